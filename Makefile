@@ -1,0 +1,66 @@
+# `make` alone prints what there is. Everything runs in .venv, which is made on first use and renewed when a
+# requirements file changes; after that no network is needed.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.PHONY: help up demo test check lint fmt chaos bench install install-dev migrate-check compose-check clean
+
+PY := .venv/bin/python
+N ?= 20
+PYTEST ?=
+# Parts of the project that exist; the demo and the benchmarks are checked by running them.
+PACKAGES := config catalog api tasks server
+
+help: ## print this list
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@echo
+	@echo "  PYTHON=python3.12 chooses the interpreter; MONODON_PORT, MONODON_HOME, DATABASE_URL and"
+	@echo "  REDIS_URL are read by 'make up' (see docs/operations.md)."
+
+up: install ## start Monodon in the foreground: database, broker, web, worker, beat
+	@exec $(PY) -m server up --with-parent
+
+demo: install-dev ## load real tables into a running Monodon
+	@exec $(PY) -m examples.demo
+
+test: install-dev ## run all tests (PYTEST="-k name" chooses)
+	@exec $(PY) -m pytest -n auto $(PYTEST)
+
+check: lint test ## the gate: formatter, linter, imports, types, migrations, compose file, tests
+
+lint: install-dev ## the static part of the gate
+	$(PY) -m ruff format --check .
+	$(PY) -m ruff check .
+	.venv/bin/lint-imports
+	$(PY) -m mypy catalog api tasks server
+	@$(MAKE) --no-print-directory migrate-check compose-check
+
+migrate-check: install-dev
+	$(PY) manage.py makemigrations --check --dry-run
+
+compose-check:
+	@if docker compose version >/dev/null 2>&1; then \
+		echo "docker compose config -q"; docker compose config -q; \
+	else \
+		echo "docker compose config: skipped, there is no docker compose here"; \
+	fi
+
+fmt: install-dev ## format the code and fix what can be fixed
+	$(PY) -m ruff format .
+	$(PY) -m ruff check --fix .
+
+chaos: install-dev ## kill the server again and again under load (N=20 rounds)
+	@MONODON_CHAOS_ROUNDS=$(N) exec $(PY) -m pytest tests/chaos -m chaos --timeout 0 $(PYTEST)
+
+bench: install-dev ## measure against the reference server and plain PostgreSQL
+	@exec $(PY) -m benchmarks
+
+install:
+	@PYTHON="$(PYTHON)" sh .ci/venv requirements.txt
+
+install-dev:
+	@PYTHON="$(PYTHON)" sh .ci/venv requirements-dev.txt
+
+clean: ## remove the virtual environment and caches (the data in .monodon stays)
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache staticfiles
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
