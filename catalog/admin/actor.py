@@ -1,0 +1,12 @@
+"""Who acts when somebody presses a button here."""
+
+from django.http import HttpRequest
+
+from catalog.services.access import Action, Principal
+
+
+def actor(request: HttpRequest, permission: str) -> Principal:
+    """The signed-in user as a principal, who may write if they have this Django permission."""
+    may = Action.WRITE if request.user.has_perm(permission) else Action.READ
+    request_id = getattr(request, "request_id", "")
+    return Principal(f"user:{request.user.get_username()}", may, request_id)

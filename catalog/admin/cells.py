@@ -1,0 +1,121 @@
+"""How values look: what stands in a list's column, a page's facts, a table's cell."""
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Model
+from django.template.defaultfilters import filesizeformat
+from django.urls import reverse
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString, mark_safe
+
+from catalog.models import JobStatus, TableState, TransactionStatus
+
+NOTHING = mark_safe('<span class="m-muted">–</span>')
+BADGES: dict[str, str] = {
+    TableState.LIVE: "success",
+    TableState.DECLARED: "info",
+    TableState.DROPPED: "danger",
+    TransactionStatus.SUCCEEDED: "success",
+    TransactionStatus.QUEUED: "info",
+    TransactionStatus.RUNNING: "info",
+    TransactionStatus.FAILED: "danger",
+    TransactionStatus.CANCELED: "warning",
+    JobStatus.SUCCEEDED: "success",
+    JobStatus.QUEUED: "info",
+    JobStatus.RUNNING: "info",
+    JobStatus.FAILED: "danger",
+    JobStatus.CANCELED: "warning",
+}
+
+
+def page_url(row: Model) -> str:
+    return reverse(f"admin:{row._meta.app_label}_{row._meta.model_name}_change", args=[row.pk])
+
+
+def list_url(model: type[Model], query: str = "") -> str:
+    url = reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist")
+    return f"{url}?{query}" if query else url
+
+
+def anchor(url: str, text: object) -> SafeString:
+    return format_html('<a class="m-link" href="{}">{}</a>', url, text)
+
+
+def link(row: Model | None, text: object = None) -> SafeString:
+    """A link to the row's page, showing the row."""
+    return NOTHING if row is None else anchor(page_url(row), str(row) if text is None else text)
+
+
+def code(text: object, whole: object = None) -> SafeString:
+    """Something to copy; a long one is cut, and whole when pointed at."""
+    if text in (None, ""):
+        return NOTHING
+    title = text if whole is None else whole
+    return format_html('<code class="m-code" title="{}">{}</code>', title, text)
+
+
+def who(actor: str) -> SafeString:
+    return format_html('<span class="m-who">{}</span>', actor) if actor else NOTHING
+
+
+def muted(text: object) -> SafeString:
+    return format_html('<span class="m-muted">{}</span>', text)
+
+
+def moment(value: datetime | None) -> SafeString:
+    """A time in UTC, to the second; to the microsecond when pointed at."""
+    if value is None:
+        return NOTHING
+    return format_html(
+        '<time class="m-time" datetime="{}" title="{} UTC">{}</time>',
+        value.isoformat(),
+        value.strftime("%Y-%m-%d %H:%M:%S.%f"),
+        value.strftime("%Y-%m-%d %H:%M:%S"),
+    )
+
+
+def size(value: int | None) -> SafeString:
+    if value is None:
+        return NOTHING
+    return format_html('<span title="{} bytes">{}</span>', value, filesizeformat(value))
+
+
+def badge(text: str, colour: str | None = None) -> SafeString:
+    colour = colour or BADGES.get(text, "plain")
+    return format_html('<span class="m-badge m-{}">{}</span>', colour, text)
+
+
+def bounded(count: int, limit: int) -> str:
+    """A count that was not taken further than the limit."""
+    return f"{limit:,}+" if count > limit else f"{count:,}"
+
+
+def value(found: object) -> SafeString | str:
+    """A JSON value, readable: words as words, a nested one as indented JSON."""
+    if found is None or found == "":
+        return NOTHING
+    if isinstance(found, str):
+        return found
+    if isinstance(found, bool | int | float):
+        return json.dumps(found)
+    return format_html(
+        '<pre class="m-json">{}</pre>', json.dumps(found, indent=2, ensure_ascii=False)
+    )
+
+
+def mapping(found: Mapping[str, Any]) -> SafeString:
+    """Keys and values as short lines."""
+    if not found:
+        return NOTHING
+    return format_html_join(
+        "",
+        '<div class="m-pair"><span class="m-muted">{}</span> {}</div>',
+        ((key, value(item)) for key, item in found.items()),
+    )
+
+
+def lines(parts: Iterable[object]) -> SafeString:
+    return format_html_join("", "<div>{}</div>", ((part,) for part in parts)) or NOTHING

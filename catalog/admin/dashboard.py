@@ -1,0 +1,113 @@
+"""The first page: what there is, what happened last, what goes on."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import connection
+from django.db.models import Max
+from django.http import HttpRequest
+
+from catalog.admin import cells, jobs, transactions
+from catalog.admin.navigation import may_see
+from catalog.models import Job, JobStatus, Namespace, Table, Transaction
+
+EXACT = 50_000
+"""A table of the database with more rows is not counted: PostgreSQL's own estimate is shown."""
+_NEWEST = 8
+_LOOK_BACK = 10_000  # jobs among which failed ones are looked for
+
+# One statement, in which every scan ends after EXACT + 1 rows.
+_COUNTS = """
+    SELECT 'namespaces', '', count(*) FILTER (WHERE dropped_at IS NULL), count(*)
+    FROM (SELECT dropped_at FROM catalog_namespace LIMIT %(limit)s) n
+    UNION ALL
+    SELECT 'tables', format, count(*) FILTER (WHERE state <> 'dropped'), sum(count(*)) OVER ()
+    FROM (SELECT format, state FROM catalog_table LIMIT %(limit)s) t GROUP BY format
+    UNION ALL
+    SELECT 'versions', '', count(*) FILTER (WHERE deleted_at IS NULL), count(*)
+    FROM (SELECT deleted_at FROM catalog_tableversion LIMIT %(limit)s) v
+    UNION ALL
+    SELECT 'estimate', relname::text, GREATEST(reltuples, -1)::bigint, 0
+    FROM pg_class WHERE oid IN (
+        'catalog_namespace'::regclass, 'catalog_table'::regclass, 'catalog_tableversion'::regclass
+    )
+"""
+_RELATIONS = {
+    "namespaces": "catalog_namespace",
+    "tables": "catalog_table",
+    "versions": "catalog_tableversion",
+}
+
+
+@dataclass(frozen=True)
+class Count:
+    """A number of rows: exact, or as near as it can be told without counting."""
+
+    number: int
+    text: str
+    by_format: tuple[tuple[str, str], ...] = ()
+
+
+def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
+    """The context of templates/admin/index.html."""
+    context["title"] = "Overview"
+    context["server"] = request.build_absolute_uri("/").rstrip("/")
+    if may_see(request, Table):
+        found = counts()
+        # The root namespace is always there and nobody's.
+        context["cards"] = [
+            ("Namespaces", "account_tree", cells.list_url(Namespace), found["namespaces"]),
+            ("Tables", "table", cells.list_url(Table), found["tables"]),
+            ("Versions", "layers", None, found["versions"]),
+        ]
+        context["is_empty"] = not found["tables"].number
+    if may_see(request, Transaction):
+        newest = list(Transaction.objects.order_by("-pk")[:_NEWEST])
+        context["transactions"] = transactions.panel(
+            newest, "Nothing was committed yet.", title="Newest transactions"
+        )
+    if may_see(request, Job):
+        context["active_jobs"] = jobs.panel(
+            Job.objects.filter(status__in=[JobStatus.QUEUED, JobStatus.RUNNING])
+            .select_related("table__namespace")
+            .order_by("created_at")[:_NEWEST],
+            "No job waits or runs.",
+            title="Active jobs",
+        )
+        newest_job = Job.objects.aggregate(newest=Max("pk"))["newest"] or 0
+        context["failed_jobs"] = jobs.panel(
+            Job.objects.filter(status=JobStatus.FAILED, pk__gt=newest_job - _LOOK_BACK)
+            .select_related("table__namespace")
+            .order_by("-pk")[:_NEWEST],
+            "No job failed lately.",
+            title="Failed jobs",
+        )
+    return context
+
+
+def counts() -> dict[str, Count]:
+    """The counts of the first page, in one statement of bounded cost."""
+    with connection.cursor() as cursor:
+        cursor.execute(_COUNTS, {"limit": EXACT + 1})
+        rows = cursor.fetchall()
+    estimates = {name: number for what, name, number, _ in rows if what == "estimate"}
+    found = {}
+    for what, relation in _RELATIONS.items():
+        groups = [(name, number, seen) for kind, name, number, seen in rows if kind == what]
+        number = sum(number for _, number, _ in groups)
+        if what == "namespaces":
+            number = max(number - 1, 0)
+        if any(seen > EXACT for *_, seen in groups):
+            found[what] = _estimate(int(estimates[relation]))
+        else:
+            formats = tuple((n, f"{k:,}") for n, k, _ in sorted(groups) if n and k)
+            found[what] = Count(number, f"{number:,}", formats)
+    return found
+
+
+def _estimate(rows: int) -> Count:
+    """-1 means that PostgreSQL has not looked yet."""
+    if rows <= EXACT:
+        return Count(EXACT, f"> {EXACT:,}")
+    digits = max(len(str(rows)) - 3, 0)
+    return Count(rows, f"≈ {round(rows, -digits):,}")

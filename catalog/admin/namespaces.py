@@ -1,0 +1,347 @@
+"""Namespaces: the tree, a namespace's page, creating and dropping one."""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from django import forms
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.db.models import OuterRef, QuerySet
+from django.http import HttpRequest, HttpResponseRedirect
+from django.http.response import HttpResponseBase
+from unfold.widgets import (
+    UnfoldAdminTextareaWidget,
+    UnfoldAdminTextInputWidget,
+    UnfoldBooleanSwitchWidget,
+)
+
+from catalog.admin import audit, cells
+from catalog.admin.actor import actor
+from catalog.admin.pages import (
+    COUNT_LIMIT,
+    PANEL_SIZE,
+    Page,
+    Panel,
+    ReadOnlyAdmin,
+    Tab,
+    button,
+    count_up_to,
+    number,
+    query,
+    sent,
+    word,
+)
+from catalog.errors import NamespaceNotFound
+from catalog.models import AuditEvent, Namespace, Table
+from catalog.services.commit import commit
+from catalog.services.operations import CreateNamespace, DropNamespace
+
+_ROWS = 50
+_DEEPEST = 24  # further levels are not indented further
+_FOUND = 50
+
+
+class CreateForm(forms.Form):
+    name = forms.CharField(widget=UnfoldAdminTextInputWidget())
+    properties = forms.CharField(
+        required=False,
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 4}),
+        help_text="One key=value per line.",
+    )
+
+    def clean_properties(self) -> dict[str, str]:
+        found = {}
+        for line in self.cleaned_data["properties"].splitlines():
+            if not line.strip():
+                continue
+            key, sign, text = line.partition("=")
+            if not sign or not key.strip():
+                raise forms.ValidationError(f"'{line}' is not of the form key=value.")
+            found[key.strip()] = text.strip()
+        return found
+
+
+class DropForm(forms.Form):
+    cascade = forms.BooleanField(
+        required=False,
+        label="Drop everything in it too: all namespaces and tables below it",
+        widget=UnfoldBooleanSwitchWidget(),
+    )
+
+
+@admin.register(Namespace)
+class NamespaceAdmin(ReadOnlyAdmin):
+    actions_detail = ["drop"]
+    search_fields = ["name"]
+    page_related = ["parent"]
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return self.may(request, "add")
+
+    def has_drop_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return self.may(request, "delete")
+
+    def offers_actions(self, row: Namespace) -> bool:
+        return row.dropped_at is None and row.parent_id is not None
+
+    # -- the tree
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponseBase:
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        wanted = word(request, "q").strip()
+        dropped = request.GET.get("dropped") == "1"
+        context: dict[str, Any] = {"title": "Namespaces", "query": wanted, "dropped": dropped}
+        if wanted or dropped:
+            return self._found(request, context, wanted, dropped)
+        parent = self._parent(request)
+        if parent is None:
+            return self.missing(request, request.GET["parent"])
+        depth = number(request, "depth", 0) or 0
+        rows = list(
+            _counted(
+                Namespace.objects.live().filter(parent=parent, name__gt=word(request, "after"))
+            ).order_by("name")[: _ROWS + 1]
+        )
+        following = None
+        if len(rows) > _ROWS:
+            rows = rows[:_ROWS]
+            following = query(request, parent=parent.pk, after=rows[-1].name)
+        context |= {
+            "rows": [_row(row, depth, row.name) for row in rows],
+            "following": following,
+            "depth": depth,
+            "indent": _indent(depth),
+        }
+        if request.GET.get("rows") == "1":
+            return self.render(request, "admin/catalog/namespace_rows.html", context)
+        context |= {
+            "parent": parent,
+            "parent_url": cells.page_url(parent),
+            "trail": _trail(parent),
+            "is_first": not request.GET.get("after"),
+            "first": query(request, after=None),
+            "add_url": f"add/?parent={parent.pk}" if self.has_add_permission(request) else None,
+        }
+        return self.render(request, "admin/catalog/namespaces.html", context)
+
+    def _parent(self, request: HttpRequest) -> Namespace | None:
+        if "parent" not in request.GET:
+            return Namespace.objects.named(()).get()
+        return Namespace.objects.live().filter(pk=number(request, "parent") or 0).first()
+
+    def _found(
+        self, request: HttpRequest, context: dict[str, Any], wanted: str, dropped: bool
+    ) -> HttpResponseBase:
+        rows = Namespace.objects.exclude(parent=None).filter(dropped_at__isnull=not dropped)
+        if wanted:
+            rows = rows.filter(name__icontains=wanted)
+        before = number(request, "before")
+        if before is not None:
+            rows = rows.filter(pk__lt=before)
+        found = list(_counted(rows).order_by("-pk")[: _FOUND + 1])
+        context |= {
+            "rows": [_row(row, 0, str(row), is_flat=True) for row in found[:_FOUND]],
+            "following": (
+                query(request, before=found[_FOUND - 1].pk) if len(found) > _FOUND else None
+            ),
+            "is_flat": True,
+            "is_first": before is None,
+            "first": query(request, before=None),
+        }
+        return self.render(request, "admin/catalog/namespaces.html", context)
+
+    # -- a namespace's page
+
+    def page(self, request: HttpRequest, row: Namespace) -> Page:
+        facts: list[tuple[str, object]] = [
+            ("Path", cells.code(str(row))),
+            ("Parent", cells.link(row.parent)),
+            ("Owner", row.owner or cells.NOTHING),
+            ("Properties", cells.mapping(row.properties)),
+            ("Created", cells.moment(row.created_at)),
+            ("Changed", cells.moment(row.updated_at)),
+        ]
+        if row.dropped_at is not None:
+            facts.append(("Dropped", cells.moment(row.dropped_at)))
+        return Page(
+            facts=facts,
+            tabs=(
+                Tab("tables", "Tables", lambda: _tables(request, row)),
+                Tab("namespaces", "Namespaces", lambda: _children(request, row)),
+                Tab("audit", "Audit events", lambda: _events(request, row)),
+            ),
+            aside_template="admin/catalog/namespace_aside.html",
+            aside={
+                "tree_url": cells.list_url(Namespace, f"parent={row.pk}"),
+                "add_url": (
+                    cells.list_url(Namespace).rstrip("/") + f"/add/?parent={row.pk}"
+                    if self.has_add_permission(request)
+                    else None
+                ),
+                "is_dropped": row.dropped_at is not None,
+            },
+        )
+
+    # -- what changes
+
+    def add_view(
+        self,
+        request: HttpRequest,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponseBase:
+        if not self.has_add_permission(request):
+            raise PermissionDenied
+        parent = self._parent(request)
+        if parent is None:
+            return self.missing(request, request.GET["parent"])
+
+        def create(data: dict[str, Any]) -> HttpResponseBase:
+            operation = CreateNamespace(
+                namespace=(*parent.identifier, data["name"]), properties=data["properties"]
+            )
+            done = commit([operation], actor=actor(request, self.permission("add")))
+            row = cast(Namespace, done.results[0])
+            messages.success(request, f"Namespace '{row}' was created")
+            return HttpResponseRedirect(cells.page_url(row))
+
+        return self.ask(
+            request,
+            title=f"Create a namespace in {parent}",
+            submit="Create",
+            form=CreateForm(sent(request)),
+            call=create,
+            back=cells.list_url(Namespace, f"parent={parent.pk}"),
+        )
+
+    @button("Drop", permission="drop", icon="delete", danger=True)
+    def drop(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
+        row = self.find(request, object_id)
+        if row is None:
+            return self.missing(request, object_id)
+
+        def call(data: dict[str, Any]) -> HttpResponseBase:
+            if row.dropped_at is not None:
+                # The operation goes by name, and another namespace may bear it now.
+                raise NamespaceNotFound(row.path)
+            operation = DropNamespace(namespace=row.identifier, cascade=data["cascade"])
+            commit([operation], actor=actor(request, self.permission("delete")))
+            messages.success(request, f"Namespace '{row}' was dropped")
+            return HttpResponseRedirect(cells.list_url(Namespace, f"parent={row.parent_id}"))
+
+        return self.ask(
+            request,
+            title=f"Drop namespace '{row}'?",
+            text="An empty namespace is dropped at once. With the switch, the tables in it are dropped "
+            "too, and jobs remove their data.",
+            submit="Drop",
+            danger=True,
+            form=DropForm(sent(request)),
+            call=call,
+            back=cells.page_url(row),
+            original=row,
+        )
+
+
+def _counted(rows: QuerySet[Namespace]) -> QuerySet[Namespace]:
+    return rows.annotate(
+        namespace_count=count_up_to(Namespace.objects.live().filter(parent=OuterRef("pk"))),
+        table_count=count_up_to(Table.objects.present().filter(namespace=OuterRef("pk"))),
+    )
+
+
+def _row(row: Any, depth: int, text: str, *, is_flat: bool = False) -> dict[str, object]:
+    return {
+        "row": row,
+        "text": text,
+        "url": cells.page_url(row),
+        "depth": depth,
+        "indent": _indent(depth),
+        "namespaces": cells.bounded(row.namespace_count, COUNT_LIMIT),
+        "tables": cells.bounded(row.table_count, COUNT_LIMIT),
+        "opens": bool(row.namespace_count) and not is_flat,
+    }
+
+
+def _indent(depth: int) -> str:
+    return f"{min(depth, _DEEPEST) * 1.4:.1f}"
+
+
+def _trail(row: Namespace) -> Sequence[tuple[str, str]]:
+    """The namespaces from the root down to this one, in one statement whatever the depth."""
+    paths = [row.identifier[:depth] for depth in range(len(row.path) + 1)]
+    rows = sorted(Namespace.objects.named(*paths), key=lambda found: len(found.path))
+    return [
+        (found.name or str(found), cells.list_url(Namespace, f"parent={found.pk}"))
+        for found in rows
+    ]
+
+
+def _children(request: HttpRequest, row: Namespace) -> Panel:
+    after = word(request, "after")
+    found: list[Any] = list(
+        _counted(Namespace.objects.live().filter(parent=row, name__gt=after)).order_by("name")[
+            : PANEL_SIZE + 1
+        ]
+    )
+    return Panel(
+        columns=("Name", "Namespaces", "Tables", "Owner", "Created"),
+        rows=[
+            (
+                cells.link(child, child.name),
+                cells.bounded(child.namespace_count, COUNT_LIMIT),
+                cells.bounded(child.table_count, COUNT_LIMIT),
+                cells.who(child.owner),
+                cells.moment(child.created_at),
+            )
+            for child in found[:PANEL_SIZE]
+        ],
+        empty="No namespace is in it.",
+        first=query(request, after=None) if after else None,
+        following=(
+            query(request, tab="namespaces", after=found[PANEL_SIZE - 1].name)
+            if len(found) > PANEL_SIZE
+            else None
+        ),
+    )
+
+
+def _tables(request: HttpRequest, row: Namespace) -> Panel:
+    after = word(request, "after")
+    found = list(
+        Table.objects.present()
+        .filter(namespace=row, name__gt=after)
+        .select_related("namespace")
+        .order_by("name")[: PANEL_SIZE + 1]
+    )
+    return Panel(
+        columns=("Name", "Format", "State", "Location", "Created"),
+        rows=[
+            (
+                cells.link(table, table.name),
+                table.format,
+                cells.badge(table.state),
+                cells.code(table.location),
+                cells.moment(table.created_at),
+            )
+            for table in found[:PANEL_SIZE]
+        ],
+        empty="No table is in it.",
+        first=query(request, after=None) if after else None,
+        following=(
+            query(request, tab="tables", after=found[PANEL_SIZE - 1].name)
+            if len(found) > PANEL_SIZE
+            else None
+        ),
+    )
+
+
+def _events(request: HttpRequest, row: Namespace) -> Panel:
+    # Events of tables have a uuid; without them the index of the audit trail leads to these.
+    rows = AuditEvent.objects.filter(
+        table_uuid=None, action__startswith="namespace.", target=str(row)
+    )
+    return audit.panel(request, rows)

@@ -1,0 +1,102 @@
+"""The sidebar, the site's sign, and the search behind Ctrl-K."""
+
+from typing import Any
+from urllib.parse import quote
+
+from django.contrib.auth.models import Group, User
+from django.db.models import Model
+from django.http import HttpRequest
+from django.urls import reverse
+from django_celery_beat.models import PeriodicTask
+from unfold.dataclasses import SearchResult
+
+from catalog.admin.cells import list_url, page_url
+from catalog.identifiers import digest
+from catalog.models import ApiKey, AuditEvent, Job, Namespace, Table, Transaction
+
+_FOUND = 10
+
+_GROUPS: tuple[tuple[str, tuple[tuple[str, str, type[Model]], ...]], ...] = (
+    (
+        "Catalog",
+        (("Namespaces", "account_tree", Namespace), ("Tables", "table", Table)),
+    ),
+    (
+        "Activity",
+        (
+            ("Transactions", "commit", Transaction),
+            ("Audit events", "history", AuditEvent),
+            ("Jobs", "pending_actions", Job),
+        ),
+    ),
+    (
+        "Access",
+        (
+            ("API keys", "key", ApiKey),
+            ("Users", "person", User),
+            ("Groups", "group", Group),
+        ),
+    ),
+    ("System", (("Periodic tasks", "schedule", PeriodicTask),)),
+)
+
+# A lance in the ice: a crystal, and a tusk through it.
+_SIGN = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 38 38">
+<rect width="38" height="38" rx="8" fill="#0e7490"/>
+<path d="M19 6l11 6.5v13L19 32 8 25.500v-13z" fill="none" stroke="#a5f3fc" stroke-width="1.800" stroke-linejoin="round" opacity=".75"/>
+<path d="M10.500 28.500L31 7l-17 24z" fill="#fff"/>
+<path d="M16 26.300l-2.600-2.500M19.400 22.300l-2.300-2.200M22.800 18.300l-1.900-1.800" stroke="#0e7490" stroke-width="1.100"/>
+</svg>"""
+
+
+def sign(_request: HttpRequest) -> str:
+    return "data:image/svg+xml," + quote(_SIGN)
+
+
+def navigation(request: HttpRequest) -> list[dict[str, Any]]:
+    """The groups of the sidebar, without what the user may not see."""
+    groups: list[dict[str, Any]] = [
+        {
+            "items": [
+                {"title": "Overview", "icon": "ac_unit", "link": reverse("admin:index")},
+            ],
+        }
+    ]
+    for title, entries in _GROUPS:
+        items = [
+            {"title": name, "icon": icon, "link": list_url(model)}
+            for name, icon, model in entries
+            if may_see(request, model)
+        ]
+        if items:
+            groups.append({"title": title, "separator": True, "items": items})
+    return groups
+
+
+def may_see(request: HttpRequest, model: type[Model]) -> bool:
+    label, name = model._meta.app_label, model._meta.model_name
+    return request.user.has_perm(f"{label}.view_{name}")
+
+
+def search(request: HttpRequest, term: str) -> list[SearchResult]:
+    """Tables and namespaces: by whole name (``nyc.flights``), else by the beginning of one."""
+    results = []
+    for model, icon in ((Namespace, "account_tree"), (Table, "table")):
+        if not may_see(request, model):
+            continue
+        results += [
+            SearchResult(str(row), model._meta.verbose_name, page_url(row), icon)
+            for row in _find(model, term)
+        ]
+    return results
+
+
+def _find(model: type[Namespace] | type[Table], term: str) -> list[Namespace] | list[Table]:
+    term = term.replace("\x00", "")
+    if model is Table:
+        tables = Table.objects.present().select_related("namespace")
+        exact = tables.filter(digest=digest(term.split(".")))
+        return list(exact) or list(tables.filter(name__istartswith=term).order_by("pk")[:_FOUND])
+    namespaces = Namespace.objects.live().exclude(parent=None)
+    named = namespaces.filter(digest=digest(term.split(".")))
+    return list(named) or list(namespaces.filter(name__istartswith=term).order_by("pk")[:_FOUND])

@@ -1,0 +1,248 @@
+"""What all pages of the admin share: read-only lists, pages made of facts and panels, and forms that
+call a service."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
+from urllib.parse import urlencode
+
+from django import forms
+from django.contrib import messages
+from django.contrib.admin import ShowFacets
+from django.contrib.admin.utils import unquote
+from django.contrib.postgres.expressions import ArraySubquery
+from django.core.exceptions import PermissionDenied
+from django.db.models import Func, IntegerField, Model, QuerySet
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.http.response import HttpResponseBase
+from django.template.response import TemplateResponse
+from unfold import decorators, paginator
+from unfold.admin import ModelAdmin
+from unfold.enums import ActionVariant
+
+from catalog.errors import CatalogError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+PANEL_SIZE = 25
+COUNT_LIMIT = 1000
+"""Counts beside a name are not taken further: a namespace may hold a million tables."""
+
+
+def button(
+    description: str, *, permission: str, icon: str, danger: bool = False
+) -> Callable[[F], F]:
+    """Make a method an action of a row's page, for those whom ``has_<permission>_permission`` lets."""
+    variant = ActionVariant.DANGER if danger else ActionVariant.DEFAULT
+    return cast(
+        Callable[[F], F],
+        decorators.action(
+            description=description, permissions=[permission], icon=icon, variant=variant
+        ),
+    )
+
+
+class InfinitePaginator(paginator.InfinitePaginator):  # type: ignore[misc]
+    """Pages without a count, and not without end: the offset of a far page costs what it skips.
+
+    It keeps the name of its base, by which the templates know not to show a count.
+    """
+
+    count = 10_000
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A table of a page."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    empty: str
+    title: str = ""
+    note: str = ""
+    first: str | None = None
+    """Where the first page is, on every other page."""
+    following: str | None = None
+    """Where the next page is."""
+
+
+@dataclass(frozen=True)
+class Tab:
+    key: str
+    title: str
+    build: Callable[[], Panel]
+
+
+@dataclass(frozen=True)
+class Page:
+    """What a row's page shows."""
+
+    facts: Sequence[tuple[str, object]]
+    panels: Sequence[Panel] = ()
+    tabs: Sequence[Tab] = ()
+    aside: dict[str, object] = field(default_factory=dict)
+    """Context of the template ``aside`` names."""
+    aside_template: str = ""
+    subtitle: str = ""
+    options: dict[str, object] = field(default_factory=dict)
+
+
+def query(request: HttpRequest, **changes: object) -> str:
+    """The request's query with these parameters set, or removed where None."""
+    parameters: dict[str, object] = {key: request.GET[key] for key in request.GET}
+    parameters.update(changes)
+    return "?" + urlencode({key: text for key, text in parameters.items() if text is not None})
+
+
+def sent(request: HttpRequest) -> QueryDict | None:
+    """What a form was sent with; None while it is only shown."""
+    return request.POST if request.method == "POST" else None
+
+
+def number(request: HttpRequest, name: str, default: int | None = None) -> int | None:
+    """A parameter that is a number of a row; the default for whatever else stands there."""
+    text = request.GET.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else default
+
+
+def word(request: HttpRequest, name: str) -> str:
+    """A parameter that is compared with a column: PostgreSQL knows no NUL."""
+    return request.GET.get(name, "").replace("\x00", "")
+
+
+def count_up_to(rows: QuerySet[Any], limit: int = COUNT_LIMIT) -> Func:
+    """The number of a subquery's rows, at most one more than the limit, as an annotation."""
+    return Func(
+        ArraySubquery(rows.values("pk")[: limit + 1]),
+        function="CARDINALITY",
+        output_field=IntegerField(),
+    )
+
+
+def refuse(request: HttpRequest, error: CatalogError) -> None:
+    """Show the user what the catalog refused, and why."""
+    text = str(error)
+    messages.error(request, f"{text}. {error.detail}" if error.detail else text)
+
+
+class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
+    """A list and a page per row. Nothing is edited in place: the buttons call services."""
+
+    paginator = InfinitePaginator
+    list_per_page = 50
+    list_max_show_all = 0
+    list_filter_submit = True
+    show_full_result_count = False
+    show_facets = ShowFacets.NEVER
+    sortable_by: Sequence[str] = ()
+    page_related: Sequence[str] = ()
+    """What ``select_related`` takes along for a row's page."""
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+    def may(self, request: HttpRequest, verb: str) -> bool:
+        return request.user.has_perm(self.permission(verb))
+
+    def permission(self, verb: str) -> str:
+        return f"{self.opts.app_label}.{verb}_{self.opts.model_name}"
+
+    # -- a row's page
+
+    def page(self, request: HttpRequest, row: Any) -> Page:
+        raise NotImplementedError
+
+    def offers_actions(self, row: Any) -> bool:
+        """Whether the row is in a state in which its buttons make sense."""
+        return True
+
+    def find(self, request: HttpRequest, object_id: str) -> Any:
+        """The row of a page, or None."""
+        rows = self.model._default_manager.select_related(*self.page_related)
+        field = self.opts.pk
+        try:
+            return rows.get(pk=field.to_python(unquote(object_id)))
+        except (self.model.DoesNotExist, forms.ValidationError, ValueError, OverflowError):
+            return None
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponseBase:
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        row = self.find(request, object_id)
+        if row is None:
+            return self.missing(request, object_id)
+        page = self.page(request, row)
+        panels = list(page.panels)
+        chosen = next((t for t in page.tabs if t.key == request.GET.get("tab")), None)
+        if chosen is None and page.tabs:
+            chosen = page.tabs[0]
+        if chosen is not None:
+            panels.append(chosen.build())
+        allowed = self.get_actions_detail(request, object_id) if self.offers_actions(row) else []
+        context = {
+            "title": str(row),
+            "original": row,
+            "page": page,
+            "panels": panels,
+            "chosen": chosen.key if chosen else None,
+            "actions_detail": self._get_actions_navigation(
+                self.actions_detail, allowed, str(row.pk)
+            ),
+        }
+        return self.render(request, "admin/catalog/page.html", context)
+
+    def missing(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
+        found = self._get_obj_does_not_exist_redirect(request, self.opts, unquote(object_id))
+        return cast(HttpResponseBase, found)
+
+    def render(
+        self, request: HttpRequest, template: str, context: dict[str, Any], status: int = 200
+    ) -> HttpResponse:
+        request.current_app = self.admin_site.name
+        shared = {**self.admin_site.each_context(request), "opts": self.opts}
+        return TemplateResponse(request, template, shared | context, status=status)
+
+    # -- a form that calls a service
+
+    def ask(
+        self,
+        request: HttpRequest,
+        *,
+        title: str,
+        submit: str,
+        call: Callable[[Any], HttpResponseBase],
+        back: str,
+        form: forms.Form | None = None,
+        text: str = "",
+        danger: bool = False,
+        original: Model | None = None,
+    ) -> HttpResponseBase:
+        """Show the form until it is sent and ``call`` accepts it. What is refused is a message."""
+        form = form or forms.Form(sent(request))
+        if form.is_valid():
+            try:
+                return call(form.cleaned_data)
+            except CatalogError as error:
+                refuse(request, error)
+        context = {
+            "title": title,
+            "form": form,
+            "text": text,
+            "submit_text": submit,
+            "danger": danger,
+            "back": back,
+            "original": original,
+        }
+        return self.render(request, "admin/catalog/form.html", context)

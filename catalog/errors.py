@@ -1,0 +1,181 @@
+"""Everything that the catalog refuses, as one tree. Classes carry facts, never a status code.
+
+    CatalogError
+    ├── InvalidInput                what was asked is malformed
+    │   ├── InvalidIdentifier
+    │   ├── InvalidLocation
+    │   ├── InvalidManifestPath
+    │   └── InvalidTransactionState
+    ├── Unsupported                 this server cannot do it
+    ├── NotFound
+    │   ├── NamespaceNotFound
+    │   ├── TableNotFound
+    │   ├── VersionNotFound
+    │   ├── BranchNotFound
+    │   ├── TagNotFound
+    │   └── TransactionNotFound
+    ├── Conflict                    what is there already stands against it
+    │   ├── NamespaceAlreadyExists
+    │   ├── NamespaceNotEmpty
+    │   ├── TableAlreadyExists
+    │   ├── VersionAlreadyExists
+    │   ├── PropertyAlreadySet
+    │   └── LocationTaken
+    ├── InvalidTableState
+    ├── Unauthenticated
+    ├── PermissionDenied
+    └── ServiceUnavailable          try again later
+
+Each protocol maps these classes in its own ``errors.py``; nothing else knows a status code.
+"""
+
+from collections.abc import Sequence
+
+
+def label(identifier: Sequence[str]) -> str:
+    """The way messages name a namespace or a table: ``prod.users``."""
+    return ".".join(identifier) if identifier else "(root)"
+
+
+class CatalogError(Exception):
+    """Base of all refusals. ``operation`` is the index of the failing operation of a batch."""
+
+    operation: int | None = None
+
+    def __init__(self, message: str, *, detail: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.detail = detail
+
+
+class InvalidInput(CatalogError):
+    pass
+
+
+class InvalidIdentifier(InvalidInput):
+    pass
+
+
+class InvalidLocation(InvalidInput):
+    def __init__(self, location: str, cause: str, *, detail: str | None = None) -> None:
+        super().__init__(f"Location {location!r} {cause}", detail=detail)
+        self.location = location
+
+
+class InvalidManifestPath(InvalidInput):
+    def __init__(self, path: str, cause: str) -> None:
+        super().__init__(f"Manifest path {path!r} {cause}")
+        self.path = path
+
+
+class InvalidTransactionState(InvalidInput):
+    def __init__(self, transaction: object, status: str, wanted: str) -> None:
+        super().__init__(f"Transaction '{transaction}' is {status} and cannot become {wanted}")
+
+
+class Unsupported(CatalogError):
+    pass
+
+
+class NotFound(CatalogError):
+    pass
+
+
+class NamespaceNotFound(NotFound):
+    def __init__(self, namespace: Sequence[str]) -> None:
+        super().__init__(f"Namespace '{label(namespace)}' does not exist")
+        self.namespace = tuple(namespace)
+
+
+class TableNotFound(NotFound):
+    def __init__(self, table: Sequence[str], *, detail: str | None = None) -> None:
+        super().__init__(f"Table '{label(table)}' does not exist", detail=detail)
+        self.table = tuple(table)
+
+
+class VersionNotFound(NotFound):
+    def __init__(self, table: Sequence[str], version: int | None, branch: str = "") -> None:
+        on = f" on branch '{branch}'" if branch else ""
+        which = "version yet" if version is None else f"version {version}"
+        super().__init__(f"Table '{label(table)}' has no {which}{on}")
+        self.table, self.version, self.branch = tuple(table), version, branch
+
+
+class BranchNotFound(NotFound):
+    def __init__(self, table: Sequence[str], branch: str) -> None:
+        super().__init__(f"Table '{label(table)}' has no branch '{branch}'")
+        self.table, self.branch = tuple(table), branch
+
+
+class TagNotFound(NotFound):
+    def __init__(self, table: Sequence[str], tag: str) -> None:
+        super().__init__(f"Table '{label(table)}' has no tag '{tag}'")
+        self.table, self.tag = tuple(table), tag
+
+
+class TransactionNotFound(NotFound):
+    def __init__(self, transaction: str) -> None:
+        super().__init__(f"Transaction '{transaction}' does not exist")
+        self.transaction = transaction
+
+
+class Conflict(CatalogError):
+    pass
+
+
+class NamespaceAlreadyExists(Conflict):
+    def __init__(self, namespace: Sequence[str]) -> None:
+        super().__init__(f"Namespace '{label(namespace)}' exists already")
+        self.namespace = tuple(namespace)
+
+
+class NamespaceNotEmpty(Conflict):
+    def __init__(self, namespace: Sequence[str], *, tables: int, namespaces: int) -> None:
+        super().__init__(
+            f"Namespace '{label(namespace)}' is not empty: it holds {tables} "
+            f"{'table' if tables == 1 else 'tables'} and {namespaces} "
+            f"{'namespace' if namespaces == 1 else 'namespaces'}",
+            detail="Drop what it holds first, or drop it with behavior Cascade.",
+        )
+        self.namespace = tuple(namespace)
+
+
+class TableAlreadyExists(Conflict):
+    def __init__(self, table: Sequence[str]) -> None:
+        super().__init__(f"Table '{label(table)}' exists already")
+        self.table = tuple(table)
+
+
+class VersionAlreadyExists(Conflict):
+    def __init__(self, table: Sequence[str], version: int, branch: str = "") -> None:
+        on = f" on branch '{branch}'" if branch else ""
+        super().__init__(f"Table '{label(table)}' has version {version}{on} already")
+        self.table, self.version, self.branch = tuple(table), version, branch
+
+
+class PropertyAlreadySet(Conflict):
+    def __init__(self, key: str) -> None:
+        super().__init__(f"Property '{key}' is set already")
+        self.key = key
+
+
+class LocationTaken(Conflict):
+    def __init__(self, location: str, owner: str) -> None:
+        super().__init__(f"Location '{location}' belongs to {owner}")
+        self.location = location
+
+
+class InvalidTableState(CatalogError):
+    pass
+
+
+class Unauthenticated(CatalogError):
+    pass
+
+
+class PermissionDenied(CatalogError):
+    pass
+
+
+class ServiceUnavailable(CatalogError):
+    pass

@@ -1,0 +1,1 @@
+"""What the table formats look like on disk: pure functions, no ORM."""

@@ -1,0 +1,101 @@
+"""Lance's manifest files: their names, and which file of a table is a staged one.
+
+A table keeps main's manifests in ``_versions/`` and those of a branch in
+``tree/<branch>/_versions/``. A writer stages ``<final name>-<uuid>`` beside the final name and
+asks the catalog for the version; the catalog then moves it to the final name.
+"""
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+from catalog.errors import InvalidInput
+
+MAX_VERSION = 2**63 - 1
+_MAX_BRANCH_LENGTH = 255
+_UINT64_MAX = 2**64 - 1
+_MANIFEST = re.compile(r"(?P<number>[0-9]{1,20})\.manifest")
+_OWN_DIRECTORIES = frozenset({"data", "_deletions", "_indices", "_transactions", "_refs"})
+
+
+class NamingScheme(StrEnum):
+    """How manifest files are named (spec: ManifestNamingScheme)."""
+
+    V1 = "V1"
+    V2 = "V2"
+
+
+@dataclass(frozen=True)
+class ManifestName:
+    """What a final manifest's file name says."""
+
+    version: int
+    scheme: NamingScheme
+
+
+def manifest_name(version: int, scheme: NamingScheme) -> str:
+    """``7.manifest`` in V1; in V2 the number counts down from 2^64-1, zero-padded to 20 digits."""
+    if scheme is NamingScheme.V1:
+        return f"{version}.manifest"
+    return f"{_UINT64_MAX - version:020d}.manifest"
+
+
+def parse_manifest_name(name: str) -> ManifestName | None:
+    """The version and scheme of a final manifest's name; None for any other file."""
+    match = _MANIFEST.fullmatch(name)
+    if match is None:
+        return None
+    digits = match["number"]
+    number = int(digits)
+    # Only V2 pads to 20 digits, and no V1 version has that many.
+    name_of = (
+        ManifestName(_UINT64_MAX - number, NamingScheme.V2)
+        if len(digits) == 20
+        else ManifestName(number, NamingScheme.V1)
+    )
+    return name_of if 0 <= name_of.version <= MAX_VERSION else None
+
+
+def naming_scheme(given: str | None, staged_name: str) -> NamingScheme:
+    """The scheme that the caller named, else the one its staged file shows, else V2.
+
+    Raises InvalidInput for a scheme that is not known.
+    """
+    if given:
+        try:
+            return NamingScheme(given.upper())
+        except ValueError:
+            raise InvalidInput(f"Naming scheme {given!r} is not known; use V1 or V2") from None
+    shown = parse_manifest_name(staged_name.partition("-")[0])
+    return shown.scheme if shown else NamingScheme.V2
+
+
+def check_branch(name: str) -> str:
+    """The name itself. Raises InvalidInput unless it is a relative path that stays in ``tree/``."""
+    if len(name) > _MAX_BRANCH_LENGTH or not name.isprintable():
+        raise InvalidInput(f"Branch name {name[:40]!r} is too long or holds a control character")
+    if any(part in {"", ".", "..", "_versions"} for part in name.split("/")):
+        raise InvalidInput(f"Branch name {name!r} is not a path of plain names")
+    return name
+
+
+def versions_directory(branch: str) -> str:
+    """Where a branch's manifests lie, relative to the table; the empty branch is main."""
+    return f"tree/{branch}/_versions" if branch else "_versions"
+
+
+def final_manifest_path(branch: str, version: int, scheme: NamingScheme) -> str:
+    """The path of a version's manifest, relative to the table."""
+    return f"{versions_directory(branch)}/{manifest_name(version, scheme)}"
+
+
+def may_be_staged(path: str) -> bool:
+    """Whether a file of the table (path relative to it) can be a manifest that waits to be moved.
+
+    Not what already bears a final name, which may be another version's manifest, and nothing in
+    the directories where a table keeps its data: moving those would break versions that are there.
+    """
+    *directories, name = path.split("/")
+    if parse_manifest_name(name) is not None:
+        return False
+    return directories[-1:] == ["_versions"] or not _OWN_DIRECTORIES.intersection(directories)

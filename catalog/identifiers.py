@@ -1,0 +1,102 @@
+"""Names of namespaces and tables: parsing, validation, and the digest they are looked up by."""
+
+import hashlib
+import re
+import unicodedata
+import uuid
+from collections.abc import Sequence
+from functools import lru_cache
+
+from catalog.errors import InvalidIdentifier, label
+
+Identifier = tuple[str, ...]
+"""The parts of a name from the root down; the empty tuple is the root namespace."""
+
+DEFAULT_DELIMITER = "$"
+MAX_NAME_LENGTH = 255
+_SEPARATOR = "\x1f"
+# Words of the routes that follow an identifier. The server sees paths decoded, so it would read
+# "/v1/table/a%2Fversion/describe" as the description of a version of "a".
+_ROUTE_WORDS = ("/table", "/version", "/tags", "/branches", "/index", "/schema_metadata")
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+def check_name(name: str) -> str:
+    """The name itself. Raises InvalidIdentifier when it is empty, too long or unprintable."""
+    if not name:
+        raise InvalidIdentifier("A name must not be empty")
+    if len(name) > MAX_NAME_LENGTH:
+        raise InvalidIdentifier(
+            f"The name '{name[:40]}…' has {len(name)} characters; {MAX_NAME_LENGTH} are allowed"
+        )
+    if not name.isprintable() and any(unicodedata.category(c) in {"Cc", "Cs"} for c in name):
+        raise InvalidIdentifier(f"The name {name!r} holds a control character")
+    if name.endswith(_ROUTE_WORDS) or "/index/" in name:
+        raise InvalidIdentifier(
+            f"The name {name!r} cannot be addressed: a URL reads its end as a part of the route"
+        )
+    return name
+
+
+def check(parts: Sequence[str]) -> Identifier:
+    """The parts as an identifier. Raises InvalidIdentifier for the first part that is no name."""
+    return tuple(check_name(part) for part in parts)
+
+
+def check_table(parts: Sequence[str]) -> Identifier:
+    """Like ``check``, for what must name a table: the root namespace cannot be one."""
+    if not parts:
+        raise InvalidIdentifier("The root namespace is not a table: a table needs a name")
+    return check(parts)
+
+
+def parse(text: str, delimiter: str = DEFAULT_DELIMITER) -> Identifier:
+    """The identifier that a request's path spells. The delimiter alone is the root namespace."""
+    if not delimiter:
+        raise InvalidIdentifier("The delimiter must not be empty")
+    if text == delimiter:
+        return ()
+    return check(text.split(delimiter))
+
+
+def fold(identifier: Sequence[str]) -> str:
+    """The form in which identifiers are compared.
+
+    Lance clients form-encode names in a path, others percent-encode them, and a server sees the
+    path decoded: there ``a b`` and ``a+b`` are one spelling. So they are one name.
+    """
+    return _SEPARATOR.join(identifier).replace("+", " ")
+
+
+def digest(identifier: Sequence[str]) -> uuid.UUID:
+    """The key under which a namespace or a table is stored.
+
+    A B-tree cannot hold a path of any depth, and one probe by digest is quicker than a join from
+    the path. SHA-256 rather than a shorter hash, because names come from strangers.
+    """
+    return _digest(tuple(identifier))
+
+
+@lru_cache(maxsize=16_384)
+def _digest(identifier: Identifier) -> uuid.UUID:
+    return uuid.UUID(bytes=hashlib.sha256(fold(identifier).encode()).digest()[:16])
+
+
+def slug(identifier: Sequence[str], length: int) -> str:
+    """A piece of a storage path that recalls the name; harmless in every file system and URI."""
+    return _UNSAFE.sub("_", "-".join(identifier))[:length].strip("_-") or "table"
+
+
+__all__ = [
+    "DEFAULT_DELIMITER",
+    "MAX_NAME_LENGTH",
+    "Identifier",
+    "check",
+    "check_name",
+    "check_table",
+    "digest",
+    "fold",
+    "label",
+    "parse",
+    "slug",
+]

@@ -1,0 +1,79 @@
+"""Prepare a database and a home directory for the first start; quick when nothing is to do."""
+
+import os
+import secrets
+import sys
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.core.management import BaseCommand, call_command
+
+from catalog.models import ApiKey
+from catalog.services import access, api_keys
+
+_FIRST_KEY = "admin"
+
+
+class Command(BaseCommand):
+    # They import the whole API: seconds of every start.
+    requires_system_checks: list[str] = []
+    help = "Migrate, collect static files, and make the first admin user and API key."
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        self._say("Applying migrations")
+        call_command("migrate", interactive=False, verbosity=0)
+        self._collect_static()
+        Path(settings.MONODON_WAREHOUSE).mkdir(parents=True, exist_ok=True)
+        self._admin_user()
+        self._api_key()
+
+    def _say(self, line: str) -> None:
+        self.stdout.write(line)
+        self.stdout.flush()
+
+    def _collect_static(self) -> None:
+        """Collect once for each set of installed packages: it takes seconds."""
+        stamp = Path(settings.STATIC_ROOT) / ".collected"
+        mark = f"{sys.version} {(settings.BASE_DIR / 'requirements.txt').read_text()}"
+        if stamp.is_file() and stamp.read_text() == mark:
+            return
+        self._say("Collecting the admin's static files")
+        call_command("collectstatic", interactive=False, verbosity=0)
+        stamp.write_text(mark)
+
+    def _admin_user(self) -> None:
+        users = get_user_model().objects
+        if users.filter(is_superuser=True).exists():
+            return
+        given = settings.MONODON_ADMIN_PASSWORD
+        password = given or secrets.token_urlsafe(12)
+        users.create_superuser(settings.MONODON_ADMIN_USER, "", password)
+        shown = "as MONODON_ADMIN_PASSWORD says" if given else password
+        self._say(f"Admin user:  {settings.MONODON_ADMIN_USER}   password: {shown}")
+
+    def _api_key(self) -> None:
+        """The first key; a preset key is there whatever else is."""
+        given = settings.MONODON_ADMIN_API_KEY
+        if given:
+            known = ApiKey.objects.filter(digest=access.key_digest(given)).exists()
+            if not known:
+                name = f"{_FIRST_KEY}-{access.key_digest(given)[:8]}"
+                api_keys.create_api_key(actor=access.SYSTEM, name=name, key=given)
+                self._say("API key:     as MONODON_ADMIN_API_KEY says")
+        elif not ApiKey.objects.exists():
+            _, key = api_keys.create_api_key(actor=access.SYSTEM, name=_FIRST_KEY)
+            self._say(f"API key:     {key}   (shown this once)")
+            self._say(f"             also kept in {self._keep(key)}, which only you can read")
+
+    @staticmethod
+    def _keep(key: str) -> Path:
+        """Leave the key to programs of the same user, such as the demo."""
+        path = Path(settings.MONODON_HOME) / "admin_api_key"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(f"{key}\n")
+        return path

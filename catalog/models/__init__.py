@@ -1,0 +1,26 @@
+"""The tables of the catalog. Rows are changed by catalog.services alone."""
+
+from catalog.models.access import ApiKey
+from catalog.models.audit import AuditEvent
+from catalog.models.maintenance import Job, JobKind, JobStatus
+from catalog.models.namespaces import Namespace
+from catalog.models.refs import Branch
+from catalog.models.tables import Table, TableFormat, TableState
+from catalog.models.transactions import Transaction, TransactionStatus
+from catalog.models.versions import TableVersion
+
+__all__ = [
+    "ApiKey",
+    "AuditEvent",
+    "Branch",
+    "Job",
+    "JobKind",
+    "JobStatus",
+    "Namespace",
+    "Table",
+    "TableFormat",
+    "TableState",
+    "TableVersion",
+    "Transaction",
+    "TransactionStatus",
+]

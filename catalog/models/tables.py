@@ -1,0 +1,107 @@
+import uuid
+from typing import Self
+
+from django.db import models
+from django.db.models.functions import Now
+
+from catalog import storage
+from catalog.identifiers import Identifier, digest, label
+from catalog.models.namespaces import Namespace
+
+
+class TableFormat(models.TextChoices):
+    LANCE = "lance"
+    ICEBERG = "iceberg"
+
+
+class TableState(models.TextChoices):
+    """A table is declared, becomes live with its first version, and ends dropped.
+
+        declared ──first version──▶ live
+            │                        │
+            └──────drop, deregister──┴──▶ dropped
+
+    Dropping keeps the row: bringing a table back is a change of state.
+    """
+
+    DECLARED = "declared"
+    LIVE = "live"
+    DROPPED = "dropped"
+
+
+class TableQuerySet(models.QuerySet["Table"]):
+    def present(self) -> Self:
+        """Tables that are not dropped."""
+        return self.exclude(state=TableState.DROPPED)
+
+    def meeting(self, location: str) -> Self:
+        """Tables at this location, inside it or around it, whatever their state."""
+        return self.filter(
+            models.Q(location__in=[location, *storage.parents(location)])
+            | models.Q(location__startswith=location + "/")
+        )
+
+    def named(self, *identifiers: Identifier) -> Self:
+        """The tables of these identifiers that are not dropped."""
+        return self.present().filter(digest__in=[digest(i) for i in identifiers])
+
+
+class Table(models.Model):
+    """A table of either format. One name means one table, whatever its format."""
+
+    uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
+    namespace = models.ForeignKey(
+        Namespace,
+        models.PROTECT,
+        related_name="tables",
+        db_index=False,  # table_listing serves
+    )
+    name = models.TextField()
+    digest = models.UUIDField(editable=False, help_text="catalog.identifiers.digest of its name.")
+    format = models.TextField(choices=TableFormat, default=TableFormat.LANCE)
+    state = models.TextField(choices=TableState, default=TableState.DECLARED)
+    location = models.TextField(help_text="Where the table's files lie.")
+    properties = models.JSONField(default=dict, blank=True)
+    managed_versioning = models.BooleanField(
+        default=True, help_text="Whether every commit goes through the catalog."
+    )
+    owner = models.TextField(blank=True, help_text="The principal who created it.")
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+    updated_at = models.DateTimeField(auto_now=True)
+    dropped_at = models.DateTimeField(null=True, blank=True, editable=False)
+
+    objects = TableQuerySet.as_manager()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["digest"],
+                condition=~models.Q(state=TableState.DROPPED),
+                name="table_name_unique",
+            ),
+            models.UniqueConstraint(
+                fields=["location"],
+                condition=~models.Q(state=TableState.DROPPED),
+                name="table_location_unique",
+            ),
+        ]
+        indexes = [
+            models.Index(
+                fields=["namespace", "name"],
+                condition=~models.Q(state=TableState.DROPPED),
+                name="table_listing",
+            ),
+            # Finds what lies below a location that is to be declared.
+            models.Index(
+                fields=["location"],
+                name="table_location_prefix",
+                opclasses=["text_pattern_ops"],
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return label(self.identifier)
+
+    @property
+    def identifier(self) -> Identifier:
+        return (*self.namespace.path, self.name)

@@ -1,0 +1,48 @@
+import secrets
+import time
+import uuid
+
+from django.db import models
+from django.db.models.functions import Now
+
+
+def new_transaction_id() -> uuid.UUID:
+    """A UUIDv7 (RFC 9562, section 5.7): ids in the order of their making keep the index compact."""
+    stamp = time.time_ns() // 1_000_000
+    value = (stamp << 80) | secrets.randbits(80)
+    value = value & ~(0xF << 76) | (0x7 << 76)
+    value = value & ~(0x3 << 62) | (0x2 << 62)
+    return uuid.UUID(int=value)
+
+
+class TransactionStatus(models.TextChoices):
+    """The spec's TransactionStatus, spelled as on the wire.
+
+    A commit is born Succeeded. One whose work goes on in a job (DropTable) is born Queued:
+
+        Queued ──▶ Running ──▶ Succeeded | Failed
+           └──────────┴──────▶ Canceled
+    """
+
+    QUEUED = "Queued"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    CANCELED = "Canceled"
+
+
+class Transaction(models.Model):
+    """What one atomic commit did, describable by its id."""
+
+    id = models.UUIDField(primary_key=True, default=new_transaction_id, editable=False)
+    status = models.TextField(choices=TransactionStatus, default=TransactionStatus.SUCCEEDED)
+    actor = models.TextField(blank=True)
+    request_id = models.TextField(blank=True)
+    operations = models.JSONField(
+        default=list, help_text="What it did, in order: the operation and what it changed."
+    )
+    properties = models.JSONField(default=dict, blank=True)
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    def __str__(self) -> str:
+        return str(self.id)

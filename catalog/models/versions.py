@@ -1,0 +1,73 @@
+from typing import Self
+
+from django.db import models
+from django.db.models.functions import Now
+
+from catalog.models.tables import Table
+from catalog.models.transactions import Transaction
+
+
+class TableVersionQuerySet(models.QuerySet["TableVersion"]):
+    def visible(self) -> Self:
+        """Versions that were not deleted."""
+        return self.filter(deleted_at=None)
+
+    def on(self, branch: str) -> Self:
+        return self.filter(branch=branch)
+
+
+class TableVersion(models.Model):
+    """One entry of the ledger: a version of a table and the metadata file that is this version.
+
+    A deleted version stays as a tombstone: a number once used never comes back. While
+    ``staged_path`` is set, the manifest may still have its staged name and ``manifest_path`` is
+    the one it will have.
+    """
+
+    table = models.ForeignKey(
+        Table,
+        models.CASCADE,
+        related_name="versions",
+        db_index=False,  # table_version_unique serves
+    )
+    branch = models.TextField(blank=True, default="", help_text="Empty is main.")
+    version = models.BigIntegerField()
+    manifest_path = models.TextField()
+    staged_path = models.TextField(null=True, blank=True, editable=False)
+    manifest_size = models.BigIntegerField(null=True, blank=True)
+    e_tag = models.TextField(null=True, blank=True)
+    metadata = models.JSONField(null=True, blank=True)
+    transaction = models.ForeignKey(
+        Transaction,
+        models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="versions",
+        # Written in one statement with its transaction, so the database need not check it; and a
+        # transaction tells itself what it did, so nobody looks for its versions.
+        db_constraint=False,
+        db_index=False,
+    )
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+    deleted_at = models.DateTimeField(null=True, blank=True, editable=False)
+
+    objects = TableVersionQuerySet.as_manager()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["table", "branch", "version"], name="table_version_unique"
+            ),
+            models.CheckConstraint(condition=models.Q(version__gte=0), name="table_version_number"),
+        ]
+        indexes = [
+            # The few rows whose manifest is still to be moved.
+            models.Index(
+                fields=["created_at"],
+                condition=models.Q(staged_path__isnull=False),
+                name="table_version_staged",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.branch}@{self.version}" if self.branch else str(self.version)

@@ -1,0 +1,1 @@
+"""Everything that changes a row: the only package with transactions."""

@@ -1,0 +1,433 @@
+"""The commit engine: every write of either protocol is a list of operations, applied as one.
+
+    commit(operations, actor)
+      0. prepare   what needs storage: checking locations, listing what a registered table has
+      1. lock      the namespaces and tables that the operations name, in one order
+      2. apply     each operation in turn: check access and preconditions, add rows to the batch;
+                   a later operation sees what an earlier one of its batch did
+      3. record    the transaction row and the audit rows
+      4. COMMIT    the linearization point, for all tables and both formats
+      5. after     what needs no lock: moving staged manifests, sending jobs
+
+What only adds versions to tables goes a shorter way: 1, 3 and 4 are one statement, which writes
+only if the tables are still what ``apply`` saw of them.
+
+Nothing in 1 to 4 writes to storage or waits for the network; a look whether a local file is there
+is all. All or nothing: a refusal anywhere rolls everything back, and carries the index of the
+operation that was refused.
+
+To add an operation: a frozen dataclass in ``services/operations/`` that says what to lock and how
+to apply itself; nothing here changes.
+"""
+
+import time
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import Any, ClassVar, Self, cast
+
+from django.db import IntegrityError, OperationalError, connection, models, transaction
+from prometheus_client import Counter, Histogram
+
+from catalog.errors import (
+    CatalogError,
+    Conflict,
+    NamespaceNotFound,
+    ServiceUnavailable,
+    TableNotFound,
+    VersionAlreadyExists,
+)
+from catalog.identifiers import Identifier, digest
+from catalog.models import (
+    AuditEvent,
+    Branch,
+    Job,
+    Namespace,
+    Table,
+    TableVersion,
+    Transaction,
+    TransactionStatus,
+)
+from catalog.services import audit, locks, seen
+from catalog.services.access import Principal
+from catalog.services.statements import insert_if_unchanged, insert_together
+
+COMMITS = Counter("monodon_commits", "Commits by result.", ["result"])
+VERSIONS = Counter("monodon_versions", "Table versions asked for, by result.", ["result"])
+COMMIT_SECONDS = Histogram("monodon_commit_seconds", "Duration of commits, all attempts.")
+
+# Sorted locks leave no known deadlock; a retry covers what PostgreSQL may still call one.
+_ATTEMPTS = 3
+_RETRIED = {"40P01", "40001"}  # deadlock_detected, serialization_failure
+# Parents before children: a row is written after the rows that it refers to.
+_WRITE_ORDER: tuple[type[models.Model], ...] = (Namespace, Table, Branch, TableVersion, Job)
+
+
+class _Replaced(Exception):
+    """A row was replaced by another of its name while this commit waited for its lock.
+
+    PostgreSQL gave the waiter what its statement saw before the wait: the old row, then nothing.
+    Once more, with the parents locked: who gives a name holds the lock of its parent.
+    """
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operation(ABC):
+    """One thing to do in a commit. Subclasses are frozen dataclasses."""
+
+    name: ClassVar[str]
+    """The spec's operation, as transactions show it: ``CreateTableVersion``."""
+    action: ClassVar[str]
+    """Noun and verb, as the audit trail shows it: ``version.create``."""
+
+    def prepare(self) -> Self:
+        """The operation with what had to be read from storage; called before anything is locked."""
+        return self
+
+    def namespaces(self) -> Iterable[Identifier]:
+        """The namespaces to lock: those that must go on existing, or that change."""
+        return ()
+
+    def subtrees(self) -> Iterable[Identifier]:
+        """The namespaces to lock with everything below them."""
+        return ()
+
+    def tables(self) -> Iterable[Identifier]:
+        """The tables to lock, whether they exist or not."""
+        return ()
+
+    def only_adds(self) -> bool:
+        """Whether it does nothing but add versions to a table that goes on as it is."""
+        return False
+
+    @abstractmethod
+    def apply(self, batch: "Batch") -> Any:
+        """Do it on the locked rows and return its result, or raise a CatalogError."""
+
+    def conflict(self, constraint: str) -> CatalogError | None:
+        """The refusal that this operation owes to a violated constraint, if it is the cause.
+
+        Called after the rollback, with the winner's row committed; and, when that was gone again,
+        before ``apply`` of the next attempt.
+        """
+        return None
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What a commit did: its id (None when nothing had to change) and the results, in order."""
+
+    transaction_id: uuid.UUID | None
+    results: list[Any]
+    goes_on: bool = False
+    """Whether a job goes on with it, which the transaction's status follows."""
+
+    @property
+    def id(self) -> str | None:
+        """The transaction's id as clients get it."""
+        return str(self.transaction_id) if self.transaction_id else None
+
+
+class Batch:
+    """The state of one commit while it is applied."""
+
+    def __init__(self, operations: Sequence[Operation], actor: Principal) -> None:
+        self.operations = operations
+        self.actor = actor
+        self.transaction = Transaction(actor=actor.name, request_id=actor.request_id)
+        self.current: Operation
+        self._namespaces: dict[uuid.UUID, Namespace] = {}
+        self._tables: dict[uuid.UUID, Table] = {}
+        self._pending: dict[type[models.Model], list[Any]] = {}
+        self._events: list[AuditEvent] = []
+        self._after: dict[Callable[[list[Any]], None], list[Any]] = {}
+        self._claims: set[tuple[object, ...]] = set()
+
+    # -- the locked rows
+
+    def lock(self, *, with_parents: bool) -> None:
+        subtrees = {path for op in self.operations for path in op.subtrees()}
+        paths = {path for op in self.operations for path in op.namespaces()}
+        tables = {identifier for op in self.operations for identifier in op.tables()}
+        if with_parents:
+            paths |= {path[:-1] for path in paths | subtrees | tables}
+        if subtrees:
+            self._namespaces = {row.digest: row for row in locks.lock_subtrees(subtrees, paths)}
+        else:
+            self._namespaces = locks.lock_namespaces(paths)
+        self._tables = locks.lock_tables(tables)
+
+    def find_namespace(self, path: Identifier) -> Namespace | None:
+        return self._namespaces.get(digest(path))
+
+    def namespace(self, path: Identifier) -> Namespace:
+        """The locked namespace. Raises NamespaceNotFound."""
+        row = self.find_namespace(path)
+        if row is None:
+            if Namespace.objects.named(path).exists():
+                raise _Replaced
+            raise NamespaceNotFound(path)
+        return row
+
+    def find_table(self, identifier: Identifier) -> Table | None:
+        return self._tables.get(digest(identifier))
+
+    def table(self, identifier: Identifier) -> Table:
+        """The locked table. Raises NamespaceNotFound, or TableNotFound when only that exists."""
+        row = self.find_table(identifier)
+        if row is None:
+            if Table.objects.named(identifier).exists():
+                raise _Replaced
+            if not Namespace.objects.named(identifier[:-1]).exists():
+                raise NamespaceNotFound(identifier[:-1])
+            raise TableNotFound(identifier)
+        return row
+
+    # -- changes
+
+    def add(self, row: models.Model) -> None:
+        """Insert a row with the others of its kind, at the latest before the commit."""
+        self._pending.setdefault(type(row), []).append(row)
+        if isinstance(row, Namespace):
+            self._namespaces[row.digest] = row
+        elif isinstance(row, Table):
+            self._tables[row.digest] = row
+
+    def forget_table(self, row: Table) -> None:
+        """Let the later operations of this batch find no table of this name."""
+        self._tables.pop(row.digest, None)
+
+    def forget_namespace(self, row: Namespace) -> None:
+        self._namespaces.pop(row.digest, None)
+
+    def relocate_table(self, row: Table, old: uuid.UUID) -> None:
+        """Let the later operations of this batch find a table under its new name."""
+        self._tables.pop(old, None)
+        self._tables[row.digest] = row
+
+    def flush(self) -> None:
+        """Write what was added so far. An operation that reads or updates in SQL calls it first."""
+        for model in _WRITE_ORDER:
+            rows = self._pending.pop(model, None)
+            if rows is None:
+                continue
+            if model is TableVersion:
+                self._complete(rows)
+                insert_together(rows)
+            else:
+                model.objects.bulk_create(rows)  # type: ignore[attr-defined]
+
+    def _complete(self, versions: Sequence[TableVersion]) -> None:
+        """Give versions their time, and the key that a table of this batch got by its insert."""
+        for version in versions:
+            version.table_id, version.created_at = version.table.pk, self.now
+
+    def record(
+        self,
+        target: str,
+        *,
+        table: Table | None = None,
+        before: dict[str, Any] | None = None,
+        after: dict[str, Any] | None = None,
+    ) -> None:
+        """Note what the current operation changed, for the audit trail and the transaction."""
+        operation = self.current
+        self._events.append(
+            audit.event(
+                self.actor,
+                operation.action,
+                target,
+                table=table,
+                before=before,
+                after=after,
+                transaction_id=self.transaction.pk,
+            )
+        )
+        done = {"operation": operation.name, "target": target}
+        self.transaction.operations.append(done | (after or {}))
+
+    def after_commit(self, action: Callable[[list[Any]], None], row: models.Model) -> None:
+        """Call ``action`` with all rows given for it, once the commit stands and no lock is held."""
+        self._after.setdefault(action, []).append(row)
+
+    def claim(self, *key: object) -> bool:
+        """Whether this operation is the first of its batch to claim this."""
+        if key in self._claims:
+            return False
+        self._claims.add(key)
+        return True
+
+    @cached_property
+    def now(self) -> datetime:
+        """The time of this transaction by the database's clock."""
+        for table in self._tables.values():
+            if (moment := getattr(table, "database_now", None)) is not None:
+                return cast(datetime, moment)
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT now()")
+            return cast(datetime, cursor.fetchone()[0])
+
+    @property
+    def transaction_id(self) -> uuid.UUID | None:
+        return self.transaction.pk if self._events else None
+
+    # -- the course of a commit
+
+    def run(self, *, with_parents: bool, violated: str) -> list[Any]:
+        self.lock(with_parents=with_parents)
+        results = self._apply(violated)
+        versions = self._pending.pop(TableVersion, None)
+        self.flush()
+        self._complete(versions or [])
+        if self._events:
+            # Last, when all is known: foreign keys are checked at the commit.
+            record: list[Sequence[models.Model]] = [[self.transaction], self._events]
+            insert_together(*([versions, *record] if versions else record))
+        return results
+
+    def append(self) -> list[Any] | None:
+        """The course of a commit that only adds versions: one statement, its own transaction.
+
+        It locks the tables and writes if they are still what this process last saw of them. None:
+        they are not, so nothing was written.
+        """
+        wanted = {digest(identifier) for op in self.operations for identifier in op.tables()}
+        self._tables = seen.tables.get(wanted)
+        if self._tables.keys() != wanted:
+            return None
+        tables = list(self._tables.values())
+        results = self._apply("")
+        versions = self._pending.pop(TableVersion)
+        moment = insert_if_unchanged(tables, versions, [self.transaction], self._events)
+        if moment is None:
+            seen.tables.forget(wanted)
+            return None
+        for version in versions:
+            version.created_at = moment
+        return results
+
+    def _apply(self, violated: str) -> list[Any]:
+        results = []
+        for index, operation in enumerate(self.operations):
+            self.current = operation
+            try:
+                if violated and (refused := operation.conflict(violated)):
+                    raise refused
+                results.append(operation.apply(self))
+            except CatalogError as error:
+                error.operation = index
+                raise
+        return results
+
+    def finish(self) -> None:
+        for action, rows in self._after.items():
+            action(rows)
+
+    def refusal(self, error: IntegrityError) -> CatalogError | None:
+        """The refusal behind a violated constraint, naming the first operation that caused it."""
+        constraint = _constraint(error)
+        for index, operation in enumerate(self.operations):
+            refused = operation.conflict(constraint)
+            if refused is not None:
+                refused.operation = index
+                return refused
+        return None
+
+
+def commit(operations: Sequence[Operation], *, actor: Principal) -> Commit:
+    """Apply all operations in one transaction, or none of them.
+
+    Raises the CatalogError of the first operation that is refused, with its index in
+    ``operation``. Whether the answer arrives or not, either everything of the batch is visible or
+    nothing is.
+    """
+    started = time.perf_counter()
+    try:
+        batch, results = _commit(_prepare(operations), actor)
+    except Conflict as error:
+        COMMITS.labels("conflict").inc()
+        if isinstance(error, VersionAlreadyExists):
+            VERSIONS.labels("conflict").inc()
+        raise
+    except CatalogError:
+        COMMITS.labels("refused").inc()
+        raise
+    finally:
+        COMMIT_SECONDS.observe(time.perf_counter() - started)
+    COMMITS.labels("committed").inc()
+    batch.finish()
+    goes_on = batch.transaction.status != TransactionStatus.SUCCEEDED
+    return Commit(batch.transaction_id, results, goes_on)
+
+
+def _constraint(error: IntegrityError) -> str:
+    return getattr(getattr(error.__cause__, "diag", None), "constraint_name", None) or ""
+
+
+def _prepare(operations: Sequence[Operation]) -> list[Operation]:
+    prepared = []
+    for index, operation in enumerate(operations):
+        try:
+            prepared.append(operation.prepare())
+        except CatalogError as error:
+            error.operation = index
+            raise
+    return prepared
+
+
+def _append(operations: Sequence[Operation], actor: Principal) -> tuple[Batch, list[Any]] | None:
+    """The short way, for what only adds versions. None: go the long way.
+
+    A refusal here may rest on what is out of date; only the long way, under locks, refuses.
+    """
+    batch = Batch(operations, actor)
+    own = not connection.in_atomic_block
+    try:
+        with nullcontext() if own else transaction.atomic():
+            results = batch.append()
+    except CatalogError:
+        return None
+    except IntegrityError as error:
+        refused = batch.refusal(error)
+        if refused is not None:
+            raise refused from error
+        return None
+    except OperationalError as error:
+        if getattr(error.__cause__, "sqlstate", None) not in _RETRIED:
+            raise
+        return None
+    return None if results is None else (batch, results)
+
+
+def _commit(operations: Sequence[Operation], actor: Principal) -> tuple[Batch, list[Any]]:
+    if operations and all(operation.only_adds() for operation in operations):
+        done = _append(operations, actor)
+        if done is not None:
+            return done
+    with_parents, violated = False, ""
+    for _ in range(_ATTEMPTS):
+        batch = Batch(operations, actor)
+        try:
+            with transaction.atomic():
+                return batch, batch.run(with_parents=with_parents, violated=violated)
+        except IntegrityError as error:
+            refused = batch.refusal(error)
+            if refused is not None:
+                raise refused from error
+            # The winner's row went away before it could be named, with its table perhaps: look for
+            # the next one under the locks.
+            met: Exception = error
+            with_parents, violated = True, _constraint(error)
+        except OperationalError as error:
+            if getattr(error.__cause__, "sqlstate", None) not in _RETRIED:
+                raise
+            met = error
+        except _Replaced as error:
+            met, with_parents = error, True
+    if isinstance(met, IntegrityError):
+        raise met  # again and again: no race, a mistake
+    raise ServiceUnavailable("The commit kept meeting others; try again") from met

@@ -1,0 +1,319 @@
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from django.db.models import Exists, OuterRef, Q
+from django.db.models.functions import Now
+
+from catalog import storage
+from catalog.errors import InvalidLocation, LocationTaken, TableAlreadyExists, TableNotFound
+from catalog.formats import lance
+from catalog.identifiers import Identifier, check_table, digest, label, slug
+from catalog.models import (
+    Branch,
+    Job,
+    JobKind,
+    JobStatus,
+    Namespace,
+    Table,
+    TableFormat,
+    TableState,
+    TableVersion,
+    TransactionStatus,
+)
+from catalog.services import access, locks, maintenance
+from catalog.services.access import Action
+from catalog.services.commit import Batch, Operation
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableOperation(Operation):
+    """An operation on one table."""
+
+    table: Identifier
+
+    def prepare(self) -> "TableOperation":
+        check_table(self.table)
+        return self
+
+    def tables(self) -> Iterable[Identifier]:
+        return (self.table,)
+
+    def locked(self, batch: Batch) -> Table:
+        """The Lance table, if it is there and the actor may write to it."""
+        row = batch.table(self.table)
+        require_lance(row, self.table)
+        access.require(batch.actor, Action.WRITE, row)
+        return row
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewTableOperation(TableOperation):
+    """An operation that gives a table its name, which must be free."""
+
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    def namespaces(self) -> Iterable[Identifier]:
+        # Who adds a table locks its namespace: then nobody else adds one of this name meanwhile,
+        # and the namespace is not dropped under it.
+        return (self.table[:-1],)
+
+    def add_table(self, batch: Batch, location: str, state: TableState) -> Table:
+        row = Table(
+            namespace=batch.namespace(self.table[:-1]),
+            name=self.table[-1],
+            digest=digest(self.table),
+            state=state,
+            location=location,
+            properties=dict(self.properties),
+            owner=batch.actor.name,
+        )
+        batch.add(row)
+        batch.record(
+            label(self.table),
+            table=row,
+            after={"location": location, "properties": row.properties},
+        )
+        return row
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeclareTable(NewTableOperation):
+    """Reserve a name and a location for a table that has no data yet. The result is its row."""
+
+    name = "DeclareTable"
+    action = "table.declare"
+
+    location: str | None = None
+
+    def prepare(self) -> "DeclareTable":
+        check_table(self.table)
+        if self.location is None:
+            return self
+        return replace(self, location=storage.check_location(self.location))
+
+    def apply(self, batch: Batch) -> Table:
+        namespace = batch.namespace(self.table[:-1])
+        access.require(batch.actor, Action.WRITE, namespace)
+        if batch.find_table(self.table) is not None:
+            raise TableAlreadyExists(self.table)
+        if self.location is not None:
+            claim_location(batch, self.location)
+        location = self.location or storage.new_location(slug(self.table, 60))
+        return self.add_table(batch, location, TableState.DECLARED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegisterTable(NewTableOperation):
+    """Give a name to a table that lies in storage already, and enter its versions in the ledger.
+
+    With ``overwrite`` the name's present table is deregistered first. The result is the new row.
+    """
+
+    name = "RegisterTable"
+    action = "table.register"
+
+    location: str
+    overwrite: bool = False
+    found: tuple[tuple[str, int, str, int], ...] = ()
+    """(branch, version, path relative to the table, size), from ``prepare``."""
+
+    def prepare(self) -> "RegisterTable":
+        check_table(self.table)
+        location = storage.check_location(self.location)
+        return replace(self, location=location, found=tuple(_manifests(location)))
+
+    def apply(self, batch: Batch) -> Table:
+        namespace = batch.namespace(self.table[:-1])
+        access.require(batch.actor, Action.WRITE, namespace)
+        existing = batch.find_table(self.table)
+        if existing is not None:
+            if not self.overwrite:
+                raise TableAlreadyExists(self.table)
+            require_lance(existing, self.table)
+            access.require(batch.actor, Action.WRITE, existing)
+            if existing.location == self.location:
+                return self._again(batch, existing)
+            mark_dropped(batch, [existing])
+        claim_location(batch, self.location)
+        row = self.add_table(
+            batch, self.location, TableState.LIVE if self.found else TableState.DECLARED
+        )
+        self._enter(batch, row, known=set())
+        return row
+
+    def _again(self, batch: Batch, row: Table) -> Table:
+        """The same table: its ledger goes on, with what was found and is not in it yet."""
+        batch.flush()
+        before = {"properties": row.properties}
+        row.properties = dict(self.properties)
+        known = set(TableVersion.objects.filter(table=row).values_list("branch", "version"))
+        self._enter(batch, row, known=known)
+        if self.found:
+            row.state = TableState.LIVE
+        row.save(update_fields=["properties", "state", "updated_at"])
+        batch.record(
+            label(self.table),
+            table=row,
+            before=before,
+            after={"location": row.location, "properties": row.properties},
+        )
+        return row
+
+    def _enter(self, batch: Batch, row: Table, known: set[tuple[str, int]]) -> None:
+        branches = {branch for branch, *_ in self.found if branch}
+        present = set(Branch.objects.filter(table_id=row.pk).values_list("name", flat=True))
+        for branch in sorted(branches - present):
+            batch.add(Branch(table=row, name=branch))
+        for branch, version, path, size in self.found:
+            if (branch, version) in known:
+                continue
+            batch.add(
+                TableVersion(
+                    table=row,
+                    branch=branch,
+                    version=version,
+                    manifest_path=storage.store_path(self.location, path),
+                    manifest_size=size,
+                    transaction=batch.transaction,
+                )
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeregisterTable(TableOperation):
+    """Forget a table and keep its data. The row stays, so that it can be brought back."""
+
+    name = "DeregisterTable"
+    action = "table.deregister"
+
+    def apply(self, batch: Batch) -> Table:
+        row = self.locked(batch)
+        mark_dropped(batch, [row])
+        batch.record(label(self.table), table=row, before={"location": row.location})
+        return row
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropTable(TableOperation):
+    """Drop a table; a job removes its data after the commit. The row stays."""
+
+    name = "DropTable"
+    action = "table.drop"
+
+    def apply(self, batch: Batch) -> Table:
+        row = self.locked(batch)
+        drop_tables(batch, [row], {row.namespace_id: row.namespace})
+        return row
+
+
+@dataclass(frozen=True, kw_only=True)
+class RenameTable(TableOperation):
+    """Give a table another name, in the same or in another namespace. Its data stays in place."""
+
+    name = "RenameTable"
+    action = "table.rename"
+
+    new: Identifier
+
+    def prepare(self) -> "RenameTable":
+        check_table(self.table)
+        check_table(self.new)
+        return self
+
+    def namespaces(self) -> Iterable[Identifier]:
+        return (self.table[:-1], self.new[:-1])
+
+    def tables(self) -> Iterable[Identifier]:
+        return (self.table, self.new)
+
+    def apply(self, batch: Batch) -> Table:
+        row = self.locked(batch)
+        namespace = batch.namespace(self.new[:-1])
+        access.require(batch.actor, Action.WRITE, namespace)
+        holder = batch.find_table(self.new)
+        # A name may change within itself: 'a b' and 'a+b' are one name.
+        if holder is not None and (holder is not row or self.new == self.table):
+            raise TableAlreadyExists(self.new)
+        batch.flush()
+        old = row.digest
+        row.namespace, row.name, row.digest = namespace, self.new[-1], digest(self.new)
+        row.save(update_fields=["namespace", "name", "digest", "updated_at"])
+        batch.relocate_table(row, old)
+        batch.record(
+            label(self.new),
+            table=row,
+            before={"name": label(self.table)},
+            after={"name": label(self.new)},
+        )
+        return row
+
+
+def require_lance(row: Table, identifier: Identifier) -> None:
+    """Refuse a table of another format as not found, saying why."""
+    if row.format != TableFormat.LANCE:
+        raise TableNotFound(
+            identifier, detail=f"A table of this name exists, but its format is {row.format}."
+        )
+
+
+def mark_dropped(batch: Batch, rows: list[Table]) -> None:
+    batch.flush()
+    Table.objects.filter(pk__in=[row.pk for row in rows]).update(
+        state=TableState.DROPPED, dropped_at=Now(), updated_at=Now()
+    )
+    for row in rows:
+        batch.forget_table(row)
+
+
+def drop_tables(batch: Batch, rows: list[Table], namespaces: Mapping[int, Namespace]) -> None:
+    """Mark tables dropped and order the removal of their data."""
+    if not rows:
+        return
+    mark_dropped(batch, rows)
+    batch.transaction.status = TransactionStatus.QUEUED
+    for row in rows:
+        row.namespace = namespaces[row.namespace_id]
+        job = Job(kind=JobKind.PURGE_TABLE, table=row, transaction=batch.transaction)
+        batch.add(job)
+        batch.after_commit(maintenance.send_jobs, job)
+        batch.record(str(row), table=row, before={"location": row.location})
+
+
+def claim_location(batch: Batch, location: str) -> None:
+    """Refuse a location that meets another table's: the same, inside it, or around it.
+
+    Else dropping the one would remove the other's files. A dropped table counts until its data
+    is removed.
+    """
+    batch.flush()
+    locks.lock_locations()
+    has_job = Job.objects.filter(table=OuterRef("pk"))
+    held = (
+        ~Q(state=TableState.DROPPED)
+        | Exists(has_job.filter(status__in=[JobStatus.QUEUED, JobStatus.RUNNING]))
+        # A deregistered table may be brought back. Its own location may be registered anew, but no
+        # other table may lie around its data or inside it.
+        | (~Q(location=location) & ~Exists(has_job.filter(status=JobStatus.SUCCEEDED)))
+    )
+    holder = Table.objects.meeting(location).filter(held).select_related("namespace").first()
+    if holder is not None:
+        raise LocationTaken(location, f"table '{holder}' ({holder.location})")
+
+
+def _manifests(location: str) -> Iterable[tuple[str, int, str, int]]:
+    """What lies in storage, one manifest for each version. Raises InvalidLocation."""
+    found: dict[tuple[str, int], tuple[str, int, str, int]] = {}
+    try:
+        for branch in ("", *storage.list_branches(location)):
+            directory = lance.versions_directory(branch)
+            for file in sorted(storage.list_files(location, directory), key=lambda f: f.name):
+                manifest = lance.parse_manifest_name(file.name)
+                if manifest is not None:
+                    entry = (branch, manifest.version, f"{directory}/{file.name}", file.size)
+                    # Two names of one version: V2's, which has more digits, is what readers take.
+                    known = found.setdefault((branch, manifest.version), entry)
+                    if len(known[2]) < len(entry[2]):
+                        found[branch, manifest.version] = entry
+    except OSError as error:
+        raise InvalidLocation(location, f"cannot be read: {error.strerror}") from error
+    return found.values()

@@ -1,0 +1,178 @@
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+
+from django.conf import settings
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from catalog import storage
+from catalog.errors import (
+    BranchNotFound,
+    CatalogError,
+    InvalidInput,
+    InvalidManifestPath,
+    VersionAlreadyExists,
+)
+from catalog.formats import lance
+from catalog.identifiers import check_table, label
+from catalog.models import Branch, Table, TableState, TableVersion
+from catalog.services import versions
+from catalog.services.commit import VERSIONS, Batch
+from catalog.services.operations.tables import TableOperation
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateVersion(TableOperation):
+    """Enter a version in the ledger if its number was never used. The result is its row.
+
+    The insert decides between rivals. A manifest staged inside the table is moved to its final
+    name after the commit; a path elsewhere is recorded as given and never touched.
+    """
+
+    name = "CreateTableVersion"
+    action = "version.create"
+
+    version: int
+    manifest_path: str
+    branch: str = ""
+    manifest_size: int | None = None
+    e_tag: str | None = None
+    metadata: Mapping[str, str] | None = None
+    naming_scheme: str | None = None
+
+    def prepare(self) -> "CreateVersion":
+        check_table(self.table)
+        if not 0 <= self.version <= lance.MAX_VERSION:
+            raise InvalidInput(f"Version {self.version} is not between 0 and 2^63-1")
+        if self.branch:
+            lance.check_branch(self.branch)
+        return self
+
+    def only_adds(self) -> bool:
+        return not self.branch
+
+    def apply(self, batch: Batch) -> TableVersion:
+        row = self.locked(batch)
+        self._ensure_branch(batch, row)
+        if not batch.claim("version", row.uuid, self.branch, self.version):
+            raise self._refused()
+        final = self._final_path(row)
+        if row.state == TableState.DECLARED:
+            row.state = TableState.LIVE
+            Table.objects.filter(pk=row.pk).update(state=TableState.LIVE, updated_at=Now())
+        version = TableVersion(
+            table=row,
+            branch=self.branch,
+            version=self.version,
+            manifest_path=final or self.manifest_path,
+            staged_path=self.manifest_path if final else None,
+            manifest_size=self.manifest_size,
+            e_tag=self.e_tag,
+            metadata=dict(self.metadata) if self.metadata is not None else None,
+            transaction_id=batch.transaction.pk,
+        )
+        batch.add(version)
+        if final:
+            batch.after_commit(versions.move, version)
+        after = {"version": self.version, "manifest_path": version.manifest_path}
+        batch.record(
+            label(self.table),
+            table=row,
+            after=after | ({"branch": self.branch} if self.branch else {}),
+        )
+        batch.after_commit(_count_created, version)
+        return version
+
+    def conflict(self, constraint: str) -> CatalogError | None:
+        if constraint != "table_version_unique":
+            return None
+        taken = TableVersion.objects.filter(
+            table__in=Table.objects.named(self.table), branch=self.branch, version=self.version
+        )
+        return self._refused() if taken.exists() else None
+
+    def _ensure_branch(self, batch: Batch, row: Table) -> None:
+        """A branch begins with its first version: that is how Lance clients create one."""
+        if not batch.claim("branch", row.uuid, self.branch):
+            return
+        if not find_branch(row, self.branch):
+            batch.add(Branch(table=row, name=self.branch))
+
+    def _refused(self) -> VersionAlreadyExists:
+        return VersionAlreadyExists(self.table, self.version, self.branch)
+
+    def _final_path(self, row: Table) -> str | None:
+        """Where the staged manifest goes (as an object store names it); None if it stays put."""
+        relative = storage.path_in_table(row.location, self.manifest_path)
+        scheme = lance.naming_scheme(self.naming_scheme, self.manifest_path.rpartition("/")[2])
+        if relative is None or not storage.is_surely_in_table(row.location, relative):
+            if settings.MONODON_MANIFEST_PATHS == "inside":
+                raise InvalidManifestPath(
+                    self.manifest_path, f"is outside the table's location '{row.location}'"
+                )
+            return None
+        if not lance.may_be_staged(relative):
+            return None
+        return storage.store_path(
+            row.location, lance.final_manifest_path(self.branch, self.version, scheme)
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeleteVersions(TableOperation):
+    """Delete ranges of ledger entries, leaving tombstones; files stay. The result is their count.
+
+    A range is (start, end), start inclusive and end exclusive; an end of -1 means no end.
+    """
+
+    name = "DeleteTableVersions"
+    action = "version.delete"
+
+    ranges: tuple[tuple[int, int], ...]
+    branch: str = ""
+
+    def prepare(self) -> "DeleteVersions":
+        check_table(self.table)
+        for start, end in self.ranges:
+            if not (0 <= start <= lance.MAX_VERSION and -1 <= end <= lance.MAX_VERSION):
+                raise InvalidInput(f"Version range {start} to {end} is out of bounds")
+            if end != -1 and end < start:
+                raise InvalidInput(f"Version range {start} to {end} ends before it starts")
+        return self
+
+    def apply(self, batch: Batch) -> int:
+        row = self.locked(batch)
+        batch.flush()
+        if not find_branch(row, self.branch):
+            raise BranchNotFound(self.table, self.branch)
+        if not self.ranges:
+            return 0
+        chosen = reduce(
+            or_,
+            (
+                Q(version__gte=start) & (Q() if end == -1 else Q(version__lt=end))
+                for start, end in self.ranges
+            ),
+        )
+        deleted = (
+            TableVersion.objects.visible()
+            .filter(chosen, table=row, branch=self.branch)
+            .update(deleted_at=Now())
+        )
+        batch.record(
+            label(self.table),
+            table=row,
+            after={"ranges": [list(r) for r in self.ranges], "deleted": deleted},
+        )
+        return deleted
+
+
+def _count_created(rows: list[TableVersion]) -> None:
+    VERSIONS.labels("created").inc(len(rows))
+
+
+def find_branch(table: Table, name: str) -> bool:
+    """Whether the table has this branch. The empty name, main, is always there."""
+    return not name or Branch.objects.filter(table_id=table.pk, name=name).exists()

@@ -1,0 +1,103 @@
+"""Reading tables."""
+
+import json
+import uuid
+from dataclasses import dataclass
+
+from catalog.errors import CatalogError, InvalidInput, NamespaceNotFound, TableNotFound
+from catalog.identifiers import Identifier, digest
+from catalog.models import Namespace, Table, TableFormat, TableState
+from catalog.services import access
+from catalog.services.access import Action, Principal
+from catalog.services.statements import hot_cursor
+
+PAGE_SIZE = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """What a client needs to know to open a table."""
+
+    uuid: uuid.UUID
+    location: str
+    properties: dict[str, str]
+    is_only_declared: bool
+    managed_versioning: bool
+
+
+_DESCRIBE = """
+    SELECT uuid, location, properties, state, managed_versioning, format
+    FROM catalog_table WHERE digest = %s AND state <> 'dropped'
+"""
+_LIST = """
+    SELECT ARRAY(
+        SELECT name FROM catalog_table
+        WHERE namespace_id = n.id AND state <> 'dropped' AND format = %s AND name > %s
+          AND (%s OR state = 'live')
+        ORDER BY name LIMIT %s
+    )
+    FROM catalog_namespace n
+    WHERE n.digest = %s AND n.dropped_at IS NULL
+"""
+
+
+def describe_table(*, actor: Principal, table: Identifier) -> TableFacts:
+    """The facts of a Lance table. Raises NamespaceNotFound, TableNotFound. One statement."""
+    access.require(actor, Action.READ)
+    cursor = hot_cursor()
+    cursor.execute(_DESCRIBE, [digest(table)])
+    row = cursor.fetchone()
+    if row is None or row[5] != TableFormat.LANCE:
+        raise not_found(table)
+    properties = json.loads(row[2]) if isinstance(row[2], str) else row[2]
+    return TableFacts(row[0], row[1], properties, row[3] == TableState.DECLARED, row[4])
+
+
+def not_found(table: Identifier) -> CatalogError:
+    """Why there is no Lance table of this name: no namespace, no table, or another format."""
+    if not Namespace.objects.named(table[:-1]).exists():
+        return NamespaceNotFound(table[:-1])
+    other = Table.objects.named(table).exclude(format=TableFormat.LANCE).first()
+    detail = f"A table of this name exists, but its format is {other.format}." if other else None
+    return TableNotFound(table, detail=detail)
+
+
+def list_tables(
+    *,
+    actor: Principal,
+    namespace: Identifier,
+    include_declared: bool = True,
+    limit: int | None = None,
+    page_token: str | None = None,
+    format: TableFormat = TableFormat.LANCE,
+) -> tuple[list[str], str | None]:
+    """A page of the names of a namespace's tables, and the token of the next. One statement."""
+    access.require(actor, Action.READ)
+    size = min(limit, PAGE_SIZE) if limit is not None else PAGE_SIZE
+    cursor = hot_cursor()
+    cursor.execute(_LIST, [format, page_token or "", include_declared, size + 1, digest(namespace)])
+    row = cursor.fetchone()
+    if row is None:
+        raise NamespaceNotFound(namespace)
+    names = row[0]
+    return names[:size], names[size - 1] if len(names) > size else None
+
+
+def list_all_tables(
+    *,
+    actor: Principal,
+    include_declared: bool = True,
+    limit: int | None = None,
+    page_token: str | None = None,
+) -> tuple[list[Identifier], str | None]:
+    """A page of the identifiers of all Lance tables, oldest first. One statement."""
+    access.require(actor, Action.READ)
+    size = min(limit, PAGE_SIZE) if limit is not None else PAGE_SIZE
+    if page_token and not (page_token.isascii() and page_token.isdigit() and len(page_token) < 19):
+        raise InvalidInput(f"Page token {page_token!r} is not one of this list")
+    rows = Table.objects.present().filter(format=TableFormat.LANCE, pk__gt=int(page_token or 0))
+    if not include_declared:
+        rows = rows.filter(state=TableState.LIVE)
+    page = list(rows.order_by("pk").values_list("pk", "namespace__path", "name")[: size + 1])
+    found = [(*path, name) for _, path, name in page[:size]]
+    return found, str(page[size - 1][0]) if len(page) > size else None

@@ -1,0 +1,184 @@
+"""Describing and altering transactions."""
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from django.db import transaction as db
+
+from catalog.errors import (
+    InvalidInput,
+    InvalidTransactionState,
+    PropertyAlreadySet,
+    TransactionNotFound,
+    label,
+)
+from catalog.identifiers import Identifier
+from catalog.models import JobStatus, Table, TableVersion, Transaction, TransactionStatus
+from catalog.services import access, audit, locks, maintenance
+from catalog.services.access import Action, Principal
+
+RESERVED_PREFIX = "monodon."
+"""Properties that the catalog itself reports; nobody sets them."""
+
+
+@dataclass(frozen=True)
+class TransactionFacts:
+    status: TransactionStatus
+    properties: dict[str, str]
+
+
+class IfSet(StrEnum):
+    """What setting a property does when it is set already (spec: SetPropertyMode)."""
+
+    OVERWRITE = "overwrite"
+    FAIL = "fail"
+    SKIP = "skip"
+
+
+class IfUnset(StrEnum):
+    """What unsetting a property does when it is not set (spec: UnsetPropertyMode)."""
+
+    SKIP = "skip"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True)
+class SetStatus:
+    status: TransactionStatus
+
+
+@dataclass(frozen=True)
+class SetProperty:
+    key: str
+    value: str
+    mode: IfSet = IfSet.OVERWRITE
+
+
+@dataclass(frozen=True)
+class UnsetProperty:
+    key: str
+    mode: IfUnset = IfUnset.SKIP
+
+
+Alteration = SetStatus | SetProperty | UnsetProperty
+
+
+def describe_transaction(*, actor: Principal, transaction: Identifier) -> TransactionFacts:
+    """A transaction by the id that a commit returned, or by a table and one of its versions.
+
+    Raises TransactionNotFound.
+    """
+    access.require(actor, Action.READ)
+    if len(transaction) == 1:
+        row = _find(transaction)
+        return TransactionFacts(TransactionStatus(row.status), _properties(row))
+    version = _version(transaction)
+    facts = {
+        "monodon.table": label(transaction[:-1]),
+        "monodon.version": str(version.version),
+        "monodon.manifest_path": version.manifest_path,
+        "monodon.created_at": version.created_at.isoformat(),
+    }
+    if version.transaction is None:
+        return TransactionFacts(TransactionStatus.SUCCEEDED, facts)
+    row = version.transaction
+    return TransactionFacts(TransactionStatus(row.status), _properties(row) | facts)
+
+
+def alter_transaction(
+    *, actor: Principal, transaction: Identifier, actions: Sequence[Alteration]
+) -> TransactionFacts:
+    """Apply all actions in order, or none. Raises TransactionNotFound, InvalidTransactionState,
+    PropertyAlreadySet, NotFound for a property that must be there.
+    """
+    found = _find(transaction) if len(transaction) == 1 else _version(transaction).transaction
+    if found is None:
+        raise TransactionNotFound(label(transaction))
+    with db.atomic():
+        row = locks.lock_transaction(found.pk)
+        access.require(actor, Action.WRITE)
+        before = {"status": row.status, "properties": dict(row.properties)}
+        for action in actions:
+            match action:
+                case SetStatus():
+                    _set_status(row, action.status)
+                case SetProperty():
+                    _set_property(row, action)
+                case UnsetProperty():
+                    _unset_property(row, action)
+        row.save(update_fields=["status", "properties"])
+        audit.record(
+            actor,
+            "transaction.alter",
+            str(row.pk),
+            before=before,
+            after={"status": row.status, "properties": row.properties},
+            transaction_id=row.pk,
+        )
+    return TransactionFacts(TransactionStatus(row.status), _properties(row))
+
+
+def _set_status(row: Transaction, status: TransactionStatus) -> None:
+    """A commit that stands cannot be undone by renaming its status; waiting work can be canceled."""
+    if status == row.status:
+        return
+    if status != TransactionStatus.CANCELED or row.status not in (
+        TransactionStatus.QUEUED,
+        TransactionStatus.RUNNING,
+    ):
+        raise InvalidTransactionState(row.pk, row.status, status)
+    maintenance.cancel_jobs_of(row)
+    if not row.jobs.filter(status=JobStatus.RUNNING).exists():
+        row.status = status  # else the running job decides, as soon as it sees the request
+
+
+def _set_property(row: Transaction, action: SetProperty) -> None:
+    if action.key.startswith(RESERVED_PREFIX):
+        raise InvalidInput(f"Properties that begin with '{RESERVED_PREFIX}' cannot be set")
+    if action.key in row.properties:
+        if action.mode is IfSet.FAIL:
+            raise PropertyAlreadySet(action.key)
+        if action.mode is IfSet.SKIP:
+            return
+    row.properties[action.key] = action.value
+
+
+def _unset_property(row: Transaction, action: UnsetProperty) -> None:
+    if action.key in row.properties:
+        del row.properties[action.key]
+    elif action.mode is IfUnset.FAIL:
+        raise InvalidInput(f"Property '{action.key}' is not set")
+
+
+def _find(transaction: Identifier) -> Transaction:
+    try:
+        return Transaction.objects.get(pk=uuid.UUID(transaction[0]))
+    except (ValueError, Transaction.DoesNotExist):
+        raise TransactionNotFound(label(transaction)) from None
+
+
+def _version(transaction: Identifier) -> TableVersion:
+    *table, number = transaction or ("",)
+    if not (number.isascii() and number.isdigit() and len(number) < 20):
+        raise TransactionNotFound(label(transaction))
+    version = (
+        TableVersion.objects.visible()
+        .filter(table__in=Table.objects.named(tuple(table)), branch="", version=int(number))
+        .select_related("transaction")
+        .first()
+    )
+    if version is None:
+        raise TransactionNotFound(label(transaction))
+    return version
+
+
+def _properties(row: Transaction) -> dict[str, str]:
+    reported = {
+        "monodon.operations": ",".join(done["operation"] for done in row.operations),
+        "monodon.targets": ",".join(dict.fromkeys(done["target"] for done in row.operations)),
+        "monodon.actor": row.actor,
+        "monodon.created_at": row.created_at.isoformat(),
+    }
+    return {**row.properties, **reported}

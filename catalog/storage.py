@@ -1,0 +1,347 @@
+"""Where tables lie: locations, and the few file operations that the catalog itself performs.
+
+A location is kept as an absolute local path without a trailing slash. Every location and every
+path that a caller names is normalised and checked here before anything is opened. Locations in
+object stores are not served yet and are refused in plain words.
+"""
+
+import contextlib
+import filecmp
+import os
+import re
+import shutil
+import unicodedata
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from urllib.parse import quote, unquote, urlsplit
+
+from django.conf import settings
+
+from catalog.errors import InvalidLocation, InvalidManifestPath
+
+_MAX_PATH_BYTES = 2000  # PostgreSQL indexes locations, and an index entry ends at 2,704 bytes
+_NEEDS_CARE = re.compile(r"[%:]|\.\.|//|(?:^|/)\.(?:/|$)|/$|^$|^ +$")
+
+
+# --- locations ---------------------------------------------------------------------------------
+
+
+def allowed_roots() -> list[str]:
+    """The directories in which tables may lie, the warehouse first."""
+    return [
+        os.path.realpath(root)
+        for root in (settings.MONODON_WAREHOUSE, *settings.MONODON_ALLOWED_ROOTS)
+    ]
+
+
+def new_location(stem: str) -> str:
+    """A location of its own for a new table: never used before, never given out again."""
+    return f"{allowed_roots()[0]}/{stem}-{uuid.uuid4().hex}"
+
+
+def check_location(location: str) -> str:
+    """The canonical form of a table location that a caller named.
+
+    A path without a scheme or a leading slash is taken relative to the warehouse. Raises
+    InvalidLocation for anything that is not a directory strictly below an allowed root.
+    """
+    path, fault = _read_path(location)
+    if fault:
+        raise InvalidLocation(location, fault)
+    if path is None:
+        scheme = location.partition("://")[0]
+        raise InvalidLocation(location, f"uses {scheme}://, which this server does not serve yet")
+    roots = allowed_roots()
+    # realpath, because a symbolic link below a root may lead out of it.
+    canonical = os.path.realpath(path if path.startswith("/") else f"{roots[0]}/{path}")
+    home = os.path.realpath(settings.MONODON_HOME)
+    if any(canonical == root or _is_below(root, canonical) for root in (*roots, home)) or (
+        _is_below(canonical, home) and not _is_below(canonical, roots[0])
+    ):
+        raise InvalidLocation(location, "holds what belongs to the server itself")
+    if not any(_is_below(canonical, root) for root in roots):
+        raise InvalidLocation(
+            location,
+            "is outside the directories in which tables may lie",
+            detail="Tables may lie under MONODON_WAREHOUSE and MONODON_ALLOWED_ROOTS.",
+        )
+    return canonical
+
+
+def uri(location: str) -> str:
+    """The location as a complete URI: ``file:///data/a%20b``."""
+    return "file://" + quote(location)
+
+
+def parents(location: str) -> list[str]:
+    """Every directory above a location, nearest first, without the file system's root."""
+    above = []
+    while (location := location.rpartition("/")[0]) != "":
+        above.append(location)
+    return above
+
+
+def _read_path(text: str) -> tuple[str | None, str | None]:
+    """The local path that somebody wrote (None: another storage's), and what is wrong with it.
+
+    Looked at before and after its URI is read, because reading one drops line breaks.
+    """
+    fault = _fault(text)
+    local = None if fault else _local_path(text)
+    return local, fault if local is None else _fault(local)
+
+
+def _local_path(text: str) -> str | None:
+    """The local path that a location or path spells; None for another storage's URI."""
+    if "://" not in text and not text.startswith("file:"):
+        return text
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return None
+    if parts.query or parts.fragment:
+        return None
+    if parts.scheme != "file" or parts.netloc not in {"", "localhost"}:
+        return None
+    return unquote(parts.path)
+
+
+def _fault(path: str) -> str | None:
+    """What is wrong with a path that somebody wrote, or None."""
+    if not path.strip("/ "):
+        return "is empty"
+    for spelling in {path, unquote(path)}:
+        if not spelling.isprintable() and any(
+            unicodedata.category(c) in {"Cc", "Cs"} for c in spelling
+        ):
+            return "holds a control character"
+        if ".." in spelling.split("/"):
+            return "holds '..'"
+    if re.search(r"\.purged-\d+(/|$)", path):
+        return "is a name that the server uses itself"
+    if len(path.encode()) > _MAX_PATH_BYTES:
+        return f"is longer than {_MAX_PATH_BYTES} bytes"
+    return None
+
+
+def _is_below(path: str, directory: str) -> bool:
+    return path.startswith(directory.rstrip("/") + "/")
+
+
+# --- manifests ---------------------------------------------------------------------------------
+
+
+def path_in_table(location: str, path: str) -> str | None:
+    """The path relative to the table that a manifest path means; None when it is elsewhere.
+
+    Clients spell it relative to the store (no leading slash), relative to the table, absolute, or
+    as a URI. A relative path that is not this table's in the store is taken as relative to the
+    table. Raises InvalidManifestPath for an empty path, ``..`` and control characters.
+    """
+    if len(path) < _MAX_PATH_BYTES // 4 and path.isprintable() and not _NEEDS_CARE.search(path):
+        # As nearly all are spelled: nothing to decode, nothing to normalise, nothing to refuse.
+        absolute = "/" + path.lstrip("/")
+        if _is_below(absolute, location):
+            return absolute[len(location) + 1 :]
+        return None if path.startswith("/") else path
+    local, fault = _read_path(path)
+    if fault:
+        raise InvalidManifestPath(path, fault)
+    if local is None:
+        return None
+    inside = [
+        absolute[len(location) + 1 :]
+        for spelling in dict.fromkeys((local, unquote(local)))
+        if _is_below(absolute := os.path.normpath("/" + spelling.lstrip("/")), location)
+    ]
+    if len(inside) > 1:  # a name with a percent sign: the file that is there decides
+        inside.sort(key=lambda name: not os.path.lexists(f"{location}/{name}"))
+    if inside:
+        return inside[0]
+    if local.startswith("/") or "://" in path:
+        return None
+    # Relative to the table; or to the store, and then nothing is there.
+    return os.path.normpath(local)
+
+
+def is_surely_in_table(location: str, relative: str) -> bool:
+    """Whether a relative path means this table, rather than something else in the store."""
+    return relative.split("/", maxsplit=1)[0] in {"_versions", "tree"} or os.path.lexists(
+        f"{location}/{relative}"
+    )
+
+
+def store_path(location: str, relative: str) -> str:
+    """A table's file as an object store names it: no scheme, no leading slash."""
+    return f"{location}/{relative}".lstrip("/")
+
+
+class Move(Enum):
+    """How moving a staged manifest ended."""
+
+    DONE = "done"
+    MISSING = "missing"
+    OCCUPIED = "occupied"
+
+
+def move_manifest(location: str, staged: str, final: str) -> Move:
+    """Move a table's staged manifest to its final name; both paths are relative to the table.
+
+    Safe to repeat and to run twice at once. DONE: the final name holds it, whoever moved it.
+    MISSING: neither file is there. OCCUPIED: the final name holds something else, which stays.
+    Raises OSError when the storage fails; then the staged file is still there.
+    """
+    source, target = f"{location}/{staged}", f"{location}/{final}"
+    if not os.path.lexists(source):
+        return Move.DONE if os.path.isfile(target) else Move.MISSING
+    if (
+        os.path.realpath(location) != location
+        or _leads_out(location, staged)
+        or _leads_out(location, final)
+    ):
+        return Move.MISSING
+    try:
+        _publish(source, target)
+    except FileExistsError:
+        if not _same_content(source, target):
+            return Move.OCCUPIED
+    except FileNotFoundError:
+        return Move.DONE if os.path.isfile(target) else Move.MISSING
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(source)
+    return Move.DONE
+
+
+def _leads_out(location: str, relative: str) -> bool:
+    """Whether any step from the table to its file is a symbolic link, which may lead anywhere."""
+    path = location
+    for part in relative.split("/"):
+        path = f"{path}/{part}"
+        if os.path.islink(path):
+            return True
+    return False
+
+
+def _publish(source: str, target: str) -> None:
+    """Give the file a second name, at once and only if the name is free."""
+    if not os.path.isfile(source):
+        raise FileNotFoundError(source)
+    try:
+        os.link(source, target)
+    except FileNotFoundError:
+        if not os.path.isfile(source):
+            raise
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        os.link(source, target)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        # No hard links on this file system: copy beside the target, then rename. The ledger has
+        # settled which version this is, so a plain rename cannot overwrite a rival's manifest.
+        if os.path.exists(target):
+            raise FileExistsError(target) from error
+        draft = f"{target}.{uuid.uuid4().hex}"
+        shutil.copyfile(source, draft)
+        os.rename(draft, target)
+
+
+def _same_content(source: str, target: str) -> bool:
+    try:
+        return filecmp.cmp(source, target, shallow=False)
+    except FileNotFoundError:
+        # Somebody else finished this very move and removed the staged file.
+        return not os.path.exists(source)
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """A file found in a directory of a table."""
+
+    name: str
+    size: int
+
+
+def list_files(location: str, directory: str) -> Iterator[StoredFile]:
+    """The files directly in a directory of a table; nothing when there is no such directory."""
+    path = os.path.realpath(f"{location}/{directory}")
+    if not _is_below(path, os.path.realpath(location)):
+        return  # a symbolic link leads out of the table
+    try:
+        with os.scandir(path) as entries:
+            for entry in entries:
+                if entry.is_file(follow_symlinks=False):
+                    status = entry.stat(follow_symlinks=False)
+                    yield StoredFile(entry.name, status.st_size)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+
+
+def list_branches(location: str) -> list[str]:
+    """The branches that a Lance table has on storage; their names may hold slashes."""
+    tree = Path(location) / "tree"
+    names = (str(found.parent.relative_to(tree)) for found in tree.glob("**/_versions"))
+    # A name that is not UTF-8 is none that a client could ask for.
+    return sorted(name for name in names if name.isprintable())
+
+
+def set_aside(location: str, name: str) -> str | None:
+    """Take a table's directory away from its location, at once; returns where it is now.
+
+    ``name`` tells whose it is; called again with it, this goes on with what was set aside. None:
+    there is nothing. What lies at the location afterwards is somebody else's, and stays. Raises
+    OSError when the location is not what it was when it was declared, or cannot be seen.
+    """
+    aside = f"{location}.{name}"
+    if os.path.lexists(aside):
+        return aside
+    if os.path.realpath(location) != location:
+        raise OSError(f"{location} leads elsewhere now: a link stands on its way")
+    try:
+        os.rename(location, aside)
+    except FileNotFoundError:
+        if not any(_is_below(location, root) and os.path.isdir(root) for root in allowed_roots()):
+            raise OSError(f"the directory that holds {location} is not there") from None
+        return None
+    return aside
+
+
+def remove_tree(directory: str) -> Iterator[int]:
+    """Remove a directory that was set aside, yielding how many files are gone so far.
+
+    May be stopped and called again: it goes on with what is left. Links are removed, not followed.
+    Raises OSError for what cannot be removed.
+    """
+    if os.path.islink(directory) or not os.path.isdir(directory):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(directory)
+            yield 1
+        return
+    removed = 0
+    for path, directories, files, handle in os.fwalk(
+        directory, topdown=False, onerror=_unless_gone, follow_symlinks=False
+    ):
+        links = [name for name in directories if os.path.islink(f"{path}/{name}")]
+        for name in (*files, *links):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=handle)
+            removed += 1
+            yield removed
+        for name in directories:
+            if name not in links:
+                with contextlib.suppress(FileNotFoundError):
+                    os.rmdir(name, dir_fd=handle)
+    with contextlib.suppress(FileNotFoundError):
+        os.rmdir(directory)
+
+
+def _unless_gone(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error
+
+
+def can_see(location: str) -> bool:
+    """Whether this process sees the table's directory: its volume may be mounted elsewhere only."""
+    return os.path.isdir(location)
