@@ -1,0 +1,1 @@
+"""The doors: one package a protocol, each thin. They never import each other."""

@@ -1,0 +1,64 @@
+"""Whether the server lives, whether it can work, and its figures."""
+
+from celery import current_app
+from django.db import DEFAULT_DB_ALIAS, DatabaseError, connection
+from django.db.migrations.executor import MigrationExecutor
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django_prometheus.exports import ExportToDjangoView
+from kombu.exceptions import OperationalError
+
+
+def live(_: HttpRequest) -> JsonResponse:
+    """200 as long as the process answers; asks nobody else."""
+    return JsonResponse({"status": "ok"})
+
+
+def ready(_: HttpRequest) -> JsonResponse:
+    """200 when database, migrations and broker are fine, else 503 saying which is not."""
+    checks = {"database": _database, "migrations": _migrations, "broker": _broker}
+    faults = {name: check() for name, check in checks.items()}
+    failed = any(fault is not None for fault in faults.values())
+    return JsonResponse(
+        {
+            "status": "failing" if failed else "ok",
+            "checks": {name: fault or "ok" for name, fault in faults.items()},
+        },
+        status=503 if failed else 200,
+    )
+
+
+def metrics(request: HttpRequest) -> HttpResponse:
+    """Prometheus figures of all web processes."""
+    exported: HttpResponse = ExportToDjangoView(request)
+    return exported
+
+
+def _database() -> str | None:
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+    except DatabaseError:
+        connection.close()
+        return "the database does not answer"
+    return None
+
+
+def _migrations() -> str | None:
+    try:
+        executor = MigrationExecutor(connection)
+        missing = executor.migration_plan(executor.loader.graph.leaf_nodes())
+    except DatabaseError:
+        connection.close()
+        return f"the database '{DEFAULT_DB_ALIAS}' cannot be read"
+    if missing:
+        return f"{len(missing)} migrations are not applied: run manage.py bootstrap"
+    return None
+
+
+def _broker() -> str | None:
+    try:
+        with current_app.connection_for_write(connect_timeout=2) as broker:
+            broker.ensure_connection(max_retries=0, timeout=2)
+    except (OperationalError, OSError):
+        return "the broker does not answer"
+    return None

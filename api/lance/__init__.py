@@ -1,0 +1,1 @@
+"""The Lance Namespace REST protocol. One class an operation, named as in the specification."""

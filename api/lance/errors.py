@@ -1,0 +1,67 @@
+"""The Lance form of every refusal: one table from class to status and code.
+
+The codes are those of the specification (ErrorResponse.code). Clients decide by the code alone;
+the status is for people, proxies and log readers.
+"""
+
+from http import HTTPStatus
+
+from lance_namespace_urllib3_client.models import ErrorResponse
+
+from api.errors import BodyTooLarge, MethodNotAllowed, RouteNotFound
+from catalog import errors
+
+INTERNAL = (HTTPStatus.INTERNAL_SERVER_ERROR, 18)
+
+STATUS_AND_CODE: dict[type[errors.CatalogError], tuple[HTTPStatus, int]] = {
+    errors.Unsupported: (HTTPStatus.NOT_ACCEPTABLE, 0),
+    RouteNotFound: (HTTPStatus.NOT_FOUND, 0),
+    MethodNotAllowed: (HTTPStatus.METHOD_NOT_ALLOWED, 0),
+    errors.NamespaceNotFound: (HTTPStatus.NOT_FOUND, 1),
+    errors.NamespaceAlreadyExists: (HTTPStatus.CONFLICT, 2),
+    errors.NamespaceNotEmpty: (HTTPStatus.CONFLICT, 3),
+    errors.TableNotFound: (HTTPStatus.NOT_FOUND, 4),
+    errors.TableAlreadyExists: (HTTPStatus.CONFLICT, 5),
+    errors.TagNotFound: (HTTPStatus.NOT_FOUND, 8),
+    errors.TransactionNotFound: (HTTPStatus.NOT_FOUND, 10),
+    errors.VersionNotFound: (HTTPStatus.NOT_FOUND, 11),
+    errors.InvalidInput: (HTTPStatus.BAD_REQUEST, 13),
+    errors.InvalidIdentifier: (HTTPStatus.BAD_REQUEST, 13),
+    errors.InvalidLocation: (HTTPStatus.BAD_REQUEST, 13),
+    errors.InvalidManifestPath: (HTTPStatus.BAD_REQUEST, 13),
+    errors.InvalidTransactionState: (HTTPStatus.BAD_REQUEST, 13),
+    BodyTooLarge: (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, 13),
+    errors.VersionAlreadyExists: (HTTPStatus.CONFLICT, 14),
+    errors.PropertyAlreadySet: (HTTPStatus.CONFLICT, 14),
+    errors.LocationTaken: (HTTPStatus.CONFLICT, 14),
+    errors.PermissionDenied: (HTTPStatus.FORBIDDEN, 15),
+    errors.Unauthenticated: (HTTPStatus.UNAUTHORIZED, 16),
+    errors.ServiceUnavailable: (HTTPStatus.SERVICE_UNAVAILABLE, 17),
+    errors.InvalidTableState: (HTTPStatus.CONFLICT, 19),
+    errors.BranchNotFound: (HTTPStatus.NOT_FOUND, 22),
+    # Never raised themselves: what they gather is above.
+    errors.NotFound: (HTTPStatus.NOT_FOUND, 4),
+    errors.Conflict: (HTTPStatus.CONFLICT, 14),
+}
+
+_EXTRA_HEADERS: dict[type[errors.CatalogError], dict[str, str]] = {
+    errors.Unauthenticated: {"WWW-Authenticate": "Bearer"},
+    errors.ServiceUnavailable: {"Retry-After": "1"},
+}
+
+
+def answer(error: errors.CatalogError, instance: str) -> tuple[HTTPStatus, bytes, dict[str, str]]:
+    """Status, body and extra headers that tell a refusal. ``instance`` is the request's path."""
+    status, code = STATUS_AND_CODE[type(error)]
+    message = error.message
+    if error.operation is not None:
+        message = f"Operation {error.operation}: {message}"
+    headers = dict(_EXTRA_HEADERS.get(type(error), {}))
+    if isinstance(error, MethodNotAllowed):
+        headers["Allow"] = error.allowed
+    return status, body(code, message, error.detail, instance), headers
+
+
+def body(code: int, message: str, detail: str | None, instance: str) -> bytes:
+    form = ErrorResponse(code=code, error=message, detail=detail, instance=instance)
+    return form.model_dump_json(exclude_none=True).encode()

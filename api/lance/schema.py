@@ -1,0 +1,105 @@
+"""The OpenAPI document of the Lance protocol, drawn from the same models that the views use."""
+
+from typing import Any
+
+from drf_spectacular.generators import SchemaGenerator
+from drf_spectacular.openapi import AutoSchema
+from drf_spectacular.plumbing import ResolvedComponent
+from lance_namespace_urllib3_client.models import ErrorResponse
+from pydantic import BaseModel
+
+SECURITY_SCHEMES = {
+    "ApiKeyAuth": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+    "BearerAuth": {"type": "http", "scheme": "bearer"},
+}
+_ERRORS = {
+    "400": "Malformed request",
+    "401": "No valid credentials",
+    "403": "Not permitted",
+    "404": "Not found",
+    "406": "Not supported",
+    "409": "Conflict with the current state",
+    "503": "Try again later",
+    "5XX": "Server error",
+}
+_QUERY: dict[str, dict[str, Any]] = {
+    "delimiter": {"type": "string", "default": "$"},
+    "limit": {"type": "integer", "minimum": 1},
+    "page_token": {"type": "string"},
+    "branch": {"type": "string"},
+    "descending": {"type": "boolean", "default": False},
+    "include_declared": {"type": "boolean", "default": True},
+    "with_table_uri": {"type": "boolean", "default": False},
+    "load_detailed_metadata": {"type": "boolean", "default": False},
+    "check_declared": {"type": "boolean", "default": False},
+}
+
+
+class LanceSchemaGenerator(SchemaGenerator):
+    """Writes paths as the specification does: without the optional slash at the end."""
+
+    def coerce_path(self, path: str, method: str, view: Any) -> str:
+        return path.rstrip("/")
+
+
+class LanceSchema(AutoSchema):
+    """Describes an operation by its class: name, models, path and query parameters."""
+
+    def get_operation(
+        self, path: str, path_regex: str, path_prefix: str, method: str, registry: Any
+    ) -> dict[str, Any] | None:
+        self.registry = registry
+        view: Any = self.view
+        if method != view.verb:
+            return None
+        operation: dict[str, Any] = {
+            "operationId": type(view).__name__,
+            "description": (type(view).__doc__ or "").strip(),
+            "tags": [type(view).__module__.rpartition(".")[2].rstrip("s").capitalize()],
+            "parameters": [
+                *(
+                    {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+                    for name in ("id",)
+                    if "{id}" in path
+                ),
+                *(
+                    {"name": name, "in": "query", "schema": _QUERY[name]}
+                    for name in ("delimiter", *view.query)
+                ),
+            ],
+            "security": [{"ApiKeyAuth": []}, {"BearerAuth": []}],
+            "responses": {
+                "200": self._answer(view.response_model),
+                **{
+                    status: {"description": text, "content": self._content(ErrorResponse)}
+                    for status, text in _ERRORS.items()
+                },
+            },
+        }
+        if view.request_model is not None and view.documents_body:
+            operation["requestBody"] = {
+                "required": True,
+                "content": self._content(view.request_model),
+            }
+        return operation
+
+    def _answer(self, model: type[BaseModel] | None) -> dict[str, Any]:
+        if model is None:
+            return {"description": "Success, no content"}
+        return {"description": "Success", "content": self._content(model)}
+
+    def _content(self, model: type[BaseModel]) -> dict[str, Any]:
+        self._register(model)
+        reference = {"$ref": f"#/components/schemas/{model.__name__}"}
+        return {"application/json": {"schema": reference}}
+
+    def _register(self, model: type[BaseModel]) -> None:
+        schema = model.model_json_schema(
+            by_alias=True, ref_template="#/components/schemas/{model}", mode="serialization"
+        )
+        parts = schema.pop("$defs", {}) | {model.__name__: schema}
+        for name, part in parts.items():
+            component = ResolvedComponent(  # type: ignore[no-untyped-call]
+                name=name, type=ResolvedComponent.SCHEMA, object=name, schema=part
+            )
+            self.registry.register_on_missing(component)

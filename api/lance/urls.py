@@ -1,0 +1,110 @@
+"""The routes of the Lance protocol, hot ones first.
+
+``{id}`` may hold slashes, as names may, and the server sees paths decoded. So longer endings come
+before shorter ones, and the pattern of ``id`` is greedy. A trailing slash is allowed everywhere.
+"""
+
+from collections.abc import Callable
+
+from django.http import HttpResponse
+from django.urls import URLPattern, re_path
+
+from api.lance.operation import LanceOperation
+from api.lance.views import fallback, namespaces, tables, transactions, versions
+
+_View = Callable[..., HttpResponse]
+_BY_ENDING: dict[tuple[str, str], _View] = {}
+
+
+def _route(template: str, operation: type[LanceOperation], **options: str) -> URLPattern:
+    pattern = template
+    for name in ("id", "index_name"):
+        # Any character: a line break too is for the identifier to refuse, not for the router.
+        pattern = pattern.replace(f"{{{name}}}", rf"(?P<{name}>[\s\S]+)")
+    view = operation.as_view(**options)
+    kind, middle, ending = template.partition("/{id}/")
+    if middle and "{" not in ending:
+        _BY_ENDING[kind, ending] = view
+    return re_path(rf"^{pattern}/?$", view, name=operation.__name__)
+
+
+urlpatterns = [
+    _route("table/{id}/version/describe", versions.DescribeTableVersion),
+    _route("table/{id}/describe", tables.DescribeTable),
+    _route("table/{id}/version/list", versions.ListTableVersions),
+    _route("table/{id}/version/create", versions.CreateTableVersion),
+    _route("table/{id}/exists", tables.TableExists),
+    _route("namespace/{id}/table/list", tables.ListTables),
+    _route("table/batch-commit", versions.BatchCommitTables),
+    _route("table/version/batch-create", versions.BatchCreateTableVersions),
+    _route("table/{id}/version/delete", versions.BatchDeleteTableVersions),
+    _route("table/{id}/declare", tables.DeclareTable),
+    _route("table/{id}/register", tables.RegisterTable),
+    _route("table/{id}/deregister", tables.DeregisterTable),
+    _route("table/{id}/rename", tables.RenameTable),
+    _route("table", tables.ListAllTables),
+    _route("namespace/{id}/create", namespaces.CreateNamespace),
+    _route("namespace/{id}/list", namespaces.ListNamespaces),
+    _route("namespace/{id}/describe", namespaces.DescribeNamespace),
+    _route("namespace/{id}/drop", namespaces.DropNamespace),
+    _route("namespace/{id}/exists", namespaces.NamespaceExists),
+    _route("transaction/{id}/describe", transactions.DescribeTransaction),
+    _route("transaction/{id}/alter", transactions.AlterTransaction),
+    *(
+        _route(template, fallback.NotServed, operation_id=operation)
+        for template, operation in (
+            ("table/{id}/tags/list", "ListTableTags"),
+            ("table/{id}/tags/version", "GetTableTagVersion"),
+            ("table/{id}/tags/create", "CreateTableTag"),
+            ("table/{id}/tags/delete", "DeleteTableTag"),
+            ("table/{id}/tags/update", "UpdateTableTag"),
+            ("table/{id}/branches/list", "ListTableBranches"),
+            ("table/{id}/branches/create", "CreateTableBranch"),
+            ("table/{id}/branches/delete", "DeleteTableBranch"),
+            ("table/{id}/index/list", "ListTableIndices"),
+            ("table/{id}/index/{index_name}/stats", "DescribeTableIndexStats"),
+            ("table/{id}/index/{index_name}/drop", "DropTableIndex"),
+            ("table/{id}/schema_metadata/update", "UpdateTableSchemaMetadata"),
+            ("table/{id}/update_field_metadata", "UpdateFieldMetadata"),
+            ("table/{id}/create_index", "CreateTableIndex"),
+            ("table/{id}/create_scalar_index", "CreateTableScalarIndex"),
+            ("table/{id}/restore", "RestoreTable"),
+            ("table/{id}/alter_columns", "AlterTableAlterColumns"),
+            ("table/{id}/add_columns", "AlterTableAddColumns"),
+            ("table/{id}/drop_columns", "AlterTableDropColumns"),
+            ("table/{id}/backfill_column", "AlterTableBackfillColumns"),
+            ("table/{id}/stats", "GetTableStats"),
+            ("table/{id}/insert", "InsertIntoTable"),
+            ("table/{id}/merge_insert", "MergeInsertIntoTable"),
+            ("table/{id}/update", "UpdateTable"),
+            ("table/{id}/delete", "DeleteFromTable"),
+            ("table/{id}/query", "QueryTable"),
+            ("table/{id}/count_rows", "CountTableRows"),
+            ("table/{id}/explain_plan", "ExplainTableQueryPlan"),
+            ("table/{id}/analyze_plan", "AnalyzeTableQueryPlan"),
+            ("table/{id}/create", "CreateTable"),
+            ("materialized_view/{id}/refresh", "RefreshMaterializedView"),
+            ("materialized_view/{id}/create", "CreateMaterializedView"),
+        )
+    ),
+    # After index/{index_name}/drop, which ends alike.
+    _route("table/{id}/drop", tables.DropTable),
+    re_path("", fallback.NoRoute.as_view()),
+]
+
+
+def find(path: str) -> tuple[_View, tuple[()], dict[str, str]] | None:
+    """The view of ``/v1/<kind>/{id}/<ending>`` and its arguments; None: only the patterns know.
+
+    The same as the patterns give, by two look-ups instead of a search through fifty of them.
+    """
+    if not path.startswith("/v1/") or "/index/" in path:
+        return None
+    kind, _, rest = path[4:].partition("/")
+    rest, _, last = rest.removesuffix("/").rpartition("/")
+    shorter, _, before = rest.rpartition("/")
+    for identifier, ending in ((shorter, f"{before}/{last}"), (rest, last)):
+        view = _BY_ENDING.get((kind, ending))
+        if identifier and view is not None:
+            return view, (), {"id": identifier}
+    return None

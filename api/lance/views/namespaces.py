@@ -1,0 +1,111 @@
+from enum import StrEnum
+
+from lance_namespace_urllib3_client import models as m
+
+from api.lance.operation import LanceOperation, choose
+from catalog.identifiers import Identifier
+from catalog.services import namespaces
+from catalog.services import operations as ops
+from catalog.services.access import Principal
+from catalog.services.commit import commit
+
+
+class DropMode(StrEnum):
+    """What to do when the namespace is not there."""
+
+    FAIL = "fail"
+    SKIP = "skip"
+
+
+class DropBehavior(StrEnum):
+    """What to do when the namespace is not empty."""
+
+    RESTRICT = "restrict"
+    CASCADE = "cascade"
+
+
+class CreateNamespace(LanceOperation):
+    """Create a namespace. Modes: Create (default), ExistOk, Overwrite."""
+
+    request_model = m.CreateNamespaceRequest
+    response_model = m.CreateNamespaceResponse
+    changes = True
+
+    def handle(
+        self, actor: Principal, body: m.CreateNamespaceRequest, *, id: Identifier
+    ) -> m.CreateNamespaceResponse:
+        done = commit(
+            [
+                ops.CreateNamespace(
+                    namespace=id,
+                    mode=choose(ops.CreateMode, body.mode, ops.CreateMode.CREATE),
+                    properties=body.properties or {},
+                )
+            ],
+            actor=actor,
+        )
+        return m.CreateNamespaceResponse(
+            properties=done.results[0].properties, transaction_id=done.id
+        )
+
+
+class ListNamespaces(LanceOperation):
+    """List the names of the child namespaces, by name."""
+
+    verb = "GET"
+    response_model = m.ListNamespacesResponse
+    query = ("page_token", "limit")
+
+    def handle(self, actor: Principal, body: None, *, id: Identifier) -> m.ListNamespacesResponse:
+        names, token = namespaces.list_namespaces(actor=actor, namespace=id, **self.page)
+        return m.ListNamespacesResponse(namespaces=names, page_token=token)
+
+
+class DescribeNamespace(LanceOperation):
+    """Tell the properties of a namespace."""
+
+    request_model = m.DescribeNamespaceRequest
+    response_model = m.DescribeNamespaceResponse
+
+    def handle(
+        self, actor: Principal, body: m.DescribeNamespaceRequest, *, id: Identifier
+    ) -> m.DescribeNamespaceResponse:
+        row = namespaces.describe_namespace(actor=actor, namespace=id)
+        return m.DescribeNamespaceResponse(properties=row.properties)
+
+
+class DropNamespace(LanceOperation):
+    """Drop a namespace. Modes: Fail (default), Skip; behaviors: Restrict (default), Cascade.
+
+    The transaction id is there when tables were dropped with it: it follows the removal of their
+    data.
+    """
+
+    request_model = m.DropNamespaceRequest
+    response_model = m.DropNamespaceResponse
+    changes = True
+
+    def handle(
+        self, actor: Principal, body: m.DropNamespaceRequest, *, id: Identifier
+    ) -> m.DropNamespaceResponse:
+        behavior = choose(DropBehavior, body.behavior, DropBehavior.RESTRICT)
+        drop = ops.DropNamespace(
+            namespace=id,
+            cascade=behavior is DropBehavior.CASCADE,
+            missing_ok=choose(DropMode, body.mode, DropMode.FAIL) is DropMode.SKIP,
+        )
+        done = commit([drop], actor=actor)
+        row = done.results[0]
+        return m.DropNamespaceResponse(
+            properties=row.properties if row else None,
+            transaction_id=[done.id] if done.id and done.goes_on else None,
+        )
+
+
+class NamespaceExists(LanceOperation):
+    """Tell by the status whether a namespace exists."""
+
+    request_model = m.NamespaceExistsRequest
+
+    def handle(self, actor: Principal, body: m.NamespaceExistsRequest, *, id: Identifier) -> None:
+        namespaces.describe_namespace(actor=actor, namespace=id)

@@ -1,0 +1,220 @@
+from enum import StrEnum
+
+from lance_namespace_urllib3_client import models as m
+
+from api.lance.operation import LanceOperation, choose
+from catalog import storage
+from catalog.errors import InvalidInput, Unsupported
+from catalog.identifiers import Identifier
+from catalog.models import Table
+from catalog.services import operations as ops
+from catalog.services import tables, versions
+from catalog.services.access import Principal
+from catalog.services.commit import commit
+
+
+class RegisterMode(StrEnum):
+    """What to do when a table of this name is there."""
+
+    CREATE = "create"
+    OVERWRITE = "overwrite"
+
+
+class ListTables(LanceOperation):
+    """List the names of a namespace's Lance tables, by name."""
+
+    verb = "GET"
+    response_model = m.ListTablesResponse
+    query = ("page_token", "limit", "include_declared")
+
+    def handle(self, actor: Principal, body: None, *, id: Identifier) -> m.ListTablesResponse:
+        names, token = tables.list_tables(
+            actor=actor,
+            namespace=id,
+            include_declared=self.flag("include_declared", default=True) is not False,
+            **self.page,
+        )
+        return m.ListTablesResponse(tables=names, page_token=token)
+
+
+class ListAllTables(LanceOperation):
+    """List the identifiers of all Lance tables of all namespaces, in the order of their making."""
+
+    verb = "GET"
+    response_model = m.ListTablesResponse
+    query = ("page_token", "limit", "include_declared")
+
+    def handle(self, actor: Principal, body: None) -> m.ListTablesResponse:
+        found, token = tables.list_all_tables(
+            actor=actor,
+            include_declared=self.flag("include_declared", default=True) is not False,
+            **self.page,
+        )
+        return m.ListTablesResponse(
+            tables=[self.delimiter.join(identifier) for identifier in found], page_token=token
+        )
+
+
+class DescribeTable(LanceOperation):
+    """Tell where a table lies and how to open it. Detailed metadata is not served yet."""
+
+    request_model = m.DescribeTableRequest
+    response_model = m.DescribeTableResponse
+    query = ("with_table_uri", "load_detailed_metadata", "check_declared")
+
+    def handle(
+        self, actor: Principal, body: m.DescribeTableRequest, *, id: Identifier
+    ) -> m.DescribeTableResponse:
+        facts = tables.describe_table(actor=actor, table=id)
+        self._check_reference(actor, body, id)
+        if self.flag("load_detailed_metadata", body.load_detailed_metadata):
+            raise Unsupported("This server does not load detailed metadata of tables yet")
+        check_declared = self.flag("check_declared", body.check_declared)
+        with_uri = self.flag("with_table_uri", body.with_table_uri)
+        return m.DescribeTableResponse(
+            location=facts.location,
+            table_uri=storage.uri(facts.location) if with_uri else None,
+            properties=facts.properties,
+            managed_versioning=facts.managed_versioning,
+            is_only_declared=facts.is_only_declared if check_declared else None,
+        )
+
+    @staticmethod
+    def _check_reference(actor: Principal, body: m.DescribeTableRequest, id: Identifier) -> None:
+        """Refuse a version or branch that is not there. Tags are not kept by the catalog yet."""
+        if body.tag is not None:
+            if body.version is not None or body.branch is not None:
+                raise InvalidInput("A tag cannot be given together with a version or a branch")
+            raise Unsupported("This server does not resolve tags yet")
+        if body.version is not None:
+            versions.describe_version(
+                actor=actor, table=id, version=body.version, branch=branch_name(body.branch)
+            )
+        elif branch_name(body.branch):
+            versions.list_versions(actor=actor, table=id, branch=branch_name(body.branch), limit=1)
+
+
+class TableExists(LanceOperation):
+    """Tell by the status whether a table, or the given version of it, exists."""
+
+    request_model = m.TableExistsRequest
+
+    def handle(self, actor: Principal, body: m.TableExistsRequest, *, id: Identifier) -> None:
+        if body.version is None:
+            tables.describe_table(actor=actor, table=id)
+        else:
+            versions.describe_version(actor=actor, table=id, version=body.version)
+
+
+class DeclareTable(LanceOperation):
+    """Reserve a name and a location for a table that has no data yet."""
+
+    request_model = m.DeclareTableRequest
+    response_model = m.DeclareTableResponse
+    changes = True
+
+    def handle(
+        self, actor: Principal, body: m.DeclareTableRequest, *, id: Identifier
+    ) -> m.DeclareTableResponse:
+        done = commit([declare_operation(id, body)], actor=actor)
+        return declare_response(done.results[0], done.id)
+
+
+class RegisterTable(LanceOperation):
+    """Enter a table that lies in storage already. Modes: Create (default), Overwrite."""
+
+    request_model = m.RegisterTableRequest
+    response_model = m.RegisterTableResponse
+    changes = True
+
+    def handle(
+        self, actor: Principal, body: m.RegisterTableRequest, *, id: Identifier
+    ) -> m.RegisterTableResponse:
+        mode = choose(RegisterMode, body.mode, RegisterMode.CREATE)
+        register = ops.RegisterTable(
+            table=id,
+            location=body.location,
+            overwrite=mode is RegisterMode.OVERWRITE,
+            properties=body.properties or {},
+        )
+        done = commit([register], actor=actor)
+        row = done.results[0]
+        return m.RegisterTableResponse(
+            location=row.location, properties=row.properties, transaction_id=done.id
+        )
+
+
+class DropTable(LanceOperation):
+    """Drop a table. A job removes its data; the transaction id follows it."""
+
+    response_model = m.DropTableResponse
+    changes = True
+
+    def handle(self, actor: Principal, body: None, *, id: Identifier) -> m.DropTableResponse:
+        done = commit([ops.DropTable(table=id)], actor=actor)
+        row = done.results[0]
+        return m.DropTableResponse(
+            id=list(id),
+            location=row.location,
+            properties=row.properties,
+            transaction_id=done.id,
+        )
+
+
+class DeregisterTable(LanceOperation):
+    """Forget a table and keep its data."""
+
+    request_model = m.DeregisterTableRequest
+    response_model = m.DeregisterTableResponse
+    changes = True
+
+    def handle(
+        self, actor: Principal, body: m.DeregisterTableRequest, *, id: Identifier
+    ) -> m.DeregisterTableResponse:
+        done = commit([ops.DeregisterTable(table=id)], actor=actor)
+        return deregister_response(id, done.results[0], done.id)
+
+
+class RenameTable(LanceOperation):
+    """Give a table another name, in the same or in another namespace."""
+
+    request_model = m.RenameTableRequest
+    response_model = m.RenameTableResponse
+    changes = True
+
+    def handle(
+        self, actor: Principal, body: m.RenameTableRequest, *, id: Identifier
+    ) -> m.RenameTableResponse:
+        namespace = id[:-1] if body.new_namespace_id is None else tuple(body.new_namespace_id)
+        rename = ops.RenameTable(table=id, new=(*namespace, body.new_table_name))
+        done = commit([rename], actor=actor)
+        return m.RenameTableResponse(transaction_id=done.id)
+
+
+def branch_name(branch: str | None) -> str:
+    """The ledger's name of a branch: main, which clients may also name, is the empty one."""
+    return "" if branch is None or branch == "main" else branch
+
+
+def declare_operation(id: Identifier, body: m.DeclareTableRequest) -> ops.DeclareTable:
+    return ops.DeclareTable(table=id, location=body.location, properties=body.properties or {})
+
+
+def declare_response(row: Table, transaction_id: str | None) -> m.DeclareTableResponse:
+    return m.DeclareTableResponse(
+        location=row.location,
+        properties=row.properties,
+        managed_versioning=row.managed_versioning,
+        transaction_id=transaction_id,
+    )
+
+
+def deregister_response(
+    id: Identifier, row: Table, transaction_id: str | None
+) -> m.DeregisterTableResponse:
+    return m.DeregisterTableResponse(
+        id=list(id),
+        location=row.location,
+        properties=row.properties,
+        transaction_id=transaction_id,
+    )

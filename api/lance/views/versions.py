@@ -1,0 +1,222 @@
+from typing import Any
+
+from lance_namespace_urllib3_client import models as m
+
+from api.lance.operation import LanceOperation
+from api.lance.views.tables import (
+    branch_name,
+    declare_operation,
+    declare_response,
+    deregister_response,
+)
+from catalog import identifiers
+from catalog.errors import CatalogError, InvalidInput
+from catalog.identifiers import Identifier
+from catalog.models import TableVersion
+from catalog.services import operations as ops
+from catalog.services import versions
+from catalog.services.access import Principal
+from catalog.services.commit import Operation, commit
+
+_KINDS = ("declare_table", "create_table_version", "delete_table_versions", "deregister_table")
+
+
+class ListTableVersions(LanceOperation):
+    """List a table's versions by number."""
+
+    request_model = m.ListTableVersionsRequest
+    documents_body = False
+    response_model = m.ListTableVersionsResponse
+    query = ("branch", "page_token", "limit", "descending")
+
+    def handle(
+        self, actor: Principal, body: m.ListTableVersionsRequest, *, id: Identifier
+    ) -> m.ListTableVersionsResponse:
+        if body.limit is not None and body.limit < 1:
+            raise InvalidInput(f"limit is {body.limit}; use a positive integer")
+        page = self.page
+        found, token = versions.list_versions(
+            actor=actor,
+            table=id,
+            branch=branch_name(self.query_values.get("branch", body.branch)),
+            descending=bool(self.flag("descending", body.descending)),
+            limit=page["limit"] or body.limit,
+            page_token=page["page_token"] or body.page_token,
+        )
+        return m.ListTableVersionsResponse(
+            versions=[_version(row) for row in found], page_token=token
+        )
+
+
+class CreateTableVersion(LanceOperation):
+    """Enter a version if its number was never used; else 409 with code 14."""
+
+    request_model = m.CreateTableVersionRequest
+    response_model = m.CreateTableVersionResponse
+    changes = True
+
+    def handle(
+        self, actor: Principal, body: m.CreateTableVersionRequest, *, id: Identifier
+    ) -> m.CreateTableVersionResponse:
+        done = commit([_create_operation(id, body)], actor=actor)
+        return m.CreateTableVersionResponse(
+            transaction_id=done.id, version=_version(done.results[0])
+        )
+
+
+class DescribeTableVersion(LanceOperation):
+    """Tell the manifest of one version."""
+
+    request_model = m.DescribeTableVersionRequest
+    response_model = m.DescribeTableVersionResponse
+
+    def handle(
+        self, actor: Principal, body: m.DescribeTableVersionRequest, *, id: Identifier
+    ) -> m.DescribeTableVersionResponse:
+        branch = branch_name(body.branch)
+        row = versions.describe_version(actor=actor, table=id, version=body.version, branch=branch)
+        return m.DescribeTableVersionResponse(version=_version(row))
+
+
+class BatchDeleteTableVersions(LanceOperation):
+    """Delete ranges of version records; the files stay."""
+
+    request_model = m.BatchDeleteTableVersionsRequest
+    response_model = m.BatchDeleteTableVersionsResponse
+    changes = True
+
+    def handle(
+        self, actor: Principal, body: m.BatchDeleteTableVersionsRequest, *, id: Identifier
+    ) -> m.BatchDeleteTableVersionsResponse:
+        done = commit([_delete_operation(id, body)], actor=actor)
+        return m.BatchDeleteTableVersionsResponse(
+            deleted_count=done.results[0], transaction_id=done.id
+        )
+
+
+class BatchCreateTableVersions(LanceOperation):
+    """Enter versions of several tables, all or none."""
+
+    request_model = m.BatchCreateTableVersionsRequest
+    response_model = m.BatchCreateTableVersionsResponse
+    changes = True
+    is_batch = True
+
+    def handle(
+        self, actor: Principal, body: m.BatchCreateTableVersionsRequest
+    ) -> m.BatchCreateTableVersionsResponse:
+        create = [_create_operation(tuple(entry.id), entry) for entry in body.entries]
+        done = commit(create, actor=actor)
+        return m.BatchCreateTableVersionsResponse(
+            transaction_id=done.id, versions=[_version(row) for row in done.results]
+        )
+
+
+class BatchCommitTables(LanceOperation):
+    """Declare tables, create and delete versions, deregister tables: all in one, or none."""
+
+    request_model = m.BatchCommitTablesRequest
+    response_model = m.BatchCommitTablesResponse
+    changes = True
+    is_batch = True
+
+    def handle(
+        self, actor: Principal, body: m.BatchCommitTablesRequest
+    ) -> m.BatchCommitTablesResponse:
+        operations = [_operation(index, entry) for index, entry in enumerate(body.operations)]
+        done = commit(operations, actor=actor)
+        return m.BatchCommitTablesResponse(
+            transaction_id=done.id,
+            results=[
+                _result(operation, result, done.id)
+                for operation, result in zip(operations, done.results, strict=True)
+            ],
+        )
+
+
+def _operation(index: int, entry: m.CommitTableOperation) -> Operation:
+    """One operation of a batch; the entry must have exactly one field. Errors name its index."""
+    given = [kind for kind in _KINDS if getattr(entry, kind) is not None]
+    try:
+        if len(given) != 1:
+            raise InvalidInput(
+                f"exactly one of {', '.join(_KINDS)} must be given, not "
+                f"{' and '.join(given) or 'none'}"
+            )
+        request = getattr(entry, given[0])
+        if not request.id:
+            raise InvalidInput(f"{given[0]} has no id")
+        table = identifiers.check(request.id)
+        match given[0]:
+            case "declare_table":
+                return declare_operation(table, request)
+            case "create_table_version":
+                return _create_operation(table, request)
+            case "delete_table_versions":
+                return _delete_operation(table, request)
+            case _:
+                return ops.DeregisterTable(table=table)
+    except CatalogError as error:
+        error.operation = index
+        raise
+
+
+def _result(operation: Operation, result: Any, transaction_id: str | None) -> m.CommitTableResult:
+    match operation:
+        case ops.DeclareTable():
+            answer: dict[str, Any] = {"declare_table": declare_response(result, transaction_id)}
+        case ops.CreateVersion():
+            answer = {
+                "create_table_version": m.CreateTableVersionResponse(
+                    transaction_id=transaction_id, version=_version(result)
+                )
+            }
+        case ops.DeleteVersions():
+            answer = {
+                "delete_table_versions": m.BatchDeleteTableVersionsResponse(
+                    deleted_count=result, transaction_id=transaction_id
+                )
+            }
+        case ops.DeregisterTable():
+            answer = {
+                "deregister_table": deregister_response(operation.table, result, transaction_id)
+            }
+        case _:
+            raise TypeError(operation)
+    return m.CommitTableResult(**answer)
+
+
+def _create_operation(
+    id: Identifier, body: m.CreateTableVersionRequest | m.CreateTableVersionEntry
+) -> ops.CreateVersion:
+    return ops.CreateVersion(
+        table=id,
+        branch=branch_name(body.branch),
+        version=body.version,
+        manifest_path=body.manifest_path,
+        manifest_size=body.manifest_size,
+        e_tag=body.e_tag,
+        metadata=body.metadata,
+        naming_scheme=body.naming_scheme,
+    )
+
+
+def _delete_operation(
+    id: Identifier, body: m.BatchDeleteTableVersionsRequest
+) -> ops.DeleteVersions:
+    return ops.DeleteVersions(
+        table=id,
+        branch=branch_name(body.branch),
+        ranges=tuple((r.start_version, r.end_version) for r in body.ranges),
+    )
+
+
+def _version(row: versions.Version | TableVersion) -> m.TableVersion:
+    return m.TableVersion(
+        version=row.version,
+        manifest_path=row.manifest_path,
+        manifest_size=row.manifest_size,
+        e_tag=row.e_tag,
+        timestamp_millis=int(row.created_at.timestamp() * 1000),
+        metadata=row.metadata,
+    )

@@ -1,0 +1,120 @@
+"""What every request passes: an id, one log line, the figures. And what only the admin passes."""
+
+import logging
+import os
+import re
+import time
+from collections.abc import Callable
+from typing import Any, cast
+
+from django.conf import settings
+from django.core.handlers.exception import convert_exception_to_response
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from django.utils.module_loading import import_string
+from prometheus_client import Histogram
+
+from api.request_id import request_id
+
+log = logging.getLogger("monodon.request")
+_Handler = Callable[[HttpRequest], HttpResponseBase]
+
+REQUEST_ID_HEADER = "x-request-id"
+API_PATHS = ("/v1/", "/health/", "/metrics", "/schema/")
+"""Paths of programs: no session, no cookie, no CSRF token, no static files."""
+
+REQUEST_SECONDS = Histogram(
+    "monodon_request_seconds",
+    "Duration of requests by operation and status.",
+    ["operation", "status"],
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
+)
+
+_SLOW_SECONDS = 1.0
+_GIVEN_ID = re.compile(r"[A-Za-z0-9._:-]{1,100}")
+
+
+class RequestMiddleware:
+    """Gives each request an id, or keeps the one it brings, and tells how it went.
+
+    The id stands in the answer's ``x-request-id``, in every log line and in the audit rows. What
+    goes well is logged at debug level: at thousands a second a line costs a tenth of the work, and
+    every change is in the audit trail anyway.
+    """
+
+    def __init__(self, get_response: _Handler) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        started = time.perf_counter()
+        given = request.META.get("HTTP_X_REQUEST_ID", "")
+        current = given if _GIVEN_ID.fullmatch(given) else os.urandom(16).hex()
+        token = request_id.set(current)
+        request.request_id = current  # type: ignore[attr-defined]  # for the admin, which knows no api
+        try:
+            response = self.get_response(request)
+            response.headers[REQUEST_ID_HEADER] = current
+            seconds = time.perf_counter() - started
+            operation = getattr(request, "operation", "other")
+            REQUEST_SECONDS.labels(operation, response.status_code).observe(seconds)
+            self._log(request, response, operation, seconds)
+            return response
+        finally:
+            request_id.reset(token)
+
+    @staticmethod
+    def _log(
+        request: HttpRequest, response: HttpResponseBase, operation: str, seconds: float
+    ) -> None:
+        if response.status_code >= 500:
+            level = logging.ERROR
+        elif response.status_code >= 400 or seconds > _SLOW_SECONDS:
+            level = logging.WARNING if seconds > _SLOW_SECONDS else logging.INFO
+        else:
+            level = logging.DEBUG
+        if log.isEnabledFor(level):
+            log.log(
+                level,
+                "%s %s",
+                request.method,
+                request.path,
+                extra={
+                    "operation": operation,
+                    "status": response.status_code,
+                    "ms": round(seconds * 1000, 1),
+                    "actor": getattr(request, "actor_name", "-"),
+                },
+            )
+
+
+class AdminMiddleware:
+    """The middleware of the web admin (settings.ADMIN_MIDDLEWARE), which API paths pass by.
+
+    One class rather than one wrapper for each: eight wrappers cost a read a tenth of its time.
+    """
+
+    def __init__(self, get_response: _Handler) -> None:
+        self._api = get_response
+        self._process_view: list[Callable[..., HttpResponseBase | None]] = []
+        for path in reversed(settings.ADMIN_MIDDLEWARE):
+            middleware = import_string(path)(get_response)
+            if hasattr(middleware, "process_view"):
+                self._process_view.insert(0, middleware.process_view)
+            get_response = cast(_Handler, convert_exception_to_response(middleware))
+        self._admin = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        if request.path_info.startswith(API_PATHS):
+            return self._api(request)
+        return self._admin(request)
+
+    def process_view(
+        self, request: HttpRequest, view: Any, args: Any, kwargs: Any
+    ) -> HttpResponseBase | None:
+        if request.path_info.startswith(API_PATHS):
+            return None
+        for process in self._process_view:
+            response = process(request, view, args, kwargs)
+            if response is not None:
+                return response
+        return None
