@@ -1,0 +1,295 @@
+"""Every setting, read from the environment; docs/operations.md is the table of them.
+
+A value that nobody changes is a constant where it is used, not a setting here.
+"""
+
+import os
+import secrets
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+from psycopg.conninfo import conninfo_to_dict
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+
+
+def _flag(name: str, default: str = "false") -> bool:
+    return os.environ.get(name, default).strip().lower() in {"1", "true", "yes", "on"}
+
+
+def _choice(name: str, default: str, allowed: tuple[str, ...]) -> str:
+    value = os.environ.get(name, default).strip().lower()
+    if value not in allowed:
+        raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(allowed)}")
+    return value
+
+
+def _list(name: str) -> list[str]:
+    return [part.strip() for part in os.environ.get(name, "").split(",") if part.strip()]
+
+
+# --- where things live -------------------------------------------------------------------------
+
+MONODON_HOME = Path(os.environ.get("MONODON_HOME") or BASE_DIR / ".monodon").absolute()
+MONODON_WAREHOUSE = os.environ.get("MONODON_WAREHOUSE") or str(MONODON_HOME / "warehouse")
+"""The directory under which the catalog places new tables."""
+MONODON_ALLOWED_ROOTS = _list("MONODON_ALLOWED_ROOTS")
+"""Further directories in which a declared or registered table may lie."""
+
+# --- what the catalog does ---------------------------------------------------------------------
+
+MONODON_ANONYMOUS = _choice("MONODON_ANONYMOUS", "none", ("none", "read", "admin"))
+MONODON_MANIFEST_PATHS = _choice("MONODON_MANIFEST_PATHS", "any", ("any", "inside"))
+MONODON_MAX_BODY_BYTES = int(os.environ.get("MONODON_MAX_BODY_BYTES", str(16 * 1024 * 1024)))
+MONODON_ADMIN_USER = os.environ.get("MONODON_ADMIN_USER", "admin")
+MONODON_ADMIN_PASSWORD = os.environ.get("MONODON_ADMIN_PASSWORD", "")
+MONODON_ADMIN_API_KEY = os.environ.get("MONODON_ADMIN_API_KEY", "")
+
+# --- Django ------------------------------------------------------------------------------------
+
+
+def _secret_key() -> str:
+    """The signing key: from the environment, else made once and kept in MONODON_HOME."""
+    if key := os.environ.get("MONODON_SECRET_KEY"):
+        return key
+    path = MONODON_HOME / "secret_key"
+    try:
+        return path.read_text().strip()
+    except FileNotFoundError:
+        pass
+    MONODON_HOME.mkdir(parents=True, exist_ok=True)
+    key = secrets.token_urlsafe(48)
+    draft = path.with_name(f"secret_key.{os.getpid()}")
+    draft.touch(mode=0o600)
+    draft.write_text(key)
+    try:
+        # A hard link publishes the whole file at once, and only if no other process was first.
+        os.link(draft, path)
+    except FileExistsError:
+        key = path.read_text().strip()
+    finally:
+        draft.unlink()
+    return key
+
+
+SECRET_KEY = _secret_key()
+DEBUG = _flag("MONODON_DEBUG")
+ALLOWED_HOSTS = _list("MONODON_ALLOWED_HOSTS") or ["*"]
+CSRF_TRUSTED_ORIGINS = _list("MONODON_TRUSTED_ORIGINS")
+ROOT_URLCONF = "config.urls"
+WSGI_APPLICATION = "config.wsgi.application"
+APPEND_SLASH = False
+USE_TZ = True
+TIME_ZONE = "UTC"
+LANGUAGE_CODE = "en-us"
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+DATA_UPLOAD_MAX_MEMORY_SIZE = MONODON_MAX_BODY_BYTES
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _flag("MONODON_SECURE_COOKIES")
+LOGIN_URL = "admin:login"
+LOGIN_REDIRECT_URL = "admin:index"
+
+INSTALLED_APPS = [
+    "unfold",
+    "unfold.contrib.filters",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django.contrib.postgres",
+    "django_prometheus",
+    "django_celery_beat",
+    "rest_framework",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "catalog",
+    "api",
+    "tasks",
+]
+
+MIDDLEWARE = ["api.middleware.RequestMiddleware", "api.middleware.AdminMiddleware"]
+# What only the web admin needs; API paths pass it by.
+ADMIN_MIDDLEWARE = [
+    "django_prometheus.middleware.PrometheusBeforeMiddleware",
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_prometheus.middleware.PrometheusAfterMiddleware",
+]
+# Django looks for them in MIDDLEWARE only.
+SILENCED_SYSTEM_CHECKS = ["admin.E408", "admin.E409", "admin.E410"]
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+
+STATIC_URL = "/static/"
+STATIC_ROOT = MONODON_HOME / "static"
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
+}
+
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in (
+        "UserAttributeSimilarityValidator",
+        "MinimumLengthValidator",
+        "CommonPasswordValidator",
+        "NumericPasswordValidator",
+    )
+]
+
+# --- database ----------------------------------------------------------------------------------
+
+
+def _database(url: str) -> dict[str, object]:
+    """Django's DATABASES entry of a libpq URI; every parameter that libpq knows may be in it."""
+    scheme = urlsplit(url).scheme
+    if scheme not in {"postgres", "postgresql"}:
+        raise ValueError(
+            f"DATABASE_URL names {scheme or 'no scheme'}; Monodon needs postgresql://, because its "
+            "commits rest on PostgreSQL's row locks"
+        )
+    parameters = conninfo_to_dict(url)
+    # Nobody waits for a lock for ever, and a process that was stopped inside a commit gives up its
+    # own: PostgreSQL then ends the one with an error, the other's session.
+    timeouts = "-c lock_timeout=30s -c idle_in_transaction_session_timeout=60s"
+    parameters["options"] = f"{timeouts} {parameters.get('options') or ''}".strip()
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": parameters.pop("dbname", "monodon"),
+        "USER": parameters.pop("user", ""),
+        "PASSWORD": parameters.pop("password", ""),
+        "HOST": parameters.pop("host", ""),
+        "PORT": parameters.pop("port", ""),
+        "CONN_MAX_AGE": None,
+        "OPTIONS": {
+            # Prepared statements on the server: reads 1.6 times, writes 1.5 times faster.
+            "server_side_binding": True,
+            "prepare_threshold": 2,
+            **parameters,
+        },
+    }
+
+
+def _database_url() -> str:
+    """The server that is named, else the embedded one, so that manage.py finds what runs."""
+    if url := os.environ.get("DATABASE_URL"):
+        return url
+    sockets = MONODON_HOME / "run" / "postgres"
+    if (sockets / ".s.PGSQL.5432").exists():
+        return f"postgresql://monodon@/monodon?host={quote(str(sockets), safe='')}"
+    return "postgresql:///monodon"
+
+
+DATABASES = {"default": _database(_database_url())}
+
+# --- Celery ------------------------------------------------------------------------------------
+
+REDIS_URL = os.environ.get("REDIS_URL") or "redis://localhost:6379/0"
+CELERY_BROKER_URL = (
+    "redis+socket://" + REDIS_URL.removeprefix("unix://")
+    if REDIS_URL.startswith("unix://")
+    else REDIS_URL
+)
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+# A web request that asks for a job must not hang on a broker that is away: the job's row is the
+# truth and beat sends it again.
+CELERY_BROKER_TRANSPORT_OPTIONS = {"socket_connect_timeout": 2, "socket_timeout": 5}
+CELERY_TASK_PUBLISH_RETRY = False
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_ACKS_LATE = True
+CELERY_TASK_REJECT_ON_WORKER_LOST = True
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_TIMEZONE = TIME_ZONE
+CELERY_BEAT_SCHEDULE = {
+    "settle-versions": {"task": "tasks.maintenance.settle_versions", "schedule": 15.0},
+    "send-queued-jobs": {"task": "tasks.maintenance.send_queued_jobs", "schedule": 15.0},
+}
+
+# --- REST framework and the OpenAPI documents --------------------------------------------------
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [],
+    "DEFAULT_PERMISSION_CLASSES": [],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "UNAUTHENTICATED_USER": None,
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Monodon",
+    "DESCRIPTION": "One catalog for Lance and Iceberg tables.",
+    "VERSION": "1.0.0",
+    "OAS_VERSION": "3.1.1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "COMPONENT_SPLIT_REQUEST": False,
+    "ENUM_ADD_EXPLICIT_BLANK_NULL_CHOICE": False,
+}
+
+# --- logs --------------------------------------------------------------------------------------
+
+LOG_FORMAT = _choice("MONODON_LOG_FORMAT", "text", ("text", "json"))
+LOG_LEVEL = _choice("MONODON_LOG_LEVEL", "info", ("debug", "info", "warning", "error")).upper()
+LOGGING_CONFIG = "config.logging.configure"
+LOGGING = {"format": LOG_FORMAT, "level": LOG_LEVEL}
+
+# --- the web admin -----------------------------------------------------------------------------
+
+UNFOLD = {
+    "SITE_TITLE": "Monodon",
+    "SITE_HEADER": "Monodon",
+    "SITE_SUBHEADER": "Lance and Iceberg catalog",
+    "SITE_URL": "/admin/",
+    "SITE_ICON": "catalog.admin.navigation.sign",
+    "SITE_FAVICONS": [
+        {"rel": "icon", "type": "image/svg+xml", "href": "catalog.admin.navigation.sign"}
+    ],
+    "SHOW_HISTORY": False,  # the audit trail tells more, and cannot be edited
+    "SHOW_VIEW_ON_SITE": False,
+    "BORDER_RADIUS": "8px",
+    "DASHBOARD_CALLBACK": "catalog.admin.dashboard.dashboard",
+    "COMMAND": {"search_callback": "catalog.admin.navigation.search"},
+    "SIDEBAR": {
+        "command_search": True,
+        "navigation": "catalog.admin.navigation.navigation",
+    },
+    # Ice: the blues of deep water, in the theme's own notation.
+    "COLORS": {
+        "primary": {
+            "50": "oklch(98.4% .019 200.873)",
+            "100": "oklch(95.6% .045 203.388)",
+            "200": "oklch(91.7% .08 205.041)",
+            "300": "oklch(86.5% .127 207.078)",
+            "400": "oklch(78.9% .154 211.53)",
+            "500": "oklch(71.5% .143 215.221)",
+            "600": "oklch(52% .105 223.128)",
+            "700": "oklch(45% .085 224.283)",
+            "800": "oklch(39.8% .07 227.392)",
+            "900": "oklch(34.8% .06 229)",
+            "950": "oklch(30.2% .056 229.695)",
+        },
+    },
+}

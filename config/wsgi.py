@@ -1,0 +1,64 @@
+"""The WSGI entry point that granian serves."""
+
+import gc
+import os
+from collections.abc import Iterable
+from io import BytesIO
+from typing import Any
+
+import django
+from django.conf import settings
+from django.core.handlers.wsgi import WSGIHandler, get_script_name
+from django.db import close_old_connections
+from django.http import HttpRequest
+from django.urls import get_resolver, set_script_prefix
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+
+
+class Handler(WSGIHandler):
+    """Django's handler with less around a request: together a third of what a read took.
+
+    - The signals at both ends are not sent. Their receivers keep a log of queries, close caches and
+      age connections; none of that happens here, and what remains to do is done directly.
+    - The hot protocol's routes are looked up, not searched for.
+    - A whole answer is returned as a list, which granian sends at once with its length.
+    """
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:  # type: ignore[override]
+        set_script_prefix(get_script_name(environ))
+        if "CONTENT_LENGTH" not in environ and environ.get("HTTP_TRANSFER_ENCODING"):
+            # Django reads nothing of a body whose length is not told. One byte over the limit is
+            # enough to have it refused.
+            content = environ["wsgi.input"].read(settings.MONODON_MAX_BODY_BYTES + 1)
+            environ |= {"wsgi.input": BytesIO(content), "CONTENT_LENGTH": str(len(content))}
+        request = self.request_class(environ)
+        response: Any = self._middleware_chain(request)  # type: ignore[attr-defined]
+        start_response(
+            f"{response.status_code} {response.reason_phrase}",
+            [
+                *response.items(),
+                *(("Set-Cookie", cookie.OutputString()) for cookie in response.cookies.values()),
+            ],
+        )
+        if response.streaming:
+            return response  # type: ignore[no-any-return]
+        request.close()
+        close_old_connections()
+        return [response.content]
+
+    def resolve_request(self, request: HttpRequest) -> Any:
+        return find(request.path_info) or super().resolve_request(request)
+
+
+django.setup(set_prefix=False)
+from api.lance.urls import find  # noqa: E402 -- needs the applications
+
+application = Handler()
+# Load every view now: the first caller would wait seconds for it.
+get_resolver().url_patterns  # noqa: B018
+# What is loaded by now stays, so the collector need not look at it again and again; and requests
+# leave few cycles behind.
+gc.collect()
+gc.freeze()
+gc.set_threshold(20_000, 20, 20)

@@ -1,0 +1,103 @@
+"""Where state and sockets live."""
+
+import hashlib
+import os
+import shutil
+import stat
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from server.errors import ServerError
+
+SOCKET_PATH_LIMIT = 103
+"""Bytes of a Unix socket's path: 107 on Linux, 103 on macOS."""
+
+_LONGEST_SOCKET = "/postgres/.s.PGSQL.5432"
+
+
+@dataclass(frozen=True)
+class Home:
+    """The directory that holds everything one Monodon keeps between two starts."""
+
+    root: Path
+
+    @property
+    def postgres(self) -> Path:
+        return self.root / "postgres"
+
+    @property
+    def valkey(self) -> Path:
+        return self.root / "valkey"
+
+    @property
+    def metrics(self) -> Path:
+        return self.root / "run-metrics"
+
+    def create(self) -> None:
+        """Raises ServerError when the directory cannot be ours.
+
+        The directories are 0711, not 0700: as root the database runs as `nobody` and must pass through.
+        What is secret inside has its own mode.
+        """
+        try:
+            self.root.mkdir(mode=0o711, parents=True, exist_ok=True)
+            entries = [self.root, *self.root.iterdir()]
+        except OSError as exc:
+            raise ServerError(
+                f"Cannot use {self.root} ({exc.strerror}): "
+                f"set MONODON_HOME to a directory that you may write to."
+            ) from exc
+        for entry in entries:
+            if not os.access(entry, os.R_OK | os.W_OK) and not entry.is_symlink():
+                raise ServerError(
+                    f"{entry} belongs to another user (uid {entry.lstat().st_uid}): Monodon was started "
+                    f"there as somebody else. Run as that user, or set MONODON_HOME to another directory."
+                )
+        if self.root.stat().st_uid == os.geteuid():
+            self.root.chmod(0o711)
+
+    def fresh_metrics(self) -> Path:
+        """An empty directory for prometheus_client's files, which would otherwise grow with each pid."""
+        shutil.rmtree(self.metrics, ignore_errors=True)
+        self.metrics.mkdir(mode=0o700, parents=True)
+        return self.metrics
+
+    def remove_sockets(self) -> None:
+        """After a stop: a temp directory is not ours to fill."""
+        shutil.rmtree(self.socket_dir(), ignore_errors=True)
+
+    def socket_dir(self) -> Path:
+        """A private directory short enough for sockets: inside the home, else under the temp directory."""
+        inside = self.root / "run"
+        if len(os.fsencode(f"{inside}{_LONGEST_SOCKET}")) <= SOCKET_PATH_LIMIT:
+            return private_directory(inside)
+        name = f"monodon-{os.geteuid()}-{hashlib.sha256(os.fsencode(self.root)).hexdigest()[:10]}"
+        for base in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp"):  # noqa: S108
+            if not base or not os.access(base, os.W_OK | os.X_OK):
+                continue
+            if len(os.fsencode(f"{base}/{name}{_LONGEST_SOCKET}")) <= SOCKET_PATH_LIMIT:
+                return private_directory(Path(base) / name)
+        raise ServerError(
+            f"{self.root} is too long for Unix sockets and no temporary directory is shorter: "
+            f"set MONODON_HOME or TMPDIR to a shorter path."
+        )
+
+
+def private_directory(path: Path) -> Path:
+    """Make or accept a directory that only we can write to.
+
+    Raises ServerError when somebody else put something there first: in a shared temp directory that
+    would let them stand in for the database.
+    """
+    try:
+        path.mkdir(mode=0o711)
+    except FileExistsError:
+        found = path.lstat()
+        ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+        if not ours or found.st_mode & 0o022:
+            raise ServerError(
+                f"{path} is not a directory of ours: remove it, or set TMPDIR to another directory."
+            ) from None
+    path.chmod(0o711)
+    return path

