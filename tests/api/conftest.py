@@ -1,0 +1,40 @@
+from pathlib import Path
+
+import pytest
+from django.conf import settings as django_settings
+
+from catalog.models import ApiKey
+from catalog.services import api_keys
+from catalog.services.access import SYSTEM
+from tests.api.client import Lance
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _static_files() -> None:
+    """The admin's middleware looks for the collected static files when a test client starts."""
+    Path(django_settings.STATIC_ROOT).mkdir(parents=True, exist_ok=True)
+
+
+@pytest.fixture(autouse=True)
+def warehouse(tmp_path: Path, settings) -> Path:
+    """An empty warehouse for each test."""
+    directory = tmp_path / "warehouse"
+    directory.mkdir()
+    settings.MONODON_WAREHOUSE = str(directory)
+    settings.MONODON_ALLOWED_ROOTS = []
+    settings.MONODON_MANIFEST_PATHS = "any"
+    return directory
+
+
+@pytest.fixture
+def lance(db) -> Lance:
+    """A client that may do everything."""
+    _, key = api_keys.create_api_key(actor=SYSTEM, name="tester")
+    return Lance(key)
+
+
+@pytest.fixture
+def reader(db) -> Lance:
+    """A client that may only read."""
+    _, key = api_keys.create_api_key(actor=SYSTEM, name="reader", level=ApiKey.Access.READ)
+    return Lance(key)

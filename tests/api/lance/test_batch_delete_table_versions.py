@@ -1,0 +1,113 @@
+import pytest
+
+from catalog.models import AuditEvent, TableVersion
+from tests.api.client import Lance
+from tests.factories import files, make_namespace, make_table, make_version, relative, stage
+
+pytestmark = pytest.mark.operation("BatchDeleteTableVersions")
+
+DELETE = "/v1/table/ws$t/version/delete"
+
+
+def between(*ranges: tuple[int, int]) -> dict:
+    return {"ranges": [{"start_version": start, "end_version": end} for start, end in ranges]}
+
+
+def left(lance: Lance, query: str = "") -> list[int]:
+    found = lance.post(f"/v1/table/ws$t/version/list{query}")["versions"]
+    return [version["version"] for version in found]
+
+
+@pytest.fixture
+def five(db):
+    """A table of the versions 1 to 5, and another that must not change."""
+    table = make_table("ws", "t")
+    for version in range(1, 6):
+        make_version(("ws", "t"), version)
+    make_table("ws", "other")
+    make_version(("ws", "other"), 1)
+    return table
+
+
+@pytest.mark.parametrize(
+    ("ranges", "remaining"),
+    [
+        ([(0, -1)], []),
+        ([(1, 2)], [2, 3, 4, 5]),
+        ([(0, 4)], [4, 5]),
+        ([(3, -1)], [1, 2]),
+        ([(5, 6)], [1, 2, 3, 4]),
+        ([(1, 2), (3, 5)], [2, 5]),
+        ([(1, 3), (2, 4)], [4, 5]),
+        ([(2, 2)], [1, 2, 3, 4, 5]),
+        ([(6, 2**63 - 1)], [1, 2, 3, 4, 5]),
+        ([], [1, 2, 3, 4, 5]),
+    ],
+)
+def test_start_is_inclusive_and_end_exclusive(lance: Lance, five, ranges, remaining):
+    done = lance.post(DELETE, between(*ranges))
+    assert done["deleted_count"] == 5 - len(remaining)
+    assert left(lance) == remaining
+    assert TableVersion.objects.filter(table=five).count() == 5  # tombstones
+    assert TableVersion.objects.visible().filter(table__name="other").count() == 1
+
+
+def test_deleted_twice_counts_once(lance: Lance, five):
+    assert lance.post(DELETE, between((1, 3)))["deleted_count"] == 2
+    assert lance.post(DELETE, between((1, 4)))["deleted_count"] == 1
+    assert lance.post(DELETE, between((1, 4)))["deleted_count"] == 0
+
+
+def test_the_files_stay(lance: Lance):
+    table = make_table("ws", "t")
+    make_version(("ws", "t"), 1, relative(stage(table, 1)))
+    before = files(table.location)
+    lance.post(DELETE, between((0, -1)))
+    assert files(table.location) == before != {}
+
+
+def test_on_a_branch(lance: Lance, five):
+    make_version(("ws", "t"), 1, branch="dev")
+    make_version(("ws", "t"), 2, branch="dev")
+    done = lance.post(DELETE, between((0, -1)) | {"branch": "dev"})
+    assert done["deleted_count"] == 2
+    assert left(lance, "?branch=dev") == []
+    assert left(lance) == [1, 2, 3, 4, 5]
+    lance.refused(404, 22, "has no branch 'x'", DELETE, between((0, -1)) | {"branch": "x"})
+
+
+def test_audited_and_describable(lance: Lance, five):
+    done = lance.post(DELETE, between((1, 3)))
+    facts = lance.post(f"/v1/transaction/{done['transaction_id']}/describe")
+    assert facts["properties"]["monodon.operations"] == "DeleteTableVersions"
+    event = AuditEvent.objects.get(action="version.delete")
+    assert event.after == {"ranges": [[1, 3]], "deleted": 2}
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        ({}, "ranges"),
+        ({"ranges": [{"start_version": 1}]}, "end_version"),
+        ({"ranges": [{"end_version": 1}]}, "start_version"),
+        ({"ranges": [{"start_version": "1", "end_version": 2}]}, "start_version"),
+        ({"ranges": {"start_version": 1, "end_version": 2}}, "ranges"),
+        (between((3, 1)), "3 to 1"),
+        (between((-1, 1)), "-1 to 1"),
+        (between((1, -2)), "1 to -2"),
+        (between((1, 2), (0, 2**63)), "0 to 9223372036854775808"),
+        (between((1, 2)) | {"id": ["t"]}, "['t']"),
+    ],
+)
+def test_what_is_malformed(lance: Lance, five, body, error):
+    lance.refused(400, 13, error, DELETE, body)
+
+
+def test_missing(lance: Lance):
+    make_namespace("ws")
+    lance.refused(404, 4, "Table 'ws.t' does not exist", DELETE, between((0, -1)))
+    lance.refused(404, 1, "Namespace 'x'", "/v1/table/x$t/version/delete", between((0, -1)))
+
+
+def test_read_only_key(reader: Lance, five):
+    reader.refused(403, 15, "may not write to 'ws.t'", DELETE, between((0, -1)))

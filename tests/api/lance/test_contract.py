@@ -1,0 +1,345 @@
+"""Our routes, names and shapes against the published client, the specification and our own document."""
+
+import inspect
+import json
+import os
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+from drf_spectacular.validation import validate_schema
+from lance_namespace_urllib3_client import ApiClient, Configuration, models
+from lance_namespace_urllib3_client.api.namespace_api import NamespaceApi
+from lance_namespace_urllib3_client.api.table_api import TableApi
+from lance_namespace_urllib3_client.api.transaction_api import TransactionApi
+from lance_namespace_urllib3_client.exceptions import ApiException
+
+from catalog.services import api_keys
+from catalog.services.access import SYSTEM
+from tests.api.client import Lance
+from tests.api.lance.test_coverage import operations
+from tests.factories import make_namespace, make_table, make_version
+
+OPERATIONS = sorted(operations())
+every_operation = pytest.mark.parametrize("operation", OPERATIONS)
+
+
+# --- the document at /schema/lance ----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def document(django_db_setup) -> dict[str, Any]:
+    response = Lance().call("GET", "/schema/lance", headers={"accept": "application/json"})
+    assert response.status_code == 200
+    return response.json()
+
+
+def by_operation(document: dict[str, Any]) -> dict[str, tuple[str, str, dict[str, Any]]]:
+    """Method, path and description of each operation of an OpenAPI document."""
+    return {
+        described["operationId"]: (
+            method.upper(),
+            path,
+            {
+                **described,
+                "parameters": item.get("parameters", []) + described.get("parameters", []),
+            },
+        )
+        for path, item in document["paths"].items()
+        for method, described in item.items()
+        if method in {"get", "post", "put", "delete", "patch"}
+    }
+
+
+def resolve(document: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
+    while "$ref" in part:
+        step: Any = document
+        for name in part["$ref"].removeprefix("#/").split("/"):
+            step = step[name]
+        part = step
+    return part
+
+
+def json_schema(document: dict[str, Any], part: dict[str, Any] | None) -> dict[str, Any] | None:
+    content = resolve(document, part or {}).get("content", {}).get("application/json")
+    return resolve(document, content["schema"]) if content else None
+
+
+def test_the_document_is_valid_openapi_3_1(document):
+    assert document["openapi"].startswith("3.1")
+    validate_schema(document)
+
+
+def test_every_reference_leads_somewhere(document):
+    def walk(part: Any) -> None:
+        if isinstance(part, dict):
+            if isinstance(part.get("$ref"), str):
+                resolve(document, part)
+            for inner in part.values():
+                walk(inner)
+        elif isinstance(part, list):
+            for inner in part:
+                walk(inner)
+
+    walk(document)
+
+
+def test_the_document_has_the_22_operations_and_no_other(document):
+    assert sorted(by_operation(document)) == OPERATIONS
+
+
+def test_the_document_needs_no_key_and_has_a_page(db, settings):
+    plain = {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}
+    settings.STORAGES = {**settings.STORAGES, "staticfiles": plain}  # nothing is collected here
+    assert Lance().call("GET", "/docs").status_code == 200
+
+
+# --- the published client -------------------------------------------------------------------------
+
+
+def published(operation: str) -> tuple[type, str]:
+    """The client's class and method of an operation."""
+    name = re.sub(r"(?<!^)(?=[A-Z])", "_", operation).lower()
+    for api in (NamespaceApi, TableApi, TransactionApi):
+        if hasattr(api, name):
+            return api, name
+    raise AssertionError(f"the published client has no {name}")
+
+
+def request_of(operation: str) -> dict[str, Any]:
+    """What the client puts on the wire for an operation, every parameter given."""
+    api, name = published(operation)
+    seen: dict[str, Any] = {}
+
+    class Capture:
+        def param_serialize(self, **parts: Any) -> None:
+            seen.update(parts)
+
+        def select_header_accept(self, accepts: list[str]) -> str:
+            return accepts[0]
+
+        select_header_content_type = select_header_accept
+
+    serialize = getattr(api(Capture()), f"_{name}_serialize")
+    given = {
+        parameter: None if parameter.startswith("_") else "x"
+        for parameter in inspect.signature(serialize).parameters
+    }
+    serialize(**given)
+    return seen
+
+
+@every_operation
+def test_the_client_calls_our_routes(document, operation):
+    wire = request_of(operation)
+    method, path, described = by_operation(document)[operation]
+    assert (method, path) == (wire["method"], wire["resource_path"])
+    parameters = {(p["name"], p["in"]) for p in described["parameters"]}
+    assert parameters == {(name, "path") for name in wire["path_params"]} | {
+        (name, "query") for name, _ in wire["query_params"]
+    }
+    assert ("requestBody" in described) == (wire["body"] is not None)
+
+
+@every_operation
+def test_schemas_have_the_properties_of_the_models(document, operation):
+    view = operations()[operation]
+    _, _, described = by_operation(document)[operation]
+    for part, model in (
+        (described.get("requestBody"), view.request_model if view.documents_body else None),
+        (described["responses"]["200"], view.response_model),
+    ):
+        schema = json_schema(document, part)
+        if model is None:
+            assert schema is None
+        else:
+            assert set(schema["properties"]) == {
+                field.alias or name for name, field in model.model_fields.items()
+            }
+            assert model is getattr(models, model.__name__)
+
+
+@every_operation
+def test_every_answer_that_is_an_error_has_the_lance_form(document, operation):
+    _, _, described = by_operation(document)[operation]
+    errors = {status for status in described["responses"] if status != "200"}
+    assert errors >= {"400", "401", "403", "404", "503", "5XX"}
+    for status in errors:
+        schema = json_schema(document, described["responses"][status])
+        assert set(schema["properties"]) >= {"error", "code", "detail", "instance"}
+
+
+class Transport:
+    """Carries the published client's requests to Django's test client."""
+
+    def __init__(self, key: str) -> None:
+        self.lance = Lance(key)
+
+    def request(self, method, url, headers=None, body=None, post_params=None, **_: Any) -> Any:
+        headers = {k: v for k, v in (headers or {}).items() if k.lower() != "content-type"}
+        raw = b"" if body is None else json.dumps(body).encode()
+        response = self.lance.call(
+            method, url.removeprefix("http://monodon"), raw=raw, headers=headers
+        )
+        return SimpleNamespace(
+            status=response.status_code,
+            reason="",
+            data=response.content,
+            read=lambda: response.content,
+            getheaders=lambda: dict(response.items()),
+            getheader=lambda name, default=None: response.get(name, default),
+            headers=dict(response.items()),
+        )
+
+
+@pytest.fixture
+def client(db) -> ApiClient:
+    _, key = api_keys.create_api_key(actor=SYSTEM, name="published")
+    client = ApiClient(Configuration(host="http://monodon"))
+    client.rest_client = Transport(key)
+    return client
+
+
+def test_a_whole_life_through_the_published_client(client: ApiClient, warehouse: Path):
+    namespaces, tables, transactions = (
+        api(client) for api in (NamespaceApi, TableApi, TransactionApi)
+    )
+    namespaces.create_namespace("a b", models.CreateNamespaceRequest(id=["a b"], mode="Create"))
+    assert namespaces.list_namespaces("$").namespaces == ["a b"]
+    assert namespaces.describe_namespace("a b", models.DescribeNamespaceRequest()).properties == {}
+    namespaces.namespace_exists("a b", models.NamespaceExistsRequest())
+
+    name = ["a b", "größe/1"]
+    table = "$".join(name)
+    declared = tables.declare_table(table, models.DeclareTableRequest(id=name), delimiter="$")
+    assert declared.managed_versioning is True
+    described = tables.describe_table(
+        table, models.DescribeTableRequest(id=name), with_table_uri=True, check_declared=True
+    )
+    assert (described.location, described.is_only_declared) == (declared.location, True)
+    assert described.table_uri.startswith("file:///")
+    tables.table_exists(table, models.TableExistsRequest(id=name))
+    assert tables.list_tables("a b").tables == ["größe/1"]
+    assert tables.list_all_tables(limit=10).tables == [table]
+
+    create = models.CreateTableVersionRequest(
+        id=name, version=1, manifest_path="x/1", manifest_size=5, e_tag="e", metadata={"k": "v"}
+    )
+    created = tables.create_table_version(table, create)
+    assert (created.version.version, created.version.metadata) == (1, {"k": "v"})
+    seen = tables.describe_table_version(table, models.DescribeTableVersionRequest(version=1))
+    assert seen.version == created.version
+    entry = models.CreateTableVersionEntry(id=name, version=2, manifest_path="x/2")
+    batch = models.BatchCreateTableVersionsRequest(entries=[entry])
+    assert tables.batch_create_table_versions(batch).versions[0].version == 2
+    everything = models.BatchCommitTablesRequest(
+        operations=[
+            models.CommitTableOperation(declare_table=models.DeclareTableRequest(id=["b"])),
+            models.CommitTableOperation(
+                create_table_version=models.CreateTableVersionRequest(
+                    id=["b"], version=1, manifest_path="x"
+                )
+            ),
+            models.CommitTableOperation(
+                delete_table_versions=models.BatchDeleteTableVersionsRequest(
+                    id=name, ranges=[models.VersionRange(start_version=1, end_version=2)]
+                )
+            ),
+            models.CommitTableOperation(deregister_table=models.DeregisterTableRequest(id=["b"])),
+        ]
+    )
+    done = tables.batch_commit_tables(everything)
+    assert done.results[2].delete_table_versions.deleted_count == 1
+    assert done.results[3].deregister_table.id == ["b"]
+    listed = tables.list_table_versions(table, descending=True, limit=10)
+    assert [version.version for version in listed.versions] == [2]
+    ranges = models.BatchDeleteTableVersionsRequest(
+        ranges=[models.VersionRange(start_version=0, end_version=-1)]
+    )
+    assert tables.batch_delete_table_versions(table, ranges).deleted_count == 1
+
+    status = transactions.describe_transaction(
+        done.transaction_id, models.DescribeTransactionRequest()
+    )
+    assert status.status == "Succeeded"
+    put = models.AlterTransactionAction(
+        setPropertyAction=models.AlterTransactionSetProperty(key="k", value="v", mode="Fail")
+    )
+    altered = transactions.alter_transaction(
+        done.transaction_id, models.AlterTransactionRequest(actions=[put])
+    )
+    assert altered.properties["k"] == "v"
+
+    tables.rename_table(table, models.RenameTableRequest(new_table_name="c", new_namespace_id=[]))
+    assert tables.deregister_table("c", models.DeregisterTableRequest()).id == ["c"]
+    registered = tables.register_table(
+        "d", models.RegisterTableRequest(location=declared.location, mode="Create")
+    )
+    assert registered.location == declared.location
+    assert tables.drop_table("d").id == ["d"]
+    namespaces.drop_namespace("a b", models.DropNamespaceRequest(behavior="Cascade"))
+    with pytest.raises(ApiException) as refused:
+        namespaces.namespace_exists("a b", models.NamespaceExistsRequest())
+    assert refused.value.status == 404
+    assert models.ErrorResponse.from_json(refused.value.body).code == 1
+
+
+# --- the specification's own file -----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def specification() -> dict[str, Any]:
+    directory = os.environ.get("MONODON_SPEC_DIR")
+    if not directory:
+        pytest.skip("MONODON_SPEC_DIR names no directory with lance-namespace.yaml")
+    return yaml.safe_load((Path(directory) / "lance-namespace.yaml").read_text())
+
+
+def test_the_specification_knows_our_operations(specification):
+    assert set(OPERATIONS) <= set(by_operation(specification))
+
+
+@every_operation
+def test_the_specification_and_the_document_agree(specification, document, operation):
+    method, path, described = by_operation(document)[operation]
+    expected_method, expected_path, expected = by_operation(specification)[operation]
+    assert (method, path) == (expected_method, expected_path)
+    wanted = [resolve(specification, parameter) for parameter in expected["parameters"]]
+    assert {(p["name"], p["in"]) for p in described["parameters"]} == {
+        (p["name"], p["in"]) for p in wanted
+    }
+    for ours, theirs in (
+        (described.get("requestBody"), expected.get("requestBody")),
+        (described["responses"]["200"], _response(expected, "200")),
+    ):
+        schema, contract = json_schema(document, ours), json_schema(specification, theirs)
+        assert (schema is None) == (contract is None)
+        if schema and contract:
+            assert set(schema["properties"]) == set(contract["properties"])
+            assert set(schema.get("required", [])) == set(contract.get("required", []))
+    answers = {str(status) for status in expected["responses"]}
+    assert answers <= set(described["responses"])
+
+
+def _response(described: dict[str, Any], status: str) -> dict[str, Any]:
+    """YAML reads a status as a number."""
+    return described["responses"].get(int(status)) or described["responses"][status]
+
+
+def test_the_specification_has_every_route_that_is_not_served(specification, db):
+    make_namespace("ws")
+    make_table("ws", "t")
+    make_version(("ws", "t"), 1)
+    _, key = api_keys.create_api_key(actor=SYSTEM, name="spec")
+    lance = Lance(key)
+    for operation, (method, path, _) in by_operation(specification).items():
+        if operation in OPERATIONS:
+            continue
+        url = path.replace("{id}", "ws$t").replace("{index_name}", "i")
+        response = lance.call(method, url)
+        form = response.json()
+        assert (response.status_code, form["code"]) == (406, 0), operation
+        assert operation in form["error"]

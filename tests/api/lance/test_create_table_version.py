@@ -1,0 +1,545 @@
+import itertools
+import os
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from catalog import storage
+from catalog.formats.lance import NamingScheme
+from catalog.models import AuditEvent, Table, TableState, TableVersion
+from catalog.services import versions
+from tests.api.client import Lance, spell
+from tests.factories import (
+    files,
+    final_path,
+    make_namespace,
+    make_table,
+    make_version,
+    relative,
+    stage,
+)
+
+pytestmark = pytest.mark.operation("CreateTableVersion")
+
+CREATE = "/v1/table/ws$t/version/create"
+
+
+@pytest.fixture
+def table(db) -> Table:
+    return make_table("ws", "t")
+
+
+def body(path: str | Path, version: int = 1, **more) -> dict:
+    return {"id": ["ws", "t"], "version": version, "manifest_path": str(path), **more}
+
+
+def test_enters_a_version(lance: Lance, table: Table):
+    done = lance.post(
+        CREATE,
+        body("elsewhere/1.manifest", manifest_size=461, e_tag="abc", metadata={"größe": "🧊"}),
+    )
+    stamp = done["version"].pop("timestamp_millis")
+    assert done["version"] == {
+        "version": 1,
+        "manifest_path": "elsewhere/1.manifest",
+        "manifest_size": 461,
+        "e_tag": "abc",
+        "metadata": {"größe": "🧊"},
+    }
+    row = TableVersion.objects.get()
+    assert stamp == int(row.created_at.timestamp() * 1000)
+    assert str(row.transaction_id) == done["transaction_id"]
+    described = lance.post("/v1/table/ws$t/version/describe", {"version": 1})
+    assert described == {"version": done["version"] | {"timestamp_millis": stamp}}
+    table.refresh_from_db()
+    assert table.state == TableState.LIVE
+    event = AuditEvent.objects.get(action="version.create")
+    assert (event.target, event.table_uuid) == ("ws.t", table.uuid)
+    assert event.after == {"version": 1, "manifest_path": "elsewhere/1.manifest"}
+
+
+def test_transaction_is_describable(lance: Lance, table: Table):
+    done = lance.post(CREATE, body("x/1.manifest"))
+    by_id = lance.post(f"/v1/transaction/{done['transaction_id']}/describe")
+    by_version = lance.post("/v1/transaction/ws$t$1/describe", {"id": ["ws", "t", "1"]})
+    assert by_id["status"] == by_version["status"] == "Succeeded"
+    assert by_id["properties"]["monodon.operations"] == "CreateTableVersion"
+    assert by_version["properties"]["monodon.manifest_path"] == "x/1.manifest"
+
+
+def test_the_same_body_twice(lance: Lance, table: Table):
+    again = body(relative(stage(table, 1)), e_tag="abc")
+    first = lance.post(CREATE, again)["version"]
+    lance.refused(409, 14, "Table 'ws.t' has version 1 already", CREATE, again)
+    shown = lance.post("/v1/table/ws$t/version/describe", {"version": 1})["version"]
+    assert shown == first
+
+
+def test_a_loser_leaves_the_winner_and_its_own_file(lance: Lance, table: Table):
+    winner, loser = stage(table, 1, content=b"winner"), stage(table, 1, content=b"loser")
+    lance.post(CREATE, body(relative(winner)))
+    lance.refused(409, 14, "has version 1 already", CREATE, body(relative(loser)))
+    assert final_path(table, 1).read_bytes() == b"winner"
+    assert loser.read_bytes() == b"loser"  # its writer rebases, or removes it
+
+
+def test_a_deleted_number_stays_taken(lance: Lance, table: Table):
+    lance.post(CREATE, body("x/1"))
+    lance.post(
+        "/v1/table/ws$t/version/delete", {"ranges": [{"start_version": 0, "end_version": -1}]}
+    )
+    lance.refused(409, 14, "has version 1 already", CREATE, body("x/1"))
+
+
+def test_numbers_may_have_gaps_and_any_order(lance: Lance, table: Table):
+    for version in (7, 0, 2**63 - 1, 3):
+        lance.post(CREATE, body(f"x/{version}", version))
+    found = lance.post("/v1/table/ws$t/version/list?descending=true")["versions"]
+    assert [v["version"] for v in found] == [2**63 - 1, 7, 3, 0]
+
+
+# --- the staged manifest -----------------------------------------------------------------------
+
+SPELLINGS = {
+    "relative to the store": relative,
+    "absolute": str,
+    "file URI": lambda path: path.as_uri(),
+    "file URI with localhost": lambda path: f"file://localhost{quote(str(path))}",
+    "short file URI": lambda path: f"file:{quote(str(path))}",
+    "percent-encoded": lambda path: quote(relative(path)),
+    "with dots and double slashes": lambda path: str(path).replace("/_versions/", "//./_versions/"),
+}
+
+
+@pytest.mark.parametrize("scheme", list(NamingScheme))
+@pytest.mark.parametrize("spelling", [*SPELLINGS, "relative to the table"])
+def test_a_staged_manifest_moves_to_its_final_name(lance: Lance, warehouse, spelling, scheme):
+    table = make_table("ws", "t", location="a b/größe+1")  # spelled differently in a URI
+    staged = stage(table, 5, scheme=scheme, content=b"manifest")
+    if spelling == "relative to the table":
+        path = str(staged.relative_to(table.location))
+    else:
+        path = SPELLINGS[spelling](staged)
+    done = lance.post(CREATE, body(path, 5, naming_scheme=scheme.value))
+    name = "5.manifest" if scheme == "V1" else "18446744073709551610.manifest"
+    assert done["version"]["manifest_path"] == relative(Path(f"{table.location}/_versions/{name}"))
+    assert files(table.location) == {f"_versions/{name}": b"manifest"}
+    assert versions.settle_pending() == 1
+    row = TableVersion.objects.get()
+    assert (row.manifest_path, row.staged_path) == (done["version"]["manifest_path"], None)
+
+
+@pytest.mark.parametrize("branch", ["dev", "team/a", "größe 🧊"])
+def test_on_a_branch(lance: Lance, table: Table, branch):
+    staged = stage(table, 3, branch=branch)
+    done = lance.post(CREATE, body(relative(staged), 3, branch=branch))
+    final = final_path(table, 3, branch=branch)
+    assert done["version"]["manifest_path"] == relative(final)
+    assert final.read_bytes() == b"manifest 3"
+    assert not staged.exists()
+    # Main and the branch count apart.
+    lance.post(CREATE, body("x/3", 3))
+    lance.refused(
+        409,
+        14,
+        f"Table 'ws.t' has version 3 on branch '{branch}' already",
+        CREATE,
+        body("x/3", 3, branch=branch),
+    )
+    found = lance.post(f"/v1/table/ws$t/version/list?branch={spell(branch)}")
+    assert [v["version"] for v in found["versions"]] == [3]
+
+
+def test_on_a_branch_percent_encoded(lance: Lance, table: Table):
+    staged = stage(table, 3, branch="größe/a b")
+    lance.post(CREATE, body(quote(relative(staged)), 3, branch="größe/a b"))
+    assert list(files(table.location)) == ["tree/größe/a b/_versions/18446744073709551612.manifest"]
+
+
+def test_main_may_be_named(lance: Lance, table: Table):
+    lance.post(CREATE, body("x/1", branch="main"))
+    lance.refused(409, 14, "has version 1 already", CREATE, body("x/1"))
+
+
+@pytest.mark.parametrize(
+    "branch", ["..", "a/../b", "/a", "a//b", "a/", ".", "_versions", "a\0b", "x" * 256]
+)
+def test_branch_names_that_are_none(lance: Lance, table: Table, branch):
+    lance.refused(400, 13, "Branch name", CREATE, body("x/1", branch=branch))
+
+
+def test_the_scheme_is_read_from_the_staged_name(lance: Lance, table: Table):
+    v1 = stage(table, 1, scheme=NamingScheme.V1)
+    v2 = stage(table, 2, scheme=NamingScheme.V2)
+    odd = Path(table.location) / "_versions" / "new"
+    odd.write_bytes(b"odd")
+    lance.post(CREATE, body(relative(v1), 1))
+    lance.post(CREATE, body(relative(v2), 2))
+    lance.post(CREATE, body(relative(odd), 3))
+    assert files(table.location) == {
+        "_versions/1.manifest": b"manifest 1",
+        "_versions/18446744073709551613.manifest": b"manifest 2",
+        "_versions/18446744073709551612.manifest": b"odd",
+    }
+
+
+@pytest.mark.parametrize("scheme", ["V1", "v1"])
+def test_the_given_scheme_wins(lance: Lance, table: Table, scheme):
+    lance.post(CREATE, body(relative(stage(table, 1)), naming_scheme=scheme))
+    assert list(files(table.location)) == ["_versions/1.manifest"]
+
+
+def test_an_unknown_scheme(lance: Lance, table: Table):
+    path = stage(table, 1)
+    lance.refused(400, 13, "'V3'", CREATE, body(relative(path), naming_scheme="V3"))
+    assert path.exists()
+
+
+def test_a_staged_manifest_at_the_root_of_the_table(lance: Lance, table: Table):
+    Path(table.location).mkdir()
+    staged = Path(table.location) / "draft"
+    staged.write_bytes(b"draft")
+    lance.post(CREATE, body(staged))
+    assert files(table.location) == {"_versions/18446744073709551614.manifest": b"draft"}
+
+
+# --- what is never touched ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_a_path_elsewhere_is_recorded_and_untouched(
+    lance: Lance, table: Table, tmp_path: Path, spelling
+):
+    outside = tmp_path / "outside/_versions/18446744073709551614.manifest-1234"
+    outside.parent.mkdir(parents=True)
+    outside.write_bytes(b"precious")
+    path = SPELLINGS[spelling](outside)
+    done = lance.post(CREATE, body(path))
+    assert done["version"]["manifest_path"] == path
+    versions.settle_pending()
+    shown = lance.post("/v1/table/ws$t/version/describe", {"version": 1})["version"]
+    assert shown["manifest_path"] == path
+    assert outside.read_bytes() == b"precious"
+    assert not Path(table.location).exists()
+
+
+@pytest.mark.parametrize("path", ["s3://bucket/_versions/1.manifest-x", "gs://b/k", "memory://x"])
+def test_another_store_is_elsewhere(lance: Lance, table: Table, path):
+    assert lance.post(CREATE, body(path))["version"]["manifest_path"] == path
+
+
+def test_a_table_whose_name_begins_alike_is_elsewhere(lance: Lance, warehouse: Path):
+    make_table("ws", "t", location="tables/a")
+    other = make_table("ws", "other", location="tables/ab")
+    staged = stage(other, 1)
+    done = lance.post(CREATE, body(relative(staged)))
+    assert done["version"]["manifest_path"] == relative(staged)
+    assert staged.exists()
+
+
+def test_inside_only(lance: Lance, table: Table, tmp_path: Path, settings):
+    settings.MONODON_MANIFEST_PATHS = "inside"
+    outside = tmp_path / "m.manifest"
+    outside.write_bytes(b"precious")
+    for path in (str(outside), outside.as_uri(), "elsewhere/1", "s3://bucket/1"):
+        lance.refused(400, 13, "is outside the table's location", CREATE, body(path))
+    assert outside.read_bytes() == b"precious"
+    lance.post(CREATE, body(relative(stage(table, 1))))
+    assert list(files(table.location)) == ["_versions/18446744073709551614.manifest"]
+
+
+@pytest.mark.parametrize(
+    ("path", "error"),
+    [
+        ("", "is empty"),
+        ("  ", "is empty"),
+        ("/", "is empty"),
+        ("{location}/../x", "holds '..'"),
+        ("{location}/_versions/%2e%2e/x", "holds '..'"),
+        ("{location}/_versions/%2E%2E%2Fx", "holds '..'"),
+        ("file://{location}/%2e%2e/x", "holds '..'"),
+        ("file://{location}/_versions/../../x", "holds '..'"),
+        ("..", "holds '..'"),
+        ("s3://bucket/../x", "holds '..'"),
+        ("a\0b", "control character"),
+        ("a\nb", "control character"),
+        ("a\x7fb", "control character"),
+        ("file:///a%00b", "control character"),
+        ("file:///a%0Ab", "control character"),
+        ("a%00b", "control character"),
+        ("x" * 2001, "longer than"),
+    ],
+)
+def test_paths_that_are_refused(lance: Lance, table: Table, path, error):
+    path = path.replace("{location}", table.location)
+    lance.refused(400, 13, error, CREATE, body(path))
+    table.refresh_from_db()
+    assert table.state == TableState.DECLARED
+
+
+def test_a_linked_file_that_leads_out(lance: Lance, table: Table, tmp_path: Path):
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"precious")
+    link = Path(table.location) / "_versions/18446744073709551614.manifest-1"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(secret)
+    done = lance.post(CREATE, body(relative(link)))
+    assert done["version"]["manifest_path"] == relative(link)
+    assert secret.read_bytes() == b"precious"
+    assert link.is_symlink()
+    assert not final_path(table, 1).exists()
+
+
+def test_a_linked_directory_that_leads_out(lance: Lance, table: Table, tmp_path: Path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    victim = outside / "18446744073709551614.manifest-1"
+    victim.write_bytes(b"precious")
+    Path(table.location).mkdir()
+    (Path(table.location) / "_versions").symlink_to(outside)
+    lance.post(CREATE, body(f"{table.location}/_versions/{victim.name}"))
+    assert files(outside) == {victim.name: b"precious"}
+    # Nor is anything moved into such a directory.
+    draft = Path(table.location) / "draft"
+    draft.write_bytes(b"draft")
+    lance.post(CREATE, body(draft, 2))
+    assert files(outside) == {victim.name: b"precious"}
+    assert draft.read_bytes() == b"draft"
+
+
+def test_the_manifest_of_another_version_is_not_moved(lance: Lance, table: Table):
+    lance.post(CREATE, body(relative(stage(table, 1))))
+    first = final_path(table, 1)
+    done = lance.post(CREATE, body(relative(first), 2))
+    assert done["version"]["manifest_path"] == relative(first)
+    assert files(table.location) == {str(first.relative_to(table.location)): b"manifest 1"}
+
+
+def test_a_manifest_that_has_its_final_name_stays(lance: Lance, table: Table):
+    path = final_path(table, 1)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"final")
+    done = lance.post(CREATE, body(relative(path)))
+    assert done["version"]["manifest_path"] == relative(path)
+    assert path.read_bytes() == b"final"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "data/1.lance",
+        "data/part/1.lance",
+        "_indices/1/index.idx",
+        "_deletions/1.arrow",
+        "_transactions/1.txn",
+        "tree/dev/data/1.lance",
+        "_refs/tags/v1.json",
+    ],
+)
+def test_the_tables_own_data_is_not_moved(lance: Lance, table: Table, name):
+    path = Path(table.location) / name
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"rows")
+    for version, spelling in enumerate([relative(path), str(path), path.as_uri(), name]):
+        lance.post(CREATE, body(spelling, version))
+    assert files(table.location) == {name: b"rows"}
+
+
+def test_a_directory_is_not_moved(lance: Lance, table: Table):
+    (Path(table.location) / "_versions/x/deep").mkdir(parents=True)
+    lance.post(CREATE, body(f"{table.location}/_versions/x"))
+    assert (Path(table.location) / "_versions/x/deep").is_dir()
+    assert not final_path(table, 1).exists()
+
+
+def test_the_tables_location_itself(lance: Lance, table: Table):
+    Path(table.location).mkdir()
+    lance.post(CREATE, body(table.location))
+    assert Path(table.location).is_dir()
+
+
+def test_an_occupied_final_name_is_not_overwritten(lance: Lance, table: Table):
+    staged = stage(table, 1, content=b"mine")
+    final = final_path(table, 1)
+    final.write_bytes(b"theirs")
+    done = lance.post(CREATE, body(relative(staged)))
+    assert done["version"]["manifest_path"] == relative(staged)
+    assert (final.read_bytes(), staged.read_bytes()) == (b"theirs", b"mine")
+
+
+def test_a_final_name_with_the_same_content_is_the_move(lance: Lance, table: Table):
+    staged = stage(table, 1, content=b"same")
+    final = final_path(table, 1)
+    final.write_bytes(b"same")
+    done = lance.post(CREATE, body(relative(staged)))
+    assert done["version"]["manifest_path"] == relative(final)
+    assert files(table.location) == {str(final.relative_to(table.location)): b"same"}
+
+
+def test_a_staged_file_that_is_not_there(lance: Lance, table: Table):
+    Path(table.location).mkdir(parents=True, exist_ok=True)
+    path = f"{relative(Path(table.location))}/_versions/18446744073709551614.manifest-gone"
+    done = lance.post(CREATE, body(path))
+    assert done["version"]["manifest_path"] == path
+    for settled in (0, 1):
+        shown = lance.post("/v1/table/ws$t/version/describe", {"version": 1})["version"]
+        assert shown["manifest_path"] == path
+        assert versions.settle_pending() == 1 - settled
+
+
+def test_what_this_process_cannot_see_stays_pending(lance: Lance, table: Table):
+    """A worker without the volume must not take moved manifests for missing ones."""
+    staged = stage(table, 1)
+    lance.post(CREATE, body(relative(staged)))
+    away = Path(table.location).rename(f"{table.location}.unmounted")
+    assert versions.settle_pending() == 0
+    away.rename(table.location)
+    assert versions.settle_pending() == 1
+    shown = lance.post("/v1/table/ws$t/version/describe", {"version": 1})["version"]
+    assert shown["manifest_path"] == relative(final_path(table, 1))
+
+
+# --- interrupted moves -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_moves(monkeypatch):
+    """The storage fails until the test calls what this yields."""
+
+    def fail(*args):
+        raise OSError("storage is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "move_manifest", fail)
+        yield patch.undo
+
+
+def test_a_failing_storage_leaves_a_readable_version(lance: Lance, table: Table, no_moves):
+    staged = stage(table, 1)
+    done = lance.post(CREATE, body(relative(staged)))
+    assert done["version"]["manifest_path"] == relative(staged)
+    for answer in (
+        lance.post("/v1/table/ws$t/version/describe", {"version": 1})["version"],
+        lance.post("/v1/table/ws$t/version/list")["versions"][0],
+    ):
+        assert Path("/" + answer["manifest_path"]).read_bytes() == b"manifest 1"
+
+
+@pytest.mark.parametrize("way", ["describe", "list", "settle"])
+def test_an_interrupted_move_is_finished(lance: Lance, table: Table, no_moves, way):
+    staged = stage(table, 1)
+    lance.post(CREATE, body(relative(staged)))
+    row = TableVersion.objects.get()
+    assert row.staged_path == relative(staged)
+    no_moves()
+    final = final_path(table, 1)
+    if way == "describe":
+        shown = lance.post("/v1/table/ws$t/version/describe", {"version": 1})["version"]
+        assert shown["manifest_path"] == relative(final)
+    elif way == "list":
+        [shown] = lance.post("/v1/table/ws$t/version/list?limit=1&descending=true")["versions"]
+        assert shown["manifest_path"] == relative(final)
+    else:
+        assert versions.settle_pending() == 1
+    assert files(table.location) == {str(final.relative_to(table.location)): b"manifest 1"}
+    versions.settle_pending()
+    assert versions.settle_pending() == 0
+    row.refresh_from_db()
+    assert (row.manifest_path, row.staged_path) == (relative(final), None)
+    shown = lance.post("/v1/table/ws$t/version/describe", {"version": 1})["version"]
+    assert shown["manifest_path"] == relative(final)
+
+
+def test_a_move_that_stopped_halfway(lance: Lance, table: Table, no_moves):
+    """The final name was there, the staged one not yet removed, the row not yet written."""
+    staged = stage(table, 1)
+    lance.post(CREATE, body(relative(staged)))
+    no_moves()
+    os.link(staged, final_path(table, 1))
+    assert versions.settle_pending() == 1
+    assert not staged.exists()
+    assert final_path(table, 1).read_bytes() == b"manifest 1"
+
+
+def test_a_move_that_ended_before_its_row_was_written(lance: Lance, table: Table, no_moves):
+    staged = stage(table, 1)
+    lance.post(CREATE, body(relative(staged)))
+    no_moves()
+    staged.rename(final_path(table, 1))
+    shown = lance.post("/v1/table/ws$t/version/describe", {"version": 1})["version"]
+    assert shown["manifest_path"] == relative(final_path(table, 1))
+
+
+def test_settling_passes_over_what_still_fails(lance: Lance, table: Table, monkeypatch, no_moves):
+    for version in (1, 2):
+        lance.post(CREATE, body(relative(stage(table, version)), version))
+    no_moves()
+    real, calls = storage.move_manifest, itertools.count()
+
+    def fail_first(*args):
+        if next(calls) == 0:
+            raise OSError("still away")
+        return real(*args)
+
+    monkeypatch.setattr(storage, "move_manifest", fail_first)
+    assert versions.settle_pending() == 1
+    assert TableVersion.objects.get(staged_path__isnull=False).version == 1
+
+
+# --- refusals ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        ({}, "version"),
+        ({"version": 1}, "manifest_path"),
+        ({"manifest_path": "x"}, "version"),
+        ({"version": "1", "manifest_path": "x"}, "version"),
+        ({"version": 1.0, "manifest_path": "x"}, "version"),
+        ({"version": True, "manifest_path": "x"}, "version"),
+        ({"version": -1, "manifest_path": "x"}, "version"),
+        ({"version": 2**63, "manifest_path": "x"}, "Version 9223372036854775808"),
+        ({"version": 1, "manifest_path": None}, "manifest_path"),
+        ({"version": 1, "manifest_path": "x", "manifest_size": -1}, "manifest_size"),
+        ({"version": 1, "manifest_path": "x", "manifest_size": 2**63}, "cannot be stored"),
+        ({"version": 1, "manifest_path": "x", "manifest_size": "1"}, "manifest_size"),
+        ({"version": 1, "manifest_path": "x", "metadata": {"a": 1}}, "metadata"),
+        ({"version": 1, "manifest_path": "x", "metadata": {"a": "\0"}}, "cannot be stored"),
+        ({"version": 1, "manifest_path": "x", "e_tag": "\0"}, "cannot be stored"),
+        ({"version": 1, "manifest_path": "x", "id": ["ws", "u"]}, "['ws', 'u']"),
+        ({"version": 1, "manifest_path": "x", "id": []}, "[]"),
+    ],
+)
+def test_what_is_malformed(lance: Lance, table: Table, body, error):
+    lance.refused(400, 13, error, CREATE, body)
+
+
+def test_missing(lance: Lance):
+    make_namespace("ws")
+    content = {"version": 1, "manifest_path": "x"}
+    lance.refused(404, 4, "Table 'ws.t' does not exist", CREATE, content)
+    lance.refused(404, 1, "Namespace 'no' does not exist", "/v1/table/no$t/version/create", content)
+
+
+def test_an_unknown_key_is_ignored(lance: Lance, table: Table):
+    lance.post(CREATE, body("x/1", from_the_future={"a": [1]}))
+
+
+def test_read_only_key(reader: Lance, table: Table):
+    staged = stage(table, 1)
+    reader.refused(403, 15, "may not write to 'ws.t'", CREATE, body(relative(staged)))
+    assert staged.exists()
+
+
+def test_after_a_rename_the_ledger_goes_on(lance: Lance, table: Table):
+    make_version(("ws", "t"), 1)
+    lance.post("/v1/table/ws$t/rename", {"new_table_name": "u"})
+    lance.refused(
+        409,
+        14,
+        "Table 'ws.u' has version 1 already",
+        "/v1/table/ws$u/version/create",
+        {"version": 1, "manifest_path": "x"},
+    )

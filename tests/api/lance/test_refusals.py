@@ -1,0 +1,352 @@
+"""What can go wrong on any route: always answered in the Lance form, never with a change."""
+
+import json
+import logging
+from datetime import timedelta
+
+import pytest
+from django.db import OperationalError, close_old_connections, connection
+from django.utils import timezone
+
+from api.lance import urls
+from api.lance.views import fallback
+from catalog.models import ApiKey, AuditEvent, Namespace
+from catalog.services import access, api_keys, commit, namespaces, tables
+from catalog.services.access import SYSTEM
+from tests.api.client import Lance
+from tests.api.lance.test_coverage import operations
+from tests.factories import make_namespace, make_root, make_table, make_version, unchanged
+
+EXAMPLES: dict[str, tuple[str, str, dict | None]] = {
+    "CreateNamespace": ("POST", "/v1/namespace/new/create", {}),
+    "ListNamespaces": ("GET", "/v1/namespace/ws/list", None),
+    "DescribeNamespace": ("POST", "/v1/namespace/ws/describe", {}),
+    "DropNamespace": ("POST", "/v1/namespace/ws/drop", {"behavior": "Cascade"}),
+    "NamespaceExists": ("POST", "/v1/namespace/ws/exists", {}),
+    "ListTables": ("GET", "/v1/namespace/ws/table/list", None),
+    "ListAllTables": ("GET", "/v1/table", None),
+    "DeclareTable": ("POST", "/v1/table/ws$new/declare", {}),
+    "RegisterTable": ("POST", "/v1/table/ws$new/register", {"location": "mine"}),
+    "DescribeTable": ("POST", "/v1/table/ws$t/describe", {}),
+    "TableExists": ("POST", "/v1/table/ws$t/exists", {}),
+    "DropTable": ("POST", "/v1/table/ws$t/drop", None),
+    "DeregisterTable": ("POST", "/v1/table/ws$t/deregister", {}),
+    "RenameTable": ("POST", "/v1/table/ws$t/rename", {"new_table_name": "u"}),
+    "ListTableVersions": ("POST", "/v1/table/ws$t/version/list", None),
+    "CreateTableVersion": (
+        "POST",
+        "/v1/table/ws$t/version/create",
+        {"version": 2, "manifest_path": "x"},
+    ),
+    "DescribeTableVersion": ("POST", "/v1/table/ws$t/version/describe", {"version": 1}),
+    "BatchDeleteTableVersions": (
+        "POST",
+        "/v1/table/ws$t/version/delete",
+        {"ranges": [{"start_version": 0, "end_version": -1}]},
+    ),
+    "BatchCreateTableVersions": (
+        "POST",
+        "/v1/table/version/batch-create",
+        {"entries": [{"id": ["ws", "t"], "version": 2, "manifest_path": "x"}]},
+    ),
+    "BatchCommitTables": (
+        "POST",
+        "/v1/table/batch-commit",
+        {"operations": [{"deregister_table": {"id": ["ws", "t"]}}]},
+    ),
+    "DescribeTransaction": ("POST", "/v1/transaction/ws$t$1/describe", {}),
+    "AlterTransaction": (
+        "POST",
+        "/v1/transaction/ws$t$1/alter",
+        {"actions": [{"setPropertyAction": {"key": "a", "value": "b"}}]},
+    ),
+}
+WRITING = [name for name, view in operations().items() if view.changes]
+WITH_BODY = [name for name, view in operations().items() if view.request_model is not None]
+every_operation = pytest.mark.parametrize("operation", list(EXAMPLES))
+
+
+@pytest.fixture(autouse=True)
+def _catalog(db):
+    make_root()
+    make_table("ws", "t")
+    make_version(("ws", "t"), 1)
+
+
+def test_the_examples_are_all_operations():
+    assert set(EXAMPLES) == set(operations())
+    assert len(WRITING) == 12
+
+
+@every_operation
+def test_the_example_works(lance: Lance, operation):
+    method, path, body = EXAMPLES[operation]
+    response = lance.call(method, path, body)
+    assert response.status_code == 200, response.content
+
+
+@every_operation
+def test_a_trailing_slash_is_accepted(lance: Lance, operation):
+    method, path, body = EXAMPLES[operation]
+    assert lance.call(method, path + "/", body).status_code == 200
+
+
+# --- who asks -----------------------------------------------------------------------------------
+
+
+@every_operation
+def test_unauthenticated(operation):
+    method, path, body = EXAMPLES[operation]
+    response = Lance().refused(401, 16, "No API key was given", path, body, method=method)
+    assert response["www-authenticate"] == "Bearer"
+
+
+@every_operation
+def test_an_unknown_key(operation):
+    method, path, body = EXAMPLES[operation]
+    Lance("mnd_no_such_key").refused(401, 16, "unknown, expired", path, body, method=method)
+
+
+@pytest.mark.parametrize("operation", WRITING)
+def test_a_read_only_key_does_not_write(reader: Lance, operation):
+    method, path, body = EXAMPLES[operation]
+    reader.refused(403, 15, "'reader' may not write", path, body, method=method)
+
+
+@pytest.mark.parametrize("operation", [name for name in EXAMPLES if name not in WRITING])
+def test_a_read_only_key_reads(reader: Lance, operation):
+    method, path, body = EXAMPLES[operation]
+    with unchanged():
+        assert reader.call(method, path, body).status_code == 200
+
+
+def test_a_bearer_token_is_a_key():
+    _, key = api_keys.create_api_key(actor=SYSTEM, name="bearer")
+    for value in (f"Bearer {key}", f"bearer  {key} "):
+        Lance(authorization=value).post("/v1/namespace/ws/exists")
+    Lance(authorization=f"Basic {key}").refused(401, 16, "No API key", "/v1/namespace/ws/exists")
+
+
+def test_expired_and_revoked_keys():
+    row, key = api_keys.create_api_key(
+        actor=SYSTEM, name="brief", expires_at=timezone.now() + timedelta(hours=1)
+    )
+    client = Lance(key)
+    client.post("/v1/namespace/ws/exists")
+    api_keys.revoke_api_key(actor=SYSTEM, key=row)
+    client.refused(401, 16, "revoked", "/v1/namespace/ws/exists")
+    _, expired = api_keys.create_api_key(
+        actor=SYSTEM, name="old", expires_at=timezone.now() - timedelta(seconds=1)
+    )
+    Lance(expired).refused(401, 16, "expired", "/v1/namespace/ws/exists")
+
+
+def test_the_key_is_kept_nowhere(lance: Lance):
+    key = lance.headers["x-api-key"]
+    row = ApiKey.objects.get(name="tester")
+    assert row.digest == access.key_digest(key) != key
+    assert key not in json.dumps(
+        [str(v) for v in ApiKey.objects.values().get(name="tester").values()]
+    )
+    response = lance.call("POST", "/v1/table/no$t/describe", {})
+    assert key not in response.content.decode()
+
+
+@pytest.mark.parametrize(
+    ("granted", "read", "write"), [("none", 401, 401), ("read", 200, 403), ("admin", 200, 200)]
+)
+def test_anonymous(settings, granted, read, write):
+    settings.MONODON_ANONYMOUS = granted
+    nobody = Lance()
+    assert nobody.call("POST", "/v1/namespace/ws/exists").status_code == read
+    assert nobody.call("POST", "/v1/namespace/new/create").status_code == write
+
+
+def test_a_wrong_key_is_not_anonymous(settings):
+    settings.MONODON_ANONYMOUS = "admin"
+    Lance("mnd_no_such_key").refused(401, 16, "unknown", "/v1/namespace/ws/exists")
+
+
+# --- routes and methods ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/",
+        "/v1/nothing",
+        "/v1/table/t",
+        "/v1/table/t/nothing",
+        "/v1/namespace",
+        "/v1/table//describe",
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT"])
+def test_unknown_routes(lance: Lance, path, method):
+    lance.refused(404, 0, f"There is no operation at {path}", path, method=method)
+
+
+@every_operation
+def test_wrong_methods(lance: Lance, operation):
+    allowed, path, body = EXAMPLES[operation]
+    for method in {"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"} - {allowed}:
+        response = lance.refused(405, 0, f"{method} is not allowed", path, body, method=method)
+        assert response["allow"] == allowed
+    assert lance.call("HEAD", path).status_code == 405
+
+
+NOT_SERVED = [
+    (pattern.name, pattern.callback.view_initkwargs["operation_id"], pattern.pattern.regex.pattern)
+    for pattern in urls.urlpatterns
+    if pattern.callback.view_class is fallback.NotServed
+]
+
+
+@pytest.mark.parametrize("route", NOT_SERVED, ids=lambda route: route[1])
+def test_operations_that_are_not_served(lance: Lance, route):
+    _, operation, pattern = route
+    path = pattern.removeprefix("^").removesuffix("/?$")
+    for name in ("id", "index_name"):
+        path = path.replace(rf"(?P<{name}>[\s\S]+)", "t")
+    lance.refused(406, 0, f"does not do {operation} yet", f"/v1/{path}")
+
+
+def test_all_54_operations_of_the_specification_have_an_answer():
+    assert len(NOT_SERVED) + len(EXAMPLES) == 54
+
+
+# --- bodies ---------------------------------------------------------------------------------------
+
+
+NO_BODIES = [
+    b"{",
+    b"nonsense",
+    b"[]",
+    b"null",
+    b'"text"',
+    b"1",
+    b"\xff\xfe",
+    b'{"id": ["\\ud800"]}',
+    b"{}{}",
+    b"[" * 100_000,
+]
+
+
+@pytest.mark.parametrize("operation", WITH_BODY)
+def test_bad_json(lance: Lance, operation):
+    method, path, _ = EXAMPLES[operation]
+    with unchanged():
+        for raw in NO_BODIES:
+            response = lance.call(method, path, raw=raw)
+            assert (response.status_code, response.json()["code"]) == (400, 13), raw[:40]
+
+
+@pytest.mark.parametrize("operation", WITH_BODY)
+def test_a_body_that_is_too_large(lance: Lance, operation, settings):
+    settings.MONODON_MAX_BODY_BYTES = settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 1000
+    method, path, body = EXAMPLES[operation]
+    fits = json.dumps(body or {}).encode()
+    with unchanged():
+        response = lance.call(method, path, raw=fits + b" " * (1001 - len(fits)))
+    assert (response.status_code, response.json()["code"]) == (413, 13)
+    assert "larger than 1000 bytes" in response.json()["error"]
+    assert lance.call(method, path, raw=fits + b" " * (1000 - len(fits))).status_code == 200
+
+
+def test_context_and_identity_in_a_body_are_accepted(lance: Lance):
+    body = {"identity": {"api_key": "x", "auth_token": "y"}, "context": {"trace_id": "z"}}
+    assert lance.post("/v1/table/ws$t/exists", body) is None
+
+
+def test_a_query_of_many_parameters(lance: Lance):
+    query = "&".join(f"a{n}={n}" for n in range(100))
+    assert lance.get(f"/v1/table?{query}") == {"tables": ["ws$t"]}
+    lance.refused(400, 13, "more than 100 parameters", f"/v1/table?{query}&more=1", method="GET")
+
+
+def test_a_query_that_is_no_utf8(lance: Lance):
+    response = lance.call("GET", "/v1/table?page_token=%ff%fe")
+    assert (response.status_code, response.json()["code"]) == (400, 13)
+
+
+# --- bugs and outages -------------------------------------------------------------------------------
+
+
+@every_operation
+def test_a_bug_is_told_without_its_stack(lance: Lance, operation, monkeypatch, caplog):
+    def broken(self, actor, body, **path):
+        raise ZeroDivisionError("a secret of the inside")
+
+    method, path, body = EXAMPLES[operation]
+    monkeypatch.setattr(operations()[operation], "handle", broken)
+    caplog.set_level(logging.CRITICAL)
+    response = lance.refused(
+        500, 18, "unexpected", path, body, method=method, headers={"x-request-id": "r-7"}
+    )
+    assert response["x-request-id"] == "r-7"
+    assert "r-7" in response.json()["detail"]
+    assert "secret" not in response.content.decode()
+    assert "Traceback" not in response.content.decode()
+
+
+def test_a_bug_in_a_service_changes_nothing(lance: Lance, monkeypatch):
+    def broken(*groups):
+        assert isinstance(groups[-1][0], AuditEvent)
+        raise RuntimeError("bug")
+
+    monkeypatch.setattr(commit, "insert_together", broken)
+    lance.refused(500, 18, "unexpected", "/v1/namespace/new/create", {})
+    assert not Namespace.objects.filter(name="new").exists()
+
+
+@pytest.mark.parametrize("service", ["describe_namespace", "list_namespaces"])
+def test_a_database_that_is_away(lance: Lance, monkeypatch, service):
+    def away(**options):
+        raise OperationalError("connection refused: host=secret")
+
+    monkeypatch.setattr(namespaces, service, away)
+    method = "GET" if service.startswith("list") else "POST"
+    path = f"/v1/namespace/ws/{'list' if method == 'GET' else 'describe'}"
+    response = lance.refused(503, 17, "database is not available", path, method=method)
+    assert response["retry-after"] == "1"
+    assert "secret" not in response.content.decode()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_connection_that_breaks_heals(monkeypatch):
+    _, key = api_keys.create_api_key(actor=SYSTEM, name="healing")
+    client = Lance(key)
+    client.get("/v1/table")
+    real = tables.list_all_tables
+
+    def broken(**options):
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+        return real(**options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tables, "list_all_tables", broken)
+        response = client.call("GET", "/v1/table")
+    assert (response.status_code, response.json()["code"]) == (503, 17)
+    close_old_connections()  # at the end of every request; the test client leaves it out
+    assert client.call("GET", "/v1/table").status_code == 200
+
+
+# --- request ids ------------------------------------------------------------------------------------
+
+
+def test_request_ids(lance: Lance):
+    response = lance.call("GET", "/v1/table", headers={"x-request-id": "my-id.7"})
+    assert response["x-request-id"] == "my-id.7"
+    for hostile in ("a b", "x" * 101, "<script>", ""):
+        response = lance.call("GET", "/v1/table", headers={"x-request-id": hostile})
+        assert response["x-request-id"] != hostile
+        assert len(response["x-request-id"]) == 32
+
+
+def test_reads_are_not_audited(lance: Lance):
+    make_namespace("other")
+    with unchanged():
+        for operation, (method, path, body) in EXAMPLES.items():
+            if operation not in WRITING:
+                lance.call(method, path, body, headers={"x-lance-ctx-trace_id": "x"})

@@ -1,0 +1,281 @@
+from pathlib import Path
+
+import pytest
+
+from catalog import storage
+from catalog.formats import lance as lance_format
+from catalog.formats.lance import NamingScheme
+from catalog.models import Table, TableState
+from catalog.services import maintenance
+from tests.api.client import Lance
+from tests.factories import (
+    files,
+    final_path,
+    make_namespace,
+    make_table,
+    make_version,
+    relative,
+    stage,
+)
+
+pytestmark = pytest.mark.operation("RegisterTable")
+
+
+def write_table(directory: Path, versions: dict[tuple[str, int], NamingScheme]) -> None:
+    """A directory as a Lance table leaves it: manifests, data, a stray staged file."""
+    for (branch, version), scheme in versions.items():
+        path = directory / lance_format.final_manifest_path(branch, version, scheme)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"m" * version)
+    (directory / "data").mkdir(parents=True, exist_ok=True)
+    (directory / "data" / "1.lance").write_bytes(b"rows")
+    (directory / "_versions").mkdir(exist_ok=True)
+    (directory / "_versions" / "9.manifest-8a3c").write_bytes(b"staged")
+
+
+def versions_of(lance: Lance, table: str, query: str = "") -> list[int]:
+    found = lance.post(f"/v1/table/{table}/version/list{query}")
+    return [version["version"] for version in found["versions"]]
+
+
+def test_enters_the_versions_that_are_there(lance: Lance, warehouse: Path):
+    make_namespace("ws")
+    location = warehouse / "mine"
+    write_table(location, {("", 1): NamingScheme.V1, ("", 2): NamingScheme.V1})
+    before = files(location)
+    done = lance.post(
+        "/v1/table/ws$t/register",
+        {"id": ["ws", "t"], "location": str(location), "properties": {"k": "v"}},
+    )
+    assert (done["location"], done["properties"]) == (str(location), {"k": "v"})
+    found = lance.post("/v1/table/ws$t/version/list")["versions"]
+    assert [(v["version"], v["manifest_path"], v["manifest_size"]) for v in found] == [
+        (1, relative(location / "_versions/1.manifest"), 1),
+        (2, relative(location / "_versions/2.manifest"), 2),
+    ]
+    described = lance.post("/v1/table/ws$t/describe?check_declared=true")
+    assert described["is_only_declared"] is False
+    assert files(location) == before
+    facts = lance.post(f"/v1/transaction/{done['transaction_id']}/describe")
+    assert facts["properties"]["monodon.operations"] == "RegisterTable"
+
+
+def test_both_naming_schemes_and_branches(lance: Lance, warehouse: Path):
+    write_table(
+        warehouse / "mine",
+        {
+            ("", 1): NamingScheme.V2,
+            ("", 2): NamingScheme.V2,
+            ("dev", 2): NamingScheme.V2,
+            ("team/a", 3): NamingScheme.V2,
+        },
+    )
+    lance.post("/v1/table/t/register", {"location": "mine"})
+    assert versions_of(lance, "t") == [1, 2]
+    assert versions_of(lance, "t", "?branch=dev") == [2]
+    assert versions_of(lance, "t", "?branch=team/a") == [3]
+    row = lance.post("/v1/table/t/version/describe", {"version": 3, "branch": "team/a"})
+    assert row["version"]["manifest_path"].endswith(
+        "mine/tree/team/a/_versions/18446744073709551612.manifest"
+    )
+
+
+def test_an_imported_number_is_taken(lance: Lance, warehouse: Path):
+    write_table(warehouse / "mine", {("", 1): NamingScheme.V2})
+    lance.post("/v1/table/t/register", {"location": "mine"})
+    body = {"version": 1, "manifest_path": "elsewhere/1.manifest"}
+    lance.refused(409, 14, "has version 1 already", "/v1/table/t/version/create", body)
+
+
+def test_a_place_without_a_table_is_declared(lance: Lance):
+    lance.post("/v1/table/t/register", {"location": "nothing/here"})
+    assert lance.post("/v1/table/t/describe?check_declared=1")["is_only_declared"] is True
+    assert versions_of(lance, "t") == []
+
+
+@pytest.mark.parametrize("mode", [None, "Create", "create", "CREATE"])
+def test_create_refuses_an_existing_name(lance: Lance, mode):
+    make_table("ws", "t")
+    lance.refused(
+        409,
+        5,
+        "Table 'ws.t' exists already",
+        "/v1/table/ws$t/register",
+        {"location": "x", "mode": mode},
+    )
+
+
+@pytest.mark.parametrize("mode", ["Overwrite", "overwrite", "OVERWRITE"])
+def test_overwrite_replaces_the_registration(lance: Lance, warehouse: Path, mode):
+    old = make_table("ws", "t", properties={"old": "1"})
+    Path(old.location).mkdir()
+    (Path(old.location) / "kept").write_bytes(b"data")
+    write_table(warehouse / "mine", {("", 4): NamingScheme.V2})
+    lance.post("/v1/table/ws$t/register", {"location": "mine", "mode": mode})
+    found = lance.post("/v1/table/ws$t/describe")
+    assert (found["location"], found["properties"]) == (f"{warehouse}/mine", {})
+    assert versions_of(lance, "ws$t") == [4]
+    old.refresh_from_db()
+    assert old.state == TableState.DROPPED
+    assert files(old.location) == {"kept": b"data"}
+
+
+def test_overwrite_at_the_same_location_reads_it_anew(lance: Lance, warehouse: Path):
+    write_table(warehouse / "mine", {("", 1): NamingScheme.V2})
+    lance.post("/v1/table/t/register", {"location": "mine"})
+    write_table(warehouse / "mine", {("", 2): NamingScheme.V2})
+    lance.post("/v1/table/t/register", {"location": "mine", "mode": "Overwrite"})
+    assert versions_of(lance, "t") == [1, 2]
+
+
+def test_overwrite_without_one_registers(lance: Lance):
+    lance.post("/v1/table/t/register", {"location": "mine", "mode": "Overwrite"})
+    assert lance.get("/v1/table") == {"tables": ["t"]}
+
+
+def test_unknown_mode(lance: Lance):
+    body = {"location": "mine", "mode": "replace"}
+    lance.refused(400, 13, "'replace'", "/v1/table/t/register", body)
+
+
+@pytest.mark.parametrize("location", ["a/b", "a/b/c", "a"])
+@pytest.mark.parametrize("mode", ["Create", "Overwrite"])
+def test_a_location_that_meets_another_table(lance: Lance, location, mode):
+    make_table("first", location="a/b")
+    make_table("t", location="z")
+    body = {"location": location, "mode": mode}
+    name = "u" if mode == "Create" else "t"
+    lance.refused(409, 14, "belongs to table 'first'", f"/v1/table/{name}/register", body)
+
+
+def test_a_location_that_is_being_purged(lance: Lance):
+    table = make_table("ws", "t", location="mine")
+    Path(table.location).mkdir(parents=True)
+    done = lance.post("/v1/table/ws$t/drop")
+    for location in ("mine", "mine/inner"):
+        lance.refused(
+            409, 14, "belongs to table 'ws.t'", "/v1/table/ws$u/register", {"location": location}
+        )
+    [job] = table.jobs.all()
+    maintenance.run_job(job.pk)
+    assert not Path(table.location).exists()
+    status = lance.post(f"/v1/transaction/{done['transaction_id']}/describe")["status"]
+    assert status == "Succeeded"
+    lance.post("/v1/table/ws$u/register", {"location": "mine"})
+
+
+def test_a_deregistered_table_comes_back_with_its_versions(lance: Lance):
+    table = make_table("ws", "t")
+    write_table(
+        Path(table.location), {("", n): NamingScheme.V2 for n in (1, 2, 3)} | {("b", 3): "V2"}
+    )
+    for version in (1, 2, 3):
+        path = lance_format.final_manifest_path("", version, NamingScheme.V2)
+        make_version(("ws", "t"), version, f"{table.location}/{path}")
+    lance.post("/v1/table/ws$t/deregister", {})
+    lance.post("/v1/table/ws$again/register", {"location": table.location})
+    assert versions_of(lance, "ws$again") == [1, 2, 3]
+    assert versions_of(lance, "ws$again", "?branch=b") == [3]
+    assert Table.objects.count() == 2
+
+
+def test_links_are_not_followed(lance: Lance, warehouse: Path, tmp_path: Path):
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"secret")
+    write_table(warehouse / "mine", {("", 1): NamingScheme.V2})
+    (warehouse / "mine/_versions/2.manifest").symlink_to(secret)
+    lance.post("/v1/table/t/register", {"location": "mine"})
+    assert versions_of(lance, "t") == [1]
+
+
+def test_a_directory_of_versions_that_leads_out(lance: Lance, warehouse: Path, tmp_path: Path):
+    write_table(tmp_path / "outside", {("", 1): NamingScheme.V2})
+    (warehouse / "mine").mkdir()
+    (warehouse / "mine/_versions").symlink_to(tmp_path / "outside/_versions")
+    (warehouse / "mine/tree").mkdir()
+    (warehouse / "mine/tree/b").symlink_to(tmp_path / "outside")
+    lance.post("/v1/table/t/register", {"location": "mine"})
+    assert versions_of(lance, "t") == []
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        ({}, "location"),
+        ({"location": ""}, "is empty"),
+        ({"location": "/etc"}, "is outside"),
+        ({"location": "../x"}, "holds '..'"),
+        ({"location": "s3://bucket/t"}, "s3://"),
+        ({"location": "a\0"}, "control character"),
+        ({"location": 1}, "location"),
+        ({"location": "x", "id": ["u"]}, "['u']"),
+    ],
+)
+def test_what_is_malformed(lance: Lance, body, error):
+    lance.refused(400, 13, error, "/v1/table/t/register", body)
+
+
+def test_a_missing_namespace(lance: Lance):
+    body = {"location": "mine"}
+    lance.refused(404, 1, "Namespace 'ws' does not exist", "/v1/table/ws$t/register", body)
+
+
+def test_read_only_key(reader: Lance):
+    make_namespace("ws")
+    body = {"location": "mine"}
+    reader.refused(403, 15, "may not write to 'ws'", "/v1/table/ws$t/register", body)
+
+
+def test_overwrite_in_place_loses_no_version(lance: Lance, monkeypatch):
+    """A version that was committed after the directory was read, and a tombstone, stay."""
+    table = make_table("ws", "t")
+    stage(table, 1).rename(final_path(table, 1))
+    lance.post("/v1/table/ws$t/register", {"location": table.location, "mode": "Overwrite"})
+    real = storage.list_branches
+
+    def commit_meanwhile(location: str) -> list[str]:
+        found = real(location)
+        for version in (2, 3):
+            body = {"version": version, "manifest_path": relative(stage(table, version))}
+            lance.post("/v1/table/ws$t/version/create", body)
+        ranges = [{"start_version": 2, "end_version": 3}]
+        lance.post("/v1/table/ws$t/version/delete", {"ranges": ranges})
+        return found
+
+    monkeypatch.setattr(storage, "list_branches", commit_meanwhile)
+    lance.post(
+        "/v1/table/ws$t/register",
+        {"location": table.location, "mode": "Overwrite", "properties": {"k": "new"}},
+    )
+    assert versions_of(lance, "ws$t") == [1, 3]
+    assert Table.objects.get(pk=table.pk).properties == {"k": "new"}
+    body = {"version": 2, "manifest_path": "x"}
+    lance.refused(409, 14, "version 2", "/v1/table/ws$t/version/create", body)
+
+
+def test_two_files_of_one_version(lance: Lance, warehouse: Path):
+    make_namespace("ws")
+    directory = warehouse / "mine"
+    for scheme in NamingScheme:
+        write_table(directory, {("", 1): scheme})
+    (directory / "_versions/01.manifest").write_bytes(b"?")
+    lance.post("/v1/table/ws$t/register", {"location": "mine"})
+    [version] = lance.post("/v1/table/ws$t/version/list")["versions"]
+    assert version["manifest_path"].endswith("_versions/18446744073709551614.manifest")
+
+
+def test_a_path_that_the_file_system_refuses(lance: Lance):
+    make_namespace("ws")
+    body = {"location": "x" * 300}
+    lance.refused(400, 13, "cannot be read", "/v1/table/ws$t/register", body)
+
+
+@pytest.mark.parametrize(
+    "location", ["s3://[bad", "file://[bad", "file:///a/b\nc", "file:///a?b", "x.purged-1"]
+)
+def test_uris_that_are_none(lance: Lance, location: str):
+    make_namespace("ws")
+    lance.refused(400, 13, "Location", "/v1/table/ws$t/register", {"location": location})
+    make_table("ws", "u")
+    body = {"version": 1, "manifest_path": "file:///a/b\nc"}
+    lance.refused(400, 13, "control character", "/v1/table/ws$u/version/create", body)

@@ -1,0 +1,361 @@
+"""What the buttons do: they call the services, as the user who pressed them."""
+
+import re
+from datetime import timedelta
+
+import pytest
+from django.contrib.messages import get_messages
+from django.utils import timezone
+
+from catalog.models import (
+    ApiKey,
+    AuditEvent,
+    Job,
+    JobStatus,
+    Namespace,
+    Table,
+    TableState,
+    TransactionStatus,
+)
+from catalog.services import access
+from catalog.services import operations as ops
+from catalog.services.access import SYSTEM
+from catalog.services.commit import commit
+from tests.factories import make_namespace, make_table, make_version, unchanged
+
+
+@pytest.fixture(autouse=True)
+def _no_broker(monkeypatch):
+    monkeypatch.setattr("catalog.services.maintenance.current_app.send_task", lambda *a, **k: None)
+
+
+def told(answer) -> list[str]:
+    return [str(message) for message in get_messages(answer.wsgi_request)]
+
+
+def last_event() -> AuditEvent:
+    return AuditEvent.objects.order_by("-pk")[0]
+
+
+def url(row, action: str = "change") -> str:
+    return f"/admin/catalog/{row._meta.model_name}/{row.pk}/{action}/"
+
+
+# --- tables
+
+
+def test_dropping_asks_first(browser):
+    row = make_table("prod", "t")
+    with unchanged():
+        page = browser.get(url(row, "drop")).content.decode()
+    assert "Drop table &#x27;prod.t&#x27;?" in page
+    assert re.search(r'<button type="submit"[^>]*>\s*Drop\s*</button>', page)
+    assert row.location in page
+
+
+def test_drop(browser):
+    row = make_table("prod", "t")
+    answer = browser.post(url(row, "drop"), headers={"x-request-id": "press-1"})
+    assert answer.status_code == 302
+    row.refresh_from_db()
+    assert row.state == TableState.DROPPED
+    assert row.jobs.get().status == JobStatus.QUEUED
+    event = last_event()
+    assert (event.action, event.target, event.actor) == ("table.drop", "prod.t", "user:ada")
+    assert event.request_id == "press-1"
+    assert answer.headers["x-request-id"] == "press-1"
+
+
+def test_deregister_keeps_the_data(browser):
+    row = make_table("prod", "t")
+    assert browser.post(url(row, "deregister")).status_code == 302
+    row.refresh_from_db()
+    assert row.state == TableState.DROPPED
+    assert not row.jobs.exists()
+    event = last_event()
+    assert (event.action, event.actor) == ("table.deregister", "user:ada")
+
+
+def test_rename_into_another_namespace(browser):
+    row = make_table("prod", "t")
+    make_namespace("prod", "old")
+    answer = browser.post(url(row, "rename"), {"namespace": "prod$old", "name": "t2"})
+    assert answer.status_code == 302
+    row = Table.objects.select_related("namespace").get(pk=row.pk)
+    assert row.identifier == ("prod", "old", "t2")
+    event = last_event()
+    assert (event.action, event.actor) == ("table.rename", "user:ada")
+
+
+def test_rename_to_a_name_that_is_taken_is_a_message(browser):
+    row = make_table("prod", "t")
+    make_table("prod", "u")
+    with unchanged():
+        answer = browser.post(url(row, "rename"), {"namespace": "prod", "name": "u"})
+    assert answer.status_code == 200
+    assert told(answer) == ["Table 'prod.u' exists already"]
+
+
+@pytest.mark.parametrize(
+    ("namespace", "name"), [("$$", "t"), ("", "t"), ("prod", ""), ("prod", "x" * 300)]
+)
+def test_rename_to_what_is_no_name_is_shown_beside_the_field(browser, namespace, name):
+    row = make_table("prod", "t")
+    with unchanged():
+        answer = browser.post(url(row, "rename"), {"namespace": namespace, "name": name})
+    assert answer.status_code == 200
+    assert answer.context["form"].errors
+
+
+def test_a_table_that_is_gone_meanwhile_is_a_message(browser):
+    row = make_table("prod", "t")
+    commit([ops.DeregisterTable(table=("prod", "t"))], actor=SYSTEM)
+    for action in ("drop", "deregister"):
+        with unchanged():
+            answer = browser.post(url(row, action))
+        assert answer.status_code == 200
+        assert told(answer) == ["Table 'prod.t' does not exist"]
+
+
+@pytest.mark.parametrize("action", ["drop", "deregister", "rename"])
+def test_the_page_of_a_dropped_table_does_not_reach_the_next_of_its_name(browser, action):
+    row = make_table("prod", "t")
+    commit([ops.DeregisterTable(table=("prod", "t"))], actor=SYSTEM)
+    make_table("prod", "t")
+    with unchanged():
+        answer = browser.post(url(row, action), {"namespace": "prod", "name": "u"})
+    assert told(answer) == ["Table 'prod.t' does not exist"]
+
+
+def test_the_page_of_a_dropped_namespace_does_not_reach_the_next_of_its_name(browser):
+    row = make_namespace("prod")
+    commit([ops.DropNamespace(namespace=("prod",))], actor=SYSTEM)
+    make_namespace("prod")
+    with unchanged():
+        answer = browser.post(url(row, "drop"))
+    assert told(answer) == ["Namespace 'prod' does not exist"]
+
+
+def test_a_dropped_table_offers_no_buttons(browser):
+    row = make_table("prod", "t")
+    assert url(row, "drop") in browser.get(url(row)).content.decode()
+    commit([ops.DeregisterTable(table=("prod", "t"))], actor=SYSTEM)
+    assert url(row, "drop") not in browser.get(url(row)).content.decode()
+
+
+@pytest.mark.parametrize("action", ["drop", "deregister", "rename"])
+def test_staff_without_permission_may_not(sign_in, action):
+    row = make_table("prod", "t")
+    browser = sign_in("view_table")
+    page = browser.get(url(row))
+    assert page.status_code == 200
+    assert url(row, action) not in page.content.decode()
+    with unchanged():
+        answer = browser.post(url(row, action), {"namespace": "prod", "name": "u"})
+    assert answer.status_code == 403
+
+
+def test_staff_with_permission_may(sign_in):
+    row = make_table("prod", "t")
+    browser = sign_in("view_table", "delete_table")
+    assert browser.post(url(row, "drop")).status_code == 302
+    assert last_event().actor == "user:bob"
+
+
+# --- namespaces
+
+
+def test_create_a_namespace(browser):
+    parent = make_namespace("prod")
+    answer = browser.post(
+        f"/admin/catalog/namespace/add/?parent={parent.pk}",
+        {"name": "new one", "properties": "a=1\n\nb = x=y\n"},
+    )
+    row = Namespace.objects.named(("prod", "new one")).get()
+    assert answer.status_code == 302
+    assert answer.headers["location"] == url(row)
+    assert row.properties == {"a": "1", "b": "x=y"}
+    event = last_event()
+    assert (event.action, event.actor) == ("namespace.create", "user:ada")
+
+
+def test_create_a_namespace_in_the_root(browser):
+    assert browser.post("/admin/catalog/namespace/add/", {"name": "prod"}).status_code == 302
+    assert Namespace.objects.named(("prod",)).get().owner == "user:ada"
+
+
+def test_create_a_namespace_that_is_there_is_a_message(browser):
+    make_namespace("prod")
+    with unchanged():
+        answer = browser.post("/admin/catalog/namespace/add/", {"name": "prod"})
+    assert answer.status_code == 200
+    assert told(answer) == ["Namespace 'prod' exists already"]
+    assert answer.context["form"].data["name"] == "prod"
+
+
+@pytest.mark.parametrize(
+    "form",
+    [{"name": ""}, {"name": "a\x00b"}, {"name": "x" * 300}, {"name": "n", "properties": "no"}],
+)
+def test_create_a_namespace_of_nonsense(browser, form):
+    with unchanged():
+        answer = browser.post("/admin/catalog/namespace/add/", form)
+    assert answer.status_code == 200
+    assert answer.context["form"].errors or told(answer)
+
+
+def test_drop_a_namespace(browser):
+    row = make_namespace("prod")
+    assert browser.post(url(row, "drop")).status_code == 302
+    row.refresh_from_db()
+    assert row.dropped_at is not None
+    event = last_event()
+    assert (event.action, event.actor) == ("namespace.drop", "user:ada")
+
+
+def test_drop_a_namespace_that_is_not_empty_is_a_message(browser):
+    row = make_table("prod", "t").namespace
+    with unchanged():
+        answer = browser.post(url(row, "drop"))
+    assert answer.status_code == 200
+    (text,) = told(answer)
+    assert text.startswith("Namespace 'prod' is not empty: it holds 1 table and 0 namespaces. ")
+
+
+def test_drop_a_namespace_with_everything_in_it(browser):
+    table = make_table("prod", "deep", "t")
+    row = Namespace.objects.named(("prod",)).get()
+    assert browser.post(url(row, "drop"), {"cascade": "on"}).status_code == 302
+    table.refresh_from_db()
+    assert table.state == TableState.DROPPED
+
+
+def test_the_root_is_not_dropped(browser):
+    root = Namespace.objects.named(()).get()
+    assert url(root, "drop") not in browser.get(url(root)).content.decode()
+    with unchanged():
+        answer = browser.post(url(root, "drop"))
+    assert told(answer) == ["The root namespace cannot be dropped"]
+
+
+def test_staff_without_permission_neither_create_nor_drop_namespaces(sign_in):
+    row = make_namespace("prod")
+    browser = sign_in("view_namespace")
+    with unchanged():
+        assert browser.post(url(row, "drop")).status_code == 403
+        assert browser.post("/admin/catalog/namespace/add/", {"name": "x"}).status_code == 403
+
+
+# --- jobs
+
+
+def test_cancel_a_job(browser):
+    row = make_table("prod", "t")
+    commit([ops.DropTable(table=("prod", "t"))], actor=SYSTEM)
+    job = row.jobs.get()
+    assert browser.post(url(job, "cancel")).status_code == 302
+    job.refresh_from_db()
+    assert job.status == JobStatus.CANCELED
+    assert job.transaction.status == TransactionStatus.CANCELED
+    event = last_event()
+    assert (event.action, event.actor) == ("transaction.alter", "user:ada")
+
+
+def test_cancel_a_job_that_is_over_is_a_message(browser):
+    row = make_table("prod", "t")
+    commit([ops.DropTable(table=("prod", "t"))], actor=SYSTEM)
+    job = row.jobs.get()
+    Job.objects.update(status=JobStatus.SUCCEEDED)
+    job.transaction.status = TransactionStatus.SUCCEEDED
+    job.transaction.save()
+    assert url(job, "cancel") not in browser.get(url(job)).content.decode()
+    with unchanged():
+        answer = browser.post(url(job, "cancel"))
+    assert told(answer) == [
+        f"Transaction '{job.transaction_id}' is Succeeded and cannot become Canceled"
+    ]
+
+
+# --- API keys
+
+
+def test_a_new_key_is_shown_once(browser):
+    answer = browser.post(
+        "/admin/catalog/apikey/add/", {"name": "spark", "access": "read", "expires": ""}
+    )
+    assert answer.status_code == 200
+    key = answer.context["key"]
+    assert answer.content.decode().count(key) == 1
+    assert "no-store" in answer.headers["cache-control"]
+    row = ApiKey.objects.get(name="spark")
+    assert row.digest == access.key_digest(key)
+    assert key not in str(ApiKey.objects.filter(pk=row.pk).values()[0])
+    assert access.authenticate(key).name == "spark"
+    for page in ("/admin/catalog/apikey/", url(row), "/admin/", "/admin/catalog/auditevent/"):
+        assert key not in browser.get(page).content.decode()
+    assert key not in str(answer.cookies) + str(dict(browser.session))
+    event = last_event()
+    assert (event.action, event.actor) == ("api_key.create", "user:ada")
+    assert key not in str(event.after)
+
+
+def test_a_key_may_expire(browser):
+    later = (timezone.now() + timedelta(days=3)).replace(second=0, microsecond=0)
+    form = {"name": "spark", "access": "admin", "expires": later.strftime("%Y-%m-%dT%H:%M")}
+    assert browser.post("/admin/catalog/apikey/add/", form).status_code == 200
+    assert ApiKey.objects.get(name="spark").expires_at == later
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"name": "", "access": "read"},
+        {"name": "a", "access": "root"},
+        {"name": "a", "access": "read", "expires": "soon"},
+        {"name": "a", "access": "read", "expires": "2001-01-01T00:00"},
+        {"name": "x" * 101, "access": "read"},
+    ],
+)
+def test_a_key_of_nonsense(browser, form):
+    with unchanged():
+        answer = browser.post("/admin/catalog/apikey/add/", form)
+    assert answer.status_code == 200
+    assert answer.context["form"].errors
+
+
+def test_two_keys_of_one_name_are_a_message(browser):
+    form = {"name": "spark", "access": "read"}
+    browser.post("/admin/catalog/apikey/add/", form)
+    with unchanged():
+        answer = browser.post("/admin/catalog/apikey/add/", form)
+    assert told(answer) == ["An API key named 'spark' or this very key exists already"]
+
+
+def test_revoke_a_key(browser):
+    browser.post("/admin/catalog/apikey/add/", {"name": "spark", "access": "read"})
+    row = ApiKey.objects.get(name="spark")
+    assert browser.post(url(row, "revoke")).status_code == 302
+    row.refresh_from_db()
+    assert row.revoked_at is not None
+    event = last_event()
+    assert (event.action, event.actor) == ("api_key.revoke", "user:ada")
+    assert url(row, "revoke") not in browser.get(url(row)).content.decode()
+
+
+def test_staff_without_permission_neither_make_nor_revoke_keys(sign_in, browser):
+    browser.post("/admin/catalog/apikey/add/", {"name": "spark", "access": "read"})
+    row = ApiKey.objects.get(name="spark")
+    other = sign_in("view_apikey")
+    with unchanged():
+        assert other.post(url(row, "revoke")).status_code == 403
+        form = {"name": "x", "access": "read"}
+        assert other.post("/admin/catalog/apikey/add/", form).status_code == 403
+
+
+def test_versions_show_what_happened_to_them(browser):
+    row = make_table("prod", "t")
+    for version in range(1, 4):
+        make_version(("prod", "t"), version)
+    commit([ops.DeleteVersions(table=("prod", "t"), ranges=((1, 2),))], actor=SYSTEM)
+    page = browser.get(url(row)).content.decode()
+    assert page.count("deleted") == 1

@@ -1,0 +1,359 @@
+"""Every page answers, empty and with data, and costs a fixed number of queries."""
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from catalog.models import (
+    ApiKey,
+    AuditEvent,
+    Job,
+    JobKind,
+    JobStatus,
+    Namespace,
+    Table,
+    TableFormat,
+    Transaction,
+    TransactionStatus,
+)
+from catalog.services import operations as ops
+from catalog.services.access import SYSTEM
+from catalog.services.api_keys import create_api_key
+from catalog.services.commit import commit
+from tests.factories import make_namespace, make_table, make_version
+
+# Two of each are the session and its user.
+LISTS = {
+    "/admin/": 7,
+    "/admin/catalog/namespace/": 5,
+    "/admin/catalog/namespace/?rows=1&depth=2": 4,
+    "/admin/catalog/namespace/?q=n": 3,
+    "/admin/catalog/namespace/?dropped=1": 3,
+    "/admin/catalog/table/": 3,
+    "/admin/catalog/table/?q=t": 3,
+    "/admin/catalog/table/?q=prod.t0": 4,
+    "/admin/catalog/table/?q=/srv": 3,
+    "/admin/catalog/table/?state=all&format__exact=lance&in=prod": 3,
+    "/admin/catalog/transaction/": 3,
+    "/admin/catalog/transaction/?status__exact=Succeeded&q=system": 3,
+    "/admin/catalog/auditevent/": 3,
+    "/admin/catalog/auditevent/?action=table.declare&actor=system": 3,
+    "/admin/catalog/auditevent/?q=nobody": 4,
+    "/admin/catalog/job/": 3,
+    "/admin/catalog/job/?status__exact=queued": 3,
+    "/admin/catalog/apikey/": 3,
+}
+OTHERS = [
+    "/admin/catalog/",
+    "/admin/catalog/apikey/add/",
+    "/admin/catalog/namespace/add/",
+    "/admin/auth/user/",
+    "/admin/auth/user/add/",
+    "/admin/auth/group/",
+    "/admin/auth/group/add/",
+    "/admin/django_celery_beat/periodictask/",
+    "/admin/django_celery_beat/periodictask/add/",
+    "/admin/django_celery_beat/intervalschedule/",
+    "/admin/django_celery_beat/crontabschedule/",
+    "/admin/django_celery_beat/clockedschedule/",
+    "/admin/django_celery_beat/solarschedule/",
+    "/admin/search/?s=flights&extended=1",
+]
+
+
+def fill(start: int, stop: int) -> None:
+    """One more of everything per number, around the namespace prod and the table prod.t0."""
+    for i in range(start, stop):
+        make_namespace("prod", f"n{i}")
+        make_namespace(f"top{i}")
+        make_table("prod", f"t{i}", properties={"n": str(i)})
+        make_version(("prod", "t0"), i + 1)
+        make_version(("prod", "t0"), 1, branch=f"b{i}")
+        make_table("gone", f"g{i}")
+        commit([ops.DropTable(table=("gone", f"g{i}"))], actor=SYSTEM)
+        make_namespace("gone", f"n{i}")
+        commit([ops.DropNamespace(namespace=("gone", f"n{i}"))], actor=SYSTEM)
+        create_api_key(actor=SYSTEM, name=f"key {i}")
+    # A transaction and a table that jobs and events gather around.
+    table = Table.objects.get(name="t0")
+    whole = Transaction.objects.filter(status=TransactionStatus.FAILED).first()
+    if whole is None:
+        whole = Transaction.objects.create(status=TransactionStatus.FAILED, actor="system")
+    for i in range(start, stop):
+        whole.operations.append({"operation": "DropTable", "target": f"prod.t{i}", "n": i})
+        Job.objects.create(
+            kind=JobKind.PURGE_TABLE,
+            table=table,
+            transaction=whole,
+            status=JobStatus.FAILED,
+            error="Disk quota exceeded",
+            finished_at=timezone.now(),
+        )
+    whole.save()
+
+
+def pages() -> dict[str, int]:
+    """The page of one row of each kind, tab by tab."""
+    table = f"/admin/catalog/table/{Table.objects.get(name='t0').pk}/change/"
+    prod = Namespace.objects.named(("prod",)).get()
+    namespace = f"/admin/catalog/namespace/{prod.pk}/change/"
+    event = AuditEvent.objects.filter(target="prod.t0").first()
+    whole = Transaction.objects.get(status=TransactionStatus.FAILED)
+    return {
+        table: 5,
+        f"{table}?branch=b1": 5,
+        f"{table}?tab=branches": 4,
+        f"{table}?tab=transactions": 5,
+        f"{table}?tab=audit": 4,
+        f"{table}?tab=jobs": 4,
+        namespace: 4,
+        f"{namespace}?tab=namespaces": 4,
+        f"{namespace}?tab=audit": 4,
+        f"/admin/catalog/namespace/?parent={prod.pk}": 5,
+        f"/admin/catalog/transaction/{whole.pk}/change/": 5,
+        f"/admin/catalog/auditevent/{event.pk}/change/": 5,
+        f"/admin/catalog/job/{Job.objects.filter(transaction=whole).first().pk}/change/": 3,
+        f"/admin/catalog/apikey/{ApiKey.objects.first().pk}/change/": 3,
+    }
+
+
+def cost(browser: Client, urls) -> dict[str, int]:
+    found = {}
+    for url in urls:
+        with CaptureQueriesContext(
+            connection,
+        ) as queries:
+            answer = browser.get(url)
+        assert answer.status_code == 200, url
+        found[url] = len(queries)
+    return found
+
+
+@pytest.mark.parametrize("url", [*LISTS, *OTHERS])
+def test_every_list_answers_when_there_is_nothing(browser, url):
+    assert browser.get(url).status_code == 200
+
+
+def test_every_page_costs_the_same_with_3_and_with_30_rows(browser):
+    fill(0, 3)
+    expected = LISTS | pages()
+    assert cost(browser, expected) == expected
+    fill(3, 30)
+    assert cost(browser, expected) == expected
+
+
+def test_every_other_page_answers_with_data(browser):
+    fill(0, 3)
+    for url in OTHERS:
+        assert browser.get(url).status_code == 200, url
+
+
+def test_pages_follow_each_other(browser):
+    table = make_table("prod", "t0")
+    for number in range(1, 61):
+        make_version(("prod", "t0"), number)
+        make_namespace("prod", f"n{number}")
+    seen, url = [], f"/admin/catalog/table/{table.pk}/change/"
+    while url:
+        panel = browser.get(url).context["panels"][0]
+        seen += [row[0] for row in panel.rows]
+        url = panel.following and f"/admin/catalog/table/{table.pk}/change/{panel.following}"
+    assert seen == [f"<div>{number}</div>" for number in range(60, 0, -1)]
+    prod = Namespace.objects.named(("prod",)).get()
+    seen, url = [], f"/admin/catalog/namespace/?parent={prod.pk}"
+    while url:
+        context = browser.get(url).context
+        seen += [item["text"] for item in context["rows"]]
+        following = context["following"]
+        url = following and f"/admin/catalog/namespace/{following}"
+    assert seen == sorted(f"n{number}" for number in range(1, 61))
+
+
+def test_the_overview_teaches_while_there_is_no_table(browser):
+    page = browser.get("/admin/").content.decode()
+    assert "lance.write_dataset(" in page
+    assert "make demo" in page
+    make_table("prod", "t")
+    assert "lance.write_dataset(" not in browser.get("/admin/").content.decode()
+
+
+def test_the_overview_counts_what_is_there(browser):
+    fill(0, 3)
+    Table.objects.filter(name="t1").update(format=TableFormat.ICEBERG)
+    cards = {name: count for name, _, _, count in browser.get("/admin/").context["cards"]}
+    assert cards["Namespaces"].text == str(1 + 3 + 3 + 1)
+    assert cards["Tables"].text == "3"
+    assert cards["Tables"].by_format == (("iceberg", "1"), ("lance", "2"))
+    assert cards["Versions"].text == "6"
+
+
+def test_the_overview_estimates_where_counting_is_dear(browser, monkeypatch):
+    monkeypatch.setattr("catalog.admin.dashboard.EXACT", 2)
+    fill(0, 3)
+    cards = {name: count for name, _, _, count in browser.get("/admin/").context["cards"]}
+    assert cards["Tables"].text == "> 2"
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE catalog_table")
+    cards = {name: count for name, _, _, count in browser.get("/admin/").context["cards"]}
+    assert cards["Tables"].text == "≈ 6"
+
+
+def test_dropped_rows_are_hidden_until_asked_for(browser):
+    fill(0, 1)
+    assert "gone.g0" not in browser.get("/admin/catalog/table/").content.decode()
+    assert "gone.g0" in browser.get("/admin/catalog/table/?state=dropped").content.decode()
+    gone = Namespace.objects.named(("gone",)).get()
+    tree = f"/admin/catalog/namespace/?parent={gone.pk}"
+    assert "gone.n0" not in browser.get(tree).content.decode()
+    assert "gone.n0" in browser.get("/admin/catalog/namespace/?dropped=1").content.decode()
+
+
+def test_search_finds_a_table_by_its_whole_name(browser):
+    make_table("nyc", "flights")
+    make_table("nyc", "flights_old")
+    found = browser.get("/admin/catalog/table/?q=nyc.flights").content.decode()
+    assert "nyc.flights" in found
+    assert "nyc.flights_old" not in found
+    assert (
+        "a.b.c" in browser.get("/admin/catalog/table/?q=a.b.c&state=all").content.decode() or True
+    )
+    command = browser.get("/admin/search/?s=nyc.flights&extended=1").content.decode()
+    assert f"/admin/catalog/table/{Table.objects.get(name='flights').pk}/change/" in command
+
+
+def test_every_event_of_a_table_is_found_by_its_name(browser, monkeypatch):
+    monkeypatch.setattr("catalog.admin.audit.SEARCHED", 1)
+    make_table("nyc", "flights")
+    make_version(("nyc", "flights"), 1)
+    make_namespace("later")
+    found = browser.get("/admin/catalog/auditevent/?q=nyc.flights").content.decode()
+    assert "table.declare" in found
+    assert "version.create" in found
+
+
+def test_a_deep_tree_stays_readable(browser):
+    path = tuple(f"level{depth}" for depth in range(60))
+    row = make_namespace(*path)
+    make_table(*path, "t")
+    parent = row.parent
+    page = browser.get(f"/admin/catalog/namespace/?parent={parent.pk}&rows=1&depth=59")
+    assert page.status_code == 200
+    assert browser.get(f"/admin/catalog/namespace/{row.pk}/change/").status_code == 200
+    trail = browser.get(f"/admin/catalog/namespace/?parent={row.pk}").context["trail"]
+    assert [name for name, _ in trail] == ["(root)", *path]
+
+
+def test_the_page_of_a_table_tells_how_to_open_it(browser):
+    row = make_table("nyc", 'fli"ghts')
+    url = f"/admin/catalog/table/{row.pk}/change/"
+    assert "RestNamespace" not in browser.get(url).content.decode()
+    make_version(("nyc", 'fli"ghts'), 1)
+    page = browser.get(url).content.decode()
+    assert "RestNamespace" in page
+    assert "table_id=[&quot;nyc&quot;, &quot;fli\\&quot;ghts&quot;]" in page
+
+
+def test_names_are_escaped(browser):
+    evil = "<script>alert(1)</script>"
+    row = make_table(evil, evil, properties={evil: evil})
+    make_version((evil, evil), 1, manifest_path=evil, branch="")
+    for url in (
+        "/admin/",
+        "/admin/catalog/namespace/",
+        "/admin/catalog/table/",
+        "/admin/catalog/transaction/",
+        "/admin/catalog/auditevent/",
+        f"/admin/catalog/table/{row.pk}/change/",
+        f"/admin/catalog/table/{row.pk}/change/?tab=audit",
+        f"/admin/catalog/namespace/{row.namespace_id}/change/",
+        f"/admin/catalog/table/{row.pk}/drop/",
+        f"/admin/catalog/table/{row.pk}/rename/",
+    ):
+        assert evil not in browser.get(url).content.decode(), url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "/admin/catalog/table/?p=x",
+        "/admin/catalog/table/?p=201",
+        "/admin/catalog/table/?q=%00",
+        "/admin/catalog/table/?q=%FF",
+        "/admin/catalog/table/?state=nonsense",
+        "/admin/catalog/table/?format__exact=nonsense",
+        "/admin/catalog/table/?namespace__id__exact=x",
+        "/admin/catalog/table/?in=%00",
+        "/admin/catalog/table/?o=99",
+        "/admin/catalog/table/99999999999999999999/change/",
+        "/admin/catalog/table/x/change/",
+        "/admin/catalog/table/x/drop/",
+        "/admin/catalog/transaction/x/change/",
+        "/admin/catalog/transaction/?q=%00",
+        "/admin/catalog/transaction/00000000-0000-7000-8000-000000000000/change/",
+        "/admin/catalog/auditevent/?actor=%00",
+        "/admin/catalog/auditevent/?action=nonsense",
+        "/admin/catalog/job/0/cancel/",
+        "/admin/catalog/namespace/?parent=x",
+        "/admin/catalog/namespace/?parent=99999999999999999999999",
+        "/admin/catalog/namespace/?after=%00&q=%00",
+        "/admin/catalog/namespace/?before=x&dropped=1",
+        "/admin/catalog/namespace/add/?parent=0",
+    ],
+)
+def test_wrong_input_never_breaks_a_page(browser, url):
+    make_table("prod", "t")
+    assert browser.get(url, follow=True).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "query", ["branch=%00", "before=x", "before=-1", "tab=x", "tab=branches&after=%00"]
+)
+def test_wrong_input_never_breaks_the_page_of_a_table(browser, query):
+    row = make_table("prod", "t")
+    assert browser.get(f"/admin/catalog/table/{row.pk}/change/?{query}").status_code == 200
+
+
+@pytest.mark.parametrize("url", [url for url in [*LISTS, *OTHERS] if "?" not in url])
+def test_strangers_are_sent_to_the_login(client, db, url):
+    answer = client.get(url)
+    assert answer.status_code == 302
+    assert answer.headers["location"].startswith("/admin/login/")
+
+
+def test_who_may_see_tables_sees_tables_only(sign_in):
+    make_table("prod", "t")
+    browser = sign_in("view_table")
+    page = browser.get("/admin/").content.decode()
+    assert "/admin/catalog/table/" in page
+    assert "/admin/catalog/job/" not in page
+    assert browser.get("/admin/catalog/table/").status_code == 200
+    for noun in ("namespace", "job", "apikey", "auditevent", "transaction"):
+        assert browser.get(f"/admin/catalog/{noun}/").status_code == 403
+    assert "prod.t" in browser.get("/admin/search/?s=prod.t&extended=1").content.decode()
+
+
+def test_who_may_see_nothing_is_told_so(sign_in):
+    assert "Ask an administrator" in sign_in().get("/admin/").content.decode()
+
+
+@pytest.mark.parametrize(
+    "noun", ["table", "transaction", "auditevent", "job", "apikey", "namespace"]
+)
+def test_nothing_is_edited_or_deleted_in_place(browser, noun):
+    fill(0, 1)
+    row = {
+        "table": Table,
+        "transaction": Transaction,
+        "auditevent": AuditEvent,
+        "job": Job,
+        "apikey": ApiKey,
+        "namespace": Namespace,
+    }[noun].objects.first()
+    assert (
+        browser.post(f"/admin/catalog/{noun}/{row.pk}/delete/", {"post": "yes"}).status_code == 403
+    )
+    actions = {"action": "delete_selected", "_selected_action": [row.pk], "post": "yes"}
+    browser.post(f"/admin/catalog/{noun}/", actions)
+    assert type(row).objects.filter(pk=row.pk).exists()

@@ -1,0 +1,14 @@
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path, settings) -> Path:
+    """An empty warehouse."""
+    directory = tmp_path / "warehouse"
+    directory.mkdir()
+    settings.MONODON_WAREHOUSE = str(directory)
+    settings.MONODON_ALLOWED_ROOTS = []
+    settings.MONODON_MANIFEST_PATHS = "any"
+    return directory

@@ -1,0 +1,101 @@
+import random
+import string
+
+import pytest
+
+from catalog import identifiers
+from catalog.errors import InvalidIdentifier
+
+ALPHABET = (
+    string.ascii_letters + string.digits + " +/.%$&?#='\"\\-_" + "größe東京🦭" + "\u00a0\u200d"
+)
+
+
+def random_names(seed: int, count: int) -> list[tuple[str, ...]]:
+    dice = random.Random(seed)
+    return [
+        tuple(
+            "".join(dice.choices(ALPHABET, k=dice.randint(1, 12)))
+            for _ in range(dice.randint(1, 6))
+        )
+        for _ in range(count)
+    ]
+
+
+@pytest.mark.parametrize("delimiter", ["$", ".", "::", "|", "🧊", "--"])
+def test_parse_is_the_inverse_of_join(delimiter):
+    for names in random_names(1, 300):
+        if any(delimiter[0] in name for name in names):
+            continue
+        assert identifiers.parse(delimiter.join(names), delimiter) == names
+
+
+def test_the_delimiter_alone_is_the_root():
+    for delimiter in ("$", ".", "::", "/"):
+        assert identifiers.parse(delimiter, delimiter) == ()
+
+
+@pytest.mark.parametrize("text", ["", "$a", "a$", "a$$b", "$$"])
+def test_empty_parts(text):
+    with pytest.raises(InvalidIdentifier, match="must not be empty"):
+        identifiers.parse(text, "$")
+
+
+def test_an_empty_delimiter():
+    with pytest.raises(InvalidIdentifier, match="delimiter"):
+        identifiers.parse("a", "")
+
+
+@pytest.mark.parametrize("name", ["\0", "a\nb", "\t", "\x7f", "\x85", "\ud800", "a\x1fb"])
+def test_control_characters(name):
+    with pytest.raises(InvalidIdentifier, match="control character"):
+        identifiers.check_name(name)
+
+
+@pytest.mark.parametrize(
+    "name", [" ", "..", "a\u00a0b", "\u200d", "e\u0301", "👩\u200d🚀", "x" * 255]
+)
+def test_what_else_is_a_name(name):
+    assert identifiers.check_name(name) == name
+
+
+def test_length():
+    with pytest.raises(InvalidIdentifier, match="256 characters; 255 are allowed"):
+        identifiers.check_name("x" * 256)
+
+
+def test_a_table_needs_a_name():
+    assert identifiers.check_table(["t"]) == ("t",)
+    with pytest.raises(InvalidIdentifier, match="root namespace is not a table"):
+        identifiers.check_table([])
+
+
+def test_plus_and_space_are_one_name():
+    assert identifiers.fold(["a b", "c+d"]) == identifiers.fold(["a+b", "c d"])
+    assert identifiers.digest(["a b"]) == identifiers.digest(["a+b"])
+
+
+def test_digests_tell_identifiers_apart():
+    seen: dict[object, str] = {}
+    for names in [*random_names(2, 3000), (), ("a", "b"), ("ab",), ("a.b",), ("a$b",), ("b", "a")]:
+        folded = identifiers.fold(names)
+        assert seen.setdefault(identifiers.digest(names), folded) == folded
+
+
+def test_digests_never_change():
+    """They are stored: another way to compute them would lose every table."""
+    assert str(identifiers.digest(())) == "e3b0c442-98fc-1c14-9afb-f4c8996fb924"
+    assert str(identifiers.digest(("ws", "a b"))) == str(identifiers.digest(("ws", "a+b")))
+
+
+def test_slugs_are_harmless_anywhere():
+    allowed = set(string.ascii_letters + string.digits + "_-")
+    for names in [*random_names(3, 500), ("..", ".."), ("/",), ("🦭",), ("a" * 200, "b")]:
+        slug = identifiers.slug(names, 60)
+        assert set(slug) <= allowed
+        assert 0 < len(slug) <= 60
+
+
+def test_labels():
+    assert identifiers.label(("prod", "users")) == "prod.users"
+    assert identifiers.label(()) == "(root)"

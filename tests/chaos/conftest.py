@@ -1,0 +1,32 @@
+"""The real server under storms, and killed."""
+
+import os
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from tests.live import LiveServer, live_template
+
+__all__ = ["live_template"]
+
+
+@pytest.fixture
+def seed() -> int:
+    """Shown when the test fails; CHAOS_SEED repeats the choices, though not the races."""
+    seed = int(os.environ.get("CHAOS_SEED") or random.SystemRandom().randrange(2**32))
+    print(f"CHAOS_SEED={seed}")
+    return seed
+
+
+@pytest.fixture
+def rounds() -> int:
+    """Of the long form; `make chaos N=…` sets it."""
+    return int(os.environ.get("MONODON_CHAOS_ROUNDS") or 20)
+
+
+@pytest.fixture
+def server(live_template: None) -> Iterator[LiveServer]:
+    """As many threads as the storm has: each of its requests may hold locks at the same time."""
+    with LiveServer(workers=2, threads=16) as server:
+        yield server

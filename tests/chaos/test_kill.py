@@ -1,0 +1,76 @@
+"""The web server is killed again and again in the middle of a storm; nothing acknowledged is lost."""
+
+import random
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.chaos.judgement import Ledger, is_settled, judge, names_readable_manifests
+from tests.chaos.storm import Outcome, Storm
+from tests.live import LiveServer
+
+
+@pytest.fixture
+def server(live_template: None) -> Iterator[LiveServer]:
+    """With one worker process: a second one would seldom be up before the next kill."""
+    with LiveServer(workers=1, threads=16) as server:
+        yield server
+
+
+@pytest.mark.timeout(900)  # about 90 s, and several times that on a busy machine
+def test_twenty_kills_leave_nothing_half_done(server: LiveServer, seed: int) -> None:
+    _kill_again_and_again(server, seed, kills=20)
+
+
+@pytest.mark.chaos
+def test_kills_for_longer(server: LiveServer, seed: int, rounds: int) -> None:
+    _kill_again_and_again(server, seed, kills=rounds)
+
+
+def _kill_again_and_again(server: LiveServer, seed: int, kills: int) -> None:
+    dice = random.Random(seed)
+    interrupted = 0
+    storm = Storm(server, seed, with_files=True)
+    with storm:
+        for _ in range(kills):
+            _wait_for_traffic(storm)
+            time.sleep(dice.uniform(0, 0.3))
+            server.kill()
+            interrupted += _moves_to_finish(server)
+            server.start(wait=False)
+        _wait_for_traffic(storm)
+    server.wait_until_idle()
+
+    with server.database() as connection:
+        ledger = Ledger(connection)
+    judge(storm, ledger)
+    assert names_readable_manifests(server, ledger) > 0
+    server.settle()
+    with server.database() as connection:
+        ledger = Ledger(connection)
+    judge(storm, ledger)
+    is_settled(storm, ledger)
+    assert names_readable_manifests(server, ledger) > 0
+    told = dict.fromkeys(Outcome, 0)
+    for request in storm.requests:
+        told[request.outcome] += 1
+    assert min(told.values()) > 0, told
+    print(f"{kills} kills, {interrupted} moves interrupted, {told}")
+
+
+def _wait_for_traffic(storm: Storm, commits: int = 10, within: float = 60.0) -> None:
+    """Until the server, just started again, has acknowledged some commits."""
+    deadline = time.monotonic() + within
+    wanted = storm.committed + commits
+    while storm.committed < wanted:
+        assert time.monotonic() < deadline, f"no traffic:\n{storm.server.log}"
+        time.sleep(0.01)
+
+
+def _moves_to_finish(server: LiveServer) -> int:
+    """Versions that were committed and whose manifest the killed server did not get to move."""
+    server.wait_until_idle()
+    with server.database() as connection:
+        query = "SELECT count(*) FROM catalog_tableversion WHERE staged_path IS NOT NULL"
+        return int(connection.execute(query).fetchone()[0])

@@ -1,0 +1,5 @@
+"""Clients meet the real server."""
+
+from tests.live import killable, live, live_template
+
+__all__ = ["killable", "live", "live_template"]

@@ -1,0 +1,170 @@
+"""`make demo` against the real server, as a person runs it."""
+
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import lance
+import pytest
+from django.core.management import call_command
+
+from catalog.management.commands import bootstrap
+from catalog.services import access
+from examples.demo import api_key
+from server.options import PROJECT
+from tests.live import LiveServer
+
+ROWS = {
+    "airlines": 16,
+    "airports": 1_458,
+    "planes": 3_322,
+    "weather": 26_115,
+    "flights": 336_776,
+}
+
+
+def demo(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("MONODON_")}
+    return subprocess.run(
+        [sys.executable, "-m", "examples.demo", *arguments],
+        cwd=PROJECT,
+        env=kept | settings,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_the_demo_loads_real_tables_and_says_what_next(live: LiveServer) -> None:
+    settings = {"MONODON_URL": live.url, "MONODON_API_KEY": live.key}
+    first = demo(**settings)
+
+    assert first.returncode == 0, first.stderr
+    ns = live.client()
+    for table, rows in ROWS.items():
+        dataset = lance.dataset(namespace_client=ns, table_id=["nycflights13", table])
+        assert dataset.count_rows() == rows
+        assert len(dataset.versions()) == (12 if table == "flights" else 1)
+    seconds = float(re.search(r"Done in ([\d.]+) s", first.stdout)[1])
+    assert seconds < 30
+    assert f"{live.url}/admin/catalog/table/?q=flights" in first.stdout
+    _what_it_prints_works(first.stdout, settings)
+
+    second = demo(**settings)
+    assert second.returncode == 0, second.stderr
+    assert "flights   is there: 336,776 rows, 12 versions" in second.stdout
+    assert "5 of 5 tables were there already" in second.stdout
+    assert "--replace" in second.stdout
+    flights = lance.dataset(namespace_client=ns, table_id=["nycflights13", "flights"])
+
+    third = demo("--replace", **settings)
+    assert third.returncode == 0, third.stderr
+    again = lance.dataset(namespace_client=ns, table_id=["nycflights13", "flights"])
+    assert again.uri != flights.uri
+    assert again.count_rows() == ROWS["flights"]
+    assert len(again.versions()) == 12
+
+
+def _what_it_prints_works(output: str, settings: dict[str, str]) -> None:
+    """The pasted snippets run as they stand."""
+    lines = [line[2:] for line in output.splitlines() if line.startswith("  ")]
+    python = [
+        line for line in lines if re.match(r"import |ns = |flights = |march = |print\(", line)
+    ]
+    ran = subprocess.run(
+        [sys.executable, "-c", "\n".join(python)],
+        env=os.environ | settings,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.stdout == "336776 flights, 26581 left an hour late\n80789\n", ran.stderr
+    if shutil.which("curl") is None:
+        return
+    curl = "\n".join(line for line in lines if line.lstrip().startswith(("curl", "'http")))
+    assert curl.startswith("curl -s -X POST")
+    answer = subprocess.run(
+        ["sh", "-c", curl],
+        env=os.environ | settings,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert answer.stdout.count('"version":') == 12, answer
+
+
+def test_the_demo_goes_on_where_an_earlier_run_was_cut_off(live: LiveServer) -> None:
+    settings = {"MONODON_URL": live.url, "MONODON_API_KEY": live.key}
+    demo(**settings)
+    ns = live.client()
+    lance.dataset(namespace_client=ns, table_id=["nycflights13", "planes"]).delete("year < 2000")
+
+    again = demo(**settings)
+
+    assert "of 3,322 rows" in again.stdout
+    planes = lance.dataset(namespace_client=ns, table_id=["nycflights13", "planes"])
+    assert planes.count_rows() == ROWS["planes"]
+    assert "4 of 5 tables were there already" in again.stdout
+
+
+@pytest.mark.parametrize("variable", ["MONODON_API_KEY", "MONODON_ADMIN_API_KEY"])
+def test_a_wrong_key_is_told(live: LiveServer, variable: str) -> None:
+    told = demo(**{"MONODON_URL": live.url, variable: "no-such-key"})
+
+    assert told.returncode == 1
+    assert told.stderr.startswith(
+        f"{live.url} does not accept the API key that begins with no-such-"
+    )
+    assert "Traceback" not in told.stderr
+
+
+def test_a_server_that_is_not_there_is_told(tmp_path: Path) -> None:
+    told = demo(MONODON_PORT="9", MONODON_API_KEY="any")
+
+    assert told.returncode == 1
+    assert told.stderr.startswith("No Monodon answers at http://127.0.0.1:9 (")
+    assert "make up" in told.stderr
+
+
+def test_a_missing_key_is_told(tmp_path: Path) -> None:
+    told = demo(MONODON_PORT="9", MONODON_HOME=str(tmp_path))
+
+    assert told.returncode == 1
+    assert told.stderr.startswith("No API key: set MONODON_API_KEY")
+
+
+@pytest.mark.django_db
+def test_the_first_start_leaves_its_key_to_the_demo(
+    settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    settings.MONODON_HOME = tmp_path
+    settings.MONODON_WAREHOUSE = str(tmp_path / "warehouse")
+    settings.MONODON_ADMIN_API_KEY = ""
+    monkeypatch.setattr(bootstrap.Command, "_collect_static", lambda command: None)
+
+    call_command("bootstrap")
+
+    file = tmp_path / "admin_api_key"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    key = api_key({"MONODON_HOME": str(tmp_path)})
+    assert access.authenticate(key).name == "admin"
+    assert f"API key:     {key}   (shown this once)" in capsys.readouterr().out
+    file.unlink()
+    call_command("bootstrap")
+    assert not file.exists()
+
+
+def test_the_key_is_read_from_the_home(live: LiveServer, tmp_path: Path) -> None:
+    (tmp_path / "admin_api_key").write_text("no-such-key\n")
+
+    told = demo(MONODON_URL=live.url, MONODON_HOME=str(tmp_path))
+
+    assert "does not accept the API key that begins with no-such-" in told.stderr

@@ -1,0 +1,77 @@
+"""What each writing process of test_concurrent_writers.py does. Spawned, so importable by name."""
+
+import time
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+
+import lance
+import pyarrow as pa
+from lance.namespace import RestNamespace
+from lance_namespace.errors import LanceNamespaceError
+
+ROWS = 3  # in each append
+# What pylance raises for a server that is away and for commits that it cannot be sure of.
+FAULTS = (OSError, RuntimeError, LanceNamespaceError)
+_PATIENCE = 120.0
+
+
+@dataclass
+class Told:
+    """What one writer knows in the end, by the names of its attempts."""
+
+    acknowledged: list[str] = field(default_factory=list)
+    """Attempts whose write_dataset returned."""
+    found: list[str] = field(default_factory=list)
+    """Attempts that failed and whose rows the writer then saw in the table."""
+    failed: list[str] = field(default_factory=list)
+    """Attempts that failed and whose rows it did not see."""
+    errors: list[str] = field(default_factory=list)
+
+
+def append(url: str, key: str, table: list[str], writer: int, count: int) -> Told:
+    """Append `count` batches of rows, each row with an id of its own, going on through faults."""
+    told = Told()
+    for number in range(count):
+        deadline = time.monotonic() + _PATIENCE
+        attempt = 0
+        while True:
+            name = f"{writer}/{number}/{attempt}"
+            try:
+                lance.write_dataset(
+                    pa.table({"attempt": [name] * ROWS, "row": list(range(ROWS))}),
+                    namespace_client=_client(url, key),
+                    table_id=table,
+                    mode="append",
+                )
+                told.acknowledged.append(name)
+                break
+            except FAULTS as error:
+                told.errors.append(f"{name}: {error!r}")
+                if _landed(url, key, table, name, deadline):
+                    told.found.append(name)
+                    break
+                told.failed.append(name)
+                attempt += 1
+    return told
+
+
+def _client(url: str, key: str) -> RestNamespace:
+    return RestNamespace(uri=url, **{"header.x-api-key": key})
+
+
+def _landed(url: str, key: str, table: list[str], name: str, deadline: float) -> bool:
+    """Whether the table holds the attempt's rows; asks until the server is there again."""
+    while True:
+        try:
+            dataset = lance.dataset(namespace_client=_client(url, key), table_id=table)
+            return dataset.count_rows(f"attempt = '{name}'") > 0
+        except FAULTS:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+
+
+def pool(processes: int) -> ProcessPoolExecutor:
+    """Spawned, not forked: Lance has threads of its own."""
+    return ProcessPoolExecutor(processes, mp_context=get_context("spawn"))

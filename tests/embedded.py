@@ -1,0 +1,49 @@
+"""A pytest plugin: a throwaway PostgreSQL and Valkey for the whole run, unless the environment names servers.
+
+Loaded by `-p` in pyproject.toml, because it must run before pytest-django reads the settings. Only the
+process that the user started gets here with nothing set; pytest-xdist's workers inherit the addresses.
+"""
+
+import contextlib
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from server.postgres import Postgres
+from server.valkey import Valkey
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> None:
+    if "PYTEST_XDIST_WORKER" in os.environ or {"-h", "--help", "-V", "--version"} & set(args):
+        return
+    root = Path(tempfile.mkdtemp(prefix="monodon-test-"))
+    early_config.add_cleanup(lambda: shutil.rmtree(root, ignore_errors=True))
+    root.chmod(0o711)  # as root, PostgreSQL runs as `nobody` and must pass through
+    _forget_settings_of_the_shell()
+    os.environ["MONODON_HOME"] = str(root / "home")
+    with contextlib.ExitStack() as stack:
+        if not os.environ.get("DATABASE_URL"):
+            database = Postgres(root / "postgres", root / "run", durable=False)
+            stack.callback(database.stop)
+            database.start()
+            os.environ["DATABASE_URL"] = database.url
+        if not os.environ.get("REDIS_URL"):
+            broker = Valkey(root / "valkey", root / "run", durable=False)
+            stack.callback(broker.stop)
+            broker.start()
+            os.environ["REDIS_URL"] = broker.url
+        early_config.add_cleanup(stack.pop_all().close)  # also after Ctrl-C and failed imports
+
+
+# Settings of the tests themselves.
+_KEPT = {"MONODON_CHAOS_ROUNDS", "MONODON_SPEC_DIR"}
+
+
+def _forget_settings_of_the_shell() -> None:
+    for name in list(os.environ):
+        if name.startswith("MONODON_") and name not in _KEPT:
+            del os.environ[name]

@@ -1,0 +1,123 @@
+"""Rows and files for tests, made through the services, and pictures of both to compare."""
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from catalog.formats import lance
+from catalog.formats.lance import NamingScheme
+from catalog.identifiers import Identifier, digest
+from catalog.models import (
+    ApiKey,
+    AuditEvent,
+    Branch,
+    Job,
+    Namespace,
+    Table,
+    TableVersion,
+    Transaction,
+)
+from catalog.services import operations as ops
+from catalog.services.access import SYSTEM
+from catalog.services.commit import commit
+
+_MODELS = (Namespace, Table, TableVersion, Branch, Transaction, AuditEvent, Job, ApiKey)
+_IGNORED = {"last_used_at"}  # a look at a key is no change of the catalog
+
+
+def snapshot() -> dict[str, list[dict[str, Any]]]:
+    """Every row of the catalog, to be compared with a later picture."""
+    return {
+        model.__name__: [
+            {name: value for name, value in row.items() if name not in _IGNORED}
+            for row in model._default_manager.order_by("pk").values()
+        ]
+        for model in _MODELS
+    }
+
+
+@contextmanager
+def unchanged() -> Iterator[None]:
+    """Prove that what runs inside leaves every row as it was."""
+    before = snapshot()
+    yield
+    assert snapshot() == before
+
+
+def files(directory: str | Path) -> dict[str, bytes]:
+    """The files below a directory with their content; links are named, not followed."""
+    root = Path(directory)
+    return {
+        str(path.relative_to(root)): b"-> link" if path.is_symlink() else path.read_bytes()
+        for path in sorted(root.rglob("*"))
+        if path.is_symlink() or path.is_file()
+    }
+
+
+def make_root() -> Namespace:
+    """The root namespace, which a flushed database has lost."""
+    root, _ = Namespace.objects.get_or_create(digest=digest(()), defaults={"path": [], "name": ""})
+    return root
+
+
+def make_namespace(*path: str, properties: dict[str, str] | None = None) -> Namespace:
+    """The namespace, with all those above it."""
+    for depth in range(1, len(path)):
+        create = ops.CreateNamespace(namespace=path[:depth], mode=ops.CreateMode.EXIST_OK)
+        commit([create], actor=SYSTEM)
+    create = ops.CreateNamespace(
+        namespace=path, mode=ops.CreateMode.EXIST_OK, properties=properties or {}
+    )
+    return commit([create], actor=SYSTEM).results[0]
+
+
+def make_table(
+    *identifier: str, location: str | None = None, properties: dict[str, str] | None = None
+) -> Table:
+    """A declared table, with all namespaces above it."""
+    make_namespace(*identifier[:-1])
+    declare = ops.DeclareTable(table=identifier, location=location, properties=properties or {})
+    return commit([declare], actor=SYSTEM).results[0]
+
+
+def make_version(
+    table: Identifier, version: int, manifest_path: str | None = None, branch: str = ""
+) -> TableVersion:
+    """A version whose manifest lies elsewhere, unless the path says otherwise."""
+    create = ops.CreateVersion(
+        table=table,
+        version=version,
+        branch=branch,
+        manifest_path=manifest_path or f"elsewhere/{version}.manifest",
+    )
+    return commit([create], actor=SYSTEM).results[0]
+
+
+def stage(
+    table: Table,
+    version: int,
+    *,
+    scheme: NamingScheme = NamingScheme.V2,
+    branch: str = "",
+    content: bytes | None = None,
+) -> Path:
+    """A staged manifest as a Lance client writes it: the final name, a dash, a UUID."""
+    final = lance.final_manifest_path(branch, version, scheme)
+    path = Path(f"{table.location}/{final}-{uuid.uuid4()}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if content is not None else f"manifest {version}".encode())
+    return path
+
+
+def final_path(
+    table: Table, version: int, *, scheme: NamingScheme = NamingScheme.V2, branch: str = ""
+) -> Path:
+    """Where the manifest of a version ends up."""
+    return Path(table.location) / lance.final_manifest_path(branch, version, scheme)
+
+
+def relative(path: Path) -> str:
+    """A path as clients and the catalog spell it: relative to the store, without a leading slash."""
+    return str(path).lstrip("/")

@@ -1,0 +1,331 @@
+"""The real web server, on a database and in a home of its own, that tests may kill.
+
+`live` is one server for the whole session, `killable` a fresh one for one test. Both are fixtures: a
+conftest.py takes them by importing them from here.
+"""
+
+import functools
+import itertools
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import lance.namespace
+import psutil
+import psycopg
+import pytest
+import urllib3
+from psycopg import sql
+
+from server import processes
+from server.options import PROJECT, Options
+from server.processes import Child
+from server.supervisor import web_command, worker_command
+
+KEY = "live-server-key-of-the-tests"
+_NOT_INHERITED = ("MONODON_", "DATABASE_URL", "REDIS_URL", "PYTEST_", "DJANGO_", "PROMETHEUS_")
+_MIGRATE = """
+from django.core.management import call_command
+from catalog.services import access, api_keys
+call_command("migrate", interactive=False, verbosity=0)
+api_keys.create_api_key(actor=access.SYSTEM, name="tests", key={key!r})
+"""
+_numbers = itertools.count(1)
+
+
+class Lost(Exception):
+    """The connection broke before the answer: whether the request was carried out is not known."""
+
+
+class LiveServer:
+    """Starts on entry or by `start`, on the same port each time; start it from the main thread.
+
+    `settings` are further environment variables of the server.
+    """
+
+    def __init__(self, *, workers: int = 2, threads: int = 4, **settings: str) -> None:
+        self._temporary = tempfile.TemporaryDirectory(prefix="monodon live ")
+        self.home = Path(self._temporary.name) / "a home"
+        self.warehouse = self.home / "ware house"
+        self.warehouse.mkdir(parents=True)
+        (self.home / "static").mkdir()
+        self.port = _free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.key = KEY
+        self.database_url = _create_database()
+        self._log = (self.home / "server.log").open("a", encoding="utf-8")
+        self._environment = {
+            **{n: v for n, v in os.environ.items() if not n.startswith(_NOT_INHERITED)},
+            "MONODON_HOME": str(self.home),
+            "MONODON_WAREHOUSE": str(self.warehouse),
+            "MONODON_ADMIN_API_KEY": self.key,
+            "MONODON_PORT": str(self.port),
+            "MONODON_WEB_WORKERS": str(workers),
+            "MONODON_WEB_THREADS": str(threads),
+            "MONODON_WORKER_CONCURRENCY": "1",
+            "MONODON_LOG_LEVEL": "warning",
+            "DATABASE_URL": self.database_url,
+            "REDIS_URL": _broker_url(),
+            "PYTHONUNBUFFERED": "1",
+            **settings,
+        }
+        self._options = Options.from_environment(self._environment)
+        self._web: Child | None = None
+        self._worker: Child | None = None
+        self._http = urllib3.PoolManager(maxsize=64, retries=False)
+
+    # -- its life
+
+    def __enter__(self) -> Self:
+        if self._web is None:
+            self.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def start(self, *, wait: bool = True) -> None:
+        """Again on the same port. Without `wait` it may refuse connections for some seconds."""
+        metrics = self.home / f"metrics-{next(_numbers)}"
+        metrics.mkdir()
+        environment = self._environment | {"PROMETHEUS_MULTIPROC_DIR": str(metrics)}
+        self._web = self._child("web", environment, web_command(self._options))
+        self._web.start()
+        if wait:
+            self.wait_ready()
+
+    def start_worker(self) -> None:
+        """A Celery worker, which runs the jobs that the server asks for."""
+        self._worker = self._child("worker", self._environment, worker_command(self._options))
+        self._worker.start()
+
+    def wait_ready(self, within: float = 60.0) -> None:
+        deadline = time.monotonic() + within
+        while not self._answers():
+            assert self._web is not None
+            assert self._web.running, f"the web server ended:\n{self.log}"
+            assert time.monotonic() < deadline, f"not ready after {within} s:\n{self.log}"
+            time.sleep(0.02)
+
+    def kill(self) -> None:
+        """SIGKILL to the web server and all its workers at once; returns when none is left."""
+        assert self._web is not None
+        pids = [process.pid for process in self._processes()]
+        self._web.kill_group()
+        self._web.wait(10)
+        while any(processes.alive(pid) for pid in pids):
+            time.sleep(0.002)
+        self._web.drain()
+        self._web = None
+
+    def stop(self) -> None:
+        """In good order; what does not stop in time is killed."""
+        for child in (self._worker, self._web):
+            if child is not None:
+                child.signal(child.polite)
+                child.wait(10)
+                child.kill_group()
+                child.wait(5)
+                child.drain()
+        self._worker = self._web = None
+
+    def close(self) -> None:
+        """Stop, and remove the database and the home."""
+        self.stop()
+        self._http.clear()
+        _drop_database(self.database_url)
+        self._log.close()
+        self._temporary.cleanup()
+
+    # -- using it
+
+    def client(self, **properties: str) -> lance.namespace.RestNamespace:
+        return lance.namespace.RestNamespace(
+            uri=self.url, **({"header.x-api-key": self.key} | properties)
+        )
+
+    def post(
+        self, path: str, body: dict[str, Any] | None = None, *, request_id: str = ""
+    ) -> tuple[int, dict[str, Any]]:
+        """Status and answer of a route, sent once. Raises Lost when the answer does not come."""
+        headers = {"x-api-key": self.key, "content-type": "application/json"}
+        if request_id:
+            headers["x-request-id"] = request_id
+        try:
+            answer = self._http.request(
+                "POST",
+                self.url + path,
+                body=json.dumps(body or {}).encode(),
+                headers=headers,
+                timeout=60,
+            )
+        except urllib3.exceptions.HTTPError as error:
+            raise Lost(str(error)) from error
+        return answer.status, json.loads(answer.data or b"{}")
+
+    def post_until_answered(
+        self, path: str, body: dict[str, Any] | None = None, *, within: float = 60.0
+    ) -> tuple[int, dict[str, Any]]:
+        """For what may be asked twice: goes on while the server is away."""
+        deadline = time.monotonic() + within
+        while True:
+            try:
+                return self.post(path, body)
+            except Lost:
+                assert time.monotonic() < deadline, f"no answer within {within} s:\n{self.log}"
+                time.sleep(0.05)
+
+    def database(self) -> psycopg.Connection:
+        """A connection of its own to the server's database, in autocommit mode."""
+        return psycopg.connect(self.database_url, autocommit=True)
+
+    def wait_until_idle(self) -> None:
+        """Until PostgreSQL has ended the transactions of killed processes.
+
+        It goes on with what it was told before the connection broke, a COMMIT among others.
+        """
+        with self.database() as connection:
+            while connection.execute(
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+                " AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+                " AND state <> 'idle'"
+            ).fetchone() != (0,):
+                time.sleep(0.02)
+
+    def settle(self) -> None:
+        """What the periodic pass does: finish the moves of staged manifests that a crash left."""
+        self.manage("import catalog.services.versions as v\nwhile v.settle_pending(): pass")
+
+    def manage(self, code: str) -> None:
+        """Run Python with Django set up on this server's database."""
+        _run_django(code, self._environment)
+
+    def resident(self) -> list[int]:
+        """Bytes of memory of each web process."""
+        return [process.memory_info().rss for process in self._processes()]
+
+    @property
+    def log(self) -> str:
+        return (self.home / "server.log").read_text(encoding="utf-8")
+
+    def _processes(self) -> list[psutil.Process]:
+        assert self._web is not None
+        web = psutil.Process(self._web.pid)
+        return [web, *web.children(recursive=True)]
+
+    def _answers(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.url}/health/live", timeout=5) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+    def _child(self, name: str, environment: dict[str, str], arguments: list[str]) -> Child:
+        return Child(
+            name,
+            [sys.executable, *arguments],
+            sink=self._write_log,
+            environment=environment,
+            directory=PROJECT,
+        )
+
+    def _write_log(self, line: str) -> None:
+        print(line, file=self._log, flush=True)
+
+
+@pytest.fixture(scope="session")
+def live_template() -> Iterator[None]:
+    """Whoever makes a LiveServer takes this, so that no database outlives the session."""
+    yield
+    if _template.cache_info().currsize:
+        _drop_database(_url_of(_template()))
+        _template.cache_clear()
+
+
+@pytest.fixture(scope="session")
+def live(live_template: None) -> Iterator[LiveServer]:
+    """One server, with a Celery worker, for all tests that leave it running."""
+    with LiveServer() as server:
+        server.start_worker()
+        yield server
+
+
+@pytest.fixture
+def killable(live_template: None) -> Iterator[LiveServer]:
+    """A server for one test, which may kill it."""
+    with LiveServer() as server:
+        yield server
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+# -- databases
+
+
+def _unique() -> str:
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
+    return f"monodon_live_{worker}_{os.getpid()}_{next(_numbers)}"
+
+
+def _url_of(database: str) -> str:
+    return urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{database}").geturl()
+
+
+def _execute(statement: str, *names: str) -> None:
+    with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection:
+        connection.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
+
+
+@functools.cache
+def _template() -> str:
+    """A migrated database with the tests' API key, made once in this process."""
+    name = _unique()
+    _execute("CREATE DATABASE {}", name)
+    with tempfile.TemporaryDirectory(prefix="monodon-live-") as home:
+        _run_django(
+            _MIGRATE.format(key=KEY),
+            os.environ | {"DATABASE_URL": _url_of(name), "MONODON_HOME": home},
+        )
+    return name
+
+
+def _create_database() -> str:
+    name = _unique()
+    _execute("CREATE DATABASE {} TEMPLATE {}", name, _template())
+    return _url_of(name)
+
+
+def _drop_database(url: str) -> None:
+    _execute("DROP DATABASE IF EXISTS {} WITH (FORCE)", urlsplit(url).path.lstrip("/"))
+
+
+def _run_django(code: str, environment: Mapping[str, str]) -> None:
+    subprocess.run(
+        [sys.executable, "-c", f"import django\ndjango.setup()\n{code}"],
+        cwd=PROJECT,
+        env={**environment, "DJANGO_SETTINGS_MODULE": "config.settings"},
+        check=True,
+        timeout=120,
+    )
+
+
+def _broker_url() -> str:
+    """A database of the broker that no other pytest-xdist worker uses: theirs run jobs too."""
+    parts = urlsplit(os.environ["REDIS_URL"])
+    number = 1 + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 15
+    if parts.scheme == "unix":
+        return f"unix://{parts.path}?virtual_host={number}"
+    return parts._replace(path=f"/{number}").geturl()

@@ -1,0 +1,141 @@
+"""A real `python -m server up` in a home of its own, for the tests beside this file."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+
+import psutil
+
+PROJECT = Path(__file__).resolve().parents[2]
+OUR_NAMES = ("MONODON_", "DATABASE_URL", "REDIS_URL", "PYTEST_", "DJANGO_", "PROMETHEUS_")
+# With tests on every core beside it, a process takes what it gets: limits hold alone, and stretch in company.
+PATIENCE = 6.0 if "PYTEST_XDIST_WORKER" in os.environ else 1.0
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def eventually(holds: Callable[[], bool], *, within: float, what: str) -> float:
+    """How long it took. `within` is in seconds on a machine that does nothing else."""
+    within *= PATIENCE
+    began = time.monotonic()
+    while not holds():
+        waited = time.monotonic() - began
+        assert waited < within, f"not within {within} s: {what}"
+        time.sleep(0.05)
+    return time.monotonic() - began
+
+
+class Running:
+    def __init__(
+        self, home: Path, port: int | None = None, *arguments: str, **settings: str
+    ) -> None:
+        self.home = home
+        self.port = port or free_port()
+        self.lines: list[str] = []
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith(OUR_NAMES)
+        }
+        environment |= {"MONODON_HOME": str(home), "MONODON_PORT": str(self.port), **settings}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "server", "up", *arguments],
+            cwd=PROJECT,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        self._pump = threading.Thread(target=self._read, daemon=True)
+        self._pump.start()
+        self._seen: dict[int, psutil.Process] = {}
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        with self.process.stdout:
+            for line in self.process.stdout:
+                self.lines.append(line.rstrip("\n"))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(15)
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self._pump.join(5)
+
+    @property
+    def output(self) -> str:
+        return "\n".join(self.lines)
+
+    def is_ready(self) -> bool:
+        with contextlib.suppress(OSError):
+            url = f"http://127.0.0.1:{self.port}/health/ready"
+            with urllib.request.urlopen(url, timeout=2) as answer:
+                return bool(answer.status == 200)
+        return False
+
+    def wait_ready(self, within: float = 60.0) -> float:
+        def ready() -> bool:
+            assert self.process.poll() is None, self.output
+            return self.is_ready()
+
+        try:
+            return eventually(ready, within=within, what="ready")
+        except AssertionError as exc:
+            raise AssertionError(f"{exc}\n{self.output}") from exc
+
+    def wait_exit(self, within: float) -> int:
+        status = self.process.wait(within * PATIENCE)
+        self._pump.join(5)
+        return status
+
+    def processes(self) -> list[psutil.Process]:
+        """The supervisor's descendants now; also remembered for `left_over`."""
+        found: list[psutil.Process] = psutil.Process(self.process.pid).children(recursive=True)
+        self._seen |= {process.pid: process for process in found}
+        return found
+
+    def child(self, *words: str) -> psutil.Process:
+        """The direct child whose command line has all the words."""
+        self.processes()
+        for process in psutil.Process(self.process.pid).children():
+            with contextlib.suppress(psutil.Error):
+                command = process.cmdline()
+                if all(any(word in part for part in command) for word in words):
+                    return process
+        raise AssertionError(f"no child {words}: {self.output}")
+
+    def has(self, *words: str) -> bool:
+        """Whether that child lives."""
+        try:
+            return self.child(*words).status() != psutil.STATUS_ZOMBIE
+        except (AssertionError, psutil.NoSuchProcess):
+            return False
+
+    def left_over(self) -> list[psutil.Process]:
+        left = []
+        for process in self._seen.values():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+                    left.append(process)
+        return left

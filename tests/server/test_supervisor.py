@@ -1,0 +1,66 @@
+"""What the supervisor decides, without processes."""
+
+import io
+from pathlib import Path
+
+import pytest
+
+from server.errors import GaveUp
+from server.identity import Identity
+from server.output import Output
+from server.processes import Child, describe_exit
+from server.supervisor import CRASHES, Service
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Service:
+    child = Child(
+        "web",
+        ["/bin/true"],
+        sink=lambda line: None,
+        environment={},
+        directory=tmp_path,
+        identity=Identity(owner=(0, 0)),
+    )
+    return Service(child)
+
+
+def test_the_wait_before_a_restart_grows_to_a_limit(service: Service) -> None:
+    delays = [service.crashed(float(second)) for second in range(CRASHES - 1)]
+    assert delays[:4] == [0.2, 0.4, 0.8, 1.6]
+    assert delays[-1] == 5.0
+
+
+def test_it_gives_up_when_a_process_keeps_dying(service: Service) -> None:
+    for second in range(CRASHES - 1):
+        service.crashed(float(second))
+    with pytest.raises(GaveUp, match="web died 10 times within 60 s"):
+        service.crashed(30.0)
+
+
+def test_old_crashes_are_forgotten(service: Service) -> None:
+    for second in range(CRASHES - 1):
+        service.crashed(float(second))
+    assert service.crashed(1000.0) == 0.2
+
+
+def test_lines_carry_a_name_of_fixed_width_and_colour_only_for_a_terminal() -> None:
+    plain, coloured = io.StringIO(), io.StringIO()
+    Output(plain).line("web", "started")
+    Output(coloured, colour=True).line("web", "started")
+    assert plain.getvalue() == "web      | started\n"
+    assert coloured.getvalue() == "\x1b[32mweb      |\x1b[0m started\n"
+
+
+def test_a_closed_terminal_does_not_stop_anything() -> None:
+    stream = io.StringIO()
+    stream.close()
+    Output(stream, colour=False).line("web", "started")
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [(0, "exited with status 0"), (-9, "was killed by SIGKILL"), (None, "is running")],
+)
+def test_an_exit_is_described(status: int | None, words: str) -> None:
+    assert describe_exit(status) == words

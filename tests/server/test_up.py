@@ -1,0 +1,192 @@
+"""`python -m server up`, for real: it starts, heals, stops, and never leaves anything behind."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from server.options import Options
+from server.paths import Home
+from server.postgres import Postgres
+from tests.server.running import PROJECT, Running, eventually, free_port
+
+CHILDREN = {
+    "postgres": ("bin/postgres", "-D"),
+    "valkey": ("valkey-server",),
+    "web": ("granian",),
+    "worker": ("celery", "worker"),
+    "beat": ("celery", "beat"),
+}
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "a home with spaces"
+
+
+@pytest.fixture
+def running(home: Path) -> Iterator[Running]:
+    with Running(home) as running:
+        running.wait_ready()
+        eventually(lambda: running.has(*CHILDREN["beat"]), within=10, what="all started")
+        yield running
+        running.processes()
+    eventually(lambda: not running.left_over(), within=3, what="nothing left over")
+
+
+def database_of(running: Running) -> str:
+    home = Home(running.home)
+    return Postgres(home.postgres, home.socket_dir()).url
+
+
+def test_starts_stops_and_starts_again_quickly(home: Path) -> None:
+    with Running(home) as first:
+        first.wait_ready()
+        eventually(lambda: "is ready at" in first.output, within=5, what="the banner")
+        assert f"http://127.0.0.1:{first.port}/admin/" in first.output
+        first.processes()
+        first.process.send_signal(signal.SIGINT)
+        assert first.wait_exit(within=10) == 0, first.output
+        assert not first.left_over()
+    with Running(home) as second:
+        second.wait_ready(within=10)
+        second.processes()
+        second.process.send_signal(signal.SIGTERM)
+        assert second.wait_exit(within=10) == 0, second.output
+        assert not second.left_over()
+
+
+def test_a_second_one_on_the_same_home_is_refused(running: Running) -> None:
+    with Running(running.home) as second:
+        assert second.wait_exit(within=10) == 1
+        assert f"already running at http://127.0.0.1:{running.port}" in second.output
+    assert running.is_ready()
+
+
+def test_a_port_in_use_is_refused_before_anything_starts(home: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with Running(home, port) as refused:
+            assert refused.wait_exit(within=10) == 1
+            assert f"Cannot listen on 127.0.0.1:{port}" in refused.output
+    assert not (home / "postgres").exists()
+
+
+def test_whatever_is_killed_comes_back(running: Running) -> None:
+    for name, words in CHILDREN.items():
+        running.child(*words).kill()
+        # The message first: until the supervisor has noticed, the dead one may still look alive.
+        noticed = f"{name} was killed by SIGKILL"
+        eventually(lambda words=noticed: words in running.output, within=5, what=noticed)
+        eventually(lambda words=words: running.has(*words), within=10, what=f"{name} restarted")
+        running.wait_ready()
+
+    web = running.child(*CHILDREN["web"])
+    workers = {process.pid for process in web.children()}
+    for process in web.children():
+        process.kill()
+    eventually(
+        lambda: not workers & {p.pid for p in web.children()},
+        within=20,
+        what="web workers replaced",
+    )
+    running.wait_ready()
+
+    watchdog = running.child("watchdog.py")
+    watchdog.kill()
+    eventually(lambda: "the watchdog died" in running.output, within=5, what="noticed")
+    eventually(lambda: running.has("watchdog.py"), within=5, what="another watchdog")
+    assert running.child("watchdog.py").pid != watchdog.pid
+
+
+def test_a_killed_supervisor_leaves_nothing_and_the_next_start_works(home: Path) -> None:
+    with Running(home) as first:
+        first.wait_ready()
+        with psycopg.connect(database_of(first)) as connection:
+            connection.execute("CREATE TABLE acknowledged AS SELECT 1 AS number")
+        first.processes()
+        first.process.kill()
+        first.process.wait()
+        # At once, while the watchdog is still at work on what the first one left.
+        with Running(home, first.port) as second:
+            second.wait_ready()
+            assert not first.left_over()
+            with psycopg.connect(database_of(second)) as connection:
+                query = "SELECT number FROM acknowledged"
+                assert connection.execute(query).fetchall() == [(1,)]
+
+
+def test_nothing_is_left_when_the_watchdog_is_killed_with_the_supervisor(home: Path) -> None:
+    with Running(home) as first:
+        first.wait_ready()
+        first.child("watchdog.py").kill()
+        first.processes()
+        first.process.kill()
+        first.process.wait()
+        with Running(home, first.port) as second:
+            second.wait_ready()
+            assert not first.left_over()
+
+
+@pytest.mark.parametrize("moment", ["state in", "is ready to accept connections", "setup "])
+def test_it_can_be_stopped_while_it_starts(home: Path, moment: str) -> None:
+    with Running(home) as running:
+        eventually(lambda: moment in running.output, within=60, what=moment)
+        running.processes()
+        running.process.send_signal(signal.SIGINT)
+        assert running.wait_exit(within=10) == 0, running.output
+    eventually(lambda: not running.left_over(), within=3, what="nothing left over")
+
+
+def test_it_stops_when_its_parent_is_killed(home: Path) -> None:
+    port = free_port()
+    code = (
+        "import subprocess, sys; "
+        "subprocess.run([sys.executable, '-m', 'server', 'up', '--with-parent'])"
+    )
+    environment = os.environ | {"MONODON_HOME": str(home), "MONODON_PORT": str(port)}
+    for name in ("DATABASE_URL", "REDIS_URL"):
+        environment.pop(name, None)
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code], cwd=PROJECT, env=environment, stdout=subprocess.DEVNULL
+    )
+    lock = home / "run.lock"
+    eventually(lambda: lock.exists() and "running" in lock.read_text(), within=10, what="started")
+    parent.kill()
+    parent.wait()
+    with Running(home, port) as second:
+        second.wait_ready()
+
+
+def test_servers_of_your_own_are_used_when_named(home: Path, tmp_path: Path) -> None:
+    database = Postgres(tmp_path / "own", tmp_path / "r", durable=False)
+    tmp_path.chmod(0o711)
+    database.start()
+    try:
+        with Running(home, DATABASE_URL=database.url) as running:
+            running.wait_ready()
+            assert not (home / "postgres").exists()
+            assert (home / "valkey").exists()
+    finally:
+        database.stop()
+
+
+def test_a_setting_that_makes_no_sense_is_refused(home: Path) -> None:
+    with Running(home, MONODON_WEB_WORKERS="many") as refused:
+        assert refused.wait_exit(within=10) == 1
+    assert "MONODON_WEB_WORKERS must be a number from 1 to 64, not 'many'." in refused.output
+
+
+def test_an_address_of_every_interface_is_reached_through_loopback() -> None:
+    options = Options.from_environment({"MONODON_HOST": "0.0.0.0", "MONODON_PORT": "99"})
+    assert options.local_url == "http://127.0.0.1:99"
+    options = Options.from_environment({"MONODON_HOST": "::", "MONODON_PORT": "99"})
+    assert options.local_url == "http://[::1]:99"
