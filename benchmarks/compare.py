@@ -1,0 +1,116 @@
+"""Monodon, Lance's reference server and PostgreSQL, taking turns."""
+
+import os
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks import load, processes, wrk
+from benchmarks.load import Size
+from benchmarks.sides import Monodon, PostgreSQL, Reference, Sample, Side
+from benchmarks.stack import running
+
+OPERATIONS = {
+    "describe": "describe a table",
+    "exists": "does a table exist",
+    "list": "list of 100 tables",
+    "latest": "newest version of a table",
+    "create": "create a version, staged manifest",
+    "record": "create a version, plain path",
+    "batch": "batch of 10 such versions",
+}
+SIZE = Size(namespaces=100, tables=100, versions=100)
+REFERENCE_SIZE = Size(namespaces=1, tables=100, versions=100)
+
+Key = tuple[str, str, int]
+"""Operation, side, connections."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    operations: tuple[str, ...]
+    connections: tuple[int, ...]
+    rounds: int
+    seconds: int
+
+
+@dataclass
+class Outcome:
+    plan: Plan
+    samples: dict[Key, list[Sample]]
+    web_megabytes: list[float]
+    load: str
+    load_before: float
+    """The machine's load average before anything was started."""
+    seconds: float = 0.0
+
+    def median(self, operation: str, side: str, connections: int, figure: str) -> float | None:
+        found = self.samples.get((operation, side, connections))
+        return statistics.median(getattr(sample, figure) for sample in found) if found else None
+
+    def ratio(
+        self, operation: str, connections: int, other: str, other_operation: str = ""
+    ) -> float | None:
+        """The median of the rounds' ratios: both sides of each stood in the same weather."""
+        ours = self.samples.get((operation, "monodon", connections))
+        theirs = self.samples.get((other_operation or operation, other, connections))
+        if not ours or not theirs:
+            return None
+        return statistics.median(
+            a.operations_per_second / b.operations_per_second
+            for a, b in zip(ours, theirs, strict=True)
+        )
+
+
+def compare(plan: Plan, directory: Path | None) -> Outcome:
+    wrk.require()
+    began, load_before = time.monotonic(), os.getloadavg()[0]
+    with running(directory) as stack:
+        url = stack.postgres.url
+        say("migrations")
+        stack.bootstrap(url)
+        say(f"load: {SIZE}")
+        load.seed(url, SIZE, stack.warehouse)
+        say(f"servers and the reference's content: {REFERENCE_SIZE}")
+        web, port = stack.start_web(url)
+        adapter, adapter_port, _ = stack.start_reference()
+        scratch = stack.root / "requests"
+        ours = Monodon(port, SIZE, scratch, web.pid, stack.postgres_pid)
+        ours.stage_in(url, "ns0001")
+        reference = Reference(adapter_port, REFERENCE_SIZE, scratch, adapter.pid)
+        reference.fill()
+        for server in (ours, reference):
+            server.check()
+        sides: list[Side] = [ours, reference]
+        sides += [PostgreSQL(stack, url, protocol) for protocol in ("simple", "prepared")]
+        described = f"{SIZE}; RestAdapter: {REFERENCE_SIZE}"
+        outcome = Outcome(plan, {}, [], described, load_before)
+        say("warming up")
+        for operation in plan.operations:
+            ours.measure(operation, connections=16, seconds=1)
+        outcome.samples = take_turns(sides, plan)
+        outcome.web_megabytes = processes.resident_megabytes(web.pid)
+    outcome.seconds = time.monotonic() - began
+    return outcome
+
+
+def take_turns(sides: Sequence[Side], plan: Plan) -> dict[Key, list[Sample]]:
+    samples: dict[Key, list[Sample]] = {}
+    for connections in plan.connections:
+        for number in range(plan.rounds):
+            for operation in plan.operations:
+                say(f"{connections} connections, round {number + 1}/{plan.rounds}: {operation}")
+                for side in sides:
+                    if side.serves(operation):
+                        sample = side.measure(
+                            operation, connections=connections, seconds=plan.seconds
+                        )
+                        samples.setdefault((operation, side.name, connections), []).append(sample)
+    return samples
+
+
+def say(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')}  {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,18 @@
+"""What keeps a benchmark from telling the truth.
+
+BenchmarkError
+├── ToolMissing
+└── BadAnswers
+"""
+
+
+class BenchmarkError(Exception):
+    """The message is complete and is printed without a traceback."""
+
+
+class ToolMissing(BenchmarkError):
+    pass
+
+
+class BadAnswers(BenchmarkError):
+    """A server refused or failed: figures of refusals are worth nothing."""
