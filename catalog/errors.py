@@ -5,7 +5,8 @@
     │   ├── InvalidIdentifier
     │   ├── InvalidLocation
     │   ├── InvalidManifestPath
-    │   └── InvalidTransactionState
+    │   ├── InvalidTransactionState
+    │   └── InvalidMetadata
     ├── Unsupported                 this server cannot do it
     ├── NotFound
     │   ├── NamespaceNotFound
@@ -20,7 +21,8 @@
     │   ├── TableAlreadyExists
     │   ├── VersionAlreadyExists
     │   ├── PropertyAlreadySet
-    │   └── LocationTaken
+    │   ├── LocationTaken
+    │   └── RequirementFailed
     ├── InvalidTableState
     ├── Unauthenticated
     ├── PermissionDenied
@@ -71,6 +73,10 @@ class InvalidManifestPath(InvalidInput):
 class InvalidTransactionState(InvalidInput):
     def __init__(self, transaction: object, status: str, wanted: str) -> None:
         super().__init__(f"Transaction '{transaction}' is {status} and cannot become {wanted}")
+
+
+class InvalidMetadata(InvalidInput):
+    """Iceberg metadata, or an update of it, that is malformed. The message names the path to it."""
 
 
 class Unsupported(CatalogError):
@@ -163,6 +169,13 @@ class LocationTaken(Conflict):
     def __init__(self, location: str, owner: str) -> None:
         super().__init__(f"Location '{location}' belongs to {owner}")
         self.location = location
+
+
+class RequirementFailed(Conflict):
+    """What an Iceberg commit was made against is no longer so. Clients match these words."""
+
+    def __init__(self, cause: str) -> None:
+        super().__init__(f"Requirement failed: {cause}")
 
 
 class InvalidTableState(CatalogError):
