@@ -6,7 +6,8 @@
     │   ├── InvalidLocation
     │   ├── InvalidManifestPath
     │   ├── InvalidTransactionState
-    │   └── InvalidMetadata
+    │   ├── InvalidMetadata
+    │   └── ContradictoryInput      well-formed, but it asks for two things at once
     ├── Unsupported                 this server cannot do it
     ├── NotFound
     │   ├── NamespaceNotFound
@@ -14,19 +15,27 @@
     │   ├── VersionNotFound
     │   ├── BranchNotFound
     │   ├── TagNotFound
-    │   └── TransactionNotFound
+    │   ├── TransactionNotFound
+    │   ├── WarehouseNotFound
+    │   ├── ViewNotFound
+    │   ├── FunctionNotFound
+    │   ├── PlanNotFound
+    │   └── PlanTaskNotFound
     ├── Conflict                    what is there already stands against it
     │   ├── NamespaceAlreadyExists
     │   ├── NamespaceNotEmpty
     │   ├── TableAlreadyExists
+    │   ├── ViewAlreadyExists
     │   ├── VersionAlreadyExists
     │   ├── PropertyAlreadySet
     │   ├── LocationTaken
-    │   └── RequirementFailed
+    │   ├── RequirementFailed
+    │   └── CommitConflict          others kept committing; nothing changed
     ├── InvalidTableState
     ├── Unauthenticated
     ├── PermissionDenied
-    └── ServiceUnavailable          try again later
+    ├── ServiceUnavailable          try again later; nothing changed
+    └── OutcomeUnknown              the commit was sent, and its answer lost
 
 Each protocol maps these classes in its own ``errors.py``; nothing else knows a status code.
 """
@@ -79,6 +88,10 @@ class InvalidMetadata(InvalidInput):
     """Iceberg metadata, or an update of it, that is malformed. The message names the path to it."""
 
 
+class ContradictoryInput(InvalidInput):
+    pass
+
+
 class Unsupported(CatalogError):
     pass
 
@@ -125,6 +138,36 @@ class TransactionNotFound(NotFound):
         self.transaction = transaction
 
 
+class WarehouseNotFound(NotFound):
+    def __init__(self, warehouse: str) -> None:
+        super().__init__(f"Warehouse '{warehouse}' does not exist")
+        self.warehouse = warehouse
+
+
+class ViewNotFound(NotFound):
+    def __init__(self, view: Sequence[str], *, detail: str | None = None) -> None:
+        super().__init__(f"View '{label(view)}' does not exist", detail=detail)
+        self.view = tuple(view)
+
+
+class FunctionNotFound(NotFound):
+    def __init__(self, function: Sequence[str]) -> None:
+        super().__init__(f"Function '{label(function)}' does not exist")
+        self.function = tuple(function)
+
+
+class PlanNotFound(NotFound):
+    def __init__(self, plan: str) -> None:
+        super().__init__(f"Scan plan '{plan}' does not exist or has ended")
+        self.plan = plan
+
+
+class PlanTaskNotFound(NotFound):
+    def __init__(self, task: str) -> None:
+        super().__init__(f"Plan task '{task}' does not exist or has ended")
+        self.task = task
+
+
 class Conflict(CatalogError):
     pass
 
@@ -150,6 +193,12 @@ class TableAlreadyExists(Conflict):
     def __init__(self, table: Sequence[str]) -> None:
         super().__init__(f"Table '{label(table)}' exists already")
         self.table = tuple(table)
+
+
+class ViewAlreadyExists(Conflict):
+    def __init__(self, view: Sequence[str]) -> None:
+        super().__init__(f"View '{label(view)}' exists already")
+        self.view = tuple(view)
 
 
 class VersionAlreadyExists(Conflict):
@@ -178,6 +227,10 @@ class RequirementFailed(Conflict):
         super().__init__(f"Requirement failed: {cause}")
 
 
+class CommitConflict(Conflict):
+    pass
+
+
 class InvalidTableState(CatalogError):
     pass
 
@@ -192,3 +245,7 @@ class PermissionDenied(CatalogError):
 
 class ServiceUnavailable(CatalogError):
     pass
+
+
+class OutcomeUnknown(CatalogError):
+    """The database was lost while it committed: the change is there, or it is not."""

@@ -2,10 +2,18 @@
 
 from catalog.models.access import ApiKey
 from catalog.models.audit import AuditEvent
+from catalog.models.iceberg import (
+    Function,
+    IcebergMetadata,
+    IdempotencyRecord,
+    MetricsReport,
+    ScanPlan,
+    StagedFile,
+)
 from catalog.models.maintenance import Job, JobKind, JobStatus
 from catalog.models.namespaces import Namespace
 from catalog.models.refs import Branch
-from catalog.models.tables import Table, TableFormat, TableState
+from catalog.models.tables import Table, TableFormat, TableKind, TableState
 from catalog.models.transactions import Transaction, TransactionStatus
 from catalog.models.versions import TableVersion
 
@@ -13,12 +21,19 @@ __all__ = [
     "ApiKey",
     "AuditEvent",
     "Branch",
+    "Function",
+    "IcebergMetadata",
+    "IdempotencyRecord",
     "Job",
     "JobKind",
     "JobStatus",
+    "MetricsReport",
     "Namespace",
+    "ScanPlan",
+    "StagedFile",
     "Table",
     "TableFormat",
+    "TableKind",
     "TableState",
     "TableVersion",
     "Transaction",

@@ -14,6 +14,13 @@ class TableFormat(models.TextChoices):
     ICEBERG = "iceberg"
 
 
+class TableKind(models.TextChoices):
+    """Views (Iceberg's) live in the same name space as tables, and have no data of their own."""
+
+    TABLE = "table"
+    VIEW = "view"
+
+
 class TableState(models.TextChoices):
     """A table is declared, becomes live with its first version, and ends dropped.
 
@@ -47,7 +54,7 @@ class TableQuerySet(models.QuerySet["Table"]):
 
 
 class Table(models.Model):
-    """A table of either format. One name means one table, whatever its format."""
+    """A table of either format, or a view. One name means one thing, whatever its format."""
 
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     namespace = models.ForeignKey(
@@ -59,6 +66,7 @@ class Table(models.Model):
     name = models.TextField()
     digest = models.UUIDField(editable=False, help_text="catalog.identifiers.digest of its name.")
     format = models.TextField(choices=TableFormat, default=TableFormat.LANCE)
+    kind = models.TextField(choices=TableKind, default=TableKind.TABLE, db_default=TableKind.TABLE)
     state = models.TextField(choices=TableState, default=TableState.DECLARED)
     location = models.TextField(help_text="Where the table's files lie.")
     properties = models.JSONField(default=dict, blank=True)
