@@ -54,9 +54,43 @@ def check_location(location: str) -> str:
     if path is None:
         scheme = location.partition("://")[0]
         raise InvalidLocation(location, f"uses {scheme}://, which this server does not serve yet")
+    return _allowed(location, path if path.startswith("/") else f"{allowed_roots()[0]}/{path}")
+
+
+def iceberg_path(location: str) -> str:
+    """The canonical local path of a location or file that Iceberg metadata names.
+
+    Iceberg's readers take such text as it is and decode nothing, so neither does this:
+    ``file:///a%20b`` is a name with a percent sign. Raises InvalidLocation for anything that does
+    not lie strictly below an allowed root, before anything is opened.
+    """
+    if not isinstance(location, str):
+        raise InvalidLocation(str(location), "is not a text")
+    path = location
+    for prefix in ("file://localhost/", "file:///", "file:/"):
+        if location.startswith(prefix):
+            path = "/" + location.removeprefix(prefix)
+            break
+    if fault := _fault(path):
+        raise InvalidLocation(location, fault)
+    if not path.startswith("/"):
+        scheme, colon, _ = location.partition(":")
+        if colon and "/" not in scheme:
+            raise InvalidLocation(location, f"uses {scheme}:, which this server does not serve yet")
+        raise InvalidLocation(location, "is not absolute")
+    return _allowed(location, path)
+
+
+def iceberg_uri(path: str) -> str:
+    """A local path as Iceberg metadata names it: a URI of which nothing is encoded."""
+    return "file://" + path
+
+
+def _allowed(location: str, path: str) -> str:
+    """The canonical form of an absolute path, if tables may lie there."""
     roots = allowed_roots()
     # realpath, because a symbolic link below a root may lead out of it.
-    canonical = os.path.realpath(path if path.startswith("/") else f"{roots[0]}/{path}")
+    canonical = os.path.realpath(path)
     home = os.path.realpath(settings.MONODON_HOME)
     if any(canonical == root or _is_below(root, canonical) for root in (*roots, home)) or (
         _is_below(canonical, home) and not _is_below(canonical, roots[0])
@@ -340,6 +374,37 @@ def remove_tree(directory: str) -> Iterator[int]:
 def _unless_gone(error: OSError) -> None:
     if not isinstance(error, FileNotFoundError):
         raise error
+
+
+def write_new_file(path: str, content: bytes) -> None:
+    """Write a file that must not be there yet, and see it onto the disk. Raises OSError."""
+    try:
+        handle = open(path, "xb")  # noqa: SIM115 -- closed below, after the second way to open it
+    except FileNotFoundError:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        handle = open(path, "xb")  # noqa: SIM115
+    with handle:
+        handle.write(content)
+        handle.flush()
+        os.fsync(handle.fileno())
+
+
+def read_file(path: str, limit: int) -> bytes:
+    """A file's content. Raises InvalidLocation when it cannot be read or is larger than that."""
+    try:
+        with open(path, "rb") as handle:
+            content = handle.read(limit + 1)
+    except OSError as error:
+        raise InvalidLocation(path, f"cannot be read: {error.strerror}") from error
+    if len(content) > limit:
+        raise InvalidLocation(path, f"is larger than {limit} bytes")
+    return content
+
+
+def remove_file(path: str) -> None:
+    """Remove a file, if it is there. Raises OSError."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
 
 
 def can_see(location: str) -> bool:

@@ -59,6 +59,14 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 (
+                    "is_condemned",
+                    models.BooleanField(
+                        db_default=False,
+                        default=False,
+                        help_text="The pass is about to remove it.",
+                    ),
+                ),
+                (
                     "created_at",
                     models.DateTimeField(
                         db_default=django.db.models.functions.datetime.Now(),

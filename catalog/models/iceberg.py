@@ -38,6 +38,9 @@ class StagedFile(models.Model):
     """
 
     path = models.TextField(primary_key=True, help_text="Absolute local path.")
+    is_condemned = models.BooleanField(
+        default=False, db_default=False, help_text="The pass is about to remove it."
+    )
     created_at = models.DateTimeField(db_default=Now(), editable=False, db_index=True)
 
     def __str__(self) -> str:

@@ -37,6 +37,7 @@ from catalog.errors import (
     CatalogError,
     Conflict,
     NamespaceNotFound,
+    OutcomeUnknown,
     ServiceUnavailable,
     TableNotFound,
     VersionAlreadyExists,
@@ -45,6 +46,8 @@ from catalog.identifiers import Identifier, digest
 from catalog.models import (
     AuditEvent,
     Branch,
+    IcebergMetadata,
+    IdempotencyRecord,
     Job,
     Namespace,
     Table,
@@ -64,7 +67,15 @@ COMMIT_SECONDS = Histogram("monodon_commit_seconds", "Duration of commits, all a
 _ATTEMPTS = 3
 _RETRIED = {"40P01", "40001"}  # deadlock_detected, serialization_failure
 # Parents before children: a row is written after the rows that it refers to.
-_WRITE_ORDER: tuple[type[models.Model], ...] = (Namespace, Table, Branch, TableVersion, Job)
+_WRITE_ORDER: tuple[type[models.Model], ...] = (
+    Namespace,
+    Table,
+    IcebergMetadata,
+    Branch,
+    TableVersion,
+    Job,
+    IdempotencyRecord,
+)
 
 
 class _Replaced(Exception):
@@ -343,7 +354,7 @@ def commit(operations: Sequence[Operation], *, actor: Principal) -> Commit:
 
     Raises the CatalogError of the first operation that is refused, with its index in
     ``operation``. Whether the answer arrives or not, either everything of the batch is visible or
-    nothing is.
+    nothing is. OutcomeUnknown says that nobody knows which.
     """
     started = time.perf_counter()
     try:
@@ -366,6 +377,11 @@ def commit(operations: Sequence[Operation], *, actor: Principal) -> Commit:
 
 def _constraint(error: IntegrityError) -> str:
     return getattr(getattr(error.__cause__, "diag", None), "constraint_name", None) or ""
+
+
+def _is_connected() -> bool:
+    """Whether the connection outlived a failure: then the server itself told of it."""
+    return connection.connection is not None and not connection.connection.closed
 
 
 def _prepare(operations: Sequence[Operation]) -> list[Operation]:
@@ -411,9 +427,12 @@ def _commit(operations: Sequence[Operation], actor: Principal) -> tuple[Batch, l
     with_parents, violated = False, ""
     for _ in range(_ATTEMPTS):
         batch = Batch(operations, actor)
+        is_committing = False
         try:
             with transaction.atomic():
-                return batch, batch.run(with_parents=with_parents, violated=violated)
+                results = batch.run(with_parents=with_parents, violated=violated)
+                is_committing = True
+            return batch, results
         except IntegrityError as error:
             refused = batch.refusal(error)
             if refused is not None:
@@ -423,6 +442,8 @@ def _commit(operations: Sequence[Operation], actor: Principal) -> tuple[Batch, l
             met: Exception = error
             with_parents, violated = True, _constraint(error)
         except OperationalError as error:
+            if is_committing and not _is_connected():
+                raise OutcomeUnknown("The database was lost while it committed") from error
             if getattr(error.__cause__, "sqlstate", None) not in _RETRIED:
                 raise
             met = error

@@ -1,11 +1,19 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from django.db.models import Exists, OuterRef, Q
 from django.db.models.functions import Now
 
 from catalog import storage
-from catalog.errors import InvalidLocation, LocationTaken, TableAlreadyExists, TableNotFound
+from catalog.errors import (
+    InvalidLocation,
+    LocationTaken,
+    TableAlreadyExists,
+    TableNotFound,
+    ViewAlreadyExists,
+    ViewNotFound,
+)
 from catalog.formats import lance
 from catalog.identifiers import Identifier, check_table, digest, label, slug
 from catalog.models import (
@@ -16,6 +24,7 @@ from catalog.models import (
     Namespace,
     Table,
     TableFormat,
+    TableKind,
     TableState,
     TableVersion,
     TransactionStatus,
@@ -27,9 +36,11 @@ from catalog.services.commit import Batch, Operation
 
 @dataclass(frozen=True, kw_only=True)
 class TableOperation(Operation):
-    """An operation on one table."""
+    """An operation on one table of one format, or on one view."""
 
     table: Identifier
+    format: TableFormat = TableFormat.LANCE
+    kind: TableKind = TableKind.TABLE
 
     def prepare(self) -> "TableOperation":
         check_table(self.table)
@@ -39,11 +50,16 @@ class TableOperation(Operation):
         return (self.table,)
 
     def locked(self, batch: Batch) -> Table:
-        """The Lance table, if it is there and the actor may write to it."""
+        """The table, if it is there, of this format, and the actor may write to it."""
         row = batch.table(self.table)
-        require_lance(row, self.table)
+        self.require_own(row)
         access.require(batch.actor, Action.WRITE, row)
         return row
+
+    def require_own(self, row: Table) -> None:
+        """Refuse a table of another format, or of the other kind, as not found, saying why."""
+        if row.format != self.format or row.kind != self.kind:
+            raise not_found_but(self.table, row, self.kind)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +78,8 @@ class NewTableOperation(TableOperation):
             namespace=batch.namespace(self.table[:-1]),
             name=self.table[-1],
             digest=digest(self.table),
+            format=self.format,
+            kind=self.kind,
             state=state,
             location=location,
             properties=dict(self.properties),
@@ -94,8 +112,9 @@ class DeclareTable(NewTableOperation):
     def apply(self, batch: Batch) -> Table:
         namespace = batch.namespace(self.table[:-1])
         access.require(batch.actor, Action.WRITE, namespace)
-        if batch.find_table(self.table) is not None:
-            raise TableAlreadyExists(self.table)
+        holder = batch.find_table(self.table)
+        if holder is not None:
+            raise already_exists(self.table, holder)
         if self.location is not None:
             claim_location(batch, self.location)
         location = self.location or storage.new_location(slug(self.table, 60))
@@ -128,8 +147,8 @@ class RegisterTable(NewTableOperation):
         existing = batch.find_table(self.table)
         if existing is not None:
             if not self.overwrite:
-                raise TableAlreadyExists(self.table)
-            require_lance(existing, self.table)
+                raise already_exists(self.table, existing)
+            self.require_own(existing)
             access.require(batch.actor, Action.WRITE, existing)
             if existing.location == self.location:
                 return self._again(batch, existing)
@@ -195,14 +214,20 @@ class DeregisterTable(TableOperation):
 
 @dataclass(frozen=True, kw_only=True)
 class DropTable(TableOperation):
-    """Drop a table; a job removes its data after the commit. The row stays."""
+    """Drop a table. With ``purge`` a job removes its data after the commit. The row stays."""
 
     name = "DropTable"
     action = "table.drop"
 
+    purge: bool = True
+
     def apply(self, batch: Batch) -> Table:
         row = self.locked(batch)
-        drop_tables(batch, [row], {row.namespace_id: row.namespace})
+        if self.purge:
+            drop_tables(batch, [row], {row.namespace_id: row.namespace})
+        else:
+            mark_dropped(batch, [row])
+            batch.record(label(self.table), table=row, before={"location": row.location})
         return row
 
 
@@ -233,7 +258,7 @@ class RenameTable(TableOperation):
         holder = batch.find_table(self.new)
         # A name may change within itself: 'a b' and 'a+b' are one name.
         if holder is not None and (holder is not row or self.new == self.table):
-            raise TableAlreadyExists(self.new)
+            raise already_exists(self.new, holder)
         batch.flush()
         old = row.digest
         row.namespace, row.name, row.digest = namespace, self.new[-1], digest(self.new)
@@ -248,12 +273,37 @@ class RenameTable(TableOperation):
         return row
 
 
-def require_lance(row: Table, identifier: Identifier) -> None:
-    """Refuse a table of another format as not found, saying why."""
-    if row.format != TableFormat.LANCE:
-        raise TableNotFound(
-            identifier, detail=f"A table of this name exists, but its format is {row.format}."
-        )
+class Holder(Protocol):
+    """What holds a name."""
+
+    @property
+    def format(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+
+
+def not_found_but(
+    identifier: Identifier, holder: Holder | None, wanted: TableKind
+) -> TableNotFound | ViewNotFound:
+    """The refusal owed to who asks for a table, or a view; says so if another thing has its name."""
+    if holder is None:
+        detail = None
+    elif holder.kind == TableKind.VIEW:
+        detail = "A view of this name exists."
+    else:
+        detail = f"A table of this name exists, but its format is {holder.format}."
+    if wanted == TableKind.VIEW:
+        return ViewNotFound(identifier, detail=detail)
+    return TableNotFound(identifier, detail=detail)
+
+
+def already_exists(
+    identifier: Identifier, holder: Holder
+) -> TableAlreadyExists | ViewAlreadyExists:
+    """The refusal owed to who wants to give a name that ``holder`` has."""
+    if holder.kind == TableKind.VIEW:
+        return ViewAlreadyExists(identifier)
+    return TableAlreadyExists(identifier)
 
 
 def mark_dropped(batch: Batch, rows: list[Table]) -> None:
@@ -270,9 +320,13 @@ def drop_tables(batch: Batch, rows: list[Table], namespaces: Mapping[int, Namesp
     if not rows:
         return
     mark_dropped(batch, rows)
-    batch.transaction.status = TransactionStatus.QUEUED
+    if any(row.kind == TableKind.TABLE for row in rows):
+        batch.transaction.status = TransactionStatus.QUEUED
     for row in rows:
         row.namespace = namespaces[row.namespace_id]
+        if row.kind == TableKind.VIEW:  # it has no data
+            batch.record(str(row), table=row, before={"location": row.location})
+            continue
         job = Job(kind=JobKind.PURGE_TABLE, table=row, transaction=batch.transaction)
         batch.add(job)
         batch.after_commit(maintenance.send_jobs, job)

@@ -1,0 +1,358 @@
+"""Creating Iceberg tables and views, and committing to them.
+
+A commit reads the current metadata, checks the client's requirements, applies its updates, writes
+the new metadata files, and swaps the pointers if what it read is still current; else it starts
+again from what is current now, as long as the requirements hold. Several tables are one commit.
+"""
+
+import random
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from catalog import storage
+from catalog.errors import CatalogError, CommitConflict, InvalidInput, NamespaceNotFound
+from catalog.formats.iceberg import metadata, requirements, updates
+from catalog.identifiers import Identifier, check_table, digest, slug
+from catalog.models import Namespace, TableFormat, TableKind
+from catalog.services import access, metadata_files
+from catalog.services.access import Action, Principal
+from catalog.services.commit import Operation, commit
+from catalog.services.iceberg_tables import LoadedTable, find, require_kind
+from catalog.services.metadata_files import Document, MetadataFile
+from catalog.services.operations.metadata import (
+    BaseChanged,
+    CommitMetadata,
+    CreateFromMetadata,
+    RegisterFromMetadata,
+)
+from catalog.services.operations.tables import already_exists
+
+# Within a process commits to a table take turns, so only those of other processes are met.
+_ATTEMPTS = 12
+_PAUSE_SECONDS = 0.005
+_TURN_SECONDS = 20.0
+_MAX_METADATA_BYTES = 256 * 1024 * 1024
+_PATH_PROPERTIES = (
+    "write.metadata.path",
+    "write.data.path",
+    "write.object-storage.path",
+    "write.folder-storage.path",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableChange:
+    """What a client asks of one table or view (specification: CommitTableRequest)."""
+
+    table: Identifier
+    requirements: Sequence[Mapping[str, Any]]
+    updates: Sequence[Mapping[str, Any]]
+    kind: TableKind = TableKind.TABLE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Created:
+    """Metadata of a table that a client asked for, and where it would lie."""
+
+    table: Identifier
+    document: Document
+    location: str
+    """Canonical local path."""
+    is_own_location: bool
+
+
+# --- creating ----------------------------------------------------------------------------------
+
+
+def create_table(
+    *,
+    actor: Principal,
+    table: Identifier,
+    schema: Mapping[str, Any],
+    partition_spec: Mapping[str, Any] | None = None,
+    write_order: Mapping[str, Any] | None = None,
+    location: str | None = None,
+    properties: Mapping[str, str] | None = None,
+    stage: bool = False,
+) -> LoadedTable:
+    """A new Iceberg table. With ``stage`` nothing is written: its ``metadata_location`` is empty.
+
+    A commit that asserts creation makes a staged table real. Raises NamespaceNotFound,
+    TableAlreadyExists, ViewAlreadyExists, InvalidMetadata, InvalidLocation, LocationTaken.
+    """
+    check_table(table)
+    access.require(actor, Action.WRITE)
+    require_free(table)
+    document = metadata.new_table(
+        schema=schema,
+        partition_spec=partition_spec,
+        write_order=write_order,
+        location=location or new_location(table),
+        properties=properties,
+        now_ms=now_ms(),
+    )
+    created = Created(
+        table=table,
+        document=document,
+        location=check_paths(document),
+        is_own_location=location is None,
+    )
+    if stage:
+        text = metadata.dump(document)
+        answer = metadata_files.answer(None, text)
+        return LoadedTable(
+            table, 0, TableFormat.ICEBERG, TableKind.TABLE, created.location, "", 0, "", answer
+        )
+    return create_from(actor, created)
+
+
+def create_from(
+    actor: Principal, created: Created, kind: TableKind = TableKind.TABLE
+) -> LoadedTable:
+    """Write the first metadata file of a new table or view, and give it its name."""
+    file = metadata_files.draft(created.document, 0)
+    operation = CreateFromMetadata(
+        table=created.table,
+        kind=kind,
+        file=file,
+        location=created.location,
+        is_own_location=created.is_own_location,
+    )
+    with metadata_files.staged([file]):
+        row = commit([operation], actor=actor).results[0]
+    return loaded(created.table, row.pk, kind, created.location, file)
+
+
+def register_table(
+    *,
+    actor: Principal,
+    table: Identifier,
+    metadata_location: str,
+    overwrite: bool = False,
+    kind: TableKind = TableKind.TABLE,
+) -> LoadedTable:
+    """Give a name to a table that lies in storage, by its metadata file; its uuid stays.
+
+    With ``overwrite`` the table that has the name is forgotten first. Raises NamespaceNotFound,
+    TableAlreadyExists, ViewAlreadyExists, InvalidLocation, InvalidMetadata, LocationTaken.
+    """
+    check_table(table)
+    access.require(actor, Action.WRITE)
+    path = storage.iceberg_path(metadata_location)
+    if not overwrite:
+        require_free(table)
+    document = PROCESSORS[kind].parse(storage.read_file(path, _MAX_METADATA_BYTES))
+    file = metadata_files.existing(document, metadata_location, path)
+    location = check_paths(document)
+    operation = RegisterFromMetadata(
+        table=table, kind=kind, file=file, location=location, overwrite=overwrite
+    )
+    row = commit([operation], actor=actor).results[0]
+    return loaded(table, row.pk, kind, location, file)
+
+
+def require_free(table: Identifier) -> None:
+    """Refuse a name that is taken before anything is written for it; the commit looks again.
+
+    Raises NamespaceNotFound, TableAlreadyExists, ViewAlreadyExists.
+    """
+    holder = find([table]).get(digest(table))
+    if holder is not None:
+        raise already_exists(table, holder)
+    if not Namespace.objects.named(table[:-1]).exists():
+        raise NamespaceNotFound(table[:-1])
+
+
+def new_location(table: Identifier) -> str:
+    """A location of its own for a new table: below its namespace's ``location``, if that has one."""
+    namespace = Namespace.objects.named(table[:-1]).first()
+    base = namespace.properties.get("location") if namespace is not None else None
+    if base:
+        return f"{base.rstrip('/')}/{slug(table[-1:], 60)}-{uuid.uuid4().hex}"
+    return storage.iceberg_uri(storage.new_location(slug(table, 60)))
+
+
+def check_paths(document: Document, base: Document | None = None) -> str:
+    """The canonical local path of a document's location; its other paths are checked with it.
+
+    What ``base`` has already was checked then. Raises InvalidLocation.
+    """
+    properties, known = document.get("properties", {}), (base or {}).get("properties", {})
+    for name in _PATH_PROPERTIES:
+        if name in properties and properties[name] != known.get(name):
+            storage.iceberg_path(properties[name])
+    return storage.iceberg_path(document["location"])
+
+
+# --- committing --------------------------------------------------------------------------------
+
+
+def commit_table(*, actor: Principal, change: TableChange) -> LoadedTable:
+    """Commit to one table, or create it if the change asserts that; returns it as it is then.
+
+    Raises TableNotFound, ViewNotFound, RequirementFailed, InvalidMetadata, InvalidLocation,
+    CommitConflict when others kept committing, and OutcomeUnknown.
+    """
+    return commit_tables(actor=actor, changes=[change])[0]
+
+
+def commit_tables(
+    *, actor: Principal, changes: Sequence[TableChange], also: Sequence[Operation] = ()
+) -> list[LoadedTable]:
+    """Commit to several tables, all or none; a table may come once.
+
+    ``also`` are operations of either format for the same transaction. Raises what ``commit_table``
+    does; nothing has changed then, unless it is OutcomeUnknown.
+    """
+    access.require(actor, Action.WRITE)
+    names = [digest(check_table(change.table)) for change in changes]
+    if len(set(names)) < len(names):
+        raise InvalidInput("A table comes twice in one transaction; join its updates")
+    with _turns(names):
+        for attempt in range(_ATTEMPTS):
+            if attempt:
+                time.sleep(random.uniform(0, _PAUSE_SECONDS * 2 ** min(attempt, 6)))  # noqa: S311
+            try:
+                return _attempt(actor, changes, also)
+            except BaseChanged as error:
+                met = error
+    raise CommitConflict(f"{met.message}, again and again; try again") from met
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What a commit does to one table. Nothing, if the updates change nothing."""
+
+    result: LoadedTable
+    operation: Operation | None = None
+    file: MetadataFile | None = None
+
+
+def _attempt(
+    actor: Principal, changes: Sequence[TableChange], also: Sequence[Operation]
+) -> list[LoadedTable]:
+    found = find([change.table for change in changes])
+    steps = []
+    for index, change in enumerate(changes):
+        try:
+            steps.append(_prepare(change, found.get(digest(change.table))))
+        except CatalogError as error:
+            error.operation = index
+            raise
+    operations = [step.operation for step in steps if step.operation is not None]
+    files = [step.file for step in steps if step.file is not None]
+    if operations or also:
+        with metadata_files.staged(files):
+            commit([*operations, *also], actor=actor)
+    return [step.result for step in steps]
+
+
+def _prepare(change: TableChange, base: LoadedTable | None) -> _Step:
+    """Check the requirements, apply the updates, and draft the file that holds the result."""
+    is_creation = requirements.is_create(change.requirements)
+    if base is None and is_creation:
+        if not Namespace.objects.named(change.table[:-1]).exists():
+            raise NamespaceNotFound(change.table[:-1])
+    elif is_creation and base is not None and not _is_of(base, change.kind):
+        raise already_exists(change.table, base)
+    else:
+        base = require_kind(change.table, base, change.kind)
+    processor = PROCESSORS[change.kind]
+    known = base.document if base is not None else None
+    processor.check(change.requirements, known)
+    document = processor.apply(known, change.updates, base.metadata_location if base else None)
+    if base is not None and document is known:
+        return _Step(base)
+    location = check_paths(document, known)
+    file = metadata_files.draft(document, base.sequence + 1 if base is not None else 0)
+    operation: Operation
+    if base is None:
+        operation = CreateFromMetadata(
+            table=change.table, kind=change.kind, file=file, location=location
+        )
+    else:
+        operation = CommitMetadata(
+            table=change.table,
+            kind=change.kind,
+            base=base.metadata_location,
+            file=file,
+            location=location if location != base.location else None,
+            updates=tuple(str(update.get("action")) for update in change.updates),
+        )
+    pk = base.pk if base is not None else 0
+    result = loaded(change.table, pk, change.kind, location, file)
+    return _Step(result, operation, file)
+
+
+def _is_of(found: LoadedTable, kind: TableKind) -> bool:
+    return found.format == TableFormat.ICEBERG and found.kind == kind
+
+
+def loaded(
+    table: Identifier, pk: int, kind: TableKind, location: str, file: MetadataFile
+) -> LoadedTable:
+    """The table as it is once this file is current."""
+    return LoadedTable(
+        table,
+        pk,
+        TableFormat.ICEBERG,
+        kind,
+        location,
+        file.location,
+        file.sequence,
+        file.etag,
+        file.answer,
+    )
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+# --- what tables and views differ in -----------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Processor:
+    """The pure functions that read and change the metadata of tables, or of views."""
+
+    parse: Callable[[bytes], Document]
+    check: Callable[[Sequence[Mapping[str, Any]], Document | None], None]
+    apply: Callable[[Document | None, Sequence[Mapping[str, Any]], str | None], Document]
+
+
+def _apply_to_table(
+    base: Document | None, changes: Sequence[Mapping[str, Any]], previous: str | None
+) -> Document:
+    return updates.apply(base, changes, now_ms=now_ms(), previous_location=previous)
+
+
+PROCESSORS = {
+    TableKind.TABLE: Processor(metadata.parse, requirements.check, _apply_to_table),
+}
+
+
+# --- turns -------------------------------------------------------------------------------------
+
+_LOCKS = tuple(threading.Lock() for _ in range(256))
+
+
+@contextmanager
+def _turns(names: Sequence[uuid.UUID]) -> Iterator[None]:
+    """Let this process's commits to a table go one after another.
+
+    Without it 8 writers of one table would each prepare a commit of which one stands. Raises
+    CommitConflict when a turn does not come.
+    """
+    with ExitStack() as stack:
+        # In one order, so that no two wait for each other.
+        for index in sorted({name.int % len(_LOCKS) for name in names}):
+            if not _LOCKS[index].acquire(timeout=_TURN_SECONDS):
+                raise CommitConflict("Too many commits wait for this table; try again")
+            stack.callback(_LOCKS[index].release)
+        yield

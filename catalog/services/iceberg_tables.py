@@ -1,0 +1,167 @@
+"""Reading Iceberg tables and views, and the changes that leave their metadata as it is."""
+
+import uuid
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cached_property
+
+from django.db import connection
+from psycopg.pq import Format
+
+from catalog.errors import CatalogError, TableAlreadyExists, ViewAlreadyExists
+from catalog.identifiers import Identifier, digest, label
+from catalog.models import Table, TableFormat, TableKind
+from catalog.services import access, metadata_files
+from catalog.services.access import Action, Principal
+from catalog.services.commit import commit
+from catalog.services.metadata_files import Document
+from catalog.services.operations.tables import (
+    DeregisterTable,
+    DropTable,
+    RenameTable,
+    not_found_but,
+)
+
+
+@dataclass(frozen=True)
+class LoadedTable:
+    """What holds a name now. Only Iceberg's tables and views have metadata."""
+
+    identifier: Identifier
+    pk: int
+    format: TableFormat
+    kind: TableKind
+    location: str
+    """Canonical local path."""
+    metadata_location: str
+    sequence: int
+    etag: str
+    answer: bytes | None
+    """The compressed answer to loadTable; None when the caller has it already."""
+
+    @cached_property
+    def document(self) -> Document:
+        if self.answer is None:
+            raise TypeError("the answer was not read")
+        return metadata_files.read_answer(self.answer)
+
+
+_LOAD = """
+    SELECT t.digest, t.id, t.format, t.kind, t.location, coalesce(m.metadata_location, ''),
+           coalesce(m.sequence, 0), coalesce(m.etag, ''),
+           CASE WHEN m.etag = ANY(%s::text[]) THEN NULL ELSE m.answer END
+    FROM catalog_table t LEFT JOIN catalog_icebergmetadata m ON m.table_id = t.id
+    WHERE t.digest = ANY(%s::uuid[]) AND t.state <> 'dropped'
+"""
+
+
+def load_table(
+    *,
+    actor: Principal,
+    table: Identifier,
+    known: Collection[str] = (),
+    kind: TableKind = TableKind.TABLE,
+) -> LoadedTable:
+    """The table, or view, as it is now. One statement.
+
+    ``known`` are the ETags that the caller has: the answer is left out if it is one of them. Raises
+    TableNotFound, also where the namespace is missing (Spark's ``ns.table.files`` depends on it),
+    or ViewNotFound.
+    """
+    access.require(actor, Action.READ)
+    return require_kind(table, find([table], known).get(digest(table)), kind)
+
+
+def table_exists(*, actor: Principal, table: Identifier, kind: TableKind = TableKind.TABLE) -> None:
+    """Raises TableNotFound, or ViewNotFound. One statement."""
+    access.require(actor, Action.READ)
+    row = Table.objects.named(table).only("format", "kind").first()
+    if row is None or row.format != TableFormat.ICEBERG or row.kind != kind:
+        raise not_found_but(table, row, kind)
+
+
+def find(
+    tables: Collection[Identifier], known: Collection[str] = ()
+) -> dict[uuid.UUID, LoadedTable]:
+    """What holds these names, of any format, by digest. One statement."""
+    by_digest = {digest(table): table for table in tables}
+    with connection.cursor() as cursor:
+        # As bytes: PostgreSQL's text form of them is twice as long, and has to be decoded.
+        cursor.cursor.format = Format.BINARY
+        cursor.execute(_LOAD, [list(known), list(by_digest)])
+        rows = cursor.fetchall()
+    return {
+        key: LoadedTable(by_digest[key], pk, TableFormat(format_), TableKind(kind), *facts)
+        for key, pk, format_, kind, *facts in rows
+    }
+
+
+def require_kind(table: Identifier, found: LoadedTable | None, kind: TableKind) -> LoadedTable:
+    """What was found, if it is an Iceberg table, or view. Raises TableNotFound, ViewNotFound."""
+    if found is None or found.format != TableFormat.ICEBERG or found.kind != kind:
+        raise not_found_but(table, found, kind)
+    return found
+
+
+def drop_table(
+    *,
+    actor: Principal,
+    table: Identifier,
+    purge: bool = False,
+    kind: TableKind = TableKind.TABLE,
+) -> None:
+    """Drop an Iceberg table or view; with ``purge`` a job removes the files of its metadata.
+
+    Raises TableNotFound, ViewNotFound.
+    """
+    operation = DropTable(table=table, format=TableFormat.ICEBERG, kind=kind, purge=purge)
+    commit([operation], actor=actor)
+
+
+def unregister_table(*, actor: Principal, table: Identifier) -> LoadedTable:
+    """Forget an Iceberg table and keep its files; returns it as it was last.
+
+    Raises TableNotFound.
+    """
+    operation = DeregisterTable(table=table, format=TableFormat.ICEBERG)
+    row: Table = commit([operation], actor=actor).results[0]
+    # Nobody commits to a dropped table, so this is what the last commit left.
+    last = row.iceberg_metadata
+    return LoadedTable(
+        table,
+        row.pk,
+        TableFormat.ICEBERG,
+        TableKind.TABLE,
+        row.location,
+        last.metadata_location,
+        last.sequence,
+        last.etag,
+        bytes(last.answer),
+    )
+
+
+def rename_table(
+    *,
+    actor: Principal,
+    table: Identifier,
+    new: Identifier,
+    kind: TableKind = TableKind.TABLE,
+) -> None:
+    """Give an Iceberg table or view another name, in the same or in another namespace.
+
+    Raises TableNotFound, ViewNotFound, NamespaceNotFound; TableAlreadyExists or ViewAlreadyExists,
+    by what holds the new name, in the words that clients match.
+    """
+    operation = RenameTable(table=table, new=new, format=TableFormat.ICEBERG, kind=kind)
+    try:
+        commit([operation], actor=actor)
+    except (TableAlreadyExists, ViewAlreadyExists) as error:
+        raise _cannot_rename(error, table, new) from None
+
+
+def _cannot_rename(
+    error: TableAlreadyExists | ViewAlreadyExists, table: Identifier, new: Identifier
+) -> CatalogError:
+    what = "View" if isinstance(error, ViewAlreadyExists) else "Table"
+    error.message = f"Cannot rename {label(table)} to {label(new)}. {what} already exists"
+    return error

@@ -1,0 +1,210 @@
+"""Metadata files of Iceberg tables and views: from the document to a file that may become current.
+
+    draft   the document as the file and as the answer that clients get
+    staged  note the files in the database, write them, and undo both when the commit surely failed
+
+A file is noted before it is written, and the commit that makes it current removes the note
+(``unstage``, ``swap``). Whatever happens in between, the note and the ledger tell what the file is.
+"""
+
+import contextlib
+import logging
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import orjson
+from django.db import DatabaseError
+from django.db.models.functions import Now
+from isal import igzip
+
+from catalog import storage
+from catalog.errors import CommitConflict, OutcomeUnknown, ServiceUnavailable
+from catalog.formats.iceberg import metadata
+from catalog.models import StagedFile
+from catalog.services.statements import hot_cursor
+
+log = logging.getLogger(__name__)
+
+# Level 2 of isal: 840 KB in 1.1 ms; its strongest level saves 5 % more and takes twice as long.
+_COMPRESSION = 2
+# No commit takes this long between its note and its swap, and one that did finds its note gone.
+_GRACE = timedelta(minutes=15)
+_SWEPT_AT_ONCE = 1000
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataFile:
+    """A version of a table's metadata: the document, its file, and the answer made of it."""
+
+    document: Document
+    sequence: int
+    location: str
+    """As the metadata and the clients name it."""
+    path: str
+    """Where it lies: an absolute local path."""
+    content: bytes
+    answer: bytes
+    """The gzip-compressed JSON of LoadTableResult, or LoadViewResult."""
+    etag: str
+
+
+def draft(document: Document, sequence: int) -> MetadataFile:
+    """The next metadata file of a table. Nothing is written. Raises InvalidLocation."""
+    properties = document.get("properties", {})
+    name = metadata.file_name(sequence, uuid.uuid4(), properties=properties)
+    location = f"{_directory(document, properties)}/{name}"
+    path = storage.iceberg_path(location)
+    text = metadata.dump(document)
+    content = _compress(text) if metadata.is_gzip(name) else text
+    return MetadataFile(
+        document, sequence, location, path, content, answer(location, text), new_etag()
+    )
+
+
+def existing(document: Document, location: str, path: str) -> MetadataFile:
+    """A metadata file that lies in storage already. Its name may tell its sequence."""
+    sequence = max(metadata.sequence_of(location), 0)
+    text = metadata.dump(document)
+    return MetadataFile(document, sequence, location, path, b"", answer(location, text), new_etag())
+
+
+def answer(location: str | None, text: bytes) -> bytes:
+    """The compressed answer that tells a table: where its metadata lies, and the metadata."""
+    head = b'{"metadata-location":' + orjson.dumps(location) + b',"metadata":'
+    return _compress(head + text + b',"config":{}}')
+
+
+def read_answer(content: bytes) -> Document:
+    """The metadata document in a stored answer."""
+    document: Document = orjson.loads(decompress(content))["metadata"]
+    return document
+
+
+def decompress(content: bytes) -> bytes:
+    content = igzip.decompress(content)  # type: ignore[no-untyped-call]
+    return content
+
+
+def new_etag() -> str:
+    """A name for an answer that no other answer ever had."""
+    return f'"{uuid.uuid4().hex}"'
+
+
+def _compress(text: bytes) -> bytes:
+    return igzip.compress(text, compresslevel=_COMPRESSION, mtime=0)
+
+
+def _directory(document: Document, properties: Mapping[str, str]) -> str:
+    chosen = properties.get("write.metadata.path")
+    directory = chosen or f"{document['location'].rstrip('/')}/metadata"
+    return directory.rstrip("/")
+
+
+# --- staging -----------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def staged(files: Sequence[MetadataFile]) -> Iterator[None]:
+    """Note and write the files for the commit inside; remove them when it surely failed.
+
+    A commit whose outcome is not known leaves both: the sweep sees what became of it. Raises
+    ServiceUnavailable when a file cannot be written.
+    """
+    _note(files)
+    written: list[MetadataFile] = []
+    try:
+        for file in files:
+            written.append(file)
+            storage.write_new_file(file.path, file.content)
+        yield
+    except OutcomeUnknown:
+        raise
+    except OSError as error:
+        _discard(files)
+        raise ServiceUnavailable(
+            f"The metadata file cannot be written: {error.strerror or error}"
+        ) from error
+    except BaseException:
+        _discard(files)
+        raise
+
+
+def _note(files: Sequence[MetadataFile]) -> None:
+    hot_cursor().execute(
+        "INSERT INTO catalog_stagedfile (path) SELECT unnest(%s::text[])",
+        [[file.path for file in files]],
+    )
+
+
+def _discard(files: Sequence[MetadataFile]) -> None:
+    """Remove files that did not become current, then their notes. What fails, the sweep repeats."""
+    try:
+        for file in files:
+            storage.remove_file(file.path)
+        StagedFile.objects.filter(path__in=[file.path for file in files]).delete()
+    except (OSError, DatabaseError) as error:
+        log.warning("Files of a failed commit are left to the sweep: %s", error)
+
+
+def unstage(file: MetadataFile) -> None:
+    """Take a file's note away, inside the commit that makes it current.
+
+    Raises CommitConflict when the note is gone: the sweep held the commit for dead and removed the
+    file.
+    """
+    cursor = hot_cursor()
+    cursor.execute(
+        "DELETE FROM catalog_stagedfile WHERE path = %s AND NOT is_condemned", [file.path]
+    )
+    if cursor.rowcount != 1:
+        raise CommitConflict("The commit took too long, and its metadata file was removed")
+
+
+_SWAP = """
+    WITH note AS (DELETE FROM catalog_stagedfile
+              WHERE path = %s AND NOT is_condemned RETURNING 1),
+    swapped AS (
+        UPDATE catalog_icebergmetadata
+        SET metadata_location = %s, sequence = %s, answer = %s, etag = %s, updated_at = now()
+        WHERE table_id = %s AND metadata_location = %s
+        RETURNING 1
+    )
+    SELECT (SELECT count(*) FROM note), (SELECT count(*) FROM swapped)
+"""
+
+
+def swap(table_id: int, base: str, file: MetadataFile) -> bool:
+    """Make a staged file a table's current metadata if ``base`` is; returns whether it was.
+
+    Part of a commit, which must fail when it was not.
+    """
+    cursor = hot_cursor()
+    cursor.execute(
+        _SWAP,
+        [file.path, file.location, file.sequence, file.answer, file.etag, table_id, base],
+    )
+    noted, swapped = cursor.fetchone()
+    return bool(noted == 1 and swapped == 1)
+
+
+def sweep() -> int:
+    """Remove the files of commits that were cut off; returns how many. Safe to run twice at once."""
+    # Condemned first. A commit that is still under way then finds no note of its own and fails; one
+    # that has ended took its note with it, and its file is not touched.
+    old = StagedFile.objects.filter(created_at__lt=Now() - _GRACE)
+    old.filter(is_condemned=False).update(is_condemned=True)
+    swept = 0
+    for path in list(old.filter(is_condemned=True).values_list("path", flat=True)[:_SWEPT_AT_ONCE]):
+        try:
+            storage.remove_file(path)
+        except OSError as error:
+            log.warning("A file of a commit that was cut off cannot be removed: %s", error)
+            continue
+        StagedFile.objects.filter(path=path).delete()
+        swept += 1
+    return swept

@@ -1,0 +1,129 @@
+from dataclasses import dataclass
+
+from catalog.errors import CommitConflict
+from catalog.identifiers import label
+from catalog.models import IcebergMetadata, Table, TableFormat, TableState, TableVersion
+from catalog.services import access, metadata_files
+from catalog.services.access import Action
+from catalog.services.commit import Batch
+from catalog.services.metadata_files import MetadataFile
+from catalog.services.operations.tables import (
+    NewTableOperation,
+    TableOperation,
+    already_exists,
+    claim_location,
+    mark_dropped,
+)
+
+
+class BaseChanged(CommitConflict):
+    """The table is no longer what the commit was made from; nothing was changed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateFromMetadata(NewTableOperation):
+    """Give a name to an Iceberg table or view whose first metadata file is staged.
+
+    With ``overwrite`` the name's present holder of the same kind is forgotten first. The result is
+    the new row.
+    """
+
+    name = "CreateTable"
+    action = "table.create"
+
+    format: TableFormat = TableFormat.ICEBERG
+    file: MetadataFile
+    location: str
+    """Canonical local path, already checked."""
+    is_own_location: bool = False
+    """Whether the server chose it: then nobody else can hold it."""
+    is_staged: bool = True
+    """Whether the file was written for this commit, rather than found in storage."""
+    overwrite: bool = False
+
+    def apply(self, batch: Batch) -> Table:
+        namespace = batch.namespace(self.table[:-1])
+        access.require(batch.actor, Action.WRITE, namespace)
+        holder = batch.find_table(self.table)
+        if holder is not None:
+            if not self.overwrite:
+                raise already_exists(self.table, holder)
+            self.require_own(holder)
+            access.require(batch.actor, Action.WRITE, holder)
+            mark_dropped(batch, [holder])
+        if not self.is_own_location:
+            claim_location(batch, self.location)
+        row = self.add_table(batch, self.location, TableState.LIVE)
+        batch.add(
+            IcebergMetadata(
+                table=row,
+                metadata_location=self.file.location,
+                sequence=self.file.sequence,
+                answer=self.file.answer,
+                etag=self.file.etag,
+            )
+        )
+        enter_version(batch, row, self.file)
+        if self.is_staged:
+            metadata_files.unstage(self.file)
+        return row
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegisterFromMetadata(CreateFromMetadata):
+    """Give a name to an Iceberg table or view that lies in storage already."""
+
+    name = "RegisterTable"
+    action = "table.register"
+
+    is_staged: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommitMetadata(TableOperation):
+    """Make a staged metadata file current, if ``base`` still is. The result is the table's row.
+
+    Raises BaseChanged when it is not: the caller may try again on what is current now.
+    """
+
+    name = "UpdateTable"
+    action = "table.commit"
+
+    format: TableFormat = TableFormat.ICEBERG
+    base: str
+    """The metadata location that this one was made from."""
+    file: MetadataFile
+    location: str | None = None
+    """The table's new location, canonical, when the commit moves it."""
+    updates: tuple[str, ...] = ()
+    """The actions of the commit's updates, for the audit trail."""
+
+    def apply(self, batch: Batch) -> Table:
+        row = self.locked(batch)
+        batch.flush()
+        if not metadata_files.swap(row.pk, self.base, self.file):
+            raise BaseChanged(f"Table '{label(self.table)}' was changed by another commit")
+        before = {"metadata_location": self.base}
+        after = {"metadata_location": self.file.location, "updates": list(self.updates)}
+        if self.location is not None and self.location != row.location:
+            claim_location(batch, self.location)
+            before["location"], after["location"] = row.location, self.location
+            row.location = self.location
+            row.save(update_fields=["location", "updated_at"])
+        enter_version(batch, row, self.file)
+        batch.record(label(self.table), table=row, before=before, after=after)
+        return row
+
+
+def enter_version(batch: Batch, row: Table, file: MetadataFile) -> None:
+    """Enter a metadata file in the ledger."""
+    batch.add(
+        TableVersion(
+            table=row,
+            version=file.sequence,
+            manifest_path=file.location,
+            manifest_size=len(file.content) or None,
+            e_tag=file.etag.strip('"'),
+            transaction=batch.transaction,
+        )
+    )
