@@ -1,0 +1,72 @@
+"""Metadata files: their names, and the bytes in them."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+import orjson
+from isal import isal_zlib
+from isal.igzip_lib import IsalError
+
+from catalog.errors import InvalidMetadata
+from catalog.formats.iceberg.reading import Document, as_object
+
+_CODEC = "write.metadata.compression-codec"
+_GZIP_MAGIC = b"\x1f\x8b"
+# A table with 100,000 snapshots and its logs takes about 80 MB.
+MAX_BYTES = 256 * 1024 * 1024
+_NAME = re.compile(r"v?(?P<number>[0-9]{1,18})(-[^/]*)?(\.gz)?\.metadata\.json(\.gz)?")
+
+
+def is_gzip(properties: Mapping[str, str]) -> bool:
+    """Whether the table wants its metadata files compressed."""
+    return properties.get(_CODEC, "none").lower() == "gzip"
+
+
+def file_name(sequence: int, uuid: UUID | str, *, properties: Mapping[str, str]) -> str:
+    """``00012-<uuid>.metadata.json``, or ``….gz.metadata.json``; the sequence sorts by name."""
+    suffix = ".gz.metadata.json" if is_gzip(properties) else ".metadata.json"
+    return f"{sequence:05d}-{uuid}{suffix}"
+
+
+def sequence_of(location: str) -> int:
+    """The number in a metadata file's name, ``v12.metadata.json`` of older catalogs too; else -1."""
+    match = _NAME.fullmatch(location.rpartition("/")[2])
+    return int(match["number"]) if match else -1
+
+
+def dump(document: Document) -> bytes:
+    """The document as JSON. Raises InvalidMetadata when it is nested too deeply to be written."""
+    try:
+        return orjson.dumps(document)
+    except TypeError as exc:  # orjson's own error is one
+        raise InvalidMetadata(f"The metadata cannot be written as JSON: {exc}") from None
+
+
+def load(content: bytes) -> Document:
+    """The JSON object in a metadata file, plain or gzip. Raises InvalidMetadata."""
+    if content.startswith(_GZIP_MAGIC):
+        content = _unzip(content)
+    if len(content) > MAX_BYTES:
+        raise InvalidMetadata(f"The metadata file is larger than {MAX_BYTES} bytes")
+    try:
+        value: Any = orjson.loads(content)
+    except orjson.JSONDecodeError as exc:
+        raise InvalidMetadata(f"The metadata file is not JSON: {exc}") from None
+    return as_object(value, "")
+
+
+def _unzip(content: bytes) -> bytes:
+    """At most one byte more than is allowed: a small file may unpack to anything."""
+    plain = b""
+    try:
+        while content.startswith(_GZIP_MAGIC) and len(plain) <= MAX_BYTES:
+            stream = isal_zlib.decompressobj(wbits=31)
+            plain += stream.decompress(content, MAX_BYTES + 1 - len(plain))
+            if not stream.eof and len(plain) <= MAX_BYTES:
+                raise InvalidMetadata("The metadata file ends within its gzip stream")
+            content = stream.unused_data
+    except IsalError as exc:  # type: ignore[misc]  # its stub says otherwise
+        raise InvalidMetadata(f"The metadata file is not valid gzip: {exc}") from None
+    return plain

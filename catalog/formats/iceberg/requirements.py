@@ -1,0 +1,128 @@
+"""What a commit was made against (REST catalog spec: TableRequirement): does it still hold?
+
+The words are those of Java's ``UpdateRequirement``, which clients and their tests match. "Expected"
+names the id that the client saw, except in the UUID's words, which have the table's first.
+"""
+
+from collections.abc import Callable
+
+from catalog.errors import InvalidMetadata, RequirementFailed
+from catalog.formats.iceberg.reading import (
+    INT_MAX,
+    Document,
+    as_array,
+    as_integer,
+    as_object,
+    at,
+    filled_text_at,
+    integer_at,
+    required,
+    shown,
+    text_at,
+    uuid_at,
+)
+
+_CREATE = "assert-create"
+_Check = Callable[[Document | None], None]
+_IDS = {
+    # requirement: (its field, the field of the metadata, what changed)
+    "assert-last-assigned-field-id": (
+        "last-assigned-field-id", "last-column-id", "last assigned field id"
+    ),
+    "assert-current-schema-id": ("current-schema-id", "current-schema-id", "current schema"),
+    "assert-last-assigned-partition-id": (
+        "last-assigned-partition-id", "last-partition-id", "last assigned partition id"
+    ),
+    "assert-default-spec-id": ("default-spec-id", "default-spec-id", "default partition spec"),
+    "assert-default-sort-order-id": (
+        "default-sort-order-id", "default-sort-order-id", "default sort order"
+    ),
+}  # fmt: skip
+
+
+def check(requirements: object, metadata: Document | None) -> None:
+    """Raises RequirementFailed for the first that does not hold; ``metadata`` None: no table.
+
+    InvalidMetadata for one that is malformed or unknown comes first: such a request can never
+    succeed, and its sender must not be told to try again.
+    """
+    for holds in [_read(value, f"requirements[{i}]") for i, value in _numbered(requirements)]:
+        holds(metadata)
+
+
+def is_create(requirements: object) -> bool:
+    """Whether the table must not exist yet."""
+    return any(
+        as_object(value, f"requirements[{i}]").get("type") == _CREATE
+        for i, value in _numbered(requirements)
+    )
+
+
+def _numbered(requirements: object) -> list[tuple[int, object]]:
+    return list(enumerate(as_array(requirements, "requirements")))
+
+
+def _read(value: object, path: str) -> _Check:
+    requirement = as_object(value, path)
+    name = text_at(requirement, "type", path)
+    if name == _CREATE:
+        return _absent
+    if name == "assert-table-uuid":
+        return _same_uuid(uuid_at(requirement, "uuid", path))
+    if name == "assert-ref-snapshot-id":
+        return _same_reference(requirement, path)
+    if name in _IDS:
+        field, key, what = _IDS[name]
+        return _same_id(integer_at(requirement, field, path, -1, INT_MAX), key, what)
+    raise InvalidMetadata(f"{at(path, 'type')}: unknown table requirement {shown(name)}")
+
+
+def _absent(metadata: Document | None) -> None:
+    if metadata is not None:
+        raise RequirementFailed("table already exists")
+
+
+def _present(metadata: Document | None) -> Document:
+    if metadata is None:
+        raise RequirementFailed("table does not exist")
+    return metadata
+
+
+def _same_uuid(expected: str) -> _Check:
+    def holds(metadata: Document | None) -> None:
+        found = _present(metadata).get("table-uuid")
+        if str(found).lower() != expected:
+            raise RequirementFailed(f"UUID does not match: expected {found} != {expected}")
+
+    return holds
+
+
+def _same_reference(requirement: Document, path: str) -> _Check:
+    name = filled_text_at(requirement, "ref", path)
+    value = required(requirement, "snapshot-id", path)
+    expected = None if value is None else as_integer(value, at(path, "snapshot-id"), low=-1)
+
+    def holds(metadata: Document | None) -> None:
+        reference = (_present(metadata).get("refs") or {}).get(name)
+        if reference is None:
+            if expected is not None:
+                raise RequirementFailed(f"branch or tag {name} is missing, expected {expected}")
+            return
+        if expected is None:
+            raise RequirementFailed(f"{reference['type']} {name} was created concurrently")
+        if expected != reference["snapshot-id"]:
+            raise RequirementFailed(
+                f"{reference['type']} {name} has changed: "
+                f"expected id {expected} != {reference['snapshot-id']}"
+            )
+
+    return holds
+
+
+def _same_id(expected: int, key: str, what: str) -> _Check:
+    def holds(metadata: Document | None) -> None:
+        found = _present(metadata)[key]
+        if found != expected:
+            raise RequirementFailed(f"{what} changed: expected id {expected} != {found}")
+
+    return holds
