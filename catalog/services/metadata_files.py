@@ -60,7 +60,7 @@ def draft(document: Document, sequence: int) -> MetadataFile:
     location = f"{_directory(document, properties)}/{name}"
     path = storage.iceberg_path(location)
     text = metadata.dump(document)
-    content = _compress(text) if metadata.is_gzip(name) else text
+    content = _compress(text) if metadata.is_gzip(properties) else text
     return MetadataFile(
         document, sequence, location, path, content, answer(location, text), new_etag()
     )
