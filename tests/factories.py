@@ -13,17 +13,49 @@ from catalog.models import (
     ApiKey,
     AuditEvent,
     Branch,
+    Function,
+    IcebergMetadata,
+    IdempotencyRecord,
     Job,
+    MetricsReport,
     Namespace,
+    ScanPlan,
+    StagedFile,
     Table,
     TableVersion,
     Transaction,
 )
+from catalog.services import iceberg_commits
 from catalog.services import operations as ops
 from catalog.services.access import SYSTEM
 from catalog.services.commit import commit
+from catalog.services.iceberg_tables import LoadedTable
 
-_MODELS = (Namespace, Table, TableVersion, Branch, Transaction, AuditEvent, Job, ApiKey)
+_MODELS = (
+    Namespace,
+    Table,
+    TableVersion,
+    Branch,
+    Transaction,
+    AuditEvent,
+    Job,
+    ApiKey,
+    IcebergMetadata,
+    StagedFile,
+    IdempotencyRecord,
+    MetricsReport,
+    ScanPlan,
+    Function,
+)
+ICEBERG_SCHEMA = {
+    "type": "struct",
+    "schema-id": 0,
+    "fields": [
+        {"id": 1, "name": "id", "type": "long", "required": True},
+        {"id": 2, "name": "name", "type": "string", "required": False},
+    ],
+    "identifier-field-ids": [],
+}
 _IGNORED = {"last_used_at"}  # a look at a key is no change of the catalog
 
 
@@ -31,7 +63,12 @@ def snapshot() -> dict[str, list[dict[str, Any]]]:
     """Every row of the catalog, to be compared with a later picture."""
     return {
         model.__name__: [
-            {name: value for name, value in row.items() if name not in _IGNORED}
+            {
+                # A memoryview does not show what is in it.
+                name: bytes(value) if isinstance(value, memoryview) else value
+                for name, value in row.items()
+                if name not in _IGNORED
+            }
             for row in model._default_manager.order_by("pk").values()
         ]
         for model in _MODELS
@@ -80,6 +117,14 @@ def make_table(
     make_namespace(*identifier[:-1])
     declare = ops.DeclareTable(table=identifier, location=location, properties=properties or {})
     return commit([declare], actor=SYSTEM).results[0]
+
+
+def make_iceberg_table(*identifier: str, **create: Any) -> LoadedTable:
+    """An Iceberg table with all namespaces above it, and a schema unless one is given."""
+    make_namespace(*identifier[:-1])
+    return iceberg_commits.create_table(
+        actor=SYSTEM, table=identifier, **{"schema": ICEBERG_SCHEMA, **create}
+    )
 
 
 def make_version(
