@@ -8,7 +8,12 @@ from functools import cached_property
 from django.db import connection
 from psycopg.pq import Format
 
-from catalog.errors import CatalogError, TableAlreadyExists, ViewAlreadyExists
+from catalog.errors import (
+    CatalogError,
+    NamespaceNotFound,
+    TableAlreadyExists,
+    ViewAlreadyExists,
+)
 from catalog.identifiers import Identifier, digest, label
 from catalog.models import Table, TableFormat, TableKind
 from catalog.services import access, metadata_files
@@ -21,6 +26,7 @@ from catalog.services.operations.tables import (
     RenameTable,
     not_found_but,
 )
+from catalog.services.statements import hot_cursor
 
 
 @dataclass(frozen=True)
@@ -78,6 +84,43 @@ def table_exists(*, actor: Principal, table: Identifier, kind: TableKind = Table
     row = Table.objects.named(table).only("format", "kind").first()
     if row is None or row.format != TableFormat.ICEBERG or row.kind != kind:
         raise not_found_but(table, row, kind)
+
+
+_LIST = """
+    SELECT ARRAY(
+        SELECT name FROM catalog_table
+        WHERE namespace_id = n.id AND state <> 'dropped' AND format = 'iceberg' AND kind = %s
+          AND name > %s
+        ORDER BY name LIMIT %s
+    )
+    FROM catalog_namespace n
+    WHERE n.digest = %s AND n.dropped_at IS NULL
+"""
+
+
+def list_tables(
+    *,
+    actor: Principal,
+    namespace: Identifier,
+    limit: int | None = None,
+    page_token: str | None = None,
+    kind: TableKind = TableKind.TABLE,
+) -> tuple[list[str], str | None]:
+    """A page of the names of a namespace's Iceberg tables, or views, and the token of the next.
+
+    Without a limit all of them. Raises NamespaceNotFound. One statement.
+    """
+    access.require(actor, Action.READ)
+    cursor = hot_cursor()
+    more = limit + 1 if limit is not None else None
+    cursor.execute(_LIST, [kind, page_token or "", more, digest(namespace)])
+    row = cursor.fetchone()
+    if row is None:
+        raise NamespaceNotFound(namespace)
+    names: list[str] = row[0]
+    if limit is None or len(names) <= limit:
+        return names, None
+    return names[:limit], names[limit - 1]
 
 
 def find(

@@ -86,8 +86,8 @@ def read_answer(content: bytes) -> Document:
 
 
 def decompress(content: bytes) -> bytes:
-    content = igzip.decompress(content)  # type: ignore[no-untyped-call]
-    return content
+    text: bytes = igzip.decompress(content)  # type: ignore[no-untyped-call]
+    return text
 
 
 def new_etag() -> str:

@@ -1,0 +1,268 @@
+"""Tables: listing, creating, loading, committing, and what gives or takes a name."""
+
+from typing import Any
+
+from django.http import HttpResponse, HttpResponseNotModified
+
+from api.iceberg.messages import CreateTableRequest, RegisterTableRequest, RenameTableRequest
+from api.iceberg.operation import JSON, IcebergOperation
+from catalog.errors import InvalidInput
+from catalog.formats.iceberg import metadata
+from catalog.services import iceberg_commits, iceberg_tables, metadata_files
+from catalog.services.access import Principal
+from catalog.services.iceberg_commits import TableChange
+from catalog.services.iceberg_tables import LoadedTable
+
+
+class ListTables(IcebergOperation):
+    """List the Iceberg tables of a namespace."""
+
+    verb = "GET"
+    query = ("pageToken", "pageSize")
+    response_model = "ListTablesResponse"
+
+    def handle(self, actor: Principal, body: None, *, namespace: str) -> dict[str, Any]:
+        identifier = self.identify(namespace)
+        names, last = iceberg_tables.list_tables(actor=actor, namespace=identifier, **self.page)
+        levels = self.relative(identifier)
+        return {
+            "identifiers": [{"namespace": levels, "name": name} for name in names],
+            "next-page-token": self.token(last),
+        }
+
+
+class CreateTable(IcebergOperation):
+    """Create a table, or with ``stage-create`` prepare one that a commit will create."""
+
+    verb = "POST"
+    changes = True
+    is_idempotent = True
+    request_model = CreateTableRequest
+    response_model = "LoadTableResult"
+
+    def handle(self, actor: Principal, body: CreateTableRequest, *, namespace: str) -> HttpResponse:
+        created = iceberg_commits.create_table(
+            actor=actor,
+            table=self.identify(namespace, body.name),
+            schema=body.table_schema,
+            partition_spec=body.partition_spec,
+            write_order=body.write_order,
+            location=body.location,
+            properties=body.properties,
+            stage=bool(body.stage_create),
+        )
+        return respond(self, created)
+
+    def replay(self, actor: Principal, body: CreateTableRequest, *, namespace: str) -> HttpResponse:
+        return load(self, actor, namespace, body.name)
+
+
+class LoadTable(IcebergOperation):
+    """Load a table: its current metadata, and where that lies."""
+
+    verb = "GET"
+    query = ("snapshots",)
+    headers = ("If-None-Match",)
+    response_model = "LoadTableResult"
+
+    def handle(self, actor: Principal, body: None, *, namespace: str, table: str) -> HttpResponse:
+        return load(self, actor, namespace, table)
+
+
+class TableExists(IcebergOperation):
+    """Tell whether there is such a table."""
+
+    verb = "HEAD"
+
+    def handle(self, actor: Principal, body: None, *, namespace: str, table: str) -> None:
+        iceberg_tables.table_exists(actor=actor, table=self.identify(namespace, table))
+
+
+class UpdateTable(IcebergOperation):
+    """Commit updates to a table, if the requirements hold."""
+
+    verb = "POST"
+    changes = True
+    is_commit = True
+    is_idempotent = True
+    request_model = "CommitTableRequest"
+    response_model = "CommitTableResponse"
+
+    def handle(
+        self, actor: Principal, body: dict[str, Any], *, namespace: str, table: str
+    ) -> HttpResponse:
+        identifier = self.identify(namespace, table)
+        named = body.get("identifier")
+        if named is not None and self._named(named) != identifier:
+            raise InvalidInput("The body's identifier is not the table of the path")
+        change = read_change(identifier, body)
+        return respond(self, iceberg_commits.commit_table(actor=actor, change=change))
+
+    def _named(self, named: Any) -> tuple[str, ...]:
+        return read_identifier(self, named, "identifier")
+
+    def replay(
+        self, actor: Principal, body: dict[str, Any], *, namespace: str, table: str
+    ) -> HttpResponse:
+        return load(self, actor, namespace, table)
+
+
+class DropTable(IcebergOperation):
+    """Drop a table; with ``purgeRequested`` its files are removed afterwards."""
+
+    verb = "DELETE"
+    changes = True
+    is_idempotent = True
+    query = ("purgeRequested",)
+
+    def handle(self, actor: Principal, body: None, *, namespace: str, table: str) -> None:
+        iceberg_tables.drop_table(
+            actor=actor,
+            table=self.identify(namespace, table),
+            purge=bool(self.flag("purgeRequested", default=False)),
+        )
+
+
+class UnregisterTable(IcebergOperation):
+    """Forget a table and keep its files; answers what it was last."""
+
+    verb = "POST"
+    changes = True
+    is_idempotent = True
+    response_model = "UnregisterTableResult"
+
+    def handle(self, actor: Principal, body: None, *, namespace: str, table: str) -> HttpResponse:
+        identifier = self.identify(namespace, table)
+        return respond(self, iceberg_tables.unregister_table(actor=actor, table=identifier))
+
+
+class RegisterTable(IcebergOperation):
+    """Give a name to a table that lies in storage, by its metadata file."""
+
+    verb = "POST"
+    changes = True
+    is_idempotent = True
+    request_model = RegisterTableRequest
+    response_model = "LoadTableResult"
+
+    def handle(
+        self, actor: Principal, body: RegisterTableRequest, *, namespace: str
+    ) -> HttpResponse:
+        registered = iceberg_commits.register_table(
+            actor=actor,
+            table=self.identify(namespace, body.name),
+            metadata_location=body.metadata_location,
+            overwrite=bool(body.overwrite),
+        )
+        return respond(self, registered)
+
+    def replay(
+        self, actor: Principal, body: RegisterTableRequest, *, namespace: str
+    ) -> HttpResponse:
+        return load(self, actor, namespace, body.name)
+
+
+class RenameTable(IcebergOperation):
+    """Give a table another name, in the same or in another namespace."""
+
+    verb = "POST"
+    changes = True
+    is_idempotent = True
+    request_model = RenameTableRequest
+
+    def handle(self, actor: Principal, body: RenameTableRequest) -> None:
+        iceberg_tables.rename_table(
+            actor=actor,
+            table=self.absolute(body.source.namespace, body.source.name),
+            new=self.absolute(body.destination.namespace, body.destination.name),
+        )
+
+
+class LoadCredentials(IcebergOperation):
+    """Load the credentials of a table's storage. Local storage needs none."""
+
+    verb = "GET"
+    response_model = "LoadCredentialsResponse"
+
+    def handle(self, actor: Principal, body: None, *, namespace: str, table: str) -> dict[str, Any]:
+        iceberg_tables.table_exists(actor=actor, table=self.identify(namespace, table))
+        return {"storage-credentials": []}
+
+
+# --- what they share ---------------------------------------------------------------------------
+
+
+def load(operation: IcebergOperation, actor: Principal, namespace: str, table: str) -> HttpResponse:
+    """The answer to loadTable: as it is stored, or 304 if the client has it."""
+    wanted = operation.query_values.get("snapshots") or "all"
+    if wanted not in {"all", "refs"}:
+        raise InvalidInput(f"Query parameter 'snapshots' is {wanted!r}; use all or refs")
+    known = _known(operation.request.META.get("HTTP_IF_NONE_MATCH", ""), wanted)
+    loaded = iceberg_tables.load_table(
+        actor=actor, table=operation.identify(namespace, table), known=known
+    )
+    if loaded.answer is None:
+        return HttpResponseNotModified(headers={"ETag": _tag(loaded.etag, wanted)})
+    if wanted == "all":
+        return respond(operation, loaded)
+    text = metadata.dump(metadata.refs_only(loaded.document))
+    answer = metadata_files.answer(loaded.metadata_location, text)
+    return _send(operation, answer, _tag(loaded.etag, wanted))
+
+
+def respond(operation: IcebergOperation, table: LoadedTable) -> HttpResponse:
+    """A table's stored answer, as it is for whoever takes gzip."""
+    if table.answer is None:
+        raise TypeError("the answer was not read")
+    return _send(operation, table.answer, table.etag)
+
+
+def _send(operation: IcebergOperation, answer: bytes, etag: str) -> HttpResponse:
+    response = HttpResponse(content_type=JSON, headers={"Vary": "Accept-Encoding"})
+    if etag:
+        response.headers["ETag"] = etag
+    if "gzip" in operation.request.META.get("HTTP_ACCEPT_ENCODING", ""):
+        response.headers["Content-Encoding"] = "gzip"
+        response.content = answer
+    else:
+        response.content = metadata_files.decompress(answer)
+    return response
+
+
+def _tag(etag: str, wanted: str) -> str:
+    """The ETag of an answer with these snapshots."""
+    return etag if wanted == "all" else f'{etag[:-1]}.{wanted}"'
+
+
+def _known(header: str, wanted: str) -> list[str]:
+    """The ETags of an If-None-Match header, as they are stored."""
+    tags = [tag.strip().removeprefix("W/") for tag in header.split(",") if tag.strip()]
+    if wanted == "all":
+        return tags
+    ending = f'.{wanted}"'
+    return [tag.removesuffix(ending) + '"' for tag in tags if tag.endswith(ending)]
+
+
+def read_change(table: tuple[str, ...], body: dict[str, Any]) -> TableChange:
+    """A commit to one table (specification: CommitTableRequest). Raises InvalidInput."""
+    for name in ("requirements", "updates"):
+        if not isinstance(body.get(name, []), list):
+            raise InvalidInput(f"{name}: expected a list")
+    if "updates" not in body:
+        raise InvalidInput("updates: Field required")
+    return TableChange(
+        table=table, requirements=body.get("requirements", []), updates=body["updates"]
+    )
+
+
+def read_identifier(operation: IcebergOperation, value: Any, path: str) -> tuple[str, ...]:
+    """A TableIdentifier of a body. Raises InvalidInput."""
+    levels = value.get("namespace") if isinstance(value, dict) else None
+    name = value.get("name") if isinstance(value, dict) else None
+    if not (
+        isinstance(levels, list)
+        and all(isinstance(level, str) for level in levels)
+        and isinstance(name, str)
+    ):
+        raise InvalidInput(f"{path}: expected an object with a namespace and a name")
+    return operation.absolute(levels, name)

@@ -1,0 +1,32 @@
+from typing import Any
+
+from api.iceberg.operation import IcebergOperation
+from api.iceberg.views.tables import read_change, read_identifier
+from catalog.errors import InvalidInput
+from catalog.services import iceberg_commits
+from catalog.services.access import Principal
+
+
+class CommitTransaction(IcebergOperation):
+    """Commit updates to several tables, all or nothing."""
+
+    verb = "POST"
+    changes = True
+    is_commit = True
+    is_idempotent = True
+    is_batch = True
+    request_model = "CommitTransactionRequest"
+
+    def handle(self, actor: Principal, body: dict[str, Any]) -> None:
+        changes = body.get("table-changes")
+        if not isinstance(changes, list) or not changes:
+            raise InvalidInput("table-changes: expected a list of at least one change")
+        prepared = []
+        for index, change in enumerate(changes):
+            if not isinstance(change, dict):
+                raise InvalidInput(f"table-changes.{index}: expected an object")
+            table = read_identifier(
+                self, change.get("identifier"), f"table-changes.{index}.identifier"
+            )
+            prepared.append(read_change(table, change))
+        iceberg_commits.commit_tables(actor=actor, changes=prepared)
