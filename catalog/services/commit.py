@@ -291,6 +291,11 @@ class Batch:
     def run(self, *, with_parents: bool, violated: str) -> list[Any]:
         self.lock(with_parents=with_parents)
         results = self._apply(violated)
+        if self.actor.idempotency is not None:
+            key = self.actor.idempotency
+            self.add(
+                IdempotencyRecord(key=key.key, actor=self.actor.name, fingerprint=key.fingerprint)
+            )
         versions = self._pending.pop(TableVersion, None)
         self.flush()
         self._complete(versions or [])
@@ -370,6 +375,7 @@ def commit(operations: Sequence[Operation], *, actor: Principal) -> Commit:
     finally:
         COMMIT_SECONDS.observe(time.perf_counter() - started)
     COMMITS.labels("committed").inc()
+    actor.progress.committed = True
     batch.finish()
     goes_on = batch.transaction.status != TransactionStatus.SUCCEEDED
     return Commit(batch.transaction_id, results, goes_on)
@@ -437,6 +443,8 @@ def _commit(operations: Sequence[Operation], actor: Principal) -> tuple[Batch, l
             refused = batch.refusal(error)
             if refused is not None:
                 raise refused from error
+            if _constraint(error) == "idempotency_key_unique":
+                raise  # the same request came twice at once, and the other one did it
             # The winner's row went away before it could be named, with its table perhaps: look for
             # the next one under the locks.
             met: Exception = error
