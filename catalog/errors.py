@@ -33,6 +33,7 @@
     │   └── CommitConflict          others kept committing; nothing changed
     ├── InvalidTableState
     ├── Unauthenticated
+    │   └── TokenExpired            it was good once; get another
     ├── PermissionDenied
     ├── ServiceUnavailable          try again later; nothing changed
     └── OutcomeUnknown              the commit was sent, and its answer lost
@@ -237,6 +238,11 @@ class InvalidTableState(CatalogError):
 
 class Unauthenticated(CatalogError):
     pass
+
+
+class TokenExpired(Unauthenticated):
+    def __init__(self) -> None:
+        super().__init__("The access token has expired")
 
 
 class PermissionDenied(CatalogError):

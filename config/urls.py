@@ -5,6 +5,7 @@ from django.views.generic import RedirectView
 from api.lance.views.fallback import NoRoute
 
 urlpatterns = [
+    path("v1/", include("api.iceberg.urls")),
     path("v1/", include("api.lance.urls")),
     path("v1", NoRoute.as_view()),
     path("", include("api.urls")),

@@ -21,7 +21,7 @@ class Handler(WSGIHandler):
 
     - The signals at both ends are not sent. Their receivers keep a log of queries, close caches and
       age connections; none of that happens here, and what remains to do is done directly.
-    - The hot protocol's routes are looked up, not searched for.
+    - The hot routes are looked up, not searched for.
     - A whole answer is returned as a list, which granian sends at once with its length.
     """
 
@@ -48,11 +48,14 @@ class Handler(WSGIHandler):
         return [response.content]
 
     def resolve_request(self, request: HttpRequest) -> Any:
-        return find(request.path_info) or super().resolve_request(request)
+        path = request.path_info
+        return lance_urls.find(path) or iceberg_urls.find(path) or super().resolve_request(request)
 
 
 django.setup(set_prefix=False)
-from api.lance.urls import find  # noqa: E402 -- needs the applications
+# The routes need the applications.
+from api.iceberg import urls as iceberg_urls  # noqa: E402
+from api.lance import urls as lance_urls  # noqa: E402
 
 application = Handler()
 # Load every view now: the first caller would wait seconds for it.

@@ -38,6 +38,7 @@ STATUS_AND_CODE: dict[type[errors.CatalogError], tuple[HTTPStatus, int]] = {
     errors.RequirementFailed: (HTTPStatus.CONFLICT, 14),
     errors.PermissionDenied: (HTTPStatus.FORBIDDEN, 15),
     errors.Unauthenticated: (HTTPStatus.UNAUTHORIZED, 16),
+    errors.TokenExpired: (HTTPStatus.UNAUTHORIZED, 16),
     errors.ServiceUnavailable: (HTTPStatus.SERVICE_UNAVAILABLE, 17),
     errors.InvalidTableState: (HTTPStatus.CONFLICT, 19),
     errors.BranchNotFound: (HTTPStatus.NOT_FOUND, 22),
@@ -57,6 +58,7 @@ STATUS_AND_CODE: dict[type[errors.CatalogError], tuple[HTTPStatus, int]] = {
 
 _EXTRA_HEADERS: dict[type[errors.CatalogError], dict[str, str]] = {
     errors.Unauthenticated: {"WWW-Authenticate": "Bearer"},
+    errors.TokenExpired: {"WWW-Authenticate": "Bearer"},
     errors.ServiceUnavailable: {"Retry-After": "1"},
 }
 

@@ -3,6 +3,7 @@
 import hashlib
 import secrets
 import time
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -29,6 +30,23 @@ class Action(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class IdempotencyKey:
+    """The key under which a request may change the catalog once; its change notes it."""
+
+    key: uuid.UUID
+    fingerprint: str
+    """SHA-256 of the request, so that a key is not taken for two requests."""
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a request has come."""
+
+    committed: bool = False
+    """Whether something stands already that a later failure does not undo."""
+
+
+@dataclass(frozen=True, slots=True)
 class Principal:
     """Who asks, and through which request."""
 
@@ -36,6 +54,8 @@ class Principal:
     may: Action | None
     request_id: str = ""
     context: Mapping[str, str] = field(default_factory=dict)
+    idempotency: IdempotencyKey | None = None
+    progress: Progress = field(default_factory=Progress, compare=False, repr=False)
 
 
 SYSTEM = Principal("system", Action.WRITE)

@@ -1,5 +1,8 @@
 """Reading namespaces."""
 
+from collections.abc import Iterable
+from typing import NamedTuple
+
 from catalog.errors import NamespaceNotFound
 from catalog.identifiers import Identifier, digest
 from catalog.models import Namespace
@@ -10,7 +13,7 @@ from catalog.services.statements import hot_cursor
 PAGE_SIZE = 10_000
 
 _LIST = """
-    SELECT ARRAY(
+    SELECT n.path, ARRAY(
         SELECT name FROM catalog_namespace
         WHERE parent_id = n.id AND dropped_at IS NULL AND name > %s
         ORDER BY name LIMIT %s
@@ -29,6 +32,50 @@ def describe_namespace(*, actor: Principal, namespace: Identifier) -> Namespace:
     return row
 
 
+class Children(NamedTuple):
+    """A page of the namespaces in one."""
+
+    parent: Identifier
+    names: list[str]
+    next_page: str | None
+    """The token of the next page."""
+
+
+def first_namespace(*, actor: Principal, paths: Iterable[Identifier]) -> Namespace | None:
+    """The first of these namespaces that exists."""
+    access.require(actor, Action.READ)
+    for path in paths:
+        row = Namespace.objects.named(path).first()
+        if row is not None:
+            return row
+    return None
+
+
+def list_children(
+    *,
+    actor: Principal,
+    namespace: Identifier,
+    limit: int | None = None,
+    page_token: str | None = None,
+) -> Children:
+    """The child namespaces behind ``page_token``, by name; all of them when there is no limit.
+
+    Raises NamespaceNotFound. One statement.
+    """
+    access.require(actor, Action.READ)
+    cursor = hot_cursor()
+    cursor.execute(
+        _LIST, [page_token or "", None if limit is None else limit + 1, digest(namespace)]
+    )
+    row = cursor.fetchone()
+    if row is None:
+        raise NamespaceNotFound(namespace)
+    path, names = row
+    if limit is None or len(names) <= limit:
+        return Children(tuple(path), names, None)
+    return Children(tuple(path), names[:limit], names[limit - 1])
+
+
 def list_namespaces(
     *,
     actor: Principal,
@@ -37,12 +84,6 @@ def list_namespaces(
     page_token: str | None = None,
 ) -> tuple[list[str], str | None]:
     """A page of the names of the children, and the token of the next. One statement."""
-    access.require(actor, Action.READ)
     size = min(limit, PAGE_SIZE) if limit is not None else PAGE_SIZE
-    cursor = hot_cursor()
-    cursor.execute(_LIST, [page_token or "", size + 1, digest(namespace)])
-    row = cursor.fetchone()
-    if row is None:
-        raise NamespaceNotFound(namespace)
-    names = row[0]
-    return names[:size], names[size - 1] if len(names) > size else None
+    page = list_children(actor=actor, namespace=namespace, limit=size, page_token=page_token)
+    return page.names, page.next_page

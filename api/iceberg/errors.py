@@ -1,0 +1,97 @@
+"""The Iceberg form of every refusal: one table from class to status and type.
+
+Clients decide by the status, and among equal ones by the type; some match words of the message.
+"""
+
+from http import HTTPStatus
+
+import orjson
+
+from api.errors import BodyTooLarge, MethodNotAllowed, RouteNotFound
+from catalog import errors
+
+_TIMEOUT = 419  # of no RFC, but the specification's
+
+INTERNAL = (500, "InternalServerError")
+COMMIT_FAILED = (409, "CommitFailedException")
+COMMIT_STATE_UNKNOWN = (500, "CommitStateUnknownException")
+RETRY = {"Retry-After": "1"}
+
+STATUS_AND_TYPE: dict[type[errors.CatalogError], tuple[int, str]] = {
+    errors.InvalidInput: (400, "BadRequestException"),
+    errors.InvalidIdentifier: (400, "BadRequestException"),
+    errors.InvalidLocation: (400, "BadRequestException"),
+    errors.InvalidManifestPath: (400, "BadRequestException"),
+    errors.InvalidTransactionState: (400, "BadRequestException"),
+    errors.InvalidMetadata: (400, "BadRequestException"),
+    errors.Unauthenticated: (401, "NotAuthorizedException"),
+    errors.PermissionDenied: (403, "NotAuthorizedException"),
+    errors.NamespaceNotFound: (404, "NoSuchNamespaceException"),
+    errors.TableNotFound: (404, "NoSuchTableException"),
+    errors.VersionNotFound: (404, "NoSuchTableException"),
+    errors.BranchNotFound: (404, "NoSuchTableException"),
+    errors.TagNotFound: (404, "NoSuchTableException"),
+    errors.TransactionNotFound: (404, "NotFoundException"),
+    errors.WarehouseNotFound: (404, "NoSuchWarehouseException"),
+    errors.ViewNotFound: (404, "NoSuchViewException"),
+    errors.FunctionNotFound: (404, "NoSuchFunctionException"),
+    errors.PlanNotFound: (404, "NoSuchPlanIdException"),
+    errors.PlanTaskNotFound: (404, "NoSuchPlanTaskException"),
+    RouteNotFound: (404, "NotFoundException"),
+    MethodNotAllowed: (405, "MethodNotAllowedException"),
+    errors.Unsupported: (406, "UnsupportedOperationException"),
+    errors.NamespaceAlreadyExists: (409, "AlreadyExistsException"),
+    errors.TableAlreadyExists: (409, "AlreadyExistsException"),
+    errors.ViewAlreadyExists: (409, "AlreadyExistsException"),
+    errors.VersionAlreadyExists: (409, "AlreadyExistsException"),
+    errors.PropertyAlreadySet: (409, "AlreadyExistsException"),
+    errors.LocationTaken: (409, "AlreadyExistsException"),
+    errors.NamespaceNotEmpty: (409, "NamespaceNotEmptyException"),
+    errors.RequirementFailed: COMMIT_FAILED,
+    errors.CommitConflict: COMMIT_FAILED,
+    errors.InvalidTableState: COMMIT_FAILED,
+    BodyTooLarge: (413, "BadRequestException"),
+    errors.TokenExpired: (_TIMEOUT, "AuthenticationTimeoutException"),
+    errors.ContradictoryInput: (422, "UnprocessableEntityException"),
+    errors.OutcomeUnknown: COMMIT_STATE_UNKNOWN,
+    errors.ServiceUnavailable: (503, "SlowDownException"),
+    # Never raised themselves: what they gather is above.
+    errors.NotFound: (404, "NotFoundException"),
+    errors.Conflict: COMMIT_FAILED,
+}
+
+_EXTRA_HEADERS: dict[type[errors.CatalogError], dict[str, str]] = {
+    errors.Unauthenticated: {"WWW-Authenticate": "Bearer"},
+    errors.TokenExpired: {"WWW-Authenticate": 'Bearer error="invalid_token"'},
+    errors.ServiceUnavailable: RETRY,
+}
+# What another credential, or the next moment, may answer otherwise.
+_PASSING = (errors.ServiceUnavailable, errors.CommitConflict)
+_PASSING_STATUSES = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, _TIMEOUT, 429}
+
+
+def answer(error: errors.CatalogError) -> tuple[int, bytes, dict[str, str]]:
+    """Status, body and extra headers that tell a refusal."""
+    status, kind = STATUS_AND_TYPE[type(error)]
+    headers = dict(_EXTRA_HEADERS.get(type(error), {}))
+    if isinstance(error, MethodNotAllowed):
+        headers["Allow"] = error.allowed
+    return status, body(status, kind, message(error)), headers
+
+
+def message(error: errors.CatalogError) -> str:
+    """The cause first, since clients match its words; then the detail, then which of a batch."""
+    text = error.message if error.detail is None else f"{error.message}. {error.detail}"
+    return text if error.operation is None else f"{text} (operation {error.operation})"
+
+
+def body(status: int, kind: str, text: str) -> bytes:
+    return orjson.dumps({"error": {"message": text, "type": kind, "code": status}})
+
+
+def is_final(error: errors.CatalogError) -> bool:
+    """Whether the same request must get the same refusal again (Idempotency-Key)."""
+    status, _ = STATUS_AND_TYPE[type(error)]
+    return (
+        400 <= status < 500 and status not in _PASSING_STATUSES and not isinstance(error, _PASSING)
+    )

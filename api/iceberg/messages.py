@@ -1,0 +1,44 @@
+"""The small messages of the protocol; table and view metadata stays what it is, a dict."""
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Message(BaseModel):
+    """Strict, because a number that is text is a mistake; fields we do not know are let pass."""
+
+    model_config = ConfigDict(strict=True, frozen=True, populate_by_name=True)
+
+
+class CatalogConfig(Message):
+    defaults: dict[str, str]
+    overrides: dict[str, str]
+    endpoints: list[str] = []
+    idempotency_key_lifetime: str = Field("", alias="idempotency-key-lifetime")
+
+
+class TableIdentifier(Message):
+    namespace: list[str]
+    name: str
+
+
+class CreateTableRequest(Message):
+    name: str
+    location: str | None = None
+    table_schema: dict[str, Any] = Field(alias="schema")
+    partition_spec: dict[str, Any] | None = Field(None, alias="partition-spec")
+    write_order: dict[str, Any] | None = Field(None, alias="write-order")
+    stage_create: bool | None = Field(None, alias="stage-create")
+    properties: dict[str, str] | None = None
+
+
+class RegisterTableRequest(Message):
+    name: str
+    metadata_location: str = Field(alias="metadata-location")
+    overwrite: bool | None = None
+
+
+class RenameTableRequest(Message):
+    source: TableIdentifier
+    destination: TableIdentifier

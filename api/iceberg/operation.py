@@ -1,0 +1,169 @@
+"""What all operations of the Iceberg protocol share: from the request to the call and back."""
+
+import base64
+import binascii
+from http import HTTPStatus
+from typing import Any, ClassVar
+
+import orjson
+from django.http import HttpResponse
+from pydantic import BaseModel, ValidationError
+
+from api.iceberg import errors, prefixes
+from api.operation import Operation, complaint, parse_object
+from catalog import identifiers
+from catalog.errors import CatalogError, InvalidInput, OutcomeUnknown, ServiceUnavailable
+from catalog.identifiers import Identifier
+from catalog.services.access import Principal
+
+JSON = "application/json"
+MAX_PAGE = 10_000
+
+
+class IcebergOperation(Operation):
+    """One operation. Subclasses are named as the specification's operationId.
+
+    ``handle(actor, body, **path)`` gets the path's parameters as they stand in the URL
+    (``namespace``, ``table``, ``view``, ``function``, ``plan_id``; see ``identify``) and returns
+
+    - a dict: 200 with this JSON,
+    - a model: the same, with the names of its aliases,
+    - an HttpResponse: sent as it is,
+    - None: 204.
+    """
+
+    request_model: ClassVar[type[BaseModel] | str | None] = None
+    """What the body is checked against and given as. A name: the specification's schema of a body
+    that stays a dict. None: there is no body, and none is read."""
+    response_model: ClassVar[type[BaseModel] | str | None] = None
+    """The same for the answer, for the OpenAPI document. None: 204 without a body."""
+    query: ClassVar[tuple[str, ...]] = ()
+    """The query parameters it reads."""
+    request_headers: ClassVar[tuple[str, ...]] = ()
+    """The request headers it reads, beside those of every operation."""
+    is_commit: ClassVar[bool] = False
+    """Whether clients take any 5xx for "it may have happened". Then what surely failed is a 409."""
+    is_idempotent: ClassVar[bool] = False
+    """Whether it heeds an Idempotency-Key."""
+    is_batch: ClassVar[bool] = False
+    """Whether refusals tell the index of the failing operation."""
+
+    warehouse: Identifier = ()
+    """The namespace that the prefix names; everything in the request is relative to it."""
+    actor: Principal | None = None
+
+    def perform(self, actor: Principal, path: dict[str, str]) -> HttpResponse:
+        self.actor = actor
+        prefix = path.pop("prefix", None)
+        if prefix is not None:
+            self.warehouse = prefixes.read(prefix)
+        return self.carry_out(actor, self._read(), path)
+
+    def carry_out(
+        self, actor: Principal, body: dict[str, Any] | None, path: dict[str, str]
+    ) -> HttpResponse:
+        return self.render(self.handle(actor, self._typed(body), **path))
+
+    def _read(self) -> dict[str, Any] | None:
+        return None if self.request_model is None else parse_object(self.content())
+
+    def _typed(self, body: dict[str, Any] | None) -> BaseModel | dict[str, Any] | None:
+        if body is None or isinstance(self.request_model, str) or self.request_model is None:
+            return body
+        try:
+            return self.request_model.model_validate(body)
+        except ValidationError as error:
+            raise InvalidInput(complaint(error)) from None
+
+    # -- names
+
+    def identify(self, namespace: str, name: str | None = None) -> Identifier:
+        """What a path names: a namespace, or something called ``name`` in it."""
+        return self.absolute(prefixes.levels(namespace), name)
+
+    def absolute(self, namespace: "list[str] | Identifier", name: str | None = None) -> Identifier:
+        """The same of the levels in a body. Raises InvalidIdentifier."""
+        parts = namespace if name is None else (*namespace, name)
+        return (*self.warehouse, *identifiers.check(parts))
+
+    def relative(self, identifier: Identifier) -> list[str]:
+        """An identifier as this request's warehouse sees it."""
+        return list(identifier[len(self.warehouse) :])
+
+    # -- pages
+
+    @property
+    def page(self) -> dict[str, Any]:
+        """``limit`` and ``page_token`` of a list operation. No limit: everything is asked for."""
+        token = self.query_values.get("pageToken")
+        limit = self.count("pageSize")
+        if token is None and limit is None:
+            return {"limit": None, "page_token": None}
+        return {"limit": min(limit or MAX_PAGE, MAX_PAGE), "page_token": _name_of(token or "")}
+
+    @staticmethod
+    def token(last: str | None) -> str | None:
+        """The page token that goes on behind this name; opaque, so that nobody builds on it."""
+        return base64.urlsafe_b64encode(last.encode()).decode().rstrip("=") if last else None
+
+    # -- the answer
+
+    @staticmethod
+    def render(answer: BaseModel | dict[str, Any] | HttpResponse | None) -> HttpResponse:
+        if isinstance(answer, HttpResponse):
+            return answer
+        if answer is None:
+            return no_content()
+        if isinstance(answer, BaseModel):
+            answer = answer.model_dump(by_alias=True, exclude_none=True)
+        return HttpResponse(orjson.dumps(answer), content_type=JSON)
+
+    def refuse(self, error: CatalogError) -> HttpResponse:
+        if not self.is_batch:
+            error.operation = None
+        if self.is_commit and isinstance(error, ServiceUnavailable):
+            if not self._has_committed:
+                text = f"{error.message}; nothing was changed"
+                return self._error(*errors.COMMIT_FAILED, text, errors.RETRY)
+            error = OutcomeUnknown(error.message)
+        status, content, headers = errors.answer(error)
+        return self._respond(status, content, headers)
+
+    def fail(self, message: str, detail: str) -> HttpResponse:
+        text = f"{message}: {detail}"
+        if not self.is_commit:
+            return self._error(*errors.INTERNAL, text)
+        if self._has_committed:
+            return self._error(*errors.COMMIT_STATE_UNKNOWN, text)
+        return self._error(*errors.COMMIT_FAILED, f"{text}; nothing was changed")
+
+    @property
+    def _has_committed(self) -> bool:
+        return self.actor is not None and self.actor.progress.committed
+
+    def _error(
+        self, status: int, kind: str, text: str, headers: dict[str, str] | None = None
+    ) -> HttpResponse:
+        return self._respond(status, errors.body(status, kind, text), headers)
+
+    def _respond(
+        self, status: int, content: bytes, headers: dict[str, str] | None = None
+    ) -> HttpResponse:
+        if self.request.method == "HEAD":
+            content = b""
+        return HttpResponse(content, status=status, content_type=JSON, headers=headers)
+
+
+def no_content() -> HttpResponse:
+    response = HttpResponse(status=HTTPStatus.NO_CONTENT)
+    del response["Content-Type"]
+    return response
+
+
+def _name_of(token: str) -> str | None:
+    """The name behind which a page begins. Raises InvalidInput for what is no token of ours."""
+    try:
+        padded = token + "=" * (-len(token) % 4)
+        return base64.b64decode(padded, altchars=b"-_", validate=True).decode() or None
+    except (binascii.Error, ValueError):
+        raise InvalidInput(f"Query parameter 'pageToken' is {token!r}, which is no token") from None

@@ -1,0 +1,112 @@
+"""The routes of the Iceberg protocol.
+
+``{namespace}``, ``{table}``, ``{view}`` and ``{function}`` may hold slashes, as names may, and the
+server sees paths decoded. No name holds ``/tables/``, ``/views/``, ``/functions/`` or ``/plan/``,
+or ends in what may follow a name (``catalog.identifiers.check_name``), so that each path has one
+reading: the first of those words ends the namespace.
+"""
+
+from collections.abc import Callable
+
+from django.http import HttpRequest, HttpResponse
+from django.urls import URLPattern, re_path
+
+from api.iceberg.operation import IcebergOperation
+from api.iceberg.prefixes import RESERVED
+from api.iceberg.views import config, fallback, tables, transactions
+
+_View = Callable[..., HttpResponse]
+
+_PREFIX = rf"(?:(?!(?:{'|'.join(sorted(RESERVED))})/)(?P<prefix>[^/]+)/)?"
+_GROUPS = {
+    # Any character: a line break too is for the identifier to refuse, not for the router.
+    "{prefix}/": _PREFIX,
+    "{namespace}": r"(?P<namespace>(?:(?!/(?:tables|views|functions)/)[\s\S])+)",
+    "{table}": r"(?P<table>(?:(?!/plan/)[\s\S])+)",
+    "{view}": r"(?P<view>[\s\S]+)",
+    "{function}": r"(?P<function>[\s\S]+)",
+    "{plan-id}": r"(?P<plan_id>[^/]+)",
+}
+_TABLE = "{prefix}/namespaces/{namespace}/tables/{table}"
+
+ROUTES: dict[str, dict[str, type[IcebergOperation]]] = {}
+"""The operations by the specification's path and the method, without ``/v1/``."""
+_VIEWS: dict[str, _View] = {}
+
+
+def _route(template: str, **operations: type[IcebergOperation]) -> URLPattern:
+    ROUTES[template] = operations
+    pattern = template
+    for name, group in _GROUPS.items():
+        pattern = pattern.replace(name, group)
+    view = _VIEWS[template] = _dispatcher(operations)
+    return re_path(rf"^{pattern}$", view, name="-".join(op.__name__ for op in operations.values()))
+
+
+def _dispatcher(operations: dict[str, type[IcebergOperation]]) -> _View:
+    """The view of a path: the operation of the method, each request with an instance of its own."""
+    allowed = ", ".join(operations)
+
+    def view(request: HttpRequest, **path: str) -> HttpResponse:
+        operation = operations.get(request.method or "")
+        if operation is None:
+            return fallback.WrongMethod(allowed=allowed).dispatch(request)
+        return operation().dispatch(request, **path)
+
+    view.csrf_exempt = True  # type: ignore[attr-defined]
+    return view
+
+
+# Longer endings first: a path that has one would fit the name alone as well.
+urlpatterns = [
+    _route("config", GET=config.GetConfig),
+    # -- tables
+    _route("{prefix}/transactions/commit", POST=transactions.CommitTransaction),
+    _route("{prefix}/tables/rename", POST=tables.RenameTable),
+    _route(f"{_TABLE}/unregister", POST=tables.UnregisterTable),
+    _route(f"{_TABLE}/credentials", GET=tables.LoadCredentials),
+    _route(
+        _TABLE,
+        GET=tables.LoadTable,
+        HEAD=tables.TableExists,
+        POST=tables.UpdateTable,
+        DELETE=tables.DropTable,
+    ),
+    _route(
+        "{prefix}/namespaces/{namespace}/tables", GET=tables.ListTables, POST=tables.CreateTable
+    ),
+    _route("{prefix}/namespaces/{namespace}/register", POST=tables.RegisterTable),
+    # -- views
+    # -- functions
+    # -- namespaces
+    # What begins like a route and is none.
+    re_path(
+        rf"^(?:(?:config|oauth)|{_PREFIX}(?:namespaces|tables|views|transactions))(?:/|$)",
+        fallback.NoRoute.as_view(),
+    ),
+]
+
+config.GetConfig.endpoints = [
+    f"{method} /v1/{template}" for template, operations in ROUTES.items() for method in operations
+]
+
+
+def find(path: str) -> tuple[_View, tuple[()], dict[str, str]] | None:
+    """The view of ``/v1/[prefix/]namespaces/{namespace}/tables/{table}`` and its arguments.
+
+    The same as the patterns give, without a search through all of them. None: only they know.
+    """
+    view = _VIEWS.get(_TABLE)
+    if view is None or not path.startswith("/v1/"):
+        return None
+    prefix, _, rest = path[4:].partition("/")
+    arguments: dict[str, str] = {}
+    if prefix != "namespaces":
+        if prefix in RESERVED or not prefix or not rest.startswith("namespaces/"):
+            return None
+        arguments["prefix"] = prefix
+        rest = rest[len("namespaces/") :]
+    namespace, _, table = rest.partition("/tables/")
+    if not namespace or not table or "/" in table or "/" in namespace:
+        return None  # a slash of a name, or a route that goes on
+    return view, (), arguments | {"namespace": namespace, "table": table}

@@ -1,0 +1,1 @@
+"""One class an operation, in the order of the specification."""

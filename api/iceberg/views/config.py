@@ -1,0 +1,37 @@
+from typing import Any, ClassVar
+
+from api.iceberg import messages as m
+from api.iceberg import prefixes
+from api.iceberg.operation import IcebergOperation
+from catalog.errors import WarehouseNotFound
+from catalog.services import idempotency, namespaces
+from catalog.services.access import Principal
+
+
+class GetConfig(IcebergOperation):
+    """Tell a client what is served, and where the warehouse that it asks for lies.
+
+    ``warehouse`` names a namespace, its levels joined by dots. Without one the catalog itself is
+    the warehouse.
+    """
+
+    response_model = m.CatalogConfig
+    query = ("warehouse",)
+
+    endpoints: ClassVar[list[str]] = []
+    """What the routes serve; filled by them."""
+
+    def handle(self, actor: Principal, body: None) -> dict[str, Any]:
+        overrides = {"namespace-separator": prefixes.ESCAPED_SEPARATOR}
+        warehouse = self.query_values.get("warehouse")
+        if warehouse:
+            found = namespaces.first_namespace(actor=actor, paths=prefixes.candidates(warehouse))
+            if found is None:
+                raise WarehouseNotFound(warehouse)
+            overrides["prefix"] = prefixes.spell(found.identifier)
+        return {
+            "defaults": {},
+            "overrides": overrides,
+            "endpoints": self.endpoints,
+            "idempotency-key-lifetime": idempotency.LIFETIME_ISO,
+        }

@@ -1,0 +1,98 @@
+"""A small client of the Iceberg protocol over Django's test client."""
+
+import json
+from typing import Any
+from urllib.parse import quote
+
+from django.http import HttpResponse
+from django.test import Client
+
+from tests.factories import snapshot
+
+
+def spell(*levels: str) -> str:
+    """A namespace as it stands in a URL's path."""
+    return quote("\x1f".join(levels), safe="")
+
+
+class Iceberg:
+    """Calls operations with a bearer token. Every refusal is also checked to have changed nothing."""
+
+    def __init__(self, token: str | None = None, prefix: str = "", **headers: str) -> None:
+        self.client = Client(raise_request_exception=False)
+        self.token = token
+        self.headers = {"authorization": f"Bearer {token}", **headers} if token else dict(headers)
+        self.root = f"/v1/{prefix}/" if prefix else "/v1/"
+
+    def at(self, prefix: str) -> "Iceberg":
+        """The same client of a warehouse."""
+        return Iceberg(self.token, prefix)
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        raw: bytes | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> HttpResponse:
+        """``path`` without ``/v1/`` and the prefix, or with a slash at its start as it is."""
+        content = raw if raw is not None else b"" if body is None else json.dumps(body).encode()
+        return self.client.generic(
+            method,
+            path if path.startswith("/") else self.root + path,
+            content,
+            content_type="application/json",
+            headers={**self.headers, **(headers or {})},
+        )
+
+    def send(self, method: str, path: str, body: Any = None, **options: Any) -> Any:
+        """The JSON of a call that succeeds; None for a 204."""
+        response = self.call(method, path, body, **options)
+        if response.status_code == 204:
+            assert response.content == b""
+            assert "content-type" not in response
+            return None
+        assert response.status_code == 200, response.content
+        assert response["content-type"] == "application/json"
+        return response.json()
+
+    def get(self, path: str, **options: Any) -> Any:
+        return self.send("GET", path, **options)
+
+    def post(self, path: str, body: Any = None, **options: Any) -> Any:
+        return self.send("POST", path, body, **options)
+
+    def delete(self, path: str, **options: Any) -> Any:
+        return self.send("DELETE", path, **options)
+
+    def refused(
+        self,
+        status: int,
+        kind: str,
+        error: str,
+        request: str,
+        body: Any = None,
+        **options: Any,
+    ) -> HttpResponse:
+        """Expect a refusal in the Iceberg form whose text holds ``error``, and no changed row.
+
+        ``request`` is the method and the path: ``GET namespaces/a``.
+        """
+        method, _, path = request.partition(" ")
+        before = snapshot()
+        response = self.call(method, path, body, **options)
+        assert response["x-request-id"]
+        if method == "HEAD":
+            assert (response.status_code, response.content) == (status, b"")
+        else:
+            assert response["content-type"] == "application/json", response.content
+            form = response.json()
+            assert set(form) == {"error"}
+            assert set(form["error"]) == {"message", "type", "code"}
+            found = (response.status_code, form["error"]["code"], form["error"]["type"])
+            assert found == (status, status, kind), form
+            assert error in form["error"]["message"], form
+        assert snapshot() == before
+        return response

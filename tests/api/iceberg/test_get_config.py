@@ -1,0 +1,67 @@
+import pytest
+
+from api.iceberg import prefixes
+from api.iceberg.urls import ROUTES
+from tests.api.iceberg.client import Iceberg
+from tests.factories import make_namespace, make_table
+
+pytestmark = pytest.mark.operation("getConfig")
+
+
+def test_the_whole_catalog(iceberg: Iceberg):
+    found = iceberg.get("config")
+    assert set(found) == {"defaults", "overrides", "endpoints", "idempotency-key-lifetime"}
+    assert found["defaults"] == {}
+    assert found["overrides"] == {"namespace-separator": "%1F"}
+    assert found["idempotency-key-lifetime"] == "PT24H"
+
+
+def test_the_endpoints_are_the_routes(iceberg: Iceberg):
+    found = iceberg.get("config")["endpoints"]
+    assert "GET /v1/config" in found
+    assert sorted(found) == sorted(
+        f"{method} /v1/{path}" for path, operations in ROUTES.items() for method in operations
+    )
+    assert len(found) == len(set(found))
+
+
+@pytest.mark.parametrize("warehouse", ["prod.ml", "prod%1Fml", "prod\x1fml"])
+def test_a_warehouse(iceberg: Iceberg, warehouse):
+    make_namespace("prod", "ml")
+    overrides = iceberg.get(f"config?warehouse={warehouse}")["overrides"]
+    assert overrides == {"namespace-separator": "%1F", "prefix": "prod.ml"}
+
+
+def test_an_empty_warehouse_is_none(iceberg: Iceberg):
+    assert "prefix" not in iceberg.get("config?warehouse=")["overrides"]
+
+
+def test_a_name_that_holds_a_dot(iceberg: Iceberg):
+    make_namespace("a.b", "c.d")
+    assert iceberg.get("config?warehouse=a.b")["overrides"]["prefix"] == "a~2Eb"
+    assert iceberg.get("config?warehouse=a.b%1Fc.d")["overrides"]["prefix"] == "a~2Eb.c~2Ed"
+    make_namespace("a", "b")
+    assert iceberg.get("config?warehouse=a.b")["overrides"]["prefix"] == "a.b"
+
+
+def test_a_name_that_is_a_route(iceberg: Iceberg):
+    for name in sorted(prefixes.RESERVED):
+        make_namespace(name, "inner")
+        assert iceberg.get(f"config?warehouse={name}")["overrides"]["prefix"] == f".{name}"
+        inner = iceberg.get(f"config?warehouse={name}.inner")["overrides"]["prefix"]
+        assert inner == f"{name}.inner"
+
+
+@pytest.mark.parametrize("warehouse", ["nothing", "prod.nothing", "prod.ml.t", "..", "%00", "/"])
+def test_an_unknown_warehouse(iceberg: Iceberg, warehouse):
+    make_table("prod", "ml", "t")
+    iceberg.refused(
+        404, "NoSuchWarehouseException", "does not exist", f"GET config?warehouse={warehouse}"
+    )
+
+
+def test_who_asks(db):
+    response = Iceberg().refused(
+        401, "NotAuthorizedException", "No API key was given", "GET config"
+    )
+    assert response["www-authenticate"] == "Bearer"
