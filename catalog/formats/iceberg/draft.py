@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from catalog.errors import InvalidMetadata
 from catalog.formats.iceberg import partitioning, schemas, sorting
-from catalog.formats.iceberg.reading import LONG_MAX, Document
+from catalog.formats.iceberg.reading import Document
 from catalog.formats.iceberg.schemas import Columns
 from catalog.formats.iceberg.snapshots import MAIN
 
@@ -122,6 +122,14 @@ class Draft:
         if key == "snapshots" and self._by_id is not None:
             self._by_id[value["snapshot-id"]] = value
 
+    def remove(self, key: str, id_key: str, ids: set[int] | set[str]) -> bool:
+        """Whether any with these ids was there. What is gone already is no fault."""
+        kept = [item for item in self.items(key) if item.get(id_key, 0) not in ids]
+        if len(kept) == len(self.items(key)):
+            return False
+        self.replace(key, kept)
+        return True
+
     def change(self, key: str) -> Document:
         """A map of the document, to be changed."""
         if key not in self._owned:
@@ -229,9 +237,3 @@ class Draft:
         keep = max(1, int(wanted) if known else _PREVIOUS_VERSIONS_DEFAULT)
         entry = {"timestamp-ms": timestamp_ms, "metadata-file": location}
         self.replace("metadata-log", [*self.items("metadata-log"), entry][-keep:])
-
-    def add_rows(self, first: int, added: int) -> None:
-        """Row lineage: ids below next-row-id are given away, even if a writer skipped some."""
-        if first + added > LONG_MAX:
-            raise InvalidMetadata("next-row-id would pass 63 bits")
-        self.document["next-row-id"] = first + added

@@ -25,7 +25,7 @@ def is_gzip(properties: Mapping[str, str]) -> bool:
 
 
 def file_name(sequence: int, uuid: UUID | str, *, properties: Mapping[str, str]) -> str:
-    """``00012-<uuid>.metadata.json``, or ``….gz.metadata.json``; the sequence sorts by name."""
+    """``00012-<uuid>.metadata.json``, or ``….gz.metadata.json``."""
     suffix = ".gz.metadata.json" if is_gzip(properties) else ".metadata.json"
     return f"{sequence:05d}-{uuid}{suffix}"
 
@@ -44,6 +44,17 @@ def dump(document: Document) -> bytes:
         raise InvalidMetadata(f"The metadata cannot be written as JSON: {exc}") from None
 
 
+def check_depth(value: object, path: str) -> None:
+    """Refuses what the JSON writer would not write, before anything recurses into it.
+
+    The reader goes down 1,024 levels, the writer 254; some stay free for an answer around it.
+    """
+    try:
+        orjson.dumps([[[[[[[[value]]]]]]]])
+    except TypeError as exc:
+        raise InvalidMetadata(f"{path} cannot be written as JSON: {exc}") from None
+
+
 def load(content: bytes) -> Document:
     """The JSON object in a metadata file, plain or gzip. Raises InvalidMetadata."""
     if content.startswith(_GZIP_MAGIC):
@@ -54,6 +65,7 @@ def load(content: bytes) -> Document:
         value: Any = orjson.loads(content)
     except orjson.JSONDecodeError as exc:
         raise InvalidMetadata(f"The metadata file is not JSON: {exc}") from None
+    check_depth(value, "The metadata file")
     return as_object(value, "")
 
 

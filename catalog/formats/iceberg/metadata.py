@@ -7,7 +7,7 @@ from catalog.errors import InvalidMetadata
 from catalog.formats.iceberg import partitioning, schemas, sorting
 from catalog.formats.iceberg.checking import check
 from catalog.formats.iceberg.draft import DEFAULT_VERSION, MAX_VERSION, empty
-from catalog.formats.iceberg.files import dump, file_name, is_gzip, load, sequence_of
+from catalog.formats.iceberg.files import check_depth, dump, file_name, is_gzip, load, sequence_of
 from catalog.formats.iceberg.reading import (
     Document,
     as_object,
@@ -89,6 +89,7 @@ def new_table(
     }
     if version == 1:
         document |= {"schema": fresh, "partition-spec": spec["fields"]}
+    check_depth(document, "The metadata")
     return document
 
 

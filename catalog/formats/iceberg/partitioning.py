@@ -78,14 +78,13 @@ def with_field_ids(
     """
     known: dict[tuple[int, str], int] = {}
     owners: dict[int, Document] = {}
-    for old in specs:
-        for field in old["fields"]:
-            known[transforms.key(field)] = max(
-                known.get(transforms.key(field), 0), field["field-id"]
-            )
-            owners[field["field-id"]] = field
+    for field in (field for old in specs for field in old["fields"]):
+        key, id_ = transforms.key(field), field["field-id"]
+        known[key] = max(known.get(key, 0), id_)
+        owners[id_] = field
+    taken = {field["field-id"] for field in spec["fields"] if field.get("field-id") is not None}
+    next_id = max(last_id, *taken, FIRST_FIELD_ID - 1) + 1
     fields: list[Document] = []
-    given = {field.get("field-id") for field in spec["fields"]}
     for position, field in enumerate(spec["fields"]):
         here = f"{at(path, 'fields')}[{position}]"
         id_ = field.get("field-id")
@@ -97,12 +96,11 @@ def with_field_ids(
                 )
         elif id_ is None:
             id_ = known.get(transforms.key(field))
-            if id_ is None or id_ in given:
-                last_id = max(last_id, *(given_id or 0 for given_id in given)) + 1
-                id_ = last_id
+            if id_ is None or id_ in taken:
+                id_, next_id = next_id, next_id + 1
         _check_owner(field, owners.get(id_), id_, here)
+        taken.add(id_)
         fields.append({**field, "field-id": id_})
-        given.add(id_)
     return {**spec, "fields": fields}
 
 

@@ -11,12 +11,11 @@ from catalog.formats.iceberg.reading import (
     INT_MAX,
     Document,
     as_array,
-    as_integer,
     as_object,
     at,
     filled_text_at,
     integer_at,
-    required,
+    optional_integer_at,
     shown,
     text_at,
     uuid_at,
@@ -99,8 +98,8 @@ def _same_uuid(expected: str) -> _Check:
 
 def _same_reference(requirement: Document, path: str) -> _Check:
     name = filled_text_at(requirement, "ref", path)
-    value = required(requirement, "snapshot-id", path)
-    expected = None if value is None else as_integer(value, at(path, "snapshot-id"), low=-1)
+    # Null by the specification; Java and PyIceberg take an absent one for null too.
+    expected = optional_integer_at(requirement, "snapshot-id", path, low=-1)
 
     def holds(metadata: Document | None) -> None:
         reference = (_present(metadata).get("refs") or {}).get(name)
