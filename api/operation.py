@@ -107,6 +107,8 @@ class Operation(APIView):
         if not key:
             scheme, _, token = meta.get("HTTP_AUTHORIZATION", "").partition(" ")
             key = token.strip() if scheme.lower() == "bearer" else None
+            if key == "None":  # PyIceberg's way of sending no token
+                key = None
         actor = access.authenticate(key, request_id=request_id.get(), context=self.context())
         self.request.actor_name = actor.name  # type: ignore[attr-defined]
         return actor
