@@ -92,7 +92,7 @@ def create_table(
         schema=schema,
         partition_spec=partition_spec,
         write_order=write_order,
-        location=location or new_location(table),
+        location=new_location(table) if location is None else location,
         properties=properties,
         now_ms=now_ms(),
     )

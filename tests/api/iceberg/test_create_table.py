@@ -1,0 +1,165 @@
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from catalog.models import AuditEvent, StagedFile, Table, TableVersion
+from tests.api.iceberg.client import Iceberg
+from tests.factories import ICEBERG_SCHEMA, files, make_namespace, make_table
+
+pytestmark = [pytest.mark.operation("createTable"), pytest.mark.django_db]
+
+BODY = {"name": "events", "schema": ICEBERG_SCHEMA}
+
+
+@pytest.fixture(autouse=True)
+def _namespace(db) -> None:
+    make_namespace("ns")
+
+
+def local(location: str) -> Path:
+    assert location.startswith("file:///")
+    return Path(location.removeprefix("file://"))
+
+
+def test_the_answer_is_the_file_that_was_written(iceberg: Iceberg, warehouse: Path):
+    created = iceberg.post("namespaces/ns/tables", BODY)
+    assert set(created) == {"metadata-location", "metadata", "config"}
+    path = local(created["metadata-location"])
+    assert json.loads(path.read_bytes()) == created["metadata"]
+    assert path.name.startswith("00000-")
+    assert path.parent.parent.parent == warehouse
+    assert f"file://{path.parent.parent}" == created["metadata"]["location"]
+    assert created["metadata"]["format-version"] == 2
+    row = Table.objects.get()
+    assert (row.format, row.kind, row.state) == ("iceberg", "table", "live")
+    assert row.location == str(path.parent.parent)
+    version = TableVersion.objects.get()
+    assert (version.version, version.manifest_path) == (0, created["metadata-location"])
+    assert AuditEvent.objects.latest("pk").action == "table.create"
+    assert not StagedFile.objects.exists()
+
+
+def test_everything_that_may_be_asked_for(iceberg: Iceberg, warehouse: Path):
+    created = iceberg.post(
+        "namespaces/ns/tables",
+        {
+            **BODY,
+            "location": f"file://{warehouse}/mine",
+            "partition-spec": {
+                "spec-id": 0,
+                "fields": [
+                    {"source-id": 1, "field-id": 1000, "name": "b", "transform": "bucket[4]"}
+                ],
+            },
+            "write-order": {
+                "order-id": 1,
+                "fields": [
+                    {
+                        "source-id": 1,
+                        "transform": "identity",
+                        "direction": "asc",
+                        "null-order": "nulls-first",
+                    }
+                ],
+            },
+            "properties": {"format-version": "3", "write.metadata.compression-codec": "gzip"},
+        },
+    )
+    metadata = created["metadata"]
+    assert metadata["location"] == f"file://{warehouse}/mine"
+    assert metadata["format-version"] == 3
+    assert metadata["properties"] == {"write.metadata.compression-codec": "gzip"}
+    assert metadata["partition-specs"][0]["fields"][0]["transform"] == "bucket[4]"
+    assert metadata["sort-orders"][-1]["fields"][0]["direction"] == "asc"
+    path = local(created["metadata-location"])
+    assert path.name.endswith(".gz.metadata.json")
+    assert json.loads(gzip.decompress(path.read_bytes())) == metadata
+
+
+def test_a_staged_table_is_nowhere_yet(iceberg: Iceberg, warehouse: Path):
+    staged = iceberg.post("namespaces/ns/tables", {**BODY, "stage-create": True})
+    assert staged["metadata-location"] is None
+    assert staged["metadata"]["current-schema-id"] == 0
+    assert not Table.objects.exists()
+    assert files(warehouse) == {}
+    iceberg.refused(404, "NoSuchTableException", "ns.events", "GET namespaces/ns/tables/events")
+
+
+def test_the_namespace_may_say_where_its_tables_lie(iceberg: Iceberg, warehouse: Path):
+    make_namespace("there", properties={"location": f"file://{warehouse}/there"})
+    created = iceberg.post("namespaces/there/tables", BODY)
+    assert created["metadata"]["location"].startswith(f"file://{warehouse}/there/events-")
+
+
+def test_a_name_that_is_taken(iceberg: Iceberg, warehouse: Path):
+    iceberg.post("namespaces/ns/tables", BODY)
+    make_table("ns", "vectors")
+    before = files(warehouse)
+    for name in ("events", "vectors"):
+        iceberg.refused(
+            409,
+            "AlreadyExistsException",
+            f"Table 'ns.{name}' exists already",
+            "POST namespaces/ns/tables",
+            {**BODY, "name": name},
+        )
+    assert files(warehouse) == before
+
+
+def test_a_namespace_that_is_missing(iceberg: Iceberg, warehouse: Path):
+    iceberg.refused(
+        404,
+        "NoSuchNamespaceException",
+        "Namespace 'none' does not exist",
+        "POST namespaces/none/tables",
+        BODY,
+    )
+    assert files(warehouse) == {}
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"name": None}, "name"),
+        ({"name": ""}, "must not be empty"),
+        ({"name": "a/tables/b"}, "cannot be addressed"),
+        ({"schema": None}, "schema"),
+        ({"schema": {"type": "struct"}}, "fields"),
+        ({"schema": {"type": "struct", "fields": [{"id": "1"}]}}, "schema.fields[0]"),
+        ({"properties": {"a": 1}}, "properties.a"),
+        ({"properties": {"format-version": "9"}}, "9"),
+        ({"partition-spec": {"fields": [{"source-id": 9}]}}, "partition"),
+        ({"stage-create": "yes"}, "stage-create"),
+        ({"location": "file:///etc/passwd"}, "outside the directories"),
+        ({"location": "/../../etc"}, "'..'"),
+        ({"location": "relative/path"}, "is not absolute"),
+        ({"location": ""}, "must not be empty"),
+        ({"location": "s3://bucket/warehouse/events"}, "does not serve yet"),
+        ({"properties": {"write.metadata.path": "/etc"}}, "outside the directories"),
+        ({"properties": {"write.data.path": "gs://b/a"}}, "does not serve yet"),
+    ],
+)
+def test_what_is_refused_writes_nothing(iceberg: Iceberg, warehouse: Path, change, complaint):
+    body = {key: value for key, value in {**BODY, **change}.items() if value is not None}
+    iceberg.refused(400, "BadRequestException", complaint, "POST namespaces/ns/tables", body)
+    assert files(warehouse) == {}
+
+
+def test_a_location_of_another_table(iceberg: Iceberg, warehouse: Path):
+    inside = iceberg.post("namespaces/ns/tables", BODY)["metadata"]["location"] + "/inside"
+    before = files(warehouse)
+    iceberg.refused(
+        409,
+        "AlreadyExistsException",
+        "belongs to table 'ns.events'",
+        "POST namespaces/ns/tables",
+        {**BODY, "name": "other", "location": inside},
+    )
+    assert files(warehouse) == before
+
+
+def test_who_may_only_read(reader: Iceberg, warehouse: Path):
+    reader.refused(403, "NotAuthorizedException", "may not", "POST namespaces/ns/tables", BODY)
+    assert files(warehouse) == {}
