@@ -36,8 +36,6 @@ def empty(version: int) -> Document:
         "default-sort-order-id": 0,
         "sort-orders": [],
         "properties": {},
-        # No current-snapshot-id: Java reads an absent one as "none" like its own -1, which
-        # a reader that does not know the convention takes for a snapshot that is not there.
         "refs": {},
         "snapshots": [],
         "statistics": [],
@@ -49,7 +47,16 @@ def empty(version: int) -> Document:
         document["last-sequence-number"] = 0
     if version >= 3:
         document["next-row-id"] = 0
+    set_current_snapshot(document, None)
     return document
+
+
+def set_current_snapshot(document: Document, id_: int | None) -> None:
+    """None in Java's way: -1, which older readers of v1 and v2 insist on; in v3 no field."""
+    if id_ is None and document["format-version"] >= 3:
+        document.pop("current-snapshot-id", None)
+    else:
+        document["current-snapshot-id"] = -1 if id_ is None else id_
 
 
 class Draft:
@@ -141,14 +148,14 @@ class Draft:
 
     def set_main(self, snapshot: int) -> None:
         """Main moves: the snapshot log gets an entry, of which `finish` may think better."""
-        self.document["current-snapshot-id"] = snapshot
+        set_current_snapshot(self.document, snapshot)
         self.former_mains.add(snapshot)
         timestamp = self.updated_ms()
         self.append("snapshot-log", {"timestamp-ms": timestamp, "snapshot-id": snapshot})
 
     def remove_reference(self, name: str) -> None:
-        if name == MAIN and self.document.pop("current-snapshot-id", -1) not in {-1, None}:
-            self.changed = True
+        if name == MAIN:
+            set_current_snapshot(self.document, None)
         if name in self.entries("refs"):
             del self.change("refs")[name]
 

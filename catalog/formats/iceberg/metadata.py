@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 from catalog.errors import InvalidMetadata
 from catalog.formats.iceberg import partitioning, schemas, sorting
 from catalog.formats.iceberg.checking import check
-from catalog.formats.iceberg.draft import DEFAULT_VERSION, MAX_VERSION, empty
+from catalog.formats.iceberg.draft import DEFAULT_VERSION, MAX_VERSION, empty, set_current_snapshot
 from catalog.formats.iceberg.files import check_depth, dump, file_name, is_gzip, load, sequence_of
 from catalog.formats.iceberg.reading import (
     Document,
@@ -112,17 +112,18 @@ def parse(content: bytes) -> Document:
     document = load(content)
     if document.get(_FORMAT_VERSION) == 1:
         _fill_v1(document)
-    if document.get("current-snapshot-id", 0) in (None, -1):
-        del document["current-snapshot-id"]
     for key in ("snapshots", "snapshot-log", "metadata-log", "statistics", "partition-statistics"):
         if document.get(key) is None:
             document[key] = []
     for key in ("properties", "refs"):
         if document.get(key) is None:
             document[key] = {}
-    if MAIN not in as_object(document["refs"], "refs") and "current-snapshot-id" in document:
-        document["refs"][MAIN] = {"snapshot-id": document["current-snapshot-id"], "type": "branch"}
+    current = document.get("current-snapshot-id")
+    if MAIN not in as_object(document["refs"], "refs") and current not in (None, -1):
+        document["refs"][MAIN] = {"snapshot-id": current, "type": "branch"}
     check(document)
+    if current in (None, -1):
+        set_current_snapshot(document, None)
     return document
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from catalog.errors import InvalidMetadata
 from catalog.formats.iceberg import layout_updates, snapshot_updates
-from catalog.formats.iceberg.draft import DEFAULT_VERSION, MAX_VERSION, Draft
+from catalog.formats.iceberg.draft import DEFAULT_VERSION, MAX_VERSION, Draft, set_current_snapshot
 from catalog.formats.iceberg.files import check_depth
 from catalog.formats.iceberg.reading import (
     INT_MAX,
@@ -25,6 +25,7 @@ from catalog.formats.iceberg.reading import (
     texts_at,
     uuid_at,
 )
+from catalog.formats.iceberg.snapshots import MAIN
 
 _UPGRADE = "upgrade-format-version"
 
@@ -99,6 +100,8 @@ def _upgrade_format_version(draft: Draft, update: Document, path: str) -> None:
         draft.replace("snapshots", [_numbered(s) for s in draft.items("snapshots")])
     if version >= 3:
         draft.document.setdefault("next-row-id", 0)
+        if not draft.entries("refs").get(MAIN):
+            set_current_snapshot(draft.document, None)
 
 
 def _numbered(snapshot: Document) -> Document:

@@ -86,7 +86,7 @@ class Writer:
         self.clock += self.dice.randint(1, 1_000)
         number = self.next_snapshot
         self.next_snapshot += 1
-        parent = document.get("current-snapshot-id")
+        parent = document["refs"].get("main", {}).get("snapshot-id")
         made = snapshot(number, parent, self.version, **{"timestamp-ms": self.clock})
         if self.version > 1:
             made["sequence-number"] = document["last-sequence-number"] + 1
@@ -135,11 +135,10 @@ class Writer:
         specs = document["partition-specs"]
         last = document["last-partition-id"]
         default = next(s for s in specs if s["spec-id"] == document["default-spec-id"])
-        width = self.dice.randint(2, 99)
         field = {
             "source-id": 1,
             "field-id": last + 1,
-            "transform": f"bucket[{width}]",
+            "transform": f"bucket[{last}]",
             "name": f"b{last}",
         }
         if self.version == 1 and len(default["fields"]) + 1000 != last + 1:
@@ -154,8 +153,8 @@ class Writer:
 
     def sort(self, document):
         made = order(*self.dice.sample([1, 2, 3, 6], self.dice.randint(1, 3)))
-        made["fields"][0]["transform"] = f"bucket[{self.dice.randint(2, 10**6)}]"
         made["order-id"] = max(o["order-id"] for o in document["sort-orders"]) + 1
+        made["fields"][0]["transform"] = f"bucket[{made['order-id']}]"
         return [
             {"action": "add-sort-order", "sort-order": made},
             {"action": "set-default-sort-order", "sort-order-id": -1},

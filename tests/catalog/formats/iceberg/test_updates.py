@@ -468,8 +468,10 @@ def test_a_table_may_lose_its_current_snapshot():
         {"action": "remove-snapshots", "snapshot-ids": [2]},
     ):
         result = apply(base, change)
-        assert "current-snapshot-id" not in result
+        assert result["current-snapshot-id"] == -1
         assert result["refs"] == {}
+    gone = apply(written(2, version=3), {"action": "remove-snapshot-ref", "ref-name": "main"})
+    assert "current-snapshot-id" not in gone
     replaced = apply(
         base,
         {"action": "remove-snapshot-ref", "ref-name": "main"},

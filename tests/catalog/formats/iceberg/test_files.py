@@ -1,0 +1,83 @@
+import gzip
+
+import orjson
+import pytest
+
+from catalog.errors import InvalidMetadata
+from catalog.formats.iceberg import files
+from tests.catalog.formats.iceberg.examples import UUID, table
+
+GZIP = {"write.metadata.compression-codec": "GZIP"}
+
+
+def refused(content):
+    with pytest.raises(InvalidMetadata) as caught:
+        files.load(content)
+    return caught.value.message
+
+
+def test_names():
+    assert files.file_name(0, UUID, properties={}) == f"00000-{UUID}.metadata.json"
+    assert files.file_name(12, UUID, properties=GZIP) == f"00012-{UUID}.gz.metadata.json"
+    assert files.file_name(123456, UUID, properties={}) == f"123456-{UUID}.metadata.json"
+    none = {"write.metadata.compression-codec": "none"}
+    assert (files.is_gzip(GZIP), files.is_gzip(none), files.is_gzip({})) == (True, False, False)
+
+
+@pytest.mark.parametrize(
+    ("location", "sequence"),
+    [
+        (f"s3://b/t/metadata/00012-{UUID}.metadata.json", 12),
+        (f"s3://b/t/metadata/00012-{UUID}.gz.metadata.json", 12),
+        ("/t/metadata/v3.metadata.json", 3),
+        ("v3.gz.metadata.json", 3),
+        ("00007-x.metadata.json.gz", 7),
+        ("s3://b/00009-x/metadata/current.metadata.json", -1),
+        ("00012-x.avro", -1),
+        ("", -1),
+        ("9" * 19 + "-x.metadata.json", -1),
+    ],
+)
+def test_a_name_tells_its_sequence(location, sequence):
+    assert files.sequence_of(location) == sequence
+
+
+def test_plain_and_gzip_are_told_apart_by_their_bytes():
+    document = table()
+    plain = files.dump(document)
+    assert files.load(plain) == document
+    assert files.load(gzip.compress(plain)) == document
+    half = len(plain) // 2
+    assert files.load(gzip.compress(plain[:half]) + gzip.compress(plain[half:])) == document
+
+
+def test_what_is_no_metadata_is_refused():
+    assert refused(b"").startswith("The metadata file is not JSON: ")
+    assert refused(b"PAR1") == refused(b"PAR1")
+    assert refused(b"[]") == "The document must be an object, not an array"
+    packed = gzip.compress(files.dump(table()))
+    assert refused(packed[:-20]) == "The metadata file ends within its gzip stream"
+    assert refused(packed[:20] + b"x" * 50).startswith("The metadata file is not valid gzip: ")
+    assert refused(b"\x1f\x8b").startswith("The metadata file ")
+
+
+def test_a_small_file_that_unpacks_to_a_huge_one_is_refused(monkeypatch):
+    monkeypatch.setattr(files, "MAX_BYTES", 1_000)
+    assert refused(b" " * 1_001) == "The metadata file is larger than 1000 bytes"
+    for content in (
+        gzip.compress(b" " * 10_000_000),
+        b"".join(gzip.compress(b" " * 600) for _ in range(3)),
+    ):
+        assert refused(content) == "The metadata file is larger than 1000 bytes"
+    assert files.load(gzip.compress(b"{}" + b" " * 998)) == {}
+
+
+def test_nesting_that_could_not_be_written_back_is_refused():
+    def nested(levels):
+        return b'{"a":' * levels + b"1" + b"}" * levels
+
+    assert files.load(nested(200))
+    assert refused(nested(250)).startswith("The metadata file cannot be written as JSON: ")
+    assert refused(nested(5_000)).startswith("The metadata file is not JSON: ")
+    with pytest.raises(InvalidMetadata, match="cannot be written as JSON"):
+        files.dump(orjson.loads(nested(300)))
