@@ -1,0 +1,405 @@
+"""Iceberg metadata as rows to show. Nothing is refused: what is missing or odd is left out.
+
+Lists are taken apart lazily or in pages, so that a document of many megabytes costs little more than
+reading it.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from operator import itemgetter
+from typing import Any
+
+from catalog.formats.iceberg import lenient
+from catalog.formats.iceberg.reading import Document
+
+_DEEPEST = 60  # a level deeper than any sound schema
+_LONGEST = 200  # characters of a type that is told in one line
+
+# --- schemas -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a schema, at any depth, in the order of reading."""
+
+    id: int | None
+    name: str
+    path: str
+    """Its name below the names of what it is in: ``point.x``."""
+    depth: int
+    type: str
+    parent: int | None
+    is_required: bool
+    is_identifier: bool
+    doc: str
+    initial_default: object
+    write_default: object
+
+
+def schemas(document: Document) -> list[Document]:
+    """All schemas, the oldest first; a v1 table may have just the one."""
+    found = lenient.objects(document.get("schemas"))
+    if not found and (only := lenient.mapping(document.get("schema"))):
+        found = [only]
+    return sorted(found, key=lambda schema: lenient.integer(schema.get("schema-id")) or 0)
+
+
+def schema(document: Document, schema_id: int | None) -> Document | None:
+    """The schema of this id."""
+    return next((s for s in schemas(document) if s.get("schema-id", 0) == schema_id), None)
+
+
+def current_schema_id(document: Document) -> int | None:
+    return lenient.integer(document.get("current-schema-id", 0))
+
+
+def fields(schema: Document) -> Iterator[Field]:
+    """The fields of a schema with those inside them, each struct before what it holds."""
+    identifiers = frozenset(lenient.integers(schema.get("identifier-field-ids")))
+    yield from _struct(schema, "", 0, None, identifiers)
+
+
+def _struct(
+    struct: Document, prefix: str, depth: int, parent: int | None, identifiers: frozenset[int]
+) -> Iterator[Field]:
+    for nested in lenient.objects(struct.get("fields")):
+        yield from _field(nested, prefix, depth, parent, identifiers)
+
+
+def _field(
+    told: Document, prefix: str, depth: int, parent: int | None, identifiers: frozenset[int]
+) -> Iterator[Field]:
+    name, id_ = lenient.text(told.get("name")), lenient.integer(told.get("id"))
+    field = Field(
+        id=id_,
+        name=name,
+        path=prefix + name,
+        depth=depth,
+        type=type_text(told.get("type")),
+        parent=parent,
+        is_required=told.get("required") is True,
+        is_identifier=id_ in identifiers,
+        doc=lenient.text(told.get("doc")),
+        initial_default=told.get("initial-default"),
+        write_default=told.get("write-default"),
+    )
+    yield field
+    inside = told.get("type")
+    if type(inside) is not dict or depth >= _DEEPEST:
+        return
+    if inside.get("type") == "struct":
+        yield from _struct(inside, f"{field.path}.", depth + 1, id_, identifiers)
+    for part in {"list": ("element",), "map": ("key", "value")}.get(str(inside.get("type")), ()):
+        nested = {
+            "id": inside.get(f"{part}-id"),
+            "name": part,
+            "type": inside.get(part),
+            # A map's key is never null, and has no word for it.
+            "required": inside.get(f"{part}-required", part == "key"),
+        }
+        yield from _field(nested, f"{field.path}.", depth + 1, id_, identifiers)
+
+
+def type_text(told: object, depth: int = 0) -> str:
+    """A type in one line: ``map<string, list<long>>``; what a struct holds has lines of its own."""
+    if type(told) is str:
+        return cut(told, _LONGEST)
+    if type(told) is not dict or depth >= _DEEPEST:
+        return "?"
+    match told.get("type"):
+        case "struct":
+            return "struct"
+        case "list":
+            return cut(f"list<{type_text(told.get('element'), depth + 1)}>", _LONGEST)
+        case "map":
+            key, value = (type_text(told.get(part), depth + 1) for part in ("key", "value"))
+            return cut(f"map<{key}, {value}>", _LONGEST)
+    return "?"
+
+
+def cut(text: str, length: int) -> str:
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
+# --- snapshots and references ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """How much of something a snapshot added and removed; None where its writer did not tell."""
+
+    added: int | None
+    removed: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    id: int | None
+    parent: int | None
+    at: datetime | None
+    operation: str
+    sequence_number: int | None
+    schema_id: int | None
+    records: Delta
+    files: Delta
+    bytes: Delta
+    summary: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What a snapshot holds."""
+
+    records: int | None
+    files: int | None
+    delete_files: int | None
+    bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    name: str
+    type: str
+    snapshot_id: int | None
+    retention: tuple[str, ...]
+    """In words; empty where the table's own rules hold."""
+
+
+def snapshots(document: Document) -> list[Document]:
+    """The snapshots, the newest first. ``snapshot`` makes one readable."""
+    found = [
+        (lenient.integer(one.get("timestamp-ms")) or 0, position, one)
+        for position, one in enumerate(lenient.objects(document.get("snapshots")))
+    ]
+    found.sort(key=itemgetter(0, 1), reverse=True)
+    return [one for _, _, one in found]
+
+
+def snapshot_key(told: Document) -> str:
+    return str(told.get("snapshot-id"))
+
+
+def current_snapshot(document: Document) -> Document | None:
+    current = document.get("current-snapshot-id")
+    if type(current) is not int:
+        return None
+    found = lenient.objects(document.get("snapshots"))
+    return next((one for one in found if one.get("snapshot-id") == current), None)
+
+
+def snapshot(told: Document) -> Snapshot:
+    summary = lenient.mapping(told.get("summary"))
+
+    def delta(added: str, removed: str) -> Delta:
+        return Delta(lenient.count(summary.get(added)), lenient.count(summary.get(removed)))
+
+    parent = lenient.integer(told.get("parent-snapshot-id"))
+    return Snapshot(
+        id=lenient.integer(told.get("snapshot-id")),
+        parent=None if parent == -1 else parent,
+        at=lenient.moment(told.get("timestamp-ms")),
+        operation=lenient.text(summary.get("operation")),
+        sequence_number=lenient.integer(told.get("sequence-number")),
+        schema_id=lenient.integer(told.get("schema-id")),
+        records=delta("added-records", "deleted-records"),
+        files=delta("added-data-files", "deleted-data-files"),
+        bytes=delta("added-files-size", "removed-files-size"),
+        summary=summary,
+    )
+
+
+def totals(told: Document) -> Totals:
+    summary = lenient.mapping(told.get("summary"))
+    return Totals(
+        records=lenient.count(summary.get("total-records")),
+        files=lenient.count(summary.get("total-data-files")),
+        delete_files=lenient.count(summary.get("total-delete-files")),
+        bytes=lenient.count(summary.get("total-files-size")),
+    )
+
+
+def references(document: Document) -> list[Reference]:
+    """The branches and tags by name, ``main`` first."""
+    found = []
+    for name, told in lenient.mapping(document.get("refs")).items():
+        reference = lenient.mapping(told)
+        found.append(
+            Reference(
+                name=name,
+                type=lenient.text(reference.get("type")),
+                snapshot_id=lenient.integer(reference.get("snapshot-id")),
+                retention=tuple(_retention(reference)),
+            )
+        )
+    return sorted(found, key=lambda reference: (reference.name != "main", reference.name))
+
+
+def references_by_snapshot(document: Document) -> dict[int | None, list[Reference]]:
+    found: dict[int | None, list[Reference]] = {}
+    for reference in references(document):
+        found.setdefault(reference.snapshot_id, []).append(reference)
+    return found
+
+
+def _retention(reference: Document) -> Iterator[str]:
+    if (keep := lenient.integer(reference.get("min-snapshots-to-keep"))) is not None:
+        yield f"at least {keep:,} {'snapshot' if keep == 1 else 'snapshots'}"
+    if (age := lenient.integer(reference.get("max-snapshot-age-ms"))) is not None:
+        yield f"snapshots for {duration(age)}"
+    if (age := lenient.integer(reference.get("max-ref-age-ms"))) is not None:
+        yield f"the reference for {duration(age)}"
+
+
+_UNITS = (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000), ("second", 1000))
+
+
+def duration(milliseconds: int) -> str:
+    """In the largest unit that tells it exactly: ``7 days``, ``36 hours``, ``1,500 ms``."""
+    for unit, length in _UNITS:
+        number, rest = divmod(milliseconds, length)
+        if number > 0 and rest == 0:
+            return f"{number:,} {unit}{'' if number == 1 else 's'}"
+    return f"{milliseconds:,} ms"
+
+
+# --- partitions and sorting --------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A partition spec or a sort order: its fields as expressions of columns."""
+
+    id: int | None
+    is_current: bool
+    fields: tuple[tuple[str, str], ...]
+    """Expression, and what else there is to say of it: the partition field's name and id."""
+
+
+class ColumnNames:
+    """Names of columns by id: of the current schema, or of the newest that has the column still."""
+
+    def __init__(self, document: Document) -> None:
+        current = schema(document, current_schema_id(document))
+        self._document = document
+        self._names = _names(current) if current is not None else {}
+        self._is_complete = False
+
+    def __getitem__(self, id_: int | None) -> str:
+        if id_ not in self._names and not self._is_complete:
+            self._is_complete = True
+            for one in reversed(schemas(self._document)):
+                self._names = _names(one) | self._names
+        return self._names.get(id_) or f"column {'?' if id_ is None else id_}"
+
+
+def _names(schema: Document) -> dict[int | None, str]:
+    return {field.id: field.path for field in fields(schema)}
+
+
+def partition_specs(document: Document) -> list[Document]:
+    """The newest first; the one in use may be any."""
+    found = lenient.objects(document.get("partition-specs"))
+    return sorted(found, key=lambda spec: lenient.integer(spec.get("spec-id")) or 0, reverse=True)
+
+
+def sort_orders(document: Document) -> list[Document]:
+    found = lenient.objects(document.get("sort-orders"))
+    return sorted(
+        found, key=lambda order: lenient.integer(order.get("order-id")) or 0, reverse=True
+    )
+
+
+def partition_spec(told: Document, document: Document, names: ColumnNames) -> Layout:
+    id_ = lenient.integer(told.get("spec-id"))
+    return Layout(
+        id=id_,
+        is_current=id_ is not None and id_ == document.get("default-spec-id"),
+        fields=tuple(
+            (
+                expression(field, names),
+                f"{lenient.text(field.get('name'))}, id {field.get('field-id', '?')}",
+            )
+            for field in lenient.objects(told.get("fields"))
+        ),
+    )
+
+
+def sort_order(told: Document, document: Document, names: ColumnNames) -> Layout:
+    id_ = lenient.integer(told.get("order-id"))
+    return Layout(
+        id=id_,
+        is_current=id_ is not None and id_ == document.get("default-sort-order-id"),
+        fields=tuple(
+            (
+                expression(field, names),
+                " ".join(
+                    lenient.text(field.get(key)).replace("-", " ")
+                    for key in ("direction", "null-order")
+                ).strip(),
+            )
+            for field in lenient.objects(told.get("fields"))
+        ),
+    )
+
+
+def expression(field: Document, names: ColumnNames) -> str:
+    """``day(event_time)``, ``bucket[16](id)``; a column alone where it is taken as it is."""
+    transform = lenient.text(field.get("transform")) or "?"
+    ids: Sequence[int | None] = lenient.integers(field.get("source-ids")) or [
+        lenient.integer(field.get("source-id"))
+    ]
+    columns = ", ".join(names[id_] for id_ in ids)
+    return columns if transform == "identity" else f"{cut(transform, _LONGEST)}({columns})"
+
+
+# --- properties, files, reports ----------------------------------------------------------------
+
+_SECRET = re.compile(
+    r"(^|[._-])(secret|password|passwd|token|credentials?|(private|account)[_-]?key)($|[._-])",
+    re.IGNORECASE,
+)
+
+
+def properties(document: Document) -> list[tuple[str, object]]:
+    """By name. What is a secret by its name is not shown: engines put credentials there too."""
+    found = lenient.mapping(document.get("properties"))
+    return [(key, "••••••" if _SECRET.search(key) else found[key]) for key in sorted(found)]
+
+
+def statistics(document: Document) -> list[Document]:
+    """Files of table statistics, the newest snapshot's last entered first."""
+    return lenient.objects(document.get("statistics"))[::-1]
+
+
+def partition_statistics(document: Document) -> list[Document]:
+    return lenient.objects(document.get("partition-statistics"))[::-1]
+
+
+def metadata_log(document: Document) -> list[tuple[str, datetime | None]]:
+    """Earlier metadata files and when each was written, the newest first."""
+    return [
+        (lenient.text(entry.get("metadata-file")), lenient.moment(entry.get("timestamp-ms")))
+        for entry in reversed(lenient.objects(document.get("metadata-log")))
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    name: str
+    number: int
+    unit: str
+    """``count``, ``bytes``, or a unit of time."""
+
+
+def metrics(report: object) -> list[Metric]:
+    """What a scan or commit report measured, leaving out what is zero."""
+    found = []
+    for name, told in lenient.mapping(lenient.mapping(report).get("metrics")).items():
+        result = lenient.mapping(told)
+        number = lenient.integer(result.get("value", result.get("total-duration")))
+        unit = lenient.text(result.get("unit") or result.get("time-unit")) or "count"
+        if number:
+            found.append(Metric(name, number, unit))
+    return found

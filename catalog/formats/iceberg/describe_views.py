@@ -1,0 +1,61 @@
+"""Iceberg view metadata as rows to show. Nothing is refused: what is missing or odd is left out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from catalog.formats.iceberg import lenient
+from catalog.formats.iceberg.reading import Document
+
+
+@dataclass(frozen=True, slots=True)
+class Representation:
+    dialect: str
+    sql: str
+
+
+@dataclass(frozen=True, slots=True)
+class ViewVersion:
+    id: int | None
+    at: datetime | None
+    schema_id: int | None
+    default_catalog: str
+    default_namespace: tuple[str, ...]
+    representations: tuple[Representation, ...]
+    summary: Mapping[str, Any]
+
+
+def versions(document: Document) -> list[Document]:
+    """The versions of a view, the newest first. ``version`` makes one readable."""
+    found = lenient.objects(document.get("versions"))
+    return sorted(found, key=lambda one: lenient.integer(one.get("version-id")) or 0, reverse=True)
+
+
+def current_version(document: Document) -> Document | None:
+    current = document.get("current-version-id")
+    found = lenient.objects(document.get("versions"))
+    return next((one for one in found if one.get("version-id") == current), None)
+
+
+def version(told: Document) -> ViewVersion:
+    return ViewVersion(
+        id=lenient.integer(told.get("version-id")),
+        at=lenient.moment(told.get("timestamp-ms")),
+        schema_id=lenient.integer(told.get("schema-id")),
+        default_catalog=lenient.text(told.get("default-catalog")),
+        default_namespace=lenient.texts(told.get("default-namespace")),
+        representations=tuple(
+            Representation(lenient.text(one.get("dialect")), lenient.text(one.get("sql")))
+            for one in lenient.objects(told.get("representations"))
+        ),
+        summary=lenient.mapping(told.get("summary")),
+    )
+
+
+def current_since(document: Document) -> dict[int | None, datetime | None]:
+    """When each version of a view last became the current one."""
+    return {
+        lenient.integer(entry.get("version-id")): lenient.moment(entry.get("timestamp-ms"))
+        for entry in lenient.objects(document.get("version-log"))
+    }
