@@ -17,7 +17,13 @@ MAX_NAME_LENGTH = 255
 _SEPARATOR = "\x1f"
 # Words of the routes that follow an identifier. The server sees paths decoded, so it would read
 # "/v1/table/a%2Fversion/describe" as the description of a version of "a".
-_ROUTE_WORDS = ("/table", "/version", "/tags", "/branches", "/index", "/schema_metadata")
+_ROUTE_WORDS = (
+    *("/table", "/version", "/tags", "/branches", "/index", "/schema_metadata"),
+    # Iceberg's, which follow a namespace or a table.
+    *("/tables", "/views", "/functions", "/properties", "/register", "/register-view"),
+    *("/metrics", "/plan", "/tasks", "/sign", "/credentials", "/unregister"),
+)
+_ROUTE_PARTS = ("/index/", "/tables/", "/views/", "/functions/", "/plan/")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 
 
@@ -31,9 +37,9 @@ def check_name(name: str) -> str:
         )
     if not name.isprintable() and any(unicodedata.category(c) in {"Cc", "Cs"} for c in name):
         raise InvalidIdentifier(f"The name {name!r} holds a control character")
-    if name.endswith(_ROUTE_WORDS) or "/index/" in name:
+    if "/" in name and (name.endswith(_ROUTE_WORDS) or any(part in name for part in _ROUTE_PARTS)):
         raise InvalidIdentifier(
-            f"The name {name!r} cannot be addressed: a URL reads its end as a part of the route"
+            f"The name {name!r} cannot be addressed: a URL reads it as a part of the route"
         )
     return name
 
