@@ -15,6 +15,7 @@ from django.utils import timezone
 
 from catalog.errors import PermissionDenied, Unauthenticated
 from catalog.models import ApiKey, Namespace, Table
+from catalog.services import tokens
 
 KEY_PREFIX = "mnd_"
 # How long a process goes on trusting a key that it has looked up: so long does a revoked key live.
@@ -78,7 +79,8 @@ def authenticate(
 ) -> Principal:
     """The principal of an API key, or the anonymous one where MONODON_ANONYMOUS grants it.
 
-    Raises Unauthenticated for a missing, unknown, expired or revoked key.
+    ``key`` may be an access token of a key too. Raises Unauthenticated for a missing, unknown,
+    expired or revoked key, and TokenExpired.
     """
     if not key:
         may = _ANONYMOUS[settings.MONODON_ANONYMOUS]
@@ -102,28 +104,40 @@ def forget_keys() -> None:
     _known.clear()
 
 
+def find_key(secret: str, *, expired_token_too: bool = False) -> ApiKey:
+    """The row of an API key, or of the one that an access token stands for.
+
+    Raises Unauthenticated for a missing, unknown, expired or revoked key, and TokenExpired.
+    """
+    pk = tokens.read_token(secret, expired_too=expired_token_too)
+    wanted = Q(digest=key_digest(secret)) if pk is None else Q(pk=pk)
+    moment = timezone.now()
+    row = (
+        ApiKey.objects.filter(Q(expires_at=None) | Q(expires_at__gt=moment))
+        .filter(wanted, revoked_at=None)
+        .first()
+    )
+    if row is None:
+        raise Unauthenticated("The API key is unknown, expired or revoked")
+    if row.last_used_at is None or moment - row.last_used_at > timedelta(minutes=1):
+        ApiKey.objects.filter(pk=row.pk).update(last_used_at=moment)
+    return row
+
+
 def _lookup(key: str) -> tuple[str, Action]:
     digest = key_digest(key)
     now = time.monotonic()
     cached = _known.get(digest)
     if cached is not None and cached[0] > now:
         return cached[1], cached[2]
-    moment = timezone.now()
-    row = (
-        ApiKey.objects.filter(Q(expires_at=None) | Q(expires_at__gt=moment))
-        .filter(digest=digest, revoked_at=None)
-        .first()
-    )
-    if row is None:
-        _known.pop(digest, None)
-        raise Unauthenticated("The API key is unknown, expired or revoked")
-    if row.last_used_at is None or moment - row.last_used_at > timedelta(minutes=1):
-        ApiKey.objects.filter(pk=row.pk).update(last_used_at=moment)
+    _known.pop(digest, None)
+    row = find_key(key)
     if len(_known) >= _CACHE_LIMIT:
         _known.clear()
     trusted_until = now + _TRUST_SECONDS
     if row.expires_at is not None:
-        trusted_until = min(trusted_until, now + (row.expires_at - moment).total_seconds())
+        remaining = (row.expires_at - timezone.now()).total_seconds()
+        trusted_until = min(trusted_until, now + remaining)
     entry = (trusted_until, row.name, _KEY_ACCESS[ApiKey.Access(row.access)])
     _known[digest] = entry
     return entry[1], entry[2]

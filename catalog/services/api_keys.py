@@ -3,7 +3,7 @@ from datetime import datetime
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from catalog.errors import InvalidInput
+from catalog.errors import InvalidInput, Unauthenticated
 from catalog.models import ApiKey
 from catalog.services import access, audit
 from catalog.services.access import Action, Principal
@@ -54,3 +54,30 @@ def revoke_api_key(*, actor: Principal, key: ApiKey) -> None:
         if revoked:
             audit.record(actor, "api_key.revoke", key.name)
     access.forget_keys()
+
+
+def find_client(*, client_id: str, client_secret: str) -> ApiKey:
+    """The key of an OAuth2 client, whose secret is the key itself.
+
+    The client's id is the key's name, or how it begins, or empty. Raises Unauthenticated.
+    """
+    key = access.find_key(client_secret)
+    if access.key_digest(client_secret) != key.digest or client_id not in {
+        "",
+        key.name,
+        key.prefix,
+    }:
+        raise Unauthenticated("The client's id or its secret is wrong")
+    return key
+
+
+def find_subject(*, token: str, client: ApiKey | None = None) -> ApiKey:
+    """The key of a token that is to be renewed; the token may be the key itself.
+
+    A client that proves itself may renew its own token even when that has expired. Raises
+    Unauthenticated.
+    """
+    key = access.find_key(token, expired_token_too=client is not None)
+    if client is not None and client.pk != key.pk:
+        raise Unauthenticated("The token belongs to another client")
+    return key
