@@ -1,5 +1,6 @@
 """What the operations of both protocols share: from the request to the call, and every failure."""
 
+import json
 import logging
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -18,7 +19,7 @@ from rest_framework.views import APIView
 
 from api.errors import BodyTooLarge, MethodNotAllowed
 from api.request_id import request_id
-from catalog.errors import CatalogError, InvalidInput, ServiceUnavailable
+from catalog.errors import CatalogError, ContradictoryInput, InvalidInput, ServiceUnavailable
 from catalog.services import access
 from catalog.services.access import Principal
 
@@ -167,6 +168,19 @@ def parse_object(content: bytes) -> dict[str, Any]:
     if _NUL in content or content.count(b"[") + content.count(b"{") > MAX_DEPTH:
         _walk(body)
     return body
+
+
+def refuse_repeated_keys(content: bytes) -> None:
+    """Raises ContradictoryInput when an object of a body that was parsed has a key twice."""
+    json.loads(content, object_pairs_hook=_unique)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> None:
+    seen: set[str] = set()
+    for key, _ in pairs:
+        if key in seen:
+            raise ContradictoryInput(f"The key {key!r} is there more than once")
+        seen.add(key)
 
 
 def _walk(body: dict[str, Any]) -> None:

@@ -2,10 +2,13 @@
 
 import base64
 import binascii
+from collections.abc import Callable
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, ClassVar
 
 import orjson
+from django.db import IntegrityError
 from django.http import HttpResponse
 from pydantic import BaseModel, ValidationError
 
@@ -14,10 +17,13 @@ from api.operation import Operation, complaint, parse_object
 from catalog import identifiers
 from catalog.errors import CatalogError, InvalidInput, OutcomeUnknown, ServiceUnavailable
 from catalog.identifiers import Identifier
+from catalog.models import IdempotencyRecord
+from catalog.services import idempotency
 from catalog.services.access import Principal
 
 JSON = "application/json"
 MAX_PAGE = 10_000
+_KEPT_HEADERS = ("Content-Type", "ETag", "Vary")
 
 
 class IcebergOperation(Operation):
@@ -48,6 +54,13 @@ class IcebergOperation(Operation):
     is_batch: ClassVar[bool] = False
     """Whether refusals tell the index of the failing operation."""
 
+    def _no_content(self, actor: Principal, body: Any, **path: str) -> None:
+        return None
+
+    replay: Callable[..., Any] = _no_content
+    """``replay(actor, body, **path)``: the answer to a change that stands already, when its own
+    answer was not kept. Made from the present state, and of the shape that ``handle`` gives."""
+
     warehouse: Identifier = ()
     """The namespace that the prefix names; everything in the request is relative to it."""
     actor: Principal | None = None
@@ -57,11 +70,10 @@ class IcebergOperation(Operation):
         prefix = path.pop("prefix", None)
         if prefix is not None:
             self.warehouse = prefixes.read(prefix)
-        return self.carry_out(actor, self._read(), path)
-
-    def carry_out(
-        self, actor: Principal, body: dict[str, Any] | None, path: dict[str, str]
-    ) -> HttpResponse:
+        body = self._read()
+        key = self.request.META.get("HTTP_IDEMPOTENCY_KEY") if self.is_idempotent else None
+        if key is not None:
+            return self._perform_once(actor, key, body, path)
         return self.render(self.handle(actor, self._typed(body), **path))
 
     def _read(self) -> dict[str, Any] | None:
@@ -74,6 +86,73 @@ class IcebergOperation(Operation):
             return self.request_model.model_validate(body)
         except ValidationError as error:
             raise InvalidInput(complaint(error)) from None
+
+    # -- once
+
+    def _perform_once(
+        self, actor: Principal, text: str, body: dict[str, Any] | None, path: dict[str, str]
+    ) -> HttpResponse:
+        """Carry out what carries an Idempotency-Key, or tell how it ended before."""
+        key = idempotency.read_key(
+            text,
+            (self.request.method or "").encode(),
+            self.request.path.encode("utf-8", "surrogateescape"),
+            orjson.dumps(sorted(self.query_values.items())),
+            orjson.dumps(body, option=orjson.OPT_SORT_KEYS),
+        )
+        self.actor = actor = replace(actor, idempotency=key)
+        record = idempotency.find(actor)
+        if record is not None:
+            return self._repeat(record, actor, body, path)
+        try:
+            response = self.render(self.handle(actor, self._typed(body), **path))
+        except CatalogError as error:
+            if not errors.is_final(error):
+                raise
+            refusal = self.refuse(error)
+            record = idempotency.keep_refusal(
+                actor,
+                status=refusal.status_code,
+                content=refusal.content,
+                headers=_kept_headers(refusal),
+            )
+            return refusal if record is None else self._repeat(record, actor, body, path)
+        except IntegrityError as error:
+            record = idempotency.find(actor) if idempotency.lost_race(error) else None
+            if record is None:
+                raise
+            return self._repeat(record, actor, body, path)
+        return self._keep(actor, response)
+
+    def _repeat(
+        self,
+        record: IdempotencyRecord,
+        actor: Principal,
+        body: dict[str, Any] | None,
+        path: dict[str, str],
+    ) -> HttpResponse:
+        if record.status is not None:
+            response = HttpResponse(
+                bytes(record.content or b""), status=record.status, headers=record.headers
+            )
+            if "Content-Type" not in record.headers:
+                del response["Content-Type"]
+            return response
+        return self._keep(actor, self.render(self.replay(actor, self._typed(body), **path)))
+
+    @staticmethod
+    def _keep(actor: Principal, response: HttpResponse) -> HttpResponse:
+        # Another time the client may take no gzip.
+        whole = "Content-Encoding" not in response and (
+            len(response.content) <= idempotency.MAX_KEPT_BYTES
+        )
+        idempotency.keep_answer(
+            actor,
+            status=response.status_code,
+            content=response.content if whole else None,
+            headers=_kept_headers(response),
+        )
+        return response
 
     # -- names
 
@@ -152,6 +231,10 @@ class IcebergOperation(Operation):
         if self.request.method == "HEAD":
             content = b""
         return HttpResponse(content, status=status, content_type=JSON, headers=headers)
+
+
+def _kept_headers(response: HttpResponse) -> dict[str, str]:
+    return {name: response[name] for name in _KEPT_HEADERS if name in response}
 
 
 def no_content() -> HttpResponse:
