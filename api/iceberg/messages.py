@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 class Message(BaseModel):
     """Strict, because a number that is text is a mistake; fields we do not know are let pass."""
 
-    model_config = ConfigDict(strict=True, frozen=True, populate_by_name=True)
+    model_config = ConfigDict(strict=True, frozen=True)
 
 
 class CatalogConfig(Message):
@@ -16,6 +16,44 @@ class CatalogConfig(Message):
     overrides: dict[str, str]
     endpoints: list[str] = []
     idempotency_key_lifetime: str = Field("", alias="idempotency-key-lifetime")
+
+
+class OAuthTokenResponse(Message):
+    access_token: str
+    token_type: str
+    expires_in: int
+    issued_token_type: str
+    scope: str
+
+
+class CreateNamespaceRequest(Message):
+    namespace: list[str] = Field(min_length=1)
+    properties: dict[str, str] | None = None
+
+
+class CreateNamespaceResponse(Message):
+    namespace: list[str]
+    properties: dict[str, str]
+
+
+class GetNamespaceResponse(CreateNamespaceResponse):
+    pass
+
+
+class ListNamespacesResponse(Message):
+    namespaces: list[list[str]]
+    next_page_token: str | None = Field(None, alias="next-page-token")
+
+
+class UpdateNamespacePropertiesRequest(Message):
+    removals: list[str] | None = None
+    updates: dict[str, str] | None = None
+
+
+class UpdateNamespacePropertiesResponse(Message):
+    updated: list[str]
+    removed: list[str]
+    missing: list[str] | None = None
 
 
 class TableIdentifier(Message):

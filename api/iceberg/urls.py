@@ -13,7 +13,7 @@ from django.urls import URLPattern, re_path
 
 from api.iceberg.operation import IcebergOperation
 from api.iceberg.prefixes import RESERVED
-from api.iceberg.views import config, fallback, tables, transactions
+from api.iceberg.views import config, fallback, namespaces, oauth, tables, transactions
 
 _View = Callable[..., HttpResponse]
 
@@ -60,6 +60,7 @@ def _dispatcher(operations: dict[str, type[IcebergOperation]]) -> _View:
 # Longer endings first: a path that has one would fit the name alone as well.
 urlpatterns = [
     _route("config", GET=config.GetConfig),
+    _route("oauth/tokens", POST=oauth.GetToken),
     # -- tables
     _route("{prefix}/transactions/commit", POST=transactions.CommitTransaction),
     _route("{prefix}/tables/rename", POST=tables.RenameTable),
@@ -79,6 +80,14 @@ urlpatterns = [
     # -- views
     # -- functions
     # -- namespaces
+    _route("{prefix}/namespaces/{namespace}/properties", POST=namespaces.UpdateProperties),
+    _route(
+        "{prefix}/namespaces/{namespace}",
+        GET=namespaces.LoadNamespaceMetadata,
+        HEAD=namespaces.NamespaceExists,
+        DELETE=namespaces.DropNamespace,
+    ),
+    _route("{prefix}/namespaces", GET=namespaces.ListNamespaces, POST=namespaces.CreateNamespace),
     # What begins like a route and is none.
     re_path(
         rf"^(?:(?:config|oauth)|{_PREFIX}(?:namespaces|tables|views|transactions))(?:/|$)",

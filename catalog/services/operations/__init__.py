@@ -1,6 +1,12 @@
 """The operations that the commit engine applies, one module per noun."""
 
-from catalog.services.operations.namespaces import CreateMode, CreateNamespace, DropNamespace
+from catalog.services.operations.namespaces import (
+    CreateMode,
+    CreateNamespace,
+    DropNamespace,
+    PropertyChanges,
+    UpdateNamespaceProperties,
+)
 from catalog.services.operations.tables import (
     DeclareTable,
     DeregisterTable,
@@ -19,6 +25,8 @@ __all__ = [
     "DeregisterTable",
     "DropNamespace",
     "DropTable",
+    "PropertyChanges",
     "RegisterTable",
     "RenameTable",
+    "UpdateNamespaceProperties",
 ]

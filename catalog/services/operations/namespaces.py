@@ -1,10 +1,12 @@
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from django.db.models.functions import Now
 
 from catalog.errors import (
+    ContradictoryInput,
     InvalidInput,
     NamespaceAlreadyExists,
     NamespaceNotEmpty,
@@ -121,6 +123,52 @@ class DropNamespace(Operation):
                 raise NamespaceNotEmpty(row.path, tables=tables, namespaces=children)
         drop_subtree(batch, row)
         return row
+
+
+@dataclass(frozen=True)
+class PropertyChanges:
+    """What became of the properties that an update named, in its order."""
+
+    updated: list[str]
+    removed: list[str]
+    missing: list[str]
+    """What was to be removed and was not there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpdateNamespaceProperties(Operation):
+    """Set and remove properties of a namespace; the others stay. The result is PropertyChanges."""
+
+    name = "UpdateNamespaceProperties"
+    action = "namespace.update"
+
+    namespace: Identifier
+    removals: Sequence[str] = ()
+    updates: Mapping[str, str] = field(default_factory=dict)
+
+    def prepare(self) -> "UpdateNamespaceProperties":
+        named = Counter([*self.removals, *self.updates])
+        twice = [key for key, times in named.items() if times > 1]
+        if twice:
+            raise ContradictoryInput(f"Properties are named more than once: {', '.join(twice)}")
+        return self
+
+    def namespaces(self) -> Iterable[Identifier]:
+        return (self.namespace,)
+
+    def apply(self, batch: Batch) -> PropertyChanges:
+        row = batch.namespace(self.namespace)
+        access.require(batch.actor, Action.WRITE, row)
+        before = row.properties
+        removed = [key for key in self.removals if key in before]
+        after = {k: v for k, v in before.items() if k not in set(removed)} | dict(self.updates)
+        if after != before:
+            batch.flush()
+            row.properties = after
+            row.save(update_fields=["properties", "updated_at"])
+            batch.record(str(row), before={"properties": before}, after={"properties": after})
+        missing = [key for key in self.removals if key not in before]
+        return PropertyChanges(list(self.updates), removed, missing)
 
 
 def drop_subtree(batch: Batch, root: Namespace) -> None:

@@ -1,0 +1,121 @@
+from typing import Any
+
+from api.iceberg import messages as m
+from api.iceberg import prefixes
+from api.iceberg.operation import IcebergOperation
+from api.operation import refuse_repeated_keys
+from catalog.identifiers import Identifier
+from catalog.services import namespaces
+from catalog.services import operations as ops
+from catalog.services.access import Principal
+from catalog.services.commit import commit
+
+
+class ListNamespaces(IcebergOperation):
+    """List the namespaces in one, or at the top of the warehouse; by name."""
+
+    response_model = m.ListNamespacesResponse
+    query = ("parent", "pageToken", "pageSize")
+
+    def handle(self, actor: Principal, body: None) -> dict[str, Any]:
+        found = namespaces.list_children(actor=actor, namespace=self._parent(actor), **self.page)
+        parent = self.relative(found.parent)
+        return {
+            "namespaces": [[*parent, name] for name in found.names],
+            "next-page-token": self.token(found.next_page),
+        }
+
+    def _parent(self, actor: Principal) -> Identifier:
+        text = self.query_values.get("parent")
+        if not text:
+            return self.warehouse
+        parent = self.identify(text)
+        if "%" not in text:
+            return parent
+        other = self.absolute(prefixes.quoted_levels(text))
+        row = namespaces.first_namespace(actor=actor, paths=[parent, other])
+        return parent if row is None else row.identifier
+
+
+class CreateNamespace(IcebergOperation):
+    """Create a namespace in one that exists."""
+
+    verb = "POST"
+    changes = True
+    is_idempotent = True
+    request_model = m.CreateNamespaceRequest
+    response_model = m.CreateNamespaceResponse
+
+    def handle(self, actor: Principal, body: m.CreateNamespaceRequest) -> dict[str, Any]:
+        create = ops.CreateNamespace(
+            namespace=self.absolute(body.namespace), properties=body.properties or {}
+        )
+        row = commit([create], actor=actor).results[0]
+        return {"namespace": self.relative(row.identifier), "properties": row.properties}
+
+    def replay(self, actor: Principal, body: m.CreateNamespaceRequest) -> dict[str, Any]:
+        row = namespaces.describe_namespace(actor=actor, namespace=self.absolute(body.namespace))
+        return {"namespace": self.relative(row.identifier), "properties": row.properties}
+
+
+class LoadNamespaceMetadata(IcebergOperation):
+    """Tell the properties of a namespace."""
+
+    response_model = m.GetNamespaceResponse
+
+    def handle(self, actor: Principal, body: None, *, namespace: str) -> dict[str, Any]:
+        row = namespaces.describe_namespace(actor=actor, namespace=self.identify(namespace))
+        return {"namespace": self.relative(row.identifier), "properties": row.properties}
+
+
+class NamespaceExists(IcebergOperation):
+    """Tell by the status whether a namespace exists."""
+
+    verb = "HEAD"
+
+    def handle(self, actor: Principal, body: None, *, namespace: str) -> None:
+        namespaces.describe_namespace(actor=actor, namespace=self.identify(namespace))
+
+
+class DropNamespace(IcebergOperation):
+    """Drop an empty namespace."""
+
+    verb = "DELETE"
+    changes = True
+    is_idempotent = True
+
+    def handle(self, actor: Principal, body: None, *, namespace: str) -> None:
+        commit([ops.DropNamespace(namespace=self.identify(namespace))], actor=actor)
+
+
+class UpdateProperties(IcebergOperation):
+    """Set and remove properties of a namespace; those that are not named stay."""
+
+    verb = "POST"
+    changes = True
+    is_idempotent = True
+    request_model = m.UpdateNamespacePropertiesRequest
+    response_model = m.UpdateNamespacePropertiesResponse
+
+    def handle(
+        self, actor: Principal, body: m.UpdateNamespacePropertiesRequest, *, namespace: str
+    ) -> dict[str, Any]:
+        refuse_repeated_keys(self.content())
+        update = ops.UpdateNamespaceProperties(
+            namespace=self.identify(namespace),
+            removals=body.removals or (),
+            updates=body.updates or {},
+        )
+        done = commit([update], actor=actor).results[0]
+        return {"updated": done.updated, "removed": done.removed, "missing": done.missing}
+
+    def replay(
+        self, actor: Principal, body: m.UpdateNamespacePropertiesRequest, *, namespace: str
+    ) -> dict[str, Any]:
+        namespaces.describe_namespace(actor=actor, namespace=self.identify(namespace))
+        # Which of them was there before is not known any more.
+        return {
+            "updated": list(body.updates or {}),
+            "removed": list(body.removals or ()),
+            "missing": [],
+        }
