@@ -1,0 +1,23 @@
+import pytest
+
+from tests.api.iceberg.client import Iceberg
+from tests.factories import make_namespace
+
+pytestmark = pytest.mark.operation("namespaceExists")
+
+
+def test_there(iceberg: Iceberg):
+    make_namespace("a", "b")
+    assert iceberg.send("HEAD", "namespaces/a%1Fb") is None
+    assert iceberg.at("a").send("HEAD", "namespaces/b") is None
+
+
+def test_not_there(iceberg: Iceberg):
+    make_namespace("a")
+    iceberg.refused(404, "", "", "HEAD namespaces/b")
+    iceberg.refused(404, "", "", "HEAD /v1/b/namespaces/a")
+    iceberg.refused(400, "", "", "HEAD namespaces/a%1F")
+
+
+def test_who_asks(db):
+    Iceberg().refused(401, "", "", "HEAD namespaces/a")
