@@ -6,6 +6,7 @@ object stores are not served yet and are refused in plain words.
 """
 
 import contextlib
+import errno
 import filecmp
 import os
 import re
@@ -336,10 +337,15 @@ def set_aside(location: str, name: str) -> str | None:
     try:
         os.rename(location, aside)
     except FileNotFoundError:
-        if not any(_is_below(location, root) and os.path.isdir(root) for root in allowed_roots()):
-            raise OSError(f"the directory that holds {location} is not there") from None
+        require_reachable(location)
         return None
     return aside
+
+
+def require_reachable(path: str) -> None:
+    """Raises OSError when nothing can be said of a path, because what holds it is not mounted."""
+    if not any(_is_below(path, root) and os.path.isdir(root) for root in allowed_roots()):
+        raise OSError(f"the directory that holds {path} is not there")
 
 
 def remove_tree(directory: str) -> Iterator[int]:
@@ -392,19 +398,43 @@ def write_new_file(path: str, content: bytes) -> None:
 def read_file(path: str, limit: int) -> bytes:
     """A file's content. Raises InvalidLocation when it cannot be read or is larger than that."""
     try:
-        with open(path, "rb") as handle:
-            content = handle.read(limit + 1)
+        return read_whole_file(path, limit)
     except OSError as error:
         raise InvalidLocation(path, f"cannot be read: {error.strerror}") from error
+
+
+def read_whole_file(path: str, limit: int) -> bytes:
+    """A file's content. Raises InvalidLocation when it is larger than that, and OSError."""
+    with open(path, "rb") as handle:
+        content = handle.read(limit + 1)
     if len(content) > limit:
         raise InvalidLocation(path, f"is larger than {limit} bytes")
     return content
 
 
-def remove_file(path: str) -> None:
-    """Remove a file, if it is there. Raises OSError."""
-    with contextlib.suppress(FileNotFoundError):
+def remove_file(path: str) -> bool:
+    """Remove a file, if it is there; returns whether it was. Raises OSError."""
+    try:
         os.unlink(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def remove_empty_directories(directory: str) -> Iterator[str]:
+    """Remove a directory and those below it, as far as they hold no file; yields what it looks at.
+
+    Links are not followed, and count as files. Raises OSError.
+    """
+    if os.path.islink(directory):
+        return
+    for path, _, _ in os.walk(directory, topdown=False, onerror=_unless_gone):
+        try:
+            os.rmdir(path)
+        except OSError as error:
+            if error.errno not in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT}:
+                raise
+        yield path
 
 
 def can_see(location: str) -> bool:

@@ -12,8 +12,16 @@ from django.utils import timezone
 from kombu.exceptions import OperationalError
 
 from catalog import storage
-from catalog.models import Job, JobStatus, Table, TableState, Transaction, TransactionStatus
-from catalog.services import locks
+from catalog.models import (
+    Job,
+    JobStatus,
+    Table,
+    TableFormat,
+    TableState,
+    Transaction,
+    TransactionStatus,
+)
+from catalog.services import locks, purge
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +73,7 @@ def run_job(pk: int) -> None:
     if job is None:
         return
     try:
-        _purge_table(job)
+        left = _purge_table(job)
     except JobCanceled as reason:
         _finish(job, JobStatus.CANCELED, str(reason))
     except JobLost:
@@ -75,7 +83,7 @@ def run_job(pk: int) -> None:
         log.exception("Job %s failed in attempt %s", job.pk, job.attempts)
         _finish(job, JobStatus.QUEUED if again else JobStatus.FAILED, str(error))
     else:
-        _finish(job, JobStatus.SUCCEEDED)
+        _finish(job, JobStatus.SUCCEEDED, f"left in place: {left}" if left else "")
 
 
 def cancel_jobs_of(owner: Transaction) -> None:
@@ -156,21 +164,32 @@ def _close_transaction(owner: Transaction) -> None:
     owner.save(update_fields=["status"])
 
 
-def _purge_table(job: Job) -> None:
-    """Remove the files of a dropped table. Raises OSError when the storage fails.
+def _purge_table(job: Job) -> str:
+    """Remove the files of a dropped table; returns what was left in place, and why.
 
-    The directory is first set aside under a name of this job's own. From then on nothing that is
-    removed can belong to anybody else, however long this worker was stopped in between.
+    Raises OSError when the storage fails.
     """
     with transaction.atomic():
         table = locks.lock_table_row(job.table_id)
         if table.state != TableState.DROPPED:
             raise JobCanceled("the table was brought back")
-        holder = Table.objects.present().meeting(table.location).first()
+        holder = purge.holder(table)
     if holder is not None:
         raise JobCanceled(f"its files belong to the table '{holder}' too")
     if _renew(job):
         raise JobCanceled("canceled on request")
+    if table.format == TableFormat.ICEBERG:
+        return _purge_referenced(job, table)
+    _purge_directory(job, table)
+    return ""
+
+
+def _purge_directory(job: Job, table: Table) -> None:
+    """Remove all that lies at a Lance table's location.
+
+    The directory is first set aside under a name of this job's own. From then on nothing that is
+    removed can belong to anybody else, however long this worker was stopped in between.
+    """
     aside = storage.set_aside(table.location, f"purged-{job.pk}")
     if aside is None:
         return
@@ -178,3 +197,16 @@ def _purge_table(job: Job) -> None:
         job.progress = removed
         if removed % _RENEW_EVERY == 0:
             _renew(job)
+
+
+def _purge_referenced(job: Job, table: Table) -> str:
+    """Remove what an Iceberg table's metadata refers to; returns what was left in place, and why.
+
+    Its files may lie anywhere and among others', so they go one by one.
+    """
+
+    def renew(removed: int) -> None:
+        job.progress += removed  # over all attempts: what is gone is not met again
+        _renew(job)
+
+    return purge.remove_files(table, renew)

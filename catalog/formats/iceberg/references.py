@@ -1,0 +1,152 @@
+"""The files that a table's metadata refers to, each before the one that tells of it.
+
+Who removes the files in this order may be stopped at any moment and start again: what is left can
+still be found, and what is missing was removed before.
+"""
+
+import io
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from pyiceberg.avro.file import AvroFile
+from pyiceberg.exceptions import ResolveError
+from pyiceberg.io import InputFile, InputStream
+from pyiceberg.manifest import ManifestEntryStatus
+from pyiceberg.typedef import Record
+from pyiceberg.types import NestedField, StructType
+
+from catalog.formats.iceberg.reading import Document
+
+# Ids of the fields of manifest lists and manifests (specification: Manifests).
+_MANIFEST_PATH = 500
+_STATUS = 0
+_DATA_FILE = 2
+_FILE_PATH = 100
+# What the Avro reader raises for bytes that are no manifest.
+_MALFORMED = (
+    ValueError, TypeError, LookupError, EOFError, OverflowError, AttributeError, AssertionError,
+    ResolveError, zlib.error,
+)  # fmt: skip
+
+
+class Kind(Enum):
+    DATA = "data file"
+    """Delete files and deletion vectors are data files too."""
+    MANIFEST = "manifest"
+    MANIFEST_LIST = "manifest list"
+    STATISTICS = "statistics file"
+    METADATA = "metadata file"
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A file that metadata names, in its words."""
+
+    kind: Kind
+    location: str
+    is_malformed: bool = False
+    """It could not be understood, and what it refers to is not known."""
+
+
+Read = Callable[[str], bytes | None]
+"""Reads a file by its location. None: there is none, or none that may be read."""
+
+
+def referenced(document: Document, read: Read) -> Iterator[Reference]:
+    """Everything that the metadata refers to. Raises what ``read`` does.
+
+    The same data file may come several times. The metadata file itself does not come: the document
+    does not know it.
+    """
+    seen: set[str] = set()
+    for snapshot in document["snapshots"]:
+        location = snapshot.get("manifest-list")
+        if location is None:  # v1 may name the manifests in the snapshot itself
+            manifests: list[str] | None = snapshot.get("manifests") or []
+        else:
+            manifests = _manifests(location, read)
+        for manifest in manifests or []:
+            if manifest not in seen:
+                seen.add(manifest)
+                yield from _manifest(manifest, read)
+        if location is not None:
+            yield Reference(Kind.MANIFEST_LIST, location, is_malformed=manifests is None)
+    for key in ("statistics", "partition-statistics"):
+        for file in document.get(key) or []:
+            yield Reference(Kind.STATISTICS, file["statistics-path"])
+    for entry in document.get("metadata-log") or []:
+        yield Reference(Kind.METADATA, entry["metadata-file"])
+
+
+def _manifests(location: str, read: Read) -> list[str] | None:
+    """The manifests in a manifest list; None when it cannot be understood."""
+    content = read(location)
+    if content is None:
+        return []
+    try:
+        with AvroFile[Record](_Content(location, content)) as reader:
+            path = _position(reader.schema.fields, _MANIFEST_PATH)
+            return [_text(record[path]) for record in reader]
+    except _MALFORMED:
+        return None
+
+
+def _manifest(location: str, read: Read) -> Iterator[Reference]:
+    """The files of a manifest that its snapshot has, then the manifest."""
+    content = read(location)
+    if content is None:
+        files: list[str] | None = []
+    else:
+        try:
+            files = _live_files(location, content)
+        except _MALFORMED:
+            files = None
+    for file in files or []:
+        yield Reference(Kind.DATA, file)
+    yield Reference(Kind.MANIFEST, location, is_malformed=files is None)
+
+
+def _live_files(location: str, content: bytes) -> list[str]:
+    """Without those that are entered as deleted: they may have moved to another table."""
+    # Read as it was written: PyIceberg cannot leave out the maps and lists of a narrower schema.
+    with AvroFile[Record](_Content(location, content)) as reader:
+        fields = reader.schema.fields
+        status, data_file = _position(fields, _STATUS), _position(fields, _DATA_FILE)
+        inner = fields[data_file].field_type
+        if not isinstance(inner, StructType):
+            raise TypeError("data_file is no struct")
+        path = _position(inner.fields, _FILE_PATH)
+        return [
+            _text(entry[data_file][path])
+            for entry in reader
+            if entry[status] != ManifestEntryStatus.DELETED
+        ]
+
+
+def _position(fields: Sequence[NestedField], field_id: int) -> int:
+    return [field.field_id for field in fields].index(field_id)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError("a path is no text")
+    return value
+
+
+class _Content(InputFile):
+    """A file that was read already, for PyIceberg's Avro reader."""
+
+    def __init__(self, location: str, content: bytes) -> None:
+        super().__init__(location)
+        self._content = content
+
+    def __len__(self) -> int:
+        return len(self._content)
+
+    def exists(self) -> bool:
+        return True
+
+    def open(self, seekable: bool = True) -> InputStream:
+        return io.BytesIO(self._content)

@@ -1,0 +1,174 @@
+"""Removing the files of a dropped Iceberg table: those that its metadata refers to, and no others.
+
+The files go in an order in which what is left can still be found (``references``), the current
+metadata last of all, and from the database, not from a file. So the work may be stopped at any
+moment and begun again.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+from django.db.models import F, Func, QuerySet, TextField, Value
+from django.db.models.functions import Concat
+
+from catalog import storage
+from catalog.errors import InvalidLocation
+from catalog.formats.iceberg import references
+from catalog.formats.iceberg.reading import Document
+from catalog.formats.iceberg.references import Kind, Reference
+from catalog.models import IcebergMetadata, Table, TableFormat, TableVersion
+from catalog.models.tables import TableQuerySet
+from catalog.services import metadata_files
+
+log = logging.getLogger(__name__)
+
+_MAX_MANIFEST_BYTES = 1024 * 1024 * 1024
+_AT_ONCE = 500  # files between two looks at the job's row, and at who else may own them
+_OUTSIDE = "outside the allowed directories"
+_FOREIGN = "of other tables"
+_MALFORMED = "malformed"
+# A ledger names a file as the client that registered it did: the path, or a URI of some spelling.
+_PATH = Func(
+    F("manifest_path"),
+    Value("^file:(//localhost|//)?/"),
+    Value("/"),
+    function="regexp_replace",
+    output_field=TextField(),
+)
+
+
+def holder(table: Table) -> Table | None:
+    """Another present table that needs this one's files, if there is one.
+
+    That is one whose location meets its location, or one with the same metadata file in its ledger:
+    such a table was registered from this one's files, and moved since.
+    """
+    others = Table.objects.present().exclude(pk=table.pk)
+    found = others.meeting(table.location).select_related("namespace").first()
+    if found is not None or table.format != TableFormat.ICEBERG:
+        return found
+    own = table.versions.annotate(path=_PATH).values("path")
+    shared = _versions_of(others).annotate(path=_PATH).filter(path__in=own)
+    version = shared.select_related("table__namespace").first()
+    return version.table if version is not None else None
+
+
+def remove_files(table: Table, renew: Callable[[int], None]) -> str:
+    """Remove a dropped Iceberg table's files; returns what was left in place, and why.
+
+    ``renew`` is called again and again with how many files were removed since the last call; it may
+    raise to stop. Raises OSError when the storage fails.
+    """
+    storage.require_reachable(table.location)
+    document = _document(table)
+    foreign = _foreign_metadata(table)
+    left: Counter[str] = Counter()
+    found = _references(table, document)
+    while batch := list(islice(found, _AT_ONCE)):
+        renew(0)
+        paths = {reference: _path(reference) for reference in batch}
+        taken = _inside_other_tables(table, {path for path in paths.values() if path is not None})
+        removed = 0
+        try:
+            for reference, path in paths.items():
+                if reference.is_malformed:
+                    left[_MALFORMED] += 1
+                elif path is None:
+                    left[_OUTSIDE] += 1
+                elif path in taken or path in foreign:
+                    left[_FOREIGN] += 1
+                elif _remove(path):
+                    removed += 1
+        finally:
+            renew(removed)
+    for number, _ in enumerate(storage.remove_empty_directories(table.location), 1):
+        if number % _AT_ONCE == 0:
+            renew(0)
+    return ", ".join(f"{count} files {why}" for why, count in sorted(left.items()))
+
+
+def _document(table: Table) -> Document | None:
+    current = IcebergMetadata.objects.filter(table=table).first()
+    return metadata_files.read_answer(bytes(current.answer)) if current is not None else None
+
+
+def _references(table: Table, document: Document | None) -> Iterator[Reference]:
+    if document is not None:
+        # As Java's purge does: such a table may share its data with others.
+        keeps_data = document.get("properties", {}).get("gc.enabled", "true").lower() == "false"
+        for reference in references.referenced(document, _read):
+            if not (keeps_data and reference.kind == Kind.DATA):
+                yield reference
+    # The ledger knows the metadata files that the log forgot.
+    ledger = table.versions.order_by("version").values_list("manifest_path", flat=True)
+    for location in ledger.iterator():
+        yield Reference(Kind.METADATA, location)
+
+
+def _read(location: str) -> bytes | None:
+    """A manifest's content; None when it is gone: an earlier attempt was here."""
+    try:
+        path = storage.iceberg_path(location)
+    except InvalidLocation:
+        return None
+    try:
+        return storage.read_whole_file(path, _MAX_MANIFEST_BYTES)
+    except (InvalidLocation, IsADirectoryError):
+        return b""  # no manifest
+    except (FileNotFoundError, NotADirectoryError):
+        storage.require_reachable(path)
+        return None
+
+
+def _path(reference: Reference) -> str | None:
+    """Where a file lies; None when it is where tables may not lie."""
+    try:
+        return storage.iceberg_path(reference.location)
+    except InvalidLocation as error:
+        log.warning("A purge leaves a %s: %s", reference.kind.value, error.message)
+        return None
+
+
+def _remove(path: str) -> bool:
+    try:
+        if storage.remove_file(path):
+            return True
+    except IsADirectoryError:  # no file that a reader could have meant
+        return False
+    storage.require_reachable(path)
+    return False
+
+
+def _inside_other_tables(table: Table, paths: set[str]) -> set[str]:
+    """Those of the paths that lie at or inside the location of another present table."""
+    above = {path: {path, *storage.parents(path)} for path in paths}
+    locations = set(
+        Table.objects.present()
+        .exclude(pk=table.pk)
+        .filter(location__in=set().union(*above.values()))
+        .values_list("location", flat=True)
+    )
+    return {path for path in paths if above[path] & locations}
+
+
+def _foreign_metadata(table: Table) -> set[str]:
+    """The metadata files of other present Iceberg tables that lie outside those tables."""
+    present = Table.objects.present().exclude(pk=table.pk)
+    found = (
+        _versions_of(present)
+        .annotate(path=_PATH)
+        .exclude(path__startswith=Concat("table__location", Value("/")))
+    )
+    paths = set()
+    for location in found.values_list("manifest_path", flat=True).iterator():
+        try:
+            paths.add(storage.iceberg_path(location))
+        except InvalidLocation:  # not served any more, so not removed either
+            continue
+    return paths
+
+
+def _versions_of(tables: TableQuerySet) -> QuerySet[TableVersion]:
+    return TableVersion.objects.filter(table__in=tables.filter(format=TableFormat.ICEBERG))

@@ -1,0 +1,650 @@
+"""A dropped Iceberg table is purged of the files that its metadata refers to, and of no others."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.utils import timezone
+from pyiceberg.io import load_file_io
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestWriterV2,
+    write_manifest_list,
+)
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+from pyiceberg.typedef import Record
+
+from catalog import storage
+from catalog.formats.iceberg import references
+from catalog.models import Job, Table, TableState, Transaction, TransactionStatus
+from catalog.services import iceberg_commits, iceberg_tables, maintenance, purge
+from catalog.services import operations as ops
+from catalog.services.access import SYSTEM
+from catalog.services.commit import commit
+from catalog.services.iceberg_commits import TableChange
+from catalog.services.iceberg_tables import LoadedTable
+from catalog.services.transactions import SetStatus, alter_transaction
+from tests.catalog.services.writing import open_table, rows
+from tests.factories import files, make_iceberg_table, make_table, stage
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
+
+T = ("ns", "t")
+
+
+@pytest.fixture(autouse=True)
+def sent(monkeypatch) -> list[int]:
+    """The jobs that the broker was told of."""
+    found: list[int] = []
+    monkeypatch.setattr(
+        "celery.current_app.send_task", lambda name, args, **options: found.append(args[0])
+    )
+    return found
+
+
+def write_table(*identifier: str, **create: object) -> Table:
+    """A table with data that PyIceberg wrote: appends, a delete, an overwrite, a short log."""
+    make_iceberg_table(
+        *identifier, **{"properties": {"write.metadata.previous-versions-max": "2"}, **create}
+    )
+    table = open_table(*identifier)
+    table.append(rows(1, 2))
+    table.append(rows(3))
+    table.delete("id = 1")
+    table.overwrite(rows(5))
+    return Table.objects.get(name=identifier[-1], state=TableState.LIVE)
+
+
+def change(*identifier: str, updates: list[dict[str, object]]) -> LoadedTable:
+    asked = TableChange(table=identifier, requirements=[], updates=updates)
+    return iceberg_commits.commit_table(actor=SYSTEM, change=asked)
+
+
+def add_snapshot(*identifier: str, paths: dict[str, ManifestContent]) -> LoadedTable:
+    """A snapshot of data or delete files that are only named: the caller puts them there."""
+    table = open_table(*identifier)
+    io, number = load_file_io(), 1 + len(table.metadata.snapshots)
+    folder = f"{table.location()}/metadata"
+    manifests = []
+    for index, (path, content) in enumerate(paths.items()):
+        manifest = f"{folder}/named-{number}-{index}.avro"
+        writer = _Writer(content, manifest, table, number)
+        with writer:
+            writer.add_entry(_entry(path, content, number))
+        manifests.append(writer.to_manifest_file())
+    listed = f"{folder}/named-{number}.avro"
+    with write_manifest_list(
+        format_version=2,
+        output_file=io.new_output(listed),
+        snapshot_id=number,
+        parent_snapshot_id=None,
+        sequence_number=table.metadata.last_sequence_number + 1,
+        avro_compression="deflate",
+    ) as writer:
+        writer.add_manifests(manifests)
+    snapshot = {
+        "snapshot-id": number,
+        "sequence-number": table.metadata.last_sequence_number + 1,
+        "timestamp-ms": table.metadata.last_updated_ms + 1,
+        "manifest-list": listed,
+        "summary": {"operation": "append"},
+        "schema-id": 0,
+    }
+    return change(*identifier, updates=[{"action": "add-snapshot", "snapshot": snapshot}])
+
+
+class _Writer(ManifestWriterV2):
+    def __init__(self, content: ManifestContent, path: str, table, number: int) -> None:
+        super().__init__(
+            UNPARTITIONED_PARTITION_SPEC,
+            table.schema(),
+            load_file_io().new_output(path),
+            number,
+            "deflate",
+        )
+        self._kind = content
+
+    def content(self) -> ManifestContent:
+        return self._kind
+
+
+def _entry(path: str, content: ManifestContent, number: int) -> ManifestEntry:
+    deletes = content == ManifestContent.DELETES
+    data_file = DataFile.from_args(
+        content=DataFileContent.POSITION_DELETES if deletes else DataFileContent.DATA,
+        file_path=path,
+        file_format=FileFormat.PUFFIN if path.endswith(".puffin") else FileFormat.PARQUET,
+        partition=Record(),
+        record_count=1,
+        file_size_in_bytes=1,
+    )
+    return ManifestEntry.from_args(
+        status=ManifestEntryStatus.ADDED, snapshot_id=number, data_file=data_file
+    )
+
+
+def drop(*identifier: str) -> Job:
+    iceberg_tables.drop_table(actor=SYSTEM, table=identifier, purge=True)
+    return Job.objects.latest("pk")
+
+
+def put(path: str | Path) -> Path:
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"bytes")
+    return path
+
+
+def status(job: Job) -> tuple[str, str]:
+    job.refresh_from_db()
+    return job.status, job.error
+
+
+def run_again(job: Job) -> None:
+    """Run a job that waits for its next attempt, or whose worker died."""
+    Job.objects.filter(pk=job.pk).update(lease_until=timezone.now() - timedelta(seconds=1))
+    maintenance.run_job(job.pk)
+
+
+class Killed(BaseException):
+    """The worker is gone: nothing in it handles this."""
+
+
+@pytest.fixture
+def kill_after(monkeypatch) -> list[int]:
+    """The worker dies once it has removed so many files: set its only element."""
+    real, left = storage.remove_file, [10**9]
+
+    def remove(path: str) -> bool:
+        if left[0] == 0:
+            raise Killed
+        gone = real(path)
+        left[0] -= gone
+        return gone
+
+    monkeypatch.setattr(storage, "remove_file", remove)
+    return left
+
+
+def test_all_that_it_refers_to_is_removed_and_the_directory_with_it(warehouse):
+    table = write_table(*T)
+    write_table("ns", "other")
+    before = files(warehouse)
+    own = {name for name in before if name.startswith(Path(table.location).name)}
+    assert len(own) == 20  # 4 data files, 5 metadata files, 5 snapshots with 6 manifests
+    job = drop(*T)
+    assert files(warehouse) == before
+    maintenance.run_job(job.pk)
+    assert status(job) == ("succeeded", "")
+    assert job.progress == len(own)
+    assert files(warehouse) == {name: before[name] for name in before.keys() - own}
+    assert not Path(table.location).exists()
+    assert Transaction.objects.get(pk=job.transaction_id).status == "Succeeded"
+    table.refresh_from_db()
+    assert table.state == TableState.DROPPED
+
+
+def test_the_other_table_is_read_as_before():
+    write_table(*T)
+    write_table("ns", "other")
+    maintenance.run_job(drop(*T).pk)
+    assert open_table("ns", "other").scan().to_arrow().to_pylist() == rows(5).to_pylist()
+
+
+def test_delete_files_puffins_and_statistics_are_removed(warehouse):
+    loaded = make_iceberg_table(*T)
+    data = Path(loaded.location) / "data"
+    named = [
+        put(data / "1.parquet"),
+        put(data / "p=1/deletes.parquet"),
+        put(data / "vectors.puffin"),
+        put(Path(loaded.location) / "metadata/statistics.puffin"),
+        put(Path(loaded.location) / "metadata/partitions.parquet"),
+    ]
+    paths = dict.fromkeys([f"file://{named[0]}"], ManifestContent.DATA)
+    paths |= {f"file://{named[1]}": ManifestContent.DELETES, str(named[2]): ManifestContent.DELETES}
+    add_snapshot(*T, paths=paths)
+    statistics = {
+        "snapshot-id": 1,
+        "statistics-path": f"file:{named[3]}",
+        "file-size-in-bytes": 5,
+        "file-footer-size-in-bytes": 1,
+        "blob-metadata": [],
+    }
+    of_partitions = {
+        "snapshot-id": 1,
+        "statistics-path": f"file://{named[4]}",
+        "file-size-in-bytes": 5,
+    }
+    change(
+        *T,
+        updates=[
+            {"action": "set-statistics", "snapshot-id": 1, "statistics": statistics},
+            {"action": "set-partition-statistics", "partition-statistics": of_partitions},
+        ],
+    )
+    assert len(files(warehouse)) == 5 + 4 + 3
+    job = drop(*T)
+    maintenance.run_job(job.pk)
+    assert status(job) == ("succeeded", "")
+    assert files(warehouse) == {}
+    assert not Path(loaded.location).exists()
+
+
+def test_what_the_metadata_does_not_know_stays(warehouse):
+    table = write_table(*T)
+    strangers = [
+        put(f"{table.location}/data/stranger.parquet"),
+        put(f"{table.location}/notes/read.me"),
+        put(f"{warehouse}/beside"),
+    ]
+    (Path(table.location) / "link").symlink_to(warehouse)
+    job = drop(*T)
+    maintenance.run_job(job.pk)
+    assert status(job) == ("succeeded", "")
+    assert set(files(warehouse)) == {
+        *(str(path.relative_to(warehouse)) for path in strangers),
+        f"{Path(table.location).name}/link",
+    }
+    assert not Path(f"{table.location}/metadata").exists()
+
+
+def test_the_files_of_a_rolled_back_snapshot_are_removed_too(warehouse):
+    write_table(*T)
+    table = open_table(*T)
+    oldest = table.metadata.snapshots[0].snapshot_id
+    table.manage_snapshots().set_current_snapshot(snapshot_id=oldest).commit()
+    maintenance.run_job(drop(*T).pk)
+    assert files(warehouse) == {}
+
+
+@pytest.mark.parametrize("format_version", ["1", "2"])
+def test_every_version_that_pyiceberg_writes(warehouse, format_version: str):
+    write_table(*T, properties={"format-version": format_version})
+    maintenance.run_job(drop(*T).pk)
+    assert files(warehouse) == {}
+
+
+def test_manifests_that_a_first_version_snapshot_names_itself(warehouse):
+    loaded = make_iceberg_table(*T)
+    data = put(f"{loaded.location}/data/1.parquet")
+    document = add_snapshot(*T, paths={str(data): ManifestContent.DATA}).document
+    snapshot = document["snapshots"][0]
+    snapshot["manifests"] = [f"{loaded.location}/metadata/named-1-0.avro"]
+    Path(snapshot.pop("manifest-list").removeprefix("file://")).unlink()
+    found = list(references.referenced(document, purge._read))
+    assert [(f.kind.value, f.location) for f in found][:2] == [
+        ("data file", str(data)),
+        ("manifest", snapshot["manifests"][0]),
+    ]
+
+
+@pytest.mark.parametrize("deaths", [[0], [1], [3, 4], [7], [18], [1] * 12])
+def test_killed_and_run_again_it_finishes(warehouse, kill_after, deaths):
+    write_table(*T)
+    other = write_table("ns", "other")
+    kept = files(other.location)
+    job = drop(*T)
+    total = len(files(warehouse)) - len(kept)
+    for number in deaths:
+        kill_after[0] = number
+        with pytest.raises(Killed):
+            run_again(job)
+        assert status(job)[0] == "running"  # as a dead worker leaves it
+    assert len(files(warehouse)) == len(kept) + total - sum(deaths)
+    kill_after[0] = 10**9
+    run_again(job)
+    assert status(job) == ("succeeded", "")
+    assert job.progress == total
+    assert files(other.location) == kept
+    assert len(files(warehouse)) == len(kept)
+
+
+def test_a_failing_storage_is_tried_again(warehouse, monkeypatch):
+    write_table(*T)
+    job = drop(*T)
+    before = len(files(warehouse))
+    real, calls = storage.remove_file, []
+
+    def fail_third(path: str) -> bool:
+        calls.append(path)
+        if len(calls) == 3:
+            raise PermissionError("not allowed")
+        return real(path)
+
+    monkeypatch.setattr(storage, "remove_file", fail_third)
+    maintenance.run_job(job.pk)
+    assert status(job) == ("queued", "not allowed")
+    assert job.progress == 2
+    assert len(files(warehouse)) == before - 2
+    run_again(job)
+    assert status(job) == ("succeeded", "")
+    assert (job.attempts, job.progress) == (2, before)
+    assert files(warehouse) == {}
+
+
+def test_a_storage_that_is_not_mounted_is_no_empty_one(warehouse, settings):
+    write_table(*T)
+    job = drop(*T)
+    warehouse.rename(warehouse.with_name("away"))
+    maintenance.run_job(job.pk)
+    assert status(job)[0] == "queued"
+    assert "is not there" in job.error
+    warehouse.with_name("away").rename(warehouse)
+    run_again(job)
+    assert status(job) == ("succeeded", "")
+    assert files(warehouse) == {}
+
+
+def test_a_worker_that_lost_its_lease_stops(warehouse, monkeypatch):
+    monkeypatch.setattr(purge, "_AT_ONCE", 1)
+    write_table(*T)
+    job = drop(*T)
+    real, removed = storage.remove_file, []
+
+    def lose(path: str) -> bool:
+        removed.append(path)
+        if len(removed) == 2:  # another worker has it now
+            Job.objects.filter(pk=job.pk).update(attempts=2)
+        return real(path)
+
+    monkeypatch.setattr(storage, "remove_file", lose)
+    maintenance.run_job(job.pk)
+    assert status(job)[0] == "running"  # it is the other's to end
+    assert len(removed) == 2
+
+
+def test_the_lease_is_renewed_and_the_progress_told(monkeypatch):
+    monkeypatch.setattr(purge, "_AT_ONCE", 4)
+    write_table(*T)
+    job = drop(*T)
+    real, seen = storage.remove_file, []
+
+    def look(path: str) -> bool:
+        seen.append(Job.objects.values_list("progress", "lease_until").get(pk=job.pk))
+        return real(path)
+
+    monkeypatch.setattr(storage, "remove_file", look)
+    maintenance.run_job(job.pk)
+    assert [progress for progress, _ in seen] == sorted(progress for progress, _ in seen)
+    assert seen[-1][0] >= len(seen) - 4
+    leases = [lease for _, lease in seen]
+    assert leases == sorted(leases)
+    assert len(set(leases)) > 2
+
+
+def cancel(job: Job) -> None:
+    alter_transaction(
+        actor=SYSTEM,
+        transaction=(str(job.transaction_id),),
+        actions=[SetStatus(TransactionStatus.CANCELED)],
+    )
+
+
+def test_canceled_while_it_waits(warehouse):
+    write_table(*T)
+    before = files(warehouse)
+    job = drop(*T)
+    cancel(job)
+    maintenance.run_job(job.pk)
+    assert status(job)[0] == "canceled"
+    assert files(warehouse) == before
+
+
+def test_canceled_before_it_removes_anything(warehouse, monkeypatch):
+    write_table(*T)
+    before = files(warehouse)
+    job = drop(*T)
+    real = purge.holder
+
+    def cancel_now(table: Table) -> Table | None:
+        cancel(job)
+        return real(table)
+
+    monkeypatch.setattr(purge, "holder", cancel_now)
+    maintenance.run_job(job.pk)
+    assert status(job) == ("canceled", "canceled on request")
+    assert files(warehouse) == before
+
+
+def test_canceled_too_late(warehouse, monkeypatch):
+    """Half a table is of no use to anybody: once it removes files it goes on."""
+    monkeypatch.setattr(purge, "_AT_ONCE", 1)
+    write_table(*T)
+    job = drop(*T)
+    real, removed = storage.remove_file, []
+
+    def cancel_after_two(path: str) -> bool:
+        removed.append(path)
+        if len(removed) == 2:
+            cancel(job)
+        return real(path)
+
+    monkeypatch.setattr(storage, "remove_file", cancel_after_two)
+    maintenance.run_job(job.pk)
+    assert status(job) == ("succeeded", "")
+    assert files(warehouse) == {}
+
+
+def test_a_table_that_was_brought_back_keeps_its_data(warehouse):
+    table = write_table(*T)
+    before = files(warehouse)
+    job = drop(*T)
+    Table.objects.filter(pk=table.pk).update(state=TableState.LIVE)
+    maintenance.run_job(job.pk)
+    assert status(job) == ("canceled", "the table was brought back")
+    assert files(warehouse) == before
+    assert open_table(*T).scan().to_arrow().num_rows == 1
+
+
+def test_a_table_that_keeps_its_data_by_its_properties(warehouse):
+    """As Java's purge does for ``gc.enabled=false``."""
+    table = write_table(*T, properties={"gc.enabled": "False"})
+    before = files(warehouse)
+    job = drop(*T)
+    maintenance.run_job(job.pk)
+    assert status(job) == ("succeeded", "")
+    data = {name: content for name, content in before.items() if "/data/" in name}
+    assert len(data) == 4
+    assert files(warehouse) == data
+    assert Path(table.location).exists()
+
+
+def test_without_purge_nothing_is_removed(warehouse):
+    write_table(*T)
+    before = files(warehouse)
+    iceberg_tables.drop_table(actor=SYSTEM, table=T)
+    assert not Job.objects.exists()
+    assert files(warehouse) == before
+
+
+def test_a_cascade_purges_tables_of_both_formats(warehouse, sent):
+    write_table(*T)
+    stage(make_table("ns", "lance"), 1)
+    commit([ops.DropNamespace(namespace=("ns",), cascade=True)], actor=SYSTEM)
+    jobs = list(Job.objects.order_by("pk"))
+    assert sent == [job.pk for job in jobs]
+    for job in jobs:
+        maintenance.run_job(job.pk)
+        assert status(job) == ("succeeded", "")
+    assert len(jobs) == 2
+    assert files(warehouse) == {}
+
+
+# --- what belongs to others --------------------------------------------------------------------
+
+
+def test_paths_outside_the_roots_are_left_and_counted(warehouse, tmp_path):
+    make_iceberg_table(*T)
+    outside = put(tmp_path / "outside/1.parquet")
+    inside = put(warehouse / "elsewhere/2.parquet")
+    linked = put(tmp_path / "outside/3.parquet")
+    (warehouse / "way").symlink_to(tmp_path / "outside")
+    named = [
+        str(outside),
+        f"file://{warehouse}/../outside/1.parquet",
+        f"{warehouse}/way/{linked.name}",
+        "s3://bucket/key.parquet",
+        "relative.parquet",
+        str(warehouse),
+        f"file://{inside}",
+    ]
+    add_snapshot(*T, paths=dict.fromkeys(named, ManifestContent.DATA))
+    job = drop(*T)
+    maintenance.run_job(job.pk)
+    assert status(job) == (
+        "succeeded",
+        "left in place: 6 files outside the allowed directories",
+    )
+    assert outside.exists()
+    assert linked.exists()
+    assert set(files(warehouse)) == {"way"}
+
+
+def test_a_manifest_outside_the_roots_is_not_read(warehouse, tmp_path):
+    loaded = make_iceberg_table(*T)
+    data = put(warehouse / "elsewhere/1.parquet")
+    add_snapshot(*T, paths={str(data): ManifestContent.DATA})
+    written = Path(loaded.location) / "metadata/named-1-0.avro"
+    away = tmp_path / "away.avro"
+    written.rename(away)
+    written.symlink_to(away)
+    job = drop(*T)
+    maintenance.run_job(job.pk)
+    assert status(job) == ("succeeded", "left in place: 1 files outside the allowed directories")
+    assert data.exists()
+    assert away.exists()
+
+
+def test_a_manifest_that_is_none_is_left_and_counted(warehouse):
+    loaded = make_iceberg_table(*T)
+    data = put(f"{loaded.location}/data/1.parquet")
+    add_snapshot(*T, paths={str(data): ManifestContent.DATA})
+    manifest = Path(loaded.location) / "metadata/named-1-0.avro"
+    content = manifest.read_bytes()
+    for broken in (b"", b"no Avro", content[: len(content) // 2], content[:-20] + b"x" * 20):
+        manifest.write_bytes(broken)
+        found = list(references.referenced(_document(*T), purge._read))
+        assert found[0].is_malformed, broken
+    job = drop(*T)
+    maintenance.run_job(job.pk)
+    assert status(job) == ("succeeded", "left in place: 1 files malformed")
+    assert set(Path(loaded.location).rglob("*.*")) == {data, manifest}
+
+
+def _document(*identifier: str):
+    return iceberg_tables.load_table(actor=SYSTEM, table=identifier).document
+
+
+def test_a_missing_manifest_is_no_failure(warehouse):
+    loaded = make_iceberg_table(*T)
+    add_snapshot(*T, paths={f"{loaded.location}/data/none.parquet": ManifestContent.DATA})
+    (Path(loaded.location) / "metadata/named-1-0.avro").unlink()
+    job = drop(*T)
+    maintenance.run_job(job.pk)
+    assert status(job) == ("succeeded", "")
+    assert files(warehouse) == {}
+
+
+def test_files_inside_other_tables_are_left_and_counted(warehouse):
+    lance, iceberg = make_table("ns", "lance"), write_table("ns", "other")
+    stage(lance, 1)
+    kept = files(lance.location) | files(iceberg.location)
+    make_iceberg_table(*T)
+    named = [
+        *(f"file://{path}" for path in Path(lance.location).rglob("*.*")),
+        *(f"file://{path}" for path in Path(iceberg.location).rglob("*.*")),
+    ]
+    add_snapshot(*T, paths=dict.fromkeys(named, ManifestContent.DATA))
+    job = drop(*T)
+    maintenance.run_job(job.pk)
+    assert status(job) == ("succeeded", f"left in place: {len(named)} files of other tables")
+    assert files(lance.location) | files(iceberg.location) == kept
+
+
+def test_metadata_of_another_table_that_lies_outside_it_is_left(warehouse):
+    own = f"file://{warehouse}/metadata of other"
+    other = make_iceberg_table("ns", "other", properties={"write.metadata.path": own})
+    make_iceberg_table(*T)
+    spelled = other.metadata_location.replace("file://", "file:")
+    add_snapshot(*T, paths={spelled: ManifestContent.DATA})
+    job = drop(*T)
+    maintenance.run_job(job.pk)
+    assert status(job) == ("succeeded", "left in place: 1 files of other tables")
+    assert len(files(warehouse)) == 1
+
+
+def test_its_own_files_elsewhere_are_removed(warehouse):
+    write_table(
+        *T,
+        properties={
+            "write.metadata.path": f"file://{warehouse}/metadata of t",
+            "write.data.path": f"file://{warehouse}/data of t",
+        },
+    )
+    assert {name.split("/")[0] for name in files(warehouse)} == {"metadata of t", "data of t"}
+    job = drop(*T)
+    maintenance.run_job(job.pk)
+    assert status(job) == ("succeeded", "")
+    assert files(warehouse) == {}
+
+
+def test_a_location_that_another_table_has_is_not_purged(warehouse):
+    table = write_table(*T)
+    job = drop(*T)
+    location = table.location
+    Table.objects.filter(pk=table.pk).update(location=f"{location}-old")
+    make_table("ns", "stays", location=location)
+    Table.objects.filter(pk=table.pk).update(location=location)
+    before = files(warehouse)
+    maintenance.run_job(job.pk)
+    assert status(job) == ("canceled", "its files belong to the table 'ns.stays' too")
+    assert files(warehouse) == before
+
+
+def test_files_registered_again_under_another_name_are_not_purged(warehouse):
+    """One moves, then its old metadata is registered under another name: the data is of both."""
+    write_table(*T)
+    old = iceberg_tables.load_table(actor=SYSTEM, table=T).metadata_location
+    change(*T, updates=[{"action": "set-location", "location": f"file://{warehouse}/moved"}])
+    iceberg_commits.register_table(
+        actor=SYSTEM, table=("ns", "again"), metadata_location=old.removeprefix("file://")
+    )
+    before = files(warehouse)
+    job = drop("ns", "again")
+    maintenance.run_job(job.pk)
+    assert status(job) == ("canceled", "its files belong to the table 'ns.t' too")
+    assert files(warehouse) == before
+    assert open_table(*T).scan().to_arrow().num_rows == 1
+
+
+def test_dropping_the_one_that_moved_spares_the_other(warehouse):
+    write_table(*T)
+    old = iceberg_tables.load_table(actor=SYSTEM, table=T).metadata_location
+    change(*T, updates=[{"action": "set-location", "location": f"file://{warehouse}/moved"}])
+    iceberg_commits.register_table(actor=SYSTEM, table=("ns", "again"), metadata_location=old)
+    before = files(warehouse)
+    job = drop(*T)
+    maintenance.run_job(job.pk)
+    assert status(job) == ("canceled", "its files belong to the table 'ns.again' too")
+    assert files(warehouse) == before
+    assert open_table("ns", "again").scan().to_arrow().num_rows == 1
+
+
+def test_unregistered_and_registered_again_it_can_be_purged(warehouse):
+    write_table(*T)
+    last = iceberg_tables.unregister_table(actor=SYSTEM, table=T)
+    iceberg_commits.register_table(
+        actor=SYSTEM, table=("ns", "again"), metadata_location=last.metadata_location
+    )
+    open_table("ns", "again").append(rows(7))
+    job = drop("ns", "again")
+    maintenance.run_job(job.pk)
+    assert status(job) == ("succeeded", "")
+    # Metadata files that the log had forgotten by then are known to the first one's ledger alone.
+    assert {name.split("/")[1] for name in files(warehouse)} <= {"metadata"}

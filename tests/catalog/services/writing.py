@@ -1,0 +1,46 @@
+"""PyIceberg writing to tables of this catalog without a server: its commits go to the services."""
+
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.catalog.noop import NoopCatalog
+from pyiceberg.io import load_file_io
+from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table.metadata import TableMetadataUtil
+
+from catalog.services import iceberg_commits, iceberg_tables
+from catalog.services.access import SYSTEM
+from catalog.services.iceberg_commits import TableChange
+
+
+class _Services(NoopCatalog):
+    def commit_table(
+        self, table: Table, requirements: tuple[Any, ...], updates: tuple[Any, ...]
+    ) -> CommitTableResponse:
+        change = TableChange(
+            table=table.name(),
+            requirements=[one.model_dump(mode="json", by_alias=True) for one in requirements],
+            updates=[one.model_dump(mode="json", by_alias=True) for one in updates],
+        )
+        done = iceberg_commits.commit_table(actor=SYSTEM, change=change)
+        return CommitTableResponse.model_validate(
+            {"metadata-location": done.metadata_location, "metadata": done.document}
+        )
+
+
+def open_table(*identifier: str) -> Table:
+    """The table as PyIceberg has it."""
+    found = iceberg_tables.load_table(actor=SYSTEM, table=identifier)
+    return Table(
+        identifier,
+        TableMetadataUtil.parse_obj(found.document),
+        found.metadata_location,
+        load_file_io({}, found.metadata_location),
+        _Services("services"),
+    )
+
+
+def rows(*ids: int) -> pa.Table:
+    """Rows for a table of the factories' schema."""
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
+    return pa.Table.from_pylist([{"id": i, "name": f"name {i}"} for i in ids], schema=schema)
