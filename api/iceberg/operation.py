@@ -142,6 +142,8 @@ class IcebergOperation(Operation):
 
     @staticmethod
     def _keep(actor: Principal, response: HttpResponse) -> HttpResponse:
+        if response.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            return response
         # Another time the client may take no gzip.
         whole = "Content-Encoding" not in response and (
             len(response.content) <= idempotency.MAX_KEPT_BYTES
