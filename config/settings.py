@@ -226,6 +226,11 @@ CELERY_TIMEZONE = TIME_ZONE
 CELERY_BEAT_SCHEDULE = {
     "settle-versions": {"task": "tasks.maintenance.settle_versions", "schedule": 15.0},
     "send-queued-jobs": {"task": "tasks.maintenance.send_queued_jobs", "schedule": 15.0},
+    "delete-expired-idempotency-records": {
+        "task": "tasks.maintenance.delete_expired_idempotency_records",
+        "schedule": 3600.0,
+    },
+    "sweep-metadata-files": {"task": "tasks.maintenance.sweep_metadata_files", "schedule": 60.0},
 }
 
 # --- REST framework and the OpenAPI documents --------------------------------------------------

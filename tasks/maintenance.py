@@ -2,7 +2,7 @@
 
 from celery import shared_task
 
-from catalog.services import maintenance, versions
+from catalog.services import idempotency, maintenance, metadata_files, versions
 
 
 @shared_task(name="tasks.maintenance.run_job", soft_time_limit=3600, time_limit=3700)
@@ -18,3 +18,13 @@ def send_queued_jobs() -> int:
 @shared_task(name="tasks.maintenance.settle_versions", time_limit=300)
 def settle_versions() -> int:
     return versions.settle_pending()
+
+
+@shared_task(name="tasks.maintenance.sweep_metadata_files", time_limit=300)
+def sweep_metadata_files() -> int:
+    return metadata_files.sweep()
+
+
+@shared_task(name="tasks.maintenance.delete_expired_idempotency_records", time_limit=300)
+def delete_expired_idempotency_records() -> int:
+    return idempotency.delete_expired()

@@ -23,7 +23,7 @@ from isal import igzip
 from catalog import storage
 from catalog.errors import CommitConflict, OutcomeUnknown, ServiceUnavailable
 from catalog.formats.iceberg import metadata
-from catalog.models import StagedFile
+from catalog.models import StagedFile, TableVersion
 from catalog.services.statements import hot_cursor
 
 log = logging.getLogger(__name__)
@@ -116,19 +116,11 @@ def staged(files: Sequence[MetadataFile]) -> Iterator[None]:
     ServiceUnavailable when a file cannot be written.
     """
     _note(files)
-    written: list[MetadataFile] = []
     try:
-        for file in files:
-            written.append(file)
-            storage.write_new_file(file.path, file.content)
+        _write(files)
         yield
     except OutcomeUnknown:
         raise
-    except OSError as error:
-        _discard(files)
-        raise ServiceUnavailable(
-            f"The metadata file cannot be written: {error.strerror or error}"
-        ) from error
     except BaseException:
         _discard(files)
         raise
@@ -141,12 +133,31 @@ def _note(files: Sequence[MetadataFile]) -> None:
     )
 
 
+def _write(files: Sequence[MetadataFile]) -> None:
+    try:
+        for file in files:
+            storage.write_new_file(file.path, file.content)
+    except OSError as error:
+        raise ServiceUnavailable(
+            f"The metadata file cannot be written: {error.strerror or error}"
+        ) from error
+
+
 def _discard(files: Sequence[MetadataFile]) -> None:
     """Remove files that did not become current, then their notes. What fails, the sweep repeats."""
     try:
+        # Whatever the failure was, a current file stays: its note is gone, and the ledger has it.
+        # The update waits for a commit that is still under way.
+        notes = StagedFile.objects.filter(path__in=[file.path for file in files])
+        notes.update(is_condemned=True)
+        noted = set(notes.values_list("path", flat=True))
+        rest = [file.location for file in files if file.path not in noted]
+        current = TableVersion.objects.filter(manifest_path__in=rest) if rest else ()
+        kept = {version.manifest_path for version in current}
         for file in files:
-            storage.remove_file(file.path)
-        StagedFile.objects.filter(path__in=[file.path for file in files]).delete()
+            if file.location not in kept:
+                storage.remove_file(file.path)
+        notes.delete()
     except (OSError, DatabaseError) as error:
         log.warning("Files of a failed commit are left to the sweep: %s", error)
 

@@ -1,0 +1,288 @@
+"""Metadata files are noted before they are written; what a commit leaves behind, the sweep removes."""
+
+import threading
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.conf import settings as django_settings
+from django.db import connection, transaction
+from django.db.models.functions import Now
+
+from catalog import storage
+from catalog.errors import CommitConflict, OutcomeUnknown, ServiceUnavailable
+from catalog.models import StagedFile, TableVersion
+from catalog.services import iceberg_commits, metadata_files
+from catalog.services.access import SYSTEM
+from catalog.services.commit import Operation, commit
+from catalog.services.iceberg_commits import TableChange
+from catalog.services.metadata_files import MetadataFile
+from catalog.services.operations.metadata import CommitMetadata, CreateFromMetadata
+from tasks import maintenance as tasks
+from tests.factories import files, make_iceberg_table, make_namespace, make_root, unchanged
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
+
+T = ("ns", "t")
+
+
+def draft(number: int = 1) -> tuple[str, MetadataFile]:
+    """The next metadata file of a new table, and the location of the present one."""
+    found = make_iceberg_table(*T)
+    document = found.document | {"properties": {"number": str(number)}}
+    return found.metadata_location, metadata_files.draft(document, found.sequence + number)
+
+
+def age(minutes: float = 16) -> None:
+    StagedFile.objects.update(created_at=Now() - timedelta(minutes=minutes))
+
+
+def leave(file: MetadataFile) -> None:
+    """The file and its note, as a server leaves them that was killed before the commit."""
+    with pytest.raises(OutcomeUnknown), metadata_files.staged([file]):
+        raise OutcomeUnknown("killed")
+
+
+def test_the_sweep_runs_by_the_clock():
+    entry = django_settings.CELERY_BEAT_SCHEDULE["sweep-metadata-files"]
+    assert entry == {"task": tasks.sweep_metadata_files.name, "schedule": 60.0}
+
+
+def test_fresh_notes_and_their_files_are_not_touched(warehouse):
+    leave(draft()[1])
+    age(minutes=14)
+    before = files(warehouse)
+    with unchanged():
+        assert tasks.sweep_metadata_files() == 0
+    assert files(warehouse) == before
+    assert len(before) == 2
+
+
+def test_of_an_old_note_the_file_goes_then_the_note(warehouse, monkeypatch):
+    _, file = draft()
+    before = files(warehouse)
+    leave(file)
+    age()
+    real, noted = storage.remove_file, []
+
+    def remove(path: str) -> bool:
+        noted.append((path, StagedFile.objects.get().is_condemned))
+        return real(path)
+
+    monkeypatch.setattr(storage, "remove_file", remove)
+    assert tasks.sweep_metadata_files() == 1
+    assert noted == [(file.path, True)]
+    assert files(warehouse) == before
+    assert not StagedFile.objects.exists()
+    with unchanged():
+        assert tasks.sweep_metadata_files() == 0
+
+
+def test_a_note_whose_file_was_never_written(warehouse):
+    _, file = draft()
+    StagedFile.objects.create(path=file.path)
+    age()
+    assert metadata_files.sweep() == 1
+    assert not StagedFile.objects.exists()
+
+
+def test_a_file_that_cannot_be_removed_keeps_its_note(warehouse, monkeypatch):
+    _, file = draft()
+    leave(file)
+    other = metadata_files.draft(file.document, 7)
+    leave(other)
+    age()
+    real = storage.remove_file
+
+    def remove(path: str) -> bool:
+        if path == file.path:
+            raise PermissionError("not allowed")
+        return real(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "remove_file", remove)
+        assert metadata_files.sweep() == 1
+    assert StagedFile.objects.get().path == file.path
+    assert Path(file.path).exists()
+    assert not Path(other.path).exists()
+    assert metadata_files.sweep() == 1
+    assert not StagedFile.objects.exists()
+    assert len(files(warehouse)) == 1
+
+
+def commit_late(operation: Operation, file: MetadataFile, swept: str) -> None:
+    """A commit that stands still until the sweep held it for dead."""
+    with metadata_files.staged([file]):
+        match swept:
+            case "condemned":
+                StagedFile.objects.update(is_condemned=True)
+            case "removed":
+                storage.remove_file(file.path)
+                StagedFile.objects.all().delete()
+            case "before it was written":
+                StagedFile.objects.all().delete()
+        commit([operation], actor=SYSTEM)
+
+
+SWEPT = pytest.mark.parametrize("swept", ["condemned", "removed", "before it was written"])
+
+
+@SWEPT
+def test_a_commit_that_was_held_for_dead_fails(warehouse, swept):
+    base, file = draft()
+    before = files(warehouse)
+    with unchanged(), pytest.raises(CommitConflict):
+        commit_late(CommitMetadata(table=T, base=base, file=file), file, swept)
+    assert files(warehouse) == before
+
+
+@SWEPT
+def test_a_creation_that_was_held_for_dead_fails(warehouse, swept):
+    make_namespace("ns")
+    document = {"location": f"file://{warehouse}/new", "properties": {}}
+    file = metadata_files.draft(document, 0)
+    create = CreateFromMetadata(table=T, file=file, location=f"{warehouse}/new")
+    with unchanged(), pytest.raises(CommitConflict, match="The commit took too long"):
+        commit_late(create, file, swept)
+    assert files(warehouse) == {}
+
+
+def test_a_table_commit_that_was_held_for_dead_is_made_anew(warehouse, monkeypatch):
+    make_iceberg_table(*T)
+    real, calls = storage.write_new_file, []
+
+    def write_late(path: str, content: bytes) -> None:
+        calls.append(path)
+        if len(calls) == 1:
+            age()
+            metadata_files.sweep()
+        real(path, content)
+
+    monkeypatch.setattr(storage, "write_new_file", write_late)
+    change = TableChange(
+        table=T,
+        requirements=[],
+        updates=[{"action": "set-properties", "updates": {"a": "b"}}],
+    )
+    done = iceberg_commits.commit_table(actor=SYSTEM, change=change)
+    assert done.sequence == 1
+    assert len(calls) == 2
+    assert not Path(calls[0]).exists()
+    assert Path(calls[1]).exists()
+    assert len(files(warehouse)) == 2
+    assert not StagedFile.objects.exists()
+
+
+def test_a_commit_that_did_not_stand_leaves_nothing(warehouse):
+    _, file = draft()
+    before = files(warehouse)
+    with unchanged(), pytest.raises(ZeroDivisionError), metadata_files.staged([file]):
+        raise ZeroDivisionError
+    assert files(warehouse) == before
+
+
+def commit_and_fail(operation: Operation, file: MetadataFile) -> None:
+    with metadata_files.staged([file]):
+        commit([operation], actor=SYSTEM)
+        raise OSError("a broken pipe")
+
+
+def test_a_failure_after_the_commit_keeps_what_is_current(warehouse):
+    """What follows a commit may fail in any way; the file is the table by then."""
+    base, file = draft()
+    with pytest.raises(OSError, match="a broken pipe"):
+        commit_and_fail(CommitMetadata(table=T, base=base, file=file), file)
+    assert Path(file.path).read_bytes() == file.content
+    assert TableVersion.objects.get(version=1).manifest_path == file.location
+    assert not StagedFile.objects.exists()
+
+
+def test_one_of_two_files_that_cannot_be_written_leaves_none(warehouse, monkeypatch):
+    _, file = draft()
+    other = metadata_files.draft(file.document, 7)
+    before, real = files(warehouse), storage.write_new_file
+
+    def write(path: str, content: bytes) -> None:
+        if path == other.path:
+            Path(path).write_bytes(content[:7])
+            raise OSError(28, "No space left on device")
+        real(path, content)
+
+    monkeypatch.setattr(storage, "write_new_file", write)
+    with (
+        unchanged(),
+        pytest.raises(ServiceUnavailable, match="No space left on device"),
+        metadata_files.staged([file, other]),
+    ):
+        pytest.fail("the commit was tried")
+    assert files(warehouse) == before
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_sweep_waits_for_a_commit_that_is_about_to_end(warehouse):
+    """Its note is old, but its transaction is not over: the sweep finds the note gone, not condemned."""
+    make_root()
+    base, file = draft()
+    leave(file)
+    age()
+    at_the_end, go_on, swept = threading.Event(), threading.Event(), []
+
+    def commit_slowly() -> None:
+        with transaction.atomic():
+            commit([CommitMetadata(table=T, base=base, file=file)], actor=SYSTEM)
+            at_the_end.set()
+            go_on.wait(60)
+        connection.close()
+
+    def sweep() -> None:
+        swept.append(metadata_files.sweep())
+        connection.close()
+
+    committing, sweeping = threading.Thread(target=commit_slowly), threading.Thread(target=sweep)
+    committing.start()
+    assert at_the_end.wait(60)
+    sweeping.start()
+    _wait_for_a_lock()
+    go_on.set()
+    committing.join(60)
+    sweeping.join(60)
+    assert swept == [0]
+    assert Path(file.path).exists()
+    assert not StagedFile.objects.exists()
+
+
+def _wait_for_a_lock() -> None:
+    with connection.cursor() as cursor:
+        for _ in range(3000):
+            cursor.execute(
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+                " AND wait_event_type = 'Lock'"
+            )
+            if cursor.fetchone() != (0,):
+                return
+            threading.Event().wait(0.02)
+    pytest.fail("nobody waits")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_sweeps_at_once(warehouse):
+    make_root()
+    _, file = draft()
+    for number in range(40):
+        leave(metadata_files.draft(file.document, number + 10))
+    age()
+    barrier, swept = threading.Barrier(2), []
+
+    def sweep() -> None:
+        barrier.wait(60)
+        swept.append(metadata_files.sweep())
+        connection.close()
+
+    threads = [threading.Thread(target=sweep) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert sum(swept) >= 40
+    assert not StagedFile.objects.exists()
+    assert len(files(warehouse)) == 1
