@@ -99,3 +99,20 @@ def test_slugs_are_harmless_anywhere():
 def test_labels():
     assert identifiers.label(("prod", "users")) == "prod.users"
     assert identifiers.label(()) == "(root)"
+
+
+@pytest.mark.parametrize("word", identifiers._ROUTE_WORDS)
+def test_names_that_end_as_a_route_does(word):
+    with pytest.raises(InvalidIdentifier, match="cannot be addressed"):
+        identifiers.check_name(f"a{word}")
+    for name in (word.removeprefix("/"), f"a{word}s/x", f"a-{word.removeprefix('/')}"):
+        if not name.endswith(tuple(identifiers._ROUTE_WORDS)):
+            identifiers.check_name(name)
+
+
+@pytest.mark.parametrize("part", identifiers._ROUTE_PARTS)
+def test_names_that_hold_a_part_of_a_route(part):
+    for name in (f"a{part}b", f"{part}b", f"a{part}", part):
+        with pytest.raises(InvalidIdentifier, match="cannot be addressed"):
+            identifiers.check_name(name)
+    assert identifiers.check_name(f"{part.strip('/')}/b")

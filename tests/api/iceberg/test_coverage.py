@@ -1,0 +1,104 @@
+"""Every operation has a test, and every refusal of the catalog has a place in the Iceberg form."""
+
+import re
+from pathlib import Path
+
+from api.errors import BodyTooLarge, MethodNotAllowed, RouteNotFound
+from api.iceberg import errors, urls
+from api.iceberg.operation import IcebergOperation
+from catalog.errors import CatalogError, InvalidInput, ServiceUnavailable, TableNotFound
+
+_MARK = re.compile(r'mark\.operation\("(\w+)"\)')
+
+
+def operations() -> dict[str, type[IcebergOperation]]:
+    """The operations that the routes serve, by the specification's operationId."""
+    return {
+        operation.__name__[0].lower() + operation.__name__[1:]: operation
+        for operations in urls.ROUTES.values()
+        for operation in operations.values()
+    }
+
+
+def marked() -> set[str]:
+    """The operations whose tests are marked, in files that have tests."""
+    found = set()
+    for path in Path(__file__).parent.glob("test_*.py"):
+        text = path.read_text()
+        if "\ndef test_" in text:
+            found.update(_MARK.findall(text))
+    return found
+
+
+def test_every_operation_has_a_test():
+    assert set(operations()) - marked() == set()
+
+
+def test_no_mark_names_an_operation_that_is_not_there():
+    assert marked() - set(operations()) == set()
+
+
+def test_the_method_of_a_route_is_the_operations():
+    for template, served in urls.ROUTES.items():
+        for method, operation in served.items():
+            assert operation.verb == method, template
+
+
+def test_what_writes_says_so():
+    for name, operation in operations().items():
+        writes = operation.verb in {"POST", "DELETE"} and name not in {
+            *("getToken", "reportMetrics", "signRequest", "planTableScan", "fetchScanTasks"),
+            "cancelPlanning",
+        }
+        assert operation.changes == writes, name
+
+
+def _subclasses(base: type) -> set[type]:
+    direct = set(base.__subclasses__())
+    return direct.union(*(_subclasses(one) for one in direct))
+
+
+def test_every_refusal_has_a_status_and_a_type():
+    known = {
+        c for c in _subclasses(CatalogError) if c.__module__ in {"catalog.errors", "api.errors"}
+    }
+    assert known - set(errors.STATUS_AND_TYPE) == set()
+    assert {BodyTooLarge, MethodNotAllowed, RouteNotFound} <= known
+
+
+def test_types_agree_with_statuses():
+    """The specification's examples: which type goes with which status."""
+    by_type = {
+        "BadRequestException": {400, 413},
+        "NotAuthorizedException": {401, 403},
+        "MethodNotAllowedException": {405},
+        "UnsupportedOperationException": {406},
+        "AlreadyExistsException": {409},
+        "NamespaceNotEmptyException": {409},
+        "CommitFailedException": {409},
+        "AuthenticationTimeoutException": {419},
+        "UnprocessableEntityException": {422},
+        "CommitStateUnknownException": {500},
+        "SlowDownException": {503},
+    }
+    for refusal, (status, kind) in errors.STATUS_AND_TYPE.items():
+        expected = by_type.get(kind, {404} if kind.startswith(("NoSuch", "NotFound")) else set())
+        assert status in expected, refusal
+
+
+def test_a_message_begins_with_the_cause():
+    error = TableNotFound(("a", "t"), detail="A view of this name exists.")
+    assert errors.message(error) == "Table 'a.t' does not exist. A view of this name exists."
+    error = InvalidInput("no")
+    error.operation = 3
+    assert errors.message(error) == "no (operation 3)"
+
+
+def test_only_a_sure_refusal_is_final():
+    final = {kind for kind in errors.STATUS_AND_TYPE if errors.is_final(kind.__new__(kind))}
+    passing = {kind.__name__ for kind in set(errors.STATUS_AND_TYPE) - final}
+    assert passing == {
+        *("Unauthenticated", "TokenExpired", "PermissionDenied"),
+        *("ServiceUnavailable", "OutcomeUnknown", "CommitConflict"),
+    }
+    assert ServiceUnavailable not in final
