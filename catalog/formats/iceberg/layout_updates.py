@@ -29,6 +29,7 @@ def add_schema(draft: Draft, update: Document, path: str) -> None:
     optional_integer_at(update, "last-column-id", path, high=INT_MAX)
     columns = schemas.index(schema, here)
     schemas.check_version(columns, draft.version, here)
+    schema = schemas.completed(schema)
     id_ = _id_of_same(draft.items("schemas"), schema, "schema-id", schemas.same)
     if id_ is None:
         id_ = _next_id(draft.items("schemas"), "schema-id", first=0)

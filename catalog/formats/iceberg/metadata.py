@@ -61,7 +61,7 @@ def new_table(
     version = _format_version(given)
     wanted = as_object(schema, "schema")
     schemas.check_version(schemas.index(wanted, "schema"), version, "schema")
-    fresh, moved = schemas.fresh(wanted)
+    fresh, moved = schemas.fresh(schemas.completed(wanted))
     columns = schemas.index(fresh, "schema")
 
     asked_spec = None if partition_spec is None else as_object(partition_spec, "partition-spec")

@@ -100,6 +100,13 @@ def boolean_at(owner: Document, key: str, path: str) -> bool:
     return value
 
 
+def optional_boolean_at(owner: Document, key: str, path: str) -> bool | None:
+    value = owner.get(key)
+    if value is not None and type(value) is not bool:
+        raise wrong(at(path, key), "a boolean", value)
+    return value
+
+
 def optional_integer_at(
     owner: Document, key: str, path: str, low: int = 0, high: int = LONG_MAX
 ) -> int | None:

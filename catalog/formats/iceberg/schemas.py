@@ -20,6 +20,7 @@ from catalog.formats.iceberg.reading import (
     integer_at,
     integers_at,
     kind,
+    optional_boolean_at,
     optional_integer_at,
     optional_text_at,
     required,
@@ -131,7 +132,7 @@ def _parts(found: _Index, owner: Column, type_: Document, path: str, depth: int)
             id=integer_at(type_, f"{part}-id", path, high=INT_MAX),
             name=f"{owner.name}.{part}",
             type=_type(type_, part, path),
-            required=part == "key" or boolean_at(type_, f"{part}-required", path),
+            required=part == "key" or bool(optional_boolean_at(type_, f"{part}-required", path)),
             below_structs_only=False,
             below_required_only=owner.required and owner.below_required_only,
         )
@@ -186,6 +187,26 @@ def check_version(columns: Columns, version: int, path: str) -> None:
             raise InvalidMetadata(
                 f"{path}: column {name}: an initial default is not supported until v3"
             )
+
+
+def completed(schema: Document) -> Document:
+    """A well-formed schema that says of every element and value whether it is required.
+
+    Some clients leave that out for "it is not"; readers in Java insist on it.
+    """
+    complete: Document = _completed(schema)
+    return complete
+
+
+def _completed(type_: Any) -> Any:
+    if isinstance(type_, str):
+        return type_
+    if "fields" in type_:
+        fields = [{**nested, "type": _completed(nested["type"])} for nested in type_["fields"]]
+        return {**type_, "fields": fields}
+    told = {f"{part}-required": False for part in _PARTS[type_["type"]] if part != "key"}
+    told |= {key: value for key, value in type_.items() if value is not None}
+    return told | {part: _completed(type_[part]) for part in _PARTS[type_["type"]]}
 
 
 def highest_id(columns: Columns) -> int:

@@ -168,3 +168,23 @@ def test_the_same_schema_may_be_written_in_several_ways():
         other["identifier-field-ids"] = [1]
         assert not schemas.same(one, other)
     assert not schemas.same(one, schema(column(8, "n", "decimal(9,2)")))
+
+
+def test_what_is_not_said_to_be_required_is_optional():
+    element = {"type": "list", "element-id": 3, "element": "int"}
+    told = {
+        "type": "map",
+        "key-id": 1,
+        "key": "string",
+        "value-id": 2,
+        "value": element,
+        "value-required": None,
+    }
+    fields = [{"id": 0, "name": "a", "required": False, "type": told}]
+    completed = schemas.completed({"type": "struct", "fields": fields})
+    assert completed["fields"][0]["type"] == {
+        **told,
+        "value-required": False,
+        "value": {**element, "element-required": False},
+    }
+    assert "element-required" not in element
