@@ -395,6 +395,11 @@ def write_new_file(path: str, content: bytes) -> None:
         os.fsync(handle.fileno())
 
 
+def make_directory(path: str) -> None:
+    """Make a directory and those above it, as far as they are not there. Raises OSError."""
+    os.makedirs(path, exist_ok=True)
+
+
 def read_file(path: str, limit: int) -> bytes:
     """A file's content. Raises InvalidLocation when it cannot be read or is larger than that."""
     try:

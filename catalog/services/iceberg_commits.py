@@ -30,7 +30,7 @@ from catalog.services.operations.metadata import (
     CreateFromMetadata,
     RegisterFromMetadata,
 )
-from catalog.services.operations.tables import already_exists
+from catalog.services.operations.tables import already_exists, require_free_location
 
 # Within a process commits to a table take turns, so only those of other processes are met.
 _ATTEMPTS = 12
@@ -80,7 +80,7 @@ def create_table(
     properties: Mapping[str, str] | None = None,
     stage: bool = False,
 ) -> LoadedTable:
-    """A new Iceberg table. With ``stage`` nothing is written: its ``metadata_location`` is empty.
+    """A new Iceberg table. With ``stage`` no file is written: its ``metadata_location`` is empty.
 
     A commit that asserts creation makes a staged table real. Raises NamespaceNotFound,
     TableAlreadyExists, ViewAlreadyExists, InvalidMetadata, InvalidLocation, LocationTaken.
@@ -102,7 +102,10 @@ def create_table(
         location=check_paths(document),
         is_own_location=location is None,
     )
+    if not created.is_own_location:
+        require_free_location(created.location)
     if stage:
+        metadata_files.make_directory(document)
         text = metadata.dump(document)
         answer = metadata_files.answer(None, text)
         return LoadedTable(
@@ -269,6 +272,8 @@ def _prepare(change: TableChange, base: LoadedTable | None) -> _Step:
     if base is not None and document is known:
         return _Step(base)
     location = check_paths(document, known)
+    if base is None or location != base.location:
+        require_free_location(location)
     file = metadata_files.draft(document, base.sequence + 1 if base is not None else 0)
     operation: Operation
     if base is None:

@@ -66,6 +66,21 @@ def draft(document: Document, sequence: int) -> MetadataFile:
     )
 
 
+def make_directory(document: Document) -> None:
+    """Make the directory of a table's metadata files before there is one.
+
+    A client writes the manifests of a staged table beside them, and DuckDB makes no directory for
+    that. Raises InvalidLocation, and ServiceUnavailable when it cannot be made.
+    """
+    path = storage.iceberg_path(_directory(document, document.get("properties", {})))
+    try:
+        storage.make_directory(path)
+    except OSError as error:
+        raise ServiceUnavailable(
+            f"The table's directory cannot be made: {error.strerror or error}"
+        ) from error
+
+
 def existing(document: Document, location: str, path: str) -> MetadataFile:
     """A metadata file that lies in storage already. Its name may tell its sequence."""
     sequence = max(metadata.sequence_of(location), 0)

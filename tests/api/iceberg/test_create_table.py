@@ -87,6 +87,19 @@ def test_a_staged_table_is_nowhere_yet(iceberg: Iceberg, warehouse: Path):
     iceberg.refused(404, "NoSuchTableException", "ns.events", "GET namespaces/ns/tables/events")
 
 
+def test_a_staged_table_has_a_directory_for_manifests(iceberg: Iceberg, warehouse: Path):
+    # DuckDB writes them before it commits, and makes no directory for them.
+    staged = iceberg.post("namespaces/ns/tables", {**BODY, "stage-create": True})
+    chosen = f"file://{warehouse}/chosen"
+    iceberg.post(
+        "namespaces/ns/tables",
+        {**BODY, "stage-create": True, "properties": {"write.metadata.path": chosen}},
+    )
+    assert (local(staged["metadata"]["location"]) / "metadata").is_dir()
+    assert local(chosen).is_dir()
+    assert files(warehouse) == {}
+
+
 def test_the_namespace_may_say_where_its_tables_lie(iceberg: Iceberg, warehouse: Path):
     make_namespace("there", properties={"location": f"file://{warehouse}/there"})
     created = iceberg.post("namespaces/there/tables", BODY)
