@@ -4,7 +4,8 @@ from django.urls import path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
 
 from api import health
-from api.lance.schema import SECURITY_SCHEMES, LanceSchemaGenerator
+from api.iceberg import schema as iceberg
+from api.lance import schema as lance
 
 urlpatterns = [
     path("health/live", health.live),
@@ -14,14 +15,31 @@ urlpatterns = [
         "schema/lance",
         SpectacularAPIView.as_view(
             urlconf="api.lance.document",
-            generator_class=LanceSchemaGenerator,
+            generator_class=lance.LanceSchemaGenerator,
             custom_settings={
-                "APPEND_COMPONENTS": {"securitySchemes": SECURITY_SCHEMES},
+                "APPEND_COMPONENTS": {"securitySchemes": lance.SECURITY_SCHEMES},
                 "TITLE": "Monodon: Lance Namespace",
                 "DESCRIPTION": "The Lance Namespace REST protocol, as this server speaks it.",
             },
         ),
         name="schema-lance",
+    ),
+    path(
+        "schema/iceberg",
+        SpectacularAPIView.as_view(
+            generator_class=iceberg.IcebergSchemaGenerator,
+            custom_settings={
+                "APPEND_COMPONENTS": {"securitySchemes": iceberg.SECURITY_SCHEMES},
+                "TITLE": "Monodon: Apache Iceberg REST catalog",
+                "DESCRIPTION": "The Iceberg REST catalog protocol, as this server speaks it.",
+            },
+        ),
+        name="schema-iceberg",
+    ),
+    path(
+        "docs/iceberg",
+        SpectacularSwaggerView.as_view(url_name="schema-iceberg"),
+        name="docs-iceberg",
     ),
     path("docs", SpectacularSwaggerView.as_view(url_name="schema-lance"), name="docs"),
 ]

@@ -11,6 +11,21 @@ class Message(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True)
 
 
+class ErrorModel(Message):
+    message: str
+    type: str
+    code: int
+
+
+class IcebergErrorResponse(Message):
+    error: ErrorModel
+
+
+class OAuthError(Message):
+    error: str
+    error_description: str | None = None
+
+
 class CatalogConfig(Message):
     defaults: dict[str, str]
     overrides: dict[str, str]

@@ -1,0 +1,180 @@
+"""Our routes, names and shapes against the specification and against our own document."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from drf_spectacular.validation import validate_schema
+
+from tests.api.iceberg.client import Iceberg
+from tests.api.iceberg.test_coverage import operations
+
+NOT_SERVED = {"signRequest"}
+"""The specification's operations that this server leaves out, for good."""
+PENDING = {
+    *("listFunctions", "loadFunction", "planTableScan", "fetchPlanningResult", "cancelPlanning"),
+    *("fetchScanTasks", "reportMetrics", "listViews", "createView", "loadView", "replaceView"),
+    *("dropView", "viewExists", "renameView", "registerView"),
+}
+"""Those that are still to come. Empty when all are there."""
+
+OPERATIONS = sorted(operations())
+every_operation = pytest.mark.parametrize("operation", OPERATIONS)
+
+
+def by_operation(document: dict[str, Any]) -> dict[str, tuple[str, str, dict[str, Any]]]:
+    """Method, path and description of each operation of an OpenAPI document."""
+    return {
+        described["operationId"]: (
+            method.upper(),
+            path,
+            {
+                **described,
+                "parameters": item.get("parameters", []) + described.get("parameters", []),
+            },
+        )
+        for path, item in document["paths"].items()
+        for method, described in item.items()
+        if method in {"get", "head", "post", "put", "delete", "patch"}
+    }
+
+
+def resolve(document: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
+    while "$ref" in part:
+        step: Any = document
+        for name in part["$ref"].removeprefix("#/").split("/"):
+            step = step[name]
+        part = step
+    return part
+
+
+def content_of(document: dict[str, Any], part: dict[str, Any] | None) -> dict[str, dict[str, Any]]:
+    """The schema of each media type."""
+    content = resolve(document, part or {}).get("content", {})
+    return {media: resolve(document, described["schema"]) for media, described in content.items()}
+
+
+def parameters(document: dict[str, Any], described: dict[str, Any]) -> set[tuple[str, str]]:
+    found = [resolve(document, parameter) for parameter in described["parameters"]]
+    return {(parameter["name"], parameter["in"]) for parameter in found}
+
+
+# --- the document at /schema/iceberg ----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def document(django_db_setup) -> dict[str, Any]:
+    response = Iceberg().call("GET", "/schema/iceberg", headers={"accept": "application/json"})
+    assert response.status_code == 200
+    return response.json()
+
+
+def test_the_document_is_valid_openapi_3_1(document):
+    assert document["openapi"].startswith("3.1")
+    validate_schema(document)
+
+
+def test_every_reference_leads_somewhere(document):
+    def walk(part: Any) -> None:
+        if isinstance(part, dict):
+            if isinstance(part.get("$ref"), str):
+                resolve(document, part)
+            for inner in part.values():
+                walk(inner)
+        elif isinstance(part, list):
+            for inner in part:
+                walk(inner)
+
+    walk(document)
+
+
+def test_the_document_has_what_is_served(document):
+    assert sorted(by_operation(document)) == OPERATIONS
+
+
+def test_the_document_is_what_getconfig_tells(document, iceberg: Iceberg):
+    found = [f"{method} {path}" for method, path, _ in by_operation(document).values()]
+    assert sorted(iceberg.get("config")["endpoints"]) == sorted(found)
+
+
+def test_the_document_needs_no_key_and_has_a_page(db, settings):
+    plain = {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}
+    settings.STORAGES = {**settings.STORAGES, "staticfiles": plain}  # nothing is collected here
+    page = Iceberg().call("GET", "/docs/iceberg")
+    assert page.status_code == 200
+    assert b"/schema/iceberg" in page.content
+
+
+@every_operation
+def test_every_answer_that_is_an_error_has_its_form(document, operation):
+    method, _, described = by_operation(document)[operation]
+    errors = {status for status in described["responses"] if status[0] in "45"}
+    assert errors >= {"400", "401", "5XX"}
+    expected = {"error", "error_description"} if operation == "getToken" else {"error"}
+    for status in errors:
+        forms = content_of(document, described["responses"][status])
+        if method == "HEAD":
+            assert forms == {}
+        else:
+            assert set(forms["application/json"]["properties"]) == expected
+
+
+# --- the specification's own file -----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def specification() -> dict[str, Any]:
+    directory = os.environ.get("MONODON_SPEC_DIR")
+    if not directory:
+        pytest.skip("MONODON_SPEC_DIR names no directory with iceberg-rest-catalog.yaml")
+    return yaml.safe_load((Path(directory) / "iceberg-rest-catalog.yaml").read_text())
+
+
+def test_every_operation_of_the_specification_is_served(specification):
+    known = set(by_operation(specification))
+    assert len(known) == 35
+    assert known - NOT_SERVED - PENDING <= set(OPERATIONS)
+    assert set(OPERATIONS) <= known
+    assert known >= NOT_SERVED | PENDING
+
+
+@every_operation
+def test_the_specification_and_the_document_agree(specification, document, operation):
+    method, path, described = by_operation(document)[operation]
+    expected_method, expected_path, expected = by_operation(specification)[operation]
+    assert (method, path) == (expected_method, expected_path)
+
+    ours, theirs = parameters(document, described), parameters(specification, expected)
+    assert ours <= theirs  # what is optional may be left unread
+    needed = {(name, kind) for name, kind in theirs if kind == "path" or name == "Idempotency-Key"}
+    assert needed <= ours
+
+    _agree(
+        content_of(document, described.get("requestBody")),
+        content_of(specification, expected.get("requestBody")),
+        answers=False,
+    )
+    responses = {str(status): part for status, part in expected["responses"].items()}
+    for status in set(responses) & {"200", "204"}:
+        _agree(
+            content_of(document, described["responses"][status]),
+            content_of(specification, responses[status]),
+            answers=True,
+        )
+    # Gateways answer 502 and 504, not this server.
+    assert set(responses) - {"304", "502", "504"} <= set(described["responses"]) | {"500", "503"}
+    if "304" in described["responses"]:
+        assert "304" in responses
+
+
+def _agree(ours: dict[str, Any], theirs: dict[str, Any], *, answers: bool) -> None:
+    assert set(ours) == set(theirs)
+    for media, schema in ours.items():
+        contract = theirs[media]
+        if "properties" not in schema or "properties" not in contract:
+            continue  # metadata and what has several forms stays a dict
+        assert set(schema["properties"]) <= set(contract["properties"])
+        required, wanted = set(schema.get("required", [])), set(contract.get("required", []))
+        assert required >= wanted if answers else required == wanted
