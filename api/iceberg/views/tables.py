@@ -62,7 +62,7 @@ class LoadTable(IcebergOperation):
 
     verb = "GET"
     query = ("snapshots",)
-    headers = ("If-None-Match",)
+    request_headers = ("If-None-Match",)
     response_model = "LoadTableResult"
 
     def handle(self, actor: Principal, body: None, *, namespace: str, table: str) -> HttpResponse:
