@@ -21,9 +21,9 @@ from django.db.models.functions import Now
 from isal import igzip
 
 from catalog import storage
-from catalog.errors import CommitConflict, OutcomeUnknown, ServiceUnavailable
+from catalog.errors import CatalogError, CommitConflict, OutcomeUnknown, ServiceUnavailable
 from catalog.formats.iceberg import metadata
-from catalog.models import StagedFile, TableVersion
+from catalog.models import StagedFile
 from catalog.services.statements import hot_cursor
 
 log = logging.getLogger(__name__)
@@ -136,8 +136,11 @@ def staged(files: Sequence[MetadataFile]) -> Iterator[None]:
         yield
     except OutcomeUnknown:
         raise
+    except CatalogError:
+        _discard(files, is_refused=True)
+        raise
     except BaseException:
-        _discard(files)
+        _discard(files, is_refused=False)
         raise
 
 
@@ -158,20 +161,20 @@ def _write(files: Sequence[MetadataFile]) -> None:
         ) from error
 
 
-def _discard(files: Sequence[MetadataFile]) -> None:
-    """Remove files that did not become current, then their notes. What fails, the sweep repeats."""
+def _discard(files: Sequence[MetadataFile], *, is_refused: bool) -> None:
+    """Remove files that did not become current, then their notes. What fails, the sweep repeats.
+
+    What was refused is current nowhere. After any other failure the commit may stand all the same,
+    as something may go wrong that follows it. Then it took the notes along, and files without one
+    stay.
+    """
     try:
-        # Whatever the failure was, a current file stays: its note is gone, and the ledger has it.
-        # The update waits for a commit that is still under way.
-        notes = StagedFile.objects.filter(path__in=[file.path for file in files])
+        paths = [file.path for file in files]
+        notes = StagedFile.objects.filter(path__in=paths)
+        # Waits for a commit that is still under way.
         notes.update(is_condemned=True)
-        noted = set(notes.values_list("path", flat=True))
-        rest = [file.location for file in files if file.path not in noted]
-        current = TableVersion.objects.filter(manifest_path__in=rest) if rest else ()
-        kept = {version.manifest_path for version in current}
-        for file in files:
-            if file.location not in kept:
-                storage.remove_file(file.path)
+        for path in paths if is_refused else list(notes.values_list("path", flat=True)):
+            storage.remove_file(path)
         notes.delete()
     except (OSError, DatabaseError) as error:
         log.warning("Files of a failed commit are left to the sweep: %s", error)
