@@ -385,9 +385,13 @@ def _constraint(error: IntegrityError) -> str:
     return getattr(getattr(error.__cause__, "diag", None), "constraint_name", None) or ""
 
 
-def _is_connected() -> bool:
-    """Whether the connection outlived a failure: then the server itself told of it."""
-    return connection.connection is not None and not connection.connection.closed
+def _is_lost(used: Any) -> bool:
+    """Whether a connection did not outlive a failure: then it is not the server that told of it.
+
+    The one that was used is asked, not the present one: Django connects anew as it leaves a
+    transaction.
+    """
+    return used is not connection.connection or bool(used.closed)
 
 
 def _prepare(operations: Sequence[Operation]) -> list[Operation]:
@@ -433,11 +437,11 @@ def _commit(operations: Sequence[Operation], actor: Principal) -> tuple[Batch, l
     with_parents, violated = False, ""
     for _ in range(_ATTEMPTS):
         batch = Batch(operations, actor)
-        is_committing = False
+        committing = None
         try:
             with transaction.atomic():
                 results = batch.run(with_parents=with_parents, violated=violated)
-                is_committing = True
+                committing = connection.connection
             return batch, results
         except IntegrityError as error:
             refused = batch.refusal(error)
@@ -450,7 +454,7 @@ def _commit(operations: Sequence[Operation], actor: Principal) -> tuple[Batch, l
             met: Exception = error
             with_parents, violated = True, _constraint(error)
         except OperationalError as error:
-            if is_committing and not _is_connected():
+            if committing is not None and _is_lost(committing):
                 raise OutcomeUnknown("The database was lost while it committed") from error
             if getattr(error.__cause__, "sqlstate", None) not in _RETRIED:
                 raise

@@ -341,6 +341,11 @@ def claim_location(batch: Batch, location: str) -> None:
     """
     batch.flush()
     locks.lock_locations()
+    require_free_location(location)
+
+
+def require_free_location(location: str) -> None:
+    """The same before anything is written there; the commit looks again, under a lock."""
     has_job = Job.objects.filter(table=OuterRef("pk"))
     held = (
         ~Q(state=TableState.DROPPED)

@@ -1,0 +1,835 @@
+"""Iceberg tables are created, committed to, registered and forgotten; a refusal changes nothing."""
+
+import gzip
+import json
+import re
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from catalog import storage
+from catalog.errors import (
+    CatalogError,
+    InvalidInput,
+    InvalidLocation,
+    InvalidMetadata,
+    LocationTaken,
+    NamespaceNotFound,
+    RequirementFailed,
+    ServiceUnavailable,
+    TableAlreadyExists,
+    TableNotFound,
+    VersionAlreadyExists,
+    ViewAlreadyExists,
+)
+from catalog.identifiers import digest
+from catalog.models import (
+    AuditEvent,
+    IcebergMetadata,
+    StagedFile,
+    Table,
+    TableFormat,
+    TableKind,
+    TableState,
+    TableVersion,
+    Transaction,
+)
+from catalog.services import iceberg_commits, iceberg_tables, metadata_files
+from catalog.services import operations as ops
+from catalog.services.access import SYSTEM
+from catalog.services.commit import Operation
+from catalog.services.iceberg_commits import TableChange
+from catalog.services.iceberg_tables import LoadedTable
+from tests.factories import (
+    ICEBERG_SCHEMA,
+    files,
+    make_iceberg_table,
+    make_namespace,
+    make_table,
+    make_version,
+    unchanged,
+)
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
+
+T = ("ns", "t")
+U = ("ns", "u")
+CREATE = {"type": "assert-create"}
+
+
+def set_property(name: str, value: str) -> dict[str, Any]:
+    return {"action": "set-properties", "updates": {name: value}}
+
+
+def change(table: tuple[str, ...], *updates: dict[str, Any], **given: Any) -> TableChange:
+    return TableChange(table=table, updates=list(updates), **{"requirements": [], **given})
+
+
+def commit_to(table: tuple[str, ...], *updates: dict[str, Any], **given: Any) -> LoadedTable:
+    return iceberg_commits.commit_table(actor=SYSTEM, change=change(table, *updates, **given))
+
+
+def load(table: tuple[str, ...]) -> LoadedTable:
+    return iceberg_tables.load_table(actor=SYSTEM, table=table)
+
+
+def make_view(*identifier: str) -> Table:
+    return Table.objects.create(
+        namespace=make_namespace(*identifier[:-1]),
+        name=identifier[-1],
+        digest=digest(identifier),
+        format=TableFormat.ICEBERG,
+        kind=TableKind.VIEW,
+        state=TableState.LIVE,
+        location=f"/views/{identifier[-1]}",
+    )
+
+
+def refused(error: type[CatalogError], call: Callable[[], object], where: Path) -> CatalogError:
+    """The refusal of a call, which left rows, files and directories as they were."""
+    before = files(where), sorted(where.rglob("*"))
+    with unchanged(), pytest.raises(error) as caught:
+        call()
+    assert (files(where), sorted(where.rglob("*"))) == before
+    assert caught.type is error
+    return caught.value
+
+
+def agrees(*tables: tuple[str, ...]) -> None:
+    """Ledger, stored answer and files tell the same; and no note is left."""
+    assert not StagedFile.objects.exists()
+    for table in tables:
+        row = Table.objects.named(table).get()
+        current = row.iceberg_metadata
+        ledger = list(row.versions.order_by("version"))
+        assert (current.metadata_location, current.sequence) == (
+            ledger[-1].manifest_path,
+            ledger[-1].version,
+        )
+        answer = json.loads(gzip.decompress(bytes(current.answer)))
+        assert answer == {
+            "metadata-location": current.metadata_location,
+            "metadata": read(current.metadata_location),
+            "config": {},
+        }
+        assert storage.iceberg_path(answer["metadata"]["location"]) == row.location
+
+
+def read(location: str) -> dict[str, Any]:
+    content = Path(storage.iceberg_path(location)).read_bytes()
+    return json.loads(gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content)
+
+
+# --- creating ----------------------------------------------------------------------------------
+
+
+def test_create(warehouse):
+    created = make_iceberg_table(*T, properties={"a": "b"})
+    row = Table.objects.get()
+    assert (row.format, row.kind, row.state) == ("iceberg", "table", "live")
+    assert row.identifier == T
+    assert row.location == created.location
+    assert re.fullmatch(rf"{warehouse}/ns-t-[0-9a-f]{{32}}", row.location)
+    assert re.fullmatch(
+        rf"file://{row.location}/metadata/00000-[0-9a-f-]{{36}}\.metadata\.json",
+        created.metadata_location,
+    )
+    assert files(warehouse).keys() == {
+        str(Path(storage.iceberg_path(created.metadata_location)).relative_to(warehouse))
+    }
+    agrees(T)
+    version = TableVersion.objects.get()
+    assert (version.version, version.manifest_path) == (0, created.metadata_location)
+    assert version.manifest_size == len(next(iter(files(warehouse).values())))
+    assert version.transaction == Transaction.objects.latest("created_at")
+    assert AuditEvent.objects.latest("pk").action == "table.create"
+    assert created.document["properties"] == {"a": "b"}
+    assert created.document == load(T).document
+    assert (created.pk, created.etag, created.sequence) == (row.pk, load(T).etag, 0)
+
+
+def test_create_below_the_location_of_its_namespace(warehouse):
+    make_namespace("ns", properties={"location": f"file://{warehouse}/of ns/"})
+    created = make_iceberg_table(*T)
+    assert re.fullmatch(rf"{warehouse}/of ns/t-[0-9a-f]{{32}}", created.location)
+    agrees(T)
+
+
+@pytest.mark.parametrize("spelling", ["{}/here", "{}/here/", "file://{}/here", "file:{}/here"])
+def test_create_where_the_client_says(warehouse, spelling):
+    location = spelling.format(warehouse)
+    created = make_iceberg_table(*T, location=location)
+    assert created.location == f"{warehouse}/here"
+    assert created.document["location"] == location.rstrip("/")  # in the client's words
+    assert created.metadata_location.startswith(location.rstrip("/") + "/metadata/00000-")
+    agrees(T)
+
+
+def test_a_staged_creation_writes_nothing(warehouse):
+    make_namespace("ns")
+    before = files(warehouse)
+    with unchanged():
+        staged = make_iceberg_table_staged()
+    assert files(warehouse) == before
+    assert (staged.metadata_location, staged.pk) == ("", 0)
+    assert json.loads(gzip.decompress(staged.answer))["metadata-location"] is None
+
+
+def make_iceberg_table_staged(**create: Any) -> LoadedTable:
+    return iceberg_commits.create_table(
+        actor=SYSTEM, table=T, schema=ICEBERG_SCHEMA, stage=True, **create
+    )
+
+
+def updates_of(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """What makes a staged document real, as Java's create transaction sends it."""
+    return [
+        {"action": "assign-uuid", "uuid": document["table-uuid"]},
+        {"action": "upgrade-format-version", "format-version": 2},
+        {"action": "add-schema", "schema": document["schemas"][0]},
+        {"action": "set-current-schema", "schema-id": -1},
+        {"action": "add-spec", "spec": document["partition-specs"][0]},
+        {"action": "set-default-spec", "spec-id": -1},
+        {"action": "add-sort-order", "sort-order": document["sort-orders"][0]},
+        {"action": "set-default-sort-order", "sort-order-id": -1},
+        {"action": "set-location", "location": document["location"]},
+        {"action": "set-properties", "updates": {"made": "at once"}},
+    ]
+
+
+def test_a_commit_that_asserts_creation_makes_a_staged_table_real(warehouse):
+    make_namespace("ns")
+    staged = make_iceberg_table_staged()
+    made = commit_to(T, *updates_of(staged.document), requirements=[CREATE])
+    assert made.sequence == 0
+    assert made.location == staged.location
+    assert load(T).document == made.document
+    assert made.document["table-uuid"] == staged.document["table-uuid"]
+    assert made.document["properties"] == {"made": "at once"}
+    assert len(files(warehouse)) == 1
+    agrees(T)
+    again = [change(T, *updates_of(staged.document), requirements=[CREATE])]
+    error = refused(
+        RequirementFailed,
+        lambda: iceberg_commits.commit_tables(actor=SYSTEM, changes=again),
+        warehouse,
+    )
+    assert "table already exists" in str(error)
+
+
+def bad_locations(warehouse: Path) -> list[str]:
+    return [
+        "/etc/t",
+        "file:///etc/t",
+        f"{warehouse}",
+        f"file://{warehouse}/../t",
+        f"{warehouse}/a/../../t",
+        f"{warehouse}/a%2f..%2f../t/%2e%2e/",
+        "s3://bucket/t",
+        "gs://bucket/t",
+        "abfss://container@account/t",
+        "relative/t",
+        "",
+        "file://elsewhere/t",
+        f"{warehouse}/line\nbreak",
+    ]
+
+
+def test_locations_that_no_table_may_have(warehouse):
+    make_namespace("ns")
+    make_iceberg_table(*U)
+    (warehouse / "out").symlink_to("/etc")
+    for location in [*bad_locations(warehouse), f"{warehouse}/out/t"]:
+        for call in (
+            lambda: make_iceberg_table(*T, location=location),  # noqa: B023 -- called at once
+            lambda: make_iceberg_table_staged(location=location),  # noqa: B023
+            lambda: commit_to(U, {"action": "set-location", "location": location}),  # noqa: B023
+            lambda: iceberg_commits.register_table(
+                actor=SYSTEM,
+                table=T,
+                metadata_location=location,  # noqa: B023
+            ),
+        ):
+            before = files(warehouse)
+            with unchanged(), pytest.raises((InvalidLocation, InvalidMetadata)):
+                call()
+            assert files(warehouse) == before, location
+
+
+@pytest.mark.parametrize(
+    "name", ["write.metadata.path", "write.data.path", "write.object-storage.path"]
+)
+def test_path_properties_that_lead_out_are_refused(warehouse, name):
+    make_iceberg_table(*U)
+    for path in bad_locations(warehouse):
+        with_it = {name: path}
+        refused(InvalidLocation, lambda: make_iceberg_table(*T, properties=with_it), warehouse)  # noqa: B023
+        refused(InvalidLocation, lambda: commit_to(U, set_property(name, path)), warehouse)  # noqa: B023
+
+
+def test_a_path_property_that_is_there_may_stay(warehouse, settings):
+    """Else a table whose roots changed could never be committed to again."""
+    other = warehouse.with_name("other")
+    settings.MONODON_ALLOWED_ROOTS = [str(other)]
+    make_iceberg_table(*T, properties={"write.data.path": f"{other}/data"})
+    settings.MONODON_ALLOWED_ROOTS = []
+    assert commit_to(T, set_property("a", "b")).sequence == 1
+    agrees(T)
+
+
+@pytest.mark.parametrize("where", ["{}", "{}/inside", "{}/data/deep"])
+def test_locations_of_other_tables_are_refused_before_anything_is_written(warehouse, where):
+    for holder in (make_table("ns", "lance"), Table.objects.get(pk=make_iceberg_table(*U).pk)):
+        Path(holder.location).mkdir(exist_ok=True)
+        make_iceberg_table("ns", f"mover {holder.pk}")
+        location = f"file://{where.format(holder.location)}"
+        mover = ("ns", f"mover {holder.pk}")
+        for call in (
+            lambda: make_iceberg_table(*T, location=location),  # noqa: B023
+            lambda: make_iceberg_table_staged(location=location),  # noqa: B023
+            lambda: commit_to(mover, {"action": "set-location", "location": location}),  # noqa: B023
+        ):
+            error = refused(LocationTaken, call, warehouse)
+            assert str(holder) in str(error)
+
+
+def test_a_location_around_other_tables_is_refused(warehouse):
+    make_iceberg_table(*U, location=f"{warehouse}/around/inner")
+    refused(
+        LocationTaken, lambda: make_iceberg_table(*T, location=f"{warehouse}/around"), warehouse
+    )
+
+
+def test_names_that_are_taken(warehouse):
+    make_iceberg_table("ns", "iceberg")
+    make_table("ns", "lance")
+    make_view("ns", "view")
+    for name, error in (
+        ("iceberg", TableAlreadyExists),
+        ("lance", TableAlreadyExists),
+        ("view", ViewAlreadyExists),
+    ):
+        table = ("ns", name)
+        where = load(("ns", "iceberg")).metadata_location
+        refused(error, lambda: make_iceberg_table(*table), warehouse)  # noqa: B023
+        refused(
+            error,
+            lambda: iceberg_commits.register_table(
+                actor=SYSTEM,
+                table=table,  # noqa: B023
+                metadata_location=where,  # noqa: B023
+            ),
+            warehouse,
+        )
+        if name != "iceberg":
+            refused(error, lambda: commit_to(table, requirements=[CREATE]), warehouse)  # noqa: B023
+
+
+def test_a_namespace_that_is_missing(warehouse):
+    def create(**given: Any) -> LoadedTable:
+        return iceberg_commits.create_table(actor=SYSTEM, table=T, schema=ICEBERG_SCHEMA, **given)
+
+    where = make_iceberg_table("other", "t").metadata_location
+    refused(NamespaceNotFound, create, warehouse)
+    refused(NamespaceNotFound, lambda: create(stage=True), warehouse)
+    refused(NamespaceNotFound, lambda: commit_to(T, requirements=[CREATE]), warehouse)
+    refused(
+        NamespaceNotFound,
+        lambda: iceberg_commits.register_table(actor=SYSTEM, table=T, metadata_location=where),
+        warehouse,
+    )
+    refused(TableNotFound, lambda: load(T), warehouse)
+    refused(TableNotFound, lambda: commit_to(T, set_property("a", "b")), warehouse)
+
+
+# --- committing --------------------------------------------------------------------------------
+
+
+def test_commit(warehouse):
+    created = make_iceberg_table(*T)
+    done = commit_to(
+        T,
+        set_property("a", "b"),
+        requirements=[{"type": "assert-table-uuid", "uuid": created.document["table-uuid"]}],
+    )
+    assert done.sequence == 1
+    assert "/metadata/00001-" in done.metadata_location
+    assert done.document == load(T).document
+    assert done.etag == load(T).etag != created.etag
+    assert done.document["properties"] == {"a": "b"}
+    assert [entry["metadata-file"] for entry in done.document["metadata-log"]] == [
+        created.metadata_location
+    ]
+    assert len(files(warehouse)) == 2
+    agrees(T)
+    event = AuditEvent.objects.latest("pk")
+    assert (event.action, event.target) == ("table.commit", "ns.t")
+    assert event.before == {"metadata_location": created.metadata_location}
+    assert event.after == {
+        "metadata_location": done.metadata_location,
+        "updates": ["set-properties"],
+    }
+    assert Transaction.objects.latest("created_at").operations == [
+        {"operation": "UpdateTable", "target": "ns.t", **event.after}
+    ]
+
+
+@pytest.mark.parametrize(
+    "updates",
+    [
+        (),
+        ({"action": "set-properties", "updates": {"a": "b"}},),
+        ({"action": "remove-properties", "removals": ["none"]},),
+        ({"action": "upgrade-format-version", "format-version": 2},),
+    ],
+)
+def test_a_commit_that_changes_nothing_writes_nothing(warehouse, updates):
+    created = make_iceberg_table(*T, properties={"a": "b"})
+    before = files(warehouse)
+    with unchanged():
+        done = commit_to(T, *updates)
+    assert files(warehouse) == before
+    assert (done.metadata_location, done.etag) == (created.metadata_location, created.etag)
+    assert done.document == created.document
+
+
+def test_a_commit_moves_the_table(warehouse):
+    make_iceberg_table(*T)
+    done = commit_to(T, {"action": "set-location", "location": f"file://{warehouse}/moved"})
+    assert done.location == f"{warehouse}/moved"
+    assert Table.objects.get().location == f"{warehouse}/moved"
+    assert Path(f"{warehouse}/moved/metadata").is_dir()
+    agrees(T)
+
+
+@pytest.mark.parametrize(
+    ("requirement", "words"),
+    [
+        ({"type": "assert-table-uuid", "uuid": str(uuid.UUID(int=7))}, "UUID does not match"),
+        (
+            {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": 7},
+            "branch or tag main is missing, expected 7",
+        ),
+        (
+            {"type": "assert-last-assigned-field-id", "last-assigned-field-id": 7},
+            "last assigned field id changed: expected id 7 != 2",
+        ),
+        (CREATE, "table already exists"),
+    ],
+)
+def test_a_requirement_that_does_not_hold(warehouse, requirement, words):
+    make_iceberg_table(*T)
+    error = refused(
+        RequirementFailed,
+        lambda: commit_to(T, set_property("a", "b"), requirements=[requirement]),
+        warehouse,
+    )
+    assert words in str(error)
+
+
+@pytest.mark.parametrize(
+    ("updates", "requirements"),
+    [
+        ([{"action": "no-such-update"}], []),
+        ([{}], []),
+        ([set_property("a", "b")], [{"type": "no-such-requirement"}]),
+        ([set_property("a", "b")], [{"type": 7}]),
+        ([{"action": "set-current-schema", "schema-id": 7}], []),
+    ],
+)
+def test_what_is_malformed(warehouse, updates, requirements):
+    make_iceberg_table(*T)
+    refused(InvalidMetadata, lambda: commit_to(T, *updates, requirements=requirements), warehouse)
+
+
+def test_commits_to_what_is_no_iceberg_table(warehouse):
+    make_table("ns", "lance")
+    make_view("ns", "view")
+    for name in ("lance", "view", "none"):
+        refused(TableNotFound, lambda: commit_to(("ns", name), set_property("a", "b")), warehouse)  # noqa: B023
+
+
+def test_metadata_lies_where_a_property_says(warehouse):
+    own = f"file://{warehouse}/all metadata"
+    make_iceberg_table(*T, properties={"write.metadata.path": f"{own}/"})
+    done = commit_to(T, set_property("a", "b"))
+    assert done.metadata_location.startswith(f"{own}/00001-")
+    moved = commit_to(T, set_property("write.metadata.path", f"{own}/below"))
+    assert moved.metadata_location.startswith(f"{own}/below/00002-")
+    assert {name.split("/")[0] for name in files(warehouse)} == {"all metadata"}
+    agrees(T)
+
+
+def test_metadata_is_compressed_when_a_property_says_so(warehouse):
+    created = make_iceberg_table(*T, properties={"write.metadata.compression-codec": "gzip"})
+    assert created.metadata_location.endswith(".gz.metadata.json")
+    plain = commit_to(T, set_property("write.metadata.compression-codec", "none"))
+    assert plain.metadata_location.endswith(".metadata.json")
+    assert not plain.metadata_location.endswith(".gz.metadata.json")
+    agrees(T)
+    first, second = files(warehouse).values()
+    assert json.loads(gzip.decompress(first)) == created.document
+    assert json.loads(second) == plain.document
+    last = iceberg_tables.unregister_table(actor=SYSTEM, table=T)
+    again = iceberg_commits.register_table(
+        actor=SYSTEM, table=T, metadata_location=created.metadata_location
+    )
+    assert again.document == created.document
+    assert last.document == plain.document
+
+
+def test_a_file_that_cannot_be_written(warehouse):
+    """A file stands where the directory should be."""
+    make_iceberg_table(*T)
+    (warehouse / "occupied").write_bytes(b"a file")
+    lead_there = set_property("write.metadata.path", f"file://{warehouse}/occupied/metadata")
+    error = refused(ServiceUnavailable, lambda: commit_to(T, lead_there), warehouse)
+    assert "The metadata file cannot be written" in str(error)
+    refused(
+        ServiceUnavailable,
+        lambda: make_iceberg_table(*U, location=f"file://{warehouse}/occupied/u"),
+        warehouse,
+    )
+    assert commit_to(T, set_property("a", "b")).sequence == 1
+
+
+def test_a_disk_that_is_full(warehouse, monkeypatch):
+    make_iceberg_table(*T)
+    make_iceberg_table(*U)
+    real, calls = storage.write_new_file, []
+
+    def write(path: str, content: bytes) -> None:
+        calls.append(path)
+        if len(calls) == 2:
+            Path(path).write_bytes(content[:10])
+            raise OSError(28, "No space left on device")
+        real(path, content)
+
+    monkeypatch.setattr(storage, "write_new_file", write)
+    changes = [change(T, set_property("a", "b")), change(U, set_property("a", "b"))]
+    error = refused(
+        ServiceUnavailable,
+        lambda: iceberg_commits.commit_tables(actor=SYSTEM, changes=changes),
+        warehouse,
+    )
+    assert "No space left on device" in str(error)
+    assert len(calls) == 2
+
+
+# --- several tables ----------------------------------------------------------------------------
+
+
+def test_several_tables_at_once(warehouse):
+    make_iceberg_table(*T)
+    make_iceberg_table(*U)
+    staged = iceberg_commits.create_table(
+        actor=SYSTEM, table=("ns", "new"), schema=ICEBERG_SCHEMA, stage=True
+    )
+    count = Transaction.objects.count()
+    done = iceberg_commits.commit_tables(
+        actor=SYSTEM,
+        changes=[
+            change(U, set_property("a", "u")),
+            change(("ns", "new"), *updates_of(staged.document), requirements=[CREATE]),
+            change(T, set_property("a", "t")),
+        ],
+    )
+    assert [one.identifier for one in done] == [U, ("ns", "new"), T]
+    assert [load(one.identifier).document for one in done] == [one.document for one in done]
+    agrees(T, U, ("ns", "new"))
+    assert Transaction.objects.count() == count + 1
+    assert len(Transaction.objects.latest("created_at").operations) == 3
+
+
+@pytest.mark.parametrize(
+    ("second", "error"),
+    [
+        (change(U, requirements=[{"type": "assert-current-schema-id", "current-schema-id": 7}]),
+         RequirementFailed),
+        (change(("ns", "none"), set_property("a", "b")), TableNotFound),
+        (change(U, {"action": "set-location", "location": "/etc/u"}), InvalidLocation),
+        (change(U, {"action": "no-such-update"}), InvalidMetadata),
+        (change(("none", "u"), requirements=[CREATE]), NamespaceNotFound),
+    ],
+)  # fmt: skip
+def test_all_or_nothing(warehouse, second, error):
+    make_iceberg_table(*T)
+    make_iceberg_table(*U)
+    changes = [change(T, set_property("a", "b")), second]
+    found = refused(
+        error, lambda: iceberg_commits.commit_tables(actor=SYSTEM, changes=changes), warehouse
+    )
+    assert found.operation == 1
+
+
+def test_a_table_comes_once(warehouse):
+    make_iceberg_table(*T)
+    changes = [change(T, set_property("a", "b")), change(T, set_property("c", "d"))]
+    refused(
+        InvalidInput,
+        lambda: iceberg_commits.commit_tables(actor=SYSTEM, changes=changes),
+        warehouse,
+    )
+
+
+def both(*also: Operation) -> list[LoadedTable]:
+    return iceberg_commits.commit_tables(
+        actor=SYSTEM, changes=[change(T, set_property("a", "b"))], also=also
+    )
+
+
+def test_both_formats_in_one_transaction(warehouse):
+    make_iceberg_table(*T)
+    make_table("ns", "lance")
+    both(
+        ops.CreateVersion(table=("ns", "lance"), version=1, manifest_path="elsewhere/1.manifest"),
+        ops.DeclareTable(table=("ns", "declared")),
+    )
+    last = Transaction.objects.latest("created_at")
+    assert [one["operation"] for one in last.operations] == [
+        "UpdateTable",
+        "CreateTableVersion",
+        "DeclareTable",
+    ]
+    assert {version.table.name for version in last.versions.all()} == {"t", "lance"}
+    agrees(T)
+
+
+def test_a_refusal_of_either_format_refuses_both(warehouse):
+    make_iceberg_table(*T)
+    make_table("ns", "lance")
+    make_version(("ns", "lance"), 1)
+    create = ops.CreateVersion(table=("ns", "lance"), version=1, manifest_path="elsewhere/again")
+    found = refused(VersionAlreadyExists, lambda: both(create), warehouse)
+    assert found.operation == 1
+    refused(TableAlreadyExists, lambda: both(ops.DeclareTable(table=T)), warehouse)
+    create = ops.CreateVersion(table=("ns", "lance"), version=2, manifest_path="elsewhere/2")
+    failing = [change(T, set_property("a", "b"), requirements=[CREATE])]
+    refused(
+        RequirementFailed,
+        lambda: iceberg_commits.commit_tables(actor=SYSTEM, changes=failing, also=[create]),
+        warehouse,
+    )
+
+
+# --- forgetting and registering ----------------------------------------------------------------
+
+
+def test_registered_again_a_table_keeps_its_uuid(warehouse):
+    make_iceberg_table(*T)
+    last = commit_to(T, set_property("a", "b"))
+    before = files(warehouse)
+    forgotten = iceberg_tables.unregister_table(actor=SYSTEM, table=T)
+    assert forgotten.document == last.document
+    assert files(warehouse) == before
+    refused(TableNotFound, lambda: load(T), warehouse)
+    again = iceberg_commits.register_table(
+        actor=SYSTEM, table=U, metadata_location=last.metadata_location
+    )
+    assert files(warehouse) == before
+    assert again.document == last.document
+    assert again.document["table-uuid"] == last.document["table-uuid"]
+    assert (again.sequence, again.location) == (1, last.location)
+    agrees(U)
+    following = commit_to(U, set_property("c", "d"))
+    assert following.sequence == 2
+    assert following.document["properties"] == {"a": "b", "c": "d"}
+    agrees(U)
+
+
+def test_register_overwrites(warehouse):
+    make_iceberg_table(*T)
+    last = commit_to(T, set_property("a", "b"))
+    other = make_iceberg_table(*U)
+    iceberg_tables.unregister_table(actor=SYSTEM, table=U)
+    before = files(warehouse)
+    done = iceberg_commits.register_table(
+        actor=SYSTEM, table=T, metadata_location=other.metadata_location, overwrite=True
+    )
+    assert load(T).document == done.document == other.document
+    assert files(warehouse) == before
+    agrees(T)
+    # And back, to its older self.
+    first = last.document["metadata-log"][0]["metadata-file"]
+    iceberg_commits.register_table(actor=SYSTEM, table=T, metadata_location=first, overwrite=True)
+    assert load(T).document["properties"] == {}
+    assert Table.objects.present().count() == 1
+    assert files(warehouse) == before
+    agrees(T)
+
+
+def test_register_its_own_metadata_over_itself(warehouse):
+    """How a client rolls a table back by hand."""
+    first = make_iceberg_table(*T)
+    commit_to(T, set_property("a", "b"))
+    done = iceberg_commits.register_table(
+        actor=SYSTEM, table=T, metadata_location=first.metadata_location, overwrite=True
+    )
+    assert done.document == first.document
+    assert commit_to(T, set_property("c", "d")).sequence == 1
+    agrees(T)
+
+
+def test_register_does_not_overwrite_what_is_no_iceberg_table(warehouse):
+    where = make_iceberg_table(*T).metadata_location
+    iceberg_tables.unregister_table(actor=SYSTEM, table=T)
+    make_table("ns", "lance")
+    make_view("ns", "view")
+    for name in ("lance", "view"):
+        before = files(warehouse)
+        with unchanged(), pytest.raises(CatalogError):
+            iceberg_commits.register_table(
+                actor=SYSTEM, table=("ns", name), metadata_location=where, overwrite=True
+            )
+        assert files(warehouse) == before
+
+
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        (None, InvalidLocation),
+        (b"", InvalidMetadata),
+        (b"no JSON", InvalidMetadata),
+        (b"[]", InvalidMetadata),
+        (b"{}", InvalidMetadata),
+        (b"\x1f\x8bno gzip", InvalidMetadata),
+    ],
+)
+def test_register_refuses_what_is_no_metadata(warehouse, content, error):
+    make_namespace("ns")
+    path = warehouse / "00007-x.metadata.json"
+    if content is not None:
+        path.write_bytes(content)
+    refused(
+        error,
+        lambda: iceberg_commits.register_table(
+            actor=SYSTEM, table=T, metadata_location=f"file://{path}"
+        ),
+        warehouse,
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("location", "/etc/t"),
+        ("location", "s3://bucket/t"),
+        ("properties", {"write.metadata.path": "/etc"}),
+        ("properties", {"write.data.path": "s3://bucket/data"}),
+    ],
+)
+def test_register_refuses_metadata_that_leads_out(warehouse, key, value):
+    created = make_iceberg_table(*T)
+    iceberg_tables.unregister_table(actor=SYSTEM, table=T)
+    path = warehouse / "00007-x.metadata.json"
+    path.write_text(json.dumps(created.document | {key: value}))
+    refused(
+        InvalidLocation,
+        lambda: iceberg_commits.register_table(
+            actor=SYSTEM, table=T, metadata_location=f"file://{path}"
+        ),
+        warehouse,
+    )
+
+
+def test_register_refuses_the_files_of_a_table_that_is_there(warehouse):
+    where = make_iceberg_table(*T).metadata_location
+    refused(
+        LocationTaken,
+        lambda: iceberg_commits.register_table(actor=SYSTEM, table=U, metadata_location=where),
+        warehouse,
+    )
+
+
+def test_a_dropped_table_leaves_its_name(warehouse):
+    first = make_iceberg_table(*T)
+    iceberg_tables.drop_table(actor=SYSTEM, table=T)
+    refused(TableNotFound, lambda: commit_to(T, set_property("a", "b")), warehouse)
+    second = make_iceberg_table(*T)
+    assert second.location != first.location
+    assert second.document["table-uuid"] != first.document["table-uuid"]
+    agrees(T)
+
+
+def test_a_renamed_table_goes_on(warehouse):
+    created = make_iceberg_table(*T)
+    make_namespace("other")
+    iceberg_tables.rename_table(actor=SYSTEM, table=T, new=("other", "u"))
+    refused(TableNotFound, lambda: commit_to(T, set_property("a", "b")), warehouse)
+    done = commit_to(("other", "u"), set_property("a", "b"))
+    assert (done.location, done.sequence) == (created.location, 1)
+    agrees(("other", "u"))
+
+
+# --- what it costs -----------------------------------------------------------------------------
+
+
+def test_load_is_one_statement(django_assert_num_queries):
+    made = make_iceberg_table(*T)
+    with django_assert_num_queries(1):
+        found = load(T)
+    with django_assert_num_queries(1):
+        known = iceberg_tables.load_table(actor=SYSTEM, table=T, known=['"x"', made.etag])
+    assert found.answer == made.answer
+    assert (known.answer, known.etag) == (None, made.etag)
+
+
+def statements(call: Callable[[], object]) -> list[str]:
+    """What a call tells the database, without the savepoints that stand for BEGIN and COMMIT."""
+    with CaptureQueriesContext(
+        connection,
+    ) as captured:
+        call()
+    texts = [" ".join(query["sql"].split()) for query in captured]
+    return [text for text in texts if "SAVEPOINT" not in text]
+
+
+def test_a_commit_is_five_statements(warehouse):
+    make_iceberg_table(*T)
+    told = statements(lambda: commit_to(T, set_property("a", "b")))
+    for text, words in zip(
+        told,
+        [
+            "SELECT t.digest",  # what is current
+            "INSERT INTO catalog_stagedfile",
+            "FOR NO KEY UPDATE",  # the table, before anything of it is written
+            "UPDATE catalog_icebergmetadata",
+            'INSERT INTO "catalog_tableversion"',  # with its transaction and audit row
+        ],
+        strict=True,
+    ):
+        assert words in text
+
+
+def test_two_tables_are_locked_in_one_order(warehouse):
+    make_iceberg_table(*T)
+    make_iceberg_table(*U)
+    changes = [change(U, set_property("a", "b")), change(T, set_property("a", "b"))]
+    told = statements(lambda: iceberg_commits.commit_tables(actor=SYSTEM, changes=changes))
+    locks = [index for index, text in enumerate(told) if "FOR NO KEY UPDATE" in text]
+    writes = [index for index, text in enumerate(told) if "UPDATE catalog_icebergm" in text]
+    assert (len(locks), len(writes), len(told)) == (1, 2, 7)
+    assert locks[0] < writes[0]
+    assert "ORDER BY" in told[locks[0]]
+
+
+def test_a_refusal_by_a_requirement_is_one_statement(warehouse):
+    make_iceberg_table(*T)
+
+    def commit_and_fail() -> None:
+        with pytest.raises(RequirementFailed):
+            commit_to(T, set_property("a", "b"), requirements=[CREATE])
+
+    assert len(statements(commit_and_fail)) == 1
+
+
+def test_an_answer_of_a_large_table_is_stored_compressed():
+    made = make_iceberg_table(*T, properties={f"p{n}": "x" * 100 for n in range(2000)})
+    stored = bytes(IcebergMetadata.objects.get().answer)
+    assert stored == made.answer
+    assert len(stored) < len(metadata_files.decompress(stored)) / 10

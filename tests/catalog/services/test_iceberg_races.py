@@ -1,0 +1,490 @@
+"""Commits to Iceberg tables that meet: over real connections, and with a database that goes away."""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from threading import Barrier
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import OperationalError, connection
+from django.db.backends.postgresql.base import DatabaseWrapper
+from django.db.models.functions import Now
+
+from catalog import storage
+from catalog.errors import (
+    CatalogError,
+    CommitConflict,
+    OutcomeUnknown,
+    RequirementFailed,
+    TableAlreadyExists,
+    TableNotFound,
+)
+from catalog.models import StagedFile, Table, TableVersion, Transaction
+from catalog.services import iceberg_commits, iceberg_tables, metadata_files
+from catalog.services import operations as ops
+from catalog.services.access import SYSTEM
+from catalog.services.iceberg_commits import TableChange
+from catalog.services.iceberg_tables import LoadedTable
+from tests.factories import (
+    ICEBERG_SCHEMA,
+    files,
+    make_iceberg_table,
+    make_namespace,
+    make_root,
+    make_table,
+)
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("warehouse", "root"),
+]
+ROUNDS = 4
+T = ("ns", "t")
+U = ("ns", "u")
+
+
+@pytest.fixture
+def root(transactional_db) -> None:
+    make_root()
+
+
+@pytest.fixture(params=["turns", "no turns"])
+def each_for_itself(request, monkeypatch) -> None:
+    """Within a process commits take turns; without, as those of several processes meet."""
+    if request.param == "no turns":
+        monkeypatch.setattr(iceberg_commits, "_turns", _no_turns)
+
+
+@contextmanager
+def _no_turns(names: object) -> Iterator[None]:
+    yield
+
+
+def race(*calls: Callable[[], Any]) -> list[Any]:
+    """Make the calls at once, each over a connection of its own; the result or refusal of each."""
+    barrier = Barrier(len(calls))
+
+    def run(call: Callable[[], Any]) -> Any:
+        try:
+            connection.ensure_connection()
+            barrier.wait(timeout=60)
+            return call()
+        except CatalogError as error:
+            return error
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return list(pool.map(run, calls))
+
+
+def change(
+    table: tuple[str, ...], updates: dict[str, str], *requirements: dict[str, Any]
+) -> TableChange:
+    return TableChange(
+        table=table,
+        requirements=list(requirements),
+        updates=[{"action": "set-properties", "updates": updates}],
+    )
+
+
+def commit_to(
+    table: tuple[str, ...], updates: dict[str, str], *requirements: dict[str, Any]
+) -> LoadedTable:
+    asked = change(table, updates, *requirements)
+    return iceberg_commits.commit_table(actor=SYSTEM, change=asked)
+
+
+def load(table: tuple[str, ...]) -> LoadedTable:
+    return iceberg_tables.load_table(actor=SYSTEM, table=table)
+
+
+def kinds(outcome: list[Any]) -> Counter[str]:
+    return Counter(type(one).__name__ for one in outcome)
+
+
+def agrees(warehouse: Path) -> None:
+    """Every metadata file on disk is in the ledger and the other way round; no note is left."""
+    assert not StagedFile.objects.exists()
+    ledger = {
+        storage.iceberg_path(path)
+        for path in TableVersion.objects.filter(table__format="iceberg").values_list(
+            "manifest_path", flat=True
+        )
+    }
+    assert {str(warehouse / name) for name in files(warehouse)} == ledger
+    for table in Table.objects.present().filter(format="iceberg"):
+        numbers = list(table.versions.order_by("version").values_list("version", flat=True))
+        assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+        assert table.iceberg_metadata.sequence == numbers[-1]
+
+
+def test_many_commits_to_one_table(warehouse, each_for_itself):
+    """Eight writers of twenty commits each: none is lost."""
+    make_iceberg_table(*T)
+
+    def writer(number: int) -> Callable[[], list[int]]:
+        def write() -> list[int]:
+            done = []
+            for commit in range(20):
+                while True:
+                    try:
+                        done.append(commit_to(T, {f"w{number}.{commit}": "x"}).sequence)
+                        break
+                    except CommitConflict:  # others were faster, again and again
+                        continue
+            return done
+
+        return write
+
+    outcome = race(*(writer(number) for number in range(8)))
+    assert all(isinstance(one, list) for one in outcome), outcome
+    assert sorted(sequence for done in outcome for sequence in done) == list(range(1, 161))
+    found = load(T)
+    assert found.sequence == 160
+    assert set(found.document["properties"]) == {
+        f"w{number}.{commit}" for number in range(8) for commit in range(20)
+    }
+    agrees(warehouse)
+
+
+def test_commits_that_do_not_exclude_each_other_both_stand(warehouse, each_for_itself):
+    made = make_iceberg_table(*T)
+    same = {"type": "assert-table-uuid", "uuid": made.document["table-uuid"]}
+    for number in range(ROUNDS):
+        outcome = race(
+            lambda: commit_to(T, {f"a{number}": "x"}, same),  # noqa: B023 -- called at once
+            lambda: commit_to(T, {f"b{number}": "x"}, same),  # noqa: B023
+        )
+        assert kinds(outcome) == {"LoadedTable": 2}
+        assert {one.sequence for one in outcome} == {2 * number + 1, 2 * number + 2}
+    assert len(load(T).document["properties"]) == 2 * ROUNDS
+    agrees(warehouse)
+
+
+def test_of_commits_that_exclude_each_other_one_stands(warehouse, each_for_itself):
+    """Each adds a column to the same schema."""
+    make_iceberg_table(*T)
+    for number in range(ROUNDS):
+        schema = load(T).document["schemas"][-1]
+        last = load(T).document["last-column-id"]
+        column = {"id": last + 1, "name": f"c{number}", "type": "int", "required": False}
+
+        def add(name: str, schema=schema, last=last, column=column) -> LoadedTable:
+            asked = TableChange(
+                table=T,
+                requirements=[
+                    {"type": "assert-last-assigned-field-id", "last-assigned-field-id": last}
+                ],
+                updates=[
+                    {
+                        "action": "add-schema",
+                        "schema": schema | {"fields": [*schema["fields"], column | {"name": name}]},
+                    },
+                    {"action": "set-current-schema", "schema-id": -1},
+                ],
+            )
+            return iceberg_commits.commit_table(actor=SYSTEM, change=asked)
+
+        names = [f"by{n} in {number}" for n in range(4)]
+        outcome = race(*(lambda name=name: add(name) for name in names))
+        assert kinds(outcome) == {"LoadedTable": 1, "RequirementFailed": 3}, outcome
+        assert load(T).sequence == number + 1
+    agrees(warehouse)
+
+
+def test_creators_of_one_name(warehouse):
+    make_namespace("ns")
+    for number in range(ROUNDS):
+        table = ("ns", f"t{number}")
+        outcome = race(
+            *[
+                lambda table=table: iceberg_commits.create_table(
+                    actor=SYSTEM, table=table, schema=ICEBERG_SCHEMA
+                )
+            ]
+            * 4
+        )
+        assert kinds(outcome) == {"LoadedTable": 1, "TableAlreadyExists": 3}
+        winner = next(one for one in outcome if isinstance(one, LoadedTable))
+        assert load(table).document == winner.document
+    agrees(warehouse)
+
+
+def test_creators_by_commit_of_one_name(warehouse, each_for_itself):
+    """The loser is told so in either of two ways: by the requirement, or by the name."""
+    make_namespace("ns")
+    for number in range(ROUNDS):
+        table = ("ns", f"t{number}")
+        staged = iceberg_commits.create_table(
+            actor=SYSTEM, table=table, schema=ICEBERG_SCHEMA, stage=True
+        ).document
+        asked = TableChange(
+            table=table,
+            requirements=[{"type": "assert-create"}],
+            updates=[
+                {"action": "add-schema", "schema": staged["schemas"][0]},
+                {"action": "set-current-schema", "schema-id": -1},
+                {"action": "add-spec", "spec": staged["partition-specs"][0]},
+                {"action": "set-default-spec", "spec-id": -1},
+                {"action": "add-sort-order", "sort-order": staged["sort-orders"][0]},
+                {"action": "set-default-sort-order", "sort-order-id": -1},
+                {"action": "set-location", "location": staged["location"]},
+            ],
+        )
+        outcome = race(
+            *[
+                lambda asked=asked: iceberg_commits.commit_table(actor=SYSTEM, change=asked),
+            ]
+            * 4
+        )
+        assert kinds(outcome)["LoadedTable"] == 1
+        for one in outcome:
+            assert isinstance(
+                one, LoadedTable | RequirementFailed | TableAlreadyExists | CatalogError
+            )
+    agrees(warehouse)
+
+
+def test_commit_and_drop(warehouse, each_for_itself):
+    for number in range(ROUNDS):
+        table = ("ns", f"t{number}")
+        made = make_iceberg_table(*table)
+        committed, dropped = race(
+            lambda table=table: commit_to(table, {"a": "b"}),
+            lambda table=table: iceberg_tables.drop_table(actor=SYSTEM, table=table),
+        )
+        assert dropped is None
+        row = Table.objects.get(pk=made.pk)
+        if isinstance(committed, LoadedTable):
+            assert row.iceberg_metadata.metadata_location == committed.metadata_location
+        else:
+            assert type(committed) is TableNotFound
+            assert row.iceberg_metadata.metadata_location == made.metadata_location
+    agrees(warehouse)
+
+
+def test_commit_and_rename(warehouse, each_for_itself):
+    make_namespace("other")
+    for number in range(ROUNDS):
+        table, new = ("ns", f"t{number}"), ("other", f"t{number}")
+        make_iceberg_table(*table)
+        committed, renamed = race(
+            lambda table=table: commit_to(table, {"a": "b"}),
+            lambda table=table, new=new: iceberg_tables.rename_table(
+                actor=SYSTEM, table=table, new=new
+            ),
+        )
+        assert renamed is None
+        if isinstance(committed, LoadedTable):
+            assert load(new).document == committed.document
+        else:
+            assert type(committed) is TableNotFound
+            assert load(new).sequence == 0
+    agrees(warehouse)
+
+
+def test_commit_and_replacement_by_another_of_its_name(warehouse, each_for_itself):
+    """A commit made for the one table never becomes the other's."""
+    for _ in range(ROUNDS):
+        first = make_iceberg_table(*T)
+        same = {"type": "assert-table-uuid", "uuid": first.document["table-uuid"]}
+
+        def replace() -> LoadedTable:
+            iceberg_tables.drop_table(actor=SYSTEM, table=T)
+            return iceberg_commits.create_table(actor=SYSTEM, table=T, schema=ICEBERG_SCHEMA)
+
+        committed, second = race(lambda same=same: commit_to(T, {"a": "b"}, same), replace)
+        assert isinstance(committed, LoadedTable | TableNotFound | RequirementFailed), committed
+        assert load(T).document == second.document
+        iceberg_tables.drop_table(actor=SYSTEM, table=T)
+    agrees(warehouse)
+
+
+def test_commits_to_several_tables_in_any_order(warehouse, each_for_itself):
+    """Transactions over the same tables in different orders, with Lance versions: no deadlock."""
+    tables = [("ns", f"t{number}") for number in range(4)]
+    for table in tables:
+        make_iceberg_table(*table)
+    make_table("ns", "lance")
+    before = Transaction.objects.count()
+
+    def writer(number: int) -> Callable[[], int]:
+        def write() -> int:
+            dice, done = random.Random(number), 0
+            for count in range(6):
+                chosen = dice.sample(tables, 3)
+                version = 1 + number * 6 + count
+                create = ops.CreateVersion(
+                    table=("ns", "lance"), version=version, manifest_path=f"elsewhere/{version}"
+                )
+                while True:
+                    try:
+                        iceberg_commits.commit_tables(
+                            actor=SYSTEM,
+                            changes=[change(one, {f"w{number}.{count}": "x"}) for one in chosen],
+                            also=[create],
+                        )
+                    except CommitConflict:
+                        continue
+                    done += 1
+                    break
+            return done
+
+        return write
+
+    assert race(*(writer(number) for number in range(4))) == [6] * 4
+    assert Transaction.objects.count() == before + 24
+    assert sum(len(load(table).document["properties"]) for table in tables) == 24 * 3
+    assert TableVersion.objects.filter(table__format="lance").count() == 24
+    agrees(warehouse)
+
+
+def test_registrations_of_one_file(warehouse):
+    made = make_iceberg_table(*T)
+    iceberg_tables.unregister_table(actor=SYSTEM, table=T)
+    outcome = race(
+        *(
+            lambda n=n: iceberg_commits.register_table(
+                actor=SYSTEM, table=("ns", f"r{n}"), metadata_location=made.metadata_location
+            )
+            for n in range(4)
+        )
+    )
+    assert kinds(outcome) == {"LoadedTable": 1, "LocationTaken": 3}
+    assert files(warehouse).keys() == {
+        str(Path(storage.iceberg_path(made.metadata_location)).relative_to(warehouse))
+    }
+
+
+def test_a_commit_that_keeps_losing_says_so(warehouse, monkeypatch):
+    """Whoever meets another commit each time gives up; nothing of his attempts is left."""
+    make_iceberg_table(*T)
+    monkeypatch.setattr(iceberg_commits, "_ATTEMPTS", 3)
+    real, seen = storage.write_new_file, []
+
+    def write_late(path: str, content: bytes) -> None:
+        real(path, content)
+        seen.append(path)
+        with monkeypatch.context() as patch:
+            patch.setattr(storage, "write_new_file", real)
+            race(lambda: rival(len(seen)))
+
+    def rival(number: int) -> LoadedTable:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(iceberg_commits, "_turns", _no_turns)
+            return commit_to(T, {f"rival{number}": "x"})
+
+    monkeypatch.setattr(storage, "write_new_file", write_late)
+    with pytest.raises(CommitConflict, match="again and again"):
+        commit_to(T, {"mine": "x"})
+    assert len(seen) == 3
+    assert load(T).document["properties"] == {f"rival{n}": "x" for n in (1, 2, 3)}
+    agrees(warehouse)
+
+
+# --- the database goes away --------------------------------------------------------------------
+
+
+def _end_backend() -> None:
+    """As a PostgreSQL that is stopped: this connection's process ends."""
+    raw = connection.connection
+    with psycopg.connect(raw.info.dsn, password=raw.info.password, autocommit=True) as other:
+        other.execute("SELECT pg_terminate_backend(%s, 10000)", [raw.info.backend_pid])
+
+
+@pytest.fixture(params=["stood", "did not stand"])
+def lost_commit(request, monkeypatch) -> bool:
+    """The next COMMIT breaks the connection; whether it stood all the same."""
+    stands, real = request.param == "stood", DatabaseWrapper._commit
+
+    def commit(self: DatabaseWrapper) -> None:
+        monkeypatch.setattr(DatabaseWrapper, "_commit", real)
+        if stands:
+            real(self)
+        _end_backend()
+        if stands:
+            self.connection.close()
+            raise OperationalError("the connection is lost")
+        real(self)
+
+    monkeypatch.setattr(DatabaseWrapper, "_commit", commit)
+    return stands
+
+
+def sweep_later() -> int:
+    StagedFile.objects.update(created_at=Now() - timedelta(minutes=16))
+    return metadata_files.sweep()
+
+
+@pytest.fixture
+def two_tables() -> list[LoadedTable]:
+    return [make_iceberg_table(*T), make_iceberg_table(*U)]
+
+
+def test_a_commit_whose_answer_is_lost(warehouse, two_tables, lost_commit):
+    before = files(warehouse)
+    with pytest.raises(OutcomeUnknown):
+        iceberg_commits.commit_tables(
+            actor=SYSTEM, changes=[change(T, {"a": "b"}), change(U, {"a": "b"})]
+        )
+    new = files(warehouse).keys() - before.keys()
+    assert len(new) == 2
+    assert len(load(T).document["properties"]) == lost_commit
+    if lost_commit:
+        assert not StagedFile.objects.exists()
+        assert sweep_later() == 0
+        assert len(files(warehouse)) == 4
+    else:
+        notes = set(StagedFile.objects.values_list("path", flat=True))
+        assert notes == {str(warehouse / name) for name in new}
+        assert metadata_files.sweep() == 0  # not yet: it may be under way
+        assert sweep_later() == 2
+        assert files(warehouse) == before
+    agrees(warehouse)
+    assert commit_to(T, {"c": "d"}).sequence == 1 + lost_commit
+
+
+def test_a_creation_whose_answer_is_lost(warehouse, lost_commit_of_a_creation):
+    stands = lost_commit_of_a_creation
+    with pytest.raises(OutcomeUnknown):
+        iceberg_commits.create_table(actor=SYSTEM, table=T, schema=ICEBERG_SCHEMA)
+    assert len(files(warehouse)) == 1
+    assert Table.objects.named(T).exists() == stands
+    assert sweep_later() == (0 if stands else 1)
+    assert len(files(warehouse)) == stands
+    agrees(warehouse)
+
+
+@pytest.fixture
+def namespace() -> None:
+    make_namespace("ns")
+
+
+@pytest.fixture
+def lost_commit_of_a_creation(namespace, lost_commit) -> bool:
+    return lost_commit
+
+
+def test_a_database_that_goes_away_before_the_commit(warehouse, two_tables, monkeypatch):
+    """It surely did not stand. Whether or not the note can be read by then, the file goes."""
+    before, real = files(warehouse), storage.write_new_file
+
+    def write(path: str, content: bytes) -> None:
+        real(path, content)
+        _end_backend()
+
+    monkeypatch.setattr(storage, "write_new_file", write)
+    with pytest.raises(OperationalError):
+        commit_to(T, {"a": "b"})
+    connection.close()
+    assert load(T).sequence == 0
+    sweep_later()
+    assert files(warehouse) == before
+    agrees(warehouse)
