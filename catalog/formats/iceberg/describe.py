@@ -394,9 +394,9 @@ class Metric:
 
 
 def metrics(report: object) -> list[Metric]:
-    """What a scan or commit report measured, leaving out what is zero."""
+    """What a scan or commit report measured, by name, leaving out what is zero."""
     found = []
-    for name, told in lenient.mapping(lenient.mapping(report).get("metrics")).items():
+    for name, told in sorted(lenient.mapping(lenient.mapping(report).get("metrics")).items()):
         result = lenient.mapping(told)
         number = lenient.integer(result.get("value", result.get("total-duration")))
         unit = lenient.text(result.get("unit") or result.get("time-unit")) or "count"

@@ -124,7 +124,7 @@ def _siblings(fields: dict[int, Field]) -> dict[int | None, list[int]]:
 
 def _places(fields: dict[int, Field], siblings: dict[int | None, list[int]]) -> dict[int, str]:
     """Where each field stands, in words."""
-    found = {}
+    found: dict[int, str] = {}
     for parent, ids in siblings.items():
         first = f"first in {fields[parent].path}" if parent in fields else "first"
         names = [fields[id_].path for id_ in ids]

@@ -266,9 +266,9 @@ def test_metrics_of_a_report():
         }
     }
     assert describe.metrics(report) == [
-        Metric("total-planning-duration", 2_644_235_116, "nanoseconds"),
         Metric("result-data-files", 4, "count"),
         Metric("total-file-size-in-bytes", 45_075, "bytes"),
+        Metric("total-planning-duration", 2_644_235_116, "nanoseconds"),
     ]
 
 
