@@ -13,6 +13,7 @@ from django.utils.safestring import SafeString, mark_safe
 
 from catalog.models import JobStatus, TableState, TransactionStatus
 
+_LONGEST = 20_000  # characters of a text that opens
 NOTHING = mark_safe('<span class="m-muted">–</span>')
 BADGES: dict[str, str] = {
     TableState.LIVE: "success",
@@ -55,6 +56,13 @@ def code(text: object, whole: object = None) -> SafeString:
         return NOTHING
     title = text if whole is None else whole
     return format_html('<code class="m-code" title="{}">{}</code>', title, text)
+
+
+def exact(text: object) -> SafeString:
+    """Something to copy whole: one click selects all of it, also what is cut."""
+    if text in (None, ""):
+        return NOTHING
+    return format_html('<code class="m-code m-exact" title="{0}">{0}</code>', text)
 
 
 def who(actor: str) -> SafeString:
@@ -115,6 +123,55 @@ def mapping(found: Mapping[str, Any]) -> SafeString:
         '<div class="m-pair"><span class="m-muted">{}</span> {}</div>',
         ((key, value(item)) for key, item in found.items()),
     )
+
+
+def fold(title: object, content: object) -> SafeString:
+    """Something that opens when it is asked for."""
+    return format_html('<details class="m-fold"><summary>{}</summary>{}</details>', title, content)
+
+
+def clipped(text: str, limit: int = 200) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def passage(text: str, limit: int = 200) -> SafeString | str:
+    """A text of any length: a long one opens when asked for, and the longest is cut."""
+    if len(text) <= limit:
+        return text or NOTHING
+    return fold(clipped(text, 80), source(text, _LONGEST))
+
+
+def brief(found: object) -> SafeString | str:
+    """A JSON value of any size."""
+    if isinstance(found, dict | list):
+        found = json.dumps(found, ensure_ascii=False)
+    return passage(found) if isinstance(found, str) else value(found)
+
+
+def source(text: str, limit: int) -> SafeString:
+    """A text as it is written, such as SQL; what is cut is told."""
+    left = len(text) - limit
+    return format_html(
+        '<pre class="m-json m-sql">{}</pre>{}',
+        text[:limit],
+        muted(f"… and {left:,} more characters") if left > 0 else "",
+    )
+
+
+def delta(added: object, removed: object) -> SafeString:
+    """How much came and how much went."""
+    parts = [
+        format_html('<span class="{}">{}{}</span>', *part)
+        for part in (("m-plus", "+", added), ("m-minus", "−", removed))
+        if part[2] not in (None, "")
+    ]
+    if not parts:
+        return NOTHING
+    return format_html('<span class="m-delta">{}</span>', spaced(parts))
+
+
+def spaced(parts: Iterable[object]) -> SafeString:
+    return format_html_join(" ", "{}", ((part,) for part in parts))
 
 
 def lines(parts: Iterable[object]) -> SafeString:

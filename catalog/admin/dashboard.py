@@ -21,8 +21,8 @@ _COUNTS = """
     SELECT 'namespaces', '', count(*) FILTER (WHERE dropped_at IS NULL), count(*)
     FROM (SELECT dropped_at FROM catalog_namespace LIMIT %(limit)s) n
     UNION ALL
-    SELECT 'tables', format, count(*) FILTER (WHERE state <> 'dropped'), sum(count(*)) OVER ()
-    FROM (SELECT format, state FROM catalog_table LIMIT %(limit)s) t GROUP BY format
+    SELECT kind || 's', format, count(*) FILTER (WHERE state <> 'dropped'), sum(count(*)) OVER ()
+    FROM (SELECT kind, format, state FROM catalog_table LIMIT %(limit)s) t GROUP BY kind, format
     UNION ALL
     SELECT 'versions', '', count(*) FILTER (WHERE deleted_at IS NULL), count(*)
     FROM (SELECT deleted_at FROM catalog_tableversion LIMIT %(limit)s) v
@@ -35,6 +35,7 @@ _COUNTS = """
 _RELATIONS = {
     "namespaces": "catalog_namespace",
     "tables": "catalog_table",
+    "views": "catalog_table",
     "versions": "catalog_tableversion",
 }
 
@@ -57,10 +58,11 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
         # The root namespace is always there and nobody's.
         context["cards"] = [
             ("Namespaces", "account_tree", cells.list_url(Namespace), found["namespaces"]),
-            ("Tables", "table", cells.list_url(Table), found["tables"]),
+            ("Tables", "table", cells.list_url(Table, "kind__exact=table"), found["tables"]),
+            ("Views", "frame_inspect", cells.list_url(Table, "kind__exact=view"), found["views"]),
             ("Versions", "layers", None, found["versions"]),
         ]
-        context["is_empty"] = not found["tables"].number
+        context["is_empty"] = not found["tables"].number and not found["views"].number
     if may_see(request, Transaction):
         newest = list(Transaction.objects.order_by("-pk")[:_NEWEST])
         context["transactions"] = transactions.panel(
@@ -91,17 +93,24 @@ def counts() -> dict[str, Count]:
         cursor.execute(_COUNTS, {"limit": EXACT + 1})
         rows = cursor.fetchall()
     estimates = {name: number for what, name, number, _ in rows if what == "estimate"}
+    seen = {_RELATIONS[what]: 0 for what in _RELATIONS}
+    for what, _, _, count in rows:
+        if what in _RELATIONS:
+            seen[_RELATIONS[what]] = max(seen[_RELATIONS[what]], int(count))
     found = {}
     for what, relation in _RELATIONS.items():
-        groups = [(name, number, seen) for kind, name, number, seen in rows if kind == what]
-        number = sum(number for _, number, _ in groups)
+        groups = [(name, number) for kind, name, number, _ in rows if kind == what]
+        number = sum(number for _, number in groups)
         if what == "namespaces":
             number = max(number - 1, 0)
-        if any(seen > EXACT for *_, seen in groups):
-            found[what] = _estimate(int(estimates[relation]))
+        if seen[relation] <= EXACT:
+            formats = tuple((n, f"{k:,}") for n, k in sorted(groups) if n and k)
+            found[what] = Count(number, f"{number:,}", formats if what == "tables" else ())
+        elif what == "views":
+            # PostgreSQL's estimate is of tables and views together.
+            found[what] = Count(number, f"≥ {number:,}")
         else:
-            formats = tuple((n, f"{k:,}") for n, k, _ in sorted(groups) if n and k)
-            found[what] = Count(number, f"{number:,}", formats)
+            found[what] = _estimate(int(estimates[relation]))
     return found
 
 

@@ -169,7 +169,7 @@ class NamespaceAdmin(ReadOnlyAdmin):
         return Page(
             facts=facts,
             tabs=(
-                Tab("tables", "Tables", lambda: _tables(request, row)),
+                Tab("tables", "Tables and views", lambda: _tables(request, row)),
                 Tab("namespaces", "Namespaces", lambda: _children(request, row)),
                 Tab("audit", "Audit events", lambda: _events(request, row)),
             ),
@@ -288,7 +288,7 @@ def _children(request: HttpRequest, row: Namespace) -> Panel:
         ]
     )
     return Panel(
-        columns=("Name", "Namespaces", "Tables", "Owner", "Created"),
+        columns=("Name", "Namespaces", "Tables, views", "Owner", "Created"),
         rows=[
             (
                 cells.link(child, child.name),
@@ -318,18 +318,19 @@ def _tables(request: HttpRequest, row: Namespace) -> Panel:
         .order_by("name")[: PANEL_SIZE + 1]
     )
     return Panel(
-        columns=("Name", "Format", "State", "Location", "Created"),
+        columns=("Name", "Format", "Kind", "State", "Location", "Created"),
         rows=[
             (
                 cells.link(table, table.name),
                 table.format,
+                table.kind,
                 cells.badge(table.state),
                 cells.code(table.location),
                 cells.moment(table.created_at),
             )
             for table in found[:PANEL_SIZE]
         ],
-        empty="No table is in it.",
+        empty="No table or view is in it.",
         first=query(request, after=None) if after else None,
         following=(
             query(request, tab="tables", after=found[PANEL_SIZE - 1].name)

@@ -3,7 +3,7 @@ call a service."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 from urllib.parse import urlencode
 
 from django import forms
@@ -23,6 +23,7 @@ from unfold.enums import ActionVariant
 from catalog.errors import CatalogError
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 PANEL_SIZE = 25
 COUNT_LIMIT = 1000
@@ -64,13 +65,24 @@ class Panel:
     """Where the first page is, on every other page."""
     following: str | None = None
     """Where the next page is."""
+    style: str = ""
+    """A class of its table, if it looks different from others."""
 
 
 @dataclass(frozen=True)
 class Tab:
     key: str
     title: str
-    build: Callable[[], Panel]
+    build: Callable[[], Panel | Sequence[Panel]]
+
+
+@dataclass(frozen=True)
+class Part(Generic[T]):
+    """A page of a list, and where its first and next pages are."""
+
+    items: Sequence[T]
+    first: str | None
+    following: str | None
 
 
 @dataclass(frozen=True)
@@ -110,6 +122,33 @@ def word(request: HttpRequest, name: str) -> str:
     return request.GET.get(name, "").replace("\x00", "")
 
 
+def part(
+    request: HttpRequest,
+    items: Sequence[T],
+    key: Callable[[T], str],
+    parameter: str,
+    size: int = PANEL_SIZE,
+) -> Part[T]:
+    """A page of a list that is at hand: what comes after the item whose key the parameter tells.
+
+    By key, so that what is added in front of the list meanwhile moves nothing.
+    """
+    after = request.GET.get(parameter)
+    start = 0
+    if after:
+        # The last of several with this key: then every page leads on.
+        places = range(len(items) - 1, -1, -1)
+        start = next((place + 1 for place in places if key(items[place]) == after), 0)
+    shown = items[start : start + size]
+    return Part(
+        items=shown,
+        first=query(request, **{parameter: None}) if start else None,
+        following=(
+            query(request, **{parameter: key(shown[-1])}) if start + size < len(items) else None
+        ),
+    )
+
+
 def count_up_to(rows: QuerySet[Any], limit: int = COUNT_LIMIT) -> Func:
     """The number of a subquery's rows, at most one more than the limit, as an annotation."""
     return Func(
@@ -121,7 +160,7 @@ def count_up_to(rows: QuerySet[Any], limit: int = COUNT_LIMIT) -> Func:
 
 def refuse(request: HttpRequest, error: CatalogError) -> None:
     """Show the user what the catalog refused, and why."""
-    text = str(error)
+    text = error.message
     messages.error(request, f"{text}. {error.detail}" if error.detail else text)
 
 
@@ -162,6 +201,10 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
         """Whether the row is in a state in which its buttons make sense."""
         return True
 
+    def offered_actions(self, row: Any) -> Sequence[str]:
+        """The buttons that make sense for such a row."""
+        return cast(Sequence[str], self.actions_detail)
+
     def find(self, request: HttpRequest, object_id: str) -> Any:
         """The row of a page, or None."""
         rows = self.model._default_manager.select_related(*self.page_related)
@@ -189,7 +232,8 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
         if chosen is None and page.tabs:
             chosen = page.tabs[0]
         if chosen is not None:
-            panels.append(chosen.build())
+            built = chosen.build()
+            panels += [built] if isinstance(built, Panel) else built
         allowed = self.get_actions_detail(request, object_id) if self.offers_actions(row) else []
         context = {
             "title": str(row),
@@ -198,7 +242,7 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
             "panels": panels,
             "chosen": chosen.key if chosen else None,
             "actions_detail": self._get_actions_navigation(
-                self.actions_detail, allowed, str(row.pk)
+                self.offered_actions(row), allowed, str(row.pk)
             ),
         }
         return self.render(request, "admin/catalog/page.html", context)

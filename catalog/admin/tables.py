@@ -1,7 +1,8 @@
-"""Tables: the list, a table's page with its ledger, and dropping, deregistering, renaming one."""
+"""Tables and views: the list, the page of one, and dropping, deregistering, renaming one."""
 
 import json
 import uuid
+from collections.abc import Sequence
 from typing import Any
 
 from django import forms
@@ -11,10 +12,9 @@ from django.http import HttpRequest, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import ChoicesDropdownFilter, DropdownFilter, TextFilter
-from unfold.widgets import UnfoldAdminTextInputWidget
+from unfold.widgets import UnfoldAdminTextInputWidget, UnfoldBooleanSwitchWidget
 
-from catalog import storage
-from catalog.admin import audit, cells, jobs, transactions
+from catalog.admin import cells, iceberg, ledger
 from catalog.admin.actor import actor
 from catalog.admin.pages import (
     PANEL_SIZE,
@@ -23,27 +23,19 @@ from catalog.admin.pages import (
     ReadOnlyAdmin,
     Tab,
     button,
-    number,
     query,
     sent,
     word,
 )
-from catalog.errors import CatalogError, TableNotFound
-from catalog.identifiers import DEFAULT_DELIMITER, check_name, digest, parse
-from catalog.models import (
-    AuditEvent,
-    Branch,
-    Table,
-    TableFormat,
-    TableState,
-    TableVersion,
-    Transaction,
-)
-from catalog.services.commit import Operation, commit
+from catalog.errors import CatalogError, TableNotFound, ViewNotFound
+from catalog.identifiers import DEFAULT_DELIMITER, Identifier, check_name, digest, parse
+from catalog.models import Branch, Table, TableFormat, TableKind, TableState
+from catalog.services import iceberg_tables
+from catalog.services.access import Principal
+from catalog.services.commit import commit
 from catalog.services.operations import DeregisterTable, DropTable, RenameTable
 
 _BRANCHES = 200  # offered to choose from
-_EVENTS = 100  # events among which a page of transactions is looked for
 
 
 class StateFilter(DropdownFilter):  # type: ignore[misc]
@@ -95,11 +87,24 @@ class RenameForm(forms.Form):
             raise forms.ValidationError(str(error)) from error
 
 
+class PurgeForm(forms.Form):
+    purge = forms.BooleanField(
+        required=False,
+        label="Remove its data too, in a job: metadata, manifests and data files",
+        widget=UnfoldBooleanSwitchWidget(),
+    )
+
+
 @admin.register(Table)
 class TableAdmin(ReadOnlyAdmin):
-    list_display = ["table", "format", "state_badge", "where", "created"]
+    list_display = ["table", "format", "kind", "state_badge", "where", "created"]
     list_display_links = ["table"]
-    list_filter = [StateFilter, ("format", ChoicesDropdownFilter), NamespaceFilter]
+    list_filter = [
+        StateFilter,
+        ("format", ChoicesDropdownFilter),
+        ("kind", ChoicesDropdownFilter),
+        NamespaceFilter,
+    ]
     list_select_related = ["namespace"]
     search_fields = ["name", "location"]
     search_help_text = "A name, nyc.flights, or a location"
@@ -149,9 +154,20 @@ class TableAdmin(ReadOnlyAdmin):
     def offers_actions(self, row: Table) -> bool:
         return row.state != TableState.DROPPED
 
+    def offered_actions(self, row: Table) -> Sequence[str]:
+        # A view has no data that could stay behind.
+        return ["rename", "drop"] if row.kind == TableKind.VIEW else self.actions_detail
+
     # -- a table's page
 
     def page(self, request: HttpRequest, row: Table) -> Page:
+        if row.kind == TableKind.VIEW:
+            return iceberg.view_page(request, row)
+        if row.format == TableFormat.ICEBERG:
+            return iceberg.table_page(request, row)
+        return self.lance_page(request, row)
+
+    def lance_page(self, request: HttpRequest, row: Table) -> Page:
         facts: list[tuple[str, object]] = [
             ("Namespace", cells.link(row.namespace)),
             ("Format", row.format),
@@ -166,24 +182,16 @@ class TableAdmin(ReadOnlyAdmin):
         ]
         if row.dropped_at is not None:
             facts.append(("Dropped", cells.moment(row.dropped_at)))
-        opens = row.format == TableFormat.LANCE and row.state == TableState.LIVE
         return Page(
             facts=facts,
             tabs=(
-                Tab("versions", "Versions", lambda: _versions(request, row)),
+                Tab("versions", "Versions", lambda: ledger.versions(request, row)),
                 Tab("branches", "Branches", lambda: _branches(request, row)),
-                Tab("transactions", "Transactions", lambda: _transactions(request, row)),
-                Tab("audit", "Audit events", lambda: _events(request, row)),
-                Tab(
-                    "jobs",
-                    "Jobs",
-                    lambda: jobs.panel(
-                        row.jobs.select_related("table__namespace").order_by("-pk")[:PANEL_SIZE],
-                        "No job was ever asked for.",
-                    ),
-                ),
+                *ledger.tabs(request, row),
             ),
-            aside_template="admin/catalog/table_aside.html" if opens else "",
+            aside_template=(
+                "admin/catalog/table_aside.html" if row.state == TableState.LIVE else ""
+            ),
             aside={
                 "server": request.build_absolute_uri("/").rstrip("/"),
                 "table_id": json.dumps(row.identifier, ensure_ascii=False),
@@ -201,8 +209,8 @@ class TableAdmin(ReadOnlyAdmin):
 
         def call(data: dict[str, Any]) -> HttpResponseBase:
             new = (*data["namespace"], data["name"])
-            self.apply(request, "change", row, RenameTable(table=row.identifier, new=new))
-            messages.success(request, f"Table '{row}' is now '{'.'.join(new)}'")
+            _rename(self.actor(request, "change", row), row, new)
+            messages.success(request, f"{row.kind.capitalize()} '{row}' is now '{'.'.join(new)}'")
             return HttpResponseRedirect(cells.page_url(row))
 
         initial = {
@@ -211,8 +219,8 @@ class TableAdmin(ReadOnlyAdmin):
         }
         return self.ask(
             request,
-            title=f"Rename table '{row}'",
-            text="Its data stays where it is.",
+            title=f"Rename {row.kind} '{row}'",
+            text="" if row.kind == TableKind.VIEW else "Its data stays where it is.",
             submit="Rename",
             form=RenameForm(sent(request), initial=initial),
             call=call,
@@ -227,7 +235,7 @@ class TableAdmin(ReadOnlyAdmin):
             return self.missing(request, object_id)
 
         def call(_data: dict[str, Any]) -> HttpResponseBase:
-            self.apply(request, "delete", row, DeregisterTable(table=row.identifier))
+            _deregister(self.actor(request, "delete", row), row)
             messages.success(request, f"Table '{row}' was deregistered; its data stays")
             return HttpResponseRedirect(cells.page_url(row))
 
@@ -247,28 +255,68 @@ class TableAdmin(ReadOnlyAdmin):
         row = self.find(request, object_id)
         if row is None:
             return self.missing(request, object_id)
+        # Lance's DropTable removes the data; Iceberg's leaves the choice to who drops.
+        has_choice = row.format == TableFormat.ICEBERG and row.kind == TableKind.TABLE
 
-        def call(_data: dict[str, Any]) -> HttpResponseBase:
-            self.apply(request, "delete", row, DropTable(table=row.identifier))
-            messages.success(request, f"Table '{row}' was dropped; a job removes its data")
-            return HttpResponseRedirect(cells.page_url(row) + "?tab=jobs")
+        def call(data: dict[str, Any]) -> HttpResponseBase:
+            purge = data.get("purge", row.kind == TableKind.TABLE)
+            _drop(self.actor(request, "delete", row), row, purge=purge)
+            outcome = "; a job removes its data" if purge else ""
+            messages.success(request, f"{row.kind.capitalize()} '{row}' was dropped{outcome}")
+            return HttpResponseRedirect(cells.page_url(row) + ("?tab=jobs" if purge else ""))
 
         return self.ask(
             request,
-            title=f"Drop table '{row}'?",
-            text=f"A job removes its data at {row.location}. Deregister it to keep the data.",
+            title=f"Drop {row.kind} '{row}'?",
+            text=_drop_warning(row, has_choice),
             submit="Drop",
             danger=True,
+            form=PurgeForm(sent(request)) if has_choice else None,
             call=call,
             back=cells.page_url(row),
             original=row,
         )
 
-    def apply(self, request: HttpRequest, verb: str, row: Table, operation: Operation) -> None:
+    def actor(self, request: HttpRequest, verb: str, row: Table) -> Principal:
+        """Who presses the button. Raises TableNotFound, or ViewNotFound, for a dropped row."""
         if row.state == TableState.DROPPED:
-            # Operations go by name, and another table may bear it now.
-            raise TableNotFound(row.identifier)
-        commit([operation], actor=actor(request, self.permission(verb)))
+            # Services go by name, and another table may bear it now.
+            missing = ViewNotFound if row.kind == TableKind.VIEW else TableNotFound
+            raise missing(row.identifier)
+        return actor(request, self.permission(verb))
+
+
+def _rename(actor: Principal, row: Table, new: Identifier) -> None:
+    if row.format == TableFormat.ICEBERG:
+        iceberg_tables.rename_table(
+            actor=actor, table=row.identifier, new=new, kind=TableKind(row.kind)
+        )
+    else:
+        commit([RenameTable(table=row.identifier, new=new)], actor=actor)
+
+
+def _deregister(actor: Principal, row: Table) -> None:
+    if row.format == TableFormat.ICEBERG:
+        iceberg_tables.unregister_table(actor=actor, table=row.identifier)
+    else:
+        commit([DeregisterTable(table=row.identifier)], actor=actor)
+
+
+def _drop(actor: Principal, row: Table, *, purge: bool) -> None:
+    if row.format == TableFormat.ICEBERG:
+        iceberg_tables.drop_table(
+            actor=actor, table=row.identifier, purge=purge, kind=TableKind(row.kind)
+        )
+    else:
+        commit([DropTable(table=row.identifier, purge=purge)], actor=actor)
+
+
+def _drop_warning(row: Table, has_choice: bool) -> str:
+    if row.kind == TableKind.VIEW:
+        return "Its definition is gone from the catalog; the tables that it reads stay."
+    if has_choice:
+        return f"Its data stays at {row.location}, unless the switch says otherwise."
+    return f"A job removes its data at {row.location}. Deregister it to keep the data."
 
 
 def split(text: str) -> tuple[str, ...]:
@@ -300,44 +348,6 @@ def _branch_choice(request: HttpRequest, row: Table) -> dict[str, object]:
     }
 
 
-def _versions(request: HttpRequest, row: Table) -> Panel:
-    before = number(request, "before")
-    rows = TableVersion.objects.filter(table=row).on(word(request, "branch"))
-    if before is not None:
-        rows = rows.filter(version__lt=before)
-    found = list(rows.select_related("transaction").order_by("-version")[: PANEL_SIZE + 1])
-    inside = storage.store_path(row.location, "")
-    return Panel(
-        columns=("Version", "Committed", "By", "Manifest", "Size", "Transaction"),
-        rows=[
-            (
-                _version(version),
-                cells.moment(version.created_at),
-                cells.who(version.transaction.actor if version.transaction else ""),
-                cells.code(version.manifest_path.removeprefix(inside), version.manifest_path),
-                cells.size(version.manifest_size),
-                cells.link(version.transaction, cells.code(version.transaction_id)),
-            )
-            for version in found[:PANEL_SIZE]
-        ],
-        empty="No version is on this branch yet.",
-        first=query(request, before=None) if before is not None else None,
-        following=(
-            query(request, before=found[PANEL_SIZE - 1].version)
-            if len(found) > PANEL_SIZE
-            else None
-        ),
-    )
-
-
-def _version(version: TableVersion) -> object:
-    if version.deleted_at is not None:
-        return cells.lines([version.version, cells.muted("deleted")])
-    if version.staged_path is not None:
-        return cells.lines([version.version, cells.muted("manifest is being moved")])
-    return cells.lines([version.version])
-
-
 def _branches(request: HttpRequest, row: Table) -> Panel:
     after = word(request, "after")
     found = list(row.branches.filter(name__gt=after).order_by("name")[: PANEL_SIZE + 1])
@@ -358,24 +368,3 @@ def _branches(request: HttpRequest, row: Table) -> Panel:
             query(request, after=found[PANEL_SIZE - 1].name) if len(found) > PANEL_SIZE else None
         ),
     )
-
-
-def _transactions(request: HttpRequest, row: Table) -> Panel:
-    """By way of the audit events: they alone are indexed by table."""
-    before = number(request, "before")
-    events = AuditEvent.objects.filter(table_uuid=row.uuid)
-    if before is not None:
-        events = events.filter(pk__lt=before)
-    ids = list(events.order_by("-pk").values_list("pk", "transaction_id")[: _EVENTS + 1])
-    wanted = {transaction for _, transaction in ids[:_EVENTS] if transaction}
-    found = Transaction.objects.filter(pk__in=wanted).order_by("-pk")
-    return transactions.panel(
-        found,
-        "No transaction touched it.",
-        first=query(request, before=None) if before is not None else None,
-        following=query(request, before=ids[_EVENTS - 1][0]) if len(ids) > _EVENTS else None,
-    )
-
-
-def _events(request: HttpRequest, row: Table) -> Panel:
-    return audit.panel(request, AuditEvent.objects.filter(table_uuid=row.uuid))

@@ -1,0 +1,125 @@
+"""The schemas of an Iceberg table or view: the fields of one, and how each came from the one before."""
+
+from collections.abc import Sequence
+from itertools import islice
+
+from django.http import HttpRequest
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from catalog.admin import cells
+from catalog.admin.pages import Panel, number, part, query
+from catalog.formats.iceberg import describe, lenient
+from catalog.formats.iceberg.describe import Field
+from catalog.formats.iceberg.reading import Document
+from catalog.formats.iceberg.schema_changes import Change, ChangeKind, changes
+
+_FIELDS = 100  # of a schema on one page
+_SCHEMAS = 10  # compared on one page
+_CHANGES = 50  # told of one schema
+_COLOURS = {ChangeKind.ADDED: "success", ChangeKind.DROPPED: "danger"}
+
+
+def schema_tab(request: HttpRequest, document: Document, current: int | None) -> list[Panel]:
+    """A schema, the current one unless another is chosen, and how it became what it is."""
+    chosen = number(request, "schema", current)
+    return [_fields(request, document, chosen, current), _changes(request, document, current)]
+
+
+def _fields(
+    request: HttpRequest, document: Document, chosen: int | None, current: int | None
+) -> Panel:
+    schema = describe.schema(document, chosen)
+    start = number(request, "field", 0) or 0
+    told = describe.fields(schema) if schema is not None else iter(())
+    found = list(islice(told, start, start + _FIELDS + 1))
+    known = "?" if chosen is None else chosen
+    return Panel(
+        title=f"Schema {known}, the current one" if chosen == current else f"Schema {known}",
+        columns=("Id", "Field", "Type", "", "Default", "Description"),
+        rows=[_field(field) for field in found[:_FIELDS]],
+        empty="The metadata holds no schema of this number, or it has no fields.",
+        first=query(request, field=None) if start else None,
+        following=query(request, field=start + _FIELDS) if len(found) > _FIELDS else None,
+    )
+
+
+def _field(field: Field) -> Sequence[object]:
+    name = format_html(
+        '<span class="m-field{}" style="padding-left: {}rem" title="{}">{}{}</span>',
+        "" if field.depth else " m-top",
+        f"{max(field.depth - 1, 0) * 1.2:.1f}",
+        cells.clipped(field.path, 1000),
+        cells.clipped(field.name) or "?",
+        format_html(" {}", cells.badge("identifier", "info")) if field.is_identifier else "",
+    )
+    return (
+        cells.exact(field.id),
+        name,
+        cells.code(field.type),
+        "required" if field.is_required else cells.muted("optional"),
+        _default(field),
+        cells.passage(field.doc),
+    )
+
+
+def _default(field: Field) -> object:
+    initial, write = field.initial_default, field.write_default
+    if initial is None and write is None:
+        return cells.NOTHING
+    if initial == write:
+        return cells.brief(initial)
+    return cells.lines(
+        format_html("{} {}", cells.brief(default), cells.muted(which))
+        for default, which in ((initial, "for old rows"), (write, "for new rows"))
+        if default is not None
+    )
+
+
+def _changes(request: HttpRequest, document: Document, current: int | None) -> Panel:
+    schemas = describe.schemas(document)
+    pairs = list(zip([None, *schemas], schemas, strict=False))[::-1]
+    shown = part(request, pairs, _key, "changes", _SCHEMAS)
+    return Panel(
+        title="How it changed",
+        columns=("Schema", "What changed"),
+        rows=[(_schema_link(request, new, current), _told(old, new)) for old, new in shown.items],
+        empty="The metadata holds no schema.",
+        first=shown.first,
+        following=shown.following,
+        note="" if len(schemas) > 1 else "The schema has not changed since the table was made.",
+    )
+
+
+def _key(pair: tuple[Document | None, Document]) -> str:
+    return str(lenient.integer(pair[1].get("schema-id")))
+
+
+def _schema_link(request: HttpRequest, schema: Document, current: int | None) -> SafeString:
+    id_ = lenient.integer(schema.get("schema-id", 0))
+    link = cells.anchor(query(request, tab="schema", schema=id_, field=None), f"Schema {id_}")
+    return cells.lines([link, *([cells.badge("current", "success")] if id_ == current else ())])
+
+
+def _told(old: Document | None, new: Document) -> SafeString | str:
+    if old is None:
+        count = sum(1 for _ in describe.fields(new))
+        return f"The oldest schema that the metadata holds: {count:,} fields."
+    found = changes(old, new)
+    told: list[object] = [_change(change) for change in found[:_CHANGES]]
+    if len(found) > _CHANGES:
+        told.append(cells.muted(f"and {len(found) - _CHANGES:,} more"))
+    return cells.lines(told) if told else cells.muted("Nothing that its fields show.")
+
+
+def _change(change: Change) -> SafeString:
+    arrow = format_html(" {} ", cells.muted("→")) if change.before and change.after else ""
+    return format_html(
+        '<span class="m-change">{}<span title="field {}">{}</span><span>{}{}{}</span></span>',
+        cells.badge(change.kind, _COLOURS.get(change.kind, "plain")),
+        change.id,
+        cells.clipped(change.path),
+        cells.clipped(change.before),
+        arrow,
+        cells.clipped(change.after),
+    )

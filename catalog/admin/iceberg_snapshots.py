@@ -1,0 +1,163 @@
+"""The snapshots of an Iceberg table as a timeline, and the branches and tags that point at them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from django.http import HttpRequest
+from django.template.defaultfilters import filesizeformat
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from catalog.admin import cells
+from catalog.admin.pages import Panel, part, query, word
+from catalog.formats.iceberg import describe
+from catalog.formats.iceberg.describe import Delta, Reference
+from catalog.formats.iceberg.reading import Document
+
+_NAMES = 6  # references beside a snapshot
+_ENTRIES = 100  # of a snapshot's summary
+_OPERATIONS = {"append": "success", "overwrite": "warning", "delete": "danger", "replace": "info"}
+
+
+def snapshots(request: HttpRequest, document: Document) -> Panel:
+    """The snapshots as a timeline, from the newest, or from the one that is asked for."""
+    found = describe.snapshots(document)
+    known = {one.get("snapshot-id") for one in found if type(one.get("snapshot-id")) is int}
+    wanted = word(request, "snapshot")
+    if wanted:
+        places = (place for place, one in enumerate(found) if _is(one, wanted))
+        found = found[next(places, 0) :]
+    shown = part(request, found, describe.snapshot_key, "after")
+    references = describe.references_by_snapshot(document)
+    current = document.get("current-snapshot-id")
+    return Panel(
+        columns=(
+            "Snapshot",
+            "Committed",
+            "Operation",
+            "Records",
+            "Data files",
+            "Size",
+            "Parent",
+            "Summary",
+        ),
+        rows=[
+            _snapshot(request, one, references, known, is_current=_is(one, str(current)))
+            for one in shown.items
+        ],
+        empty="No snapshot yet. The first write through an engine, such as an INSERT or PyIceberg's "
+        "table.append(), makes one.",
+        first=(
+            query(request, after=None, snapshot=None) if shown.first or len(wanted) > 0 else None
+        ),
+        following=shown.following,
+        style="m-timeline",
+    )
+
+
+def _is(snapshot: Document, id_: str) -> bool:
+    return describe.snapshot_key(snapshot) == id_
+
+
+def _snapshot(
+    request: HttpRequest,
+    told: Document,
+    references: dict[int | None, list[Reference]],
+    known: set[object],
+    *,
+    is_current: bool,
+) -> Sequence[object]:
+    snapshot = describe.snapshot(told)
+    names = references.get(snapshot.id, []) if snapshot.id is not None else []
+    marks: list[object] = [cells.badge("current", "success")] if is_current else []
+    marks += [_mark(reference) for reference in names[:_NAMES]]
+    if len(names) > _NAMES:
+        marks.append(cells.muted(f"and {len(names) - _NAMES:,} more"))
+    parent: object = cells.NOTHING
+    if snapshot.parent is not None:
+        parent = (
+            snapshot_link(request, snapshot.parent)
+            if snapshot.parent in known
+            else cells.lines([cells.exact(snapshot.parent), cells.muted("expired")])
+        )
+    return (
+        cells.lines([cells.exact(snapshot.id), cells.spaced(marks)]),
+        cells.moment(snapshot.at),
+        (
+            cells.badge(
+                cells.clipped(snapshot.operation, 40),
+                _OPERATIONS.get(snapshot.operation, "plain"),
+            )
+            if snapshot.operation
+            else cells.NOTHING
+        ),
+        _delta(snapshot.records, _number),
+        _delta(snapshot.files, _number),
+        _delta(snapshot.bytes, filesizeformat),
+        parent,
+        summary(snapshot.summary),
+    )
+
+
+def snapshot_link(request: HttpRequest, id_: int) -> SafeString:
+    url = query(request, tab="snapshots", snapshot=id_, after=None)
+    return cells.anchor(url, cells.code(id_))
+
+
+def _mark(reference: Reference) -> SafeString:
+    colour = "info" if reference.type == "branch" else "warning"
+    return cells.badge(cells.clipped(reference.name, 40), colour)
+
+
+def _number(count: int) -> str:
+    return f"{count:,}"
+
+
+def _delta(delta: Delta, shown: Callable[[int], object]) -> SafeString:
+    return cells.delta(
+        shown(delta.added) if delta.added else None, shown(delta.removed) if delta.removed else None
+    )
+
+
+def summary(entries: Mapping[str, Any]) -> SafeString:
+    """All entries of a summary, folded."""
+    if not entries:
+        return cells.NOTHING
+    told: list[object] = [
+        format_html("{} {}", cells.muted(cells.clipped(key)), cells.brief(entries[key]))
+        for key in sorted(entries)[:_ENTRIES]
+    ]
+    if len(entries) > _ENTRIES:
+        told.append(cells.muted(f"and {len(entries) - _ENTRIES:,} more"))
+    return cells.fold(f"{len(entries):,} entries", cells.lines(told))
+
+
+def references(request: HttpRequest, document: Document) -> Panel:
+    shown = part(request, describe.references(document), lambda one: one.name, "after")
+    return Panel(
+        columns=("Name", "Kind", "Snapshot", "Kept"),
+        rows=[
+            (
+                cells.exact(cells.clipped(reference.name)),
+                cells.badge(
+                    cells.clipped(reference.type, 40) or "?",
+                    "info" if reference.type == "branch" else "warning",
+                ),
+                (
+                    cells.NOTHING
+                    if reference.snapshot_id is None
+                    else snapshot_link(request, reference.snapshot_id)
+                ),
+                (
+                    cells.lines(reference.retention)
+                    if reference.retention
+                    else cells.muted("as the table's properties say")
+                ),
+            )
+            for reference in shown.items
+        ],
+        empty="No branch or tag yet: main comes with the first snapshot. Engines make more, such as "
+        "Spark with ALTER TABLE … CREATE TAG.",
+        first=shown.first,
+        following=shown.following,
+    )
