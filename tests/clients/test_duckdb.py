@@ -11,7 +11,7 @@ import pytest
 from duckdb import DuckDBPyConnection
 from pyiceberg.catalog.rest import RestCatalog
 
-from tests.clients import duck, pyice
+from tests.clients import duck, guide, pyice
 from tests.live import LiveServer
 
 Rows = list[tuple[Any, ...]]
@@ -254,3 +254,32 @@ def test_it_reads_and_writes_a_table_of_pyiceberg(
     assert sorted(table.scan().to_arrow()["n"].to_pylist()) == [3, 4]
     table.append(values.slice(0, 1))
     assert rows(db, "SELECT n FROM t ORDER BY n") == [(1,), (3,), (4,)]
+
+
+# --- what the guide says -----------------------------------------------------------------------
+
+
+def test_the_guide(live: LiveServer, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = guide.blocks("PyIceberg", "python", live)
+    variables: dict[str, Any] = {}
+    exec(first, variables)
+    assert variables["orders"].scan().to_arrow().to_pylist() == [{"id": 2, "item": "lance"}]
+    exec(second, variables)
+    assert capsys.readouterr().out.endswith("[('sales', 'orders')]\n")
+
+    use, by_credential = guide.blocks("DuckDB", "sql", live)
+    steps = guide.statements(use)
+    assert steps[:2] == ["INSTALL iceberg", "LOAD iceberg"]
+    with duck.connect() as db:
+        for step in steps[2:]:
+            db.execute(step)
+        assert db.fetchall() == [(2, "gone")]
+        assert rows(db, "FROM lake.sales.orders") == []
+        db.execute(by_credential)
+        db.execute(
+            f"ATTACH 'sales' AS again (TYPE iceberg, ENDPOINT '{live.url}', SECRET by_credential)"
+        )
+    catalog = variables["catalog"]
+    for table in catalog.list_tables("sales"):
+        catalog.drop_table(table)
+    catalog.drop_namespace("sales")

@@ -16,7 +16,7 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from tests.clients import duck, pyice
+from tests.clients import duck, guide, jars, pyice
 from tests.clients import spark as spark_client
 from tests.live import LiveServer
 
@@ -459,3 +459,22 @@ def test_each_engine_reads_what_the_others_wrote(
     assert sql("SELECT engine FROM {ns}.t ORDER BY 1") == expected
     rows = catalog.load_table((sql.name, "t")).scan().to_arrow()
     assert sorted(rows["engine"].to_pylist()) == ["duckdb", "pyiceberg", "spark"]
+
+
+def test_the_guide(sql: Sql, live: LiveServer) -> None:
+    (block,) = guide.blocks("Spark", "sql", live)
+    sql("CREATE TABLE {ns}.orders AS SELECT 2L AS id, 'lance' AS item")
+
+    for statement in guide.statements(block):
+        sql(statement.replace("sales", sql.name))
+
+    assert sql("SELECT * FROM {ns}.orders ORDER BY id") == [(2, "lance"), (7, "tusk")]
+    assert sql("SELECT * FROM {ns}.orders VERSION AS OF 'audited' ORDER BY id") == [
+        (2, "lance"),
+        (7, "tusk"),
+    ]
+    (command,) = guide.blocks("Spark", "sh", live)
+    settings = dict(re.findall(r"--conf (\S+?)=(\S+)", command))
+    ours = sql.session.conf
+    assert {name: ours.get(name) for name in settings} == settings
+    assert jars.NAME.removesuffix(f"-{jars.ICEBERG}.jar") + f":{jars.ICEBERG}" in command
