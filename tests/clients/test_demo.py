@@ -15,8 +15,10 @@ from django.core.management import call_command
 
 from catalog.management.commands import bootstrap
 from catalog.services import access
+from examples import iceberg_flights
 from examples.demo import api_key
 from server.options import PROJECT
+from tests.clients import pyice
 from tests.live import LiveServer
 
 ROWS = {
@@ -51,15 +53,21 @@ def test_the_demo_loads_real_tables_and_says_what_next(live: LiveServer) -> None
         dataset = lance.dataset(namespace_client=ns, table_id=["nycflights13", table])
         assert dataset.count_rows() == rows
         assert len(dataset.versions()) == (12 if table == "flights" else 1)
+    catalog = pyice.connect(live.url, token=live.key)
+    for table, rows in ROWS.items():
+        loaded = catalog.load_table((iceberg_flights.NAMESPACE, table))
+        assert loaded.scan().count() == rows
+        assert len(loaded.snapshots()) == (12 if table == "flights" else 1)
     seconds = float(re.search(r"Done in ([\d.]+) s", first.stdout)[1])
-    assert seconds < 30
+    assert seconds < 60
     assert f"{live.url}/admin/catalog/table/?q=flights" in first.stdout
     _what_it_prints_works(first.stdout, settings)
 
     second = demo(**settings)
     assert second.returncode == 0, second.stderr
     assert "flights   is there: 336,776 rows, 12 versions" in second.stdout
-    assert "5 of 5 tables were there already" in second.stdout
+    assert "flights   is there: 336,776 rows, 12 snapshots" in second.stdout
+    assert "10 of 10 tables were there already" in second.stdout
     assert "--replace" in second.stdout
     flights = lance.dataset(namespace_client=ns, table_id=["nycflights13", "flights"])
 
@@ -69,25 +77,39 @@ def test_the_demo_loads_real_tables_and_says_what_next(live: LiveServer) -> None
     assert again.uri != flights.uri
     assert again.count_rows() == ROWS["flights"]
     assert len(again.versions()) == 12
+    reloaded = catalog.load_table((iceberg_flights.NAMESPACE, "flights"))
+    assert reloaded.metadata.table_uuid != loaded.metadata.table_uuid
+    assert reloaded.scan().count() == ROWS["flights"]
 
 
 def _what_it_prints_works(output: str, settings: dict[str, str]) -> None:
     """The pasted snippets run as they stand."""
-    lines = [line[2:] for line in output.splitlines() if line.startswith("  ")]
+    ours, shell = output.split("Into a shell")
     python = [
-        line for line in lines if re.match(r"import |ns = |flights = |march = |print\(", line)
+        line[2:] for line in ours.splitlines() if re.match(r"  (import|from|\w+ =|\w+[.(])", line)
     ]
+    # The wheels' extensions instead of a download.
+    install = 'db.execute("INSTALL iceberg; LOAD iceberg")'
+    assert python.count(install) == 1
+    code = "\n".join(python).replace(install, "db = duck.connect()")
     ran = subprocess.run(
-        [sys.executable, "-c", "\n".join(python)],
+        [sys.executable, "-c", f"from tests.clients import duck\n{code}"],
         env=os.environ | settings,
+        cwd=PROJECT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
-    assert ran.stdout == "336776 flights, 26581 left an hour late\n80789\n", ran.stderr
+    assert ran.stdout.splitlines() == [
+        "336776 flights, 26581 left an hour late",
+        "80789",
+        "26581 left an hour late",
+        "80789 until March",
+    ], ran.stderr
     if shutil.which("curl") is None:
         return
+    lines = [line[2:] for line in shell.splitlines() if line.startswith("  ")]
     curl = "\n".join(line for line in lines if line.lstrip().startswith(("curl", "'http")))
     assert curl.startswith("curl -s -X POST")
     answer = subprocess.run(
@@ -106,13 +128,20 @@ def test_the_demo_goes_on_where_an_earlier_run_was_cut_off(live: LiveServer) -> 
     demo(**settings)
     ns = live.client()
     lance.dataset(namespace_client=ns, table_id=["nycflights13", "planes"]).delete("year < 2000")
+    catalog = pyice.connect(live.url, token=live.key)
+    catalog.load_table((iceberg_flights.NAMESPACE, "planes")).delete("year < 2000")
+    catalog.drop_table((iceberg_flights.NAMESPACE, "weather"))
 
     again = demo(**settings)
 
-    assert "of 3,322 rows" in again.stdout
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.count("of 3,322 rows") == 2
     planes = lance.dataset(namespace_client=ns, table_id=["nycflights13", "planes"])
     assert planes.count_rows() == ROWS["planes"]
-    assert "4 of 5 tables were there already" in again.stdout
+    for table in ("planes", "weather"):
+        loaded = catalog.load_table((iceberg_flights.NAMESPACE, table))
+        assert loaded.scan().count() == ROWS[table]
+    assert "7 of 10 tables were there already" in again.stdout
 
 
 @pytest.mark.parametrize("variable", ["MONODON_API_KEY", "MONODON_ADMIN_API_KEY"])

@@ -1,0 +1,46 @@
+"""The flights as Iceberg tables, written by stock PyIceberg."""
+
+from pyiceberg.catalog.rest import RestCatalog
+
+from examples.flights import COMMENT, DemoError, count, parts
+
+NAMESPACE = "nycflights13_iceberg"
+
+
+def connect(url: str, key: str) -> RestCatalog:
+    catalog = RestCatalog("monodon", uri=url, token=key)
+    catalog.create_namespace_if_not_exists(NAMESPACE, {"comment": COMMENT})
+    return catalog
+
+
+def load(catalog: RestCatalog, table: str) -> None:
+    """Create the table and append its portions, each a snapshot."""
+    created, total = None, 0
+    for number, (label, rows) in enumerate(parts(table), 1):
+        if created is None:
+            created = catalog.create_table((NAMESPACE, table), rows.schema)
+        created.append(rows)
+        total += rows.num_rows
+        print(f"  {table:<9} {label:<8} {rows.num_rows:>7,} rows   snapshot {number:>2}")
+    stored = catalog.load_table((NAMESPACE, table)).scan().count()
+    if stored != total:
+        raise DemoError(f"Table {NAMESPACE}.{table} has {stored:,} rows instead of {total:,}.")
+
+
+def exists(catalog: RestCatalog, table: str) -> bool:
+    return catalog.table_exists((NAMESPACE, table))
+
+
+def drop(catalog: RestCatalog, table: str) -> None:
+    catalog.purge_table((NAMESPACE, table))
+
+
+def is_complete(catalog: RestCatalog, table: str) -> bool:
+    """Whether an earlier run got to the table's end; says what is there."""
+    loaded = catalog.load_table((NAMESPACE, table))
+    rows, wanted = loaded.scan().count(), count(table)
+    if rows < wanted:
+        print(f"  {table:<9} has {rows:,} of {wanted:,} rows")
+        return False
+    print(f"  {table:<9} is there: {rows:,} rows, {len(loaded.snapshots())} snapshots")
+    return True
