@@ -137,7 +137,10 @@ def make_version(
         branch=branch,
         manifest_path=manifest_path or f"elsewhere/{version}.manifest",
     )
-    return commit([create], actor=SYSTEM).results[0]
+    commit([create], actor=SYSTEM)
+    return TableVersion.objects.get(
+        table__in=Table.objects.named(table), branch=branch, version=version
+    )
 
 
 def stage(

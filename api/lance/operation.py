@@ -178,10 +178,10 @@ class LanceOperation(APIView):
     def _render(answer: BaseModel | None) -> HttpResponse:
         if answer is None:
             return HttpResponse(b"")
-        return HttpResponse(
-            answer.model_dump_json(exclude_none=True, by_alias=True),
-            content_type="application/json",
-        )
+        # Bytes, because for a text Django looks for its charset in the content type, which takes
+        # 10 µs.
+        content = answer.model_dump_json(exclude_none=True, by_alias=True).encode()
+        return HttpResponse(content, content_type="application/json")
 
     def _refuse(self, error: CatalogError) -> HttpResponse:
         status, content, headers = errors.answer(error, self.request.path)

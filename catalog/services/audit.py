@@ -1,10 +1,30 @@
 """The audit trail. Rows are written inside the transaction of the change they tell of."""
 
 import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from catalog.models import AuditEvent, Table
 from catalog.services.access import Principal
+from catalog.services.statements import Record, insert_together
+
+
+@dataclass(kw_only=True)
+class NewEvent(Record):
+    """An audit row to be written."""
+
+    model = AuditEvent
+
+    actor: str
+    action: str
+    target: str
+    table_uuid: uuid.UUID | None
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+    context: Mapping[str, str] | None
+    request_id: str
+    transaction_id: uuid.UUID | None
 
 
 def event(
@@ -16,9 +36,9 @@ def event(
     before: dict[str, Any] | None = None,
     after: dict[str, Any] | None = None,
     transaction_id: uuid.UUID | None = None,
-) -> AuditEvent:
+) -> NewEvent:
     """An audit row, not yet written: the commit engine writes those of a batch together."""
-    return AuditEvent(
+    return NewEvent(
         actor=actor.name,
         action=action,
         target=target,
@@ -33,4 +53,4 @@ def event(
 
 def record(actor: Principal, action: str, target: str, **facts: Any) -> None:
     """Write one audit row; the keyword arguments are those of ``event``."""
-    event(actor, action, target, **facts).save()
+    insert_together([event(actor, action, target, **facts)])

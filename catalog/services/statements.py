@@ -9,19 +9,52 @@ import json
 import threading
 import uuid
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
-from django.db import connection, models
+import orjson
+from django.db import DEFAULT_DB_ALIAS, connection, connections, models
 from django.db.backends.utils import CursorWrapper
 from django.db.models.expressions import DatabaseDefault, RawSQL
 from django.db.models.functions import Now
 
-from catalog.models import Table, TableState
+from catalog.models import Table, TableState, TableVersion
 
-_encode = json.JSONEncoder(ensure_ascii=False, default=str).encode
 _local = threading.local()
+
+
+class Record:
+    """A row to insert without Django's model around it, which takes 9 µs to make; this takes 0.6.
+
+    Its attributes have the names of the model's; of what is not set the database takes its default.
+    """
+
+    model: ClassVar[type[models.Model]]
+
+
+@dataclass(kw_only=True)
+class NewVersion(Record):
+    """A version that is entered in the ledger: as a writer asks for it, then as it was committed."""
+
+    model = TableVersion
+
+    table: Table
+    table_id: int = field(init=False)
+    branch: str
+    version: int
+    manifest_path: str
+    staged_path: str | None
+    manifest_size: int | None
+    e_tag: str | None
+    metadata: dict[str, str] | None
+    transaction_id: uuid.UUID
+    created_at: datetime = field(init=False)
+    """Set, as ``table_id`` is, by the engine."""
+
+    pk: ClassVar[None] = None
+    """What the insert makes is not read back."""
 
 
 def hot_cursor() -> CursorWrapper:
@@ -30,11 +63,12 @@ def hot_cursor() -> CursorWrapper:
     Making one costs as much as a small statement's way to the server and back.
     """
     kept: tuple[Any, CursorWrapper] | None = getattr(_local, "kept", None)
-    connection.ensure_connection()
-    if connection.queries_logged:
-        return connection.cursor()
-    if kept is None or kept[0] is not connection.connection:
-        kept = _local.kept = (connection.connection, connection.cursor())
+    own = connections[DEFAULT_DB_ALIAS]
+    own.ensure_connection()
+    if own.queries_logged:
+        return own.cursor()
+    if kept is None or kept[0] is not own.connection:
+        kept = _local.kept = (own.connection, own.cursor())
     return kept[1]
 
 
@@ -83,35 +117,32 @@ def _tables_text(*, lock: bool) -> str:
     return str(text).replace("%s", f"'{TableState.DROPPED}'", 1)
 
 
-def insert_together(*groups: Sequence[models.Model]) -> None:
+_Row = models.Model | Record
+
+
+def insert_together(*groups: Sequence[_Row]) -> None:
     """Insert rows, a group for each model, in one statement.
 
     The rows travel as one JSON document a group. Columns that the database fills by itself are
     left to it, and its values are not read back: the rows' primary keys stay unset where the
-    database makes them. Raises IntegrityError; a group must not be empty.
+    database makes them. Raises IntegrityError; a group must not be empty, and its rows must be of
+    one class.
     """
     shapes = _shapes(groups)
     hot_cursor().execute(_insert_text(shapes), _documents(groups, shapes))
 
 
-def insert_if_unchanged(
-    tables: Sequence[Table], *groups: Sequence[models.Model]
-) -> datetime | None:
+def insert_if_unchanged(tables: Sequence[Table], *groups: Sequence[_Row]) -> datetime | None:
     """Lock live tables and, if they still have their names, insert rows as ``insert_together``.
 
     All in one statement, which waits for whoever holds a lock and then looks again. Returns the
     time of its transaction; None: a table is not what it was, and nothing is written.
     """
     shapes = _shapes(groups)
+    seen = [{"id": table.pk, "digest": table.digest} for table in tables]
     cursor = hot_cursor()
     cursor.execute(
-        _guarded_insert_text(shapes),
-        [
-            [table.pk for table in tables],
-            [table.digest for table in tables],
-            len(tables),
-            *_documents(groups, shapes),
-        ],
+        _guarded_insert_text(shapes), [_encode(seen), len(tables), *_documents(groups, shapes)]
     )
     unchanged, moment = cursor.fetchone()
     return moment if unchanged else None
@@ -120,11 +151,11 @@ def insert_if_unchanged(
 _Shapes = tuple[tuple[type[models.Model], tuple[str, ...]], ...]
 
 
-def _shapes(groups: Sequence[Sequence[models.Model]]) -> _Shapes:
-    return tuple((type(group[0]), _columns(group[0])) for group in groups)
+def _shapes(groups: Sequence[Sequence[_Row]]) -> _Shapes:
+    return tuple((_model(group[0]), _columns(group[0])) for group in groups)
 
 
-def _documents(groups: Sequence[Sequence[models.Model]], shapes: _Shapes) -> list[str]:
+def _documents(groups: Sequence[Sequence[_Row]], shapes: _Shapes) -> list[str]:
     documents = []
     for group, (_, columns) in zip(groups, shapes, strict=True):
         rows = [vars(row) for row in group]
@@ -132,12 +163,20 @@ def _documents(groups: Sequence[Sequence[models.Model]], shapes: _Shapes) -> lis
     return documents
 
 
-def _columns(row: models.Model) -> tuple[str, ...]:
+def _encode(rows: list[dict[str, Any]]) -> str:
+    return orjson.dumps(rows, default=str).decode()
+
+
+def _model(row: _Row) -> type[models.Model]:
+    return row.model if isinstance(row, Record) else type(row)
+
+
+def _columns(row: _Row) -> tuple[str, ...]:
     values = vars(row)
     return tuple(
         name
-        for name, is_automatic in _fields(type(row))
-        if not (is_automatic or isinstance(values[name], DatabaseDefault))
+        for name, is_automatic in _fields(_model(row))
+        if name in values and not (is_automatic or isinstance(values[name], DatabaseDefault))
     )
 
 
@@ -166,7 +205,7 @@ def _guarded_insert_text(shapes: _Shapes) -> str:
     return f"""
         WITH locked AS MATERIALIZED (
             SELECT t.id FROM "{Table._meta.db_table}" t
-            JOIN unnest(%s::bigint[], %s::uuid[]) AS seen (id, digest)
+            JOIN json_to_recordset(%s::json) AS seen (id bigint, digest uuid)
                 ON t.id = seen.id AND t.digest = seen.digest
             WHERE t.state = '{TableState.LIVE}'
             ORDER BY t.id FOR NO KEY UPDATE OF t

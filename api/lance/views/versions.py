@@ -12,11 +12,11 @@ from api.lance.views.tables import (
 from catalog import identifiers
 from catalog.errors import CatalogError, InvalidInput
 from catalog.identifiers import Identifier
-from catalog.models import TableVersion
 from catalog.services import operations as ops
 from catalog.services import versions
 from catalog.services.access import Principal
 from catalog.services.commit import Operation, commit
+from catalog.services.statements import NewVersion
 
 _KINDS = ("declare_table", "create_table_version", "delete_table_versions", "deregister_table")
 
@@ -211,7 +211,7 @@ def _delete_operation(
     )
 
 
-def _version(row: versions.Version | TableVersion) -> m.TableVersion:
+def _version(row: versions.Version | NewVersion) -> m.TableVersion:
     return m.TableVersion(
         version=row.version,
         manifest_path=row.manifest_path,

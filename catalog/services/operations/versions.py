@@ -21,6 +21,10 @@ from catalog.models import Branch, Table, TableState, TableVersion
 from catalog.services import versions
 from catalog.services.commit import VERSIONS, Batch
 from catalog.services.operations.tables import TableOperation
+from catalog.services.statements import NewVersion
+
+_CREATED = VERSIONS.labels("created")
+_MAX_SIZE = 2**63 - 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +50,8 @@ class CreateVersion(TableOperation):
         check_table(self.table)
         if not 0 <= self.version <= lance.MAX_VERSION:
             raise InvalidInput(f"Version {self.version} is not between 0 and 2^63-1")
+        if not 0 <= (self.manifest_size or 0) <= _MAX_SIZE:
+            raise InvalidInput(f"Manifest size {self.manifest_size} is not between 0 and 2^63-1")
         if self.branch:
             lance.check_branch(self.branch)
         return self
@@ -53,7 +59,7 @@ class CreateVersion(TableOperation):
     def only_adds(self) -> bool:
         return not self.branch
 
-    def apply(self, batch: Batch) -> TableVersion:
+    def apply(self, batch: Batch) -> NewVersion:
         row = self.locked(batch)
         self._ensure_branch(batch, row)
         if not batch.claim("version", row.uuid, self.branch, self.version):
@@ -62,7 +68,7 @@ class CreateVersion(TableOperation):
         if row.state == TableState.DECLARED:
             row.state = TableState.LIVE
             Table.objects.filter(pk=row.pk).update(state=TableState.LIVE, updated_at=Now())
-        version = TableVersion(
+        version = NewVersion(
             table=row,
             branch=self.branch,
             version=self.version,
@@ -95,7 +101,7 @@ class CreateVersion(TableOperation):
 
     def _ensure_branch(self, batch: Batch, row: Table) -> None:
         """A branch begins with its first version: that is how Lance clients create one."""
-        if not batch.claim("branch", row.uuid, self.branch):
+        if not self.branch or not batch.claim("branch", row.uuid, self.branch):
             return
         if not find_branch(row, self.branch):
             batch.add(Branch(table=row, name=self.branch))
@@ -107,13 +113,17 @@ class CreateVersion(TableOperation):
         """Where the staged manifest goes (as an object store names it); None if it stays put."""
         relative = storage.path_in_table(row.location, self.manifest_path)
         scheme = lance.naming_scheme(self.naming_scheme, self.manifest_path.rpartition("/")[2])
+        may_move = relative is not None and lance.may_be_staged(relative)
+        must_be_inside = settings.MONODON_MANIFEST_PATHS == "inside"
+        if not (may_move or must_be_inside):
+            return None  # wherever it is; looking for it costs 5 µs
         if relative is None or not storage.is_surely_in_table(row.location, relative):
-            if settings.MONODON_MANIFEST_PATHS == "inside":
+            if must_be_inside:
                 raise InvalidManifestPath(
                     self.manifest_path, f"is outside the table's location '{row.location}'"
                 )
             return None
-        if not lance.may_be_staged(relative):
+        if not may_move:
             return None
         return storage.store_path(
             row.location, lance.final_manifest_path(self.branch, self.version, scheme)
@@ -169,8 +179,8 @@ class DeleteVersions(TableOperation):
         return deleted
 
 
-def _count_created(rows: list[TableVersion]) -> None:
-    VERSIONS.labels("created").inc(len(rows))
+def _count_created(rows: list[NewVersion]) -> None:
+    _CREATED.inc(len(rows))
 
 
 def find_branch(table: Table, name: str) -> bool:
