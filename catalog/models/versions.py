@@ -28,6 +28,9 @@ class TableVersion(models.Model):
         Table,
         models.CASCADE,
         related_name="versions",
+        # The statement that writes a version locks its table, and tables are never deleted: the
+        # database need not check again, which took an eighth of its time for a batch of ten.
+        db_constraint=False,
         db_index=False,  # table_version_unique serves
     )
     branch = models.TextField(blank=True, default="", help_text="Empty is main.")
