@@ -1,5 +1,6 @@
 """Spark with Iceberg's runtime against the real server: one JVM for all of these tests."""
 
+import os
 import re
 import time
 from collections.abc import Iterator
@@ -376,8 +377,11 @@ def test_maintenance_procedures(sql: Sql, catalog: RestCatalog) -> None:
     ]
     assert sql("SELECT id FROM {ns}.t ORDER BY id") == expected
     data = local(table.location()) / "data"
-    stray = data / "stray.parquet"
-    stray.write_bytes(b"no table has this")
+    stray, fresh = data / "stray.parquet", data / "fresh.parquet"
+    two_days_ago = time.time() - 2 * 86_400
+    for file in (stray, fresh):
+        file.write_bytes(b"no table has this")
+    os.utime(stray, (two_days_ago, two_days_ago))
 
     expired = sql.call(
         "CALL lake.system.expire_snapshots(table => '{name}.t', older_than => TIMESTAMP"
@@ -385,13 +389,14 @@ def test_maintenance_procedures(sql: Sql, catalog: RestCatalog) -> None:
     )
     orphans = sql(
         "CALL lake.system.remove_orphan_files(table => '{name}.t', older_than => TIMESTAMP"
-        " '{later}')",
-        later=time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(time.time() - 86_401)),
+        " '{yesterday}')",
+        yesterday=time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(time.time() - 90_000)),
     )
 
     assert expired["deleted_data_files_count"] == 4
-    assert orphans == []
-    assert stray.exists()
+    assert [local(file) for (file,) in orphans] == [stray]
+    assert not stray.exists()
+    assert fresh.exists()
     assert sql("SELECT id FROM {ns}.t ORDER BY id") == expected
     again = catalog.load_table((sql.name, "t"))
     assert len(again.snapshots()) == 1
