@@ -46,9 +46,8 @@ class CreateFromMetadata(NewTableOperation):
         access.require(batch.actor, Action.WRITE, namespace)
         holder = batch.find_table(self.table)
         if holder is not None:
-            if not self.overwrite:
+            if not (self.overwrite and self.is_own(holder)):
                 raise already_exists(self.table, holder)
-            self.require_own(holder)
             access.require(batch.actor, Action.WRITE, holder)
             mark_dropped(batch, [holder])
         if not self.is_own_location:

@@ -58,8 +58,11 @@ class TableOperation(Operation):
 
     def require_own(self, row: Table) -> None:
         """Refuse a table of another format, or of the other kind, as not found, saying why."""
-        if row.format != self.format or row.kind != self.kind:
+        if not self.is_own(row):
             raise not_found_but(self.table, row, self.kind)
+
+    def is_own(self, row: Table) -> bool:
+        return row.format == self.format and row.kind == self.kind
 
 
 @dataclass(frozen=True, kw_only=True)

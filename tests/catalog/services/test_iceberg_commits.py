@@ -680,9 +680,9 @@ def test_register_does_not_overwrite_what_is_no_iceberg_table(warehouse):
     iceberg_tables.unregister_table(actor=SYSTEM, table=T)
     make_table("ns", "lance")
     make_view("ns", "view")
-    for name in ("lance", "view"):
+    for name, error in (("lance", TableAlreadyExists), ("view", ViewAlreadyExists)):
         before = files(warehouse)
-        with unchanged(), pytest.raises(CatalogError):
+        with unchanged(), pytest.raises(error):
             iceberg_commits.register_table(
                 actor=SYSTEM, table=("ns", name), metadata_location=where, overwrite=True
             )
