@@ -213,7 +213,7 @@ def _view_versions(request: HttpRequest, document: Document) -> Panel:
     current = document.get("current-version-id")
     found = [describe_views.version(one) for one in shown.items]
     return Panel(
-        columns=("Version", "Made", "Current since", "Schema", "Summary", "SQL"),
+        columns=("Version", "Made", "Current since", "Schema", "Default namespace"),
         rows=[
             (
                 cells.spaced(
@@ -229,22 +229,27 @@ def _view_versions(request: HttpRequest, document: Document) -> Panel:
                 cells.moment(version.at),
                 cells.moment(since.get(version.id)),
                 _schema(request, version),
-                iceberg_snapshots.summary(version.summary),
-                cells.lines(
-                    cells.fold(
-                        cells.clipped(f"{one.dialect}: {one.sql}", 80),
-                        cells.source(one.sql, _LONGEST_OLD_SQL),
-                    )
-                    for one in version.representations[:_REPRESENTATIONS]
-                ),
+                cells.clipped(".".join(version.default_namespace)) or cells.NOTHING,
             )
             for version in found
         ],
+        below=[_definition(version) for version in found],
         empty="The metadata holds no version.",
         first=shown.first,
         following=shown.following,
         note="" if len(found) > 1 else "Replacing a view adds a version, and keeps this one.",
     )
+
+
+def _definition(version: ViewVersion) -> object:
+    texts = (
+        cells.fold(
+            cells.clipped(f"{one.dialect}: {one.sql}", 120),
+            cells.source(one.sql, _LONGEST_OLD_SQL),
+        )
+        for one in version.representations[:_REPRESENTATIONS]
+    )
+    return cells.lines([*texts, iceberg_snapshots.summary(version.summary)])
 
 
 def _schema(request: HttpRequest, version: ViewVersion) -> object:

@@ -39,7 +39,6 @@ def snapshots(request: HttpRequest, document: Document) -> Panel:
             "Data files",
             "Size",
             "Parent",
-            "Summary",
         ),
         rows=[
             _snapshot(request, one, references, known, is_current=_is(one, str(current)))
@@ -52,6 +51,7 @@ def snapshots(request: HttpRequest, document: Document) -> Panel:
         ),
         following=shown.following,
         style="m-timeline",
+        below=[summary(describe.snapshot(one).summary) for one in shown.items],
     )
 
 
@@ -95,7 +95,6 @@ def _snapshot(
         _delta(snapshot.files, _number),
         _delta(snapshot.bytes, filesizeformat),
         parent,
-        summary(snapshot.summary),
     )
 
 
@@ -121,15 +120,14 @@ def _delta(delta: Delta, shown: Callable[[int], object]) -> SafeString:
 
 def summary(entries: Mapping[str, Any]) -> SafeString:
     """All entries of a summary, folded."""
-    if not entries:
-        return cells.NOTHING
     told: list[object] = [
         format_html("{} {}", cells.muted(cells.clipped(key)), cells.brief(entries[key]))
         for key in sorted(entries)[:_ENTRIES]
     ]
     if len(entries) > _ENTRIES:
         told.append(cells.muted(f"and {len(entries) - _ENTRIES:,} more"))
-    return cells.fold(f"{len(entries):,} entries", cells.lines(told))
+    title = f"Summary, {len(entries):,} {'entry' if len(entries) == 1 else 'entries'}"
+    return cells.fold(title, format_html('<div class="m-pairs">{}</div>', cells.lines(told)))
 
 
 def references(request: HttpRequest, document: Document) -> Panel:

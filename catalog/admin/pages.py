@@ -3,6 +3,7 @@ call a service."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any, Generic, TypeVar, cast
 from urllib.parse import urlencode
 
@@ -67,6 +68,12 @@ class Panel:
     """Where the next page is."""
     style: str = ""
     """A class of its table, if it looks different from others."""
+    below: Sequence[object] = ()
+    """For each row what stands below it, as wide as the table."""
+
+    @property
+    def lines(self) -> Sequence[tuple[Sequence[object], object]]:
+        return list(zip_longest(self.rows, self.below, fillvalue=None))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
