@@ -1,0 +1,165 @@
+"""Manifest lists and manifests, of any format version (spec: Manifests, Manifest Lists).
+
+PyIceberg's own functions read the fields of v2 alone, and keep manifests by path for the life of
+the process; so they are read here, with the fields of v3.
+"""
+
+import struct
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pyiceberg.exceptions import ResolveError
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import (
+    MANIFEST_ENTRY_SCHEMAS,
+    MANIFEST_LIST_FILE_SCHEMAS,
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    PartitionFieldSummary,
+)
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField
+
+from catalog.errors import InvalidMetadata
+from catalog.formats.iceberg import avro
+
+_REQUIRED = {500, 501, 502}  # path, length, spec: the rest came with later versions
+_LIST_SCHEMA = Schema(
+    *(
+        NestedField(
+            one.field_id,
+            one.name,
+            one.field_type,
+            one.field_id in _REQUIRED,
+            initial_default=one.initial_default,
+        )
+        for one in MANIFEST_LIST_FILE_SCHEMAS[3].fields
+    )
+)
+_ENTRY_SCHEMA = MANIFEST_ENTRY_SCHEMAS[3]
+_FIRST_ROW_ID, _REFERENCED, _OFFSET, _SIZE = 16, 17, 18, 19
+_LIST_FIRST_ROW_ID = 15
+# A file may be cut off, overwritten, or never have been Avro.
+_BROKEN = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    MemoryError,
+    OSError,
+    RecursionError,
+    ResolveError,
+    TypeError,
+    ValueError,
+    struct.error,
+    zlib.error,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A live file of a manifest, with what it inherits from the manifest."""
+
+    file: DataFile
+    spec_id: int
+    sequence_number: int
+    """The data sequence number."""
+    snapshot_id: int | None
+    is_added: bool
+    first_row_id: int | None
+
+    @property
+    def referenced_data_file(self) -> str | None:
+        path: str | None = self.file[_REFERENCED]
+        return path
+
+    @property
+    def content_offset(self) -> int | None:
+        offset: int | None = self.file[_OFFSET]
+        return offset
+
+    @property
+    def content_size(self) -> int | None:
+        size: int | None = self.file[_SIZE]
+        return size
+
+    @property
+    def is_deletion_vector(self) -> bool:
+        return self.file.file_format == FileFormat.PUFFIN
+
+
+def read_list(io: FileIO, location: str) -> list[ManifestFile]:
+    """The manifests of a snapshot. Raises InvalidMetadata when the file cannot be read."""
+    try:
+        return list(
+            avro.read(
+                _content(io, location),
+                _LIST_SCHEMA,
+                records={-1: ManifestFile, 508: PartitionFieldSummary},
+                enums={517: ManifestContent},
+            )
+        )
+    except _BROKEN as error:
+        raise _unreadable("Manifest list", location, error) from error
+
+
+def live_files(manifest: ManifestFile) -> int:
+    """About how many live files a manifest names: old writers do not tell."""
+    if manifest.added_files_count is None or manifest.existing_files_count is None:
+        return max(manifest.manifest_length // 100, 1)
+    return manifest.added_files_count + manifest.existing_files_count
+
+
+def read(io: FileIO, manifest: ManifestFile) -> list[Entry]:
+    """The live files of a manifest. Raises InvalidMetadata when it cannot be read."""
+    try:
+        entries = avro.read(
+            _content(io, manifest.manifest_path),
+            _ENTRY_SCHEMA,
+            records={-1: ManifestEntry, 2: DataFile},
+            enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
+        )
+        return list(_inherit(entries, manifest))
+    except _BROKEN as error:
+        raise _unreadable("Manifest", manifest.manifest_path, error) from error
+
+
+def _inherit(entries: Iterable[Any], manifest: ManifestFile) -> Iterator[Entry]:
+    """Spec: Sequence Number Inheritance; First Row ID Inheritance."""
+    next_row_id: int | None = manifest[_LIST_FIRST_ROW_ID]
+    for entry in entries:
+        if entry.status == ManifestEntryStatus.DELETED:
+            continue
+        file: DataFile = entry.data_file
+        first_row_id: int | None = file[_FIRST_ROW_ID]
+        if first_row_id is None and next_row_id is not None:
+            first_row_id, next_row_id = next_row_id, next_row_id + file.record_count
+        sequence_number = entry.sequence_number
+        if sequence_number is None:  # never so for what existed before, but in v1
+            sequence_number = manifest.sequence_number or 0
+        yield Entry(
+            file,
+            manifest.partition_spec_id,
+            sequence_number,
+            manifest.added_snapshot_id if entry.snapshot_id is None else entry.snapshot_id,
+            entry.status == ManifestEntryStatus.ADDED,
+            first_row_id,
+        )
+
+
+def _content(io: FileIO, location: str) -> bytes:
+    with io.new_input(location).open() as stream:
+        return stream.read()
+
+
+def _unreadable(what: str, location: str, error: BaseException) -> InvalidMetadata:
+    cause = getattr(error, "strerror", None) or "it is torn, or none at all"
+    return InvalidMetadata(f"{what} '{location}' cannot be read: {cause}")

@@ -1,0 +1,124 @@
+"""Which delete files apply to a data file (spec: Scan Planning).
+
+deletion vector   the data file it references; then no position delete file applies
+position deletes  the data file it references, else any of its spec and partition
+equality deletes  any of its spec and partition, or of the table if its spec is unpartitioned;
+                  and only files that are older
+"""
+
+import struct
+from collections import defaultdict
+from collections.abc import Container, Iterable, Mapping
+from typing import Any
+
+from pyiceberg.conversions import from_bytes
+from pyiceberg.manifest import DataFile, DataFileContent
+from pyiceberg.types import DoubleType, FloatType, PrimitiveType, UUIDType
+
+from catalog.formats.iceberg.manifests import Entry
+
+_PATH_ID = 2147483546  # spec: Reserved Field IDs, file_path
+# Bounds of these say nothing: NaN is never in them, and writers differ in the order of UUIDs.
+_UNORDERED = (FloatType, DoubleType, UUIDType)
+
+PartitionKey = tuple[int, tuple[object, ...]]
+
+
+def partition_key(spec_id: int, partition: Iterable[object]) -> PartitionKey:
+    """What partition a file is of. NaN is the same as itself here, and -0.0 is not 0.0."""
+    return spec_id, tuple(
+        ("float", struct.pack("<d", value)) if isinstance(value, float) else value
+        for value in partition
+    )
+
+
+class DeleteIndex:
+    """The delete files of a snapshot, to be asked for each data file."""
+
+    def __init__(self, unpartitioned: Container[int], types: Mapping[int, PrimitiveType]) -> None:
+        """``unpartitioned`` are the specs without partitions, ``types`` those of the columns."""
+        self._unpartitioned = unpartitioned
+        self._types = types
+        self._vectors: defaultdict[str, list[Entry]] = defaultdict(list)
+        self._by_path: defaultdict[str, list[Entry]] = defaultdict(list)
+        self._by_partition: defaultdict[PartitionKey, list[Entry]] = defaultdict(list)
+        self._equality: defaultdict[PartitionKey, list[Entry]] = defaultdict(list)
+        self._global: list[Entry] = []
+
+    def add(self, entry: Entry, key: PartitionKey) -> None:
+        if entry.file.content == DataFileContent.EQUALITY_DELETES:
+            if entry.spec_id in self._unpartitioned:
+                self._global.append(entry)
+            else:
+                self._equality[key].append(entry)
+            return
+        path = _referenced_path(entry)
+        if path is None:
+            self._by_partition[key].append(entry)
+        elif entry.is_deletion_vector:
+            self._vectors[path].append(entry)
+        else:
+            self._by_path[path].append(entry)
+
+    def for_file(self, entry: Entry, key: PartitionKey) -> list[Entry]:
+        number, path = entry.sequence_number, entry.file.file_path
+        positions = [one for one in self._vectors.get(path, ()) if one.sequence_number >= number]
+        if not positions:
+            positions = [
+                one
+                for one in (*self._by_path.get(path, ()), *self._by_partition.get(key, ()))
+                if one.sequence_number >= number and _may_name(one.file, path)
+            ]
+        equality = [
+            one
+            for one in (*self._global, *self._equality.get(key, ()))
+            if one.sequence_number > number and self._may_equal(one.file, entry.file)
+        ]
+        return positions + equality
+
+    def _may_equal(self, deletes: DataFile, data: DataFile) -> bool:
+        """Whether a row of the data file may equal a deleted one in all columns."""
+        for id_ in deletes.equality_ids or ():
+            if _may_hold_null(deletes, id_) and _may_hold_null(data, id_):
+                continue
+            type_ = self._types.get(id_)
+            if type_ is None or isinstance(type_, _UNORDERED):
+                continue
+            if _are_apart(type_, deletes, data, id_) or _are_apart(type_, data, deletes, id_):
+                return False
+        return True
+
+
+def _referenced_path(entry: Entry) -> str | None:
+    """The one data file that a position delete file is about, if it is about one."""
+    if entry.referenced_data_file is not None:
+        return entry.referenced_data_file
+    lower = (entry.file.lower_bounds or {}).get(_PATH_ID)
+    if lower is None or lower != (entry.file.upper_bounds or {}).get(_PATH_ID):
+        return None
+    return lower.decode("utf-8", "replace")
+
+
+def _may_name(deletes: DataFile, path: str) -> bool:
+    lower = (deletes.lower_bounds or {}).get(_PATH_ID)
+    upper = (deletes.upper_bounds or {}).get(_PATH_ID)
+    name = path.encode()
+    return (lower is None or lower <= name) and (upper is None or name <= upper)
+
+
+def _may_hold_null(file: DataFile, id_: int) -> bool:
+    return (file.null_value_counts or {}).get(id_) != 0
+
+
+def _are_apart(type_: PrimitiveType, one: DataFile, other: DataFile, id_: int) -> bool:
+    """Whether all values of one file are below those of the other."""
+    highest = (one.upper_bounds or {}).get(id_)
+    lowest = (other.lower_bounds or {}).get(id_)
+    if highest is None or lowest is None:
+        return False
+    try:
+        upper: Any = from_bytes(type_, highest)
+        lower: Any = from_bytes(type_, lowest)
+        return bool(upper < lower)
+    except (struct.error, TypeError, ValueError):
+        return False
