@@ -218,15 +218,14 @@ def respond(operation: IcebergOperation, table: LoadedTable) -> HttpResponse:
 
 
 def _send(operation: IcebergOperation, answer: bytes, etag: str) -> HttpResponse:
-    response = HttpResponse(content_type=JSON, headers={"Vary": "Accept-Encoding"})
+    headers = {"Content-Type": JSON, "Vary": "Accept-Encoding"}
     if etag:
-        response.headers["ETag"] = etag
+        headers["ETag"] = etag
     if "gzip" in operation.request.META.get("HTTP_ACCEPT_ENCODING", ""):
-        response.headers["Content-Encoding"] = "gzip"
-        response.content = answer
+        headers["Content-Encoding"] = "gzip"
     else:
-        response.content = metadata_files.decompress(answer)
-    return response
+        answer = metadata_files.decompress(answer)
+    return HttpResponse(answer, headers=headers)
 
 
 def _tag(etag: str, wanted: str) -> str:
