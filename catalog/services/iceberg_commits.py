@@ -6,11 +6,9 @@ again from what is current now, as long as the requirements hold. Several tables
 """
 
 import random
-import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,11 +29,12 @@ from catalog.services.operations.metadata import (
     RegisterFromMetadata,
 )
 from catalog.services.operations.tables import already_exists, require_free_location
+from catalog.services.turns import met_another
+from catalog.services.turns import turns as _turns
 
-# Within a process commits to a table take turns, so only those of other processes are met.
+# Commits take turns, so others are met seldom (see turns.py).
 _ATTEMPTS = 12
 _PAUSE_SECONDS = 0.005
-_TURN_SECONDS = 20.0
 _MAX_METADATA_BYTES = 256 * 1024 * 1024
 _PATH_PROPERTIES = (
     "write.metadata.path",
@@ -180,15 +179,18 @@ def new_location(table: Identifier) -> str:
     return storage.iceberg_uri(storage.new_location(slug(table, 60)))
 
 
-def check_paths(document: Document, base: Document | None = None) -> str:
+def check_paths(document: Document, base: LoadedTable | None = None) -> str:
     """The canonical local path of a document's location; its other paths are checked with it.
 
     What ``base`` has already was checked then. Raises InvalidLocation.
     """
-    properties, known = document.get("properties", {}), (base or {}).get("properties", {})
+    known = base.document if base is not None else {}
+    properties, checked = document.get("properties", {}), known.get("properties", {})
     for name in _PATH_PROPERTIES:
-        if name in properties and properties[name] != known.get(name):
+        if name in properties and properties[name] != checked.get(name):
             storage.iceberg_path(properties[name])
+    if base is not None and document["location"] == known["location"]:
+        return base.location
     return storage.iceberg_path(document["location"])
 
 
@@ -216,14 +218,15 @@ def commit_tables(
     names = [digest(check_table(change.table)) for change in changes]
     if len(set(names)) < len(names):
         raise InvalidInput("A table comes twice in one transaction; join its updates")
-    with _turns(names):
-        for attempt in range(_ATTEMPTS):
-            if attempt:
-                time.sleep(random.uniform(0, _PAUSE_SECONDS * 2 ** min(attempt, 6)))  # noqa: S311
-            try:
+    for attempt in range(_ATTEMPTS):
+        if attempt:
+            time.sleep(random.uniform(0, _PAUSE_SECONDS * 2 ** min(attempt, 6)))  # noqa: S311
+        try:
+            with _turns(names):
                 return _attempt(actor, changes, also)
-            except BaseChanged as error:
-                met = error
+        except BaseChanged as error:
+            met = error
+            met_another(names)
     raise CommitConflict(f"{met.message}, again and again; try again") from met
 
 
@@ -271,7 +274,7 @@ def _prepare(change: TableChange, base: LoadedTable | None) -> _Step:
     document = processor.apply(known, change.updates, base.metadata_location if base else None)
     if base is not None and document is known:
         return _Step(base)
-    location = check_paths(document, known)
+    location = check_paths(document, base)
     if base is None or location != base.location:
         require_free_location(location)
     file = metadata_files.draft(document, base.sequence + 1 if base is not None else 0)
@@ -340,24 +343,3 @@ def _apply_to_table(
 PROCESSORS = {
     TableKind.TABLE: Processor(metadata.parse, requirements.check, _apply_to_table),
 }
-
-
-# --- turns -------------------------------------------------------------------------------------
-
-_LOCKS = tuple(threading.Lock() for _ in range(256))
-
-
-@contextmanager
-def _turns(names: Sequence[uuid.UUID]) -> Iterator[None]:
-    """Let this process's commits to a table go one after another.
-
-    Without it 8 writers of one table would each prepare a commit of which one stands. Raises
-    CommitConflict when a turn does not come.
-    """
-    with ExitStack() as stack:
-        # In one order, so that no two wait for each other.
-        for index in sorted({name.int % len(_LOCKS) for name in names}):
-            if not _LOCKS[index].acquire(timeout=_TURN_SECONDS):
-                raise CommitConflict("Too many commits wait for this table; try again")
-            stack.callback(_LOCKS[index].release)
-        yield
