@@ -144,11 +144,25 @@ def staged(files: Sequence[MetadataFile]) -> Iterator[None]:
         raise
 
 
+_NOTE = "INSERT INTO catalog_stagedfile (path) SELECT unnest(%s::text[])"
+# In a transaction of its own, which does not wait for the disk.
+_NOTE_UNFLUSHED = """
+    WITH local AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true))
+    INSERT INTO catalog_stagedfile (path) SELECT path FROM local, unnest(%s::text[]) AS path
+"""
+
+
 def _note(files: Sequence[MetadataFile]) -> None:
-    hot_cursor().execute(
-        "INSERT INTO catalog_stagedfile (path) SELECT unnest(%s::text[])",
-        [[file.path for file in files]],
-    )
+    """The note stands before its file does, whatever becomes of this process.
+
+    A commit waits for the disk as often as it must, and the writers of one table wait one after
+    another: for the file and for the swap, which takes the note along. Should the machine itself
+    fail in the milliseconds between, a file may be left beside those of its table, where removing
+    orphan files finds it. The first file of a table that will not be there is not to be found so.
+    """
+    is_creation = any(file.sequence == 0 for file in files)
+    text = _NOTE if is_creation else _NOTE_UNFLUSHED
+    hot_cursor().execute(text, [[file.path for file in files]])
 
 
 def _write(files: Sequence[MetadataFile]) -> None:
