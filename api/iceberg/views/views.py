@@ -1,0 +1,175 @@
+"""Views: listing, creating, loading, replacing, and what gives or takes a name."""
+
+from typing import Any
+
+from django.http import HttpResponse
+from pydantic import Field
+
+from api.iceberg.messages import Message, RenameTableRequest
+from api.iceberg.operation import IcebergOperation
+from api.iceberg.views.tables import read_change, read_identifier, respond
+from catalog.errors import InvalidInput
+from catalog.models import TableKind
+from catalog.services import iceberg_tables, iceberg_views
+from catalog.services.access import Principal
+
+
+class CreateViewRequest(Message):
+    name: str
+    location: str | None = None
+    view_schema: dict[str, Any] = Field(alias="schema")
+    view_version: dict[str, Any] = Field(alias="view-version")
+    properties: dict[str, str]
+
+
+class RegisterViewRequest(Message):
+    name: str
+    metadata_location: str = Field(alias="metadata-location")
+
+
+class ListViews(IcebergOperation):
+    """List the views of a namespace."""
+
+    verb = "GET"
+    query = ("pageToken", "pageSize")
+    response_model = "ListTablesResponse"
+
+    def handle(self, actor: Principal, body: None, *, namespace: str) -> dict[str, Any]:
+        identifier = self.identify(namespace)
+        names, last = iceberg_tables.list_tables(
+            actor=actor, namespace=identifier, kind=TableKind.VIEW, **self.page
+        )
+        levels = self.relative(identifier)
+        return {
+            "identifiers": [{"namespace": levels, "name": name} for name in names],
+            "next-page-token": self.token(last),
+        }
+
+
+class CreateView(IcebergOperation):
+    """Create a view."""
+
+    verb = "POST"
+    changes = True
+    request_model = CreateViewRequest
+    response_model = "LoadViewResult"
+
+    def handle(self, actor: Principal, body: CreateViewRequest, *, namespace: str) -> HttpResponse:
+        created = iceberg_views.create_view(
+            actor=actor,
+            view=self.identify(namespace, body.name),
+            schema=body.view_schema,
+            view_version=body.view_version,
+            location=body.location,
+            properties=body.properties,
+        )
+        return respond(self, created)
+
+
+class LoadView(IcebergOperation):
+    """Load a view: its current metadata, and where that lies."""
+
+    verb = "GET"
+    response_model = "LoadViewResult"
+
+    def handle(self, actor: Principal, body: None, *, namespace: str, view: str) -> HttpResponse:
+        return load(self, actor, namespace, view)
+
+
+class ReplaceView(IcebergOperation):
+    """Commit updates to a view, if the requirements hold."""
+
+    verb = "POST"
+    changes = True
+    is_commit = True
+    is_idempotent = True
+    request_model = "CommitViewRequest"
+    response_model = "LoadViewResult"
+
+    def handle(
+        self, actor: Principal, body: dict[str, Any], *, namespace: str, view: str
+    ) -> HttpResponse:
+        identifier = self.identify(namespace, view)
+        named = body.get("identifier")
+        if named is not None and read_identifier(self, named, "identifier") != identifier:
+            raise InvalidInput("The body's identifier is not the view of the path")
+        change = read_change(identifier, body)
+        replaced = iceberg_views.replace_view(
+            actor=actor, view=identifier, requirements=change.requirements, updates=change.updates
+        )
+        return respond(self, replaced)
+
+    def replay(
+        self, actor: Principal, body: dict[str, Any], *, namespace: str, view: str
+    ) -> HttpResponse:
+        return load(self, actor, namespace, view)
+
+
+class DropView(IcebergOperation):
+    """Drop a view."""
+
+    verb = "DELETE"
+    changes = True
+    is_idempotent = True
+
+    def handle(self, actor: Principal, body: None, *, namespace: str, view: str) -> None:
+        iceberg_views.drop_view(actor=actor, view=self.identify(namespace, view))
+
+
+class ViewExists(IcebergOperation):
+    """Tell whether there is such a view."""
+
+    verb = "HEAD"
+
+    def handle(self, actor: Principal, body: None, *, namespace: str, view: str) -> None:
+        iceberg_tables.table_exists(
+            actor=actor, table=self.identify(namespace, view), kind=TableKind.VIEW
+        )
+
+
+class RenameView(IcebergOperation):
+    """Give a view another name, in the same or in another namespace."""
+
+    verb = "POST"
+    changes = True
+    is_idempotent = True
+    request_model = RenameTableRequest
+
+    def handle(self, actor: Principal, body: RenameTableRequest) -> None:
+        iceberg_views.rename_view(
+            actor=actor,
+            view=self.absolute(body.source.namespace, body.source.name),
+            new=self.absolute(body.destination.namespace, body.destination.name),
+        )
+
+
+class RegisterView(IcebergOperation):
+    """Give a name to a view that lies in storage, by its metadata file."""
+
+    verb = "POST"
+    changes = True
+    is_idempotent = True
+    request_model = RegisterViewRequest
+    response_model = "LoadViewResult"
+
+    def handle(
+        self, actor: Principal, body: RegisterViewRequest, *, namespace: str
+    ) -> HttpResponse:
+        registered = iceberg_views.register_view(
+            actor=actor,
+            view=self.identify(namespace, body.name),
+            metadata_location=body.metadata_location,
+        )
+        return respond(self, registered)
+
+    def replay(
+        self, actor: Principal, body: RegisterViewRequest, *, namespace: str
+    ) -> HttpResponse:
+        return load(self, actor, namespace, body.name)
+
+
+def load(operation: IcebergOperation, actor: Principal, namespace: str, view: str) -> HttpResponse:
+    """The answer to loadView, as it is stored."""
+    identifier = operation.identify(namespace, view)
+    loaded = iceberg_tables.load_table(actor=actor, table=identifier, kind=TableKind.VIEW)
+    return respond(operation, loaded)
