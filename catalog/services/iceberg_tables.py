@@ -56,8 +56,10 @@ _LOAD = """
            coalesce(m.sequence, 0), coalesce(m.etag, ''),
            CASE WHEN m.etag = ANY(string_to_array(%s, ',')) THEN NULL ELSE m.answer END
     FROM catalog_table t LEFT JOIN catalog_icebergmetadata m ON m.table_id = t.id
-    WHERE t.digest = ANY(string_to_array(%s, ',')::uuid[]) AND t.state <> 'dropped'
-"""
+    WHERE t.state <> 'dropped' AND t.digest = """
+# For a list of unknown length PostgreSQL would plan anew each time, which takes longer than to run it.
+_LOAD_ONE = f"{_LOAD} %s::uuid"
+_LOAD_ALL = f"{_LOAD} ANY(string_to_array(%s, ',')::uuid[])"
 
 
 def load_table(
@@ -139,7 +141,10 @@ def find(
     cursor.cursor.format = Format.BINARY
     try:
         # Lists as text, which no comma can be in: psycopg takes 30 µs to make an array of one.
-        cursor.execute(_LOAD, [",".join(known), ",".join(map(str, by_digest))])
+        cursor.execute(
+            _LOAD_ONE if len(by_digest) == 1 else _LOAD_ALL,
+            [",".join(known), ",".join(map(str, by_digest))],
+        )
         rows = cursor.fetchall()
     finally:
         cursor.cursor.format = Format.TEXT
