@@ -1,0 +1,88 @@
+"""Whether the server can work: what is missing is named, and seen as soon as it is there."""
+
+import pytest
+from django.db import DatabaseError, connection
+from django.db.migrations.loader import MigrationLoader
+from django.db.migrations.recorder import MigrationRecorder
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from api import health
+
+pytestmark = pytest.mark.django_db
+LAST = (
+    "catalog",
+    max(name for app, name in MigrationLoader(None).graph.nodes if app == "catalog"),
+)
+
+
+def migrations() -> str:
+    answer: str = Client().get("/health/ready").json()["checks"]["migrations"]
+    return answer
+
+
+def test_ready():
+    response = Client().get("/health/ready")
+    assert response.status_code == 200
+    assert response.json() == {
+        "status": "ok",
+        "checks": {"database": "ok", "migrations": "ok", "broker": "ok"},
+    }
+
+
+def test_the_migrations_take_one_query_and_none_of_the_disk(monkeypatch):
+    assert migrations() == "ok"
+    monkeypatch.setattr(health, "MigrationLoader", None)
+    with CaptureQueriesContext(connection) as captured:
+        assert migrations() == "ok"
+    statements = [query["sql"] for query in captured.captured_queries]
+    assert [sql for sql in statements if "django_migrations" in sql] == statements[1:]
+    assert len(statements) == 2  # the first asks whether the database answers
+
+
+def test_a_missing_migration_is_named_until_it_is_applied():
+    recorder = MigrationRecorder(connection)
+    recorder.record_unapplied(*LAST)
+    response = Client().get("/health/ready")
+    assert response.status_code == 503
+    assert response.json()["checks"]["migrations"] == (
+        f"migrations are not applied up to {'.'.join(LAST)}: run manage.py bootstrap"
+    )
+    recorder.record_applied(*LAST)
+    assert migrations() == "ok"
+
+
+def test_a_database_of_newer_code_is_ready():
+    """While servers are replaced one by one, the old ones go on."""
+    MigrationRecorder(connection).record_applied("catalog", "9999_future")
+    assert migrations() == "ok"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_empty_database_is_told():
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE django_migrations RENAME TO elsewhere")
+    try:
+        told = migrations()
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("ALTER TABLE elsewhere RENAME TO django_migrations")
+    assert told.startswith("migrations are not applied up to ")
+    assert ".".join(LAST) in told
+    assert migrations() == "ok"
+
+
+def test_a_database_that_is_away(monkeypatch):
+    monkeypatch.setattr(
+        health, "MigrationRecorder", lambda connection: type("R", (), {"migration_qs": _Away()})
+    )
+    monkeypatch.setattr(connection, "close", lambda: None)
+    assert migrations() == "the database 'default' cannot be read"
+
+
+class _Away:
+    def values_list(self, *names: str):
+        return self
+
+    def __iter__(self):
+        raise DatabaseError("connection refused: host=secret")
