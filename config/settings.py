@@ -6,22 +6,40 @@ A value that nobody changes is a constant where it is used, not a setting here.
 import os
 import secrets
 from pathlib import Path
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
+from django.core.exceptions import ImproperlyConfigured
+from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
 
-def _flag(name: str, default: str = "false") -> bool:
-    return os.environ.get(name, default).strip().lower() in {"1", "true", "yes", "on"}
+def _wrong(name: str, value: str, allowed: str) -> ImproperlyConfigured:
+    return ImproperlyConfigured(f"{name} is {value!r}; it must be {allowed}")
+
+
+def _flag(name: str) -> bool:
+    value = os.environ.get(name, "").strip().lower()
+    if value in {"1", "true", "yes", "on"}:
+        return True
+    if value in {"", "0", "false", "no", "off"}:
+        return False
+    raise _wrong(name, value, "true or false")
 
 
 def _choice(name: str, default: str, allowed: tuple[str, ...]) -> str:
-    value = os.environ.get(name, default).strip().lower()
+    value = os.environ.get(name, "").strip().lower() or default
     if value not in allowed:
-        raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(allowed)}")
+        raise _wrong(name, value, f"one of {', '.join(allowed)}")
     return value
+
+
+def _number(name: str, default: int) -> int:
+    value = os.environ.get(name, "").strip() or str(default)
+    if not (value.isascii() and value.isdigit() and len(value) < 19 and int(value) > 0):
+        raise _wrong(name, value, "a positive number")
+    return int(value)
 
 
 def _list(name: str) -> list[str]:
@@ -40,7 +58,7 @@ MONODON_ALLOWED_ROOTS = _list("MONODON_ALLOWED_ROOTS")
 
 MONODON_ANONYMOUS = _choice("MONODON_ANONYMOUS", "none", ("none", "read", "admin"))
 MONODON_MANIFEST_PATHS = _choice("MONODON_MANIFEST_PATHS", "any", ("any", "inside"))
-MONODON_MAX_BODY_BYTES = int(os.environ.get("MONODON_MAX_BODY_BYTES", str(16 * 1024 * 1024)))
+MONODON_MAX_BODY_BYTES = _number("MONODON_MAX_BODY_BYTES", 16 * 1024 * 1024)
 MONODON_ADMIN_USER = os.environ.get("MONODON_ADMIN_USER", "admin")
 MONODON_ADMIN_PASSWORD = os.environ.get("MONODON_ADMIN_PASSWORD", "")
 MONODON_ADMIN_API_KEY = os.environ.get("MONODON_ADMIN_API_KEY", "")
@@ -164,13 +182,20 @@ AUTH_PASSWORD_VALIDATORS = [
 
 def _database(url: str) -> dict[str, object]:
     """Django's DATABASES entry of a libpq URI; every parameter that libpq knows may be in it."""
-    scheme = urlsplit(url).scheme
+    scheme = url.partition(":")[0] if "://" in url else ""
     if scheme not in {"postgres", "postgresql"}:
-        raise ValueError(
+        raise ImproperlyConfigured(
             f"DATABASE_URL names {scheme or 'no scheme'}; Monodon needs postgresql://, because its "
             "commits rest on PostgreSQL's row locks"
         )
-    parameters = conninfo_to_dict(url)
+    try:
+        parameters = conninfo_to_dict(url)
+    except ProgrammingError:
+        # Neither the value nor what libpq says of it, which repeats it: a password may be in it.
+        raise ImproperlyConfigured(
+            "DATABASE_URL cannot be read; it must be a URI that libpq knows, such as "
+            "postgresql://user:password@host:5432/database"
+        ) from None
     # Nobody waits for a lock for ever, and a process that was stopped inside a commit gives up its
     # own: PostgreSQL then ends the one with an error, the other's session.
     timeouts = "-c lock_timeout=30s -c idle_in_transaction_session_timeout=60s"

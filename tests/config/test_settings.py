@@ -1,0 +1,80 @@
+"""A value that cannot be used is told in one line, which names the variable."""
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+from config import settings as module
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """The settings as a new process would read them."""
+    monkeypatch.setenv("MONODON_HOME", str(tmp_path))
+
+    def settings(**environment: str) -> dict[str, Any]:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        return runpy.run_path(module.__file__)
+
+    return settings
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("MONODON_ANONYMOUS", "foo", "one of none, read, admin"),
+        ("MONODON_MANIFEST_PATHS", "outside", "one of any, inside"),
+        ("MONODON_LOG_FORMAT", "xml", "one of text, json"),
+        ("MONODON_LOG_LEVEL", "loud", "one of debug, info, warning, error"),
+        ("MONODON_MAX_BODY_BYTES", "16mb", "a positive number"),
+        ("MONODON_MAX_BODY_BYTES", "0", "a positive number"),
+        ("MONODON_MAX_BODY_BYTES", "-1", "a positive number"),
+        ("MONODON_MAX_BODY_BYTES", "1.5", "a positive number"),
+        ("MONODON_MAX_BODY_BYTES", "1" * 5000, "a positive number"),
+        ("MONODON_MAX_BODY_BYTES", "²", "a positive number"),
+        ("MONODON_DEBUG", "ture", "true or false"),
+        ("MONODON_SECURE_COOKIES", "maybe", "true or false"),
+    ],
+)
+def test_a_typo_is_told_with_what_is_allowed(read, name, value, allowed):
+    with pytest.raises(ImproperlyConfigured) as told:
+        read(**{name: value})
+    assert str(told.value) == f"{name} is {value!r}; it must be {allowed}"
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("mysql://u:secret@h/d", "DATABASE_URL names mysql; Monodon needs postgresql://"),
+        ("host=h password=secret", "DATABASE_URL names no scheme; Monodon needs postgresql://"),
+        ("postgresql://u:secret@[::1/d", "DATABASE_URL cannot be read"),
+        ("postgresql://u:secret@h/d?colour=red", "DATABASE_URL cannot be read"),
+    ],
+)
+def test_a_database_url_is_told_without_its_password(read, url, message):
+    with pytest.raises(ImproperlyConfigured, match=message) as told:
+        read(DATABASE_URL=url)
+    assert "secret" not in str(told.value)
+    assert "\n" not in str(told.value)
+    assert told.value.__cause__ is None
+
+
+def test_values_are_read_with_room_and_in_any_case(read):
+    found = read(
+        MONODON_ANONYMOUS=" Read ", MONODON_MAX_BODY_BYTES=" 1024 ", MONODON_SECURE_COOKIES="YES"
+    )
+    assert found["MONODON_ANONYMOUS"] == "read"
+    assert found["DATA_UPLOAD_MAX_MEMORY_SIZE"] == 1024
+    assert found["SESSION_COOKIE_SECURE"] is True
+
+
+def test_an_empty_value_is_the_default(read):
+    """Compose files pass on what is not set as an empty text."""
+    found = read(MONODON_ANONYMOUS="", MONODON_MAX_BODY_BYTES="", MONODON_DEBUG="")
+    assert found["MONODON_ANONYMOUS"] == "none"
+    assert found["MONODON_MAX_BODY_BYTES"] == 16 * 1024 * 1024
+    assert found["DEBUG"] is False
