@@ -1,26 +1,29 @@
-"""`python -m benchmarks [scale]`."""
+"""`python -m benchmarks [scale|iceberg]`."""
 
 import argparse
 import sys
 from pathlib import Path
 
-from benchmarks import compare, report, scale
+from benchmarks import compare, iceberg, report, scale
 from benchmarks.errors import BenchmarkError
 from server.errors import ServerError
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("set", nargs="?", choices=["compare", "scale"], default="compare")
+    parser.add_argument(
+        "set", nargs="?", choices=["compare", "scale", "iceberg"], default="compare"
+    )
     parser.add_argument(
         "--quick", action="store_true", help="fewer and shorter rounds, 8 connections only"
     )
     parser.add_argument("--only", help="operations to measure, such as describe,exists")
     parser.add_argument("--directory", type=Path, help="where the temporary home goes (/var/tmp)")
     arguments = parser.parse_args()
-    operations = tuple(arguments.only.split(",")) if arguments.only else tuple(compare.OPERATIONS)
-    if unknown := [name for name in operations if name not in compare.OPERATIONS]:
-        parser.error(f"{', '.join(unknown)}: choose from {', '.join(compare.OPERATIONS)}")
+    all_operations = iceberg.OPERATIONS if arguments.set == "iceberg" else compare.OPERATIONS
+    operations = tuple(arguments.only.split(",")) if arguments.only else tuple(all_operations)
+    if unknown := [name for name in operations if name not in all_operations]:
+        parser.error(f"{', '.join(unknown)}: choose from {', '.join(all_operations)}")
     try:
         if arguments.set == "scale":
             scale.scale(arguments.directory, rounds=2 if arguments.quick else 5, connections=8)
@@ -30,7 +33,12 @@ def main() -> int:
             if arguments.quick
             else compare.Plan(operations, (1, 8, 32), rounds=3, seconds=2)
         )
-        report.show(compare.compare(plan, arguments.directory))
+        if arguments.set == "iceberg":
+            outcome = iceberg.measure(plan, arguments.directory)
+            report.show(outcome, "iceberg", iceberg.OPERATIONS, iceberg.goals(outcome))
+            return 0
+        outcome = compare.compare(plan, arguments.directory)
+        report.show(outcome, "compare", compare.OPERATIONS, report.goals(outcome))
     except (BenchmarkError, ServerError) as error:
         print(error, file=sys.stderr)
         return 1

@@ -35,8 +35,25 @@ VALUES ('benchmark', 'version.create', 'ns0000.t0000',
 COMMIT;
 """
 
-SCRIPTS = {"select": SELECT, "create": CREATE}
-PREPARE = "CREATE SEQUENCE IF NOT EXISTS benchmark_version START 1000000000000"
+# What a catalog of Iceberg tables cannot do without: a pointer that moves, and a ledger of where it was.
+SWAP = r"""
+\set id random(1, 10000)
+BEGIN;
+SELECT location FROM benchmark_pointer WHERE id = :id FOR UPDATE;
+UPDATE benchmark_pointer SET location = 'bench/ns0000/t0000/00001.metadata.json' WHERE id = :id;
+INSERT INTO benchmark_ledger (table_id, location) VALUES (:id, 'bench/ns0000/t0000/00001.metadata.json');
+COMMIT;
+"""
+
+SCRIPTS = {"select": SELECT, "create": CREATE, "swap": SWAP}
+PREPARE = """
+    CREATE SEQUENCE IF NOT EXISTS benchmark_version START 1000000000000;
+    CREATE TABLE IF NOT EXISTS benchmark_pointer (id bigint PRIMARY KEY, location text);
+    CREATE TABLE IF NOT EXISTS benchmark_ledger (
+        id bigserial PRIMARY KEY, table_id bigint, location text, at timestamptz DEFAULT now()
+    );
+    INSERT INTO benchmark_pointer SELECT n, '' FROM generate_series(1, 10000) n ON CONFLICT DO NOTHING
+"""
 
 
 def run(

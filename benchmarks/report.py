@@ -5,12 +5,12 @@ import json
 import os
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from benchmarks.compare import OPERATIONS, Outcome
+from benchmarks.compare import Outcome
 
 RESULTS = Path(__file__).with_name("results")
 GOAL_CONNECTIONS = 8
@@ -19,12 +19,14 @@ WEB_MEGABYTES = 300
 SIDES = {
     "monodon": "Monodon",
     "reference": "RestAdapter",
+    "naive": "parse and render",
     "pgbench-simple": "pgbench",
     "pgbench-prepared": "pgbench -M prepared",
 }
 COLOURS = {
     "monodon": "#0f766e",
     "reference": "#b45309",
+    "naive": "#b45309",
     "pgbench-simple": "#94a3b8",
     "pgbench-prepared": "#64748b",
 }
@@ -104,13 +106,13 @@ def columns(head: Sequence[str], rows: Sequence[Sequence[str]], left: set[int]) 
     return "\n".join([line(head), line(["-" * width for width in widths]), *map(line, rows)])
 
 
-def bars(outcome: Outcome, connections: int) -> str:
+def bars(outcome: Outcome, connections: int, names: Mapping[str, str]) -> str:
     """Each operation has its own scale: they differ by orders of magnitude."""
     lines = []
     for operation in outcome.plan.operations:
         found = _rates(outcome, operation, connections)
         most = max(found.values(), default=1.0)
-        lines.append(OPERATIONS[operation])
+        lines.append(names[operation])
         for side, rate in found.items():
             lines.append(
                 f"  {SIDES[side]:<20}{'█' * max(1, round(rate / most * 40)):<41}{rate:,.0f}/s"
@@ -118,7 +120,7 @@ def bars(outcome: Outcome, connections: int) -> str:
     return "\n".join(lines)
 
 
-def svg(outcome: Outcome, connections: int) -> str:
+def svg(outcome: Outcome, connections: int, names: Mapping[str, str]) -> str:
     wide, row, gap, left, right = 760, 20, 16, 250, 90
     body, y = [], 64
     for operation in outcome.plan.operations:
@@ -126,7 +128,7 @@ def svg(outcome: Outcome, connections: int) -> str:
         most = max(found.values(), default=1.0)
         body.append(
             f'<text x="{left - 12}" y="{y + row * len(found) / 2 + 4:.0f}" text-anchor="end">'
-            f"{escape(OPERATIONS[operation])}</text>"
+            f"{escape(names[operation])}</text>"
         )
         for side, rate in found.items():
             length = (wide - left - right) * rate / most
@@ -138,7 +140,10 @@ def svg(outcome: Outcome, connections: int) -> str:
             y += row
         y += gap
     legend, x = [], left
+    measured = {side for _, side, _ in outcome.samples}
     for side, label in SIDES.items():
+        if side not in measured:
+            continue
         legend.append(
             f'<rect x="{x}" y="38" width="12" height="12" rx="2" fill="{COLOURS[side]}"/>'
             f'<text x="{x + 18}" y="48">{label}</text>'
@@ -155,10 +160,12 @@ def svg(outcome: Outcome, connections: int) -> str:
     )
 
 
-def write(outcome: Outcome, connections: int) -> list[Path]:
+def write(
+    outcome: Outcome, name: str, connections: int, names: Mapping[str, str], wanted: Sequence[Goal]
+) -> list[Path]:
     RESULTS.mkdir(exist_ok=True)
-    chart, raw = RESULTS / "compare.svg", RESULTS / "compare.json"
-    chart.write_text(svg(outcome, connections))
+    chart, raw = RESULTS / f"{name}.svg", RESULTS / f"{name}.json"
+    chart.write_text(svg(outcome, connections, names))
     facts = {
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "machine": machine(),
@@ -166,7 +173,7 @@ def write(outcome: Outcome, connections: int) -> list[Path]:
         "load_average_before": outcome.load_before,
         "plan": dataclasses.asdict(outcome.plan),
         "web_megabytes": outcome.web_megabytes,
-        "goals": [dataclasses.asdict(g) | {"reached": g.reached} for g in goals(outcome)],
+        "goals": [dataclasses.asdict(g) | {"reached": g.reached} for g in wanted],
         "samples": [
             {"operation": operation, "side": side, "connections": number}
             | {"rounds": [dataclasses.asdict(sample) for sample in samples]}
@@ -181,7 +188,8 @@ def machine() -> str:
     return f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, Python {platform.python_version()}"
 
 
-def show(outcome: Outcome) -> None:
+def show(outcome: Outcome, name: str, names: Mapping[str, str], wanted: Sequence[Goal]) -> None:
+    """Print it and write it down. ``names`` are what the operations are called."""
     connections = (
         GOAL_CONNECTIONS
         if GOAL_CONNECTIONS in outcome.plan.connections
@@ -200,16 +208,15 @@ def show(outcome: Outcome) -> None:
     print()
     print(table(outcome))
     print(f"\nOperations a second, {connections} connections (each group to its own scale)\n")
-    print(bars(outcome, connections))
+    print(bars(outcome, connections, names))
     megabytes = ", ".join(f"{size:.0f}" for size in outcome.web_megabytes)
     print(f"\nWeb processes, MB resident: {megabytes}\n")
-    for goal in goals(outcome):
+    for goal in wanted:
         relation = "<" if goal.at_most else "≥"
         verdict = "reached" if goal.reached else "MISSED"
         print(f"  {verdict:<8} {goal.text}: {goal.found:.2f} (goal {relation} {goal.wanted:g})")
-    print(
-        f"\n{outcome.seconds:.0f} s; wrote {', '.join(_short(p) for p in write(outcome, connections))}"
-    )
+    written = write(outcome, name, connections, names, wanted)
+    print(f"\n{outcome.seconds:.0f} s; wrote {', '.join(_short(path) for path in written)}")
 
 
 def _short(path: Path) -> str:

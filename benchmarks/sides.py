@@ -242,13 +242,16 @@ class PostgreSQL(Side):
 
     def _run(self, operation: str, connections: int, seconds: int) -> Run:
         return pgbench.run(
-            "create" if operation == "record" else "select",
+            self._script(operation),
             postgres=self._stack.postgres,
             protocol=self._protocol,
             connections=connections,
             seconds=seconds,
             tables=self._tables,
         )
+
+    def _script(self, operation: str) -> str:
+        return "create" if operation == "record" else "select"
 
     def _roots(self) -> list[int]:
         return [self._stack.postgres_pid]

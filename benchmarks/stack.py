@@ -95,7 +95,9 @@ class Stack:
         if setup.exit_status != 0:
             raise BenchmarkError(f"The setup failed:\n{self.last_lines()}")
 
-    def start_web(self, database_url: str) -> tuple[Child, int]:
+    def start_web(
+        self, database_url: str, application: str = "config.wsgi:application"
+    ) -> tuple[Child, int]:
         """A web server as `make up` starts it; returns it and its port once it answers."""
         port = free_port()
         options = Options.from_environment(
@@ -105,7 +107,7 @@ class Stack:
         metrics.mkdir()
         child = Child(
             "web",
-            [sys.executable, *web_command(options)],
+            [sys.executable, *web_command(options)[:-1], application],
             sink=self._keep,
             environment=self._environment(database_url)
             | {"PROMETHEUS_MULTIPROC_DIR": str(metrics)},
