@@ -165,6 +165,7 @@ def load_iceberg(catalog: RestCatalog, url: str, *, replace: bool) -> int:
             iceberg_flights.drop(catalog, table)
             print(f"  {table:<9} dropped")
         iceberg_flights.load(catalog, table)
+    iceberg_flights.create_view(catalog)
     return kept
 
 

@@ -58,6 +58,9 @@ def test_the_demo_loads_real_tables_and_says_what_next(live: LiveServer) -> None
         loaded = catalog.load_table((iceberg_flights.NAMESPACE, table))
         assert loaded.scan().count() == rows
         assert len(loaded.snapshots()) == (12 if table == "flights" else 1)
+    assert catalog.list_views(iceberg_flights.NAMESPACE) == [
+        (iceberg_flights.NAMESPACE, iceberg_flights.VIEW)
+    ]
     seconds = float(re.search(r"Done in ([\d.]+) s", first.stdout)[1])
     assert seconds < 60
     assert f"{live.url}/admin/catalog/table/?q=flights" in first.stdout

@@ -19,6 +19,7 @@ from pyiceberg.exceptions import (
     NamespaceNotEmptyError,
     NoSuchNamespaceError,
     NoSuchTableError,
+    NoSuchViewError,
     RESTError,
     TableAlreadyExistsError,
     UnauthorizedError,
@@ -34,6 +35,7 @@ from pyiceberg.transforms import (
     TruncateTransform,
 )
 from pyiceberg.types import LongType, NestedField, StringType, TimestampType
+from pyiceberg.view.metadata import SQLViewRepresentation, ViewVersion
 
 from tests.clients import pyice, writers
 from tests.live import LiveServer
@@ -519,6 +521,48 @@ def test_a_lance_table_is_not_an_iceberg_table(
         catalog.drop_namespace((space, "both"))
     dataset = lance.dataset(namespace_client=ns, table_id=[space, "both", "arrows"])
     assert dataset.count_rows() == 1
+
+
+# --- views -------------------------------------------------------------------------------------
+
+
+def version_of(sql: str, space: str) -> ViewVersion:
+    return ViewVersion(
+        version_id=1,
+        timestamp_ms=int(time.time() * 1000),
+        schema_id=1,
+        summary={"engine-name": "tests"},
+        representations=[SQLViewRepresentation(type="sql", sql=sql, dialect="duckdb")],
+        default_namespace=[space],
+    )
+
+
+def test_views(catalog: RestCatalog, space: str) -> None:
+    catalog.create_table((space, "t"), SCHEMA)
+    sql = "SELECT n FROM t WHERE n > 1"
+    schema = Schema(NestedField(1, "n", LongType(), required=False))
+
+    view = catalog.create_view((space, "v"), schema, version_of(sql, space), properties={"k": "v"})
+
+    assert view.sql_for("duckdb").sql == sql
+    assert catalog.list_views(space) == [(space, "v")]
+    assert catalog.list_tables(space) == [(space, "t")]
+    assert catalog.view_exists((space, "v"))
+    assert not catalog.view_exists((space, "t"))
+    assert not catalog.table_exists((space, "v"))
+    loaded = catalog.load_view((space, "v"))
+    assert loaded.metadata == view.metadata
+    assert loaded.properties["k"] == "v"
+    with pytest.raises(NoSuchTableError):
+        catalog.load_table((space, "v"))
+    with pytest.raises(NoSuchViewError):
+        catalog.load_view((space, "t"))
+    with pytest.raises(TableAlreadyExistsError):
+        catalog.create_table((space, "v"), SCHEMA)
+    catalog.drop_view((space, "v"))
+    assert catalog.list_views(space) == []
+    with pytest.raises(NoSuchViewError):
+        catalog.drop_view((space, "v"))
 
 
 def test_inspecting_tells_what_is_there(catalog: RestCatalog, space: str) -> None:

@@ -14,6 +14,9 @@ import pytest
 from lance_namespace import CreateNamespaceRequest
 from py4j.protocol import Py4JError
 from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
+from pyiceberg.view.metadata import SQLViewRepresentation, ViewVersion
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -334,6 +337,58 @@ def test_drop(sql: Sql, live: LiveServer, catalog: RestCatalog, purge: str) -> N
     while left := [path for path in local(table.location()).rglob("*.*") if path.is_file()]:
         assert time.monotonic() < deadline, f"{left} are still there:\n{live.log}"
         time.sleep(0.1)
+
+
+# --- views -------------------------------------------------------------------------------------
+
+
+def test_views(sql: Sql, catalog: RestCatalog) -> None:
+    sql("CREATE TABLE {ns}.t AS SELECT id, concat('row ', id) AS s FROM range(5)")
+    sql(
+        "CREATE VIEW {ns}.v (id COMMENT 'the number', s) COMMENT 'few'"
+        " TBLPROPERTIES ('k'='v') AS SELECT id, s FROM {ns}.t WHERE id > 2"
+    )
+
+    assert sql("SELECT * FROM {ns}.v ORDER BY id") == [(3, "row 3"), (4, "row 4")]
+    assert [row[1] for row in sql("SHOW VIEWS IN {ns}")] == ["v"]
+    assert [row[1] for row in sql("SHOW TABLES IN {ns}")] == ["t"]
+    with pytest.raises(PySparkException, match=r"(?i)already exists"):
+        sql("CREATE VIEW {ns}.v AS SELECT 1 AS one")
+    with pytest.raises(PySparkException, match=r"(?i)already exists"):
+        sql("CREATE VIEW {ns}.t AS SELECT 1 AS one")
+    sql("CREATE OR REPLACE VIEW {ns}.v AS SELECT count(*) AS rows FROM {ns}.t")
+    assert sql("SELECT * FROM {ns}.v") == [(5,)]
+    sql("ALTER VIEW {ns}.v SET TBLPROPERTIES ('k'='w', 'l'='1')")
+    sql("ALTER VIEW {ns}.v UNSET TBLPROPERTIES ('l')")
+    view = catalog.load_view((sql.name, "v"))
+    assert view.properties["k"] == "w"
+    assert "l" not in view.properties
+    assert len(view.versions) == 2
+    assert "count(*)" in view.sql_for("spark").sql
+    sql("ALTER VIEW {ns}.v RENAME TO lake.{name}.w")
+    assert sql("SELECT * FROM {ns}.w") == [(5,)]
+    with pytest.raises(PySparkException, match=r"(?i)already exists"):
+        sql("ALTER VIEW {ns}.w RENAME TO lake.{name}.t")
+    sql("DROP VIEW {ns}.w")
+    assert sql("SHOW VIEWS IN {ns}") == []
+
+
+def test_a_view_of_another_client(sql: Sql, catalog: RestCatalog) -> None:
+    sql("CREATE TABLE {ns}.t AS SELECT id FROM range(5)")
+    version = ViewVersion(
+        version_id=1,
+        timestamp_ms=int(time.time() * 1000),
+        schema_id=0,
+        summary={},
+        default_namespace=[sql.name],
+        representations=[
+            SQLViewRepresentation(type="sql", dialect="spark", sql="SELECT max(id) AS top FROM t")
+        ],
+    )
+    schema = Schema(NestedField(1, "top", LongType(), required=False))
+    catalog.create_view((sql.name, "v"), schema, version)
+
+    assert sql("SELECT * FROM {ns}.v") == [(4,)]
 
 
 # --- maintenance -------------------------------------------------------------------------------
