@@ -255,6 +255,10 @@ CELERY_BEAT_SCHEDULE = {
         "task": "tasks.maintenance.delete_expired_idempotency_records",
         "schedule": 3600.0,
     },
+    "delete-expired-scan-plans": {
+        "task": "tasks.maintenance.delete_expired_scan_plans",
+        "schedule": 600.0,
+    },
     "sweep-metadata-files": {"task": "tasks.maintenance.sweep_metadata_files", "schedule": 60.0},
 }
 

@@ -2,7 +2,7 @@
 
 from celery import shared_task
 
-from catalog.services import idempotency, maintenance, metadata_files, versions
+from catalog.services import idempotency, maintenance, metadata_files, scans, versions
 
 
 @shared_task(name="tasks.maintenance.run_job", soft_time_limit=3600, time_limit=3700)
@@ -28,3 +28,8 @@ def sweep_metadata_files() -> int:
 @shared_task(name="tasks.maintenance.delete_expired_idempotency_records", time_limit=300)
 def delete_expired_idempotency_records() -> int:
     return idempotency.delete_expired()
+
+
+@shared_task(name="tasks.maintenance.delete_expired_scan_plans", time_limit=300)
+def delete_expired_scan_plans() -> int:
+    return scans.delete_expired_plans()
