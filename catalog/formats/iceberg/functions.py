@@ -1,0 +1,239 @@
+"""Whether the metadata of a user-defined function is sound (Iceberg UDF spec; FunctionMetadata).
+
+Types here need less than in a schema: no ids, no ``required``. What the specification does not know
+is kept.
+"""
+
+from catalog.errors import InvalidMetadata
+from catalog.formats.iceberg import primitives
+from catalog.formats.iceberg.reading import (
+    INT_MAX,
+    Document,
+    as_object,
+    at,
+    boolean_at,
+    filled_text_at,
+    integer_at,
+    kind,
+    objects_at,
+    optional_text_at,
+    required,
+    shown,
+    strings_by_name_at,
+    text_at,
+    uuid_at,
+)
+
+FORMAT_VERSION = 1
+_MAX_DEPTH = 50
+_KINDS = frozenset({"udf", "udtf"})
+_ON_NULL_INPUT = frozenset({"return-null", "call"})
+_ESCAPED = str.maketrans({mark: "\\" + mark for mark in "\\:,<>"})
+
+
+def check(document: Document) -> None:
+    """Raises InvalidMetadata with the path to the first fault."""
+    as_object(document, "")
+    uuid_at(document, "function-uuid", "")
+    integer_at(document, "format-version", "", FORMAT_VERSION, FORMAT_VERSION)
+    _check_definitions(document)
+    _check_log(document)
+    optional_text_at(document, "location", "")
+    optional_text_at(document, "doc", "")
+    if document.get("properties") is not None:
+        strings_by_name_at(document, "properties", "")
+    if document.get("secure") is not None:
+        boolean_at(document, "secure", "")
+
+
+def check_successor(document: Document, before: Document) -> None:
+    """Refuses what no update may change: the uuid, and what a version once was."""
+    if document["function-uuid"].lower() != before["function-uuid"].lower():
+        raise InvalidMetadata("function-uuid must not change: it tells which function this is")
+    old = {
+        (one["definition-id"], version["version-id"]): version
+        for one in before["definitions"]
+        for version in one["versions"]
+    }
+    for i, one in enumerate(document["definitions"]):
+        for j, version in enumerate(one["versions"]):
+            was = old.get((one["definition-id"], version["version-id"]), version)
+            if version != was:
+                raise InvalidMetadata(
+                    f"definitions[{i}].versions[{j}]: version {version['version-id']} of "
+                    f"{shown(one['definition-id'])} is there already; add a new version"
+                )
+
+
+def definition_id(parameters: list[Document], path: str = "parameters") -> str:
+    """The canonical signature of parameters: ``int,list<int>,struct<id:int>``."""
+    return ",".join(
+        _type_id(required(one, "type", f"{path}[{i}]"), f"{path}[{i}].type", 0)
+        for i, one in enumerate(parameters)
+    )
+
+
+def _type_id(type_: object, path: str, depth: int) -> str:
+    if depth > _MAX_DEPTH:
+        raise InvalidMetadata(f"{path}: types are nested deeper than {_MAX_DEPTH} levels")
+    if isinstance(type_, str):
+        if " " in type_ or '"' in type_ or "'" in type_:
+            raise InvalidMetadata(f"{path}: {shown(type_)} must hold no spaces and no quotes")
+        primitives.base_name(type_, path)
+        return type_
+    if not isinstance(type_, dict):
+        raise InvalidMetadata(f"{path} must be a type's name or an object, not {kind(type_)}")
+    name = text_at(type_, "type", path)
+    if name == "list":
+        return f"list<{_part(type_, 'element', path, depth)}>"
+    if name == "map":
+        return f"map<{_part(type_, 'key', path, depth)},{_part(type_, 'value', path, depth)}>"
+    if name != "struct":
+        raise InvalidMetadata(f"{at(path, 'type')}: unknown type {shown(name)}")
+    parts = []
+    seen: set[str] = set()
+    for i, one in enumerate(objects_at(type_, "fields", path)):
+        here = f"{path}.fields[{i}]"
+        field = filled_text_at(one, "name", here)
+        if field in seen:
+            raise InvalidMetadata(f"{here}: there are two fields named {shown(field)}")
+        seen.add(field)
+        parts.append(f"{field.translate(_ESCAPED)}:{_part(one, 'type', here, depth)}")
+    return f"struct<{','.join(parts)}>"
+
+
+def _part(owner: Document, key: str, path: str, depth: int) -> str:
+    return _type_id(required(owner, key, path), at(path, key), depth + 1)
+
+
+def _check_definitions(document: Document) -> None:
+    found: set[str] = set()
+    specific: set[str] = set()
+    definitions = objects_at(document, "definitions", "")
+    if not definitions:
+        raise InvalidMetadata("definitions must not be empty")
+    for i, one in enumerate(definitions):
+        path = f"definitions[{i}]"
+        id_ = text_at(one, "definition-id", path)
+        if id_ in found:
+            raise InvalidMetadata(f"{path}: there are two definitions {shown(id_)}")
+        name = optional_text_at(one, "specific-name", path)
+        if name is not None and name in specific:
+            raise InvalidMetadata(f"{path}: there are two with specific-name {shown(name)}")
+        specific |= {name} if name is not None else set()
+        _check_signature(one, id_, path)
+        optional_text_at(one, "doc", path)
+        if one.get("return-nullable") is not None:
+            boolean_at(one, "return-nullable", path)
+        found.add(id_)
+        versions = _check_versions(one, path)
+        current = integer_at(one, "current-version-id", path, high=INT_MAX)
+        if current not in versions:
+            raise InvalidMetadata(f"{path}.current-version-id {current} is not in versions")
+
+
+def _check_signature(definition: Document, id_: str, path: str) -> None:
+    names: set[str] = set()
+    parameters = objects_at(definition, "parameters", path)
+    for i, one in enumerate(parameters):
+        here = f"{path}.parameters[{i}]"
+        name = filled_text_at(one, "name", here)
+        if name in names:
+            raise InvalidMetadata(f"{here}: there are two parameters named {shown(name)}")
+        names.add(name)
+        optional_text_at(one, "doc", here)
+    wanted = definition_id(parameters, f"{path}.parameters")
+    if id_ != wanted:
+        raise InvalidMetadata(
+            f"{path}.definition-id is {shown(id_)}, but its parameters make {shown(wanted)}"
+        )
+    returned = required(definition, "return-type", path)
+    _type_id(returned, f"{path}.return-type", 0)
+    function = text_at(definition, "function-type", path)
+    if function not in _KINDS:
+        raise InvalidMetadata(f"{path}.function-type must be udf or udtf, not {shown(function)}")
+    if function == "udtf" and (not isinstance(returned, dict) or returned["type"] != "struct"):
+        raise InvalidMetadata(f"{path}.return-type of a udtf must be a struct")
+
+
+def _check_versions(definition: Document, path: str) -> set[int]:
+    found: set[int] = set()
+    for i, one in enumerate(objects_at(definition, "versions", path)):
+        here = f"{path}.versions[{i}]"
+        number = integer_at(one, "version-id", here, high=INT_MAX)
+        if number in found:
+            raise InvalidMetadata(f"{here}: there are two versions {number}")
+        found.add(number)
+        integer_at(one, "timestamp-ms", here)
+        if one.get("deterministic") is not None:
+            boolean_at(one, "deterministic", here)
+        on_null = optional_text_at(one, "on-null-input", here)
+        if on_null is not None and on_null not in _ON_NULL_INPUT:
+            raise InvalidMetadata(
+                f"{here}.on-null-input must be return-null or call, not {shown(on_null)}"
+            )
+        _check_representations(one, here)
+    if not found:
+        raise InvalidMetadata(f"{path}.versions must not be empty")
+    return found
+
+
+def _check_representations(version: Document, path: str) -> None:
+    dialects: set[str] = set()
+    for i, one in enumerate(objects_at(version, "representations", path)):
+        here = f"{path}.representations[{i}]"
+        name = text_at(one, "type", here)
+        if name != "sql":
+            raise InvalidMetadata(f"{here}.type must be sql, not {shown(name)}")
+        dialect = filled_text_at(one, "dialect", here).lower()
+        if dialect in dialects:
+            raise InvalidMetadata(f"{here}: there are two of dialect {shown(dialect)}")
+        dialects.add(dialect)
+        filled_text_at(one, "sql", here)
+    if not dialects:
+        raise InvalidMetadata(f"{path}.representations must not be empty")
+
+
+def _check_log(document: Document) -> None:
+    """An entry may name what is gone: only recent versions are kept."""
+    for i, entry in enumerate(objects_at(document, "definition-log", "")):
+        path = f"definition-log[{i}]"
+        integer_at(entry, "timestamp-ms", path)
+        for j, one in enumerate(objects_at(entry, "definition-versions", path)):
+            text_at(one, "definition-id", f"{path}.definition-versions[{j}]")
+            integer_at(one, "version-id", f"{path}.definition-versions[{j}]", high=INT_MAX)
+
+
+def log_entry(document: Document, timestamp_ms: int) -> Document:
+    """What the definition log notes of the versions that are current now."""
+    return {
+        "timestamp-ms": timestamp_ms,
+        "definition-versions": [
+            {"definition-id": one["definition-id"], "version-id": one["current-version-id"]}
+            for one in document["definitions"]
+        ],
+    }
+
+
+def complete(definitions: object, timestamp_ms: int) -> list[Document]:
+    """Definitions as people write them, with what follows from the rest: ids, times, versions.
+
+    Raises InvalidMetadata for what it has to look into and is not of its kind.
+    """
+    made = []
+    for i, one in enumerate(objects_at({"definitions": definitions}, "definitions", "")):
+        path = f"definitions[{i}]"
+        filled = {"function-type": "udf", **one}
+        if "definition-id" not in one:
+            parameters = objects_at(one, "parameters", path)
+            filled["definition-id"] = definition_id(parameters, f"{path}.parameters")
+        versions = objects_at(one, "versions", path)
+        filled["versions"] = [
+            {"version-id": j, "timestamp-ms": timestamp_ms, **version}
+            for j, version in enumerate(versions, 1)
+        ]
+        ids = [version["version-id"] for version in filled["versions"]]
+        if "current-version-id" not in one and all(type(id_) is int for id_ in ids):
+            filled["current-version-id"] = max(ids, default=0)
+        made.append(filled)
+    return made

@@ -1,0 +1,195 @@
+"""Metadata of user-defined functions."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from catalog.errors import InvalidMetadata
+from catalog.formats.iceberg import functions
+
+VERSION = {
+    "version-id": 1,
+    "representations": [{"type": "sql", "dialect": "spark", "sql": "x + 1"}],
+    "timestamp-ms": 1000,
+}
+DEFINITION = {
+    "definition-id": "int",
+    "parameters": [{"name": "x", "type": "int", "doc": "a number"}],
+    "return-type": "int",
+    "versions": [VERSION],
+    "current-version-id": 1,
+    "function-type": "udf",
+}
+FUNCTION: dict[str, Any] = {
+    "function-uuid": "42fd3f91-bc10-41c1-8a52-92b57dd0a9b2",
+    "format-version": 1,
+    "definitions": [DEFINITION],
+    "definition-log": [
+        {
+            "timestamp-ms": 1000,
+            "definition-versions": [{"definition-id": "int", "version-id": 1}],
+        }
+    ],
+}
+TABLE = {"type": "struct", "fields": [{"name": "name", "type": "string", "id": 7}]}
+
+
+def changed(*path: Any, to: Any = None, without: bool = False) -> dict[str, Any]:
+    found = copy.deepcopy(FUNCTION)
+    owner: Any = found
+    for key in path[:-1]:
+        owner = owner[key]
+    if without:
+        del owner[path[-1]]
+    else:
+        owner[path[-1]] = to
+    return found
+
+
+D = ("definitions", 0)
+V = (*D, "versions", 0)
+R = (*V, "representations", 0)
+
+
+def test_a_sound_function():
+    functions.check(FUNCTION)
+    functions.check(
+        {
+            **FUNCTION,
+            "location": "file:///x",
+            "doc": "adds",
+            "secure": True,
+            "properties": {"a": "b"},
+            "more": 1,
+        }
+    )
+    table = {**DEFINITION, "definition-id": "", "parameters": [], "function-type": "udtf"}
+    functions.check({**FUNCTION, "definitions": [DEFINITION, {**table, "return-type": TABLE}]})
+    functions.check(
+        changed(*V, to={**VERSION, "deterministic": True, "on-null-input": "return-null"})
+    )
+
+
+@pytest.mark.parametrize(
+    ("types", "wanted"),
+    [
+        ([], ""),
+        (["int", "decimal(9,2)", "variant"], "int,decimal(9,2),variant"),
+        ([{"type": "list", "element": "int", "element-id": 3}], "list<int>"),
+        ([{"type": "map", "key": "string", "value": "int"}, "date"], "map<string,int>,date"),
+        (
+            [{"type": "struct", "fields": [{"name": "id", "type": "int"}, {"name": "a:b", "type": {"type": "list", "element": "string"}}]}],
+            r"struct<id:int,a\:b:list<string>>",
+        ),
+    ],
+)  # fmt: skip
+def test_signatures(types, wanted):
+    parameters = [{"name": f"p{i}", "type": one} for i, one in enumerate(types)]
+    assert functions.definition_id(parameters) == wanted
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ([], "The document must be an object"),
+        (changed("function-uuid", to="x"), "function-uuid must be a UUID"),
+        (changed("function-uuid", without=True), "function-uuid is missing"),
+        (changed("format-version", to=2), "format-version must be between 1 and 1"),
+        (changed("definitions", to=[]), "definitions must not be empty"),
+        (changed("definitions", to={}), "definitions must be an array"),
+        (changed("definitions", to=[DEFINITION] * 2), "there are two definitions 'int'"),
+        (changed("properties", to={"a": 1}), "properties['a'] must be a string"),
+        (changed("secure", to="no"), "secure must be a boolean"),
+        (changed("doc", to=5), "doc must be a string"),
+        (changed(*D, "definition-id", to="long"), "its parameters make 'int'"),
+        (changed(*D, "definition-id", to="int "), "its parameters make 'int'"),
+        (changed(*D, "parameters", to=[{"name": "x"}]), "parameters[0].type is missing"),
+        (changed(*D, "parameters", 0, "name", to=""), "name must not be empty"),
+        (
+            changed(*D, "parameters", to=[{"name": "x", "type": "int"}] * 2),
+            "there are two parameters named 'x'",
+        ),
+        (changed(*D, "parameters", 0, "type", to="number"), "unknown type 'number'"),
+        (changed(*D, "parameters", 0, "type", to="decimal(9, 2)"), "must hold no spaces"),
+        (changed(*D, "parameters", 0, "type", to=5), "must be a type's name or an object"),
+        (changed(*D, "parameters", 0, "type", to={"type": "set"}), "unknown type 'set'"),
+        (changed(*D, "return-type", to={"type": "list"}), "return-type.element is missing"),
+        (
+            changed(*D, "return-type", to={"type": "struct", "fields": [{"name": "a", "type": "int"}] * 2}),
+            "there are two fields named 'a'",
+        ),
+        (changed(*D, "function-type", to="macro"), "must be udf or udtf, not 'macro'"),
+        (changed(*D, "function-type", to="udtf"), "return-type of a udtf must be a struct"),
+        (changed(*D, "return-nullable", to=1), "return-nullable must be a boolean"),
+        (changed(*D, "specific-name", to=1), "specific-name must be a string"),
+        (changed(*D, "versions", to=[]), "versions must not be empty"),
+        (changed(*D, "versions", to=[VERSION, VERSION]), "there are two versions 1"),
+        (changed(*D, "current-version-id", to=2), "current-version-id 2 is not in versions"),
+        (changed(*V, "timestamp-ms", without=True), "timestamp-ms is missing"),
+        (changed(*V, "version-id", to="1"), "version-id must be an integer"),
+        (changed(*V, "deterministic", to="yes"), "deterministic must be a boolean"),
+        (changed(*V, "on-null-input", to="skip"), "must be return-null or call, not 'skip'"),
+        (changed(*V, "representations", to=[]), "representations must not be empty"),
+        (changed(*R, "type", to="java"), "type must be sql, not 'java'"),
+        (changed(*R, "sql", to=""), "sql must not be empty"),
+        (changed(*R, "dialect", without=True), "dialect is missing"),
+        (
+            changed(*V, "representations", to=[VERSION["representations"][0]] * 2),
+            "there are two of dialect 'spark'",
+        ),
+        (changed("definition-log", without=True), "definition-log is missing"),
+        (changed("definition-log", 0, "timestamp-ms", to=None), "must be an integer, not null"),
+        (
+            changed("definition-log", 0, "definition-versions", 0, "version-id", to="1"),
+            "version-id must be an integer",
+        ),
+    ],
+)  # fmt: skip
+def test_refusals(document, message):
+    with pytest.raises(InvalidMetadata) as refusal:
+        functions.check(document)
+    assert message in str(refusal.value)
+
+
+def test_types_nested_without_end():
+    type_: Any = "int"
+    for _ in range(60):
+        type_ = {"type": "list", "element": type_}
+    with pytest.raises(InvalidMetadata, match="nested deeper than 50 levels"):
+        functions.check(changed(*D, "return-type", to=type_))
+
+
+def test_what_may_be_left_out_follows():
+    short = {
+        "parameters": DEFINITION["parameters"],
+        "return-type": "int",
+        "versions": [{"representations": VERSION["representations"]}] * 2,
+    }
+    made = functions.complete([short], 1000)
+    assert made == [
+        {
+            "function-type": "udf",
+            **short,
+            "definition-id": "int",
+            "versions": [VERSION, {**VERSION, "version-id": 2}],
+            "current-version-id": 2,
+        }
+    ]
+    assert functions.complete([DEFINITION], 5) == [DEFINITION]
+    for wrong in (5, [5], [{"versions": []}], [{"parameters": 1}], [{"parameters": []}]):
+        with pytest.raises(InvalidMetadata):
+            functions.complete(wrong, 0)
+
+
+def test_a_version_once_there_keeps_what_it_says():
+    functions.check_successor(FUNCTION, FUNCTION)
+    second = {**VERSION, "version-id": 2}
+    functions.check_successor(changed(*D, "versions", to=[VERSION, second]), FUNCTION)
+    functions.check_successor(changed(*D, "versions", to=[second]), FUNCTION)
+    with pytest.raises(InvalidMetadata, match="version 1 of 'int' is there already"):
+        functions.check_successor(changed(*V, "deterministic", to=True), FUNCTION)
+    with pytest.raises(InvalidMetadata, match="function-uuid must not change"):
+        functions.check_successor(
+            changed("function-uuid", to="52fd3f91-bc10-41c1-8a52-92b57dd0a9b2"), FUNCTION
+        )
