@@ -13,7 +13,17 @@ from django.urls import URLPattern, re_path
 
 from api.iceberg.operation import IcebergOperation
 from api.iceberg.prefixes import RESERVED
-from api.iceberg.views import config, fallback, namespaces, oauth, tables, transactions
+from api.iceberg.views import (
+    config,
+    fallback,
+    functions,
+    metrics,
+    namespaces,
+    oauth,
+    scans,
+    tables,
+    transactions,
+)
 
 _View = Callable[..., HttpResponse]
 
@@ -66,6 +76,12 @@ urlpatterns = [
     _route("{prefix}/tables/rename", POST=tables.RenameTable),
     _route(f"{_TABLE}/unregister", POST=tables.UnregisterTable),
     _route(f"{_TABLE}/credentials", GET=tables.LoadCredentials),
+    _route(f"{_TABLE}/plan", POST=scans.PlanTableScan),
+    _route(
+        f"{_TABLE}/plan/{{plan-id}}", GET=scans.FetchPlanningResult, DELETE=scans.CancelPlanning
+    ),
+    _route(f"{_TABLE}/tasks", POST=scans.FetchScanTasks),
+    _route(f"{_TABLE}/metrics", POST=metrics.ReportMetrics),
     _route(
         _TABLE,
         GET=tables.LoadTable,
@@ -79,6 +95,8 @@ urlpatterns = [
     _route("{prefix}/namespaces/{namespace}/register", POST=tables.RegisterTable),
     # -- views
     # -- functions
+    _route("{prefix}/namespaces/{namespace}/functions/{function}", GET=functions.LoadFunction),
+    _route("{prefix}/namespaces/{namespace}/functions", GET=functions.ListFunctions),
     # -- namespaces
     _route("{prefix}/namespaces/{namespace}/properties", POST=namespaces.UpdateProperties),
     _route(
