@@ -3,6 +3,7 @@
 from catalog.admin import (
     api_keys,
     audit,
+    functions,
     jobs,
     namespaces,
     people,
@@ -14,6 +15,7 @@ from catalog.admin import (
 __all__ = [
     "api_keys",
     "audit",
+    "functions",
     "jobs",
     "namespaces",
     "people",

@@ -12,14 +12,18 @@ from unfold.dataclasses import SearchResult
 
 from catalog.admin.cells import list_url, page_url
 from catalog.identifiers import digest
-from catalog.models import ApiKey, AuditEvent, Job, Namespace, Table, Transaction
+from catalog.models import ApiKey, AuditEvent, Function, Job, Namespace, Table, Transaction
 
 _FOUND = 10
 
 _GROUPS: tuple[tuple[str, tuple[tuple[str, str, type[Model]], ...]], ...] = (
     (
         "Catalog",
-        (("Namespaces", "account_tree", Namespace), ("Tables", "table", Table)),
+        (
+            ("Namespaces", "account_tree", Namespace),
+            ("Tables", "table", Table),
+            ("Functions", "function", Function),
+        ),
     ),
     (
         "Activity",

@@ -1,0 +1,262 @@
+"""Functions in the admin: the list, a function's page, and the form that defines one."""
+
+import json
+from typing import Any
+
+import pytest
+from django.contrib.messages import get_messages
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from catalog.models import AuditEvent, Function
+from catalog.services import functions
+from catalog.services.access import SYSTEM
+from catalog.services.functions import Content
+from tests.factories import make_namespace, unchanged
+
+LIST = "/admin/catalog/function/"
+ADD = f"{LIST}add/"
+
+
+def definition(*texts: str, type: str = "int") -> dict[str, Any]:
+    return {
+        "parameters": [{"name": "x", "type": type}],
+        "return-type": type,
+        "versions": [
+            {
+                "representations": [{"type": "sql", "dialect": "spark", "sql": text}],
+                "timestamp-ms": 1_700_000_000_000,
+            }
+            for text in texts
+        ],
+    }
+
+
+def make(*identifier: str, **content: Any) -> Function:
+    make_namespace(*identifier[:-1])
+    given = {"definitions": [definition("x + 1")], **content}
+    return functions.create_function(actor=SYSTEM, function=identifier, content=Content(**given))
+
+
+def url(row: Function, action: str = "change") -> str:
+    return f"{LIST}{row.pk}/{action}/"
+
+
+def form(**changes: Any) -> dict[str, Any]:
+    return {
+        "namespace": "prod",
+        "name": "f",
+        "doc": "adds one",
+        "definitions": json.dumps([definition("x + 1")]),
+        "properties": "a=b\n\nc = d=e",
+        **changes,
+    }
+
+
+def told(answer) -> list[str]:
+    return [str(message) for message in get_messages(answer.wsgi_request)]
+
+
+def page(browser: Client, path: str) -> str:
+    answer = browser.get(path)
+    assert answer.status_code == 200
+    return answer.content.decode()
+
+
+def statements(browser: Client, path: str) -> int:
+    browser.get(path)
+    with CaptureQueriesContext(connection) as captured:
+        page(browser, path)
+    return len(captured.captured_queries)
+
+
+# --- looking -----------------------------------------------------------------------------------
+
+
+def test_the_list(browser):
+    make("prod", "add_one")
+    make("prod", "ml", "clean", definitions=[definition("trim(x)", type="string")])
+    shown = page(browser, LIST)
+    assert "add_one" in shown
+    assert "(x string) → string" in shown
+    assert "prod.ml" in shown
+    assert "add_one" not in page(browser, f"{LIST}?q=lea")
+    assert "clean" in page(browser, f"{LIST}?q=lea")
+    found = page(browser, f"{LIST}?namespace=prod.ml")
+    assert "clean" in found
+    assert "add_one" not in found
+    assert "add_one" not in page(browser, f"{LIST}?owner=nobody")
+    assert "add_one" in page(browser, f"{LIST}?owner=system")
+    assert "add_one" in page(browser, f"{LIST}?namespace=%00&owner=%00")
+    assert LIST in page(browser, "/admin/")  # the sidebar leads there
+
+
+def test_the_list_costs_the_same_for_one_and_for_many(browser):
+    make("prod", "f0")
+    one = statements(browser, LIST)
+    for number in range(1, 6):
+        make("prod", f"f{number}")
+    assert statements(browser, LIST) == one
+
+
+def test_a_function_in_full(browser):
+    long = "SELECT " + "x + " * 200 + "1 /* <end> */"
+    row = make(
+        "prod",
+        "f",
+        definitions=[definition("x + 1", long), definition("trim(x)", type="string")],
+        doc="adds <one>",
+        secure=True,
+        properties={"team": "data"},
+    )
+    shown = page(browser, url(row))
+    for text in ("prod.f", "adds &lt;one&gt;", "team", "(x int) → int", "x + 1", "&lt;end&gt;"):
+        assert text in shown, text
+    assert shown.count("current</span>") == 2
+    assert "2023-11-14 22:13:20" in shown
+    history = page(browser, url(row) + "?tab=history")
+    assert "int" in history
+    assert "function.create" in page(browser, url(row) + "?tab=audit")
+    assert statements(browser, url(row)) == statements(browser, url(row) + "?tab=history")
+
+
+def test_metadata_that_is_larger_than_a_date(browser):
+    row = make("prod", "f")
+    row.metadata["definition-log"][0]["timestamp-ms"] = 2**62
+    row.save()
+    assert str(2**62) in page(browser, url(row) + "?tab=history")
+
+
+# --- defining ----------------------------------------------------------------------------------
+
+
+def test_create(browser):
+    namespace = make_namespace("prod", "ml")
+    asked = page(browser, f"{ADD}?parent={namespace.pk}")
+    assert 'value="prod.ml"' in asked
+    assert "&quot;representations&quot;" in asked  # an example to start from
+    answer = browser.post(ADD, form(namespace="prod.ml", secure="on"))
+    row = Function.objects.get()
+    assert answer["location"] == url(row)
+    assert told(answer) == ["Function 'prod.ml.f' was created"]
+    assert row.metadata["definitions"][0]["definition-id"] == "int"
+    assert row.metadata["doc"] == "adds one"
+    assert row.metadata["secure"] is True
+    assert row.metadata["properties"] == {"a": "b", "c": "d=e"}
+    event = AuditEvent.objects.order_by("-pk")[0]
+    assert (event.action, event.actor, event.target) == ("function.create", "user:ada", "prod.ml.f")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"definitions": "[{"}, "Not valid JSON: "),
+        ({"definitions": "[" * 100_000}, "Not valid JSON: "),
+        ({"definitions": "[" * 300 + "]" * 300}, "Nested deeper than 200 levels"),
+        ({"definitions": "[NaN]"}, "Not valid JSON: "),
+        ({"definitions": '["\\ud800"]'}, "Not valid JSON: "),
+        ({"definitions": "5"}, "definitions must be an array"),
+        ({"definitions": "[]"}, "definitions must not be empty"),
+        ({"definitions": "[{}]"}, "definitions[0].parameters is missing"),
+        (
+            {"definitions": json.dumps([definition("x", type="number")])},
+            "definitions[0].parameters[0].type: unknown type",
+        ),
+        ({"definitions": json.dumps([definition("\x00")])}, "A text holds a NUL character"),
+        ({"definitions": ""}, "This field is required"),
+        ({"properties": "nonsense"}, "is not of the form key=value"),
+        ({"name": ""}, "This field is required"),
+        ({"name": "a/tables"}, "cannot be addressed"),
+        ({"namespace": "nothing"}, "Namespace &#x27;nothing&#x27; does not exist"),
+        ({"name": "taken"}, "Function &#x27;prod.taken&#x27; exists already"),
+    ],
+)
+def test_what_is_wrong_is_shown(browser, changes, message):
+    make("prod", "taken")
+    with unchanged():
+        answer = browser.post(ADD, form(**changes))
+    assert answer.status_code == 200
+    shown = answer.content.decode() + " ".join(told(answer)).replace("'", "&#x27;")
+    assert message in shown
+
+
+def test_change(browser):
+    row = make("prod", "f", doc="adds one")
+    shown = page(browser, url(row, "edit"))
+    assert "adds one" in shown
+    given = dict(row.metadata["definitions"][0])
+    second = {**given["versions"][0], "version-id": 2, "deterministic": True}
+    sent = form(
+        definitions=json.dumps([{**given, "versions": [*given["versions"], second]}]),
+        doc="adds one for sure",
+        seen_at=row.updated_at.isoformat(),
+    )
+    sent["definitions"] = sent["definitions"].replace(
+        '"current-version-id": 1', '"current-version-id": 2'
+    )
+    answer = browser.post(url(row, "edit"), sent)
+    assert answer.status_code == 302, answer.content.decode()
+    row.refresh_from_db()
+    assert row.metadata["definitions"][0]["current-version-id"] == 2
+    assert row.metadata["doc"] == "adds one for sure"
+    assert len(row.metadata["definition-log"]) == 2
+    with unchanged():  # the form that was open all the while
+        answer = browser.post(url(row, "edit"), sent)
+    assert told(answer)[-1] == "Function 'prod.f' was changed meanwhile"
+
+
+def test_a_version_is_not_rewritten(browser):
+    row = make("prod", "f")
+    sent = form(definitions=json.dumps([definition("x - 1")]), seen_at=row.updated_at.isoformat())
+    with unchanged():
+        answer = browser.post(url(row, "edit"), sent)
+        browser.post(url(row, "edit"), {**sent, "seen_at": "yesterday"})
+    assert "is there already; add a new version" in told(answer)[0]
+
+
+def test_drop(browser):
+    row = make("prod", "f")
+    with unchanged():
+        assert "Drop function &#x27;prod.f&#x27;?" in page(browser, url(row, "drop"))
+    answer = browser.post(url(row, "drop"))
+    assert answer["location"] == LIST
+    assert not Function.objects.exists()
+    assert AuditEvent.objects.order_by("-pk")[0].actor == "user:ada"
+    assert browser.get(url(row)).status_code == 302  # back, with a message
+
+
+# --- who may -----------------------------------------------------------------------------------
+
+
+def test_staff_without_permission_only_look(sign_in):
+    row = make("prod", "f")
+    browser = sign_in("view_function")
+    assert "prod.f" in page(browser, url(row))
+    sent = form(name="g", seen_at=row.updated_at.isoformat())
+    with unchanged():
+        for path in (ADD, url(row, "edit"), url(row, "drop")):
+            assert browser.post(path, sent).status_code == 403
+            assert browser.get(path).status_code == 403
+
+
+def test_staff_without_any_permission_see_nothing(sign_in):
+    row = make("prod", "f")
+    browser = sign_in("view_table")
+    for path in (LIST, url(row)):
+        assert browser.get(path).status_code == 403
+    assert LIST not in page(browser, "/admin/")
+
+
+@pytest.mark.parametrize(
+    ("permission", "path", "wanted"),
+    [("add", ADD, 2), ("change", "edit", 1), ("delete", "drop", 0)],
+)
+def test_staff_with_permission_may(sign_in, permission, path, wanted):
+    row = make("prod", "f")
+    browser = sign_in("view_function", f"{permission}_function")
+    given = json.dumps(row.metadata["definitions"])
+    sent = form(name="g", definitions=given, seen_at=row.updated_at.isoformat())
+    answer = browser.post(path if path == ADD else url(row, path), sent)
+    assert answer.status_code == 302, told(answer)
+    assert Function.objects.count() == wanted
