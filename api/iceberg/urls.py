@@ -23,6 +23,7 @@ from api.iceberg.views import (
     scans,
     tables,
     transactions,
+    views,
 )
 
 _View = Callable[..., HttpResponse]
@@ -94,6 +95,16 @@ urlpatterns = [
     ),
     _route("{prefix}/namespaces/{namespace}/register", POST=tables.RegisterTable),
     # -- views
+    _route("{prefix}/views/rename", POST=views.RenameView),
+    _route(
+        "{prefix}/namespaces/{namespace}/views/{view}",
+        GET=views.LoadView,
+        HEAD=views.ViewExists,
+        POST=views.ReplaceView,
+        DELETE=views.DropView,
+    ),
+    _route("{prefix}/namespaces/{namespace}/views", GET=views.ListViews, POST=views.CreateView),
+    _route("{prefix}/namespaces/{namespace}/register-view", POST=views.RegisterView),
     # -- functions
     _route("{prefix}/namespaces/{namespace}/functions/{function}", GET=functions.LoadFunction),
     _route("{prefix}/namespaces/{namespace}/functions", GET=functions.ListFunctions),

@@ -46,7 +46,6 @@ class CancelPlanning(IcebergOperation):
     """Forget a plan."""
 
     verb = "DELETE"
-    changes = True
     is_idempotent = True
 
     def handle(
