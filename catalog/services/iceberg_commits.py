@@ -1,4 +1,4 @@
-"""Creating Iceberg tables and views, and committing to them.
+"""Creating Iceberg tables, and committing to them.
 
 A commit reads the current metadata, checks the client's requirements, applies its updates, writes
 the new metadata files, and swaps the pointers if what it read is still current; else it starts
@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from catalog import storage
 from catalog.errors import CatalogError, CommitConflict, InvalidInput, NamespaceNotFound
@@ -29,8 +29,10 @@ from catalog.services.operations.metadata import (
     RegisterFromMetadata,
 )
 from catalog.services.operations.tables import already_exists, require_free_location
-from catalog.services.turns import met_another
-from catalog.services.turns import turns as _turns
+from catalog.services.turns import met_another, turns
+
+_T = TypeVar("_T")
+
 
 # Commits take turns, so others are met seldom (see turns.py).
 _ATTEMPTS = 12
@@ -46,23 +48,11 @@ _PATH_PROPERTIES = (
 
 @dataclass(frozen=True, kw_only=True)
 class TableChange:
-    """What a client asks of one table or view (specification: CommitTableRequest)."""
+    """What a client asks of one table (specification: CommitTableRequest)."""
 
     table: Identifier
     requirements: Sequence[Mapping[str, Any]]
     updates: Sequence[Mapping[str, Any]]
-    kind: TableKind = TableKind.TABLE
-
-
-@dataclass(frozen=True, kw_only=True)
-class Created:
-    """Metadata of a table that a client asked for, and where it would lie."""
-
-    table: Identifier
-    document: Document
-    location: str
-    """Canonical local path."""
-    is_own_location: bool
 
 
 # --- creating ----------------------------------------------------------------------------------
@@ -95,39 +85,20 @@ def create_table(
         properties=properties,
         now_ms=now_ms(),
     )
-    created = Created(
-        table=table,
-        document=document,
-        location=check_paths(document),
-        is_own_location=location is None,
-    )
-    if not created.is_own_location:
-        require_free_location(created.location)
+    path = check_paths(document)
+    if location is not None:
+        require_free_location(path)
     if stage:
         metadata_files.make_directory(document)
-        text = metadata.dump(document)
-        answer = metadata_files.answer(None, text)
-        return LoadedTable(
-            table, 0, TableFormat.ICEBERG, TableKind.TABLE, created.location, "", 0, "", answer
-        )
-    return create_from(actor, created)
-
-
-def create_from(
-    actor: Principal, created: Created, kind: TableKind = TableKind.TABLE
-) -> LoadedTable:
-    """Write the first metadata file of a new table or view, and give it its name."""
-    file = metadata_files.draft(created.document, 0)
-    operation = CreateFromMetadata(
-        table=created.table,
-        kind=kind,
-        file=file,
-        location=created.location,
-        is_own_location=created.is_own_location,
+        answer = metadata_files.answer(None, metadata.dump(document))
+        return LoadedTable(table, 0, TableFormat.ICEBERG, TableKind.TABLE, path, "", 0, "", answer)
+    file = metadata_files.draft(document, 0)
+    create = CreateFromMetadata(
+        table=table, file=file, location=path, is_own_location=location is None
     )
     with metadata_files.staged([file]):
-        row = commit([operation], actor=actor).results[0]
-    return loaded(created.table, row.pk, kind, created.location, file)
+        row = commit([create], actor=actor).results[0]
+    return loaded(table, row.pk, TableKind.TABLE, path, file)
 
 
 def register_table(
@@ -136,7 +107,6 @@ def register_table(
     table: Identifier,
     metadata_location: str,
     overwrite: bool = False,
-    kind: TableKind = TableKind.TABLE,
 ) -> LoadedTable:
     """Give a name to a table that lies in storage, by its metadata file; its uuid stays.
 
@@ -148,14 +118,12 @@ def register_table(
     path = storage.iceberg_path(metadata_location)
     if not overwrite:
         require_free(table)
-    document = PROCESSORS[kind].parse(storage.read_file(path, _MAX_METADATA_BYTES))
+    document = metadata.parse(storage.read_file(path, _MAX_METADATA_BYTES))
     file = metadata_files.existing(document, metadata_location, path)
     location = check_paths(document)
-    operation = RegisterFromMetadata(
-        table=table, kind=kind, file=file, location=location, overwrite=overwrite
-    )
+    operation = RegisterFromMetadata(table=table, file=file, location=location, overwrite=overwrite)
     row = commit([operation], actor=actor).results[0]
-    return loaded(table, row.pk, kind, location, file)
+    return loaded(table, row.pk, TableKind.TABLE, location, file)
 
 
 def require_free(table: Identifier) -> None:
@@ -218,12 +186,20 @@ def commit_tables(
     names = [digest(check_table(change.table)) for change in changes]
     if len(set(names)) < len(names):
         raise InvalidInput("A table comes twice in one transaction; join its updates")
-    for attempt in range(_ATTEMPTS):
-        if attempt:
-            time.sleep(random.uniform(0, _PAUSE_SECONDS * 2 ** min(attempt, 6)))  # noqa: S311
+    return until_it_stands(names, lambda: _attempt(actor, changes, also))
+
+
+def until_it_stands(names: Sequence[uuid.UUID], attempt: Callable[[], _T]) -> _T:
+    """Try a commit to the tables of these digests again while others come between.
+
+    Raises CommitConflict when they do not leave off, and what ``attempt`` raises otherwise.
+    """
+    for number in range(_ATTEMPTS):
+        if number:
+            time.sleep(random.uniform(0, _PAUSE_SECONDS * 2 ** min(number, 6)))  # noqa: S311
         try:
-            with _turns(names):
-                return _attempt(actor, changes, also)
+            with turns(names):
+                return attempt()
         except BaseChanged as error:
             met = error
             met_another(names)
@@ -264,14 +240,18 @@ def _prepare(change: TableChange, base: LoadedTable | None) -> _Step:
     if base is None and is_creation:
         if not Namespace.objects.named(change.table[:-1]).exists():
             raise NamespaceNotFound(change.table[:-1])
-    elif is_creation and base is not None and not _is_of(base, change.kind):
+    elif is_creation and base is not None and not base.is_table:
         raise already_exists(change.table, base)
     else:
-        base = require_kind(change.table, base, change.kind)
-    processor = PROCESSORS[change.kind]
+        base = require_kind(change.table, base, TableKind.TABLE)
     known = base.document if base is not None else None
-    processor.check(change.requirements, known)
-    document = processor.apply(known, change.updates, base.metadata_location if base else None)
+    requirements.check(change.requirements, known)
+    document = updates.apply(
+        known,
+        change.updates,
+        now_ms=now_ms(),
+        previous_location=base.metadata_location if base is not None else None,
+    )
     if base is not None and document is known:
         return _Step(base)
     location = check_paths(document, base)
@@ -280,25 +260,18 @@ def _prepare(change: TableChange, base: LoadedTable | None) -> _Step:
     file = metadata_files.draft(document, base.sequence + 1 if base is not None else 0)
     operation: Operation
     if base is None:
-        operation = CreateFromMetadata(
-            table=change.table, kind=change.kind, file=file, location=location
-        )
+        operation = CreateFromMetadata(table=change.table, file=file, location=location)
     else:
         operation = CommitMetadata(
             table=change.table,
-            kind=change.kind,
             base=base.metadata_location,
             file=file,
             location=location if location != base.location else None,
             updates=tuple(str(update.get("action")) for update in change.updates),
         )
     pk = base.pk if base is not None else 0
-    result = loaded(change.table, pk, change.kind, location, file)
+    result = loaded(change.table, pk, TableKind.TABLE, location, file)
     return _Step(result, operation, file)
-
-
-def _is_of(found: LoadedTable, kind: TableKind) -> bool:
-    return found.format == TableFormat.ICEBERG and found.kind == kind
 
 
 def loaded(
@@ -320,26 +293,3 @@ def loaded(
 
 def now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-# --- what tables and views differ in -----------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Processor:
-    """The pure functions that read and change the metadata of tables, or of views."""
-
-    parse: Callable[[bytes], Document]
-    check: Callable[[Sequence[Mapping[str, Any]], Document | None], None]
-    apply: Callable[[Document | None, Sequence[Mapping[str, Any]], str | None], Document]
-
-
-def _apply_to_table(
-    base: Document | None, changes: Sequence[Mapping[str, Any]], previous: str | None
-) -> Document:
-    return updates.apply(base, changes, now_ms=now_ms(), previous_location=previous)
-
-
-PROCESSORS = {
-    TableKind.TABLE: Processor(metadata.parse, requirements.check, _apply_to_table),
-}

@@ -44,6 +44,10 @@ class LoadedTable:
     answer: bytes | None
     """The compressed answer to loadTable; None when the caller has it already."""
 
+    @property
+    def is_table(self) -> bool:
+        return self.format == TableFormat.ICEBERG and self.kind == TableKind.TABLE
+
     @cached_property
     def document(self) -> Document:
         if self.answer is None:

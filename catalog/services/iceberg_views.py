@@ -5,15 +5,12 @@ name space. It has no data, so nothing is removed when it is dropped. Reading an
 of ``iceberg_tables``, asked for views.
 """
 
-import random
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from catalog import storage
 from catalog.errors import (
-    CommitConflict,
     NamespaceNotFound,
     TableAlreadyExists,
     TableNotFound,
@@ -32,10 +29,10 @@ from catalog.services.iceberg_commits import (
     new_location,
     now_ms,
     require_free,
+    until_it_stands,
 )
 from catalog.services.iceberg_tables import LoadedTable, find, require_kind
 from catalog.services.operations.metadata import (
-    BaseChanged,
     CommitMetadata,
     CreateFromMetadata,
     RegisterFromMetadata,
@@ -46,11 +43,7 @@ from catalog.services.operations.tables import (
     TableOperation,
     require_free_location,
 )
-from catalog.services.turns import met_another, turns
 
-# Commits take turns, so others are met seldom (see turns.py).
-_ATTEMPTS = 12
-_PAUSE_SECONDS = 0.005
 _MAX_METADATA_BYTES = 64 * 1024 * 1024
 
 
@@ -174,19 +167,7 @@ def replace_view(
     """
     check_table(view)
     access.require(actor, Action.WRITE)
-    names = [digest(view)]
-    for attempt in range(_ATTEMPTS):
-        if attempt:
-            time.sleep(random.uniform(0, _PAUSE_SECONDS * 2 ** min(attempt, 6)))  # noqa: S311
-        try:
-            with turns(names):
-                return _attempt(actor, view, requirements, updates)
-        except BaseChanged as error:
-            met = error
-            met_another(names)
-    raise CommitConflict(
-        f"View '{label(view)}' was changed by other commits, again and again; try again"
-    ) from met
+    return until_it_stands([digest(view)], lambda: _attempt(actor, view, requirements, updates))
 
 
 def _attempt(

@@ -2,7 +2,14 @@ from dataclasses import dataclass
 
 from catalog.errors import CommitConflict
 from catalog.identifiers import label
-from catalog.models import IcebergMetadata, Table, TableFormat, TableState, TableVersion
+from catalog.models import (
+    IcebergMetadata,
+    Table,
+    TableFormat,
+    TableKind,
+    TableState,
+    TableVersion,
+)
 from catalog.services import access, metadata_files
 from catalog.services.access import Action
 from catalog.services.commit import Batch
@@ -101,7 +108,8 @@ class CommitMetadata(TableOperation):
         row = self.locked(batch)
         batch.flush()
         if not metadata_files.swap(row.pk, self.base, self.file):
-            raise BaseChanged(f"Table '{label(self.table)}' was changed by another commit")
+            kind = TableKind(self.kind).label
+            raise BaseChanged(f"{kind} '{label(self.table)}' was changed by another commit")
         before = {"metadata_location": self.base}
         after = {"metadata_location": self.file.location, "updates": list(self.updates)}
         if self.location is not None and self.location != row.location:

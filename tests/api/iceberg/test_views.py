@@ -10,7 +10,7 @@ import pytest
 from django.db import connection
 
 from catalog.models import AuditEvent, IcebergMetadata, StagedFile, Table, TableVersion, Transaction
-from catalog.services import iceberg_tables, iceberg_views, metadata_files
+from catalog.services import iceberg_commits, iceberg_tables, iceberg_views, metadata_files
 from catalog.services import operations as ops
 from catalog.services.access import SYSTEM
 from catalog.services.commit import commit
@@ -456,7 +456,7 @@ def test_a_loser_starts_again(iceberg: Iceberg, warehouse: Path, monkeypatch):
         return stage(made)
 
     monkeypatch.setattr(metadata_files, "staged", staged)
-    monkeypatch.setattr(iceberg_views, "met_another", lambda names: None)
+    monkeypatch.setattr(iceberg_commits, "met_another", lambda names: None)
     answer = iceberg.post(PATH, {"updates": [set_property("value")]})
     assert answer["metadata"]["properties"] == {"key": "value", "other": "too"}
     assert [v.version for v in TableVersion.objects.order_by("version")] == [0, 1, 2]
@@ -471,10 +471,10 @@ def test_a_view_that_others_keep_changing(iceberg: Iceberg, warehouse: Path, mon
     make_view("ns", "v")
     before = files(warehouse)
     monkeypatch.setattr(metadata_files, "swap", lambda *args: False)
-    monkeypatch.setattr(iceberg_views, "_PAUSE_SECONDS", 0)
-    monkeypatch.setattr(iceberg_views, "met_another", lambda names: None)
+    monkeypatch.setattr(iceberg_commits, "_PAUSE_SECONDS", 0)
+    monkeypatch.setattr(iceberg_commits, "met_another", lambda names: None)
     body = {"updates": [set_property("value")]}
-    words = "View 'ns.v' was changed by other commits, again and again"
+    words = "View 'ns.v' was changed by another commit, again and again"
     iceberg.refused(409, "CommitFailedException", words, f"POST {PATH}", body)
     assert files(warehouse) == before
 
@@ -484,8 +484,8 @@ def test_a_view_that_others_keep_changing(iceberg: Iceberg, warehouse: Path, mon
 @pytest.mark.parametrize("in_turn", [True, False])
 def test_writers_at_once(warehouse: Path, monkeypatch, in_turn):
     if not in_turn:  # as those of several processes meet
-        monkeypatch.setattr(iceberg_views, "turns", lambda names: nullcontext())
-    monkeypatch.setattr(iceberg_views, "met_another", lambda names: None)
+        monkeypatch.setattr(iceberg_commits, "turns", lambda names: nullcontext())
+    monkeypatch.setattr(iceberg_commits, "met_another", lambda names: None)
     make_root()
     make_view("ns", "v")
     barrier = threading.Barrier(6)

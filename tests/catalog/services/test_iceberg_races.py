@@ -58,7 +58,7 @@ def root(transactional_db) -> None:
 def each_for_itself(request, monkeypatch) -> None:
     """Within a process commits take turns; without, as those of several processes meet."""
     if request.param == "no turns":
-        monkeypatch.setattr(iceberg_commits, "_turns", _no_turns)
+        monkeypatch.setattr(iceberg_commits, "turns", _no_turns)
 
 
 @contextmanager
@@ -378,7 +378,7 @@ def test_a_commit_that_keeps_losing_says_so(warehouse, monkeypatch):
 
     def rival(number: int) -> LoadedTable:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(iceberg_commits, "_turns", _no_turns)
+            patch.setattr(iceberg_commits, "turns", _no_turns)
             return commit_to(T, {f"rival{number}": "x"})
 
     monkeypatch.setattr(storage, "write_new_file", write_late)
