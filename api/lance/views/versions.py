@@ -9,7 +9,6 @@ from api.lance.views.tables import (
     declare_response,
     deregister_response,
 )
-from catalog import identifiers
 from catalog.errors import CatalogError, InvalidInput
 from catalog.identifiers import Identifier
 from catalog.services import operations as ops
@@ -125,10 +124,11 @@ class BatchCommitTables(LanceOperation):
     ) -> m.BatchCommitTablesResponse:
         operations = [_operation(index, entry) for index, entry in enumerate(body.operations)]
         done = commit(operations, actor=actor)
+        transaction_id = done.id
         return m.BatchCommitTablesResponse(
-            transaction_id=done.id,
+            transaction_id=transaction_id,
             results=[
-                _result(operation, result, done.id)
+                _result(operation, result, transaction_id)
                 for operation, result in zip(operations, done.results, strict=True)
             ],
         )
@@ -146,7 +146,7 @@ def _operation(index: int, entry: m.CommitTableOperation) -> Operation:
         request = getattr(entry, given[0])
         if not request.id:
             raise InvalidInput(f"{given[0]} has no id")
-        table = identifiers.check(request.id)
+        table = tuple(request.id)  # the commit checks the names
         match given[0]:
             case "declare_table":
                 return declare_operation(table, request)
