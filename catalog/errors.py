@@ -26,6 +26,7 @@
     │   ├── NamespaceNotEmpty
     │   ├── TableAlreadyExists
     │   ├── ViewAlreadyExists
+    │   ├── FunctionAlreadyExists
     │   ├── VersionAlreadyExists
     │   ├── PropertyAlreadySet
     │   ├── LocationTaken
@@ -180,14 +181,21 @@ class NamespaceAlreadyExists(Conflict):
 
 
 class NamespaceNotEmpty(Conflict):
-    def __init__(self, namespace: Sequence[str], *, tables: int, namespaces: int) -> None:
+    def __init__(
+        self, namespace: Sequence[str], *, tables: int, namespaces: int, functions: int = 0
+    ) -> None:
+        held = [_count(tables, "table"), _count(namespaces, "namespace")]
+        if functions:
+            held.append(_count(functions, "function"))
         super().__init__(
-            f"Namespace '{label(namespace)}' is not empty: it holds {tables} "
-            f"{'table' if tables == 1 else 'tables'} and {namespaces} "
-            f"{'namespace' if namespaces == 1 else 'namespaces'}",
+            f"Namespace '{label(namespace)}' is not empty: it holds {' and '.join(held)}",
             detail="Drop what it holds first, or drop it with behavior Cascade.",
         )
         self.namespace = tuple(namespace)
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 class TableAlreadyExists(Conflict):
@@ -200,6 +208,12 @@ class ViewAlreadyExists(Conflict):
     def __init__(self, view: Sequence[str]) -> None:
         super().__init__(f"View '{label(view)}' exists already")
         self.view = tuple(view)
+
+
+class FunctionAlreadyExists(Conflict):
+    def __init__(self, function: Sequence[str]) -> None:
+        super().__init__(f"Function '{label(function)}' exists already")
+        self.function = tuple(function)
 
 
 class VersionAlreadyExists(Conflict):

@@ -43,6 +43,7 @@ STATUS_AND_TYPE: dict[type[errors.CatalogError], tuple[int, str]] = {
     errors.NamespaceAlreadyExists: (409, "AlreadyExistsException"),
     errors.TableAlreadyExists: (409, "AlreadyExistsException"),
     errors.ViewAlreadyExists: (409, "AlreadyExistsException"),
+    errors.FunctionAlreadyExists: (409, "AlreadyExistsException"),
     errors.VersionAlreadyExists: (409, "AlreadyExistsException"),
     errors.PropertyAlreadySet: (409, "AlreadyExistsException"),
     errors.LocationTaken: (409, "AlreadyExistsException"),

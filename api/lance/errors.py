@@ -49,6 +49,7 @@ STATUS_AND_CODE: dict[type[errors.CatalogError], tuple[HTTPStatus, int]] = {
     errors.PlanNotFound: (HTTPStatus.NOT_FOUND, 4),
     errors.PlanTaskNotFound: (HTTPStatus.NOT_FOUND, 4),
     errors.ViewAlreadyExists: (HTTPStatus.CONFLICT, 5),
+    errors.FunctionAlreadyExists: (HTTPStatus.CONFLICT, 5),
     errors.CommitConflict: (HTTPStatus.CONFLICT, 14),
     errors.OutcomeUnknown: (HTTPStatus.INTERNAL_SERVER_ERROR, 18),
     # Never raised themselves: what they gather is above.

@@ -16,7 +16,10 @@ from catalog.services.commit import Operation
 
 SEARCHED = 100_000
 """How many of the newest events are looked through where no index leads."""
-_OTHER_ACTIONS = ("api_key.create", "api_key.revoke", "transaction.alter")
+_OTHER_ACTIONS = (
+    *("api_key.create", "api_key.revoke", "transaction.alter"),
+    *("function.create", "function.update", "function.drop"),
+)
 
 
 def actions(of: type[Operation] = Operation) -> set[str]:

@@ -10,7 +10,7 @@ from django.db import IntegrityError, transaction
 
 from catalog.errors import (
     CommitConflict,
-    Conflict,
+    FunctionAlreadyExists,
     FunctionNotFound,
     InvalidIdentifier,
     NamespaceNotFound,
@@ -83,7 +83,7 @@ def load_function(*, actor: Principal, function: Identifier) -> Function:
 
 
 def create_function(*, actor: Principal, function: Identifier, content: Content) -> Function:
-    """Define a function. Raises NamespaceNotFound, InvalidMetadata; Conflict for a name taken."""
+    """Define a function. Raises NamespaceNotFound, InvalidMetadata, FunctionAlreadyExists."""
     check_table(function)
     if len(function) == 1:
         raise InvalidIdentifier("The root namespace holds no functions")
@@ -105,7 +105,7 @@ def create_function(*, actor: Principal, function: Identifier, content: Content)
             row.save(force_insert=True)
             audit.record(actor, "function.create", label(function), after=_told(metadata))
     except IntegrityError as error:
-        raise Conflict(f"Function '{label(function)}' exists already") from error
+        raise FunctionAlreadyExists(function) from error
     return row
 
 

@@ -77,17 +77,21 @@ def select_tables_for_update(digests: Collection[uuid.UUID]) -> list[Table]:
 
     Each row also tells the transaction's time in ``database_now``, which saves asking for it.
     """
-    return _read_tables(_tables_text(lock=True), digests)
+    return _read_tables(digests, lock=True)
 
 
 def select_tables(digests: Collection[uuid.UUID]) -> list[Table]:
     """The same without locks: what is read may change at once."""
-    return _read_tables(_tables_text(lock=False), digests)
+    return _read_tables(digests, lock=False)
 
 
-def _read_tables(text: str, digests: Collection[uuid.UUID]) -> list[Table]:
+def _read_tables(digests: Collection[uuid.UUID], *, lock: bool) -> list[Table]:
     cursor = hot_cursor()
-    cursor.execute(text, [list(digests)])
+    # For a list of unknown length PostgreSQL would plan anew each time.
+    if len(digests) == 1:
+        cursor.execute(_tables_text(one=True, lock=lock), list(digests))
+    else:
+        cursor.execute(_tables_text(one=False, lock=lock), [list(digests)])
     names = [name for name, _ in _fields(Table)]
     rows = []
     for *values, now in cursor.fetchall():
@@ -102,10 +106,11 @@ def _read_tables(text: str, digests: Collection[uuid.UUID]) -> list[Table]:
     return rows
 
 
-@lru_cache(maxsize=2)
-def _tables_text(*, lock: bool) -> str:
-    """The text that Django makes of the query; its parameter is the digests."""
-    wanted = RawSQL("digest = ANY(%s)", [[]], output_field=models.BooleanField())
+@lru_cache(maxsize=4)
+def _tables_text(*, one: bool, lock: bool) -> str:
+    """The text that Django makes of the query; its parameter is the digest, or the digests."""
+    condition = "digest = %s" if one else "digest = ANY(%s)"
+    wanted = RawSQL(condition, [[]], output_field=models.BooleanField())  # noqa: S611 -- both above
     rows = Table.objects.present().filter(wanted).annotate(database_now=Now()).order_by("pk")
     if lock:
         rows = rows.select_for_update(of=("self",), no_key=True)

@@ -12,8 +12,8 @@ from catalog.errors import (
     NamespaceNotEmpty,
     NamespaceNotFound,
 )
-from catalog.identifiers import Identifier, check, digest
-from catalog.models import Namespace, Table
+from catalog.identifiers import Identifier, check, digest, label
+from catalog.models import Function, Namespace, Table
 from catalog.services import access, locks
 from catalog.services.access import Action
 from catalog.services.commit import Batch, Operation
@@ -119,8 +119,11 @@ class DropNamespace(Operation):
             batch.flush()
             tables = Table.objects.present().filter(namespace=row).count()
             children = Namespace.objects.live().filter(parent=row).count()
-            if tables or children:
-                raise NamespaceNotEmpty(row.path, tables=tables, namespaces=children)
+            functions = Function.objects.filter(namespace=row).count()
+            if tables or children or functions:
+                raise NamespaceNotEmpty(
+                    row.path, tables=tables, namespaces=children, functions=functions
+                )
         drop_subtree(batch, row)
         return row
 
@@ -176,7 +179,16 @@ def drop_subtree(batch: Batch, root: Namespace) -> None:
     batch.flush()
     namespaces = locks.lock_subtrees([root.identifier])
     drop_tables(batch, locks.lock_tables_in(namespaces), {row.pk: row for row in namespaces})
+    drop_functions(batch, namespaces)
     Namespace.objects.filter(pk__in=[row.pk for row in namespaces]).update(dropped_at=Now())
     for row in namespaces:
         batch.forget_namespace(row)
         batch.record(str(row), before={"properties": row.properties})
+
+
+def drop_functions(batch: Batch, namespaces: Sequence[Namespace]) -> None:
+    """Drop the functions of namespaces that are locked: functions change under that lock alone."""
+    for function in Function.objects.filter(namespace__in=namespaces).select_related("namespace"):
+        target = label((*function.namespace.identifier, function.name))
+        batch.record(target, before={"metadata": function.metadata})
+        function.delete()

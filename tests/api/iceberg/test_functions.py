@@ -223,3 +223,20 @@ def test_the_namespace_is_locked_before_the_write():
     assert locked < next(
         i for i, text in enumerate(texts) if 'INSERT INTO "catalog_function"' in text
     )
+
+
+@pytest.mark.operation("dropNamespace")
+def test_a_namespace_is_not_dropped_over_its_functions(iceberg: Iceberg):
+    make("ns", "f")
+    text = "it holds 0 tables and 0 namespaces and 1 function"
+    iceberg.refused(409, "NamespaceNotEmptyException", text, "DELETE namespaces/ns")
+
+
+@pytest.mark.operation("dropNamespace")
+def test_dropping_everything_drops_functions_too(iceberg: Iceberg):
+    make("ns", "f")
+    dropped = iceberg.call("POST", "/v1/namespace/ns/drop", {"behavior": "Cascade"})
+    assert dropped.status_code == 200, dropped.content
+    assert not Function.objects.exists()
+    event = AuditEvent.objects.get(target="ns.f", action="namespace.drop")
+    assert event.before["metadata"]
