@@ -56,7 +56,14 @@ from catalog.models import (
 )
 from catalog.services import audit, locks, seen
 from catalog.services.access import Principal
-from catalog.services.statements import NewVersion, Record, insert_if_unchanged, insert_together
+from catalog.services.statements import (
+    NewVersion,
+    Record,
+    Swap,
+    insert_if_unchanged,
+    insert_together,
+    swap_metadata,
+)
 
 COMMITS = Counter("monodon_commits", "Commits by result.", ["result"])
 VERSIONS = Counter("monodon_versions", "Table versions asked for, by result.", ["result"])
@@ -97,6 +104,10 @@ class Operation(ABC):
     action: ClassVar[str]
     """Noun and verb, as the audit trail shows it: ``version.create``."""
 
+    swaps: ClassVar[bool] = False
+    """Whether it swaps a table's current metadata. One statement can do that for one table only:
+    of two swaps in it the second might fail when the first is done."""
+
     def prepare(self) -> Self:
         """The operation with what had to be read from storage; called before anything is locked."""
         return self
@@ -114,7 +125,10 @@ class Operation(ABC):
         return ()
 
     def only_adds(self) -> bool:
-        """Whether it does nothing but add versions to a table that goes on as it is."""
+        """Whether it does nothing but add versions to a table that goes on as it is.
+
+        Making a version current may go with it (``Batch.swap``).
+        """
         return False
 
     @abstractmethod
@@ -159,6 +173,8 @@ class Batch:
         self._events: list[audit.NewEvent] = []
         self._after: dict[Callable[[list[Any]], None], list[Any]] = {}
         self._claims: set[tuple[object, ...]] = set()
+        self.is_one_statement = False
+        self.pending_swap: Swap | None = None
 
     # -- the locked rows
 
@@ -209,6 +225,17 @@ class Batch:
             self._namespaces[row.digest] = row
         elif isinstance(row, Table):
             self._tables[row.digest] = row
+
+    def swap(self, swap: Swap) -> bool:
+        """Make a staged file a table's current metadata; returns whether its base was current.
+
+        A commit in one statement knows that when all is written, and then writes nothing.
+        """
+        if not self.is_one_statement:
+            self.flush()
+            return swap_metadata(swap)
+        self.pending_swap = swap
+        return True
 
     def forget_table(self, row: Table) -> None:
         """Let the later operations of this batch find no table of this name."""
@@ -318,11 +345,14 @@ class Batch:
         if self._tables.keys() != wanted:
             return None
         tables = list(self._tables.values())
+        self.is_one_statement = True
         results = self._apply("")
         versions: list[NewVersion] = self._pending.pop(NewVersion)
         for version in versions:
             version.table_id = version.table.pk
-        moment = insert_if_unchanged(tables, versions, [self.transaction], self._events)
+        moment = insert_if_unchanged(
+            tables, versions, [self.transaction], self._events, swap=self.pending_swap
+        )
         if moment is None:
             seen.tables.forget(wanted)
             return None
@@ -416,6 +446,7 @@ def _append(operations: Sequence[Operation], actor: Principal) -> tuple[Batch, l
     """
     batch = Batch(operations, actor)
     own = not connection.in_atomic_block
+    sent_by = connection.connection
     try:
         with nullcontext() if own else transaction.atomic():
             results = batch.append()
@@ -427,6 +458,8 @@ def _append(operations: Sequence[Operation], actor: Principal) -> tuple[Batch, l
             raise refused from error
         return None
     except OperationalError as error:
+        if batch.pending_swap is not None and sent_by is not None and _is_lost(sent_by):
+            raise OutcomeUnknown("The database was lost while it committed") from error
         if getattr(error.__cause__, "sqlstate", None) not in _RETRIED:
             raise
         return None
@@ -434,7 +467,12 @@ def _append(operations: Sequence[Operation], actor: Principal) -> tuple[Batch, l
 
 
 def _commit(operations: Sequence[Operation], actor: Principal) -> tuple[Batch, list[Any]]:
-    if operations and all(operation.only_adds() for operation in operations):
+    if (
+        operations
+        and actor.idempotency is None
+        and all(operation.only_adds() for operation in operations)
+        and sum(operation.swaps for operation in operations) <= 1
+    ):
         done = _append(operations, actor)
         if done is not None:
             return done

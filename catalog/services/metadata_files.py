@@ -4,7 +4,7 @@
     staged  note the files in the database, write them, and undo both when the commit surely failed
 
 A file is noted before it is written, and the commit that makes it current removes the note
-(``unstage``, ``swap``). Whatever happens in between, the note and the ledger tell what the file is.
+(``unstage``, ``statements.Swap``). Whatever happens in between, the note and the ledger tell what the file is.
 """
 
 import contextlib
@@ -21,7 +21,13 @@ from django.db.models.functions import Now
 from isal import igzip
 
 from catalog import storage
-from catalog.errors import CatalogError, CommitConflict, OutcomeUnknown, ServiceUnavailable
+from catalog.errors import (
+    CatalogError,
+    CommitConflict,
+    InvalidLocation,
+    OutcomeUnknown,
+    ServiceUnavailable,
+)
 from catalog.formats.iceberg import metadata
 from catalog.models import StagedFile
 from catalog.services.statements import hot_cursor
@@ -70,14 +76,14 @@ def make_directory(document: Document) -> None:
     """Make the directory of a table's metadata files before there is one.
 
     A client writes the manifests of a staged table beside them, and DuckDB makes no directory for
-    that. Raises InvalidLocation, and ServiceUnavailable when it cannot be made.
+    that. Raises InvalidLocation, and ServiceUnavailable when it cannot be made now.
     """
     path = storage.iceberg_path(_directory(document, document.get("properties", {})))
     try:
         storage.make_directory(path)
     except OSError as error:
-        raise ServiceUnavailable(
-            f"The table's directory cannot be made: {error.strerror or error}"
+        raise _unwritable(
+            document["location"], "The table's directory cannot be made", error
         ) from error
 
 
@@ -128,7 +134,7 @@ def staged(files: Sequence[MetadataFile]) -> Iterator[None]:
     """Note and write the files for the commit inside; remove them when it surely failed.
 
     A commit whose outcome is not known leaves both: the sweep sees what became of it. Raises
-    ServiceUnavailable when a file cannot be written.
+    ServiceUnavailable when a file cannot be written, InvalidLocation when it never can.
     """
     _note(files)
     try:
@@ -166,13 +172,19 @@ def _note(files: Sequence[MetadataFile]) -> None:
 
 
 def _write(files: Sequence[MetadataFile]) -> None:
-    try:
-        for file in files:
+    for file in files:
+        try:
             storage.write_new_file(file.path, file.content)
-    except OSError as error:
-        raise ServiceUnavailable(
-            f"The metadata file cannot be written: {error.strerror or error}"
-        ) from error
+        except OSError as error:
+            raise _unwritable(
+                file.location, "The metadata file cannot be written", error
+            ) from error
+
+
+def _unwritable(location: str, what: str, error: OSError) -> CatalogError:
+    if error.errno in storage.IMPOSSIBLE:  # trying again does not help
+        return InvalidLocation(location, f"cannot be: {error.strerror}")
+    return ServiceUnavailable(f"{what}: {error.strerror or error}")
 
 
 def _discard(files: Sequence[MetadataFile], *, is_refused: bool) -> None:
@@ -206,33 +218,6 @@ def unstage(file: MetadataFile) -> None:
     )
     if cursor.rowcount != 1:
         raise CommitConflict("The commit took too long, and its metadata file was removed")
-
-
-_SWAP = """
-    WITH note AS (DELETE FROM catalog_stagedfile
-              WHERE path = %s AND NOT is_condemned RETURNING 1),
-    swapped AS (
-        UPDATE catalog_icebergmetadata
-        SET metadata_location = %s, sequence = %s, answer = %s, etag = %s, updated_at = now()
-        WHERE table_id = %s AND metadata_location = %s
-        RETURNING 1
-    )
-    SELECT (SELECT count(*) FROM note), (SELECT count(*) FROM swapped)
-"""
-
-
-def swap(table_id: int, base: str, file: MetadataFile) -> bool:
-    """Make a staged file a table's current metadata if ``base`` is; returns whether it was.
-
-    Part of a commit, which must fail when it was not.
-    """
-    cursor = hot_cursor()
-    cursor.execute(
-        _SWAP,
-        [file.path, file.location, file.sequence, file.answer, file.etag, table_id, base],
-    )
-    noted, swapped = cursor.fetchone()
-    return bool(noted == 1 and swapped == 1)
 
 
 def sweep() -> int:

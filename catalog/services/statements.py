@@ -137,17 +137,76 @@ def insert_together(*groups: Sequence[_Row]) -> None:
     hot_cursor().execute(_insert_text(shapes), _documents(groups, shapes))
 
 
-def insert_if_unchanged(tables: Sequence[Table], *groups: Sequence[_Row]) -> datetime | None:
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """A staged metadata file that becomes a table's current metadata if ``base`` is that now.
+
+    With the note of the file, which tells that the sweep has not held its commit for dead.
+    """
+
+    table_id: int
+    base: str
+    path: str
+    location: str
+    sequence: int
+    answer: bytes
+    etag: str
+
+
+_SWAP = """
+    note AS MATERIALIZED (
+        SELECT path FROM catalog_stagedfile WHERE path = %s AND NOT is_condemned FOR UPDATE
+    ),
+    swapped AS (
+        UPDATE catalog_icebergmetadata
+        SET metadata_location = %s, sequence = %s, answer = %s, etag = %s, updated_at = now()
+        WHERE table_id = %s AND metadata_location = %s AND EXISTS (SELECT FROM note) {condition}
+        RETURNING table_id
+    ),
+    taken AS (DELETE FROM catalog_stagedfile USING swapped WHERE path = %s)
+"""
+
+
+def _swap_values(swap: Swap) -> list[Any]:
+    return [
+        swap.path,
+        swap.location,
+        swap.sequence,
+        swap.answer,
+        swap.etag,
+        swap.table_id,
+        swap.base,
+        swap.path,
+    ]
+
+
+def swap_metadata(swap: Swap) -> bool:
+    """Swap, as a part of a commit that has locked the table; returns whether the base was right."""
+    cursor = hot_cursor()
+    cursor.execute(
+        f"WITH {_SWAP.format(condition='')} SELECT count(*) FROM swapped",  # noqa: S608 -- no input
+        _swap_values(swap),
+    )
+    return bool(cursor.fetchone()[0])
+
+
+def insert_if_unchanged(
+    tables: Sequence[Table], *groups: Sequence[_Row], swap: Swap | None = None
+) -> datetime | None:
     """Lock live tables and, if they still have their names, insert rows as ``insert_together``.
 
-    All in one statement, which waits for whoever holds a lock and then looks again. Returns the
-    time of its transaction; None: a table is not what it was, and nothing is written.
+    With a swap only if that succeeds too. All in one statement, which waits for whoever holds a
+    lock and then looks again. Returns the time of its transaction; None: a table is not what it
+    was, and nothing is written.
     """
     shapes = _shapes(groups)
     seen = [{"id": table.pk, "digest": table.digest} for table in tables]
+    values = [_encode(seen)]
+    values += [] if swap is None else _swap_values(swap)
     cursor = hot_cursor()
     cursor.execute(
-        _guarded_insert_text(shapes), [_encode(seen), len(tables), *_documents(groups, shapes)]
+        _guarded_insert_text(shapes, has_swap=swap is not None),
+        [*values, len(tables), *_documents(groups, shapes)],
     )
     unchanged, moment = cursor.fetchone()
     return moment if unchanged else None
@@ -202,7 +261,11 @@ def _insert_text(shapes: _Shapes) -> str:
 
 
 @lru_cache(maxsize=64)
-def _guarded_insert_text(shapes: _Shapes) -> str:
+def _guarded_insert_text(shapes: _Shapes, *, has_swap: bool) -> str:
+    swap, swapped = "", ""
+    if has_swap:
+        swap = _SWAP.format(condition="AND EXISTS (SELECT FROM locked)") + ","
+        swapped = "AND EXISTS (SELECT FROM swapped)"
     inserts = [
         f"g{i} AS ({_one_insert_text(model, columns)}, unchanged WHERE unchanged.yes)"
         for i, (model, columns) in enumerate(shapes)
@@ -215,7 +278,8 @@ def _guarded_insert_text(shapes: _Shapes) -> str:
             WHERE t.state = '{TableState.LIVE}'
             ORDER BY t.id FOR NO KEY UPDATE OF t
         ),
-        unchanged AS MATERIALIZED (SELECT count(*) = %s AS yes FROM locked),
+        {swap}
+        unchanged AS MATERIALIZED (SELECT count(*) = %s {swapped} AS yes FROM locked),
         {", ".join(inserts)}
         SELECT yes, now() FROM unchanged
     """  # noqa: S608 -- names of our own models

@@ -1,5 +1,6 @@
 from dataclasses import dataclass
 
+from catalog import storage
 from catalog.errors import CommitConflict
 from catalog.identifiers import label
 from catalog.models import (
@@ -8,7 +9,6 @@ from catalog.models import (
     TableFormat,
     TableKind,
     TableState,
-    TableVersion,
 )
 from catalog.services import access, metadata_files
 from catalog.services.access import Action
@@ -21,6 +21,7 @@ from catalog.services.operations.tables import (
     claim_location,
     mark_dropped,
 )
+from catalog.services.statements import NewVersion, Swap
 
 
 class BaseChanged(CommitConflict):
@@ -43,7 +44,7 @@ class CreateFromMetadata(NewTableOperation):
     location: str
     """Canonical local path, already checked."""
     is_own_location: bool = False
-    """Whether the server chose it: then nobody else can hold it."""
+    """Whether the server chose it: then nobody else can hold it, but somebody what is around it."""
     is_staged: bool = True
     """Whether the file was written for this commit, rather than found in storage."""
     overwrite: bool = False
@@ -57,7 +58,7 @@ class CreateFromMetadata(NewTableOperation):
                 raise already_exists(self.table, holder)
             access.require(batch.actor, Action.WRITE, holder)
             mark_dropped(batch, [holder])
-        if not self.is_own_location:
+        if not (self.is_own_location and storage.is_directly_in_warehouse(self.location)):
             claim_location(batch, self.location)
         row = self.add_table(batch, self.location, TableState.LIVE)
         batch.add(
@@ -94,6 +95,7 @@ class CommitMetadata(TableOperation):
 
     name = "UpdateTable"
     action = "table.commit"
+    swaps = True
 
     format: TableFormat = TableFormat.ICEBERG
     base: str
@@ -104,10 +106,22 @@ class CommitMetadata(TableOperation):
     updates: tuple[str, ...] = ()
     """The actions of the commit's updates, for the audit trail."""
 
+    def only_adds(self) -> bool:
+        return self.location is None
+
     def apply(self, batch: Batch) -> Table:
         row = self.locked(batch)
-        batch.flush()
-        if not metadata_files.swap(row.pk, self.base, self.file):
+        file = self.file
+        swap = Swap(
+            table_id=row.pk,
+            base=self.base,
+            path=file.path,
+            location=file.location,
+            sequence=file.sequence,
+            answer=file.answer,
+            etag=file.etag,
+        )
+        if not batch.swap(swap):
             kind = TableKind(self.kind).label
             raise BaseChanged(f"{kind} '{label(self.table)}' was changed by another commit")
         before = {"metadata_location": self.base}
@@ -125,12 +139,15 @@ class CommitMetadata(TableOperation):
 def enter_version(batch: Batch, row: Table, file: MetadataFile) -> None:
     """Enter a metadata file in the ledger."""
     batch.add(
-        TableVersion(
+        NewVersion(
             table=row,
+            branch="",
             version=file.sequence,
             manifest_path=file.location,
+            staged_path=None,
             manifest_size=len(file.content) or None,
             e_tag=file.etag.strip('"'),
-            transaction=batch.transaction,
+            metadata=None,
+            transaction_id=batch.transaction.pk,
         )
     )

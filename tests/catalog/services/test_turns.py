@@ -53,7 +53,7 @@ def test_who_met_another_queues_up(other, django_assert_num_queries):
         assert not is_free(other)
     assert is_free(other)
     commit("0")
-    with django_assert_num_queries(9):  # the seven of a commit, between entering and leaving
+    with django_assert_num_queries(5):  # the three of a commit, between entering and leaving
         commit("1")
 
 
