@@ -11,6 +11,7 @@ import filecmp
 import os
 import re
 import shutil
+import stat
 import unicodedata
 import uuid
 from collections.abc import Iterator
@@ -24,6 +25,8 @@ from django.conf import settings
 from catalog.errors import InvalidLocation, InvalidManifestPath
 
 _MAX_PATH_BYTES = 2000  # PostgreSQL indexes locations, and an index entry ends at 2,704 bytes
+IMPOSSIBLE = {errno.ENAMETOOLONG, errno.ENOTDIR, errno.ELOOP}
+"""Errors that tell of the path itself: no file is there, and none will be."""
 _NEEDS_CARE = re.compile(r"[%:]|\.\.|//|(?:^|/)\.(?:/|$)|/$|^$|^ +$")
 
 
@@ -41,6 +44,11 @@ def allowed_roots() -> list[str]:
 def new_location(stem: str) -> str:
     """A location of its own for a new table: never used before, never given out again."""
     return f"{allowed_roots()[0]}/{stem}-{uuid.uuid4().hex}"
+
+
+def is_directly_in_warehouse(location: str) -> bool:
+    """Whether no table can lie around a location, because its directory is the warehouse itself."""
+    return location.rpartition("/")[0] == allowed_roots()[0]
 
 
 def check_location(location: str) -> str:
@@ -230,12 +238,16 @@ def move_manifest(location: str, staged: str, final: str) -> Move:
     Raises OSError when the storage fails; then the staged file is still there.
     """
     source, target = f"{location}/{staged}", f"{location}/{final}"
-    if not os.path.lexists(source):
+    try:
+        is_file = stat.S_ISREG(os.lstat(source).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
         return Move.DONE if os.path.isfile(target) else Move.MISSING
+    # A symbolic link on the way may lead anywhere. The two names mostly share their directory.
+    directories = {os.path.dirname(source), os.path.dirname(target)}
     if (
-        os.path.realpath(location) != location
-        or _leads_out(location, staged)
-        or _leads_out(location, final)
+        not is_file
+        or any(os.path.realpath(directory) != directory for directory in directories)
+        or os.path.islink(target)
     ):
         return Move.MISSING
     try:
@@ -250,20 +262,8 @@ def move_manifest(location: str, staged: str, final: str) -> Move:
     return Move.DONE
 
 
-def _leads_out(location: str, relative: str) -> bool:
-    """Whether any step from the table to its file is a symbolic link, which may lead anywhere."""
-    path = location
-    for part in relative.split("/"):
-        path = f"{path}/{part}"
-        if os.path.islink(path):
-            return True
-    return False
-
-
 def _publish(source: str, target: str) -> None:
     """Give the file a second name, at once and only if the name is free."""
-    if not os.path.isfile(source):
-        raise FileNotFoundError(source)
     try:
         os.link(source, target)
     except FileNotFoundError:
@@ -421,9 +421,16 @@ def remove_file(path: str) -> bool:
     """Remove a file, if it is there; returns whether it was. Raises OSError."""
     try:
         os.unlink(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
+    except OSError as error:
+        if is_missing(error):
+            return False
+        raise
     return True
+
+
+def is_missing(error: OSError) -> bool:
+    """Whether an error tells that a file is not there."""
+    return error.errno == errno.ENOENT or error.errno in IMPOSSIBLE
 
 
 def remove_empty_directories(directory: str) -> Iterator[str]:

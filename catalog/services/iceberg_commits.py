@@ -139,11 +139,16 @@ def require_free(table: Identifier) -> None:
 
 
 def new_location(table: Identifier) -> str:
-    """A location of its own for a new table: below its namespace's ``location``, if that has one."""
+    """A location of its own for a new table: below its namespace's ``location``, if that has one.
+
+    Raises InvalidLocation and LocationTaken for a ``location`` where no table may lie.
+    """
     namespace = Namespace.objects.named(table[:-1]).first()
     base = namespace.properties.get("location") if namespace is not None else None
     if base:
-        return f"{base.rstrip('/')}/{slug(table[-1:], 60)}-{uuid.uuid4().hex}"
+        location = f"{base.rstrip('/')}/{slug(table[-1:], 60)}-{uuid.uuid4().hex}"
+        require_free_location(storage.iceberg_path(location))
+        return location
     return storage.iceberg_uri(storage.new_location(slug(table, 60)))
 
 

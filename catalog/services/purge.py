@@ -117,7 +117,9 @@ def _read(location: str) -> bytes | None:
         return storage.read_whole_file(path, _MAX_MANIFEST_BYTES)
     except (InvalidLocation, IsADirectoryError):
         return b""  # no manifest
-    except (FileNotFoundError, NotADirectoryError):
+    except OSError as error:
+        if not storage.is_missing(error):
+            raise
         storage.require_reachable(path)
         return None
 

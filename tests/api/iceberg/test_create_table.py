@@ -106,6 +106,27 @@ def test_the_namespace_may_say_where_its_tables_lie(iceberg: Iceberg, warehouse:
     assert created["metadata"]["location"].startswith(f"file://{warehouse}/there/events-")
 
 
+def test_a_namespace_that_says_a_table_s_own_location(iceberg: Iceberg, warehouse: Path):
+    """Removing orphan files of the outer table would take the inner one's."""
+    outer = iceberg.post("namespaces/ns/tables", BODY)["metadata"]["location"]
+    before = set(warehouse.rglob("*"))
+    make_namespace("there", properties={"location": outer})
+    error = "belongs to table 'ns.events'"
+    request = "POST namespaces/there/tables"
+    iceberg.refused(409, "AlreadyExistsException", error, request, BODY)
+    assert set(warehouse.rglob("*")) == before
+
+
+@pytest.mark.parametrize("stage", [False, True])
+def test_a_location_that_no_file_system_can_have(iceberg: Iceberg, warehouse: Path, stage):
+    (warehouse / "file").write_bytes(b"")
+    (warehouse / "round").symlink_to("round")
+    for place in ("x" * 300, "file/t", "round/t"):
+        body = {**BODY, "location": f"file://{warehouse}/{place}", "stage-create": stage}
+        request = "POST namespaces/ns/tables"
+        iceberg.refused(400, "BadRequestException", "cannot be", request, body)
+
+
 def test_a_name_that_is_taken(iceberg: Iceberg, warehouse: Path):
     iceberg.post("namespaces/ns/tables", BODY)
     make_table("ns", "vectors")

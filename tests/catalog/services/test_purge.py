@@ -551,6 +551,24 @@ def test_a_missing_manifest_is_no_failure(warehouse):
     assert files(warehouse) == {}
 
 
+def test_a_manifest_list_that_no_file_system_can_have_is_no_failure(warehouse):
+    loaded = make_iceberg_table(*T)
+    (warehouse / "round").symlink_to("round")
+    for number, name in enumerate(("x" * 300, "round/a"), 1):
+        snapshot = {
+            "snapshot-id": number,
+            "sequence-number": number,
+            "timestamp-ms": 1,
+            "manifest-list": f"{warehouse}/{name}",
+            "summary": {"operation": "append"},
+        }
+        change(*T, updates=[{"action": "add-snapshot", "snapshot": snapshot}])
+    job = drop(*T)
+    maintenance.run_job(job.pk)
+    assert status(job) == ("succeeded", "")
+    assert not Path(loaded.location).exists()
+
+
 def test_files_inside_other_tables_are_left_and_counted(warehouse):
     lance, iceberg = make_table("ns", "lance"), write_table("ns", "other")
     stage(lance, 1)
