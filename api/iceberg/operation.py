@@ -64,6 +64,8 @@ class IcebergOperation(Operation):
     warehouse: Identifier = ()
     """The namespace that the prefix names; everything in the request is relative to it."""
     actor: Principal | None = None
+    _is_first: bool = False
+    """Whether no request with this one's Idempotency-Key can have changed anything."""
 
     def perform(self, actor: Principal, path: dict[str, str]) -> HttpResponse:
         self.actor = actor
@@ -104,11 +106,13 @@ class IcebergOperation(Operation):
         record = idempotency.find(actor)
         if record is not None:
             return self._repeat(record, actor, body, path)
+        self._is_first = True
         try:
             response = self.render(self.handle(actor, self._typed(body), **path))
         except CatalogError as error:
             if not errors.is_final(error):
                 raise
+            self._is_first = False  # perhaps refused because another with the key came in between
             refusal = self.refuse(error)
             record = idempotency.keep_refusal(
                 actor,
@@ -118,6 +122,7 @@ class IcebergOperation(Operation):
             )
             return refusal if record is None else self._repeat(record, actor, body, path)
         except IntegrityError as error:
+            self._is_first = False
             record = idempotency.find(actor) if idempotency.lost_race(error) else None
             if record is None:
                 raise
@@ -203,7 +208,7 @@ class IcebergOperation(Operation):
         if not self.is_batch:
             error.operation = None
         if self.is_commit and isinstance(error, ServiceUnavailable):
-            if not self._has_committed:
+            if self._changed_nothing:
                 text = f"{error.message}; nothing was changed"
                 return self._error(*errors.COMMIT_FAILED, text, errors.RETRY)
             error = OutcomeUnknown(error.message)
@@ -214,13 +219,21 @@ class IcebergOperation(Operation):
         text = f"{message}: {detail}"
         if not self.is_commit:
             return self._error(*errors.INTERNAL, text)
-        if self._has_committed:
-            return self._error(*errors.COMMIT_STATE_UNKNOWN, text)
-        return self._error(*errors.COMMIT_FAILED, f"{text}; nothing was changed")
+        if self._changed_nothing:
+            return self._error(*errors.COMMIT_FAILED, f"{text}; nothing was changed")
+        return self._error(*errors.COMMIT_STATE_UNKNOWN, text)
 
     @property
-    def _has_committed(self) -> bool:
-        return self.actor is not None and self.actor.progress.committed
+    def _changed_nothing(self) -> bool:
+        """Whether surely neither this request nor an earlier one with its key changed anything.
+
+        A client removes the files of a commit that surely failed. So before its key was looked up,
+        nothing is sure of a request that may come again because the first answer was lost.
+        """
+        if self.actor is not None and self.actor.progress.committed:
+            return False
+        has_key = self.is_idempotent and "HTTP_IDEMPOTENCY_KEY" in self.request.META
+        return self._is_first or not has_key
 
     def _error(
         self, status: int, kind: str, text: str, headers: dict[str, str] | None = None

@@ -14,7 +14,7 @@ from catalog.errors import (
     ViewAlreadyExists,
 )
 from catalog.identifiers import Identifier, digest, label
-from catalog.models import Table, TableFormat, TableKind
+from catalog.models import Table, TableFormat, TableKind, TableState
 from catalog.services import access, metadata_files
 from catalog.services.access import Action, Principal
 from catalog.services.commit import commit
@@ -187,6 +187,25 @@ def unregister_table(*, actor: Principal, table: Identifier) -> LoadedTable:
     """
     operation = DeregisterTable(table=table, format=TableFormat.ICEBERG)
     row: Table = commit([operation], actor=actor).results[0]
+    return _as_dropped(table, row)
+
+
+def last_dropped(*, actor: Principal, table: Identifier) -> LoadedTable:
+    """The Iceberg table that lost this name last, as it was then. Raises TableNotFound."""
+    access.require(actor, Action.READ)
+    dropped = Table.objects.filter(
+        digest=digest(table),
+        state=TableState.DROPPED,
+        format=TableFormat.ICEBERG,
+        kind=TableKind.TABLE,
+    )
+    row = dropped.select_related("iceberg_metadata").order_by("-dropped_at").first()
+    if row is None:
+        raise not_found_but(table, None, TableKind.TABLE)
+    return _as_dropped(table, row)
+
+
+def _as_dropped(table: Identifier, row: Table) -> LoadedTable:
     # Nobody commits to a dropped table, so this is what the last commit left.
     last = row.iceberg_metadata
     return LoadedTable(

@@ -54,6 +54,8 @@ class CreateTable(IcebergOperation):
         return respond(self, created)
 
     def replay(self, actor: Principal, body: CreateTableRequest, *, namespace: str) -> HttpResponse:
+        if body.stage_create:  # nothing stands that could be loaded
+            return self.handle(actor, body, namespace=namespace)
         return load(self, actor, namespace, body.name)
 
 
@@ -134,6 +136,10 @@ class UnregisterTable(IcebergOperation):
     def handle(self, actor: Principal, body: None, *, namespace: str, table: str) -> HttpResponse:
         identifier = self.identify(namespace, table)
         return respond(self, iceberg_tables.unregister_table(actor=actor, table=identifier))
+
+    def replay(self, actor: Principal, body: None, *, namespace: str, table: str) -> HttpResponse:
+        identifier = self.identify(namespace, table)
+        return respond(self, iceberg_tables.last_dropped(actor=actor, table=identifier))
 
 
 class RegisterTable(IcebergOperation):

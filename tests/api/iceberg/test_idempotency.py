@@ -1,6 +1,8 @@
 """The same Idempotency-Key again: the same answer, and no second change."""
 
+import gzip
 import json
+import logging
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -15,11 +17,17 @@ from api.iceberg import urls
 from api.iceberg.views import namespaces as views
 from catalog.errors import CommitConflict, ServiceUnavailable
 from catalog.models import AuditEvent, IdempotencyRecord, Namespace
-from catalog.services import api_keys, idempotency
+from catalog.services import access, api_keys, idempotency
 from catalog.services.access import SYSTEM
 from tasks import maintenance
 from tests.api.iceberg.client import Iceberg
-from tests.factories import make_namespace, make_root, unchanged
+from tests.factories import (
+    ICEBERG_SCHEMA,
+    make_iceberg_table,
+    make_namespace,
+    make_root,
+    unchanged,
+)
 
 HAS_NONE = {
     *("ListNamespaces", "LoadNamespaceMetadata", "NamespaceExists", "GetConfig", "GetToken"),
@@ -245,6 +253,55 @@ def test_a_large_answer_is_made_anew(iceberg: Iceberg, monkeypatch):
     again = iceberg.call("POST", "namespaces", body, **once(key))
     assert (first.status_code, again.status_code) == (200, 200)
     assert again.json() == {"namespace": ["a"], "properties": {"k": "v"}}
+
+
+def zipped(key: str) -> dict[str, dict[str, str]]:
+    """As all real clients ask: such an answer is not kept."""
+    return {"headers": {"idempotency-key": key, "accept-encoding": "gzip"}}
+
+
+def test_a_table_is_unregistered_once(iceberg: Iceberg, warehouse):
+    make_iceberg_table("a", "t")
+    key = new_key()
+    first = iceberg.call("POST", "namespaces/a/tables/t/unregister", **zipped(key))
+    with unchanged():
+        again = iceberg.call("POST", "namespaces/a/tables/t/unregister", **zipped(key))
+    assert first.status_code == 200
+    assert same(first, again)
+
+
+def test_a_table_is_staged_again(iceberg: Iceberg, warehouse):
+    make_namespace("a")
+    key, body = new_key(), {"name": "t", "schema": ICEBERG_SCHEMA, "stage-create": True}
+    for _ in range(2):
+        answer = iceberg.call("POST", "namespaces/a/tables", body, **zipped(key))
+        assert answer.status_code == 200
+        assert json.loads(gzip.decompress(answer.content))["metadata-location"] is None
+
+
+COMMIT = {"requirements": [], "updates": [{"action": "set-properties", "updates": {"k": "v"}}]}
+
+
+@pytest.mark.parametrize("error", [OperationalError("away"), ZeroDivisionError("bug")])
+def test_a_commit_that_comes_again_is_not_called_failed(
+    iceberg: Iceberg, warehouse, monkeypatch, caplog, error
+):
+    """After a 409 a client removes the files of its commit, and this one stands."""
+    caplog.set_level(logging.CRITICAL)
+    make_iceberg_table("a", "t")
+    key, path = new_key(), "namespaces/a/tables/t"
+    assert iceberg.call("POST", path, COMMIT, **once(key)).status_code == 200
+
+    def away(*_: object, **__: object) -> None:
+        raise error
+
+    for module, function in ((access, "authenticate"), (idempotency, "find")):
+        with monkeypatch.context() as patch, unchanged():
+            patch.setattr(module, function, away)
+            again = iceberg.call("POST", path, COMMIT, **once(key))
+        form = again.json()["error"]
+        assert (again.status_code, form["type"]) == (500, "CommitStateUnknownException")
+    assert iceberg.call("POST", path, COMMIT, **once(key)).status_code == 200
 
 
 def test_an_answer_that_cannot_be_kept_is_an_answer(iceberg: Iceberg, monkeypatch):
