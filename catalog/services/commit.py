@@ -50,7 +50,6 @@ from catalog.models import (
     Job,
     Namespace,
     Table,
-    TableVersion,
     Transaction,
     TransactionStatus,
 )
@@ -73,15 +72,13 @@ _COMMITTED = COMMITS.labels("committed")  # looking it up takes twice as long as
 # Sorted locks leave no known deadlock; a retry covers what PostgreSQL may still call one.
 _ATTEMPTS = 3
 _RETRIED = {"40P01", "40001"}  # deadlock_detected, serialization_failure
-# What becomes a row of the ledger: most operations add the model, the hottest one the record.
-_LEDGER: tuple[type[TableVersion | NewVersion], ...] = (TableVersion, NewVersion)
 # Parents before children: a row is written after the rows that it refers to.
 _WRITE_ORDER: tuple[type[models.Model | Record], ...] = (
     Namespace,
     Table,
     IcebergMetadata,
     Branch,
-    *_LEDGER,
+    NewVersion,
     Job,
     IdempotencyRecord,
 )
@@ -255,13 +252,13 @@ class Batch:
             rows = self._pending.pop(kind, None)
             if rows is None:
                 continue
-            if kind in _LEDGER:
+            if kind is NewVersion:
                 self._complete(rows)
                 insert_together(rows)
             else:
                 kind.objects.bulk_create(rows)  # type: ignore[union-attr]
 
-    def _complete(self, versions: Sequence[TableVersion | NewVersion]) -> None:
+    def _complete(self, versions: Sequence[NewVersion]) -> None:
         """Give versions their time, and the key that a table of this batch got by its insert."""
         for version in versions:
             version.table_id, version.created_at = version.table.pk, self.now
@@ -325,13 +322,13 @@ class Batch:
             self.add(
                 IdempotencyRecord(key=key.key, actor=self.actor.name, fingerprint=key.fingerprint)
             )
-        ledger = [rows for kind in _LEDGER if (rows := self._pending.pop(kind, None))]
+        versions: list[NewVersion] = self._pending.pop(NewVersion, [])
         self.flush()
-        for versions in ledger:
-            self._complete(versions)
+        self._complete(versions)
         if self._events:
             # Last, when all is known: foreign keys are checked at the commit.
-            insert_together(*ledger, [self.transaction], self._events)
+            record: list[Sequence[Any]] = [[self.transaction], self._events]
+            insert_together(*([versions, *record] if versions else record))
         return results
 
     def append(self) -> list[Any] | None:

@@ -32,6 +32,7 @@ from catalog.models import (
 from catalog.services import access, locks, maintenance
 from catalog.services.access import Action
 from catalog.services.commit import Batch, Operation
+from catalog.services.statements import NewVersion
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,13 +191,16 @@ class RegisterTable(NewTableOperation):
             if (branch, version) in known:
                 continue
             batch.add(
-                TableVersion(
+                NewVersion(
                     table=row,
                     branch=branch,
                     version=version,
                     manifest_path=storage.store_path(self.location, path),
+                    staged_path=None,
                     manifest_size=size,
-                    transaction=batch.transaction,
+                    e_tag=None,
+                    metadata=None,
+                    transaction_id=batch.transaction.pk,
                 )
             )
 
