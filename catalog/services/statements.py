@@ -201,12 +201,12 @@ def insert_if_unchanged(
     """
     shapes = _shapes(groups)
     seen = [{"id": table.pk, "digest": table.digest} for table in tables]
-    values = [_encode(seen)]
+    values = [_encode(seen), len(tables)]
     values += [] if swap is None else _swap_values(swap)
     cursor = hot_cursor()
     cursor.execute(
         _guarded_insert_text(shapes, has_swap=swap is not None),
-        [*values, len(tables), *_documents(groups, shapes)],
+        [*values, *_documents(groups, shapes)],
     )
     unchanged, moment = cursor.fetchone()
     return moment if unchanged else None
@@ -264,7 +264,8 @@ def _insert_text(shapes: _Shapes) -> str:
 def _guarded_insert_text(shapes: _Shapes, *, has_swap: bool) -> str:
     swap, swapped = "", ""
     if has_swap:
-        swap = _SWAP.format(condition="AND EXISTS (SELECT FROM locked)") + ","
+        # All tables of the commit, not only the one whose metadata this is.
+        swap = _SWAP.format(condition="AND EXISTS (SELECT FROM complete)") + ","
         swapped = "AND EXISTS (SELECT FROM swapped)"
     inserts = [
         f"g{i} AS ({_one_insert_text(model, columns)}, unchanged WHERE unchanged.yes)"
@@ -278,8 +279,9 @@ def _guarded_insert_text(shapes: _Shapes, *, has_swap: bool) -> str:
             WHERE t.state = '{TableState.LIVE}'
             ORDER BY t.id FOR NO KEY UPDATE OF t
         ),
+        complete AS MATERIALIZED (SELECT FROM locked HAVING count(*) = %s),
         {swap}
-        unchanged AS MATERIALIZED (SELECT count(*) = %s {swapped} AS yes FROM locked),
+        unchanged AS MATERIALIZED (SELECT EXISTS (SELECT FROM complete) {swapped} AS yes),
         {", ".join(inserts)}
         SELECT yes, now() FROM unchanged
     """  # noqa: S608 -- names of our own models

@@ -617,6 +617,23 @@ def test_a_refusal_of_either_format_refuses_both(warehouse):
     )
 
 
+def test_a_table_that_went_unseen_refuses_both(warehouse):
+    """Another process dropped one of them since this one saw it."""
+    make_iceberg_table(*T)
+    lance = make_table("ns", "lance")
+    make_version(("ns", "lance"), 1)
+    make_version(("ns", "lance"), 2)  # now it is live and seen
+    Table.objects.filter(pk=lance.pk).update(state="dropped")
+    create = ops.CreateVersion(table=("ns", "lance"), version=3, manifest_path="elsewhere/3")
+    changes = [change(T, set_property("a", "c"))]
+    refused(
+        TableNotFound,
+        lambda: iceberg_commits.commit_tables(actor=SYSTEM, changes=changes, also=[create]),
+        warehouse,
+    )
+    agrees(T)
+
+
 # --- forgetting and registering ----------------------------------------------------------------
 
 
