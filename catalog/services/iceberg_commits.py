@@ -13,10 +13,16 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from catalog import storage
-from catalog.errors import CatalogError, CommitConflict, InvalidInput, NamespaceNotFound
+from catalog.errors import (
+    CatalogError,
+    CommitConflict,
+    InvalidInput,
+    LocationTaken,
+    NamespaceNotFound,
+)
 from catalog.formats.iceberg import metadata, requirements, updates
 from catalog.identifiers import Identifier, check_table, digest, slug
-from catalog.models import Namespace, TableFormat, TableKind
+from catalog.models import Namespace, Table, TableFormat, TableKind
 from catalog.services import access, metadata_files
 from catalog.services.access import Action, Principal
 from catalog.services.commit import Operation, commit
@@ -155,16 +161,40 @@ def new_location(table: Identifier) -> str:
 def check_paths(document: Document, base: LoadedTable | None = None) -> str:
     """The canonical local path of a document's location; its other paths are checked with it.
 
-    What ``base`` has already was checked then. Raises InvalidLocation.
+    What ``base`` has already was checked then. Raises InvalidLocation, LocationTaken.
     """
     known = base.document if base is not None else {}
     properties, checked = document.get("properties", {}), known.get("properties", {})
-    for name in _PATH_PROPERTIES:
-        if name in properties and properties[name] != checked.get(name):
-            storage.iceberg_path(properties[name])
+    new = {
+        storage.iceberg_path(properties[name])
+        for name in _PATH_PROPERTIES
+        if name in properties and properties[name] != checked.get(name)
+    }
     if base is not None and document["location"] == known["location"]:
-        return base.location
-    return storage.iceberg_path(document["location"])
+        location = base.location
+    else:
+        location = storage.iceberg_path(document["location"])
+    _refuse_paths_of_others(new, location, base.pk if base is not None else 0)
+    return location
+
+
+def _refuse_paths_of_others(paths: set[str], location: str, pk: int) -> None:
+    """Refuse files inside another table: they would go when that is purged.
+
+    Several tables may have their files in one directory, and tables may lie in it.
+    """
+    above = {
+        directory
+        for path in paths
+        if location not in (own := (path, *storage.parents(path)))
+        for directory in own
+    }
+    if not above:
+        return
+    others = Table.objects.present().exclude(pk=pk).filter(location__in=above)
+    holder = others.select_related("namespace").first()
+    if holder is not None:
+        raise LocationTaken(holder.location, f"table '{holder}'")
 
 
 # --- committing --------------------------------------------------------------------------------

@@ -201,7 +201,7 @@ def insert_if_unchanged(
     """
     shapes = _shapes(groups)
     seen = [{"id": table.pk, "digest": table.digest} for table in tables]
-    values = [_encode(seen), len(tables)]
+    values: list[Any] = [_encode(seen), len(tables)]
     values += [] if swap is None else _swap_values(swap)
     cursor = hot_cursor()
     cursor.execute(

@@ -483,6 +483,22 @@ def test_metadata_is_compressed_when_a_property_says_so(warehouse):
     assert last.document == plain.document
 
 
+@pytest.mark.parametrize("name", ["write.metadata.path", "write.data.path"])
+def test_files_inside_another_table_are_refused(warehouse, name):
+    """They would go when that is purged."""
+    lance, other = make_table("ns", "lance"), make_iceberg_table(*U)
+    mine = make_iceberg_table(*T)
+    for place in (lance.location, f"{lance.location}/deep/er", f"file://{other.location}/data"):
+        refused(LocationTaken, lambda: commit_to(T, set_property(name, place)), warehouse)  # noqa: B023
+        create = {"properties": {name: place}}
+        refused(LocationTaken, lambda: make_iceberg_table("ns", "new", **create), warehouse)  # noqa: B023
+    commit_to(T, set_property(name, f"{mine.location}/elsewhere"))
+    commit_to(T, set_property(name, f"{warehouse}/shared"))
+    make_iceberg_table("ns", "inside", location=f"{warehouse}/shared/inside")
+    commit_to(U, set_property(name, f"{warehouse}/shared"))
+    agrees(T)
+
+
 def test_a_file_that_cannot_be_written(warehouse):
     """A file stands where the directory should be."""
     make_iceberg_table(*T)
