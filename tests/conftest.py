@@ -8,12 +8,10 @@ import pytest
 @pytest.fixture(autouse=True)
 def _nothing_kept() -> Iterator[None]:
     """What a process keeps of keys and tables belongs to the database of one test."""
-    from catalog.services import access, seen, turns
+    from catalog.services import access, seen
 
     access.forget_keys()
     seen.tables.clear()
-    turns.forget()
     yield
     access.forget_keys()
     seen.tables.clear()
-    turns.forget()

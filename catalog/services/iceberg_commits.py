@@ -35,7 +35,7 @@ from catalog.services.operations.metadata import (
     RegisterFromMetadata,
 )
 from catalog.services.operations.tables import already_exists, require_free_location
-from catalog.services.turns import met_another, turns
+from catalog.services.turns import turns
 
 _T = TypeVar("_T")
 
@@ -237,7 +237,6 @@ def until_it_stands(names: Sequence[uuid.UUID], attempt: Callable[[], _T]) -> _T
                 return attempt()
         except BaseChanged as error:
             met = error
-            met_another(names)
     raise CommitConflict(f"{met.message}, again and again; try again") from met
 
 

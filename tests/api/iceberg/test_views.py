@@ -456,7 +456,6 @@ def test_a_loser_starts_again(iceberg: Iceberg, warehouse: Path, monkeypatch):
         return stage(made)
 
     monkeypatch.setattr(metadata_files, "staged", staged)
-    monkeypatch.setattr(iceberg_commits, "met_another", lambda names: None)
     answer = iceberg.post(PATH, {"updates": [set_property("value")]})
     assert answer["metadata"]["properties"] == {"key": "value", "other": "too"}
     assert [v.version for v in TableVersion.objects.order_by("version")] == [0, 1, 2]
@@ -472,7 +471,6 @@ def test_a_view_that_others_keep_changing(iceberg: Iceberg, warehouse: Path, mon
     before = files(warehouse)
     monkeypatch.setattr(Batch, "swap", lambda *args: False)
     monkeypatch.setattr(iceberg_commits, "_PAUSE_SECONDS", 0)
-    monkeypatch.setattr(iceberg_commits, "met_another", lambda names: None)
     body = {"updates": [set_property("value")]}
     words = "View 'ns.v' was changed by another commit, again and again"
     iceberg.refused(409, "CommitFailedException", words, f"POST {PATH}", body)
@@ -485,7 +483,6 @@ def test_a_view_that_others_keep_changing(iceberg: Iceberg, warehouse: Path, mon
 def test_writers_at_once(warehouse: Path, monkeypatch, in_turn):
     if not in_turn:  # as those of several processes meet
         monkeypatch.setattr(iceberg_commits, "turns", lambda names: nullcontext())
-    monkeypatch.setattr(iceberg_commits, "met_another", lambda names: None)
     make_root()
     make_view("ns", "v")
     barrier = threading.Barrier(6)

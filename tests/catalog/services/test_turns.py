@@ -1,10 +1,12 @@
-"""Commits to one table queue up across processes once they have met."""
+"""Commits to one table take turns, among the threads of a process and the processes of a machine."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 
-import psycopg
 import pytest
-from django.db import connection
+from django.conf import settings
 
 from catalog.errors import CommitConflict
 from catalog.identifiers import digest
@@ -14,81 +16,96 @@ from catalog.services.access import SYSTEM
 from catalog.services.iceberg_commits import TableChange
 from tests.factories import make_iceberg_table, make_root
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("warehouse")]
 T = ("ns", "t")
 NAME = digest(T)
-KEY = NAME.int >> 65
+PLACE = NAME.int % 256
+
+# Another process: takes the lock, says so, and holds it until its input ends.
+_HOLD = """
+import fcntl, os, sys
+file = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+try:
+    fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, int(sys.argv[2]))
+except OSError:
+    print("taken", flush=True)
+else:
+    print("mine", flush=True)
+    sys.stdin.read()
+"""
 
 
-@pytest.fixture
-def other(transactional_db) -> Iterator[psycopg.Connection]:
-    """The session of another process."""
-    make_root()
-    make_iceberg_table(*T)
-    connection.ensure_connection()
-    with psycopg.connect(connection.connection.info.dsn, autocommit=True) as session:
-        yield session
+def start_other() -> subprocess.Popen[str]:
+    file = settings.MONODON_HOME / "run" / "turns"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    return subprocess.Popen(
+        [sys.executable, "-c", _HOLD, str(file), str(PLACE)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
 
 
-def commit(value: str) -> None:
-    updates = [{"action": "set-properties", "updates": {"key": value}}]
-    change = TableChange(table=T, requirements=[], updates=updates)
-    iceberg_commits.commit_table(actor=SYSTEM, change=change)
+def is_free() -> bool:
+    """Whether another process could have the turn."""
+    with start_other() as other:
+        found = other.communicate("")[0].strip()
+    return found == "mine"
 
 
-def is_free(session: psycopg.Connection) -> bool:
-    (taken,) = session.execute("SELECT pg_try_advisory_lock(%s)", [KEY]).fetchone()
-    session.execute("SELECT pg_advisory_unlock_all()")
-    return taken
+@contextmanager
+def held_by_another() -> Iterator[subprocess.Popen[str]]:
+    with start_other() as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "mine\n"
+        try:
+            yield other
+        finally:
+            other.kill()
 
 
-def test_who_met_nobody_does_not_queue_up(other):
+@pytest.fixture(autouse=True)
+def _home(tmp_path, settings) -> Iterator[None]:
+    settings.MONODON_HOME = tmp_path
+    turns._file.cache_clear()
+    yield
+    turns._file.cache_clear()
+
+
+def test_a_turn_keeps_other_processes_out_until_it_ends():
     with turns.turns([NAME]):
-        assert is_free(other)
-
-
-def test_who_met_another_queues_up(other, django_assert_num_queries):
-    turns.met_another([NAME])
-    with turns.turns([NAME]):
-        assert not is_free(other)
-    assert is_free(other)
-    commit("0")
-    with django_assert_num_queries(5):  # the three of a commit, between entering and leaving
-        commit("1")
-
-
-def test_a_refusal_ends_the_turn(other):
-    turns.met_another([NAME])
+        assert not is_free()
+    assert is_free()
     with pytest.raises(CommitConflict), turns.turns([NAME]):
         raise CommitConflict("refused")
-    assert is_free(other)
-    with turns.turns([NAME]):
-        pass
+    assert is_free()
 
 
-def test_who_stops_in_the_queue_is_passed_by(other, monkeypatch, caplog):
-    monkeypatch.setattr(turns, "_ENTER", turns._ENTER.replace("2s", "50ms"))
-    turns.met_another([NAME])
-    other.execute("SELECT pg_advisory_lock(%s)", [KEY])
-    commit("0")
+@pytest.mark.django_db(transaction=True)
+def test_who_stops_is_passed_by(warehouse, monkeypatch, caplog):
+    monkeypatch.setattr(turns, "_PASS_BY_SECONDS", 0.05)
+    make_root()
+    make_iceberg_table(*T)
+    with held_by_another():
+        updates = [{"action": "set-properties", "updates": {"key": "value"}}]
+        change = TableChange(table=T, requirements=[], updates=updates)
+        iceberg_commits.commit_table(actor=SYSTEM, change=change)
     assert TableVersion.objects.filter(version=1).exists()
     assert "goes ahead without its turn" in caplog.text
-    (timeout,) = connection.connection.execute("SHOW lock_timeout").fetchone()
-    assert timeout == "30s"
 
 
-def test_a_lost_session_ends_the_turn(other, caplog):
-    turns.met_another([NAME])
-    with turns.turns([NAME]):
-        pid = connection.connection.info.backend_pid
-        other.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
-    assert "A turn ends with its session" in caplog.text
-    connection.close()
-    assert is_free(other)
+def test_who_dies_holds_nobody_up(caplog):
+    with held_by_another() as other:
+        other.kill()
+        other.wait()
+        with turns.turns([NAME]):
+            assert not is_free()
+    assert caplog.text == ""
 
 
-def test_a_turn_in_the_same_process_does_not_come(other, monkeypatch):
+def test_a_turn_in_the_same_process_does_not_come(monkeypatch):
     monkeypatch.setattr(turns, "_WAIT_SECONDS", 0.05)
     refused = pytest.raises(CommitConflict, match="Too many commits")
     with turns.turns([NAME]), refused, turns.turns([NAME]):
         raise AssertionError("two turns at once")
+    with turns.turns([NAME]):
+        pass
