@@ -374,8 +374,8 @@ def test_five_thousand_snapshots_are_sorted_at_once():
         "snapshots": [{"snapshot-id": n, "timestamp-ms": n, "summary": {}} for n in range(5000)],
         "refs": {f"t{n}": {"snapshot-id": n, "type": "tag"} for n in range(5000)},
     }
-    started = time.perf_counter()
+    started = time.thread_time()
     found = describe.snapshots(document)
     assert [describe.snapshot(one).id for one in found[:3]] == [4999, 4998, 4997]
     assert len(describe.references_by_snapshot(document)) == 5000
-    assert time.perf_counter() - started < 0.5
+    assert time.thread_time() - started < 0.5
