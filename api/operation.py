@@ -29,6 +29,7 @@ _TRUE, _FALSE = frozenset({"true", "1"}), frozenset({"false", "0"})
 # What walks a body calls itself, and Python's own limit is about a thousand calls.
 MAX_DEPTH = 200
 _NUL = b"\\u0000"
+_LONGEST_KEPT = 500
 
 
 class Operation(APIView):
@@ -144,13 +145,20 @@ class Operation(APIView):
         raise InvalidInput(f"Query parameter '{name}' is {text!r}; use a positive integer")
 
 
-@lru_cache(maxsize=4096)
 def parse_query(query: str) -> Mapping[str, str]:
     """The query's parameters, the last of a name counting. Clients repeat the same few queries."""
+    # Anybody may send long ones, and they would stay in memory.
+    return _parse_known(query) if len(query) <= _LONGEST_KEPT else _parse(query)
+
+
+def _parse(query: str) -> Mapping[str, str]:
     try:
         return MappingProxyType(dict(parse_qsl(query, keep_blank_values=True, max_num_fields=100)))
     except ValueError:
         raise InvalidInput("The query has more than 100 parameters") from None
+
+
+_parse_known = lru_cache(maxsize=4096)(_parse)
 
 
 def parse_object(content: bytes) -> dict[str, Any]:

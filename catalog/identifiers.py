@@ -24,6 +24,7 @@ _ROUTE_WORDS = (
     *("/metrics", "/plan", "/tasks", "/sign", "/credentials", "/unregister"),
 )
 _ROUTE_PARTS = ("/index/", "/tables/", "/views/", "/functions/", "/plan/")
+_LONGEST_KEPT = 500  # characters
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 
 
@@ -80,12 +81,16 @@ def digest(identifier: Sequence[str]) -> uuid.UUID:
     A B-tree cannot hold a path of any depth, and one probe by digest is quicker than a join from
     the path. SHA-256 rather than a shorter hash, because names come from strangers.
     """
-    return _digest(tuple(identifier))
+    parts = tuple(identifier)
+    # One of thousands of parts would stay in memory, existing or not.
+    return _known(parts) if sum(map(len, parts)) <= _LONGEST_KEPT else _digest(parts)
 
 
-@lru_cache(maxsize=16_384)
 def _digest(identifier: Identifier) -> uuid.UUID:
     return uuid.UUID(bytes=hashlib.sha256(fold(identifier).encode()).digest()[:16])
+
+
+_known = lru_cache(maxsize=16_384)(_digest)
 
 
 def slug(identifier: Sequence[str], length: int) -> str:

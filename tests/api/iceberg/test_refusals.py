@@ -8,6 +8,7 @@ import pytest
 from django.db import InterfaceError, OperationalError, close_old_connections, connection
 from django.test.utils import CaptureQueriesContext
 
+from api import operation
 from api.iceberg.views import namespaces as views
 from api.operation import MAX_DEPTH, parse_object
 from catalog.errors import InvalidInput, OutcomeUnknown, ServiceUnavailable
@@ -135,6 +136,15 @@ def test_a_body_that_is_too_large(iceberg: Iceberg, path, settings):
     raw = fits + b" " * (1001 - len(fits))
     iceberg.refused(413, "BadRequestException", error, f"POST {path}", raw=raw)
     assert iceberg.call("POST", path, raw=raw[:1000]).status_code == 200
+
+
+def test_a_long_query_is_not_kept_in_memory(iceberg: Iceberg):
+    kept = operation._parse_known.cache_info().currsize
+    for number in range(10):
+        path = f"config?x{number}={'x' * 1000}"
+        assert Iceberg().call("GET", path).status_code == 401
+        iceberg.get(path)
+    assert operation._parse_known.cache_info().currsize == kept
 
 
 def test_a_query_of_many_parameters(iceberg: Iceberg):
