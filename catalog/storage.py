@@ -409,8 +409,13 @@ def read_file(path: str, limit: int) -> bytes:
 
 
 def read_whole_file(path: str, limit: int) -> bytes:
-    """A file's content. Raises InvalidLocation when it is larger than that, and OSError."""
-    with open(path, "rb") as handle:
+    """A file's content. Raises InvalidLocation when it is no file or larger, and OSError."""
+    # Opening a pipe would otherwise wait for somebody who writes to it.
+    with open(
+        path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)
+    ) as handle:
+        if not stat.S_ISREG(os.fstat(handle.fileno()).st_mode):
+            raise InvalidLocation(path, "is no file")
         content = handle.read(limit + 1)
     if len(content) > limit:
         raise InvalidLocation(path, f"is larger than {limit} bytes")

@@ -226,13 +226,17 @@ def sweep() -> int:
     # that has ended took its note with it, and its file is not touched.
     old = StagedFile.objects.filter(created_at__lt=Now() - _GRACE)
     old.filter(is_condemned=False).update(is_condemned=True)
-    swept = 0
-    for path in list(old.filter(is_condemned=True).values_list("path", flat=True)[:_SWEPT_AT_ONCE]):
-        try:
-            storage.remove_file(path)
-        except OSError as error:
-            log.warning("A file of a commit that was cut off cannot be removed: %s", error)
-            continue
-        StagedFile.objects.filter(path=path).delete()
-        swept += 1
+    swept, last = 0, ""
+    condemned = old.filter(is_condemned=True).order_by("path").values_list("path", flat=True)
+    # By path, so that what cannot be removed keeps nothing else waiting.
+    while paths := list(condemned.filter(path__gt=last)[:_SWEPT_AT_ONCE]):
+        last = paths[-1]
+        for path in paths:
+            try:
+                storage.remove_file(path)
+            except OSError as error:
+                log.warning("A file of a commit that was cut off cannot be removed: %s", error)
+                continue
+            StagedFile.objects.filter(path=path).delete()
+            swept += 1
     return swept

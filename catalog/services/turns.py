@@ -25,7 +25,11 @@ from catalog.errors import CommitConflict
 
 log = logging.getLogger(__name__)
 
-_WAIT_SECONDS = 20.0
+_WAIT_SECONDS = 10.0
+# A process has a few threads. Once so many wait in it, the next ones soon give up their turn, so that
+# a table whose commits are slow does not keep all other requests waiting.
+_PATIENT = 2
+_IMPATIENT_SECONDS = 2.0
 # Who holds a turn longer than this has stopped: the others go ahead without.
 _PASS_BY_SECONDS = 2.0
 _LOOK_SECONDS = 0.0002
@@ -34,6 +38,7 @@ _STEP_BACK_EVERY = 16
 
 _LOCKS = tuple(threading.Lock() for _ in range(256))
 _count = itertools.count(1)
+_waiting: list[int] = []
 
 
 @contextmanager
@@ -42,11 +47,22 @@ def turns(names: Sequence[uuid.UUID]) -> Iterator[None]:
     with ExitStack() as stack:
         # In one order, so that no two wait for each other.
         for place in sorted({name.int % len(_LOCKS) for name in names}):
-            if not _LOCKS[place].acquire(timeout=_WAIT_SECONDS):
+            if not _acquire(_LOCKS[place]):
                 raise CommitConflict("Too many commits wait for this table; try again")
             stack.callback(_LOCKS[place].release)
             stack.enter_context(_among_processes(place))
         yield
+
+
+def _acquire(lock: threading.Lock) -> bool:
+    if lock.acquire(blocking=False):
+        return True
+    seconds = _WAIT_SECONDS if len(_waiting) < _PATIENT else _IMPATIENT_SECONDS
+    _waiting.append(1)
+    try:
+        return lock.acquire(timeout=seconds)
+    finally:
+        _waiting.pop()
 
 
 @contextmanager

