@@ -237,11 +237,18 @@ def _model(row: _Row) -> type[models.Model]:
 
 def _columns(row: _Row) -> tuple[str, ...]:
     values = vars(row)
+    if isinstance(row, Record):
+        return _columns_of_record(row.model, tuple(values))
     return tuple(
         name
-        for name, is_automatic in _fields(_model(row))
-        if name in values and not (is_automatic or isinstance(values[name], DatabaseDefault))
+        for name, is_automatic in _fields(type(row))
+        if not (is_automatic or isinstance(values[name], DatabaseDefault))
     )
+
+
+@lru_cache(maxsize=64)
+def _columns_of_record(model: type[models.Model], names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for name, _ in _fields(model) if name in names)
 
 
 @lru_cache(maxsize=16)
