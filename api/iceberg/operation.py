@@ -8,7 +8,6 @@ from http import HTTPStatus
 from typing import Any, ClassVar
 
 import orjson
-from django.db import IntegrityError
 from django.http import HttpResponse
 from pydantic import BaseModel, ValidationError
 
@@ -24,6 +23,7 @@ from catalog.services.access import Principal
 JSON = "application/json"
 MAX_PAGE = 10_000
 _KEPT_HEADERS = ("Content-Type", "ETag", "Vary")
+_SURELY_FAILED = {HTTPStatus.BAD_REQUEST, HTTPStatus.CONFLICT}
 
 
 class IcebergOperation(Operation):
@@ -65,7 +65,7 @@ class IcebergOperation(Operation):
     """The namespace that the prefix names; everything in the request is relative to it."""
     actor: Principal | None = None
     _is_first: bool = False
-    """Whether no request with this one's Idempotency-Key can have changed anything."""
+    """Whether nothing was noted under the request's Idempotency-Key, so it is carried out."""
 
     def perform(self, actor: Principal, path: dict[str, str]) -> HttpResponse:
         self.actor = actor
@@ -109,11 +109,17 @@ class IcebergOperation(Operation):
         self._is_first = True
         try:
             response = self.render(self.handle(actor, self._typed(body), **path))
-        except CatalogError as error:
-            if not errors.is_final(error):
-                raise
+        except Exception as error:  # of a commit any failure may have to be noted
+            if idempotency.lost_race(error):
+                self._is_first = False
+                record = idempotency.find(actor)
+                if record is None:
+                    raise
+                return self._repeat(record, actor, body, path)
+            refusal = self.failed(error)
+            if not self._is_final(error, refusal):
+                return refusal
             self._is_first = False  # perhaps refused because another with the key came in between
-            refusal = self.refuse(error)
             record = idempotency.keep_refusal(
                 actor,
                 status=refusal.status_code,
@@ -121,13 +127,18 @@ class IcebergOperation(Operation):
                 headers=_kept_headers(refusal),
             )
             return refusal if record is None else self._repeat(record, actor, body, path)
-        except IntegrityError as error:
-            self._is_first = False
-            record = idempotency.find(actor) if idempotency.lost_race(error) else None
-            if record is None:
-                raise
-            return self._repeat(record, actor, body, path)
         return self._keep(actor, response)
+
+    def _is_final(self, error: Exception, refusal: HttpResponse) -> bool:
+        """Whether the same request must get the same refusal again.
+
+        After such an answer a client removes the files of its commit. The request may have come
+        twice, as when a proxy lost patience, and the other one be under way: with the refusal noted
+        first, that one cannot commit any more. The next attempt of the client has another key.
+        """
+        if isinstance(error, CatalogError) and errors.is_final(error):
+            return True
+        return self.is_commit and refusal.status_code in _SURELY_FAILED
 
     def _repeat(
         self,
@@ -143,7 +154,15 @@ class IcebergOperation(Operation):
             if "Content-Type" not in record.headers:
                 del response["Content-Type"]
             return response
-        return self._keep(actor, self.render(self.replay(actor, self._typed(body), **path)))
+        try:
+            response = self.render(self.replay(actor, self._typed(body), **path))
+        except CatalogError as error:
+            if not self.is_commit:
+                raise
+            # The table has another name by now, perhaps: no reason to remove the commit's files.
+            text = f"The commit was made, and its answer is gone: {error.message}"
+            raise OutcomeUnknown(text) from error
+        return self._keep(actor, response)
 
     @staticmethod
     def _keep(actor: Principal, response: HttpResponse) -> HttpResponse:
@@ -225,10 +244,11 @@ class IcebergOperation(Operation):
 
     @property
     def _changed_nothing(self) -> bool:
-        """Whether surely neither this request nor an earlier one with its key changed anything.
+        """Whether surely neither this request nor another one with its key changed anything.
 
         A client removes the files of a commit that surely failed. So before its key was looked up,
-        nothing is sure of a request that may come again because the first answer was lost.
+        nothing is sure of a request that may come again because the first answer was lost. Later
+        it is: such an answer is noted before it is sent.
         """
         if self.actor is not None and self.actor.progress.committed:
             return False

@@ -1,11 +1,12 @@
 """Requests that carry an Idempotency-Key: what they do, they do once.
 
 The commit engine notes a key in the transaction of the change itself; its answer follows when it is
-known (``keep_answer``). A refusal that would be the same again is noted after its rollback
+known (``keep_answer``). A refusal that is to be the same again is noted after its rollback
 (``keep_refusal``). Whoever comes again with a noted key gets the noted answer.
 
 Two requests with one key at once meet at the unique constraint: the second waits for the first,
-and then finds its record.
+and then finds its record. So a change whose key got a refusal meanwhile is rolled back, and a
+refusal whose key got a change is not given.
 """
 
 import hashlib
@@ -15,7 +16,7 @@ import uuid
 from collections.abc import Mapping
 from datetime import timedelta
 
-from django.db import DatabaseError, IntegrityError
+from django.db import DatabaseError
 from django.db.models import QuerySet
 from django.utils import timezone
 
@@ -84,7 +85,8 @@ def keep_refusal(
 ) -> IdempotencyRecord | None:
     """Note a refusal and return what is noted under the key: another request may have been first.
 
-    Raises ContradictoryInput when that was another request.
+    Waits for a change with the key that is about to be committed. Raises ContradictoryInput when
+    what is noted was another request.
     """
     record = _record(actor)
     record.status, record.content, record.headers = status, content, dict(headers)
@@ -92,8 +94,8 @@ def keep_refusal(
     return find(actor)
 
 
-def lost_race(error: IntegrityError) -> bool:
-    """Whether this is the second of two requests with one key, and the first has committed."""
+def lost_race(error: Exception) -> bool:
+    """Whether this is the second of two requests with one key, and the first is noted."""
     return getattr(getattr(error.__cause__, "diag", None), "constraint_name", "") == CONSTRAINT
 
 

@@ -4,25 +4,38 @@ import gzip
 import json
 import logging
 import uuid
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from threading import Barrier, Event
+from typing import Any
 
 import pytest
-from django.db import OperationalError, connection
+from django.db import DataError, OperationalError, connection, transaction
 from django.db.models import F
 from django.http import HttpResponse
 
 from api.iceberg import urls
 from api.iceberg.views import namespaces as views
-from catalog.errors import CommitConflict, ServiceUnavailable
-from catalog.models import AuditEvent, IdempotencyRecord, Namespace
-from catalog.services import access, api_keys, idempotency
-from catalog.services.access import SYSTEM
+from catalog import storage
+from catalog.errors import CommitConflict, OutcomeUnknown, ServiceUnavailable
+from catalog.models import (
+    AuditEvent,
+    IdempotencyRecord,
+    Namespace,
+    StagedFile,
+    Table,
+    TableVersion,
+)
+from catalog.services import access, api_keys, iceberg_commits, idempotency
+from catalog.services.access import SYSTEM, Principal
 from tasks import maintenance
 from tests.api.iceberg.client import Iceberg
 from tests.factories import (
     ICEBERG_SCHEMA,
+    files,
     make_iceberg_table,
     make_namespace,
     make_root,
@@ -304,6 +317,119 @@ def test_a_commit_that_comes_again_is_not_called_failed(
     assert iceberg.call("POST", path, COMMIT, **once(key)).status_code == 200
 
 
+def test_a_commit_whose_table_went_away_is_not_called_failed(iceberg: Iceberg, warehouse):
+    make_iceberg_table("a", "t")
+    key, path = new_key(), "namespaces/a/tables/t"
+    assert iceberg.call("POST", path, COMMIT, **zipped(key)).status_code == 200
+    names = {name: {"namespace": ["a"], "name": name} for name in ("t", "u")}
+    iceberg.post("tables/rename", {"source": names["t"], "destination": names["u"]})
+    with unchanged():
+        again = iceberg.call("POST", path, COMMIT, **zipped(key))
+    form = again.json()["error"]
+    assert (again.status_code, form["type"]) == (500, "CommitStateUnknownException")
+
+
+# What of a commit is told as "nothing was changed", though another time it may go well.
+PASSING = [
+    (CommitConflict("busy"), 409),
+    (ServiceUnavailable("busy"), 409),
+    (OperationalError("lock timeout"), 409),
+    (ZeroDivisionError("bug"), 409),
+    (DataError("no such value"), 400),
+]
+
+
+@pytest.fixture
+def quiet(caplog) -> None:
+    caplog.set_level(logging.CRITICAL)
+
+
+def raising(error: Exception) -> Callable[..., Any]:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize(("error", "status"), PASSING)
+@pytest.mark.usefixtures("warehouse", "quiet")
+def test_a_commit_that_was_called_failed_stays_so(iceberg: Iceberg, monkeypatch, error, status):
+    """Its client has removed the files of this attempt; the next one has another key."""
+    make_iceberg_table("a", "t")
+    key, path = new_key(), "namespaces/a/tables/t"
+    with monkeypatch.context() as patch:
+        patch.setattr(iceberg_commits, "commit", raising(error))
+        first = iceberg.call("POST", path, COMMIT, **once(key))
+    assert first.status_code == status
+    assert IdempotencyRecord.objects.get().status == status
+    with unchanged():
+        again = iceberg.call("POST", path, COMMIT, **once(key))
+    assert same(first, again)
+    assert iceberg.call("POST", path, COMMIT, **once(new_key())).status_code == 200
+
+
+def test_a_transaction_that_was_called_failed_stays_so(iceberg: Iceberg, warehouse, monkeypatch):
+    make_iceberg_table("a", "t")
+    key = new_key()
+    body = {"table-changes": [{"identifier": {"namespace": ["a"], "name": "t"}, **COMMIT}]}
+    with monkeypatch.context() as patch:
+        patch.setattr(iceberg_commits, "commit", raising(CommitConflict("busy")))
+        first = iceberg.call("POST", "transactions/commit", body, **once(key))
+    assert first.status_code == 409
+    with unchanged():
+        assert same(first, iceberg.call("POST", "transactions/commit", body, **once(key)))
+    assert iceberg.call("POST", "transactions/commit", body, **once(new_key())).status_code == 204
+
+
+@pytest.mark.parametrize(("error", "status"), PASSING)
+@pytest.mark.usefixtures("warehouse", "quiet")
+def test_a_commit_is_called_failed_only_if_that_is_noted(
+    iceberg: Iceberg, monkeypatch, error, status
+):
+    make_iceberg_table("a", "t")
+    key, path = new_key(), "namespaces/a/tables/t"
+    with monkeypatch.context() as patch, unchanged():
+        patch.setattr(iceberg_commits, "commit", raising(error))
+        patch.setattr(idempotency, "keep_refusal", raising(OperationalError("away")))
+        response = iceberg.call("POST", path, COMMIT, **once(key))
+    form = response.json()["error"]
+    assert (response.status_code, form["type"]) == (500, "CommitStateUnknownException")
+    assert iceberg.call("POST", path, COMMIT, **once(key)).status_code == 200
+
+
+def test_what_says_nothing_of_a_commit_is_not_noted(
+    iceberg: Iceberg, reader: Iceberg, warehouse, monkeypatch
+):
+    make_iceberg_table("a", "t")
+    key, path = new_key(), "namespaces/a/tables/t"
+    for client, status in ((Iceberg(), 401), (reader, 403)):
+        with unchanged():
+            assert client.call("POST", path, COMMIT, **once(key)).status_code == status
+    with monkeypatch.context() as patch:
+        patch.setattr(iceberg_commits, "commit", raising(OutcomeUnknown("lost")))
+        assert iceberg.call("POST", path, COMMIT, **once(key)).status_code == 500
+    assert not IdempotencyRecord.objects.exists()
+    assert iceberg.call("POST", path, COMMIT, **once(key)).status_code == 200
+
+
+def test_a_commit_that_stands_is_answered_again(iceberg: Iceberg, warehouse):
+    make_iceberg_table("a", "t")
+    path = "namespaces/a/tables/t"
+    uuid_ = iceberg.get(path)["metadata"]["table-uuid"]
+    for kind in (once, zipped):
+        key = new_key()
+        body = {
+            "requirements": [{"type": "assert-table-uuid", "uuid": uuid_}],
+            "updates": [{"action": "set-properties", "updates": {"k": key}}],
+        }
+        first = iceberg.call("POST", path, body, **kind(key))
+        assert first.status_code == 200
+        for _ in range(2):
+            again = iceberg.call("POST", path, body, **kind(key))
+            assert same(first, again)
+    assert AuditEvent.objects.filter(action="table.commit").count() == 2
+
+
 def test_an_answer_that_cannot_be_kept_is_an_answer(iceberg: Iceberg, monkeypatch):
     def away(self: object, *_: object, **__: object) -> None:
         raise OperationalError("away")
@@ -317,12 +443,33 @@ def test_an_answer_that_cannot_be_kept_is_an_answer(iceberg: Iceberg, monkeypatc
 # --- at once -----------------------------------------------------------------------------------------
 
 
+@contextmanager
+def _no_turns(names: object) -> Iterator[None]:
+    yield
+
+
 @pytest.fixture
-def secret(transactional_db) -> str:
+def secret(transactional_db, warehouse, monkeypatch) -> str:
+    """A client's token. There are a namespace ``a`` and a table ``b.t``."""
+    # As the commits of several machines meet.
+    monkeypatch.setattr(iceberg_commits, "turns", _no_turns)
     make_root()
     make_namespace("a", properties={"k": "v"})
+    make_iceberg_table("b", "t")
     _, key = api_keys.create_api_key(actor=SYSTEM, name="rivals")
     return key
+
+
+def agrees(warehouse: Path) -> None:
+    """No metadata file is there but those that were current once, and no note of another."""
+    assert not StagedFile.objects.exists()
+    paths = TableVersion.objects.values_list("manifest_path", flat=True)
+    known = {storage.iceberg_path(path) for path in paths}
+    assert {str(warehouse / name) for name in files(warehouse)} == known
+
+
+def named(*identifier: str) -> dict[str, Any]:
+    return {"namespace": list(identifier[:-1]), "name": identifier[-1]}
 
 
 @pytest.mark.parametrize(
@@ -333,9 +480,21 @@ def secret(transactional_db) -> str:
         ("POST namespaces/a/properties", {"updates": {"n": "v"}}, 200),
         ("POST namespaces/a/properties", {"updates": {"k": "v"}}, 200),
         ("DELETE namespaces/a", None, 204),
+        ("POST namespaces/b/tables", {"name": "new", "schema": ICEBERG_SCHEMA}, 200),
+        ("POST namespaces/b/tables/t", COMMIT, 200),
+        (
+            "POST transactions/commit",
+            {"table-changes": [{"identifier": named("b", "t"), **COMMIT}]},
+            204,
+        ),
+        (
+            "POST tables/rename",
+            {"source": named("b", "t"), "destination": named("a", "t")},
+            204,
+        ),
     ],
 )
-def test_a_key_that_comes_often_at_once(secret, request_, body, status):
+def test_a_key_that_comes_often_at_once(secret, warehouse, request_, body, status):
     method, _, path = request_.partition(" ")
     key, barrier = new_key(), Barrier(6)
     events = AuditEvent.objects.count()
@@ -344,7 +503,7 @@ def test_a_key_that_comes_often_at_once(secret, request_, body, status):
         try:
             client = Iceberg(secret)
             client.get("namespaces")  # connect first
-            barrier.wait(timeout=30)
+            barrier.wait(timeout=120)
             return client.call(method, path, body, **once(key))
         finally:
             connection.close()
@@ -355,46 +514,155 @@ def test_a_key_that_comes_often_at_once(secret, request_, body, status):
     assert len({answer.content for answer in answers}) == 1
     assert AuditEvent.objects.count() - events == (0 if body in _CHANGE_NOTHING else 1)
     assert IdempotencyRecord.objects.get().status == status
+    agrees(warehouse)
 
 
 _CHANGE_NOTHING = [{"namespace": ["a"]}, {"updates": {"k": "v"}}]
 
 
-def test_the_second_waits_for_the_first(secret, monkeypatch):
-    """Two changes that meet nowhere but at the unique index of the key."""
-    key = new_key()
-    inside, go_on = Event(), Event()
-    real = views.commit
+class Held:
+    """The first of two calls of a commit, which is held until it is let go."""
 
-    def slow(operations, *, actor):
-        from django.db import transaction
+    def __init__(self, real: Callable[..., Any], *, is_inside: bool) -> None:
+        self.real, self.is_inside = real, is_inside
+        self.is_there, self.go_on = Event(), Event()
 
+    def __call__(self, operations: Any, *, actor: Principal) -> Any:
+        """Commit, held before it begins; or inside, when it has written all and is to commit."""
+        if not self.is_inside:
+            self._wait()
         with transaction.atomic():
-            done = real(operations, actor=actor)
-            inside.set()
-            assert go_on.wait(timeout=30)
+            done = self.real(operations, actor=actor)
+            if self.is_inside:
+                self._wait()
         return done
 
-    def run(commit) -> HttpResponse:
+    def _wait(self) -> None:
+        self.is_there.set()
+        self.go_on.wait()
+
+
+def wait_for_a_lock(waiting: "Future[HttpResponse]") -> None:
+    """Return as soon as a session of this database waits for a lock of another."""
+    text = """
+        SELECT count(*) FROM pg_stat_activity
+        WHERE datname = current_database() AND wait_event_type = 'Lock'
+            AND backend_type = 'client backend'
+    """
+    waits = False
+    while not waits:
+        assert not waiting.done(), waiting.result()
+        with connection.cursor() as cursor:
+            cursor.execute(text)
+            waits = bool(cursor.fetchone()[0])
+
+
+def twice(
+    held: Held, ask: Callable[[], HttpResponse], until: Callable[["Future[HttpResponse]"], object]
+) -> list[HttpResponse]:
+    """Ask a second time while the first is held ``until`` something is so of the second."""
+
+    def run() -> HttpResponse:
         try:
-            with monkeypatch.context() as patch:
-                patch.setattr(views, "commit", commit)
-                if commit is real:
-                    inside.wait(timeout=30)
-                body = {"updates": {"n": "v"}}
-                return Iceberg(secret).call("POST", "namespaces/a/properties", body, **once(key))
+            return ask()
         finally:
             connection.close()
 
     with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(run, slow)
-        assert inside.wait(timeout=30)
-        second = pool.submit(run, real)
-        assert not second.done()
-        go_on.set()
-        assert same(first.result(), second.result())
-    assert first.result().json() == {"updated": ["n"], "removed": [], "missing": []}
+        try:
+            first = pool.submit(run)
+            first.add_done_callback(lambda _: held.is_there.set())
+            held.is_there.wait()
+            assert not first.done(), first.result()
+            second = pool.submit(run)
+            until(second)
+        finally:
+            held.go_on.set()
+        return [first.result(), second.result()]
+
+
+def in_turn(*functions: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that is another one at each call."""
+    left = iter(functions)
+
+    def call(*args: Any, **options: Any) -> Any:
+        return next(left)(*args, **options)
+
+    return call
+
+
+def test_the_second_waits_for_the_first(secret, monkeypatch):
+    """Two changes that meet nowhere but at the unique index of the key."""
+    held = Held(views.commit, is_inside=True)
+    monkeypatch.setattr(views, "commit", in_turn(held, views.commit))
+    key, body = new_key(), {"updates": {"n": "v"}}
+
+    def ask() -> HttpResponse:
+        return Iceberg(secret).call("POST", "namespaces/a/properties", body, **once(key))
+
+    first, second = twice(held, ask, wait_for_a_lock)
+    assert same(first, second)
+    assert first.json() == {"updated": ["n"], "removed": [], "missing": []}
     assert AuditEvent.objects.filter(action="namespace.update").count() == 1
+
+
+COMMITS = [
+    ("namespaces/b/tables/t", COMMIT, 200),
+    (
+        "transactions/commit",
+        {"table-changes": [{"identifier": named("b", "t"), **COMMIT}]},
+        204,
+    ),
+]
+
+
+@pytest.mark.parametrize("commit", COMMITS)
+@pytest.mark.parametrize("passing", PASSING)
+@pytest.mark.usefixtures("quiet")
+def test_a_commit_does_not_follow_its_refusal(secret, warehouse, monkeypatch, commit, passing):
+    """The second is called failed before the first commits: its client removes the files."""
+    path, body, _ = commit
+    error, status = passing
+    held = Held(iceberg_commits.commit, is_inside=False)
+    monkeypatch.setattr(iceberg_commits, "commit", in_turn(held, raising(error)))
+    key = new_key()
+
+    def ask() -> HttpResponse:
+        return Iceberg(secret).call("POST", path, body, **once(key))
+
+    before, lying = Table.objects.values().get(), files(warehouse)
+    first, second = twice(held, ask, lambda second: second.result())
+    assert second.status_code == status
+    assert same(first, second)
+    assert Table.objects.values().get() == before
+    assert files(warehouse) == lying
+    agrees(warehouse)
+    assert IdempotencyRecord.objects.get().status == status
+    assert not AuditEvent.objects.filter(action="table.commit").exists()
+    with unchanged():
+        assert same(first, ask())
+
+
+@pytest.mark.parametrize("commit", COMMITS)
+@pytest.mark.parametrize("error", [error for error, _ in PASSING])
+@pytest.mark.usefixtures("quiet")
+def test_a_refusal_does_not_follow_its_commit(secret, warehouse, monkeypatch, commit, error):
+    """The second is to be called failed while the first commits: it hears that it succeeded."""
+    path, body, success = commit
+    held = Held(iceberg_commits.commit, is_inside=True)
+    monkeypatch.setattr(iceberg_commits, "commit", in_turn(held, raising(error)))
+    key = new_key()
+
+    def ask() -> HttpResponse:
+        return Iceberg(secret).call("POST", path, body, **once(key))
+
+    first, second = twice(held, ask, wait_for_a_lock)
+    assert first.status_code == success
+    assert same(first, second)
+    agrees(warehouse)
+    assert AuditEvent.objects.filter(action="table.commit").count() == 1
+    with unchanged():
+        assert same(first, ask())
 
 
 # --- the end ----------------------------------------------------------------------------------------
