@@ -237,12 +237,13 @@ def rename_table(
     try:
         commit([operation], actor=actor)
     except (TableAlreadyExists, ViewAlreadyExists) as error:
-        raise _cannot_rename(error, table, new) from None
+        raise cannot_rename(error, table, new) from None
 
 
-def _cannot_rename(
+def cannot_rename(
     error: TableAlreadyExists | ViewAlreadyExists, table: Identifier, new: Identifier
 ) -> CatalogError:
+    """The refusal of a rename in the words that clients match."""
     what = "View" if isinstance(error, ViewAlreadyExists) else "Table"
     error.message = f"Cannot rename {label(table)} to {label(new)}. {what} already exists"
     return error

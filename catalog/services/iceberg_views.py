@@ -18,7 +18,7 @@ from catalog.errors import (
     ViewNotFound,
 )
 from catalog.formats.iceberg import views
-from catalog.identifiers import Identifier, check_table, digest, label
+from catalog.identifiers import Identifier, check_table, digest
 from catalog.models import Table, TableFormat, TableKind
 from catalog.services import access, metadata_files
 from catalog.services.access import Action, Principal
@@ -31,7 +31,7 @@ from catalog.services.iceberg_commits import (
     require_free,
     until_it_stands,
 )
-from catalog.services.iceberg_tables import LoadedTable, find, require_kind
+from catalog.services.iceberg_tables import LoadedTable, cannot_rename, find, require_kind
 from catalog.services.operations.metadata import (
     CommitMetadata,
     CreateFromMetadata,
@@ -216,6 +216,4 @@ def rename_view(*, actor: Principal, view: Identifier, new: Identifier) -> None:
     try:
         commit([RenameView(table=view, new=new)], actor=actor)
     except (TableAlreadyExists, ViewAlreadyExists) as error:
-        what = "View" if isinstance(error, ViewAlreadyExists) else "Table"
-        error.message = f"Cannot rename {label(view)} to {label(new)}. {what} already exists"
-        raise
+        raise cannot_rename(error, view, new) from None
