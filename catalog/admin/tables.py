@@ -30,7 +30,7 @@ from catalog.admin.pages import (
 from catalog.errors import CatalogError, TableNotFound, ViewNotFound
 from catalog.identifiers import DEFAULT_DELIMITER, Identifier, check_name, digest, parse
 from catalog.models import Branch, Table, TableFormat, TableKind, TableState
-from catalog.services import iceberg_tables
+from catalog.services import iceberg_tables, iceberg_views
 from catalog.services.access import Principal
 from catalog.services.commit import commit
 from catalog.services.operations import DeregisterTable, DropTable, RenameTable
@@ -287,10 +287,10 @@ class TableAdmin(ReadOnlyAdmin):
 
 
 def _rename(actor: Principal, row: Table, new: Identifier) -> None:
-    if row.format == TableFormat.ICEBERG:
-        iceberg_tables.rename_table(
-            actor=actor, table=row.identifier, new=new, kind=TableKind(row.kind)
-        )
+    if row.kind == TableKind.VIEW:
+        iceberg_views.rename_view(actor=actor, view=row.identifier, new=new)
+    elif row.format == TableFormat.ICEBERG:
+        iceberg_tables.rename_table(actor=actor, table=row.identifier, new=new)
     else:
         commit([RenameTable(table=row.identifier, new=new)], actor=actor)
 
@@ -303,10 +303,10 @@ def _deregister(actor: Principal, row: Table) -> None:
 
 
 def _drop(actor: Principal, row: Table, *, purge: bool) -> None:
-    if row.format == TableFormat.ICEBERG:
-        iceberg_tables.drop_table(
-            actor=actor, table=row.identifier, purge=purge, kind=TableKind(row.kind)
-        )
+    if row.kind == TableKind.VIEW:
+        iceberg_views.drop_view(actor=actor, view=row.identifier)
+    elif row.format == TableFormat.ICEBERG:
+        iceberg_tables.drop_table(actor=actor, table=row.identifier, purge=purge)
     else:
         commit([DropTable(table=row.identifier, purge=purge)], actor=actor)
 

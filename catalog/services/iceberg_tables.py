@@ -1,4 +1,4 @@
-"""Reading Iceberg tables and views, and the changes that leave their metadata as it is."""
+"""Reading Iceberg tables and views, and changes to tables that leave their metadata as it is."""
 
 import uuid
 from collections.abc import Collection
@@ -165,19 +165,12 @@ def require_kind(table: Identifier, found: LoadedTable | None, kind: TableKind) 
     return found
 
 
-def drop_table(
-    *,
-    actor: Principal,
-    table: Identifier,
-    purge: bool = False,
-    kind: TableKind = TableKind.TABLE,
-) -> None:
-    """Drop an Iceberg table or view; with ``purge`` a job removes the files of its metadata.
+def drop_table(*, actor: Principal, table: Identifier, purge: bool = False) -> None:
+    """Drop an Iceberg table; with ``purge`` a job removes the files of its metadata.
 
-    Raises TableNotFound, ViewNotFound.
+    Raises TableNotFound.
     """
-    operation = DropTable(table=table, format=TableFormat.ICEBERG, kind=kind, purge=purge)
-    commit([operation], actor=actor)
+    commit([DropTable(table=table, format=TableFormat.ICEBERG, purge=purge)], actor=actor)
 
 
 def unregister_table(*, actor: Principal, table: Identifier) -> LoadedTable:
@@ -221,21 +214,14 @@ def _as_dropped(table: Identifier, row: Table) -> LoadedTable:
     )
 
 
-def rename_table(
-    *,
-    actor: Principal,
-    table: Identifier,
-    new: Identifier,
-    kind: TableKind = TableKind.TABLE,
-) -> None:
-    """Give an Iceberg table or view another name, in the same or in another namespace.
+def rename_table(*, actor: Principal, table: Identifier, new: Identifier) -> None:
+    """Give an Iceberg table another name, in the same or in another namespace.
 
-    Raises TableNotFound, ViewNotFound, NamespaceNotFound; TableAlreadyExists or ViewAlreadyExists,
-    by what holds the new name, in the words that clients match.
+    Raises TableNotFound, NamespaceNotFound; TableAlreadyExists or ViewAlreadyExists, by what holds
+    the new name, in the words that clients match.
     """
-    operation = RenameTable(table=table, new=new, format=TableFormat.ICEBERG, kind=kind)
     try:
-        commit([operation], actor=actor)
+        commit([RenameTable(table=table, new=new, format=TableFormat.ICEBERG)], actor=actor)
     except (TableAlreadyExists, ViewAlreadyExists) as error:
         raise cannot_rename(error, table, new) from None
 

@@ -92,7 +92,8 @@ def test_a_view_is_dropped_and_leaves_no_job(browser):
     row.refresh_from_db()
     assert row.state == TableState.DROPPED
     assert not row.jobs.exists()
-    assert last_event().actor == "user:ada"
+    event = last_event()
+    assert (event.action, event.target, event.actor) == ("view.drop", "prod.v", "user:ada")
 
 
 def test_a_view_is_renamed(browser):
@@ -100,6 +101,16 @@ def test_a_view_is_renamed(browser):
     answer = browser.post(url(row, "rename"), {"namespace": "prod", "name": "w"})
     assert told(answer) == ["View 'prod.v' is now 'prod.w'"]
     assert Table.objects.select_related("namespace").get(pk=row.pk).identifier == ("prod", "w")
+    event = last_event()
+    assert (event.action, event.target, event.actor) == ("view.rename", "prod.w", "user:ada")
+
+
+def test_renaming_a_view_to_a_name_that_is_taken_is_a_message(browser):
+    row = make_view("prod", "v")
+    make_table("prod", "u")
+    with unchanged():
+        answer = browser.post(url(row, "rename"), {"namespace": "prod", "name": "u"})
+    assert told(answer) == ["Cannot rename prod.v to prod.u. Table already exists"]
 
 
 def test_a_view_cannot_be_deregistered(browser):
