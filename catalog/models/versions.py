@@ -1,10 +1,31 @@
+from collections.abc import Collection
 from typing import Self
 
 from django.db import models
+from django.db.models import F, Func, Q
 from django.db.models.functions import Now
 
 from catalog.models.tables import Table
 from catalog.models.transactions import Transaction
+
+# The texts of the index, to the letter: with parameters in them the planner would not know it.
+_FILE_NAME = Func(
+    F("manifest_path"),
+    template="split_part(rtrim(%(expressions)s, '/.'), '/', -1)",
+    output_field=models.TextField(),
+)
+_IS_WHOLE = Q(
+    Func(
+        F("manifest_path"),
+        template="(%(expressions)s ~ '^(/|file:)')",
+        output_field=models.BooleanField(),
+    )
+)
+
+
+def file_name(location: str) -> str:
+    """The last part of a path or URI, as the index of the ledger has it."""
+    return location.rstrip("/.").rpartition("/")[2]
 
 
 class TableVersionQuerySet(models.QuerySet["TableVersion"]):
@@ -14,6 +35,13 @@ class TableVersionQuerySet(models.QuerySet["TableVersion"]):
 
     def on(self, branch: str) -> Self:
         return self.filter(branch=branch)
+
+    def in_files_named(self, names: Collection[str]) -> Self:
+        """Versions whose file's last name is one of these, if they name it as a path or URI.
+
+        So do Iceberg's, each as its client spelled it, perhaps by a link. Lance's are relative.
+        """
+        return self.alias(file_name=_FILE_NAME).filter(_IS_WHOLE, file_name__in=names)
 
 
 class TableVersion(models.Model):
@@ -70,6 +98,8 @@ class TableVersion(models.Model):
                 condition=models.Q(staged_path__isnull=False),
                 name="table_version_staged",
             ),
+            # Finds who else has a metadata file, before it is removed.
+            models.Index(_FILE_NAME, condition=_IS_WHOLE, name="table_version_file_name"),
         ]
 
     def __str__(self) -> str:

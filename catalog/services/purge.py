@@ -7,11 +7,11 @@ moment and begun again.
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
+from typing import Any
 
-from django.db.models import F, Func, QuerySet, TextField, Value
-from django.db.models.functions import Concat
+from django.db.models import QuerySet
 
 from catalog import storage
 from catalog.errors import InvalidLocation
@@ -19,7 +19,7 @@ from catalog.formats.iceberg import references
 from catalog.formats.iceberg.reading import Document
 from catalog.formats.iceberg.references import Kind, Reference
 from catalog.models import IcebergMetadata, Table, TableFormat, TableVersion
-from catalog.models.tables import TableQuerySet
+from catalog.models.versions import file_name
 from catalog.services import metadata_files
 
 log = logging.getLogger(__name__)
@@ -29,14 +29,6 @@ _AT_ONCE = 500  # files between two looks at the job's row, and at who else may 
 _OUTSIDE = "outside the allowed directories"
 _FOREIGN = "of other tables"
 _MALFORMED = "malformed"
-# A ledger names a file as the client that registered it did: the path, or a URI of some spelling.
-_PATH = Func(
-    F("manifest_path"),
-    Value("^file:(//localhost|//)?/"),
-    Value("/"),
-    function="regexp_replace",
-    output_field=TextField(),
-)
 
 
 def holder(table: Table) -> Table | None:
@@ -49,10 +41,13 @@ def holder(table: Table) -> Table | None:
     found = others.meeting(table.location).select_related("namespace").first()
     if found is not None or table.format != TableFormat.ICEBERG:
         return found
-    own = table.versions.annotate(path=_PATH).values("path")
-    shared = _versions_of(others).annotate(path=_PATH).filter(path__in=own)
-    version = shared.select_related("table__namespace").first()
-    return version.table if version is not None else None
+    own = table.versions.values_list("manifest_path", flat=True).iterator(_AT_ONCE)
+    while batch := set(islice(own, _AT_ONCE)):
+        foreign = _foreign_files(table, batch)
+        for path in map(_path, batch) if foreign else ():
+            if path in foreign:
+                return foreign[path]
+    return None
 
 
 def remove_files(table: Table, renew: Callable[[int], None]) -> str:
@@ -63,13 +58,14 @@ def remove_files(table: Table, renew: Callable[[int], None]) -> str:
     """
     storage.require_reachable(table.location)
     document = _document(table)
-    foreign = _foreign_metadata(table)
     left: Counter[str] = Counter()
     found = _references(table, document)
     while batch := list(islice(found, _AT_ONCE)):
         renew(0)
-        paths = {reference: _path(reference) for reference in batch}
+        paths = {reference: _path_to_remove(reference) for reference in batch}
         taken = _inside_other_tables(table, {path for path in paths.values() if path is not None})
+        spelled = {reference.location for reference in batch}
+        foreign = _foreign_files(table, spelled.union(filter(None, paths.values())))
         removed = 0
         try:
             for reference, path in paths.items():
@@ -124,8 +120,15 @@ def _read(location: str) -> bytes | None:
         return None
 
 
-def _path(reference: Reference) -> str | None:
+def _path(location: str) -> str | None:
     """Where a file lies; None when it is where tables may not lie."""
+    try:
+        return storage.iceberg_path(location)
+    except InvalidLocation:
+        return None
+
+
+def _path_to_remove(reference: Reference) -> str | None:
     try:
         return storage.iceberg_path(reference.location)
     except InvalidLocation as error:
@@ -155,22 +158,20 @@ def _inside_other_tables(table: Table, paths: set[str]) -> set[str]:
     return {path for path in paths if above[path] & locations}
 
 
-def _foreign_metadata(table: Table) -> set[str]:
-    """The metadata files of other present Iceberg tables that lie outside those tables."""
-    present = Table.objects.present().exclude(pk=table.pk)
-    found = (
-        _versions_of(present)
-        .annotate(path=_PATH)
-        .exclude(path__startswith=Concat("table__location", Value("/")))
-    )
-    paths = set()
-    for location in found.values_list("manifest_path", flat=True).iterator():
-        try:
-            paths.add(storage.iceberg_path(location))
-        except InvalidLocation:  # not served any more, so not removed either
-            continue
-    return paths
+def _foreign_files(table: Table, locations: Iterable[str]) -> dict[str, Table]:
+    """The metadata files of other present Iceberg tables that have names of these, and whose.
+
+    By their paths: each ledger spells them as its clients did.
+    """
+    versions = list(_foreign_versions(table, locations))
+    if not versions:
+        return {}
+    owners = Table.objects.present().filter(format=TableFormat.ICEBERG).select_related("namespace")
+    present = owners.in_bulk({pk for pk, _ in versions})
+    files = {_path(location): present[pk] for pk, location in versions if pk in present}
+    return {path: owner for path, owner in files.items() if path is not None}
 
 
-def _versions_of(tables: TableQuerySet) -> QuerySet[TableVersion]:
-    return TableVersion.objects.filter(table__in=tables.filter(format=TableFormat.ICEBERG))
+def _foreign_versions(table: Table, locations: Iterable[str]) -> QuerySet[Any, tuple[int, str]]:
+    found = TableVersion.objects.in_files_named({file_name(location) for location in locations})
+    return found.exclude(table=table).values_list("table_id", "manifest_path")

@@ -4,6 +4,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from django.db import connection
 from django.utils import timezone
 from pyiceberg.io import load_file_io
 from pyiceberg.manifest import (
@@ -21,7 +22,13 @@ from pyiceberg.typedef import Record
 
 from catalog import storage
 from catalog.formats.iceberg import references
-from catalog.models import Job, Table, TableState, Transaction, TransactionStatus
+from catalog.models import (
+    Job,
+    Table,
+    TableState,
+    Transaction,
+    TransactionStatus,
+)
 from catalog.services import iceberg_commits, iceberg_tables, maintenance, purge
 from catalog.services import operations as ops
 from catalog.services.access import SYSTEM
@@ -666,3 +673,48 @@ def test_unregistered_and_registered_again_it_can_be_purged(warehouse):
     assert status(job) == ("succeeded", "")
     # Metadata files that the log had forgotten by then are known to the first one's ledger alone.
     assert {name.split("/")[1] for name in files(warehouse)} <= {"metadata"}
+
+
+def test_a_ledger_that_spells_the_file_another_way_is_found(warehouse):
+    """By a link, with another form of URI, with a needless step."""
+    (warehouse / "link").symlink_to(warehouse)
+    for number, spelling in enumerate(("file:{link}/{file}", "{link}/./{file}", "{link}/{file}/")):
+        name = f"t{number}"
+        write_table("ns", name)
+        old = iceberg_tables.load_table(actor=SYSTEM, table=("ns", name)).metadata_location
+        moved = {"action": "set-location", "location": f"file://{warehouse}/moved {number}"}
+        change("ns", name, updates=[moved])
+        relative = str(Path(old.removeprefix("file://")).relative_to(warehouse))
+        spelled = spelling.format(link=warehouse / "link", file=relative)
+        iceberg_commits.register_table(
+            actor=SYSTEM, table=("ns", f"again{number}"), metadata_location=spelled
+        )
+        before = files(warehouse)
+        for dropped, holder in ((name, f"again{number}"), (f"again{number}", name)):
+            table = Table.objects.get(name=dropped)
+            assert str(purge.holder(table)) == f"ns.{holder}", spelled
+        job = drop("ns", name)
+        maintenance.run_job(job.pk)
+        assert status(job) == ("canceled", f"its files belong to the table 'ns.again{number}' too")
+        assert files(warehouse) == before
+
+
+def test_other_ledgers_are_not_searched_through():
+    """However many versions there are, a file's name leads to those that have it."""
+    lance = make_table("ns", "lance").pk
+    iceberg = [make_iceberg_table("ns", name).pk for name in ("t", "u")]
+    insert = """
+        INSERT INTO catalog_tableversion (table_id, branch, version, manifest_path)
+        SELECT %s, '', n, %s || n || %s FROM generate_series(1, 50000) n
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(insert, [lance, "w/_versions/", ".manifest"])
+        for pk in iceberg:
+            cursor.execute(insert, [pk, "file:///w/metadata/", ".metadata.json"])
+        cursor.execute("ANALYZE catalog_tableversion, catalog_table")
+    names = [f"/w/metadata/{number}.metadata.json" for number in range(10, 510)]
+    found = purge._foreign_versions(Table.objects.get(pk=iceberg[0]), names)
+    assert {pk for pk, _ in found} == {iceberg[1]}
+    assert len(found) == len(names)
+    plan = found.explain()
+    assert plan.startswith("Index Scan using table_version_file_name on catalog_tableversion"), plan
