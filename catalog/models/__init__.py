@@ -5,6 +5,7 @@ from catalog.models.audit import AuditEvent
 from catalog.models.iceberg import (
     Function,
     IcebergMetadata,
+    IcebergPath,
     IdempotencyRecord,
     MetricsReport,
     ScanPlan,
@@ -23,6 +24,7 @@ __all__ = [
     "Branch",
     "Function",
     "IcebergMetadata",
+    "IcebergPath",
     "IdempotencyRecord",
     "Job",
     "JobKind",

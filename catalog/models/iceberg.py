@@ -1,10 +1,11 @@
 import uuid
+from typing import Self
 
 from django.db import models
 from django.db.models.functions import Now
 
 from catalog.models.namespaces import Namespace
-from catalog.models.tables import Table
+from catalog.models.tables import Table, TableState
 
 
 class IcebergMetadata(models.Model):
@@ -44,6 +45,45 @@ class StagedFile(models.Model):
         default=False, db_default=False, help_text="The pass is about to remove it."
     )
     created_at = models.DateTimeField(db_default=Now(), editable=False, db_index=True)
+
+    def __str__(self) -> str:
+        return self.path
+
+
+class IcebergPathQuerySet(models.QuerySet["IcebergPath"]):
+    def inside(self, location: str) -> Self:
+        """Paths of present tables that lie in a directory, or are that."""
+        return self.exclude(table__state=TableState.DROPPED).filter(
+            models.Q(path=location) | models.Q(path__startswith=location + "/")
+        )
+
+
+class IcebergPath(models.Model):
+    """A directory outside an Iceberg table's location in which files of it may lie.
+
+    Its properties name one, it was registered from one, or it was its location before it moved.
+    Once entered it stays: older snapshots keep their files where they are.
+    """
+
+    table = models.ForeignKey(
+        Table,
+        models.CASCADE,
+        related_name="paths",
+        db_index=False,  # iceberg_path_unique serves
+    )
+    path = models.TextField(help_text="Canonical local path.")
+
+    objects = IcebergPathQuerySet.as_manager()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["table", "path"], name="iceberg_path_unique"),
+        ]
+        indexes = [
+            models.Index(
+                fields=["path"], name="iceberg_path_prefix", opclasses=["text_pattern_ops"]
+            ),
+        ]
 
     def __str__(self) -> str:
         return self.path

@@ -20,7 +20,7 @@ from catalog.formats.iceberg.reading import Document
 from catalog.formats.iceberg.references import Kind, Reference
 from catalog.models import IcebergMetadata, Table, TableFormat, TableVersion
 from catalog.models.versions import file_name
-from catalog.services import metadata_files
+from catalog.services import iceberg_paths, metadata_files
 
 log = logging.getLogger(__name__)
 
@@ -34,13 +34,17 @@ _MALFORMED = "malformed"
 def holder(table: Table) -> Table | None:
     """Another present table that needs this one's files, if there is one.
 
-    That is one whose location meets its location, or one with the same metadata file in its ledger:
-    such a table was registered from this one's files, and moved since.
+    That is one whose location meets its location. Of a Lance table all goes that lies there, so it
+    is also an Iceberg table that has files there; of an Iceberg table, one with the same metadata
+    file in its ledger: such a table was registered from this one's files, and moved since.
     """
     others = Table.objects.present().exclude(pk=table.pk)
     found = others.meeting(table.location).select_related("namespace").first()
-    if found is not None or table.format != TableFormat.ICEBERG:
+    if found is not None:
         return found
+    if table.format != TableFormat.ICEBERG:
+        used = iceberg_paths.used_inside(table.location)
+        return used.table if used is not None else None
     own = table.versions.values_list("manifest_path", flat=True).iterator(_AT_ONCE)
     while batch := set(islice(own, _AT_ONCE)):
         foreign = _foreign_files(table, batch)

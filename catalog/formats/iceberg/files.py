@@ -12,6 +12,13 @@ from isal.igzip_lib import IsalError
 from catalog.errors import InvalidMetadata
 from catalog.formats.iceberg.reading import Document, as_object
 
+PATH_PROPERTIES = (
+    "write.metadata.path",
+    "write.data.path",
+    "write.object-storage.path",
+    "write.folder-storage.path",
+)
+"""The properties that name a directory for a table's files."""
 _CODEC = "write.metadata.compression-codec"
 _GZIP_MAGIC = b"\x1f\x8b"
 # A table with 100,000 snapshots and its logs takes about 80 MB.

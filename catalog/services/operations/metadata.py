@@ -1,8 +1,8 @@
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from catalog import storage
 from catalog.errors import CommitConflict
-from catalog.identifiers import label
+from catalog.identifiers import check_table, label
 from catalog.models import (
     IcebergMetadata,
     Table,
@@ -10,7 +10,7 @@ from catalog.models import (
     TableKind,
     TableState,
 )
-from catalog.services import access, metadata_files
+from catalog.services import access, iceberg_paths, metadata_files
 from catalog.services.access import Action
 from catalog.services.commit import Batch
 from catalog.services.metadata_files import MetadataFile
@@ -48,6 +48,12 @@ class CreateFromMetadata(NewTableOperation):
     is_staged: bool = True
     """Whether the file was written for this commit, rather than found in storage."""
     overwrite: bool = False
+    paths: frozenset[str] = frozenset()
+    """Where its properties put its files, from ``prepare``."""
+
+    def prepare(self) -> "CreateFromMetadata":
+        check_table(self.table)
+        return replace(self, paths=iceberg_paths.named(self.file.document.get("properties", {})))
 
     def apply(self, batch: Batch) -> Table:
         namespace = batch.namespace(self.table[:-1])
@@ -59,7 +65,7 @@ class CreateFromMetadata(NewTableOperation):
             access.require(batch.actor, Action.WRITE, holder)
             mark_dropped(batch, [holder])
         if not (self.is_own_location and storage.is_directly_in_warehouse(self.location)):
-            claim_location(batch, self.location)
+            claim_location(batch, self.location, format=self.format)
         row = self.add_table(batch, self.location, TableState.LIVE)
         batch.add(
             IcebergMetadata(
@@ -71,6 +77,9 @@ class CreateFromMetadata(NewTableOperation):
             )
         )
         enter_version(batch, row, self.file)
+        if self.paths:
+            batch.flush()
+            iceberg_paths.claim(row, self.paths)
         if self.is_staged:
             metadata_files.unstage(self.file)
         return row
@@ -84,6 +93,12 @@ class RegisterFromMetadata(CreateFromMetadata):
     action = "table.register"
 
     is_staged: bool = False
+
+    def apply(self, batch: Batch) -> Table:
+        row = super().apply(batch)
+        batch.flush()
+        iceberg_paths.enter(row, [self.file.path.rpartition("/")[0]])
+        return row
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,9 +120,17 @@ class CommitMetadata(TableOperation):
     """The table's new location, canonical, when the commit moves it."""
     updates: tuple[str, ...] = ()
     """The actions of the commit's updates, for the audit trail."""
+    paths: frozenset[str] = frozenset()
+    """Where its properties put its files, if the commit sets some; from ``prepare``."""
+
+    def prepare(self) -> "CommitMetadata":
+        check_table(self.table)
+        if "set-properties" not in self.updates:
+            return self
+        return replace(self, paths=iceberg_paths.named(self.file.document.get("properties", {})))
 
     def only_adds(self) -> bool:
-        return self.location is None
+        return self.location is None and not self.paths
 
     def apply(self, batch: Batch) -> Table:
         row = self.locked(batch)
@@ -127,10 +150,15 @@ class CommitMetadata(TableOperation):
         before = {"metadata_location": self.base}
         after = {"metadata_location": self.file.location, "updates": list(self.updates)}
         if self.location is not None and self.location != row.location:
-            claim_location(batch, self.location)
+            claim_location(batch, self.location, format=self.format)
             before["location"], after["location"] = row.location, self.location
             row.location = self.location
             row.save(update_fields=["location", "updated_at"])
+            # What it has written so far stays where it is.
+            iceberg_paths.enter(row, [before["location"]])
+        if self.paths:
+            batch.flush()
+            iceberg_paths.claim(row, self.paths)
         enter_version(batch, row, self.file)
         batch.record(label(self.table), table=row, before=before, after=after)
         return row

@@ -29,7 +29,7 @@ from catalog.models import (
     TableVersion,
     TransactionStatus,
 )
-from catalog.services import access, locks, maintenance
+from catalog.services import access, iceberg_paths, locks, maintenance
 from catalog.services.access import Action
 from catalog.services.commit import Batch, Operation
 from catalog.services.statements import NewVersion
@@ -340,15 +340,18 @@ def drop_tables(batch: Batch, rows: list[Table], namespaces: Mapping[int, Namesp
         batch.record(str(row), table=row, before={"location": row.location})
 
 
-def claim_location(batch: Batch, location: str) -> None:
+def claim_location(batch: Batch, location: str, *, format: TableFormat = TableFormat.LANCE) -> None:
     """Refuse a location that meets another table's: the same, inside it, or around it.
 
     Else dropping the one would remove the other's files. A dropped table counts until its data
-    is removed.
+    is removed. Of a Lance table all that lies at its location goes, so no paths of Iceberg tables
+    may lie there either.
     """
     batch.flush()
     locks.lock_locations()
     require_free_location(location)
+    if format == TableFormat.LANCE:
+        iceberg_paths.require_free(location)
 
 
 def require_free_location(location: str) -> None:

@@ -1,0 +1,73 @@
+"""Directories outside an Iceberg table's location in which its files may lie, and who may have them.
+
+They would go with another table's directory: so no table may name a path at or inside another
+table's location, and no Lance table, whose directory is removed when it is dropped, may lie at or
+around such a path. Iceberg tables may: of theirs only files go that their metadata names.
+"""
+
+import contextlib
+from collections.abc import Collection, Mapping
+
+from django.db.models import Exists, OuterRef, Q
+
+from catalog import storage
+from catalog.errors import InvalidLocation, LocationTaken
+from catalog.formats.iceberg.files import PATH_PROPERTIES
+from catalog.models import IcebergPath, Job, JobStatus, Table, TableState
+from catalog.services import locks
+
+
+def named(properties: Mapping[str, str]) -> frozenset[str]:
+    """The directories that a table's properties name, canonical."""
+    found = set()
+    for name in PATH_PROPERTIES:
+        if name in properties:
+            with contextlib.suppress(InvalidLocation):  # it was served once, and is not any more
+                found.add(storage.iceberg_path(properties[name]))
+    return frozenset(found)
+
+
+def claim(table: Table, paths: Collection[str]) -> None:
+    """Enter what a table's properties name, inside the commit that sets them.
+
+    Raises LocationTaken for what is new and lies at or inside another table's location.
+    """
+    new = _outside(table, paths)
+    new.difference_update(table.paths.filter(path__in=new).values_list("path", flat=True))
+    if not new:
+        return
+    locks.lock_locations()
+    above = {directory for path in new for directory in (path, *storage.parents(path))}
+    going = Job.objects.filter(
+        table=OuterRef("pk"), status__in=[JobStatus.QUEUED, JobStatus.RUNNING]
+    )
+    held = ~Q(state=TableState.DROPPED) | Exists(going)
+    others = Table.objects.filter(held, location__in=above).exclude(pk=table.pk)
+    holder = others.select_related("namespace").first()
+    if holder is not None:
+        raise LocationTaken(holder.location, f"table '{holder}'")
+    enter(table, new)
+
+
+def enter(table: Table, paths: Collection[str]) -> None:
+    """Enter directories in which a table has files, whoever else has some there."""
+    IcebergPath.objects.bulk_create(
+        [IcebergPath(table=table, path=path) for path in sorted(_outside(table, paths))],
+        ignore_conflicts=True,
+    )
+
+
+def used_inside(location: str) -> IcebergPath | None:
+    """A directory at a location, or inside it, in which a present table may have files."""
+    return IcebergPath.objects.inside(location).select_related("table__namespace").first()
+
+
+def require_free(location: str) -> None:
+    """Refuse a location where a present table may have files. Raises LocationTaken."""
+    used = used_inside(location)
+    if used is not None:
+        raise LocationTaken(location, f"table '{used.table}' ({used.path})")
+
+
+def _outside(table: Table, paths: Collection[str]) -> set[str]:
+    return {path for path in paths if table.location not in (path, *storage.parents(path))}

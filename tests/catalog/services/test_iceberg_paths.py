@@ -1,0 +1,302 @@
+"""Where an Iceberg table has files outside its location, no Lance table may lie: its directory goes."""
+
+import importlib
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+
+import pytest
+from django.apps import apps
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from catalog.errors import CatalogError, LocationTaken
+from catalog.models import IcebergPath, Job, JobStatus, Table, TableState
+from catalog.services import iceberg_commits, iceberg_tables, iceberg_views, maintenance
+from catalog.services import operations as ops
+from catalog.services.access import SYSTEM
+from catalog.services.commit import commit
+from catalog.services.iceberg_commits import TableChange
+from tests.factories import (
+    files,
+    make_iceberg_table,
+    make_namespace,
+    make_root,
+    make_table,
+    stage,
+    unchanged,
+)
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
+
+T = ("ns", "t")
+PROPERTIES = [
+    "write.metadata.path",
+    "write.data.path",
+    "write.object-storage.path",
+    "write.folder-storage.path",
+]
+
+
+@pytest.fixture(autouse=True)
+def _no_broker(monkeypatch):
+    monkeypatch.setattr("celery.current_app.send_task", lambda *a, **k: None)
+
+
+def update(*updates: dict[str, object], table: tuple[str, ...] = T) -> None:
+    change = TableChange(table=table, requirements=[], updates=list(updates))
+    iceberg_commits.commit_table(actor=SYSTEM, change=change)
+
+
+def set_property(name: str, value: str) -> dict[str, object]:
+    return {"action": "set-properties", "updates": {name: value}}
+
+
+def set_location(location: str) -> dict[str, object]:
+    return {"action": "set-location", "location": location}
+
+
+def paths(*, table: str = "t") -> list[str]:
+    found = IcebergPath.objects.filter(table__name=table).exclude(table__state=TableState.DROPPED)
+    return sorted(found.values_list("path", flat=True))
+
+
+def lance_operations(location: str) -> list[ops.DeclareTable | ops.RegisterTable]:
+    return [
+        ops.DeclareTable(table=("ns", "lance"), location=location),
+        ops.RegisterTable(table=("ns", "lance"), location=location),
+    ]
+
+
+def refuse(location: str | Path, path: str | Path) -> None:
+    for operation in lance_operations(str(location)):
+        with unchanged(), pytest.raises(LocationTaken) as caught:
+            commit([operation], actor=SYSTEM)
+        assert caught.value.message == f"Location '{location}' belongs to table 'ns.t' ({path})"
+
+
+@pytest.mark.parametrize("name", PROPERTIES)
+def test_no_lance_table_at_or_around_a_path_of_an_iceberg_table(warehouse, name):
+    make_iceberg_table(*T, properties={name: f"file://{warehouse}/shared/data/"})
+    path = f"{warehouse}/shared/data"
+    refuse(path, path)
+    refuse(f"{warehouse}/shared", path)
+    make_table("ns", "inside", location=f"{path}/inside")
+    make_table("ns", "beside", location=f"{path}2")
+
+
+@pytest.mark.parametrize("name", PROPERTIES)
+def test_a_path_that_a_commit_sets(warehouse, name):
+    make_iceberg_table(*T)
+    update(set_property("a", "b"))
+    assert paths() == []
+    update(set_property(name, f"{warehouse}/shared"))
+    refuse(warehouse / "shared", warehouse / "shared")
+
+
+def test_a_staged_creation_enters_its_paths(warehouse):
+    make_namespace("ns")
+    requirements = [{"type": "assert-create"}]
+    staged = iceberg_commits.create_table(
+        actor=SYSTEM,
+        table=T,
+        schema={"type": "struct", "fields": []},
+        properties={"write.data.path": f"{warehouse}/shared"},
+        stage=True,
+    ).document
+    updates = [
+        {"action": "assign-uuid", "uuid": staged["table-uuid"]},
+        {"action": "upgrade-format-version", "format-version": 2},
+        {"action": "add-schema", "schema": staged["schemas"][0]},
+        {"action": "set-current-schema", "schema-id": -1},
+        {"action": "add-spec", "spec": staged["partition-specs"][0]},
+        {"action": "set-default-spec", "spec-id": -1},
+        {"action": "add-sort-order", "sort-order": staged["sort-orders"][0]},
+        {"action": "set-default-sort-order", "sort-order-id": -1},
+        set_location(staged["location"]),
+        {"action": "set-properties", "updates": staged["properties"]},
+    ]
+    change = TableChange(table=T, requirements=requirements, updates=updates)
+    iceberg_commits.commit_table(actor=SYSTEM, change=change)
+    assert paths() == [f"{warehouse}/shared"]
+
+
+def test_older_files_stay_where_a_former_property_put_them(warehouse):
+    make_iceberg_table(*T, properties={"write.data.path": f"{warehouse}/first"})
+    update(set_property("write.data.path", f"{warehouse}/second"))
+    update({"action": "remove-properties", "removals": ["write.data.path"]})
+    for name in ("first", "second"):
+        refuse(warehouse / name, warehouse / name)
+
+
+def test_a_former_location(warehouse):
+    location = make_iceberg_table(*T, location=f"{warehouse}/first").location
+    update(set_location(f"file://{warehouse}/second"))
+    assert paths() == [location]
+    refuse(location, location)
+    update(set_location(f"file://{warehouse}/first"))
+    assert paths() == [location, f"{warehouse}/second"]
+
+
+def test_paths_inside_its_own_location_are_not_entered(warehouse):
+    location = make_iceberg_table(*T).location
+    update(set_property("write.data.path", f"{location}/elsewhere"))
+    update(set_property("write.metadata.path", f"file://{location}/other"))
+    assert paths() == []
+
+
+def test_a_table_registered_from_a_file_elsewhere(warehouse):
+    make_iceberg_table("ns", "u", location=f"{warehouse}/first")
+    moved = f"{warehouse}/elsewhere"
+    made = iceberg_tables.unregister_table(actor=SYSTEM, table=("ns", "u"))
+    Path(moved).mkdir()
+    file = Path(made.metadata_location.removeprefix("file://"))
+    copy = file.rename(f"{moved}/{file.name}")
+    iceberg_commits.register_table(actor=SYSTEM, table=T, metadata_location=f"file://{copy}")
+    assert paths() == [moved]
+    refuse(moved, moved)
+
+
+def test_a_view_enters_where_its_metadata_is_written(warehouse):
+    make_namespace("ns")
+    iceberg_views.create_view(
+        actor=SYSTEM,
+        view=T,
+        schema={"type": "struct", "fields": []},
+        view_version={
+            "version-id": 1,
+            "timestamp-ms": 1,
+            "schema-id": 0,
+            "summary": {},
+            "default-namespace": [],
+            "representations": [{"type": "sql", "sql": "SELECT 1", "dialect": "spark"}],
+        },
+        properties={"write.metadata.path": f"{warehouse}/shared"},
+    )
+    refuse(warehouse / "shared", warehouse / "shared")
+
+
+def test_a_dropped_table_holds_no_paths(warehouse):
+    make_iceberg_table(*T, properties={"write.data.path": f"{warehouse}/shared"})
+    iceberg_tables.drop_table(actor=SYSTEM, table=T)
+    make_table("ns", "lance", location=f"{warehouse}/shared")
+
+
+def test_several_iceberg_tables_share_a_path_and_lie_in_it(warehouse):
+    first, second = f"{warehouse}/first", f"{warehouse}/second"
+    shared = {"write.data.path": first, "write.metadata.path": second}
+    make_iceberg_table(*T, properties=shared)
+    make_iceberg_table("ns", "u", properties=shared)
+    make_iceberg_table("ns", "inside", location=f"{first}/inside")
+    make_iceberg_table("ns", "around", location=second)
+    # What it named before another came to lie around it, it may go on to name.
+    update(set_property("a", "b"))
+    assert paths() == [first, second]
+
+
+@pytest.mark.parametrize("state", [JobStatus.QUEUED, JobStatus.RUNNING])
+def test_no_path_in_a_directory_that_is_about_to_go(warehouse, state):
+    lance = make_table("ns", "lance")
+    stage(lance, 1)
+    make_iceberg_table(*T)
+    commit([ops.DropTable(table=("ns", "lance"))], actor=SYSTEM)
+    Job.objects.update(status=state)
+    before = files(warehouse)
+    with unchanged(), pytest.raises(LocationTaken) as caught:
+        update(set_property("write.data.path", f"{lance.location}/data"))
+    assert caught.value.message == f"Location '{lance.location}' belongs to table 'ns.lance'"
+    assert files(warehouse) == before
+    Job.objects.update(status=JobStatus.SUCCEEDED)
+    update(set_property("write.data.path", f"{lance.location}/data"))
+
+
+def test_a_lance_directory_with_an_iceberg_tables_metadata_is_not_removed(warehouse):
+    lance = make_table("ns", "lance")
+    stage(lance, 1)
+    made = make_iceberg_table("ns", "u")
+    iceberg_tables.unregister_table(actor=SYSTEM, table=("ns", "u"))
+    file = Path(made.metadata_location.removeprefix("file://"))
+    copy = file.rename(f"{lance.location}/{file.name}")
+    iceberg_commits.register_table(actor=SYSTEM, table=T, metadata_location=str(copy))
+    before = files(warehouse)
+    commit([ops.DropTable(table=("ns", "lance"))], actor=SYSTEM)
+    job = Job.objects.get()
+    maintenance.run_job(job.pk)
+    job.refresh_from_db()
+    assert (job.status, job.error) == ("canceled", "its files belong to the table 'ns.t' too")
+    assert files(warehouse) == before
+
+
+def test_the_migration_enters_what_tables_have_now(warehouse):
+    make_iceberg_table(*T, properties={"write.data.path": f"{warehouse}/shared"})
+    make_iceberg_table("ns", "plain")
+    make_iceberg_table("ns", "gone", properties={"write.data.path": f"{warehouse}/gone"})
+    iceberg_tables.drop_table(actor=SYSTEM, table=("ns", "gone"))
+    IcebergPath.objects.all().delete()
+    migration = importlib.import_module("catalog.migrations.0007_fill_iceberg_paths")
+    for _ in range(2):
+        migration.fill(apps, None)
+        assert list(IcebergPath.objects.values_list("table__name", "path")) == [
+            ("t", f"{warehouse}/shared")
+        ]
+    migration.clear(apps, None)
+    assert not IcebergPath.objects.exists()
+
+
+def test_a_path_is_found_by_an_index(warehouse):
+    make_iceberg_table(*T)
+    table = Table.objects.get(name="t")
+    IcebergPath.objects.bulk_create(
+        IcebergPath(table=table, path=f"/w/{number}") for number in range(10_000)
+    )
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE catalog_icebergpath")
+    plan = IcebergPath.objects.inside("/w/1").explain()
+    assert "Seq Scan on catalog_icebergpath" not in plan, plan
+
+
+def test_whoever_claims_a_path_locks_locations_first(warehouse):
+    make_iceberg_table(*T)
+    with CaptureQueriesContext(connection) as made:
+        update(set_property("write.data.path", f"{warehouse}/shared"))
+    said = [query["sql"] for query in made]
+    [lock] = [i for i, sql in enumerate(said) if "pg_advisory_xact_lock" in sql]
+    [insert] = [i for i, sql in enumerate(said) if 'INSERT INTO "catalog_icebergpath"' in sql]
+    assert lock < insert
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_path_and_a_lance_table_race_for_a_directory(transactional_db, warehouse):
+    make_root()
+    for number in range(8):
+        iceberg, lance = ("ns", f"t{number}"), ("ns", f"l{number}")
+        make_iceberg_table(*iceberg)
+        place, barrier = f"{warehouse}/shared{number}", Barrier(2)
+
+        def name(iceberg=iceberg, place=place, barrier=barrier) -> str:
+            barrier.wait()
+            return _outcome(
+                lambda: update(set_property("write.data.path", f"{place}/data"), table=iceberg)
+            )
+
+        def declare(lance=lance, place=place, barrier=barrier) -> str:
+            barrier.wait()
+            return _outcome(
+                lambda: commit([ops.DeclareTable(table=lance, location=place)], actor=SYSTEM)
+            )
+
+        with ThreadPoolExecutor(2) as pool:
+            outcome = sorted(task.result() for task in [pool.submit(name), pool.submit(declare)])
+        assert outcome == ["LocationTaken", "done"]
+        assert Table.objects.filter(location=place).exists() != bool(paths(table=f"t{number}"))
+
+
+def _outcome(call) -> str:
+    try:
+        call()
+    except CatalogError as error:
+        return type(error).__name__
+    else:
+        return "done"
+    finally:
+        connection.close()
