@@ -7,6 +7,8 @@
     │   ├── InvalidManifestPath
     │   ├── InvalidTransactionState
     │   ├── InvalidMetadata
+    │   ├── SchemaMismatch          data does not have the table's schema
+    │   ├── DataTooLarge            more than this server takes in one request
     │   └── ContradictoryInput      well-formed, but it asks for two things at once
     ├── Unsupported                 this server cannot do it
     ├── NotFound
@@ -15,6 +17,8 @@
     │   ├── VersionNotFound
     │   ├── BranchNotFound
     │   ├── TagNotFound
+    │   ├── ColumnNotFound
+    │   ├── IndexNotFound
     │   ├── TransactionNotFound
     │   ├── WarehouseNotFound
     │   ├── ViewNotFound
@@ -28,11 +32,15 @@
     │   ├── ViewAlreadyExists
     │   ├── FunctionAlreadyExists
     │   ├── VersionAlreadyExists
+    │   ├── TagAlreadyExists
+    │   ├── BranchAlreadyExists
+    │   ├── IndexAlreadyExists
     │   ├── PropertyAlreadySet
     │   ├── LocationTaken
     │   ├── RequirementFailed
     │   └── CommitConflict          others kept committing; nothing changed
     ├── InvalidTableState
+    │   └── TableHasNoData          it is declared, and nothing was written to it yet
     ├── Unauthenticated
     │   └── TokenExpired            it was good once; get another
     ├── PermissionDenied
@@ -90,6 +98,18 @@ class InvalidMetadata(InvalidInput):
     """Iceberg metadata, or an update of it, that is malformed. The message names the path to it."""
 
 
+class SchemaMismatch(InvalidInput):
+    pass
+
+
+class DataTooLarge(InvalidInput):
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            f"The request carries more than {limit} bytes of data",
+            detail="MONODON_MAX_DATA_BYTES sets the limit; insert in several requests.",
+        )
+
+
 class ContradictoryInput(InvalidInput):
     pass
 
@@ -132,6 +152,18 @@ class TagNotFound(NotFound):
     def __init__(self, table: Sequence[str], tag: str) -> None:
         super().__init__(f"Table '{label(table)}' has no tag '{tag}'")
         self.table, self.tag = tuple(table), tag
+
+
+class ColumnNotFound(NotFound):
+    def __init__(self, table: Sequence[str], cause: str) -> None:
+        super().__init__(f"Table '{label(table)}': {cause}")
+        self.table = tuple(table)
+
+
+class IndexNotFound(NotFound):
+    def __init__(self, table: Sequence[str], index: str) -> None:
+        super().__init__(f"Table '{label(table)}' has no index '{index}'")
+        self.table, self.index = tuple(table), index
 
 
 class TransactionNotFound(NotFound):
@@ -223,6 +255,24 @@ class VersionAlreadyExists(Conflict):
         self.table, self.version, self.branch = tuple(table), version, branch
 
 
+class TagAlreadyExists(Conflict):
+    def __init__(self, table: Sequence[str], tag: str) -> None:
+        super().__init__(f"Table '{label(table)}' has tag '{tag}' already")
+        self.table, self.tag = tuple(table), tag
+
+
+class BranchAlreadyExists(Conflict):
+    def __init__(self, table: Sequence[str], branch: str) -> None:
+        super().__init__(f"Table '{label(table)}' has branch '{branch}' already")
+        self.table, self.branch = tuple(table), branch
+
+
+class IndexAlreadyExists(Conflict):
+    def __init__(self, table: Sequence[str], index: str) -> None:
+        super().__init__(f"Table '{label(table)}' has index '{index}' already")
+        self.table, self.index = tuple(table), index
+
+
 class PropertyAlreadySet(Conflict):
     def __init__(self, key: str) -> None:
         super().__init__(f"Property '{key}' is set already")
@@ -248,6 +298,15 @@ class CommitConflict(Conflict):
 
 class InvalidTableState(CatalogError):
     pass
+
+
+class TableHasNoData(InvalidTableState):
+    def __init__(self, table: Sequence[str]) -> None:
+        super().__init__(
+            f"Table '{label(table)}' is declared and has no data yet",
+            detail="Insert into it, or create its first version.",
+        )
+        self.table = tuple(table)
 
 
 class Unauthenticated(CatalogError):

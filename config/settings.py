@@ -59,6 +59,10 @@ MONODON_ALLOWED_ROOTS = _list("MONODON_ALLOWED_ROOTS")
 MONODON_ANONYMOUS = _choice("MONODON_ANONYMOUS", "none", ("none", "read", "admin"))
 MONODON_MANIFEST_PATHS = _choice("MONODON_MANIFEST_PATHS", "any", ("any", "inside"))
 MONODON_MAX_BODY_BYTES = _number("MONODON_MAX_BODY_BYTES", 16 * 1024 * 1024)
+MONODON_MAX_DATA_BYTES = _number("MONODON_MAX_DATA_BYTES", 16 * 1024**3)
+"""The most data that one request may carry as an Arrow stream."""
+MONODON_LANCE_CACHE_BYTES = _number("MONODON_LANCE_CACHE_BYTES", 512 * 1024**2)
+"""What each process keeps of opened Lance tables, their metadata and their indexes."""
 MONODON_ADMIN_USER = os.environ.get("MONODON_ADMIN_USER", "admin")
 MONODON_ADMIN_PASSWORD = os.environ.get("MONODON_ADMIN_PASSWORD", "")
 MONODON_ADMIN_API_KEY = os.environ.get("MONODON_ADMIN_API_KEY", "")

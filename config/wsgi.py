@@ -27,7 +27,11 @@ class Handler(WSGIHandler):
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:  # type: ignore[override]
         set_script_prefix(get_script_name(environ))
-        if "CONTENT_LENGTH" not in environ and environ.get("HTTP_TRANSFER_ENCODING"):
+        if (
+            "CONTENT_LENGTH" not in environ
+            and environ.get("HTTP_TRANSFER_ENCODING")
+            and environ.get("CONTENT_TYPE") != STREAM_TYPE  # which is read batch by batch
+        ):
             # Django reads nothing of a body whose length is not told. One byte over the limit is
             # enough to have it refused.
             content = environ["wsgi.input"].read(settings.MONODON_MAX_BODY_BYTES + 1)
@@ -56,6 +60,7 @@ django.setup(set_prefix=False)
 # The routes need the applications.
 from api.iceberg import urls as iceberg_urls  # noqa: E402
 from api.lance import urls as lance_urls  # noqa: E402
+from api.lance.arrow import STREAM_TYPE  # noqa: E402
 
 application = Handler()
 # Load every view now: the first caller would wait seconds for it.

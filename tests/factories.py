@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from catalog.formats import lance
 from catalog.formats.lance import NamingScheme
 from catalog.identifiers import Identifier, digest
@@ -26,7 +28,7 @@ from catalog.models import (
     TableVersion,
     Transaction,
 )
-from catalog.services import iceberg_commits
+from catalog.services import iceberg_commits, lance_data
 from catalog.services import operations as ops
 from catalog.services.access import SYSTEM
 from catalog.services.commit import commit
@@ -171,3 +173,13 @@ def final_path(
 def relative(path: Path) -> str:
     """A path as clients and the catalog spell it: relative to the store, without a leading slash."""
     return str(path).lstrip("/")
+
+
+def make_lance_table(table: Identifier, data: pa.Table | None = None) -> Table:
+    """A Lance table with this data (by default ids 1 to 3), in a namespace that is made for it."""
+    for depth in range(1, len(table)):
+        if not Namespace.objects.named(table[:depth]).exists():
+            commit([ops.CreateNamespace(namespace=table[:depth])], actor=SYSTEM)
+    data = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]}) if data is None else data
+    lance_data.create_table(actor=SYSTEM, table=table, data=data.to_reader())
+    return Table.objects.named(table).get()

@@ -5,7 +5,9 @@ from enum import Enum
 from http import HTTPStatus
 from typing import Any, ClassVar, TypeVar
 
+import orjson
 from django.http import HttpResponse
+from django.http.response import HttpResponseBase
 from pydantic import BaseModel, ValidationError
 
 from api.lance import errors
@@ -29,6 +31,12 @@ class LanceOperation(Operation):
     documents_body: ClassVar[bool] = True
     """False where the specification has no body and one is understood all the same."""
     response_model: ClassVar[type[BaseModel] | None] = None
+    response_schema: ClassVar[dict[str, Any] | None] = None
+    """Of an answer that is no model: a bare number, text or map."""
+    body_type: ClassVar[str] = "application/json"
+    answer_type: ClassVar[str] = "application/json"
+    status: ClassVar[int] = 200
+    """The status of success."""
     query: ClassVar[tuple[str, ...]] = ()
     """The query parameters it reads, beside the delimiter."""
     changes: ClassVar[bool] = False
@@ -36,10 +44,11 @@ class LanceOperation(Operation):
     is_batch: ClassVar[bool] = False
     """Whether errors name the failing operation by its index."""
 
-    handle: Callable[..., BaseModel | None]
+    handle: Callable[..., Any]
     """``handle(actor, body, **path)``: call one service and render what it returns.
 
-    ``body`` is an instance of ``request_model``; None as the answer is an empty 200.
+    ``body`` is an instance of ``request_model``. The answer is one of ``response_model``, None for
+    an empty 200, a whole HTTP response, or what is sent as bare JSON.
     """
 
     def perform(self, actor: Principal, path: dict[str, str]) -> HttpResponse:
@@ -97,14 +106,18 @@ class LanceOperation(Operation):
 
     # -- the answer
 
-    @staticmethod
-    def _render(answer: BaseModel | None) -> HttpResponse:
-        if answer is None:
+    def _render(self, answer: Any) -> HttpResponse:
+        if isinstance(answer, BaseModel):
+            # Bytes, because for a text Django looks for its charset in the content type, which
+            # takes 10 µs.
+            content = answer.model_dump_json(exclude_none=True, by_alias=True).encode()
+        elif answer is None:
             return HttpResponse(b"")
-        # Bytes, because for a text Django looks for its charset in the content type, which takes
-        # 10 µs.
-        content = answer.model_dump_json(exclude_none=True, by_alias=True).encode()
-        return HttpResponse(content, content_type="application/json")
+        elif isinstance(answer, HttpResponseBase):
+            return answer  # type: ignore[return-value]
+        else:
+            content = orjson.dumps(answer)
+        return HttpResponse(content, status=self.status, content_type="application/json")
 
     def refuse(self, error: CatalogError) -> HttpResponse:
         if not self.is_batch:

@@ -12,6 +12,7 @@ SECURITY_SCHEMES = {
     "ApiKeyAuth": {"type": "apiKey", "in": "header", "name": "x-api-key"},
     "BearerAuth": {"type": "http", "scheme": "bearer"},
 }
+_JSON = "application/json"
 _ERRORS = {
     "400": "Malformed request",
     "401": "No valid credentials",
@@ -32,6 +33,17 @@ _QUERY: dict[str, dict[str, Any]] = {
     "with_table_uri": {"type": "boolean", "default": False},
     "load_detailed_metadata": {"type": "boolean", "default": False},
     "check_declared": {"type": "boolean", "default": False},
+    "mode": {"type": "string"},
+    "properties": {"type": "string", "description": "A JSON object of strings."},
+    "storage_options": {"type": "string", "description": "A JSON object of strings."},
+    "on": {"type": "string", "minLength": 1},
+    "when_matched_update_all": {"type": "boolean", "default": False},
+    "when_matched_update_all_filt": {"type": "string"},
+    "when_not_matched_insert_all": {"type": "boolean", "default": False},
+    "when_not_matched_by_source_delete": {"type": "boolean", "default": False},
+    "when_not_matched_by_source_delete_filt": {"type": "string"},
+    "timeout": {"type": "string", "description": "A duration such as 30s or 5m."},
+    "use_index": {"type": "boolean"},
 }
 
 
@@ -69,29 +81,36 @@ class LanceSchema(AutoSchema):
             ],
             "security": [{"ApiKeyAuth": []}, {"BearerAuth": []}],
             "responses": {
-                "200": self._answer(view.response_model),
+                str(view.status): self._answer(view),
                 **{
                     status: {"description": text, "content": self._content(ErrorResponse)}
                     for status, text in _ERRORS.items()
                 },
             },
         }
-        if view.request_model is not None and view.documents_body:
+        if view.body_type != _JSON:
+            operation["requestBody"] = {"required": True, "content": _binary(view.body_type)}
+        elif view.request_model is not None and view.documents_body:
             operation["requestBody"] = {
                 "required": True,
                 "content": self._content(view.request_model),
             }
         return operation
 
-    def _answer(self, model: type[BaseModel] | None) -> dict[str, Any]:
-        if model is None:
+    def _answer(self, view: Any) -> dict[str, Any]:
+        if view.answer_type != _JSON:
+            return {"description": "Success", "content": _binary(view.answer_type)}
+        if view.response_schema is not None:
+            content = {_JSON: {"schema": view.response_schema}}
+            return {"description": "Success", "content": content}
+        if view.response_model is None:
             return {"description": "Success, no content"}
-        return {"description": "Success", "content": self._content(model)}
+        return {"description": "Success", "content": self._content(view.response_model)}
 
     def _content(self, model: type[BaseModel]) -> dict[str, Any]:
         self._register(model)
         reference = {"$ref": f"#/components/schemas/{model.__name__}"}
-        return {"application/json": {"schema": reference}}
+        return {_JSON: {"schema": reference}}
 
     def _register(self, model: type[BaseModel]) -> None:
         schema = model.model_json_schema(
@@ -103,3 +122,7 @@ class LanceSchema(AutoSchema):
                 name=name, type=ResolvedComponent.SCHEMA, object=name, schema=part
             )
             self.registry.register_on_missing(component)
+
+
+def _binary(kind: str) -> dict[str, Any]:
+    return {kind: {"schema": {"type": "string", "format": "binary"}}}

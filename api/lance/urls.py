@@ -10,7 +10,7 @@ from django.http import HttpResponse
 from django.urls import URLPattern, re_path
 
 from api.lance.operation import LanceOperation
-from api.lance.views import fallback, namespaces, tables, transactions, versions
+from api.lance.views import data, fallback, namespaces, tables, transactions, versions
 
 _View = Callable[..., HttpResponse]
 _BY_ENDING: dict[tuple[str, str], _View] = {}
@@ -77,20 +77,20 @@ urlpatterns = [
             ("table/{id}/drop_columns", "AlterTableDropColumns"),
             ("table/{id}/backfill_column", "AlterTableBackfillColumns"),
             ("table/{id}/stats", "GetTableStats"),
-            ("table/{id}/insert", "InsertIntoTable"),
-            ("table/{id}/merge_insert", "MergeInsertIntoTable"),
-            ("table/{id}/update", "UpdateTable"),
-            ("table/{id}/delete", "DeleteFromTable"),
             ("table/{id}/query", "QueryTable"),
             ("table/{id}/count_rows", "CountTableRows"),
             ("table/{id}/explain_plan", "ExplainTableQueryPlan"),
             ("table/{id}/analyze_plan", "AnalyzeTableQueryPlan"),
-            ("table/{id}/create", "CreateTable"),
             ("materialized_view/{id}/refresh", "RefreshMaterializedView"),
             ("materialized_view/{id}/create", "CreateMaterializedView"),
         )
     ),
-    # After index/{index_name}/drop, which ends alike.
+    # After the longer endings that end alike.
+    _route("table/{id}/merge_insert", data.MergeInsertIntoTable),
+    _route("table/{id}/insert", data.InsertIntoTable),
+    _route("table/{id}/update", data.UpdateTable),
+    _route("table/{id}/delete", data.DeleteFromTable),
+    _route("table/{id}/create", data.CreateTable),
     _route("table/{id}/drop", tables.DropTable),
     re_path("", fallback.NoRoute.as_view()),
 ]

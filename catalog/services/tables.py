@@ -62,6 +62,12 @@ def not_found(table: Identifier) -> CatalogError:
     return TableNotFound(table, detail=detail)
 
 
+def require_namespace(namespace: Identifier) -> None:
+    """Raises NamespaceNotFound."""
+    if not Namespace.objects.named(namespace).exists():
+        raise NamespaceNotFound(namespace)
+
+
 def list_tables(
     *,
     actor: Principal,

@@ -37,7 +37,7 @@ class Version:
     created_at: datetime
 
 
-_COLUMNS = """v.id, v.version, v.manifest_path, v.manifest_size, v.e_tag, v.metadata, v.created_at,
+COLUMNS = """v.id, v.version, v.manifest_path, v.manifest_size, v.e_tag, v.metadata, v.created_at,
               v.staged_path"""
 _DESCRIBE = """
     SELECT t.id, t.location, t.format, {columns}
@@ -45,7 +45,7 @@ _DESCRIBE = """
     LEFT JOIN catalog_tableversion v
         ON v.table_id = t.id AND v.branch = %s AND v.version = %s AND v.deleted_at IS NULL
     WHERE t.digest = %s AND t.state <> 'dropped'
-""".replace("{columns}", _COLUMNS)
+""".replace("{columns}", COLUMNS)
 _LIST = """
     SELECT t.id, t.location, t.format, {columns}
     FROM catalog_table t
@@ -57,8 +57,8 @@ _LIST = """
     WHERE t.digest = %s AND t.state <> 'dropped'
     ORDER BY v.version {direction}
 """
-_ASCENDING = _LIST.format(columns=_COLUMNS, from_=">=", direction="ASC")
-_DESCENDING = _LIST.format(columns=_COLUMNS, from_="<=", direction="DESC")
+_ASCENDING = _LIST.format(columns=COLUMNS, from_=">=", direction="ASC")
+_DESCENDING = _LIST.format(columns=COLUMNS, from_="<=", direction="DESC")
 
 
 def describe_version(
@@ -123,20 +123,18 @@ def _read(
 
 
 def _versions(rows: list[tuple[Any, ...]]) -> list[Version]:
-    return [
-        Version(
-            number,
-            # Never name a staged file to a reader while its move may be under way: finish it.
-            _readable(TableVersion(pk=pk, manifest_path=path, staged_path=staged), location)
-            if staged is not None
-            else path,
-            size,
-            e_tag,
-            json.loads(metadata) if isinstance(metadata, str) else metadata,
-            created_at,
-        )
-        for _, location, _, pk, number, path, size, e_tag, metadata, created_at, staged in rows
-    ]
+    return [from_row(columns, location) for _, location, _, *columns in rows]
+
+
+def from_row(columns: Sequence[Any], location: str) -> Version:
+    """The version that a row of COLUMNS tells of; ``location`` is its table's."""
+    pk, number, path, size, e_tag, metadata, created_at, staged = columns
+    if staged is not None:
+        # Never name a staged file to a reader while its move may be under way: finish it.
+        path = _readable(TableVersion(pk=pk, manifest_path=path, staged_path=staged), location)
+    if isinstance(metadata, str):
+        metadata = json.loads(metadata)
+    return Version(number, path, size, e_tag, metadata, created_at)
 
 
 def _require_branch(table_pk: int, table: Identifier, branch: str) -> None:

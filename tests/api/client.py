@@ -4,6 +4,7 @@ import json
 from typing import Any
 from urllib.parse import quote
 
+import pyarrow as pa
 from django.http import HttpResponse
 from django.test import Client
 
@@ -77,3 +78,11 @@ class Lance:
         assert response["x-request-id"]
         assert snapshot() == before
         return response
+
+
+def stream(table: pa.Table, *, max_chunksize: int | None = None) -> bytes:
+    """A table as an Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=max_chunksize)
+    return sink.getvalue().to_pybytes()

@@ -2,6 +2,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
+from typing import Any
 
 from django.conf import settings
 from django.db.models import Q
@@ -61,6 +62,21 @@ class CreateVersion(TableOperation):
 
     def apply(self, batch: Batch) -> NewVersion:
         row = self.locked(batch)
+        version = self.enter(batch, row)
+        after = {"version": self.version, "manifest_path": version.manifest_path}
+        batch.record(
+            label(self.table),
+            table=row,
+            after=after | ({"branch": self.branch} if self.branch else {}) | self.facts(),
+        )
+        return version
+
+    def facts(self) -> dict[str, Any]:
+        """What the audit trail tells of it beside the version."""
+        return {}
+
+    def enter(self, batch: Batch, row: Table) -> NewVersion:
+        """Add the version to the ledger, and bring its manifest to its name after the commit."""
         self._ensure_branch(batch, row)
         if not batch.claim("version", row.uuid, self.branch, self.version):
             raise self._refused()
@@ -82,12 +98,6 @@ class CreateVersion(TableOperation):
         batch.add(version)
         if final:
             batch.after_commit(versions.move, version)
-        after = {"version": self.version, "manifest_path": version.manifest_path}
-        batch.record(
-            label(self.table),
-            table=row,
-            after=after | ({"branch": self.branch} if self.branch else {}),
-        )
         batch.after_commit(_count_created, version)
         return version
 

@@ -1,0 +1,132 @@
+"""Data in Arrow's IPC formats: streams that are read, and files that are sent, batch by batch."""
+
+import io
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import pyarrow as pa
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
+
+from api.lance.operation import LanceOperation
+from catalog.errors import CatalogError, DataTooLarge, InvalidInput
+from catalog.services.access import Principal
+
+STREAM_TYPE = "application/vnd.apache.arrow.stream"
+FILE_TYPE = "application/vnd.apache.arrow.file"
+
+
+class ArrowOperation(LanceOperation):
+    """An operation whose body is an Arrow IPC stream; ``handle`` gets a reader of its batches."""
+
+    body_type: ClassVar[str] = STREAM_TYPE
+
+    def perform(self, actor: Principal, path: dict[str, str]) -> HttpResponse:
+        body = _Body(self.request)
+        try:
+            return self._render(self.handle(actor, body.reader(), **self._path(path, None)))
+        except Exception:
+            if body.failure is not None:  # what Lance makes of it is only a text
+                raise body.failure from None
+            raise
+
+
+class _Body(io.RawIOBase):
+    """The body of a request as a file, as far as the limit goes."""
+
+    def __init__(self, request: HttpRequest) -> None:
+        self.failure: CatalogError | None = None
+        self._source = request.META["wsgi.input"]
+        self._left = settings.MONODON_MAX_DATA_BYTES
+        length = request.META.get("CONTENT_LENGTH") or ""
+        self._told = int(length) if length.isdigit() else None
+
+    def reader(self) -> pa.RecordBatchReader:
+        """Raises DataTooLarge and InvalidInput, now or while batches are read."""
+        if self._told is not None and self._told > self._left:
+            raise self._fail(DataTooLarge(settings.MONODON_MAX_DATA_BYTES))
+        try:
+            stream = pa.ipc.open_stream(io.BufferedReader(self, 1 << 20))
+        except (pa.ArrowException, OSError, EOFError) as error:
+            raise self._fail(_broken(error)) from None
+        return pa.RecordBatchReader.from_batches(stream.schema, self._batches(stream))
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        wanted = len(buffer)
+        if self._told is not None:
+            # Not a byte more than was told: some servers wait for it.
+            wanted = min(wanted, self._told)
+        content = self._source.read(wanted) if wanted else b""
+        if self._told is not None:
+            self._told -= len(content)
+        self._left -= len(content)
+        if self._left < 0:
+            raise self._fail(DataTooLarge(settings.MONODON_MAX_DATA_BYTES))
+        buffer[: len(content)] = content
+        return len(content)
+
+    def _batches(self, stream: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        try:
+            for batch in stream:
+                # A batch is read as it was sent; its offsets may point anywhere.
+                batch.validate(full=True)
+                yield batch
+        except (pa.ArrowException, OSError, EOFError) as error:
+            raise self._fail(_broken(error)) from None
+
+    def _fail(self, error: CatalogError) -> CatalogError:
+        self.failure = self.failure or error
+        return self.failure
+
+
+def _broken(error: Exception) -> InvalidInput:
+    return InvalidInput(f"The request body is not a whole Arrow IPC stream: {error}")
+
+
+def file_response(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> HttpResponseBase:
+    """The batches as an Arrow IPC file.
+
+    The first two are taken at once: what fails fails as a refusal, and a small answer has a length.
+    """
+    sink = _Sink()
+    writer = pa.ipc.new_file(sink, schema)
+    for _ in range(2):
+        batch = next(batches, None)
+        if batch is None:
+            writer.close()
+            return HttpResponse(sink.take(), content_type=FILE_TYPE)
+        writer.write_batch(batch)
+    return StreamingHttpResponse(_rest(sink, writer, batches), content_type=FILE_TYPE)
+
+
+def _rest(
+    sink: "_Sink", writer: pa.RecordBatchFileWriter, batches: Iterator[pa.RecordBatch]
+) -> Iterator[bytes]:
+    yield sink.take()
+    for batch in batches:
+        writer.write_batch(batch)
+        yield sink.take()
+    writer.close()
+    yield sink.take()
+
+
+class _Sink(io.RawIOBase):
+    """Collects what is written until it is taken."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, content: Any) -> int:
+        self._parts.append(bytes(content))
+        return len(self._parts[-1])
+
+    def take(self) -> bytes:
+        content = b"".join(self._parts)
+        self._parts.clear()
+        return content

@@ -1,0 +1,209 @@
+import re
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any
+from urllib.parse import parse_qs
+
+import pyarrow as pa
+from lance_namespace_urllib3_client import models as m
+from pydantic import TypeAdapter, ValidationError
+
+from api.lance.arrow import ArrowOperation
+from api.lance.operation import LanceOperation, choose
+from api.lance.views.tables import branch_name
+from api.operation import complaint
+from catalog.errors import InvalidInput
+from catalog.identifiers import Identifier
+from catalog.services import lance_data
+from catalog.services.access import Principal
+
+_STRINGS = TypeAdapter(dict[str, str])
+_TIMEOUT = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)")
+_UNIT = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+class CreateTableMode(StrEnum):
+    """What to do when a table of this name is there."""
+
+    CREATE = "Create"
+    EXIST_OK = "ExistOk"
+    OVERWRITE = "Overwrite"
+
+
+class InsertMode(StrEnum):
+    """Whether the data is added or takes the place of what is there."""
+
+    APPEND = "Append"
+    OVERWRITE = "Overwrite"
+
+
+class CreateTable(ArrowOperation):
+    """Create a table from an Arrow IPC stream. Modes: Create (default), ExistOk, Overwrite."""
+
+    response_model = m.CreateTableResponse
+    query = ("mode", "properties", "storage_options")
+    changes = True
+
+    def handle(
+        self, actor: Principal, body: pa.RecordBatchReader, *, id: Identifier
+    ) -> m.CreateTableResponse:
+        mode = choose(CreateTableMode, self.query_values.get("mode"), CreateTableMode.CREATE)
+        self._strings("storage_options")  # a local directory has none to override
+        created = lance_data.create_table(
+            actor=actor,
+            table=id,
+            data=body,
+            mode=mode.name.lower(),
+            properties=self._strings("properties"),
+        )
+        return m.CreateTableResponse(
+            location=created.location,
+            version=created.version,
+            properties=created.properties,
+            transaction_id=created.transaction_id,
+        )
+
+    def _strings(self, name: str) -> dict[str, str]:
+        """A map of strings that the query has as JSON."""
+        text = self.query_values.get(name)
+        if not text:
+            return {}
+        try:
+            return _STRINGS.validate_json(text)
+        except ValidationError as error:
+            raise InvalidInput(f"Query parameter '{name}': {complaint(error)}") from None
+
+
+class InsertIntoTable(ArrowOperation):
+    """Insert the rows of an Arrow IPC stream. Modes: Append (default), Overwrite."""
+
+    response_model = m.InsertIntoTableResponse
+    query = ("branch", "mode")
+    changes = True
+
+    def handle(
+        self, actor: Principal, body: pa.RecordBatchReader, *, id: Identifier
+    ) -> m.InsertIntoTableResponse:
+        mode = choose(InsertMode, self.query_values.get("mode"), InsertMode.APPEND)
+        written = lance_data.insert(
+            actor=actor,
+            table=id,
+            data=body,
+            overwrite=mode is InsertMode.OVERWRITE,
+            branch=branch_name(self.query_values.get("branch")),
+        )
+        return m.InsertIntoTableResponse(
+            transaction_id=written.transaction_id,
+            num_inserted_rows=written.result,
+            version=written.version,
+        )
+
+
+class MergeInsertIntoTable(ArrowOperation):
+    """Update, insert and delete rows by comparing them with those of an Arrow IPC stream."""
+
+    response_model = m.MergeInsertIntoTableResponse
+    query = (
+        "branch",
+        "on",
+        "when_matched_update_all",
+        "when_matched_update_all_filt",
+        "when_not_matched_insert_all",
+        "when_not_matched_by_source_delete",
+        "when_not_matched_by_source_delete_filt",
+        "timeout",
+        "use_index",
+    )
+    changes = True
+
+    def handle(
+        self, actor: Principal, body: pa.RecordBatchReader, *, id: Identifier
+    ) -> m.MergeInsertIntoTableResponse:
+        written = lance_data.merge_insert(
+            actor=actor,
+            table=id,
+            data=body,
+            clauses=self._clauses(),
+            branch=branch_name(self.query_values.get("branch")),
+        )
+        counts = written.result
+        return m.MergeInsertIntoTableResponse(
+            transaction_id=written.transaction_id,
+            num_updated_rows=counts["num_updated_rows"],
+            num_inserted_rows=counts["num_inserted_rows"],
+            num_deleted_rows=counts["num_deleted_rows"],
+            version=written.version,
+        )
+
+    def _clauses(self) -> lance_data.MergeClauses:
+        query = self.query_values
+        return lance_data.MergeClauses(
+            # The one parameter that repeats.
+            on=tuple(parse_qs(self.request.META.get("QUERY_STRING", "")).get("on", ())),
+            when_matched_update_all=self.flag("when_matched_update_all") is True,
+            when_matched_update_all_filt=query.get("when_matched_update_all_filt") or None,
+            when_not_matched_insert_all=self.flag("when_not_matched_insert_all") is True,
+            when_not_matched_by_source_delete=(
+                self.flag("when_not_matched_by_source_delete") is True
+            ),
+            when_not_matched_by_source_delete_filt=(
+                query.get("when_not_matched_by_source_delete_filt") or None
+            ),
+            use_index=self.flag("use_index"),
+            timeout=_timeout(query.get("timeout")),
+        )
+
+
+class UpdateTable(LanceOperation):
+    """Set columns to SQL expressions, in all rows or in those that a predicate chooses."""
+
+    request_model = m.UpdateTableRequest
+    response_model = m.UpdateTableResponse
+    changes = True
+
+    def handle(
+        self, actor: Principal, body: m.UpdateTableRequest, *, id: Identifier
+    ) -> m.UpdateTableResponse:
+        written = lance_data.update(
+            actor=actor,
+            table=id,
+            updates=body.updates,
+            predicate=body.predicate,
+            properties=body.properties,
+            branch=branch_name(body.branch),
+        )
+        return m.UpdateTableResponse(
+            transaction_id=written.transaction_id,
+            updated_rows=written.result,
+            version=written.version,
+        )
+
+
+class DeleteFromTable(LanceOperation):
+    """Delete the rows that a predicate chooses."""
+
+    request_model = m.DeleteFromTableRequest
+    response_model = m.DeleteFromTableResponse
+    changes = True
+
+    def handle(
+        self, actor: Principal, body: m.DeleteFromTableRequest, *, id: Identifier
+    ) -> m.DeleteFromTableResponse:
+        written = lance_data.delete(
+            actor=actor, table=id, predicate=body.predicate, branch=branch_name(body.branch)
+        )
+        return m.DeleteFromTableResponse(
+            transaction_id=written.transaction_id, version=written.version
+        )
+
+
+def _timeout(text: Any) -> timedelta | None:
+    """A duration such as ``500ms``, ``30s``, ``5m`` or ``1h``."""
+    if not text:
+        return None
+    found = _TIMEOUT.fullmatch(text.strip())
+    if found is None:
+        raise InvalidInput(
+            f"Query parameter 'timeout' is {text!r}; use a duration such as 30s or 5m"
+        )
+    return timedelta(seconds=float(found[1]) * _UNIT[found[2]])

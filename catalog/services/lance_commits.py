@@ -1,0 +1,408 @@
+"""Writing to Lance tables: Lance makes the new version, the commit engine decides whether it stands.
+
+    request's thread                         Lance's thread
+    find the newest version
+    start the work ───────────────────────▶  write data files, stage a manifest
+    commit through the engine  ◀───────────  "create version 8"
+    answer ───────────────────────────────▶  done; or: another has 8, so rebase on it, "create 9"
+    look up versions           ◀───────────  "describe version 8"
+    return what it did         ◀───────────  finished
+
+Lance asks its catalog (a LanceNamespace) from threads of its own. The questions are carried to the
+thread of the request, which waits for the work and has the database connection and the caller. So
+a managed table has one history, whoever wrote it.
+"""
+
+import contextvars
+import logging
+import queue
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import cache, partial
+from typing import Any, Generic, TypeVar
+
+from django.db import DatabaseError
+from django.db.models.functions import Now
+from lance.dataset import LanceDataset
+from lance_namespace import LanceNamespace
+from lance_namespace_urllib3_client import models as m
+
+from catalog import storage
+from catalog.errors import (
+    CommitConflict,
+    ServiceUnavailable,
+    VersionAlreadyExists,
+)
+from catalog.identifiers import Identifier, slug
+from catalog.models import StagedFile
+from catalog.services import access, lance_datasets, lance_errors, versions
+from catalog.services import operations as ops
+from catalog.services.access import Action, Principal
+from catalog.services.commit import Commit, Operation, commit
+from catalog.services.lance_datasets import Snapshot
+from catalog.services.versions import Version
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+_ATTEMPTS = 5
+_RENEW_SECONDS = 60.0
+_THREADS = 128  # as many as a process may have request threads
+
+_Make = Callable[[ops.CreateVersion], Operation]
+"""Makes of a version, as Lance asks to create it, the operation to commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written(Generic[T]):
+    """What a write came to."""
+
+    result: T
+    """What Lance returned."""
+    version: int
+    """The table's newest version that this write saw: the one it made, if it changed anything."""
+    transaction_id: str | None
+    """None when nothing had to change."""
+    commit: Commit | None = None
+
+    @property
+    def operation_result(self) -> Any:
+        """What the operation of the last commit returned."""
+        if self.commit is None:
+            raise LookupError("nothing was committed")
+        return self.commit.results[0]
+
+
+def write(
+    *,
+    actor: Principal,
+    table: Identifier,
+    operation: type[ops.WriteVersion],
+    work: Callable[[LanceDataset], T],
+    branch: str = "",
+    version: int | None = None,
+    summary: Mapping[str, Any] | None = None,
+    facts: Mapping[str, Any] | None = None,
+    can_repeat: bool = True,
+    timeout: timedelta | None = None,
+) -> Written[T]:
+    """Let ``work`` change a dataset of the table's newest version; its commits go to the ledger.
+
+    ``operation`` names what is done in the audit trail and in the transaction, ``summary`` tells
+    more of it; ``facts`` are further fields of the operation. ``work`` runs in another thread: it may use nothing of the database. When others
+    change the table meanwhile in a way that Lance cannot rebase on, the work is done again, if it
+    can be repeated. ``version`` is an older one to begin from (RestoreTable). After the timeout
+    nothing is committed any more (ServiceUnavailable).
+
+    Raises the refusals of ``find_snapshot`` and of the engine, CommitConflict when others kept
+    changing the table, and whatever is the caller's mistake (``lance_errors``).
+    """
+    deadline = None if timeout is None else time.monotonic() + timeout.total_seconds()
+    for attempt in range(1, _ATTEMPTS + 1):
+        snapshot = lance_datasets.find_snapshot(
+            actor=actor, table=table, branch=branch, version=version, action=Action.WRITE
+        )
+        ledger = _Ledger(actor, snapshot.table, snapshot.location, branch)
+        ledger.known, ledger.deadline = snapshot.entry, deadline
+        ledger.make = partial(_as, operation, summary=summary, **(facts or {}))
+        try:
+            result, last = ledger.carry(partial(_change, snapshot, ledger, work))
+        except CommitConflict as error:
+            if not can_repeat or attempt == _ATTEMPTS or not _may_heal(error):
+                raise
+            continue
+        return ledger.written(result, last)
+    raise AssertionError("unreachable")
+
+
+def create(
+    *,
+    actor: Principal,
+    table: Identifier,
+    work: Callable[["NewDataset"], T],
+    properties: Mapping[str, str] | None = None,
+    overwrite: bool = False,
+    summary: Mapping[str, Any] | None = None,
+) -> Written[T]:
+    """Let ``work`` write the first version of a new table, which then gets its name.
+
+    Table and version become visible at once, when the work is done. What is written before is noted,
+    so that nothing of it stays if this process dies.
+    """
+    access.require(actor, Action.WRITE)
+    location = storage.new_location(slug(table, 60))
+    note = f"{location}/"
+    StagedFile.objects.create(path=note)
+    ledger = _Ledger(actor, table, location, "")
+    ledger.note = note
+    ledger.make = lambda asked: ops.CreateTable(
+        table=table,
+        location=location,
+        first=asked,
+        note=note,
+        overwrite=overwrite,
+        properties=properties or {},
+        summary=summary or {},
+    )
+    try:
+        result, last = ledger.carry(partial(_begin, ledger, work))
+    except BaseException:
+        if ledger.committed is None:
+            _discard(note)
+        raise
+    return ledger.written(result, last)
+
+
+def begin(
+    *,
+    actor: Principal,
+    table: Identifier,
+    location: str,
+    operation: type[ops.WriteVersion],
+    work: Callable[["NewDataset"], T],
+    summary: Mapping[str, Any] | None = None,
+) -> Written[T]:
+    """Let ``work`` write the first version of a table that is declared at this location."""
+    ledger = _Ledger(actor, table, location, "")
+    ledger.make = partial(_as, operation, summary=summary)
+    result, last = ledger.carry(partial(_begin, ledger, work))
+    return ledger.written(result, last)
+
+
+def _discard(note: str) -> None:
+    """Remove the files of a new table that did not come to be, and their note.
+
+    What fails here is left to the sweep. A commit that stands took the note with it.
+    """
+    try:
+        if StagedFile.objects.filter(path=note).update(is_condemned=True):
+            for _ in storage.remove_tree(note.rstrip("/")):
+                pass
+            StagedFile.objects.filter(path=note).delete()
+    except (OSError, DatabaseError):
+        log.warning("The files at %s stay until the sweep", note, exc_info=True)
+
+
+@dataclass(frozen=True, slots=True)
+class NewDataset:
+    """Where the first version is to be written: keyword arguments of ``lance.write_dataset``."""
+
+    options: Mapping[str, Any]
+
+
+def _begin(ledger: "_Ledger", work: Callable[[NewDataset], T]) -> tuple[T, int]:
+    options = {
+        "mode": "create",
+        "namespace_client": ledger,
+        "table_id": list(ledger.table),
+        "session": lance_datasets.session(),
+    }
+    return work(NewDataset(options)), 1
+
+
+def _change(
+    snapshot: Snapshot, ledger: "_Ledger", work: Callable[[LanceDataset], T]
+) -> tuple[T, int]:
+    dataset: LanceDataset = LanceDataset(
+        snapshot.location,
+        None if snapshot.branch else snapshot.version,
+        session=lance_datasets.session(),
+        namespace_client=ledger,
+        table_id=list(snapshot.table),
+        namespace_client_managed_versioning=True,
+    )
+    if snapshot.branch:
+        dataset = dataset.checkout_version((snapshot.branch, snapshot.version))
+    result = work(dataset)
+    return result, dataset.version
+
+
+def _as(
+    operation: type[ops.WriteVersion],
+    asked: ops.CreateVersion,
+    *,
+    summary: Mapping[str, Any] | None,
+    **facts: Any,
+) -> ops.WriteVersion:
+    return operation(
+        table=asked.table,
+        version=asked.version,
+        branch=asked.branch,
+        manifest_path=asked.manifest_path,
+        manifest_size=asked.manifest_size,
+        e_tag=asked.e_tag,
+        metadata=asked.metadata,
+        naming_scheme=asked.naming_scheme,
+        summary=summary or {},
+        **facts,
+    )
+
+
+def _may_heal(error: CommitConflict) -> bool:
+    """Whether doing the work again on the newest version may succeed."""
+    return lance_errors.RETRYABLE in str(error.__cause__ or "")
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_THREADS, thread_name_prefix="lance")
+
+
+@dataclass
+class _Ledger(LanceNamespace):
+    """The catalog as Lance sees it while it writes to one table."""
+
+    actor: Principal
+    table: Identifier
+    location: str
+    branch: str
+    make: _Make = field(init=False)
+    known: Version | None = None
+    """A version that need not be looked up."""
+    note: str | None = None
+    """The note of a new location, to be renewed while the work goes on."""
+    committed: Commit | None = None
+    refused: Exception | None = None
+    deadline: float | None = None
+    """When it is too late to commit, by time.monotonic()."""
+    last: int | None = None
+    _questions: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = field(
+        default_factory=queue.SimpleQueue
+    )
+
+    # -- in the request's thread
+
+    def carry(self, work: Callable[[], T]) -> T:
+        """Run the work in a thread of its own and answer, in this one, what it asks."""
+        context = contextvars.copy_context()
+        running = _threads().submit(context.run, work)
+        running.add_done_callback(lambda _: self._questions.put(None))
+        while True:
+            try:
+                question = self._questions.get(timeout=_RENEW_SECONDS)
+            except queue.Empty:
+                if self.note:
+                    StagedFile.objects.filter(path=self.note).update(created_at=Now())
+                continue
+            if question is None:
+                break
+            _answer(*question)
+        try:
+            return running.result()
+        except Exception as error:
+            raise self._refusal(error) from error
+
+    def written(self, result: T, last: int) -> Written[T]:
+        version = self.last if self.last is not None else last
+        transaction_id = self.committed.id if self.committed else None
+        return Written(result, version, transaction_id, self.committed)
+
+    def _refusal(self, error: Exception) -> Exception:
+        """What the caller is told: what the engine refused last, else what Lance says."""
+        if self.refused is not None and not isinstance(self.refused, VersionAlreadyExists):
+            return self.refused
+        found = lance_errors.refusal(error, self.table)
+        if found is None and self.refused is not None:
+            return CommitConflict(str(self.refused))
+        return found or error
+
+    def _create(self, asked: ops.CreateVersion) -> m.CreateTableVersionResponse:
+        self.refused = None
+        try:
+            if self.deadline is not None and time.monotonic() > self.deadline:
+                raise ServiceUnavailable(
+                    "The operation took longer than its timeout; it did nothing"
+                )
+            done = commit([self.make(asked)], actor=self.actor)
+        except Exception as error:
+            self.refused = error
+            raise
+        self.committed, self.last = done, asked.version
+        return m.CreateTableVersionResponse(
+            version=m.TableVersion(
+                version=asked.version,
+                manifest_path=asked.manifest_path,
+                manifest_size=asked.manifest_size,
+                e_tag=asked.e_tag,
+                timestamp_millis=int(time.time() * 1000),
+            )
+        )
+
+    def _describe(self, version: int, branch: str) -> m.DescribeTableVersionResponse:
+        entry = versions.describe_version(
+            actor=self.actor, table=self.table, version=version, branch=branch
+        )
+        return m.DescribeTableVersionResponse(version=lance_datasets.table_version(entry))
+
+    def _list(self, branch: str, limit: int | None, descending: bool) -> list[m.TableVersion]:
+        found, _ = versions.list_versions(
+            actor=self.actor,
+            table=self.table,
+            branch=branch,
+            limit=limit,
+            descending=descending,
+        )
+        return [lance_datasets.table_version(entry) for entry in found]
+
+    # -- in Lance's threads
+
+    def namespace_id(self) -> str:
+        return "monodon"
+
+    def declare_table(self, request: Any) -> m.DeclareTableResponse:
+        return m.DeclareTableResponse(location=self.location, managed_versioning=True)
+
+    def describe_table(self, request: Any) -> m.DescribeTableResponse:
+        return m.DescribeTableResponse(location=self.location, managed_versioning=True)
+
+    def list_table_versions(self, request: Any) -> m.ListTableVersionsResponse:
+        asked = m.ListTableVersionsRequest(**request.model_dump())
+        if self._is_new():
+            return m.ListTableVersionsResponse(versions=[])
+        branch = _ledger_name(asked.branch)
+        found = self._ask(lambda: self._list(branch, asked.limit, bool(asked.descending)))
+        return m.ListTableVersionsResponse(versions=found)
+
+    def describe_table_version(self, request: Any) -> m.DescribeTableVersionResponse:
+        asked = m.DescribeTableVersionRequest(**request.model_dump())
+        branch, known = _ledger_name(asked.branch), self.known
+        if known is not None and (asked.version, branch) == (known.version, self.branch):
+            return m.DescribeTableVersionResponse(version=lance_datasets.table_version(known))
+        return self._ask(lambda: self._describe(asked.version or 0, branch))
+
+    def create_table_version(self, request: Any) -> m.CreateTableVersionResponse:
+        asked = m.CreateTableVersionRequest(**request.model_dump())
+        version = ops.CreateVersion(
+            table=self.table,
+            version=asked.version,
+            branch=_ledger_name(asked.branch),
+            manifest_path=asked.manifest_path,
+            manifest_size=asked.manifest_size,
+            e_tag=asked.e_tag,
+            metadata=asked.metadata,
+            naming_scheme=asked.naming_scheme,
+        )
+        return self._ask(lambda: self._create(version))
+
+    def _is_new(self) -> bool:
+        return self.known is None and self.committed is None
+
+    def _ask(self, question: Callable[[], T]) -> T:
+        answer: Future[T] = Future()
+        self._questions.put((question, answer))
+        return answer.result()
+
+
+def _answer(question: Callable[[], Any], answer: Future[Any]) -> None:
+    try:
+        answer.set_result(question())
+    except Exception as error:  # noqa: BLE001 -- it is raised where the question was asked
+        answer.set_exception(error)
+
+
+def _ledger_name(branch: str | None) -> str:
+    """The ledger's name of a branch: main is the empty one."""
+    return "" if branch is None or branch == "main" else branch

@@ -1,0 +1,226 @@
+"""Opening the versions of Lance tables to read them.
+
+Which version is the newest, only the ledger knows. So a read asks it (one statement) and opens
+exactly that version; a version never changes, so what is open is kept for the next reader.
+"""
+
+import threading
+import uuid
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from django.conf import settings
+from lance.dataset import LanceDataset
+from lance.lance import _Session as Session
+from lance_namespace import LanceNamespace
+from lance_namespace_urllib3_client import models as m
+
+from catalog import storage
+from catalog.errors import BranchNotFound, TableHasNoData, VersionNotFound
+from catalog.formats import lance as lance_format
+from catalog.identifiers import Identifier, digest
+from catalog.models import Branch, TableFormat
+from catalog.services import access, tables, versions
+from catalog.services.access import Action, Principal
+from catalog.services.lance_errors import refusing
+from catalog.services.statements import hot_cursor
+from catalog.services.versions import Version
+
+# Lance keeps what it read of manifests and indexes in a session, by size; a dataset itself is
+# little more than its manifest. Half of the budget is for indexes, which cost most to read again.
+_INDEX_SHARE, _METADATA_SHARE, _DATASET_SHARE = 0.5, 0.375, 0.125
+_DATASET_COST = 64 * 1024
+_MANIFEST_FACTOR = 8  # parsed, against its bytes in the file
+
+_FIND = f"""
+    SELECT t.uuid, t.location, t.format, v.version, {versions.COLUMNS}
+    FROM catalog_table t
+    LEFT JOIN LATERAL (
+        SELECT * FROM catalog_tableversion v
+        WHERE v.table_id = t.id AND v.branch = %s AND v.deleted_at IS NULL AND v.version <= %s
+        ORDER BY v.version DESC LIMIT 1
+    ) v ON true
+    WHERE t.digest = %s AND t.state <> 'dropped'
+"""  # noqa: S608 -- fixed columns
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One version of a Lance table, on one branch (empty: main), as the ledger has it."""
+
+    table: Identifier
+    uuid: uuid.UUID
+    location: str
+    branch: str
+    entry: Version
+
+    @property
+    def version(self) -> int:
+        return self.entry.version
+
+    @property
+    def uri(self) -> str:
+        """Where the branch lies: a table's branches are directories of it."""
+        return f"{self.location}/tree/{self.branch}" if self.branch else self.location
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether its manifest has the name by which Lance finds it in storage."""
+        path = self.entry.manifest_path
+        directory = storage.store_path(
+            self.location, lance_format.versions_directory(self.branch) + "/"
+        )
+        if not path.startswith(directory):
+            return False
+        parsed = lance_format.parse_manifest_name(path[len(directory) :])
+        return parsed is not None and parsed.version == self.version
+
+
+def find_snapshot(
+    *,
+    actor: Principal,
+    table: Identifier,
+    version: int | None = None,
+    branch: str = "",
+    action: Action = Action.READ,
+) -> Snapshot:
+    """A version of a table, by default its newest. One statement.
+
+    Raises NamespaceNotFound, TableNotFound, TableHasNoData, BranchNotFound, VersionNotFound.
+    """
+    access.require(actor, action)
+    cursor = hot_cursor()
+    highest = lance_format.MAX_VERSION if version is None else version
+    cursor.execute(_FIND, [branch, highest, digest(table)])
+    row = cursor.fetchone()
+    if row is None or row[2] != TableFormat.LANCE:
+        raise tables.not_found(table)
+    if row[3] is None or (version is not None and row[3] != version):
+        raise _missing(table, row[0], version, branch)
+    return Snapshot(table, row[0], row[1], branch, versions.from_row(row[4:], row[1]))
+
+
+def open_dataset(snapshot: Snapshot) -> LanceDataset:
+    """A dataset to read the version from. It may be shared: take nothing from it that changes it.
+
+    Raises the refusal behind what Lance cannot open.
+    """
+    key = (snapshot.uuid, snapshot.branch, snapshot.version, snapshot.entry.manifest_path)
+    kept = _opened.get(key)
+    if kept is not None:
+        return kept
+    with refusing(snapshot.table):
+        dataset = _open(snapshot)
+    size = snapshot.entry.manifest_size or 0
+    _opened.put(key, dataset, cost=_DATASET_COST + _MANIFEST_FACTOR * size)
+    return dataset
+
+
+def read(
+    *, actor: Principal, table: Identifier, version: int | None = None, branch: str = ""
+) -> LanceDataset:
+    """The same for a version that is named, by default the newest. Raises as ``find_snapshot``."""
+    return open_dataset(find_snapshot(actor=actor, table=table, version=version, branch=branch))
+
+
+@cache
+def session() -> Session:
+    """What this process keeps of manifests and indexes."""
+    budget = settings.MONODON_LANCE_CACHE_BYTES
+    return Session(
+        index_cache_size_bytes=int(budget * _INDEX_SHARE),
+        metadata_cache_size_bytes=int(budget * _METADATA_SHARE),
+    )
+
+
+def forget_opened() -> None:
+    """Close what is kept open."""
+    _opened.clear()
+
+
+def _open(snapshot: Snapshot) -> LanceDataset:
+    if snapshot.is_in_place:
+        return LanceDataset(snapshot.uri, snapshot.version, session=session())
+    return LanceDataset(
+        snapshot.uri,
+        snapshot.version,
+        session=session(),
+        namespace_client=_OneVersion(snapshot),
+        table_id=list(snapshot.table),
+        namespace_client_managed_versioning=True,
+    )
+
+
+def _missing(
+    table: Identifier, table_uuid: uuid.UUID, version: int | None, branch: str
+) -> Exception:
+    if branch:
+        known = Branch.objects.filter(table__uuid=table_uuid, name=branch).exists()
+        return VersionNotFound(table, version, branch) if known else BranchNotFound(table, branch)
+    return TableHasNoData(table) if version is None else VersionNotFound(table, version)
+
+
+class _OneVersion(LanceNamespace):
+    """Tells Lance where the manifest of one version lies that has not its final name."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._entry = table_version(snapshot.entry)
+
+    def namespace_id(self) -> str:
+        return "monodon"
+
+    def describe_table_version(self, request: Any) -> m.DescribeTableVersionResponse:
+        return m.DescribeTableVersionResponse(version=self._entry)
+
+    def list_table_versions(self, request: Any) -> m.ListTableVersionsResponse:
+        return m.ListTableVersionsResponse(versions=[self._entry])
+
+
+def table_version(entry: Version) -> m.TableVersion:
+    """An entry of the ledger in the form of the Lance protocol."""
+    return m.TableVersion(
+        version=entry.version,
+        manifest_path=entry.manifest_path,
+        manifest_size=entry.manifest_size,
+        e_tag=entry.e_tag,
+        timestamp_millis=int(entry.created_at.timestamp() * 1000),
+        metadata=entry.metadata,
+    )
+
+
+class _Opened:
+    """The datasets used last, as far as the budget goes."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[Hashable, tuple[LanceDataset, int]] = OrderedDict()
+        self._cost = 0
+
+    def get(self, key: Hashable) -> LanceDataset | None:
+        with self._lock:
+            found = self._kept.get(key)
+            if found is None:
+                return None
+            self._kept.move_to_end(key)
+            return found[0]
+
+    def put(self, key: Hashable, dataset: LanceDataset, *, cost: int) -> None:
+        limit = settings.MONODON_LANCE_CACHE_BYTES * _DATASET_SHARE
+        with self._lock:
+            if key not in self._kept:
+                self._cost += cost
+                self._kept[key] = (dataset, cost)
+            while self._cost > limit and self._kept:
+                _, (_, freed) = self._kept.popitem(last=False)
+                self._cost -= freed
+
+    def clear(self) -> None:
+        with self._lock:
+            self._kept.clear()
+            self._cost = 0
+
+
+_opened = _Opened()

@@ -1,0 +1,125 @@
+"""What Lance and Arrow say of a failure, as the refusals of the catalog.
+
+Lance tells what went wrong by its text alone: the class of the exception is the same for a caller's
+mistake and a broken disk. What is not known here is no refusal, and stays the failure it is.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from catalog.errors import (
+    BranchAlreadyExists,
+    BranchNotFound,
+    CatalogError,
+    ColumnNotFound,
+    CommitConflict,
+    IndexNotFound,
+    InvalidInput,
+    SchemaMismatch,
+    TagAlreadyExists,
+    TagNotFound,
+    VersionNotFound,
+)
+from catalog.identifiers import Identifier, label
+
+RETRYABLE = "Retryable commit conflict"
+
+# Where in Lance's own source it was raised, its debugging form of a schema, and its prefixes.
+_SOURCE = re.compile(r"(?:,|, location:) [^\s,]+\.rs:\d+:\d+")
+_SCHEMA = re.compile(r":?\s*Schema \{.*", re.DOTALL)
+_PREFIXES = re.compile(
+    r"^(?:(?:Invalid user input|External error|Wrapped error|Query Execution error|Schema error"
+    r"|LanceError\(\w+\)|Invalid argument error|Error during planning): )+"
+)
+
+_CONFLICT = re.compile(
+    rf"{RETRYABLE}|Incompatible transaction|Commit conflict|Too many concurrent writers"
+    r"|concurrent transaction|Attempted .* times.*commit|commit contention",
+    re.IGNORECASE,
+)
+_SCHEMA_MISMATCH = re.compile(
+    r"Append with different schema|is declared as non-nullable but contains null"
+    r"|should have type|fields did not match|does not match the schema|schema mismatch",
+    re.IGNORECASE,
+)
+_NO_COLUMN = re.compile(
+    r"No field named|Column \S+ (?:does not exist|is not in the dataset)|column \S+ is not in the"
+    r"|key column \S+ does not exist|field path \S+ does not exist|not found in schema"
+    r"|Field \S+ (?:does not exist|not found)|Column not found|Could not find column"
+    r"|FieldNotFound",
+    re.IGNORECASE,
+)
+_MISTAKE = re.compile(
+    r"Invalid user input|sql parser error|Error during planning|LanceError\(Schema\)"
+    r"|Cast error|Divide by zero|Ref is invalid|must be|not supported|Not supported|Unsupported"
+    r"|does not match|Cannot (?:drop|cast)|already exists|Arithmetic overflow|Parser error"
+    r"|Invalid argument|LanceError\(Arrow\)|ArrowInvalid|not a valid|Compute error|Overflow",
+)
+
+_Refusal = Callable[[Identifier, str], CatalogError]
+_NAMED: tuple[tuple[re.Pattern[str], _Refusal], ...] = (
+    (re.compile(r"tag (\S+) does not exist"), TagNotFound),
+    (re.compile(r"tag (\S+) already exists"), TagAlreadyExists),
+    (re.compile(r"[Bb]ranch (\S+) (?:does not exist|not found)"), BranchNotFound),
+    (re.compile(r"[Bb]ranch (\S+) already exists"), BranchAlreadyExists),
+    (re.compile(r"index not found: name=([^,]+)"), IndexNotFound),
+    (re.compile(r"Index \"([^\"]+)\" not found"), IndexNotFound),
+)
+_NO_VERSION = re.compile(
+    r"version \S*?:?(\d+) does not exist|_versions/(\d+)\.manifest was not found"
+)
+
+
+def refusal(error: BaseException, table: Identifier) -> CatalogError | None:
+    """The refusal behind what Lance or Arrow raised; None when it is not the caller's doing."""
+    if isinstance(error, CatalogError):
+        return error
+    raw = _text(error)
+    for pattern, kind in _NAMED:
+        if found := pattern.search(raw):
+            return kind(table, found[1])
+    if found := _NO_VERSION.search(raw):
+        return VersionNotFound(table, int(found[1] or found[2]))
+    text = readable(raw)
+    if _CONFLICT.search(raw):
+        return CommitConflict(
+            f"Table '{label(table)}' was changed by others meanwhile", detail=text
+        )
+    if _SCHEMA_MISMATCH.search(raw):
+        return SchemaMismatch(f"The data does not fit table '{label(table)}': {text}")
+    if _NO_COLUMN.search(raw):
+        return ColumnNotFound(table, text)
+    if isinstance(error, (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, NotImplementedError)):
+        return InvalidInput(text)
+    if isinstance(error, (OSError, ValueError, RuntimeError)) and _MISTAKE.search(raw):
+        return InvalidInput(text)
+    return None
+
+
+def readable(text: str) -> str:
+    """What Lance says, without the places of its source and the forms of its debugger."""
+    text = _SCHEMA.sub("", _SOURCE.sub("", text))
+    while (shorter := _PREFIXES.sub("", text)) != text:
+        text = shorter
+    return text.strip()
+
+
+@contextmanager
+def refusing(table: Identifier) -> Iterator[None]:
+    """Raise what Lance says of the caller's mistakes as refusals; other failures stay."""
+    try:
+        yield
+    except Exception as error:
+        refused = refusal(error, table)
+        if refused is None or refused is error:
+            raise
+        raise refused from error
+
+
+def _text(error: BaseException) -> str:
+    if isinstance(error, KeyError) and error.args:
+        return str(error.args[0])
+    return str(error)

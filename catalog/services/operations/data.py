@@ -1,0 +1,158 @@
+"""What the catalog itself writes to Lance tables: a version, under the name of what was asked."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db.models.functions import Now
+
+from catalog.errors import CommitConflict
+from catalog.identifiers import label
+from catalog.models import StagedFile, Table, TableState
+from catalog.services import access
+from catalog.services.access import Action
+from catalog.services.commit import Batch
+from catalog.services.operations.tables import (
+    NewTableOperation,
+    already_exists,
+    drop_tables,
+)
+from catalog.services.operations.versions import CreateVersion
+from catalog.services.statements import NewVersion
+
+
+@dataclass(frozen=True, kw_only=True)
+class WriteVersion(CreateVersion):
+    """A version that the catalog wrote for a caller. Subclasses are named as the spec's operation."""
+
+    summary: Mapping[str, Any] = field(default_factory=dict)
+    """What the audit trail tells of it: what was asked, never the data itself."""
+
+    def facts(self) -> dict[str, Any]:
+        return dict(self.summary)
+
+
+class InsertIntoTable(WriteVersion):
+    name = "InsertIntoTable"
+    action = "table.insert"
+
+
+class MergeInsertIntoTable(WriteVersion):
+    name = "MergeInsertIntoTable"
+    action = "table.merge_insert"
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpdateTable(WriteVersion):
+    name = "UpdateTable"
+    action = "table.update"
+
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """To be set on the table, beside those it has."""
+
+    def only_adds(self) -> bool:
+        return not self.properties and super().only_adds()
+
+    def enter(self, batch: Batch, row: Table) -> NewVersion:
+        if self.properties:
+            row.properties = {**row.properties, **self.properties}
+            Table.objects.filter(pk=row.pk).update(properties=row.properties, updated_at=Now())
+        return super().enter(batch, row)
+
+
+class DeleteFromTable(WriteVersion):
+    name = "DeleteFromTable"
+    action = "table.delete"
+
+
+class RestoreTable(WriteVersion):
+    name = "RestoreTable"
+    action = "table.restore"
+
+
+class UpdateTableSchemaMetadata(WriteVersion):
+    name = "UpdateTableSchemaMetadata"
+    action = "table.schema_metadata"
+
+
+class UpdateFieldMetadata(WriteVersion):
+    name = "UpdateFieldMetadata"
+    action = "table.field_metadata"
+
+
+class AlterTableAddColumns(WriteVersion):
+    name = "AlterTableAddColumns"
+    action = "table.add_columns"
+
+
+class AlterTableAlterColumns(WriteVersion):
+    name = "AlterTableAlterColumns"
+    action = "table.alter_columns"
+
+
+class AlterTableDropColumns(WriteVersion):
+    name = "AlterTableDropColumns"
+    action = "table.drop_columns"
+
+
+class AlterTableBackfillColumns(WriteVersion):
+    name = "AlterTableBackfillColumns"
+    action = "table.backfill"
+
+
+class CreateTableIndex(WriteVersion):
+    name = "CreateTableIndex"
+    action = "index.create"
+
+
+class DropTableIndex(WriteVersion):
+    name = "DropTableIndex"
+    action = "index.drop"
+
+
+class CreateTableBranch(WriteVersion):
+    name = "CreateTableBranch"
+    action = "branch.create"
+
+
+class RefreshMaterializedView(WriteVersion):
+    name = "RefreshMaterializedView"
+    action = "materialized_view.refresh"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateTable(NewTableOperation):
+    """Give a name to a table whose first version lies in storage. The result is its row.
+
+    With ``overwrite`` the table that has the name is dropped in the same transaction.
+    """
+
+    name = "CreateTable"
+    action = "table.create"
+
+    location: str
+    first: CreateVersion
+    note: str | None = None
+    """The note of a new location, which this commit takes away (StagedFile.path)."""
+    overwrite: bool = False
+    summary: Mapping[str, Any] = field(default_factory=dict)
+
+    def apply(self, batch: Batch) -> Table:
+        namespace = batch.namespace(self.table[:-1])
+        access.require(batch.actor, Action.WRITE, namespace)
+        holder = batch.find_table(self.table)
+        if holder is not None:
+            if not self.overwrite:
+                raise already_exists(self.table, holder)
+            self.require_own(holder)
+            access.require(batch.actor, Action.WRITE, holder)
+            drop_tables(batch, [holder], {namespace.pk: namespace})
+        if self.note is not None:
+            kept = StagedFile.objects.filter(path=self.note, is_condemned=False)
+            if not kept.delete()[0]:
+                raise CommitConflict(
+                    f"Table '{label(self.table)}' took too long to write: its files were given up"
+                )
+        row = self.add_table(batch, self.location, TableState.LIVE, facts=self.summary)
+        self.first.enter(batch, row)
+        return row
