@@ -1,6 +1,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from types import MappingProxyType
+from typing import Any, Protocol
 
 from django.db.models import Exists, OuterRef, Q
 from django.db.models.functions import Now
@@ -77,7 +78,13 @@ class NewTableOperation(TableOperation):
         # and the namespace is not dropped under it.
         return (self.table[:-1],)
 
-    def add_table(self, batch: Batch, location: str, state: TableState) -> Table:
+    def add_table(
+        self,
+        batch: Batch,
+        location: str,
+        state: TableState,
+        facts: Mapping[str, Any] = MappingProxyType({}),
+    ) -> Table:
         row = Table(
             namespace=batch.namespace(self.table[:-1]),
             name=self.table[-1],
@@ -93,7 +100,7 @@ class NewTableOperation(TableOperation):
         batch.record(
             label(self.table),
             table=row,
-            after={"location": location, "properties": row.properties},
+            after={"location": location, "properties": row.properties, **facts},
         )
         return row
 
