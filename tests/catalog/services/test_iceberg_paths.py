@@ -243,16 +243,12 @@ def test_the_migration_enters_what_tables_have_now(warehouse):
     assert not IcebergPath.objects.exists()
 
 
-def test_a_path_is_found_by_an_index(warehouse):
-    make_iceberg_table(*T)
-    table = Table.objects.get(name="t")
-    IcebergPath.objects.bulk_create(
-        IcebergPath(table=table, path=f"/w/{number}") for number in range(10_000)
-    )
+def test_a_path_is_found_by_an_index():
     with connection.cursor() as cursor:
-        cursor.execute("ANALYZE catalog_icebergpath")
+        # The tables of a test are small enough to be read whole.
+        cursor.execute("SET LOCAL enable_seqscan = off")
     plan = IcebergPath.objects.inside("/w/1").explain()
-    assert "Seq Scan on catalog_icebergpath" not in plan, plan
+    assert "iceberg_path_prefix" in plan, plan
 
 
 def test_whoever_claims_a_path_locks_locations_first(warehouse):
