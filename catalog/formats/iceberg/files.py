@@ -44,11 +44,21 @@ def sequence_of(location: str) -> int:
 
 
 def dump(document: Document) -> bytes:
-    """The document as JSON. Raises InvalidMetadata when it is nested too deeply to be written."""
+    """The document as JSON.
+
+    Raises InvalidMetadata when it is nested too deeply to be written, or so large that ``load``
+    would not read it.
+    """
     try:
-        return orjson.dumps(document)
+        content = orjson.dumps(document)
     except TypeError as exc:  # orjson's own error is one
         raise InvalidMetadata(f"The metadata cannot be written as JSON: {exc}") from None
+    if len(content) > MAX_BYTES:
+        raise InvalidMetadata(
+            f"The metadata would have {len(content)} bytes; {MAX_BYTES} are allowed. "
+            "Expire snapshots, or remove what is not used any more"
+        )
+    return content
 
 
 def check_depth(value: object, path: str) -> None:

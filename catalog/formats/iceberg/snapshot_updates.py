@@ -15,6 +15,9 @@ from catalog.formats.iceberg.reading import (
     text_at,
 )
 
+_MAX_AHEAD_MS = 24 * 60 * 60 * 1000
+_CLOCK_TOLERANCE_MS = 60_000
+
 
 def add_snapshot(draft: Draft, update: Document, path: str) -> None:
     here = at(path, "snapshot")
@@ -22,6 +25,7 @@ def add_snapshot(draft: Draft, update: Document, path: str) -> None:
     if not draft.items("schemas"):
         raise InvalidMetadata(f"{here}: add a schema before the first snapshot")
     snapshots.check_new(snapshot, draft.version, here)
+    _check_clock(draft, snapshot["timestamp-ms"], at(here, "timestamp-ms"))
     id_: int = snapshot["snapshot-id"]
     if draft.snapshot(id_) is not None:
         raise InvalidMetadata(f"{at(here, 'snapshot-id')}: snapshot already exists for id: {id_}")
@@ -33,6 +37,17 @@ def add_snapshot(draft: Draft, update: Document, path: str) -> None:
     draft.append("snapshots", snapshot)
     draft.snapshot_timestamp_ms = snapshot["timestamp-ms"]
     draft.added_snapshots.add(id_)
+
+
+def _check_clock(draft: Draft, timestamp: int, path: str) -> None:
+    """Times never go back, so one far ahead would stand for all later commits until it comes.
+
+    Java and PyIceberg refuse only what is behind. A table registered with such a time goes on.
+    """
+    if timestamp > max(
+        draft.now_ms + _MAX_AHEAD_MS, draft.document["last-updated-ms"] + _CLOCK_TOLERANCE_MS
+    ):
+        raise InvalidMetadata(f"{path}: {timestamp} is more than a day ahead of the server's clock")
 
 
 def _check_sequence(draft: Draft, snapshot: Document) -> None:

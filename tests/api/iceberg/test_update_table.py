@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from catalog.formats.iceberg import metadata
 from catalog.models import AuditEvent, IcebergMetadata, StagedFile, Table, TableVersion
 from catalog.services import iceberg_tables
 from catalog.services.access import SYSTEM
 from tests.api.iceberg.client import Iceberg
-from tests.factories import files, make_iceberg_table, make_namespace, make_table
+from tests.factories import files, make_iceberg_table, make_namespace, make_table, unchanged
 
 pytestmark = [pytest.mark.operation("updateTable"), pytest.mark.django_db]
 
@@ -221,6 +222,36 @@ def test_what_is_malformed(iceberg: Iceberg, warehouse: Path, body, complaint):
     make_iceberg_table("ns", "t")
     before = files(warehouse)
     iceberg.refused(400, "BadRequestException", complaint, f"POST {PATH}", body)
+    assert files(warehouse) == before
+
+
+def test_metadata_that_would_be_too_large(iceberg: Iceberg, warehouse: Path, monkeypatch):
+    made = make_iceberg_table("ns", "t", properties={"large": "x" * 1000})
+    size = len(metadata.dump(made.document))
+    monkeypatch.setattr("catalog.formats.iceberg.files.MAX_BYTES", size)
+    before = files(warehouse)
+    body = {"requirements": [], "updates": [set_property("x" * 100)]}
+    with unchanged():
+        iceberg.refused(400, "BadRequestException", "are allowed", f"POST {PATH}", body)
+    assert files(warehouse) == before
+    less = {"action": "remove-properties", "removals": ["large"]}
+    assert iceberg.post(PATH, {"requirements": [], "updates": [less]})["metadata"]
+
+
+def test_a_snapshot_from_the_future(iceberg: Iceberg, warehouse: Path):
+    made = make_iceberg_table("ns", "t")
+    before = files(warehouse)
+    snapshot = {
+        "snapshot-id": 1,
+        "sequence-number": 1,
+        "timestamp-ms": made.document["last-updated-ms"] + 25 * 60 * 60 * 1000,
+        "manifest-list": f"file://{made.location}/metadata/1.avro",
+        "summary": {"operation": "append"},
+        "schema-id": 0,
+    }
+    body = {"requirements": [], "updates": [{"action": "add-snapshot", "snapshot": snapshot}]}
+    with unchanged():
+        iceberg.refused(400, "BadRequestException", "ahead of the server", f"POST {PATH}", body)
     assert files(warehouse) == before
 
 

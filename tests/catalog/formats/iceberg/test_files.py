@@ -42,6 +42,20 @@ def test_a_name_tells_its_sequence(location, sequence):
     assert files.sequence_of(location) == sequence
 
 
+def test_nothing_is_written_that_could_not_be_read_again(monkeypatch):
+    document = table()
+    size = len(files.dump(document))
+    monkeypatch.setattr(files, "MAX_BYTES", size)
+    assert files.load(files.dump(document)) == document
+    monkeypatch.setattr(files, "MAX_BYTES", size - 1)
+    with pytest.raises(InvalidMetadata) as caught:
+        files.dump(document)
+    assert caught.value.message == (
+        f"The metadata would have {size} bytes; {size - 1} are allowed. "
+        "Expire snapshots, or remove what is not used any more"
+    )
+
+
 def test_plain_and_gzip_are_told_apart_by_their_bytes():
     document = table()
     plain = files.dump(document)

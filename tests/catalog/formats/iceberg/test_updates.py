@@ -429,6 +429,26 @@ def test_a_rollback_is_logged_now():
     assert result["last-updated-ms"] == 8_000
 
 
+def test_a_snapshot_far_ahead_of_the_clock_is_refused():
+    """All later changes would bear its time."""
+    day = 24 * 60 * 60 * 1000
+    at_most = apply(written(1), add(2, 1, **{"timestamp-ms": 5_000 + day}), ref(2))
+    assert at_most["last-updated-ms"] == 5_000 + day
+    later = {"timestamp-ms": 5_001 + day}
+    for changes in ([add(2, 1, **later)], [add(2, 1, **later), ref(2, "audit")]):
+        assert refused(written(1), *changes) == (
+            f"updates[0].snapshot.timestamp-ms: {5_001 + day} is more than a day ahead of the "
+            "server's clock"
+        )
+
+
+def test_a_table_that_is_ahead_of_the_clock_goes_on():
+    """It was registered so; writers do not go behind its time."""
+    base = written(1) | {"last-updated-ms": 10**15}
+    assert apply(base, add(2, 1, **{"timestamp-ms": 10**15 + 60_000}), ref(2))["snapshots"][1:]
+    assert "ahead" in refused(base, add(2, 1, **{"timestamp-ms": 10**15 + 60_001}))
+
+
 def test_time_never_runs_backwards():
     base = written(2)
     late = add(3, 2, **{"timestamp-ms": 5})
