@@ -117,9 +117,9 @@ urlpatterns = [
         DELETE=namespaces.DropNamespace,
     ),
     _route("{prefix}/namespaces", GET=namespaces.ListNamespaces, POST=namespaces.CreateNamespace),
-    # What begins like a route and is none.
+    # What begins like a route and is none; an empty prefix is none either.
     re_path(
-        rf"^(?:(?:config|oauth)|{_PREFIX}(?:namespaces|tables|views|transactions))(?:/|$)",
+        rf"^/*(?:(?:config|oauth)|{_PREFIX}/*(?:namespaces|tables|views|transactions))(?:/|$)",
         fallback.NoRoute.as_view(),
     ),
 ]

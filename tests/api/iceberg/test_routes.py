@@ -138,6 +138,10 @@ def test_prefixes(warehouse, prefix):
         "/v1/p/views/x",
         "/v1/transactions",
         "/v1/transactions/x",
+        "/v1//namespaces",
+        "/v1//namespaces/a/tables/t",
+        "/v1///config",
+        "/v1/p//namespaces/a",
     ],
 )
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "HEAD"])
