@@ -58,7 +58,7 @@ class LoadedTable:
 _LOAD = """
     SELECT t.digest, t.id, t.format, t.kind, t.location, coalesce(m.metadata_location, ''),
            coalesce(m.sequence, 0), coalesce(m.etag, ''),
-           CASE WHEN m.etag = ANY(string_to_array(%s, ',')) THEN NULL ELSE m.answer END
+           CASE WHEN ARRAY['*', m.etag] && string_to_array(%s, ',') THEN NULL ELSE m.answer END
     FROM catalog_table t LEFT JOIN catalog_icebergmetadata m ON m.table_id = t.id
     WHERE t.state <> 'dropped' AND t.digest = """
 # For a list of unknown length PostgreSQL would plan anew each time, which takes longer than to run it.
@@ -75,10 +75,9 @@ def load_table(
 ) -> LoadedTable:
     """The table, or view, as it is now. One statement.
 
-    ``known`` are the ETags that the caller has, none with a comma: the answer is left out if it is
-    one of them. Raises
-    TableNotFound, also where the namespace is missing (Spark's ``ns.table.files`` depends on it),
-    or ViewNotFound.
+    ``known`` are the ETags that the caller has, none with a comma, or ``*`` for whatever there is:
+    the answer is left out if it is one of them. Raises TableNotFound, also where the namespace is
+    missing (Spark's ``ns.table.files`` depends on it), or ViewNotFound.
     """
     access.require(actor, Action.READ)
     return require_kind(table, find([table], known).get(digest(table)), kind)
