@@ -1,7 +1,10 @@
 """Data in Arrow's IPC formats: streams that are read, and files that are sent, batch by batch."""
 
 import io
+import time
 from collections.abc import Iterator
+from contextlib import suppress
+from http import HTTPStatus
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -14,6 +17,9 @@ from catalog.services.access import Principal
 
 STREAM_TYPE = "application/vnd.apache.arrow.stream"
 FILE_TYPE = "application/vnd.apache.arrow.file"
+_END = b"\xff\xff\xff\xff\0\0\0\0"
+"""What ends an IPC stream (Arrow columnar format, IPC streaming format)."""
+_DRAIN_BYTES, _DRAIN_SECONDS = 256 << 20, 10.0
 
 
 class ArrowOperation(LanceOperation):
@@ -21,8 +27,16 @@ class ArrowOperation(LanceOperation):
 
     body_type: ClassVar[str] = STREAM_TYPE
 
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: str) -> HttpResponse:
+        self._body = _Body(request)
+        response = super().dispatch(request, *args, **kwargs)
+        if response.status_code != HTTPStatus.OK:
+            # A client that still sends would meet a closed connection and not read why.
+            self._body.drain()
+        return response
+
     def perform(self, actor: Principal, path: dict[str, str]) -> HttpResponse:
-        body = _Body(self.request)
+        body = self._body
         try:
             return self._render(self.handle(actor, body.reader(), **self._path(path, None)))
         except Exception:
@@ -38,6 +52,7 @@ class _Body(io.RawIOBase):
         self.failure: CatalogError | None = None
         self._source = request.META["wsgi.input"]
         self._left = settings.MONODON_MAX_DATA_BYTES
+        self._tail = b""
         length = request.META.get("CONTENT_LENGTH") or ""
         self._told = int(length) if length.isdigit() else None
 
@@ -62,11 +77,22 @@ class _Body(io.RawIOBase):
         content = self._source.read(wanted) if wanted else b""
         if self._told is not None:
             self._told -= len(content)
+            if not content and self._told:
+                raise self._fail(_broken(f"{self._told} bytes are missing"))
+        self._tail = (self._tail + content)[-len(_END) :]
         self._left -= len(content)
         if self._left < 0:
             raise self._fail(DataTooLarge(settings.MONODON_MAX_DATA_BYTES))
         buffer[: len(content)] = content
         return len(content)
+
+    def drain(self) -> None:
+        """Read on to the end, if it is not far."""
+        deadline = time.monotonic() + _DRAIN_SECONDS
+        self._left = _DRAIN_BYTES
+        with suppress(CatalogError, OSError):
+            while self.read(1 << 20) and time.monotonic() < deadline:
+                pass
 
     def _batches(self, stream: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         try:
@@ -74,6 +100,9 @@ class _Body(io.RawIOBase):
                 # A batch is read as it was sent; its offsets may point anywhere.
                 batch.validate(full=True)
                 yield batch
+            if self._told is None and self._tail != _END:
+                # Nothing else tells the end of a chunked body from a client that went away.
+                raise self._fail(_broken("its end is missing"))
         except (pa.ArrowException, OSError, EOFError) as error:
             raise self._fail(_broken(error)) from None
 
@@ -82,7 +111,7 @@ class _Body(io.RawIOBase):
         return self.failure
 
 
-def _broken(error: Exception) -> InvalidInput:
+def _broken(error: object) -> InvalidInput:
     return InvalidInput(f"The request body is not a whole Arrow IPC stream: {error}")
 
 

@@ -1,0 +1,180 @@
+"""Arrow streams over real sockets: long ones, broken ones, and ones that are too large."""
+
+import http.client
+import itertools
+import json
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tests.live import LiveServer
+
+MEGABYTE = 1 << 20
+BATCH = 8 * MEGABYTE
+SCHEMA = pa.schema({"id": pa.int64(), "v": pa.list_(pa.float32(), 255)})
+ROWS = BATCH // (255 * 4 + 8)
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def streaming(live_template: None) -> Iterator[LiveServer]:
+    with LiveServer(workers=1, MONODON_MAX_DATA_BYTES=str(1024 * MEGABYTE)) as server:
+        server.post("/v1/namespace/w/create")
+        yield server
+
+
+def batches(count: int) -> Iterator[pa.RecordBatch]:
+    vectors = np.random.default_rng(1).random(ROWS * 255, dtype=np.float32)
+    for number in range(count):
+        ids = pa.array(range(number * ROWS, (number + 1) * ROWS), pa.int64())
+        vector = pa.FixedSizeListArray.from_arrays(pa.array(vectors), 255)
+        yield pa.RecordBatch.from_arrays([ids, vector], schema=SCHEMA)
+
+
+class _Sink:
+    """Collects what is written until it is taken."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+
+    def write(self, content: Any) -> int:
+        self.parts.append(bytes(content))
+        return len(content)
+
+    def flush(self) -> None:
+        pass
+
+    def take(self) -> bytes:
+        content = b"".join(self.parts)
+        self.parts.clear()
+        return content
+
+
+def parts(data: Iterable[pa.RecordBatch], schema: pa.Schema = SCHEMA) -> Iterator[bytes]:
+    """An IPC stream, piece by piece."""
+    sink = _Sink()
+    writer = pa.ipc.new_stream(sink, schema)
+    for batch in data:
+        writer.write_batch(batch)
+        yield sink.take()
+    writer.close()
+    yield sink.take()
+
+
+def send(
+    server: LiveServer, path: str, body: Iterable[bytes] | bytes, *, length: int | None = None
+) -> tuple[int, dict[str, Any]]:
+    """Chunked, unless the length is told."""
+    connection = http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=120)
+    headers = {"x-api-key": server.key, "content-type": "application/vnd.apache.arrow.stream"}
+    if length is not None:
+        headers["content-length"] = str(length)
+    connection.request("POST", path, body, headers, encode_chunked=length is None)
+    answer = connection.getresponse()
+    content = json.loads(answer.read())
+    connection.close()
+    return answer.status, content
+
+
+def highest(server: LiveServer, work: Callable[[], Any]) -> tuple[int, Any]:
+    """The most memory that the web processes had while the work went on, and its result."""
+    most, done = sum(server.resident()), threading.Event()
+
+    def watch() -> None:
+        nonlocal most
+        while not done.wait(0.02):
+            most = max(most, sum(server.resident()))
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        return most, work()
+    finally:
+        done.set()
+        thread.join()
+        highest.seen = most  # type: ignore[attr-defined]
+
+
+def test_a_long_insert_needs_memory_for_some_batches_only(streaming: LiveServer) -> None:
+    status, made = send(streaming, "/v1/table/w$long/create", parts(batches(1)))
+    assert (status, made["version"]) == (200, 1)
+    before = sum(streaming.resident())
+    _, (status, answer) = highest(
+        streaming, lambda: send(streaming, "/v1/table/w$long/insert", parts(batches(100)))
+    )
+    assert (status, answer["num_inserted_rows"]) == (200, 100 * ROWS)
+    used = highest.seen - before  # type: ignore[attr-defined]
+    print(f"800 MB inserted with {used / MEGABYTE:.0f} MB")
+    assert used < 3 * BATCH + 300 * MEGABYTE
+
+
+def test_a_body_that_nobody_wants_is_refused_in_the_lance_form(streaming: LiveServer) -> None:
+    content = b"".join(parts(batches(8)))
+    for body, length in ((content, len(content)), (iter([content]), None)):
+        status, answer = send(streaming, "/v1/table/w$no/insert", body, length=length)
+        assert (status, answer["code"]) == (404, 4)
+
+
+def test_more_than_the_limit_is_refused(live_template: None) -> None:
+    with LiveServer(workers=1, MONODON_MAX_DATA_BYTES=str(20 * MEGABYTE)) as server:
+        server.post("/v1/namespace/w/create")
+        content = b"".join(parts(batches(4)))
+        for body, length in ((content, len(content)), (iter([content]), None)):
+            status, answer = send(server, "/v1/table/w$t/create", body, length=length)
+            assert (status, answer["code"]) == (413, 13), answer
+            assert "20971520 bytes" in answer["error"]
+        assert server.post("/v1/table/w$t/exists")[0] == 404
+        assert list(server.warehouse.iterdir()) == []
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["length", "chunked"])
+def test_a_client_that_goes_away_changes_nothing(streaming: LiveServer, told: bool) -> None:
+    """Between two batches, where an Arrow stream may end."""
+    send(streaming, "/v1/table/w$t/create", parts(batches(1)))
+    for path in ("/v1/table/w$t/insert", "/v1/table/w$u/create"):
+        files = _files(streaming)
+        connection = http.client.HTTPConnection(urlsplit(streaming.url).netloc, timeout=60)
+        connection.putrequest("POST", path)
+        connection.putheader("x-api-key", streaming.key)
+        connection.putheader("content-type", "application/vnd.apache.arrow.stream")
+        if told:
+            connection.putheader("content-length", str(100 * BATCH))
+        else:
+            connection.putheader("transfer-encoding", "chunked")
+        connection.endheaders()
+        for part in itertools.islice(parts(batches(5)), 3):
+            connection.send(part if told else b"%x\r\n%s\r\n" % (len(part), part))
+        _until(lambda before=files: _files(streaming) > before)  # it is being written
+        connection.close()
+    _until(lambda: _notes(streaming) == 0)
+    assert len(list(streaming.warehouse.iterdir())) == 1
+    assert streaming.post("/v1/table/w$u/exists")[0] == 404
+    status, listed = streaming.post("/v1/table/w$t/version/list")
+    assert (status, [v["version"] for v in listed["versions"]]) == (200, [1])
+
+
+def _files(server: LiveServer) -> int:
+    return sum(1 for _ in server.warehouse.glob("*/data/*"))
+
+
+def _notes(server: LiveServer) -> int:
+    """How many new tables are being written."""
+    with server.database() as connection:
+        row = connection.execute("SELECT count(*) FROM catalog_stagedfile").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def _until(is_so: Callable[[], bool], within: float = 60.0) -> None:
+    deadline = time.monotonic() + within
+    while not is_so():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.05)
