@@ -2,17 +2,17 @@
 
 from celery import shared_task
 
-from catalog.services import idempotency, maintenance, metadata_files, scans, versions
+from catalog.services import idempotency, jobs, maintenance, metadata_files, scans, versions
 
 
-@shared_task(name="tasks.maintenance.run_job", soft_time_limit=3600, time_limit=3700)
+@shared_task(name="tasks.maintenance.run_job", soft_time_limit=86_400, time_limit=86_700)
 def run_job(pk: int) -> None:
     maintenance.run_job(pk)
 
 
 @shared_task(name="tasks.maintenance.send_queued_jobs", time_limit=60)
 def send_queued_jobs() -> int:
-    return maintenance.send_waiting_jobs()
+    return jobs.send_waiting_jobs()
 
 
 @shared_task(name="tasks.maintenance.settle_versions", time_limit=300)

@@ -7,6 +7,9 @@ from catalog.models.transactions import Transaction
 
 class JobKind(models.TextChoices):
     PURGE_TABLE = "purge_table", "remove the data of a dropped table"
+    BUILD_INDEX = "build_index", "build an index"
+    BACKFILL_COLUMN = "backfill_column", "fill a computed column"
+    REFRESH_VIEW = "refresh_view", "refresh a materialized view"
 
 
 class JobStatus(models.TextChoices):
@@ -14,7 +17,7 @@ class JobStatus(models.TextChoices):
 
     queued ──worker takes it──▶ running ──▶ succeeded
       │  ▲                        │  │
-      │  └──lease ran out─────────┘  └─────▶ failed (after its last attempt)
+      │  └──lease ran out─────────┘  └─────▶ failed (refused, or after its last attempt)
       └──▶ canceled ◀── (a running job sees the request and stops)
     """
 
@@ -26,7 +29,12 @@ class JobStatus(models.TextChoices):
 
 
 class Job(models.Model):
-    """Work that goes on after a commit."""
+    """Work that goes on after a commit, as whoever made the commit.
+
+    The jobs of one table run one at a time, in the order in which they were asked for; any number
+    may wait. One that failed and waits for its next attempt lets those behind it go first. Dropping
+    the table cancels what waits and asks what runs to stop; the purge waits until it has.
+    """
 
     kind = models.TextField(choices=JobKind)
     status = models.TextField(choices=JobStatus, default=JobStatus.QUEUED)
@@ -34,8 +42,17 @@ class Job(models.Model):
     transaction = models.ForeignKey(
         Transaction, models.PROTECT, null=True, blank=True, related_name="jobs"
     )
+    parameters = models.JSONField(
+        default=dict, blank=True, help_text="What was asked; each kind has its own."
+    )
     attempts = models.PositiveSmallIntegerField(default=0)
-    progress = models.BigIntegerField(default=0, help_text="Files removed so far.")
+    progress = models.BigIntegerField(
+        default=0, help_text="How much is done: rows, or the files that were removed."
+    )
+    total = models.BigIntegerField(
+        null=True, blank=True, help_text="How much there is to do, once that is known."
+    )
+    result = models.JSONField(null=True, blank=True, help_text="What came of it.")
     error = models.TextField(blank=True)
     cancel_requested = models.BooleanField(default=False)
     lease_until = models.DateTimeField(
@@ -49,8 +66,8 @@ class Job(models.Model):
         constraints = [
             models.UniqueConstraint(
                 fields=["table"],
-                condition=models.Q(status__in=[JobStatus.QUEUED, JobStatus.RUNNING]),
-                name="job_one_active_per_table",
+                condition=models.Q(status=JobStatus.RUNNING),
+                name="job_one_running_per_table",
             ),
         ]
         indexes = [
@@ -59,7 +76,17 @@ class Job(models.Model):
                 condition=models.Q(status__in=[JobStatus.QUEUED, JobStatus.RUNNING]),
                 name="job_active",
             ),
+            models.Index(
+                fields=["table"],
+                condition=models.Q(status__in=[JobStatus.QUEUED, JobStatus.RUNNING]),
+                name="job_active_of_table",
+            ),
         ]
 
     def __str__(self) -> str:
         return f"{self.kind} {self.pk}"
+
+    @property
+    def unit(self) -> str:
+        """What its progress counts."""
+        return "files" if self.kind == JobKind.PURGE_TABLE else "rows"

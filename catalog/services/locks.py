@@ -103,6 +103,12 @@ def lock_transaction(pk: uuid.UUID) -> Transaction:
     return Transaction.objects.select_for_update(of=("self",), no_key=True).get(pk=pk)
 
 
+def lock_transactions(pks: Collection[uuid.UUID]) -> list[Transaction]:
+    """Lock transactions, before their jobs."""
+    rows = Transaction.objects.filter(pk__in=pks).order_by("pk")
+    return list(rows.select_for_update(of=("self",), no_key=True))
+
+
 def lock_transaction_of_job(pk: int) -> Transaction | None:
     """Lock the transaction that left a job behind, if one did."""
     owner = Job.objects.filter(pk=pk).values_list("transaction", flat=True).first()

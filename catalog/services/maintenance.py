@@ -1,171 +1,73 @@
-"""Jobs: work that goes on after a commit. The row is the truth, the broker only a hint."""
+"""What jobs do: work that goes on after a commit."""
 
 import logging
-from collections.abc import Sequence
-from datetime import datetime, timedelta
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from celery import current_app
 from django.db import transaction
-from django.db.models import Case, F, Q, TextField, Value, When
-from django.db.models.functions import Now
-from django.utils import timezone
-from kombu.exceptions import OperationalError
 
 from catalog import storage
-from catalog.models import (
-    Job,
-    JobStatus,
-    Table,
-    TableFormat,
-    TableState,
-    Transaction,
-    TransactionStatus,
+from catalog.errors import (
+    CatalogError,
+    CommitConflict,
+    OutcomeUnknown,
+    ServiceUnavailable,
+    Unsupported,
 )
-from catalog.services import locks, purge
+from catalog.models import Job, JobKind, JobStatus, Table, TableFormat, TableState
+from catalog.services import jobs, locks, purge
+from catalog.services.jobs import JobCanceled, JobLost
 
 log = logging.getLogger(__name__)
 
-MAX_ATTEMPTS = 8  # the last one about two hours after the first
-_BACK_OFF = timedelta(seconds=15)
-_SENT_AT_ONCE = 100
-_LEASE = timedelta(minutes=2)
 _RENEW_EVERY = 500  # files between two looks at the row
-_ACTIVE = (JobStatus.QUEUED, JobStatus.RUNNING)
+_HEALING = (CommitConflict, OutcomeUnknown, ServiceUnavailable)
 
+Report = Callable[[int, int | None], None]
+"""``report(done, total)``: from any thread, as often as one likes; raises when the job has to stop."""
+Work = Callable[[Job, Report], Mapping[str, Any] | None]
+"""Does a job and returns what came of it, as JSON; ``note`` in it is shown as a remark.
 
-class JobCanceled(Exception):
-    """The running job has to stop; the text says why."""
-
-
-class JobLost(Exception):
-    """Another worker has taken the job over."""
-
-
-def send_jobs(jobs: Sequence[Job]) -> None:
-    """Tell the workers about jobs. A broker that is away loses nothing: beat sends them again."""
-    try:
-        for job in jobs[:_SENT_AT_ONCE]:  # the rest follows in beat's next rounds
-            current_app.send_task(
-                "tasks.maintenance.run_job", args=[job.pk], retry=False, expires=600
-            )
-    except OperationalError:
-        log.warning("The broker is away; %d jobs wait for the next round", len(jobs))
-
-
-def send_waiting_jobs() -> int:
-    """Send every job that is due again, and requeue what a dead worker held; returns how many."""
-    now = timezone.now()
-    Job.objects.filter(status=JobStatus.RUNNING, lease_until__lt=now).update(
-        status=JobStatus.QUEUED, lease_until=None
-    )
-    jobs = list(
-        Job.objects.filter(_due(now), status=JobStatus.QUEUED).order_by("created_at")[
-            :_SENT_AT_ONCE
-        ]
-    )
-    send_jobs(jobs)
-    return len(jobs)
+A CatalogError fails the job at once, since it would be the same again; what may heal (a conflict, a
+storage that is away) and every other failure is tried again. So the work may be done twice.
+"""
 
 
 def run_job(pk: int) -> None:
     """Take a queued job, do its work, and record how it ended. Safe to call twice at once."""
-    job = _take(pk)
+    job = jobs.take(pk)
     if job is None:
         return
     try:
-        left = _purge_table(job)
+        with jobs.Keeper(job) as keeper:
+            result = dict(_work(job)(job, keeper.report) or {})
     except JobCanceled as reason:
-        _finish(job, JobStatus.CANCELED, str(reason))
+        jobs.finish(job, JobStatus.CANCELED, str(reason))
     except JobLost:
         log.warning("Job %s was taken over by another worker", job.pk)
+    except CatalogError as refused:
+        again = isinstance(refused, _HEALING) and job.attempts < jobs.MAX_ATTEMPTS
+        log.warning("Job %s was refused in attempt %s: %s", job.pk, job.attempts, refused)
+        jobs.finish(job, JobStatus.QUEUED if again else JobStatus.FAILED, refused.message)
     except Exception as error:  # a task's outermost frame
-        again = job.attempts < MAX_ATTEMPTS
+        again = job.attempts < jobs.MAX_ATTEMPTS
         log.exception("Job %s failed in attempt %s", job.pk, job.attempts)
-        _finish(job, JobStatus.QUEUED if again else JobStatus.FAILED, str(error))
+        jobs.finish(job, JobStatus.QUEUED if again else JobStatus.FAILED, str(error))
     else:
-        _finish(job, JobStatus.SUCCEEDED, f"left in place: {left}" if left else "")
+        note = result.pop("note", "")
+        job.result = result or None
+        jobs.finish(job, JobStatus.SUCCEEDED, note)
 
 
-def cancel_jobs_of(owner: Transaction) -> None:
-    """Cancel what waits and ask what runs to stop. Call it inside the caller's transaction."""
-    waits = Q(status=JobStatus.QUEUED)
-    owner.jobs.filter(status__in=_ACTIVE).update(
-        cancel_requested=True,
-        finished_at=Case(When(waits, then=Now()), default=F("finished_at")),
-        status=Case(
-            When(waits, then=Value(JobStatus.CANCELED, output_field=TextField())),
-            default=F("status"),
-        ),
-    )
+def _work(job: Job) -> Work:
+    work = _WORK.get(JobKind(job.kind))
+    if work is None:
+        raise Unsupported(f"This worker cannot {job.get_kind_display()}")
+    return work
 
 
-def _due(now: datetime) -> Q:
-    return Q(lease_until=None) | Q(lease_until__lt=now)
-
-
-def _take(pk: int) -> Job | None:
-    now = timezone.now()
-    with transaction.atomic():
-        # The transaction before its job, as everywhere.
-        owner = locks.lock_transaction_of_job(pk)
-        taken = Job.objects.filter(_due(now), pk=pk, status__in=_ACTIVE).update(
-            status=JobStatus.RUNNING,
-            attempts=F("attempts") + 1,
-            started_at=now,
-            lease_until=now + _LEASE,
-            error="",
-        )
-        if not taken:
-            return None
-        if owner is not None and owner.status == TransactionStatus.QUEUED:
-            owner.status = TransactionStatus.RUNNING
-            owner.save(update_fields=["status"])
-        return Job.objects.select_related("table").get(pk=pk)
-
-
-def _renew(job: Job) -> bool:
-    """Prolong the lease; returns whether the job is to stop. Raises JobLost."""
-    mine = Job.objects.filter(pk=job.pk, status=JobStatus.RUNNING, attempts=job.attempts)
-    if not mine.update(lease_until=timezone.now() + _LEASE, progress=job.progress):
-        raise JobLost
-    return mine.filter(cancel_requested=True).exists()
-
-
-def _finish(job: Job, status: JobStatus, error: str = "") -> None:
-    now = timezone.now()
-    waits = status == JobStatus.QUEUED
-    with transaction.atomic():
-        # One job at a time decides what the transaction's end is.
-        owner = locks.lock_transaction_of_job(job.pk)
-        mine = Job.objects.filter(pk=job.pk, status=JobStatus.RUNNING, attempts=job.attempts)
-        finished = mine.update(
-            status=status,
-            error=error,
-            progress=job.progress,
-            finished_at=None if waits else now,
-            # A failed job waits longer each time before it is tried again.
-            lease_until=now + _BACK_OFF * 2**job.attempts if waits else None,
-        )
-        if finished and owner is not None:
-            _close_transaction(owner)
-
-
-def _close_transaction(owner: Transaction) -> None:
-    """Give a transaction its final status once none of its jobs is active."""
-    statuses = set(owner.jobs.values_list("status", flat=True))
-    if statuses & set(_ACTIVE):
-        return
-    if JobStatus.FAILED in statuses:
-        owner.status = TransactionStatus.FAILED
-    elif JobStatus.CANCELED in statuses:
-        owner.status = TransactionStatus.CANCELED
-    else:
-        owner.status = TransactionStatus.SUCCEEDED
-    owner.save(update_fields=["status"])
-
-
-def _purge_table(job: Job) -> str:
-    """Remove the files of a dropped table; returns what was left in place, and why.
+def _purge_table(job: Job, _report: Report) -> dict[str, Any]:
+    """Remove the files of a dropped table, and note what was left in place, and why.
 
     Raises OSError when the storage fails.
     """
@@ -176,12 +78,13 @@ def _purge_table(job: Job) -> str:
         holder = purge.holder(table)
     if holder is not None:
         raise JobCanceled(f"its files belong to the table '{holder}' too")
-    if _renew(job):
+    if jobs.renew(job):
         raise JobCanceled("canceled on request")
     if table.format == TableFormat.ICEBERG:
-        return _purge_referenced(job, table)
+        left = _purge_referenced(job, table)
+        return {"note": f"left in place: {left}"} if left else {}
     _purge_directory(job, table)
-    return ""
+    return {}
 
 
 def _purge_directory(job: Job, table: Table) -> None:
@@ -196,7 +99,7 @@ def _purge_directory(job: Job, table: Table) -> None:
     for removed in storage.remove_tree(aside):
         job.progress = removed
         if removed % _RENEW_EVERY == 0:
-            _renew(job)
+            jobs.renew(job)
 
 
 def _purge_referenced(job: Job, table: Table) -> str:
@@ -207,6 +110,11 @@ def _purge_referenced(job: Job, table: Table) -> str:
 
     def renew(removed: int) -> None:
         job.progress += removed  # over all attempts: what is gone is not met again
-        _renew(job)
+        jobs.renew(job)
 
     return purge.remove_files(table, renew)
+
+
+_WORK: dict[JobKind, Work] = {
+    JobKind.PURGE_TABLE: _purge_table,
+}

@@ -1,5 +1,6 @@
 """Describing and altering transactions."""
 
+import json
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from catalog.errors import (
 )
 from catalog.identifiers import Identifier
 from catalog.models import JobStatus, Table, TableVersion, Transaction, TransactionStatus
-from catalog.services import access, audit, locks, maintenance
+from catalog.services import access, audit, jobs, locks
 from catalog.services.access import Action, Principal
 
 RESERVED_PREFIX = "monodon."
@@ -129,7 +130,7 @@ def _set_status(row: Transaction, status: TransactionStatus) -> None:
         TransactionStatus.RUNNING,
     ):
         raise InvalidTransactionState(row.pk, row.status, status)
-    maintenance.cancel_jobs_of(row)
+    jobs.cancel_jobs_of(row)
     if not row.jobs.filter(status=JobStatus.RUNNING).exists():
         row.status = status  # else the running job decides, as soon as it sees the request
 
@@ -181,4 +182,34 @@ def _properties(row: Transaction) -> dict[str, str]:
         "monodon.actor": row.actor,
         "monodon.created_at": row.created_at.isoformat(),
     }
-    return {**row.properties, **reported}
+    return {**row.properties, **reported, **_of_jobs(row)}
+
+
+def _of_jobs(row: Transaction) -> dict[str, str]:
+    """What the transaction left to jobs: how many there are, and how the decisive one fares.
+
+    That is the first that failed, else the first that is not over, else the last.
+    """
+    found = list(row.jobs.order_by("pk"))
+    if not found:
+        return {}
+    failed = [job for job in found if job.status == JobStatus.FAILED]
+    active = [job for job in found if job.status in (JobStatus.QUEUED, JobStatus.RUNNING)]
+    job = (failed or active or found[-1:])[0]
+    facts = {
+        "jobs": str(len(found)),
+        "jobs_over": str(len(found) - len(active)),
+        "job_id": str(job.pk),
+        "job_kind": job.kind,
+        "job_status": job.status,
+        "job_progress": str(job.progress),
+        "job_unit": job.unit,
+        "job_attempts": str(job.attempts),
+    }
+    if job.total is not None:
+        facts["job_total"] = str(job.total)
+    if job.error:
+        facts["job_error"] = job.error
+    if job.result is not None:
+        facts["job_result"] = json.dumps(job.result)
+    return {f"{RESERVED_PREFIX}{name}": value for name, value in facts.items()}

@@ -19,6 +19,7 @@ from catalog.services.operations.data import (
     UpdateTableSchemaMetadata,
     WriteVersion,
 )
+from catalog.services.operations.jobs import StartBackfill, StartBuildIndex, StartJob, StartRefresh
 from catalog.services.operations.namespaces import (
     CreateMode,
     CreateNamespace,
@@ -61,6 +62,10 @@ __all__ = [
     "RegisterTable",
     "RenameTable",
     "RestoreTable",
+    "StartBackfill",
+    "StartBuildIndex",
+    "StartJob",
+    "StartRefresh",
     "UpdateFieldMetadata",
     "UpdateNamespaceProperties",
     "UpdateTable",

@@ -30,7 +30,7 @@ from catalog.models import (
     TableVersion,
     TransactionStatus,
 )
-from catalog.services import access, iceberg_paths, locks, maintenance
+from catalog.services import access, iceberg_paths, jobs, locks
 from catalog.services.access import Action
 from catalog.services.commit import Batch, Operation
 from catalog.services.statements import NewVersion
@@ -322,6 +322,7 @@ def already_exists(
 
 def mark_dropped(batch: Batch, rows: list[Table]) -> None:
     batch.flush()
+    jobs.cancel_jobs_of_tables(rows)
     Table.objects.filter(pk__in=[row.pk for row in rows]).update(
         state=TableState.DROPPED, dropped_at=Now(), updated_at=Now()
     )
@@ -343,7 +344,7 @@ def drop_tables(batch: Batch, rows: list[Table], namespaces: Mapping[int, Namesp
             continue
         job = Job(kind=JobKind.PURGE_TABLE, table=row, transaction=batch.transaction)
         batch.add(job)
-        batch.after_commit(maintenance.send_jobs, job)
+        batch.after_commit(jobs.send_jobs, job)
         batch.record(str(row), table=row, before={"location": row.location})
 
 
@@ -369,7 +370,10 @@ def require_free_location(location: str) -> None:
         | Exists(has_job.filter(status__in=[JobStatus.QUEUED, JobStatus.RUNNING]))
         # A deregistered table may be brought back. Its own location may be registered anew, but no
         # other table may lie around its data or inside it.
-        | (~Q(location=location) & ~Exists(has_job.filter(status=JobStatus.SUCCEEDED)))
+        | (
+            ~Q(location=location)
+            & ~Exists(has_job.filter(kind=JobKind.PURGE_TABLE, status=JobStatus.SUCCEEDED))
+        )
     )
     holder = Table.objects.meeting(location).filter(held).select_related("namespace").first()
     if holder is not None:

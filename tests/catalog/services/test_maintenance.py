@@ -10,7 +10,7 @@ from django.utils import timezone
 from catalog import storage
 from catalog.errors import LocationTaken
 from catalog.models import Job, JobStatus, Table, TableState, Transaction, TransactionStatus
-from catalog.services import locks, maintenance
+from catalog.services import jobs, locks, maintenance
 from catalog.services import operations as ops
 from catalog.services.access import SYSTEM
 from catalog.services.commit import commit
@@ -124,7 +124,7 @@ def test_a_failing_storage_is_tried_again_and_goes_on(job: Job, monkeypatch):
     assert len(files(aside(job))) == 2
     assert job.lease_until > timezone.now()  # it waits before it tries again
     maintenance.run_job(job.pk)
-    assert maintenance.send_waiting_jobs() == 0
+    assert jobs.send_waiting_jobs() == 0
     assert status(job) == ("queued", "Running")
     run_at_once(job)
     assert status(job) == ("succeeded", "Succeeded")
@@ -137,14 +137,14 @@ def test_it_gives_up_after_some_attempts(job: Job, monkeypatch):
         raise PermissionError("not allowed")
 
     monkeypatch.setattr(storage, "remove_tree", fail)
-    for attempt in range(1, maintenance.MAX_ATTEMPTS + 1):
+    for attempt in range(1, jobs.MAX_ATTEMPTS + 1):
         run_at_once(job)
-        ended = attempt == maintenance.MAX_ATTEMPTS
+        ended = attempt == jobs.MAX_ATTEMPTS
         assert status(job) == (("failed", "Failed") if ended else ("queued", "Running"))
-    assert (job.attempts, job.error) == (maintenance.MAX_ATTEMPTS, "not allowed")
+    assert (job.attempts, job.error) == (jobs.MAX_ATTEMPTS, "not allowed")
     assert job.finished_at is not None
     maintenance.run_job(job.pk)
-    assert job.attempts == maintenance.MAX_ATTEMPTS
+    assert job.attempts == jobs.MAX_ATTEMPTS
 
 
 def test_canceled_while_it_waits(job: Job):
@@ -260,7 +260,7 @@ def test_a_living_workers_job_is_left_alone(job: Job, sent):
         status=JobStatus.RUNNING, attempts=1, lease_until=timezone.now() + timedelta(minutes=1)
     )
     sent.clear()
-    assert maintenance.send_waiting_jobs() == 0
+    assert jobs.send_waiting_jobs() == 0
     maintenance.run_job(job.pk)
     assert status(job)[0] == "running"
     assert len(files(job.table.location)) == 4
@@ -284,10 +284,10 @@ def test_a_worker_that_lost_its_lease_stops(job: Job, monkeypatch):
 
 def test_what_waits_is_sent_again(job: Job, sent):
     sent.clear()
-    assert maintenance.send_waiting_jobs() == 1
+    assert jobs.send_waiting_jobs() == 1
     assert sent == [job.pk]
     maintenance.run_job(job.pk)
-    assert maintenance.send_waiting_jobs() == 0
+    assert jobs.send_waiting_jobs() == 0
 
 
 def test_a_table_that_was_brought_back_keeps_its_data(job: Job):
@@ -323,9 +323,9 @@ def test_a_cascade_ends_when_its_last_job_ends(sent):
     for name in ("a", "b", "c"):
         stage(make_table("ws", name), 1)
     commit([ops.DropNamespace(namespace=("ws",), cascade=True)], actor=SYSTEM)
-    jobs = list(Job.objects.order_by("pk"))
-    assert sent == [job.pk for job in jobs]
-    for job, expected in zip(jobs, ("Running", "Running", "Succeeded"), strict=True):
+    left = list(Job.objects.order_by("pk"))
+    assert sent == [job.pk for job in left]
+    for job, expected in zip(left, ("Running", "Running", "Succeeded"), strict=True):
         maintenance.run_job(job.pk)
         assert status(job) == ("succeeded", expected)
 
@@ -335,7 +335,7 @@ def test_a_cascade_of_which_one_fails(sent, monkeypatch):
         stage(make_table("ws", name), 1)
     commit([ops.DropNamespace(namespace=("ws",), cascade=True)], actor=SYSTEM)
     first, second = Job.objects.order_by("pk")
-    Job.objects.filter(pk=first.pk).update(attempts=maintenance.MAX_ATTEMPTS - 1)
+    Job.objects.filter(pk=first.pk).update(attempts=jobs.MAX_ATTEMPTS - 1)
     with monkeypatch.context() as patch:
         patch.setattr(storage, "remove_tree", lambda location: _away())
         maintenance.run_job(first.pk)

@@ -1,0 +1,57 @@
+"""Long work on a table, left to a job."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from catalog.identifiers import label
+from catalog.models import Job, JobKind, TransactionStatus
+from catalog.services import jobs
+from catalog.services.commit import Batch
+from catalog.services.operations.tables import TableOperation
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartJob(TableOperation):
+    """Leave work on a table to a job, which runs as the actor. The result is the job's row.
+
+    The transaction stays Queued until the job runs, and then follows it. So its id is what clients
+    get as the job's id. Subclasses are named as the spec's operation.
+    """
+
+    job: ClassVar[JobKind]
+
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    """What the job gets, as JSON; the audit trail shows it too."""
+
+    def apply(self, batch: Batch) -> Job:
+        row = self.locked(batch)
+        batch.transaction.status = TransactionStatus.QUEUED
+        job = Job(
+            kind=self.job,
+            table=row,
+            transaction=batch.transaction,
+            parameters=dict(self.parameters),
+        )
+        batch.add(job)
+        batch.after_commit(jobs.send_jobs, job)
+        batch.record(label(self.table), table=row, after=dict(self.parameters))
+        return job
+
+
+class StartBuildIndex(StartJob):
+    name = "CreateTableIndex"
+    action = "index.start_build"
+    job = JobKind.BUILD_INDEX
+
+
+class StartBackfill(StartJob):
+    name = "AlterTableBackfillColumns"
+    action = "table.start_backfill"
+    job = JobKind.BACKFILL_COLUMN
+
+
+class StartRefresh(StartJob):
+    name = "RefreshMaterializedView"
+    action = "materialized_view.start_refresh"
+    job = JobKind.REFRESH_VIEW

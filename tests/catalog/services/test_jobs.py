@@ -1,0 +1,452 @@
+"""Jobs of any kind: their turns, their lease, who they act for, and how they end."""
+
+import threading
+import time
+from datetime import timedelta
+
+import pytest
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from catalog.errors import CommitConflict, InvalidInput, PermissionDenied, ServiceUnavailable
+from catalog.models import (
+    ApiKey,
+    AuditEvent,
+    Job,
+    JobKind,
+    JobStatus,
+    Transaction,
+    TransactionStatus,
+)
+from catalog.services import access, api_keys, jobs, maintenance
+from catalog.services import operations as ops
+from catalog.services.access import SYSTEM, Action, Principal
+from catalog.services.commit import commit
+from catalog.services.transactions import SetStatus, alter_transaction, describe_transaction
+from tests.factories import files, make_root, make_table, stage, unchanged
+
+pytestmark = pytest.mark.usefixtures("warehouse")
+T = ("ws", "t")
+
+
+@pytest.fixture
+def sent(monkeypatch) -> list[int]:
+    """The jobs that the broker was told of."""
+    found: list[int] = []
+    monkeypatch.setattr(
+        "celery.current_app.send_task", lambda name, args, **options: found.append(args[0])
+    )
+    return found
+
+
+@pytest.fixture
+def works(monkeypatch):
+    """Puts another function in the place of a kind's work."""
+
+    def put(work, kind: JobKind = JobKind.BUILD_INDEX) -> None:
+        monkeypatch.setitem(maintenance._WORK, kind, work)
+
+    return put
+
+
+def start(*, actor: Principal = SYSTEM, table=T, **parameters) -> Job:
+    done = commit([ops.StartBuildIndex(table=table, parameters=parameters)], actor=actor)
+    return Job.objects.get(pk=done.results[0].pk)
+
+
+def status(job: Job) -> tuple[str, str]:
+    job.refresh_from_db()
+    return job.status, Transaction.objects.get(pk=job.transaction_id).status
+
+
+def cancel(job: Job) -> None:
+    alter_transaction(
+        actor=SYSTEM,
+        transaction=(str(job.transaction_id),),
+        actions=[SetStatus(TransactionStatus.CANCELED)],
+    )
+
+
+def describe(job: Job) -> dict[str, str]:
+    facts = describe_transaction(actor=SYSTEM, transaction=(str(job.transaction_id),))
+    return {
+        name.removeprefix("monodon."): value
+        for name, value in facts.properties.items()
+        if "job" in name
+    }
+
+
+@pytest.mark.django_db
+def test_a_job_follows_its_commit(sent, works):
+    make_table(*T)
+
+    def work(job, report):
+        report(3, 8)
+        assert job.parameters == {"column": "id"}
+        assert str(job.table) == "ws.t"
+        return {"version": 2, "note": "with a remark"}
+
+    works(work)
+    job = start(column="id")
+    assert sent == [job.pk]
+    assert status(job) == ("queued", "Queued")
+    event = AuditEvent.objects.get(action="index.start_build")
+    assert (event.target, event.after, event.transaction_id) == (
+        "ws.t",
+        {"column": "id"},
+        job.transaction_id,
+    )
+    assert describe(job) == {
+        "jobs": "1",
+        "jobs_over": "0",
+        "job_id": str(job.pk),
+        "job_kind": "build_index",
+        "job_status": "queued",
+        "job_progress": "0",
+        "job_unit": "rows",
+        "job_attempts": "0",
+    }
+    maintenance.run_job(job.pk)
+    assert status(job) == ("succeeded", "Succeeded")
+    assert (job.progress, job.total, job.result) == (3, 8, {"version": 2})
+    assert describe(job) == {
+        "jobs": "1",
+        "jobs_over": "1",
+        "job_id": str(job.pk),
+        "job_kind": "build_index",
+        "job_status": "succeeded",
+        "job_progress": "3",
+        "job_total": "8",
+        "job_unit": "rows",
+        "job_attempts": "1",
+        "job_error": "with a remark",
+        "job_result": '{"version": 2}',
+    }
+
+
+@pytest.mark.django_db
+def test_who_may_not_write_starts_nothing(sent):
+    make_table(*T)
+    with unchanged(), pytest.raises(PermissionDenied):
+        start(actor=Principal("reader", Action.READ))
+    assert sent == []
+
+
+@pytest.mark.django_db
+def test_the_jobs_of_a_table_take_turns(sent, works):
+    make_table(*T)
+    make_table("ws", "u")
+    first, second, elsewhere = start(), start(), start(table=("ws", "u"))
+    ran = []
+
+    def work(job, report):
+        maintenance.run_job(second.pk)  # its message comes early
+        ran.append(job.pk)
+        assert jobs.send_waiting_jobs() == (1 if job == first else 0)
+
+    works(work)
+    maintenance.run_job(second.pk)  # not its turn
+    assert ran == []
+    sent.clear()
+    maintenance.run_job(first.pk)
+    assert ran == [first.pk]
+    assert sent == [elsewhere.pk, second.pk]  # beat's round, then the next one of the table
+    works(lambda job, report: ran.append(job.pk))
+    maintenance.run_job(second.pk)
+    maintenance.run_job(elsewhere.pk)
+    assert ran == [first.pk, second.pk, elsewhere.pk]
+    assert {status(job) for job in (first, second, elsewhere)} == {("succeeded", "Succeeded")}
+
+
+@pytest.mark.django_db
+def test_no_two_jobs_of_a_table_run(sent):
+    make_table(*T)
+    first, second = start(), start()
+    Job.objects.filter(pk=first.pk).update(status=JobStatus.RUNNING)
+    with pytest.raises(IntegrityError), transaction.atomic():
+        Job.objects.filter(pk=second.pk).update(status=JobStatus.RUNNING)
+
+
+@pytest.mark.django_db
+def test_what_waits_for_another_attempt_is_overtaken(sent, works):
+    make_table(*T)
+    first, second = start(), start()
+    works(lambda job, report: 1 / 0)
+    maintenance.run_job(first.pk)
+    assert status(first) == ("queued", "Running")
+    works(lambda job, report: None)
+    maintenance.run_job(second.pk)
+    assert status(second) == ("succeeded", "Succeeded")
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (InvalidInput("no such metric"), ("failed", "Failed")),
+        (CommitConflict("others were faster"), ("queued", "Running")),
+        (ServiceUnavailable("later"), ("queued", "Running")),
+        (OSError("storage is away"), ("queued", "Running")),
+    ],
+)
+def test_what_cannot_heal_fails_at_once(sent, works, error, expected):
+    make_table(*T)
+
+    def work(job, report):
+        raise error
+
+    works(work)
+    job = start()
+    maintenance.run_job(job.pk)
+    assert status(job) == expected
+    assert (job.attempts, job.error) == (1, str(error))
+    assert describe(job)["job_error"] == str(error)
+
+
+@pytest.mark.django_db
+def test_what_may_heal_fails_in_the_end(sent, works):
+    make_table(*T)
+
+    def work(job, report):
+        raise CommitConflict("others were faster")
+
+    works(work)
+    job = start()
+    for _ in range(jobs.MAX_ATTEMPTS):
+        Job.objects.update(lease_until=None)
+        maintenance.run_job(job.pk)
+    assert status(job) == ("failed", "Failed")
+    assert job.attempts == jobs.MAX_ATTEMPTS
+
+
+@pytest.mark.django_db
+def test_a_kind_that_nobody_knows_fails(sent, monkeypatch):
+    monkeypatch.delitem(maintenance._WORK, JobKind.BUILD_INDEX, raising=False)
+    make_table(*T)
+    job = start()
+    maintenance.run_job(job.pk)
+    assert status(job) == ("failed", "Failed")
+    assert job.error == "This worker cannot build an index"
+
+
+@pytest.mark.django_db
+def test_a_job_that_kills_its_workers_is_given_up(sent):
+    make_table(*T)
+    job = start()
+    Job.objects.update(
+        status=JobStatus.RUNNING,
+        attempts=jobs.MAX_TAKEN,
+        lease_until=timezone.now() - timedelta(seconds=1),
+    )
+    assert jobs.send_waiting_jobs() == 0
+    assert status(job) == ("failed", "Failed")
+    assert job.error == f"its worker was gone, {jobs.MAX_TAKEN} times"
+
+
+# --- a table that is dropped
+
+
+@pytest.mark.django_db
+def test_a_drop_cancels_what_waits(sent, works):
+    stage(make_table(*T), 1)
+    waiting = start()
+    commit([ops.DropTable(table=T)], actor=SYSTEM)
+    assert status(waiting) == ("canceled", "Canceled")
+    assert waiting.finished_at is not None
+    purge = Job.objects.get(kind=JobKind.PURGE_TABLE)
+    maintenance.run_job(waiting.pk)
+    maintenance.run_job(purge.pk)
+    assert status(purge) == ("succeeded", "Succeeded")
+
+
+@pytest.mark.django_db
+def test_a_purge_waits_for_what_runs(sent, works):
+    table = make_table(*T)
+    stage(table, 1)
+    running = start()
+
+    def work(job, report):
+        commit([ops.DropTable(table=T)], actor=SYSTEM)
+        purge = Job.objects.get(kind=JobKind.PURGE_TABLE)
+        maintenance.run_job(purge.pk)
+        assert status(purge) == ("queued", "Queued")
+        assert len(files(table.location)) == 1
+        assert jobs.renew(job) is True  # as the thread beside it does
+        raise jobs.JobCanceled("canceled on request")
+
+    works(work)
+    maintenance.run_job(running.pk)
+    assert status(running) == ("canceled", "Canceled")
+    purge = Job.objects.get(kind=JobKind.PURGE_TABLE)
+    assert sent[-1] == purge.pk
+    maintenance.run_job(purge.pk)
+    assert status(purge) == ("succeeded", "Succeeded")
+    assert files(table.location) == {}
+
+
+@pytest.mark.django_db
+def test_a_purge_goes_on_when_the_worker_of_what_ran_is_gone(sent):
+    stage(make_table(*T), 1)
+    running = start()
+    assert jobs.take(running.pk) is not None
+    commit([ops.DropTable(table=T)], actor=SYSTEM)
+    purge = Job.objects.get(kind=JobKind.PURGE_TABLE)
+    maintenance.run_job(purge.pk)
+    assert status(purge)[0] == "queued"
+    Job.objects.filter(pk=running.pk).update(lease_until=timezone.now() - timedelta(seconds=1))
+    maintenance.run_job(purge.pk)
+    assert status(purge) == ("succeeded", "Succeeded")
+    assert status(running) == ("canceled", "Canceled")
+
+
+@pytest.mark.django_db
+def test_a_deregistered_table_has_no_jobs(sent):
+    make_table(*T)
+    job = start()
+    commit([ops.DeregisterTable(table=T)], actor=SYSTEM)
+    assert status(job) == ("canceled", "Canceled")
+
+
+# --- who it acts for
+
+
+@pytest.mark.django_db
+def test_a_job_acts_for_who_asked(sent, works):
+    make_table(*T)
+    api_keys.create_api_key(actor=SYSTEM, name="etl")
+    job = start(actor=Principal("etl", Action.WRITE, request_id="r-1"))
+    job = Job.objects.select_related("transaction").get(pk=job.pk)
+    assert jobs.principal(job) == Principal("etl", Action.WRITE, "r-1")
+    ApiKey.objects.update(revoked_at=timezone.now())
+    with pytest.raises(PermissionDenied):
+        access.require(jobs.principal(job), Action.WRITE)
+
+
+@pytest.mark.django_db
+def test_a_job_acts_for_a_user_who_is_still_active(sent, django_user_model):
+    make_table(*T)
+    user = django_user_model.objects.create_user("ada")
+    job = start(actor=Principal("user:ada", Action.WRITE))
+    job = Job.objects.select_related("transaction").get(pk=job.pk)
+    assert jobs.principal(job).may == Action.WRITE
+    user.is_active = False
+    user.save()
+    assert jobs.principal(job).may is None
+
+
+# --- the lease, which a thread of its own keeps
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_lease_is_kept_while_lance_works_silently(sent, works, monkeypatch):
+    monkeypatch.setattr(jobs, "_KEEP_SECONDS", 0.02)
+    make_root()
+    make_table(*T)
+    job = start()
+
+    def work(job, report):
+        worker = threading.Thread(target=report, args=(5, 9))  # Lance's thread
+        worker.start()
+        worker.join()
+        Job.objects.update(lease_until=timezone.now())
+        wait(lambda: Job.objects.filter(lease_until__gt=timezone.now(), progress=5, total=9))
+
+    works(work)
+    maintenance.run_job(job.pk)
+    assert status(job) == ("succeeded", "Succeeded")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_running_job_is_canceled(sent, works, monkeypatch):
+    monkeypatch.setattr(jobs, "_KEEP_SECONDS", 0.02)
+    make_root()
+    make_table(*T)
+    job = start()
+
+    def work(running, report):
+        cancel(job)
+        for done in range(10_000):
+            time.sleep(0.01)
+            report(done, None)
+
+    works(work)
+    maintenance.run_job(job.pk)
+    assert status(job) == ("canceled", "Canceled")
+    assert job.error == "canceled on request"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_cancel_shows_through_what_lance_makes_of_it(sent, works, monkeypatch):
+    """Lance turns what its reader raises into an error of its own."""
+    monkeypatch.setattr(jobs, "_KEEP_SECONDS", 0.02)
+    make_root()
+    make_table(*T)
+    job = start()
+
+    def work(running, report):
+        cancel(job)
+        try:
+            for done in range(10_000):
+                time.sleep(0.01)
+                report(done, None)
+        except jobs.JobCanceled as error:
+            raise OSError("External error") from error
+
+    works(work)
+    maintenance.run_job(job.pk)
+    assert status(job) == ("canceled", "Canceled")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_who_lost_the_lease_stops(sent, works, monkeypatch):
+    monkeypatch.setattr(jobs, "_KEEP_SECONDS", 0.02)
+    make_root()
+    make_table(*T)
+    job = start()
+
+    def work(running, report):
+        Job.objects.update(attempts=2)  # another worker has it now
+        for done in range(10_000):
+            time.sleep(0.01)
+            report(done, None)
+
+    works(work)
+    maintenance.run_job(job.pk)
+    assert status(job) == ("running", "Running")  # it is the other's to end
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_workers_take_two_jobs_of_a_table(sent, works):
+    make_root()
+    make_table(*T)
+    first, second = start(), start()
+    Job.objects.filter(pk=first.pk).update(lease_until=timezone.now() + timedelta(seconds=0.2))
+    barrier, ran = threading.Barrier(2), []
+
+    def work(job, report):
+        ran.append(job.pk)
+        time.sleep(0.5)
+
+    works(work)
+
+    def run(pk):
+        from django.db import connection
+
+        barrier.wait()
+        time.sleep(0.2 if pk == first.pk else 0.19)
+        maintenance.run_job(pk)
+        connection.close()
+
+    threads = [threading.Thread(target=run, args=(job.pk,)) for job in (first, second)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(ran) == 1
+
+
+def wait(holds) -> None:
+    deadline = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
