@@ -53,8 +53,9 @@ class _Body(io.RawIOBase):
         self._source = request.META["wsgi.input"]
         self._left = settings.MONODON_MAX_DATA_BYTES
         self._tail = b""
-        length = request.META.get("CONTENT_LENGTH") or ""
-        self._told = int(length) if length.isdigit() else None
+        length = request.META.get("CONTENT_LENGTH") or "0"
+        is_chunked = "HTTP_TRANSFER_ENCODING" in request.META
+        self._told = None if is_chunked else int(length) if length.isdigit() else 0
 
     def reader(self) -> pa.RecordBatchReader:
         """Raises DataTooLarge and InvalidInput, now or while batches are read."""

@@ -1,5 +1,6 @@
 """A small client of the Lance protocol over Django's test client."""
 
+import base64
 import json
 from typing import Any
 from urllib.parse import quote
@@ -86,3 +87,8 @@ def stream(table: pa.Table, *, max_chunksize: int | None = None) -> bytes:
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table, max_chunksize=max_chunksize)
     return sink.getvalue().to_pybytes()
+
+
+def encoded_schema(schema: pa.Schema) -> str:
+    """A schema as requests carry it in JSON."""
+    return base64.b64encode(schema.serialize().to_pybytes()).decode()

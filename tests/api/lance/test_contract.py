@@ -21,7 +21,6 @@ from catalog.services import api_keys
 from catalog.services.access import SYSTEM
 from tests.api.client import Lance
 from tests.api.lance.test_coverage import operations
-from tests.factories import make_namespace, make_table, make_version
 
 OPERATIONS = sorted(operations())
 every_operation = pytest.mark.parametrize("operation", OPERATIONS)
@@ -68,6 +67,14 @@ def json_schema(document: dict[str, Any], part: dict[str, Any] | None) -> dict[s
     return resolve(document, content["schema"]) if content else None
 
 
+def success(described: dict[str, Any]) -> dict[str, Any]:
+    """The answer of an operation that succeeds."""
+    (found,) = (
+        answer for status, answer in described["responses"].items() if str(status)[0] == "2"
+    )
+    return found
+
+
 def test_the_document_is_valid_openapi_3_1(document):
     assert document["openapi"].startswith("3.1")
     validate_schema(document)
@@ -87,7 +94,7 @@ def test_every_reference_leads_somewhere(document):
     walk(document)
 
 
-def test_the_document_has_the_22_operations_and_no_other(document):
+def test_the_document_has_the_54_operations_and_no_other(document):
     assert sorted(by_operation(document)) == OPERATIONS
 
 
@@ -125,7 +132,8 @@ def request_of(operation: str) -> dict[str, Any]:
 
     serialize = getattr(api(Capture()), f"_{name}_serialize")
     given = {
-        parameter: None if parameter.startswith("_") else "x"
+        # A text would be taken for the name of a file of Arrow data.
+        parameter: None if parameter.startswith("_") else b"x" if parameter == "body" else "x"
         for parameter in inspect.signature(serialize).parameters
     }
     serialize(**given)
@@ -150,11 +158,11 @@ def test_schemas_have_the_properties_of_the_models(document, operation):
     _, _, described = by_operation(document)[operation]
     for part, model in (
         (described.get("requestBody"), view.request_model if view.documents_body else None),
-        (described["responses"]["200"], view.response_model),
+        (success(described), view.response_model),
     ):
         schema = json_schema(document, part)
         if model is None:
-            assert schema is None
+            assert "properties" not in (schema or {})
         else:
             assert set(schema["properties"]) == {
                 field.alias or name for name, field in model.model_fields.items()
@@ -165,7 +173,7 @@ def test_schemas_have_the_properties_of_the_models(document, operation):
 @every_operation
 def test_every_answer_that_is_an_error_has_the_lance_form(document, operation):
     _, _, described = by_operation(document)[operation]
-    errors = {status for status in described["responses"] if status != "200"}
+    errors = {status for status in described["responses"] if status[0] != "2"}
     assert errors >= {"400", "401", "403", "404", "503", "5XX"}
     for status in errors:
         schema = json_schema(document, described["responses"][status])
@@ -313,33 +321,13 @@ def test_the_specification_and_the_document_agree(specification, document, opera
     }
     for ours, theirs in (
         (described.get("requestBody"), expected.get("requestBody")),
-        (described["responses"]["200"], _response(expected, "200")),
+        (success(described), resolve(specification, success(expected))),
     ):
         schema, contract = json_schema(document, ours), json_schema(specification, theirs)
         assert (schema is None) == (contract is None)
         if schema and contract:
-            assert set(schema["properties"]) == set(contract["properties"])
+            assert schema.get("type") == contract.get("type", "object")
+            assert set(schema.get("properties", ())) == set(contract.get("properties", ()))
             assert set(schema.get("required", [])) == set(contract.get("required", []))
     answers = {str(status) for status in expected["responses"]}
     assert answers <= set(described["responses"])
-
-
-def _response(described: dict[str, Any], status: str) -> dict[str, Any]:
-    """YAML reads a status as a number."""
-    return described["responses"].get(int(status)) or described["responses"][status]
-
-
-def test_the_specification_has_every_route_that_is_not_served(specification, db):
-    make_namespace("ws")
-    make_table("ws", "t")
-    make_version(("ws", "t"), 1)
-    _, key = api_keys.create_api_key(actor=SYSTEM, name="spec")
-    lance = Lance(key)
-    for operation, (method, path, _) in by_operation(specification).items():
-        if operation in OPERATIONS:
-            continue
-        url = path.replace("{id}", "ws$t").replace("{index_name}", "i")
-        response = lance.call(method, url)
-        form = response.json()
-        assert (response.status_code, form["code"]) == (406, 0), operation
-        assert operation in form["error"]

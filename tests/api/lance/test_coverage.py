@@ -6,7 +6,7 @@ from pathlib import Path
 from api.errors import BodyTooLarge, MethodNotAllowed, RouteNotFound
 from api.lance import errors, urls
 from api.lance.views import fallback
-from catalog.errors import CatalogError
+from catalog.errors import CatalogError, DataTooLarge
 
 _MARK = re.compile(r'mark\.operation\("(\w+)"\)')
 
@@ -31,8 +31,8 @@ def marked() -> set[str]:
     return found
 
 
-def test_there_are_22_operations():
-    assert len(operations()) == 22
+def test_all_54_operations_are_served():
+    assert len(operations()) == 54
 
 
 def test_every_operation_has_a_test():
@@ -68,7 +68,12 @@ def test_statuses_agree_with_codes():
         18: 500,
         21: 429,
     }
-    own = {RouteNotFound: (404, 0), MethodNotAllowed: (405, 0), BodyTooLarge: (413, 13)}
+    own = {
+        RouteNotFound: (404, 0),
+        MethodNotAllowed: (405, 0),
+        BodyTooLarge: (413, 13),
+        DataTooLarge: (413, 13),
+    }
     for refusal, (status, code) in errors.STATUS_AND_CODE.items():
         expected = own.get(refusal, (by_code.get(code, 406), code))
         assert (status, code) == expected, refusal

@@ -6,89 +6,76 @@ from datetime import timedelta
 
 import pytest
 from django.db import OperationalError, close_old_connections, connection
+from django.http import HttpResponse
 from django.utils import timezone
 
-from api.lance import urls
-from api.lance.views import fallback
 from catalog.models import ApiKey, AuditEvent, Namespace
 from catalog.services import access, api_keys, commit, namespaces, tables
 from catalog.services.access import SYSTEM
 from tests.api.client import Lance
+from tests.api.lance.examples import EXAMPLES, make_catalog
 from tests.api.lance.test_coverage import operations
-from tests.factories import make_namespace, make_root, make_table, make_version, unchanged
+from tests.factories import make_namespace, unchanged
 
-EXAMPLES: dict[str, tuple[str, str, dict | None]] = {
-    "CreateNamespace": ("POST", "/v1/namespace/new/create", {}),
-    "ListNamespaces": ("GET", "/v1/namespace/ws/list", None),
-    "DescribeNamespace": ("POST", "/v1/namespace/ws/describe", {}),
-    "DropNamespace": ("POST", "/v1/namespace/ws/drop", {"behavior": "Cascade"}),
-    "NamespaceExists": ("POST", "/v1/namespace/ws/exists", {}),
-    "ListTables": ("GET", "/v1/namespace/ws/table/list", None),
-    "ListAllTables": ("GET", "/v1/table", None),
-    "DeclareTable": ("POST", "/v1/table/ws$new/declare", {}),
-    "RegisterTable": ("POST", "/v1/table/ws$new/register", {"location": "mine"}),
-    "DescribeTable": ("POST", "/v1/table/ws$t/describe", {}),
-    "TableExists": ("POST", "/v1/table/ws$t/exists", {}),
-    "DropTable": ("POST", "/v1/table/ws$t/drop", None),
-    "DeregisterTable": ("POST", "/v1/table/ws$t/deregister", {}),
-    "RenameTable": ("POST", "/v1/table/ws$t/rename", {"new_table_name": "u"}),
-    "ListTableVersions": ("POST", "/v1/table/ws$t/version/list", None),
-    "CreateTableVersion": (
-        "POST",
-        "/v1/table/ws$t/version/create",
-        {"version": 2, "manifest_path": "x"},
-    ),
-    "DescribeTableVersion": ("POST", "/v1/table/ws$t/version/describe", {"version": 1}),
-    "BatchDeleteTableVersions": (
-        "POST",
-        "/v1/table/ws$t/version/delete",
-        {"ranges": [{"start_version": 0, "end_version": -1}]},
-    ),
-    "BatchCreateTableVersions": (
-        "POST",
-        "/v1/table/version/batch-create",
-        {"entries": [{"id": ["ws", "t"], "version": 2, "manifest_path": "x"}]},
-    ),
-    "BatchCommitTables": (
-        "POST",
-        "/v1/table/batch-commit",
-        {"operations": [{"deregister_table": {"id": ["ws", "t"]}}]},
-    ),
-    "DescribeTransaction": ("POST", "/v1/transaction/ws$t$1/describe", {}),
-    "AlterTransaction": (
-        "POST",
-        "/v1/transaction/ws$t$1/alter",
-        {"actions": [{"setPropertyAction": {"key": "a", "value": "b"}}]},
-    ),
-}
 WRITING = [name for name, view in operations().items() if view.changes]
 WITH_BODY = [name for name, view in operations().items() if view.request_model is not None]
-every_operation = pytest.mark.parametrize("operation", list(EXAMPLES))
+every_operation = pytest.mark.parametrize("operation", list(operations()))
 
 
 @pytest.fixture(autouse=True)
-def _catalog(db):
-    make_root()
-    make_table("ws", "t")
-    make_version(("ws", "t"), 1)
+def _catalog(request, lance):
+    make_catalog()
+    operation = getattr(request.node, "callspec", None) and request.node.callspec.params.get(
+        "operation"
+    )
+    if operation is not None and (prepare := EXAMPLES[operation].prepare) is not None:
+        prepare(lance)
 
 
-def test_the_examples_are_all_operations():
+def test_there_is_an_example_of_each_of_the_54_operations():
     assert set(EXAMPLES) == set(operations())
-    assert len(WRITING) == 12
+    assert len(EXAMPLES) == 54
+    assert len(WRITING) == 36
 
 
 @every_operation
 def test_the_example_works(lance: Lance, operation):
-    method, path, body = EXAMPLES[operation]
-    response = lance.call(method, path, body)
-    assert response.status_code == 200, response.content
+    example = EXAMPLES[operation]
+    response = lance.call(example.method, example.path, example.body, **example.options)
+    assert response.status_code == example.status, response.content
 
 
 @every_operation
 def test_a_trailing_slash_is_accepted(lance: Lance, operation):
-    method, path, body = EXAMPLES[operation]
-    assert lance.call(method, path + "/", body).status_code == 200
+    example = EXAMPLES[operation]
+    path, _, query = example.path.partition("?")
+    response = lance.call(example.method, f"{path}/?{query}", example.body, **example.options)
+    assert response.status_code == example.status, response.content
+
+
+def refused(
+    client: Lance,
+    operation: str,
+    status: int,
+    code: int,
+    error: str,
+    *,
+    method: str | None = None,
+    headers: dict[str, str] | None = None,
+) -> HttpResponse:
+    """Expect the example's refusal, and that it changed nothing."""
+    example = EXAMPLES[operation]
+    options = example.options
+    options["headers"] = options.get("headers", {}) | (headers or {})
+    return client.refused(
+        status,
+        code,
+        error,
+        example.path,
+        example.body,
+        method=method or example.method,
+        **options,
+    )
 
 
 # --- who asks -----------------------------------------------------------------------------------
@@ -96,28 +83,25 @@ def test_a_trailing_slash_is_accepted(lance: Lance, operation):
 
 @every_operation
 def test_unauthenticated(operation):
-    method, path, body = EXAMPLES[operation]
-    response = Lance().refused(401, 16, "No API key was given", path, body, method=method)
+    response = refused(Lance(), operation, 401, 16, "No API key was given")
     assert response["www-authenticate"] == "Bearer"
 
 
 @every_operation
 def test_an_unknown_key(operation):
-    method, path, body = EXAMPLES[operation]
-    Lance("mnd_no_such_key").refused(401, 16, "unknown, expired", path, body, method=method)
+    refused(Lance("mnd_no_such_key"), operation, 401, 16, "unknown, expired")
 
 
 @pytest.mark.parametrize("operation", WRITING)
 def test_a_read_only_key_does_not_write(reader: Lance, operation):
-    method, path, body = EXAMPLES[operation]
-    reader.refused(403, 15, "'reader' may not write", path, body, method=method)
+    refused(reader, operation, 403, 15, "'reader' may not write")
 
 
-@pytest.mark.parametrize("operation", [name for name in EXAMPLES if name not in WRITING])
+@pytest.mark.parametrize("operation", [name for name in operations() if name not in WRITING])
 def test_a_read_only_key_reads(reader: Lance, operation):
-    method, path, body = EXAMPLES[operation]
+    example = EXAMPLES[operation]
     with unchanged():
-        assert reader.call(method, path, body).status_code == 200
+        assert reader.call(example.method, example.path, example.body).status_code == 200
 
 
 def test_a_bearer_token_is_a_key():
@@ -188,31 +172,11 @@ def test_unknown_routes(lance: Lance, path, method):
 
 @every_operation
 def test_wrong_methods(lance: Lance, operation):
-    allowed, path, body = EXAMPLES[operation]
-    for method in {"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"} - {allowed}:
-        response = lance.refused(405, 0, f"{method} is not allowed", path, body, method=method)
-        assert response["allow"] == allowed
-    assert lance.call("HEAD", path).status_code == 405
-
-
-NOT_SERVED = [
-    (pattern.name, pattern.callback.view_initkwargs["operation_id"], pattern.pattern.regex.pattern)
-    for pattern in urls.urlpatterns
-    if pattern.callback.view_class is fallback.NotServed
-]
-
-
-@pytest.mark.parametrize("route", NOT_SERVED, ids=lambda route: route[1])
-def test_operations_that_are_not_served(lance: Lance, route):
-    _, operation, pattern = route
-    path = pattern.removeprefix("^").removesuffix("/?$")
-    for name in ("id", "index_name"):
-        path = path.replace(rf"(?P<{name}>[\s\S]+)", "t")
-    lance.refused(406, 0, f"does not do {operation} yet", f"/v1/{path}")
-
-
-def test_all_54_operations_of_the_specification_have_an_answer():
-    assert len(NOT_SERVED) + len(EXAMPLES) == 54
+    example = EXAMPLES[operation]
+    for method in {"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"} - {example.method}:
+        response = refused(lance, operation, 405, 0, f"{method} is not allowed", method=method)
+        assert response["allow"] == example.method
+    assert lance.call("HEAD", example.path).status_code == 405
 
 
 # --- bodies ---------------------------------------------------------------------------------------
@@ -234,23 +198,25 @@ NO_BODIES = [
 
 @pytest.mark.parametrize("operation", WITH_BODY)
 def test_bad_json(lance: Lance, operation):
-    method, path, _ = EXAMPLES[operation]
+    example = EXAMPLES[operation]
     with unchanged():
         for raw in NO_BODIES:
-            response = lance.call(method, path, raw=raw)
+            response = lance.call(example.method, example.path, raw=raw)
             assert (response.status_code, response.json()["code"]) == (400, 13), raw[:40]
 
 
 @pytest.mark.parametrize("operation", WITH_BODY)
 def test_a_body_that_is_too_large(lance: Lance, operation, settings):
     settings.MONODON_MAX_BODY_BYTES = settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 1000
-    method, path, body = EXAMPLES[operation]
-    fits = json.dumps(body or {}).encode()
+    example = EXAMPLES[operation]
+    method, path = example.method, example.path
+    fits = json.dumps(example.body or {}).encode()
     with unchanged():
         response = lance.call(method, path, raw=fits + b" " * (1001 - len(fits)))
     assert (response.status_code, response.json()["code"]) == (413, 13)
     assert "larger than 1000 bytes" in response.json()["error"]
-    assert lance.call(method, path, raw=fits + b" " * (1000 - len(fits))).status_code == 200
+    response = lance.call(method, path, raw=fits + b" " * (1000 - len(fits)))
+    assert response.status_code == example.status
 
 
 def test_context_and_identity_in_a_body_are_accepted(lance: Lance):
@@ -277,12 +243,9 @@ def test_a_bug_is_told_without_its_stack(lance: Lance, operation, monkeypatch, c
     def broken(self, actor, body, **path):
         raise ZeroDivisionError("a secret of the inside")
 
-    method, path, body = EXAMPLES[operation]
     monkeypatch.setattr(operations()[operation], "handle", broken)
     caplog.set_level(logging.CRITICAL)
-    response = lance.refused(
-        500, 18, "unexpected", path, body, method=method, headers={"x-request-id": "r-7"}
-    )
+    response = refused(lance, operation, 500, 18, "unexpected", headers={"x-request-id": "r-7"})
     assert response["x-request-id"] == "r-7"
     assert "r-7" in response.json()["detail"]
     assert "secret" not in response.content.decode()
@@ -347,6 +310,8 @@ def test_request_ids(lance: Lance):
 def test_reads_are_not_audited(lance: Lance):
     make_namespace("other")
     with unchanged():
-        for operation, (method, path, body) in EXAMPLES.items():
-            if operation not in WRITING:
-                lance.call(method, path, body, headers={"x-lance-ctx-trace_id": "x"})
+        for operation, example in EXAMPLES.items():
+            if operation not in WRITING and example.prepare is None:
+                headers = {"x-lance-ctx-trace_id": "x"}
+                response = lance.call(example.method, example.path, example.body, headers=headers)
+                assert response.status_code == 200
