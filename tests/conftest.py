@@ -12,6 +12,8 @@ def _nothing_kept() -> Iterator[None]:
 
     access.forget_keys()
     seen.tables.clear()
+    seen.documents.clear()
     yield
     access.forget_keys()
     seen.tables.clear()
+    seen.documents.clear()

@@ -9,7 +9,7 @@ import random
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from catalog import storage
@@ -21,9 +21,9 @@ from catalog.errors import (
     NamespaceNotFound,
 )
 from catalog.formats.iceberg import metadata, requirements, updates
-from catalog.identifiers import Identifier, check_table, digest, slug
+from catalog.identifiers import Identifier, check_table, digest, label, slug
 from catalog.models import Namespace, Table, TableFormat, TableKind
-from catalog.services import access, metadata_files
+from catalog.services import access, metadata_files, seen
 from catalog.services.access import Action, Principal
 from catalog.services.commit import Operation, commit
 from catalog.services.iceberg_tables import LoadedTable, find, require_kind
@@ -35,7 +35,7 @@ from catalog.services.operations.metadata import (
     RegisterFromMetadata,
 )
 from catalog.services.operations.tables import already_exists, require_free_location
-from catalog.services.turns import turns
+from catalog.services.turns import turn, turns
 
 _T = TypeVar("_T")
 
@@ -221,7 +221,9 @@ def commit_tables(
     names = [digest(check_table(change.table)) for change in changes]
     if len(set(names)) < len(names):
         raise InvalidInput("A table comes twice in one transaction; join its updates")
-    return until_it_stands(names, lambda: _attempt(actor, changes, also))
+    if len(changes) == 1 and not also:
+        return [_repeat(lambda: _commit_one(actor, changes[0]))]
+    return until_it_stands(names, lambda: _commit_all(actor, changes, also))
 
 
 def until_it_stands(names: Sequence[uuid.UUID], attempt: Callable[[], _T]) -> _T:
@@ -229,12 +231,20 @@ def until_it_stands(names: Sequence[uuid.UUID], attempt: Callable[[], _T]) -> _T
 
     Raises CommitConflict when they do not leave off, and what ``attempt`` raises otherwise.
     """
+
+    def take_turns() -> _T:
+        with turns(names):
+            return attempt()
+
+    return _repeat(take_turns)
+
+
+def _repeat(attempt: Callable[[], _T]) -> _T:
     for number in range(_ATTEMPTS):
         if number:
             time.sleep(random.uniform(0, _PAUSE_SECONDS * 2 ** min(number, 6)))  # noqa: S311
         try:
-            with turns(names):
-                return attempt()
+            return attempt()
         except BaseChanged as error:
             met = error
     raise CommitConflict(f"{met.message}, again and again; try again") from met
@@ -249,23 +259,90 @@ class _Step:
     file: MetadataFile | None = None
 
 
-def _attempt(
+def _commit_one(actor: Principal, change: TableChange) -> LoadedTable:
+    """Prepare on what the commit before this one makes of the table, while it is under way.
+
+    If that comes to nothing, so does this, since its base is never current. But a refusal would
+    stand, and so would the answer that nothing changes: they are given on what is current.
+    """
+    name = digest(change.table)
+    with turn(name) as own:
+        step = None
+        if own.latest is not None:
+            step = _prepare_on_trust(change, own.latest)
+        if step is None:
+            own.settle()
+            step = _prepare_each([change])[0]
+        if step.operation is None or step.file is None:
+            return step.result
+        own.prepared(step.result if step.result.pk else None)
+        with metadata_files.staged([step.file]):
+            if not own.is_next():
+                raise BaseChanged(f"Table '{label(change.table)}' was changed by another commit")
+            commit([step.operation], actor=actor)
+        _keep(step)
+    return step.result
+
+
+def _prepare_on_trust(change: TableChange, base: LoadedTable) -> _Step | None:
+    """The step, if it is one that only takes effect when ``base`` becomes current."""
+    try:
+        step = _prepare(change, base)
+    except CatalogError:
+        return None
+    return step if step.operation is not None else None
+
+
+def _commit_all(
     actor: Principal, changes: Sequence[TableChange], also: Sequence[Operation]
 ) -> list[LoadedTable]:
-    found = find([change.table for change in changes])
-    steps = []
-    for index, change in enumerate(changes):
-        try:
-            steps.append(_prepare(change, found.get(digest(change.table))))
-        except CatalogError as error:
-            error.operation = index
-            raise
+    steps = _prepare_each(changes)
     operations = [step.operation for step in steps if step.operation is not None]
     files = [step.file for step in steps if step.file is not None]
     if operations or also:
         with metadata_files.staged(files):
             commit([*operations, *also], actor=actor)
+        for step in steps:
+            _keep(step)
     return [step.result for step in steps]
+
+
+def _prepare_each(changes: Sequence[TableChange]) -> list[_Step]:
+    bases = _current([change.table for change in changes])
+    steps = []
+    for index, change in enumerate(changes):
+        try:
+            steps.append(_prepare(change, bases.get(digest(change.table))))
+        except CatalogError as error:
+            error.operation = index
+            raise
+    return steps
+
+
+def _current(tables: Sequence[Identifier]) -> dict[uuid.UUID, LoadedTable]:
+    """What holds these names now. One statement, which leaves out the metadata that is kept here."""
+    kept = {name: seen.documents.get(name) for name in map(digest, tables)}
+    found = find(tables, [document.etag for document in kept.values() if document is not None])
+    for name, table in found.items():
+        document = kept[name]
+        if table.answer is None and document is not None and document.etag == table.etag:
+            found[name] = _with_document(replace(table, answer=document.answer), document.document)
+    return found
+
+
+def _with_document(table: LoadedTable, document: Document) -> LoadedTable:
+    """The table with its metadata parsed already."""
+    vars(table)["document"] = document  # where the property keeps it
+    return table
+
+
+def _keep(step: _Step) -> None:
+    """Keep what was committed for the next commit of this process."""
+    file = step.file
+    if file is not None:
+        name = digest(step.result.identifier)
+        kept = seen.SeenDocument(file.etag, file.answer, file.document, file.size)
+        seen.documents.put(name, kept)
 
 
 def _prepare(change: TableChange, base: LoadedTable | None) -> _Step:
@@ -299,6 +376,7 @@ def _prepare(change: TableChange, base: LoadedTable | None) -> _Step:
         operation = CommitMetadata(
             table=change.table,
             base=base.metadata_location,
+            base_id=base.pk,
             file=file,
             location=location if location != base.location else None,
             updates=tuple(str(update.get("action")) for update in change.updates),
@@ -312,7 +390,7 @@ def loaded(
     table: Identifier, pk: int, kind: TableKind, location: str, file: MetadataFile
 ) -> LoadedTable:
     """The table as it is once this file is current."""
-    return LoadedTable(
+    table_ = LoadedTable(
         table,
         pk,
         TableFormat.ICEBERG,
@@ -323,6 +401,7 @@ def loaded(
         file.etag,
         file.answer,
     )
+    return _with_document(table_, file.document)
 
 
 def now_ms() -> int:

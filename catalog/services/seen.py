@@ -1,6 +1,10 @@
 """What this process last saw of tables, so that the commonest write need not ask first."""
 
+import threading
 import uuid
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any
 
 from catalog.models import Table, TableState
 from catalog.services.statements import select_tables
@@ -37,4 +41,57 @@ class SeenTables:
         self._rows.clear()
 
 
+@dataclass(frozen=True, slots=True)
+class SeenDocument:
+    """The metadata of an Iceberg table, parsed, and the answer that it was parsed from or became."""
+
+    etag: str
+    """Of the answer: no other has it."""
+    answer: bytes
+    document: dict[str, Any]
+    size: int
+    """How many bytes of JSON it is."""
+
+
+class SeenDocuments:
+    """The metadata that this process last committed, by the table's digest, up to so many bytes.
+
+    Whoever uses it asks the database whether its ETag is still the table's.
+    """
+
+    def __init__(self, limit: int = 16 * 1024 * 1024) -> None:
+        self._limit = limit
+        self._size = 0
+        self._kept: OrderedDict[uuid.UUID, SeenDocument] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, name: uuid.UUID) -> SeenDocument | None:
+        with self._lock:
+            found = self._kept.get(name)
+            if found is not None:
+                self._kept.move_to_end(name)
+            return found
+
+    def put(self, name: uuid.UUID, document: SeenDocument) -> None:
+        with self._lock:
+            self._remove(name)
+            if document.size > self._limit // 4:  # one table is not to push out all others
+                return
+            self._kept[name] = document
+            self._size += document.size
+            while self._size > self._limit:
+                self._remove(next(iter(self._kept)))
+
+    def _remove(self, name: uuid.UUID) -> None:
+        old = self._kept.pop(name, None)
+        if old is not None:
+            self._size -= old.size
+
+    def clear(self) -> None:
+        with self._lock:
+            self._kept.clear()
+            self._size = 0
+
+
 tables = SeenTables()
+documents = SeenDocuments()

@@ -115,6 +115,8 @@ class CommitMetadata(TableOperation):
     format: TableFormat = TableFormat.ICEBERG
     base: str
     """The metadata location that this one was made from."""
+    base_id: int | None = None
+    """The row whose metadata that was. A file may be registered again, by which it is another's."""
     file: MetadataFile
     location: str | None = None
     """The table's new location, canonical, when the commit moves it."""
@@ -134,6 +136,8 @@ class CommitMetadata(TableOperation):
 
     def apply(self, batch: Batch) -> Table:
         row = self.locked(batch)
+        if self.base_id is not None and row.pk != self.base_id:
+            raise self._base_changed()
         file = self.file
         swap = Swap(
             table_id=row.pk,
@@ -145,8 +149,7 @@ class CommitMetadata(TableOperation):
             etag=file.etag,
         )
         if not batch.swap(swap):
-            kind = TableKind(self.kind).label
-            raise BaseChanged(f"{kind} '{label(self.table)}' was changed by another commit")
+            raise self._base_changed()
         before = {"metadata_location": self.base}
         after = {"metadata_location": self.file.location, "updates": list(self.updates)}
         if self.location is not None and self.location != row.location:
@@ -162,6 +165,10 @@ class CommitMetadata(TableOperation):
         enter_version(batch, row, self.file)
         batch.record(label(self.table), table=row, before=before, after=after)
         return row
+
+    def _base_changed(self) -> BaseChanged:
+        kind = TableKind(self.kind).label
+        return BaseChanged(f"{kind} '{label(self.table)}' was changed by another commit")
 
 
 def enter_version(batch: Batch, row: Table, file: MetadataFile) -> None:

@@ -4,9 +4,8 @@ import gzip
 import json
 import logging
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from threading import Barrier, Event
@@ -41,6 +40,7 @@ from tests.factories import (
     make_root,
     unchanged,
 )
+from tests.rivals import go_without_turns
 
 HAS_NONE = {
     *("ListNamespaces", "LoadNamespaceMetadata", "NamespaceExists", "GetConfig", "GetToken"),
@@ -443,16 +443,10 @@ def test_an_answer_that_cannot_be_kept_is_an_answer(iceberg: Iceberg, monkeypatc
 # --- at once -----------------------------------------------------------------------------------------
 
 
-@contextmanager
-def _no_turns(names: object) -> Iterator[None]:
-    yield
-
-
 @pytest.fixture
 def secret(transactional_db, warehouse, monkeypatch) -> str:
     """A client's token. There are a namespace ``a`` and a table ``b.t``."""
-    # As the commits of several machines meet.
-    monkeypatch.setattr(iceberg_commits, "turns", _no_turns)
+    go_without_turns(monkeypatch)
     make_root()
     make_namespace("a", properties={"k": "v"})
     make_iceberg_table("b", "t")

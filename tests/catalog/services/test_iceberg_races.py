@@ -2,9 +2,8 @@
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from threading import Barrier
@@ -39,6 +38,7 @@ from tests.factories import (
     make_root,
     make_table,
 )
+from tests.rivals import go_without_turns
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -62,12 +62,7 @@ def each_for_itself(request, monkeypatch) -> None:
     monkeypatch.setattr(turns, "_IMPATIENT_SECONDS", 120.0)
     monkeypatch.setattr(turns, "_PASS_BY_SECONDS", 120.0)
     if request.param == "no turns":
-        monkeypatch.setattr(iceberg_commits, "turns", _no_turns)
-
-
-@contextmanager
-def _no_turns(names: object) -> Iterator[None]:
-    yield
+        go_without_turns(monkeypatch)
 
 
 def race(*calls: Callable[[], Any]) -> list[Any]:
@@ -382,7 +377,7 @@ def test_a_commit_that_keeps_losing_says_so(warehouse, monkeypatch):
 
     def rival(number: int) -> LoadedTable:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(iceberg_commits, "turns", _no_turns)
+            go_without_turns(patch)
             return commit_to(T, {f"rival{number}": "x"})
 
     monkeypatch.setattr(storage, "write_new_file", write_late)

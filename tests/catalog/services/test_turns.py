@@ -2,7 +2,8 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -109,3 +110,129 @@ def test_a_turn_in_the_same_process_does_not_come(monkeypatch):
         raise AssertionError("two turns at once")
     with turns.turns([NAME]):
         pass
+
+
+# --- turns that overlap ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def place(monkeypatch) -> turns._Place:
+    found = turns._place(NAME)
+    monkeypatch.setattr(found, "_count", 0)
+    return found
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[[Callable[[], None]], threading.Thread]]:
+    threads = []
+
+    def start(call: Callable[[], None]) -> threading.Thread:
+        thread = threading.Thread(target=call)
+        threads.append(thread)
+        thread.start()
+        return thread
+
+    yield start
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_next_goes_by_what_the_one_before_makes(place, start, fails):
+    prepared, found, threads = threading.Event(), [], []
+
+    def second() -> None:
+        with turns.turn(NAME) as own:
+            found.append(own.latest)
+            own.prepared("second")
+            prepared.set()
+            found.append(own.is_next())
+            found.append(is_free())
+
+    def first() -> None:
+        with turns.turn(NAME) as own:
+            assert own.latest is None
+            own.prepared("first")
+            threads.append(start(second))
+            assert prepared.wait(30)
+            assert found == ["first"]
+            if fails:
+                raise CommitConflict("it came to nothing")
+
+    if fails:
+        with pytest.raises(CommitConflict):
+            first()
+    else:
+        first()
+    threads[0].join(30)
+    # The machine's lock is kept until both have ended, and what they made as long.
+    assert found == ["first", not fails, False]
+
+
+def test_when_all_have_ended_nothing_is_left(place):
+    with turns.turn(NAME) as own:
+        own.prepared("made")
+    assert is_free()
+    assert (place.latest, place.last) == ({}, None)
+    with turns.turn(NAME) as own:
+        assert own.latest is None
+
+
+def test_whole_turns_and_what_overlaps_keep_apart(place, start):
+    ended = threading.Event()
+
+    def whole() -> None:
+        with turns.turns([NAME]):
+            assert ended.is_set()
+
+    with turns.turn(NAME) as own:
+        own.prepared("made")
+        thread = start(whole)
+        thread.join(0.1)
+        assert thread.is_alive()
+        ended.set()
+    thread.join(30)
+    with turns.turn(NAME) as own:
+        assert own.latest is None
+
+
+def test_a_process_steps_back_for_the_others(place, start, monkeypatch):
+    monkeypatch.setattr(place, "_count", turns._STEP_BACK_EVERY - 2)
+    found = []
+
+    def second() -> None:
+        with turns.turn(NAME) as own:
+            found.append(own.latest)
+
+    with turns.turn(NAME) as own:
+        own.prepared("made")
+        thread = start(second)
+        thread.join(0.1)
+        assert found == []  # else turns might overlap for ever
+    thread.join(30)
+    assert found == [None]
+
+
+def test_who_waits_for_one_that_does_not_end(place, start, monkeypatch):
+    monkeypatch.setattr(turns, "_WAIT_SECONDS", 0.05)
+    found: list[object] = []
+
+    def wait_in_vain() -> None:
+        with turns.turn(NAME) as own:
+            found.append(own.latest)
+            own.prepared("other")
+            own.is_next()
+
+    def other() -> None:
+        try:
+            wait_in_vain()
+        except CommitConflict as error:
+            found.append(error.message)
+
+    with turns.turn(NAME) as own:
+        own.prepared("made")
+        start(other).join(30)
+        assert found == ["made", "Too many commits wait for this table; try again"]
+        assert place.latest == {}  # the next one is to look at the table
+    assert is_free()

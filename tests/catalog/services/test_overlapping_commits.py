@@ -1,0 +1,533 @@
+"""A commit prepares on what the one before it makes of the table, which may come to nothing."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from catalog import storage
+from catalog.errors import (
+    CatalogError,
+    CommitConflict,
+    OutcomeUnknown,
+    RequirementFailed,
+    TableNotFound,
+)
+from catalog.identifiers import digest
+from catalog.models import IcebergMetadata, StagedFile, Table, TableVersion
+from catalog.services import iceberg_commits, iceberg_tables, metadata_files, seen, turns
+from catalog.services.access import SYSTEM
+from catalog.services.iceberg_commits import TableChange
+from catalog.services.iceberg_tables import LoadedTable
+from tests.factories import files, make_iceberg_table, make_root
+from tests.rivals import go_without_turns
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("root"),
+]
+T = ("ns", "t")
+U = ("ns", "u")
+Requirement = dict[str, Any]
+
+
+@pytest.fixture
+def root(transactional_db, warehouse, monkeypatch) -> None:
+    make_root()
+    monkeypatch.setattr(turns._place(digest(T)), "_count", 0)  # not its time to step back
+
+
+@pytest.fixture
+def turn_is_kept(root) -> Iterator[None]:
+    """As while turns overlap: what the last commit made is what the next is made on."""
+    place = turns._place(digest(T))
+    with place.lock:
+        place.enter()
+    yield
+    place.leave()
+
+
+def commit_to(
+    table: tuple[str, ...], properties: dict[str, str], *requirements: Requirement
+) -> LoadedTable:
+    updates = [{"action": "set-properties", "updates": properties}]
+    change = TableChange(table=table, requirements=list(requirements), updates=updates)
+    return iceberg_commits.commit_table(actor=SYSTEM, change=change)
+
+
+def commit_elsewhere(table: tuple[str, ...], properties: dict[str, str]) -> LoadedTable:
+    """A commit by another machine, of which this process knows nothing."""
+    with pytest.MonkeyPatch.context() as patch:
+        go_without_turns(patch)
+        patch.setattr(seen, "documents", seen.SeenDocuments())
+        return commit_to(table, properties)
+
+
+def load(table: tuple[str, ...] = T) -> LoadedTable:
+    return iceberg_tables.load_table(actor=SYSTEM, table=table)
+
+
+def properties(table: tuple[str, ...] = T) -> dict[str, str]:
+    found: dict[str, str] = load(table).document["properties"]
+    return found
+
+
+def same_table(table: LoadedTable) -> Requirement:
+    return {"type": "assert-table-uuid", "uuid": table.document["table-uuid"]}
+
+
+def agrees(warehouse: Path) -> None:
+    """Every metadata file on disk is in the ledger and the other way round; no note is left."""
+    assert not StagedFile.objects.exists()
+    paths = set(TableVersion.objects.values_list("manifest_path", flat=True))
+    assert {str(warehouse / name) for name in files(warehouse)} == {
+        storage.iceberg_path(path) for path in paths
+    }
+    for table in Table.objects.present():
+        versions = list(table.versions.order_by("version").values_list("version", flat=True))
+        assert versions == list(range(len(versions)))
+        last = table.versions.latest("version")
+        assert last.manifest_path == table.iceberg_metadata.metadata_location
+    # What is kept is what the database would give.
+    for kept in seen.documents._kept.values():
+        assert metadata_files.read_answer(kept.answer) == kept.document
+
+
+# --- while one commits, the next prepares ------------------------------------------------------
+
+
+class Held:
+    """The commit that is started first waits at its swap, and then goes on or fails."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.is_there, self.may_go_on = Event(), Event()
+        self.error: Exception | None = None
+        self._waits = False
+        self._real = iceberg_commits.commit
+        self._pool = ThreadPoolExecutor(8)
+        monkeypatch.setattr(iceberg_commits, "commit", self._commit)
+
+    def _commit(self, *args: Any, **kwargs: Any) -> Any:
+        if self._waits:
+            self._waits = False
+            self.is_there.set()
+            assert self.may_go_on.wait(30)
+            if self.error is not None:
+                raise self.error
+        return self._real(*args, **kwargs)
+
+    def start(self, call: Callable[[], LoadedTable]) -> "Future[LoadedTable | CatalogError]":
+        def run() -> LoadedTable | CatalogError:
+            try:
+                return call()
+            except CatalogError as error:
+                return error
+            finally:
+                connection.close()
+
+        return self._pool.submit(run)
+
+    def start_first(self, call: Callable[[], LoadedTable]) -> "Future[LoadedTable | CatalogError]":
+        self._waits = True
+        started = self.start(call)
+        assert self.is_there.wait(30)
+        return started
+
+    def go_on(self, error: Exception | None = None) -> None:
+        self.error = error
+        self.may_go_on.set()
+
+    def end(self) -> None:
+        self.may_go_on.set()
+        self._pool.shutdown()
+
+
+@pytest.fixture
+def held(root, monkeypatch) -> Iterator[Held]:
+    held = Held(monkeypatch)
+    yield held
+    held.end()
+
+
+class Written:
+    """Tells when so many metadata files were written."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._events = [Event() for _ in range(16)]
+        self._real = storage.write_new_file
+        self._count = 0
+        monkeypatch.setattr(storage, "write_new_file", self._write)
+
+    def _write(self, path: str, content: bytes) -> None:
+        self._real(path, content)
+        self._events[self._count].set()
+        self._count += 1
+
+    def wait_for(self, count: int) -> None:
+        assert self._events[count - 1].wait(30)
+
+
+@pytest.fixture
+def written(held, monkeypatch) -> Written:
+    make_iceberg_table(*T)
+    return Written(monkeypatch)
+
+
+def test_files_are_written_while_one_commits(warehouse, held, written):
+    first = held.start_first(lambda: commit_to(T, {"a": "1"}))
+    others = []
+    for number, name in enumerate("bc", 2):
+        others.append(held.start(lambda name=name: commit_to(T, {name: "1"})))
+        written.wait_for(number)
+    assert not any(other.done() for other in others)
+    assert load().sequence == 0
+    held.go_on()
+    assert [one.result().sequence for one in (first, *others)] == [1, 2, 3]
+    assert properties() == {"a": "1", "b": "1", "c": "1"}
+    agrees(warehouse)
+
+
+@pytest.mark.parametrize("error", [CommitConflict("no"), OutcomeUnknown("lost"), TableNotFound(U)])
+def test_what_was_made_on_a_commit_that_fails_is_made_anew(warehouse, held, written, error):
+    first = held.start_first(lambda: commit_to(T, {"a": "1"}))
+    others = []
+    for number, name in enumerate("bc", 2):
+        others.append(held.start(lambda name=name: commit_to(T, {name: "1"})))
+        written.wait_for(number)
+    held.go_on(error)
+    assert first.result() is error
+    assert sorted(other.result().sequence for other in others) == [1, 2]
+    assert properties() == {"b": "1", "c": "1"}
+    if isinstance(error, OutcomeUnknown):
+        left = StagedFile.objects.get()  # the sweep's
+        storage.remove_file(left.path)
+        left.delete()
+    agrees(warehouse)
+
+
+def test_a_requirement_that_holds_by_what_comes_to_nothing(warehouse, held, written):
+    """The second adds its column to the first's schema, which never is."""
+    schema = load().document["schemas"][-1]
+    column = {"id": 50, "name": "c", "type": "int", "required": False}
+
+    def add_column(last: int, number: int) -> LoadedTable:
+        fields = [*schema["fields"], {**column, "id": last + 1, "name": f"c{number}"}]
+        change = TableChange(
+            table=T,
+            requirements=[
+                {"type": "assert-last-assigned-field-id", "last-assigned-field-id": last}
+            ],
+            updates=[
+                {"action": "add-schema", "schema": {**schema, "fields": fields}},
+                {"action": "set-current-schema", "schema-id": -1},
+            ],
+        )
+        return iceberg_commits.commit_table(actor=SYSTEM, change=change)
+
+    last = load().document["last-column-id"]
+    first = held.start_first(lambda: add_column(last, 1))
+    second = held.start(lambda: add_column(last + 1, 2))
+    written.wait_for(2)
+    held.go_on(CommitConflict("no"))
+    assert isinstance(first.result(), CommitConflict)
+    assert isinstance(second.result(), RequirementFailed)
+    assert load().sequence == 0
+    agrees(warehouse)
+
+
+@pytest.mark.parametrize("stands", [True, False])
+def test_a_refusal_waits_for_what_it_rests_on(warehouse, held, written, stands):
+    """The table has another last column if the commit under way stands, and only then."""
+    schema, last = load().document["schemas"][-1], load().document["last-column-id"]
+    column = {"id": last + 1, "name": "c", "type": "int", "required": False}
+    add = TableChange(
+        table=T,
+        requirements=[],
+        updates=[
+            {"action": "add-schema", "schema": {**schema, "fields": [*schema["fields"], column]}}
+        ],
+    )
+    first = held.start_first(lambda: iceberg_commits.commit_table(actor=SYSTEM, change=add))
+    requirement = {"type": "assert-last-assigned-field-id", "last-assigned-field-id": last}
+    second = held.start(lambda: commit_to(T, {"a": "1"}, requirement))
+    with pytest.raises(TimeoutError):
+        second.result(timeout=0.3)
+    held.go_on(None if stands else CommitConflict("no"))
+    assert isinstance(first.result(), LoadedTable if stands else CommitConflict)
+    assert isinstance(second.result(), RequirementFailed if stands else LoadedTable)
+    assert load().sequence == 1
+    agrees(warehouse)
+
+
+@pytest.mark.parametrize("stands", [True, False])
+def test_that_nothing_changes_waits_for_what_it_rests_on(warehouse, held, written, stands):
+    first = held.start_first(lambda: commit_to(T, {"a": "1"}))
+    second = held.start(lambda: commit_to(T, {"a": "1"}))
+    with pytest.raises(TimeoutError):
+        second.result(timeout=0.3)
+    held.go_on(None if stands else CommitConflict("no"))
+    first.result()
+    answered = second.result()
+    assert isinstance(answered, LoadedTable)
+    assert (answered.sequence, answered.document["properties"]) == (1, {"a": "1"})
+    assert load().metadata_location == answered.metadata_location
+    assert TableVersion.objects.count() == 2
+    agrees(warehouse)
+
+
+def test_another_machine_comes_before_two_of_ours(warehouse, held, written):
+    first = held.start_first(lambda: commit_to(T, {"a": "1"}))
+    second = held.start(lambda: commit_to(T, {"b": "1"}))
+    written.wait_for(2)
+    commit_elsewhere(T, {"c": "1"})
+    held.go_on()
+    assert {first.result().sequence, second.result().sequence} == {2, 3}
+    assert properties() == {"a": "1", "b": "1", "c": "1"}
+    agrees(warehouse)
+
+
+def test_a_transaction_waits_for_what_is_under_way(warehouse, held, written):
+    make_iceberg_table(*U)
+    first = held.start_first(lambda: commit_to(T, {"a": "1"}))
+    changes = [
+        TableChange(
+            table=table,
+            requirements=[],
+            updates=[{"action": "set-properties", "updates": {"b": "1"}}],
+        )
+        for table in (T, U)
+    ]
+    both = held.start(
+        lambda: iceberg_commits.commit_tables(actor=SYSTEM, changes=changes)[0],
+    )
+    with pytest.raises(TimeoutError):
+        both.result(timeout=0.3)
+    third = held.start(lambda: commit_to(T, {"c": "1"}))
+    held.go_on()
+    assert [one.result().sequence for one in (first, both, third)] == [1, 2, 3]
+    assert properties() == {"a": "1", "b": "1", "c": "1"}
+    agrees(warehouse)
+
+
+# --- what the last one made is not the table any more ------------------------------------------
+
+
+def statements(call: Callable[[], object]) -> list[str]:
+    with CaptureQueriesContext(connection) as captured:
+        call()
+    return [" ".join(query["sql"].split()) for query in captured]
+
+
+@pytest.mark.usefixtures("turn_is_kept")
+def test_what_the_last_commit_made_is_not_read_again(warehouse):
+    make_iceberg_table(*T)
+    commit_to(T, {"a": "1"})
+    note, swap = statements(lambda: commit_to(T, {"b": "1"}))
+    assert "INSERT INTO catalog_stagedfile" in note
+    assert "UPDATE catalog_icebergmetadata" in swap
+    assert properties() == {"a": "1", "b": "1"}
+    agrees(warehouse)
+
+
+@pytest.mark.usefixtures("turn_is_kept")
+def test_a_refusal_reads_the_table(warehouse):
+    made = make_iceberg_table(*T)
+    commit_to(T, {"a": "1"})
+    wrong = {"type": "assert-table-uuid", "uuid": "0e0e0e0e-0e0e-4e0e-8e0e-0e0e0e0e0e0e"}
+
+    def refused() -> None:
+        with pytest.raises(RequirementFailed):
+            commit_to(T, {"b": "1"}, wrong)
+
+    (read,) = statements(refused)
+    assert "SELECT t.digest" in read
+    assert commit_to(T, {"b": "1"}, same_table(made)).sequence == 2
+
+
+@pytest.mark.usefixtures("turn_is_kept")
+def test_another_machine_has_changed_it(warehouse):
+    make_iceberg_table(*T)
+    commit_to(T, {"a": "1"})
+    commit_elsewhere(T, {"b": "1"})
+    assert commit_to(T, {"c": "1"}).sequence == 3
+    assert properties() == {"a": "1", "b": "1", "c": "1"}
+    agrees(warehouse)
+
+
+@pytest.mark.usefixtures("turn_is_kept")
+def test_a_requirement_that_another_machine_made_true(warehouse):
+    """By what this process knows it does not hold."""
+    make_iceberg_table(*T)
+    commit_to(T, {"a": "1"})
+    with pytest.MonkeyPatch.context() as patch:
+        go_without_turns(patch)
+        schema = load().document["schemas"][-1]
+        added = {"id": 9, "name": "c", "type": "int", "required": False}
+        fields = [*schema["fields"], added]
+        updates = [{"action": "add-schema", "schema": {**schema, "fields": fields}}]
+        change = TableChange(table=T, requirements=[], updates=updates)
+        iceberg_commits.commit_table(actor=SYSTEM, change=change)
+    requirement = {"type": "assert-last-assigned-field-id", "last-assigned-field-id": 9}
+    assert commit_to(T, {"b": "1"}, requirement).sequence == 3
+    agrees(warehouse)
+
+
+@pytest.mark.usefixtures("turn_is_kept")
+def test_it_was_dropped(warehouse):
+    make_iceberg_table(*T)
+    commit_to(T, {"a": "1"})
+    iceberg_tables.drop_table(actor=SYSTEM, table=T)
+    with pytest.raises(TableNotFound):
+        commit_to(T, {"b": "1"})
+    with pytest.raises(TableNotFound):
+        commit_to(T, {"a": "1"})  # nothing would change
+    agrees(warehouse)
+
+
+@pytest.mark.usefixtures("turn_is_kept")
+def test_it_was_dropped_and_created_again(warehouse):
+    old = make_iceberg_table(*T)
+    commit_to(T, {"a": "1"})
+    iceberg_tables.drop_table(actor=SYSTEM, table=T)
+    new = make_iceberg_table(*T)
+    with pytest.raises(RequirementFailed):
+        commit_to(T, {"b": "1"}, same_table(old))
+    assert properties() == {}
+    done = commit_to(T, {"b": "1"}, same_table(new))
+    assert (done.pk, done.sequence, properties()) == (new.pk, 1, {"b": "1"})
+    agrees(warehouse)
+
+
+@pytest.mark.usefixtures("turn_is_kept")
+def test_it_was_dropped_and_another_created_unseen(warehouse):
+    """No requirement: the commit is the new table's, and made on that."""
+    make_iceberg_table(*T)
+    commit_to(T, {"a": "1"})
+    iceberg_tables.drop_table(actor=SYSTEM, table=T)
+    new = make_iceberg_table(*T)
+    done = commit_to(T, {"b": "1"})
+    assert (done.pk, done.sequence) == (new.pk, 1)
+    assert load().document == done.document
+    assert properties() == {"b": "1"}
+    agrees(warehouse)
+
+
+@pytest.mark.usefixtures("turn_is_kept")
+def test_it_was_registered_again(warehouse):
+    """Another row with the same metadata file."""
+    make_iceberg_table(*T)
+    old = commit_to(T, {"a": "1"})
+    iceberg_tables.unregister_table(actor=SYSTEM, table=T)
+    new = iceberg_commits.register_table(
+        actor=SYSTEM, table=T, metadata_location=old.metadata_location
+    )
+    done = commit_to(T, {"b": "1"})
+    assert done.pk == new.pk != old.pk
+    assert IcebergMetadata.objects.get(table=old.pk).metadata_location == old.metadata_location
+    assert IcebergMetadata.objects.get(table=new.pk).metadata_location == done.metadata_location
+    assert properties() == {"a": "1", "b": "1"}
+
+
+@pytest.mark.usefixtures("turn_is_kept")
+def test_it_was_renamed(warehouse):
+    make_iceberg_table(*T)
+    commit_to(T, {"a": "1"})
+    iceberg_tables.rename_table(actor=SYSTEM, table=T, new=U)
+    with pytest.raises(TableNotFound):
+        commit_to(T, {"b": "1"})
+    assert commit_to(U, {"c": "1"}).sequence == 2
+    assert properties(U) == {"a": "1", "c": "1"}
+    agrees(warehouse)
+
+
+@pytest.mark.usefixtures("turn_is_kept")
+def test_another_has_its_name(warehouse):
+    make_iceberg_table(*T)
+    make_iceberg_table(*U)
+    commit_to(T, {"a": "1"})
+    iceberg_tables.rename_table(actor=SYSTEM, table=T, new=("ns", "old"))
+    iceberg_tables.rename_table(actor=SYSTEM, table=U, new=T)
+    commit_to(T, {"b": "1"})
+    assert properties() == {"b": "1"}
+    assert properties(("ns", "old")) == {"a": "1"}
+    agrees(warehouse)
+
+
+# --- what is kept beyond a turn ----------------------------------------------------------------
+
+
+@pytest.fixture
+def parsed(monkeypatch) -> list[int]:
+    """Sizes of the answers that were parsed."""
+    found: list[int] = []
+    real = metadata_files.read_answer
+
+    def read_answer(content: bytes) -> dict[str, Any]:
+        found.append(len(content))
+        return real(content)
+
+    monkeypatch.setattr(metadata_files, "read_answer", read_answer)
+    return found
+
+
+def test_what_this_process_committed_is_not_parsed_again(warehouse, parsed):
+    make_iceberg_table(*T)
+    commit_to(T, {"a": "1"})
+    assert len(parsed) == 1
+    read, _, _ = statements(lambda: commit_to(T, {"b": "1"}))
+    assert load().etag not in read
+    assert len(parsed) == 1
+    again = commit_to(T, {"b": "1"})  # nothing changes, and the answer is whole all the same
+    assert (again.sequence, again.answer) == (2, load().answer)
+    assert len(parsed) == 1
+    assert properties() == {"a": "1", "b": "1"}
+    agrees(warehouse)
+
+
+def test_what_another_process_committed_is_read(warehouse, parsed):
+    make_iceberg_table(*T)
+    commit_to(T, {"a": "1"})
+    commit_elsewhere(T, {"b": "1"})
+    before = len(parsed)
+    assert commit_to(T, {"c": "1"}).sequence == 3
+    assert len(parsed) == before + 1
+    assert properties() == {"a": "1", "b": "1", "c": "1"}
+    assert TableVersion.objects.count() == 4  # nothing was tried in vain
+    agrees(warehouse)
+
+
+def test_a_transaction_uses_and_leaves_what_is_kept(warehouse, parsed):
+    make_iceberg_table(*T)
+    make_iceberg_table(*U)
+    for name in "ab":
+        updates = [{"action": "set-properties", "updates": {name: "1"}}]
+        changes = [TableChange(table=t, requirements=[], updates=updates) for t in (T, U)]
+        iceberg_commits.commit_tables(actor=SYSTEM, changes=changes)
+        assert len(parsed) == 2
+    assert properties() == properties(U) == {"a": "1", "b": "1"}
+    agrees(warehouse)
+
+
+def document(size: int) -> seen.SeenDocument:
+    return seen.SeenDocument(f'"{size}"', b"", {}, size)
+
+
+def test_only_so_many_bytes_are_kept():
+    kept = seen.SeenDocuments(limit=100)
+    names = [digest(("ns", str(number))) for number in range(6)]
+    for name in names[:4]:
+        kept.put(name, document(25))
+    assert kept.get(names[0]) is not None  # and is the newest now
+    kept.put(names[4], document(20))
+    assert [kept.get(name) is not None for name in names[:5]] == [True, False, True, True, True]
+    kept.put(names[4], document(25))  # instead of the one before
+    assert [kept.get(name) is not None for name in names[:5]] == [True, False, True, True, True]
+    kept.put(names[0], document(26))  # a larger one is not kept, nor what it takes the place of
+    assert kept.get(names[0]) is None
+    kept.clear()
+    assert kept.get(names[4]) is None
