@@ -22,10 +22,15 @@ class Handler(WSGIHandler):
     - The signals at both ends are not sent. Their receivers keep a log of queries, close caches and
       age connections; none of that happens here, and what remains to do is done directly.
     - The hot routes are looked up, not searched for.
+    - What a client has already is not even a request to Django.
     - A whole answer is returned as a list, which granian sends at once with its length.
     """
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:  # type: ignore[override]
+        if "HTTP_IF_NONE_MATCH" in environ and (headers := unchanged.headers(environ)) is not None:
+            start_response("304 Not Modified", headers)
+            close_old_connections()
+            return [b""]
         set_script_prefix(get_script_name(environ))
         if (
             "CONTENT_LENGTH" not in environ
@@ -58,6 +63,7 @@ class Handler(WSGIHandler):
 
 django.setup(set_prefix=False)
 # The routes need the applications.
+from api.iceberg import unchanged  # noqa: E402
 from api.iceberg import urls as iceberg_urls  # noqa: E402
 from api.lance import urls as lance_urls  # noqa: E402
 from api.lance.arrow import STREAM_TYPE  # noqa: E402

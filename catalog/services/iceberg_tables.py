@@ -83,6 +83,21 @@ def load_table(
     return require_kind(table, find([table], known).get(digest(table)), kind)
 
 
+_ETAG = """
+    SELECT m.etag FROM catalog_table t JOIN catalog_icebergmetadata m ON m.table_id = t.id
+    WHERE t.digest = %s::uuid AND t.state <> 'dropped' AND t.format = 'iceberg' AND t.kind = 'table'
+"""
+
+
+def find_etag(*, actor: Principal, table: Identifier) -> str | None:
+    """The name of the present answer to loadTable; None: there is no such table. One statement."""
+    access.require(actor, Action.READ)
+    cursor = hot_cursor()
+    cursor.execute(_ETAG, [str(digest(table))])
+    row = cursor.fetchone()
+    return None if row is None else row[0]
+
+
 _HOLDER = "SELECT format, kind FROM catalog_table WHERE digest = %s AND state <> 'dropped'"
 
 

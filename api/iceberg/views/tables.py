@@ -203,17 +203,17 @@ def load(operation: IcebergOperation, actor: Principal, namespace: str, table: s
     wanted = operation.query_values.get("snapshots") or "all"
     if wanted not in {"all", "refs"}:
         raise InvalidInput(f"Query parameter 'snapshots' is {wanted!r}; use all or refs")
-    known = _known(operation.request.META.get("HTTP_IF_NONE_MATCH", ""), wanted)
+    known = known_tags(operation.request.META.get("HTTP_IF_NONE_MATCH", ""), wanted)
     loaded = iceberg_tables.load_table(
         actor=actor, table=operation.identify(namespace, table), known=known
     )
     if loaded.answer is None:
-        return HttpResponseNotModified(headers={"ETag": _tag(loaded.etag, wanted)})
+        return HttpResponseNotModified(headers={"ETag": tag_of(loaded.etag, wanted)})
     if wanted == "all":
         return respond(operation, loaded)
     text = metadata.dump(metadata.refs_only(loaded.document))
     answer = metadata_files.answer(loaded.metadata_location, text)
-    return _send(operation, answer, _tag(loaded.etag, wanted))
+    return _send(operation, answer, tag_of(loaded.etag, wanted))
 
 
 def respond(operation: IcebergOperation, table: LoadedTable) -> HttpResponse:
@@ -234,12 +234,12 @@ def _send(operation: IcebergOperation, answer: bytes, etag: str) -> HttpResponse
     return HttpResponse(answer, headers=headers)
 
 
-def _tag(etag: str, wanted: str) -> str:
+def tag_of(etag: str, wanted: str) -> str:
     """The ETag of an answer with these snapshots."""
     return etag if wanted == "all" else f'{etag[:-1]}.{wanted}"'
 
 
-def _known(header: str, wanted: str) -> list[str]:
+def known_tags(header: str, wanted: str) -> list[str]:
     """The ETags of an If-None-Match header, as they are stored."""
     tags = [tag.strip().removeprefix("W/") for tag in header.split(",") if tag.strip()]
     if wanted == "all":
