@@ -10,7 +10,15 @@ from django.http import HttpResponse
 from django.urls import URLPattern, re_path
 
 from api.lance.operation import LanceOperation
-from api.lance.views import data, fallback, namespaces, tables, transactions, versions
+from api.lance.views import (
+    backfill,
+    data,
+    fallback,
+    namespaces,
+    tables,
+    transactions,
+    versions,
+)
 
 _View = Callable[..., HttpResponse]
 _BY_ENDING: dict[tuple[str, str], _View] = {}
@@ -75,7 +83,6 @@ urlpatterns = [
             ("table/{id}/alter_columns", "AlterTableAlterColumns"),
             ("table/{id}/add_columns", "AlterTableAddColumns"),
             ("table/{id}/drop_columns", "AlterTableDropColumns"),
-            ("table/{id}/backfill_column", "AlterTableBackfillColumns"),
             ("table/{id}/stats", "GetTableStats"),
             ("table/{id}/query", "QueryTable"),
             ("table/{id}/count_rows", "CountTableRows"),
@@ -85,6 +92,7 @@ urlpatterns = [
             ("materialized_view/{id}/create", "CreateMaterializedView"),
         )
     ),
+    _route("table/{id}/backfill_column", backfill.AlterTableBackfillColumns),
     # After the longer endings that end alike.
     _route("table/{id}/merge_insert", data.MergeInsertIntoTable),
     _route("table/{id}/insert", data.InsertIntoTable),

@@ -12,6 +12,13 @@ from enum import StrEnum
 from catalog.errors import InvalidInput
 
 MAX_VERSION = 2**63 - 1
+# The metadata of a computed column's field, as LanceDB writes and reads it.
+COMPUTED = "computed_column"
+COMPUTED_KEY = f"{COMPUTED}.expression"
+"""The key of a field's metadata that holds the SQL expression of a computed column."""
+COMPUTED_KIND_KEY = f"{COMPUTED}.kind"
+COMPUTED_INPUTS_KEY = f"{COMPUTED}.inputs"
+"""A JSON list of the paths that the expression reads."""
 _MAX_BRANCH_LENGTH = 255
 _UINT64_MAX = 2**64 - 1
 _MANIFEST = re.compile(r"(?P<number>[0-9]{1,20})\.manifest")

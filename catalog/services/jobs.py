@@ -5,7 +5,7 @@ What the jobs do is in ``maintenance``; nothing here knows of it, so operations 
 
 import logging
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Self
@@ -18,7 +18,16 @@ from django.db.models.functions import Now
 from django.utils import timezone
 from kombu.exceptions import OperationalError
 
-from catalog.models import ApiKey, Job, JobStatus, Table, Transaction, TransactionStatus
+from catalog.identifiers import Identifier
+from catalog.models import (
+    ApiKey,
+    Job,
+    JobStatus,
+    Table,
+    TableState,
+    Transaction,
+    TransactionStatus,
+)
 from catalog.services import access, locks
 from catalog.services.access import Action, Principal
 
@@ -30,6 +39,9 @@ _BACK_OFF = timedelta(seconds=15)
 _SENT_AT_ONCE = 100
 _LEASE = timedelta(minutes=2)
 _KEEP_SECONDS = 2.0  # so soon is a request to stop seen, and progress shown
+Report = Callable[[int, int | None], None]
+"""``report(done, total)``: from any thread, as often as one likes; raises when the job has to stop."""
+
 _ACTIVE = (JobStatus.QUEUED, JobStatus.RUNNING)
 
 
@@ -94,6 +106,21 @@ def renew(job: Job) -> bool:
     return mine.filter(cancel_requested=True).exists()
 
 
+def save_result(job: Job) -> None:
+    """Keep what came of a job so far, for whoever goes on with it. Raises JobLost."""
+    mine = Job.objects.filter(pk=job.pk, status=JobStatus.RUNNING, attempts=job.attempts)
+    if not mine.update(result=job.result, progress=job.progress, total=job.total):
+        raise JobLost
+
+
+def identify(job: Job) -> Identifier:
+    """The present name of a job's table, which may be renamed meanwhile. Raises JobCanceled."""
+    table = Table.objects.select_related("namespace").get(pk=job.table_id)
+    if table.state == TableState.DROPPED:
+        raise JobCanceled("the table was dropped")
+    return (*table.namespace.path, table.name)
+
+
 def finish(job: Job, status: JobStatus, error: str = "") -> None:
     """Record how a job ended, or that it is to be tried again (QUEUED)."""
     now = timezone.now()
@@ -129,7 +156,7 @@ def cancel_jobs_of_tables(tables: Collection[Table]) -> None:
     found = list(jobs.values_list("pk", "transaction"))
     if not found:
         return
-    owners = locks.lock_transactions({owner for _, owner in found if owner is not None})
+    owners = locks.lock_transactions({owner for _, owner in found})
     _cancel(Job.objects.filter(pk__in=[pk for pk, _ in found]))
     for owner in owners:
         _close_transaction(owner)

@@ -15,16 +15,14 @@ from catalog.errors import (
     Unsupported,
 )
 from catalog.models import Job, JobKind, JobStatus, Table, TableFormat, TableState
-from catalog.services import jobs, locks, purge
-from catalog.services.jobs import JobCanceled, JobLost
+from catalog.services import jobs, lance_backfill, locks, purge
+from catalog.services.jobs import JobCanceled, JobLost, Report
 
 log = logging.getLogger(__name__)
 
 _RENEW_EVERY = 500  # files between two looks at the row
 _HEALING = (CommitConflict, OutcomeUnknown, ServiceUnavailable)
 
-Report = Callable[[int, int | None], None]
-"""``report(done, total)``: from any thread, as often as one likes; raises when the job has to stop."""
 Work = Callable[[Job, Report], Mapping[str, Any] | None]
 """Does a job and returns what came of it, as JSON; ``note`` in it is shown as a remark.
 
@@ -117,4 +115,5 @@ def _purge_referenced(job: Job, table: Table) -> str:
 
 _WORK: dict[JobKind, Work] = {
     JobKind.PURGE_TABLE: _purge_table,
+    JobKind.BACKFILL_COLUMN: lance_backfill.fill,
 }

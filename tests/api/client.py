@@ -42,10 +42,12 @@ class Lance:
             headers={**self.headers, **(headers or {})},
         )
 
-    def send(self, method: str, path: str, body: Any = None, **options: Any) -> Any:
+    def send(
+        self, method: str, path: str, body: Any = None, *, status: int = 200, **options: Any
+    ) -> Any:
         """The JSON of a call that succeeds; None for an empty answer."""
         response = self.call(method, path, body, **options)
-        assert response.status_code == 200, response.content
+        assert response.status_code == status, response.content
         if not response.content:
             return None
         assert response["content-type"] == "application/json"

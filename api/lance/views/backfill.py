@@ -1,0 +1,40 @@
+from lance_namespace_urllib3_client import models as m
+
+from api.lance.operation import LanceOperation
+from api.lance.views.tables import branch_name
+from catalog.identifiers import Identifier
+from catalog.services import lance_backfill
+from catalog.services.access import Principal
+from catalog.services.lance_backfill import Backfill
+
+
+class AlterTableBackfillColumns(LanceOperation):
+    """Let a job fill a computed column. DescribeTransaction tells of it by the job's id.
+
+    Honoured: column, where, branch, read_version, num_frags (fill at most so many fragments),
+    task_size (rows to evaluate at once) and commit_granularity (fragments in a commit). The other
+    fields are hints for clusters and have no effect here.
+    """
+
+    request_model = m.AlterTableBackfillColumnsRequest
+    response_model = m.AlterTableBackfillColumnsResponse
+    status = 202
+    changes = True
+
+    def handle(
+        self, actor: Principal, body: m.AlterTableBackfillColumnsRequest, *, id: Identifier
+    ) -> m.AlterTableBackfillColumnsResponse:
+        job = lance_backfill.start_backfill(
+            actor=actor,
+            table=id,
+            backfill=Backfill(
+                column=body.column,
+                where=body.where or None,
+                branch=branch_name(body.branch),
+                read_version=body.read_version,
+                num_frags=body.num_frags,
+                task_size=body.task_size,
+                commit_granularity=body.commit_granularity,
+            ),
+        )
+        return m.AlterTableBackfillColumnsResponse(job_id=job)
