@@ -323,6 +323,18 @@ def list_files(location: str, directory: str) -> Iterator[StoredFile]:
         return
 
 
+def list_directories(location: str, directory: str) -> list[str]:
+    """The directories directly in a directory of a table; none when there is no such directory."""
+    path = os.path.realpath(f"{location}/{directory}")
+    if not _is_below(path, os.path.realpath(location)):
+        return []
+    try:
+        with os.scandir(path) as entries:
+            return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
 def list_branches(location: str) -> list[str]:
     """The branches that a Lance table has on storage; their names may hold slashes."""
     tree = Path(location) / "tree"

@@ -20,6 +20,7 @@ _ENDING = ".json"
 # A file name has 255 bytes, of which Lance takes some for the name that it writes first.
 _MAX_LENGTH = 200
 _PART = re.compile(r"[A-Za-z0-9._-]+")
+_TRANSACTION = re.compile(rb"([0-9]{1,20})-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.txn")
 # What Lance itself puts into a branch's directory, where a branch 'dev/data' would lie as well.
 _OWN = re.compile(r"_.*|data")
 
@@ -62,11 +63,16 @@ def check_branch(name: str) -> str:
     _check(name, "Branch")
     lance.check_branch(name)
     for part in name.split("/")[1:]:
-        if _OWN.fullmatch(part):
+        if is_own_directory(part):
             raise InvalidInput(
                 f"Branch name {name!r}: '{part}' is a directory of the branch above it"
             )
     return name
+
+
+def is_own_directory(part: str) -> bool:
+    """Whether Lance keeps a branch's own files, rather than branches below it, in this directory."""
+    return _OWN.fullmatch(part) is not None
 
 
 def _check(name: str, kind: str) -> None:
@@ -86,6 +92,16 @@ def file_name(name: str) -> str:
 def name_of(file: str) -> str | None:
     """The tag or branch that a file is for; None for another file."""
     return unquote(file.removesuffix(_ENDING)) if file.endswith(_ENDING) else None
+
+
+def begins_branch(manifest: bytes, version: int) -> bool:
+    """Whether the manifest of this version is a branch's first.
+
+    A manifest names the file of its transaction, ``<version read>-<uuid>.txn``. What begins a branch
+    has the number of the version that it was made from; any other version has the next one.
+    """
+    named = _TRANSACTION.findall(manifest)
+    return bool(named) and int(named[-1]) == version
 
 
 def parse_tag(content: bytes) -> TagFile | None:

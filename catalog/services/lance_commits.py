@@ -32,6 +32,7 @@ from lance_namespace_urllib3_client import models as m
 
 from catalog import storage
 from catalog.errors import (
+    BranchNotFound,
     CommitConflict,
     ServiceUnavailable,
     VersionAlreadyExists,
@@ -107,7 +108,8 @@ def write(
         )
         ledger = _Ledger(actor, snapshot.table, snapshot.location, branch)
         ledger.known, ledger.deadline = snapshot.entry, deadline
-        ledger.make = partial(_as, operation, summary=summary, **(facts or {}))
+        base = (branch, snapshot.version, snapshot.entry.created_at) if branch else None
+        ledger.make = partial(_as, operation, summary=summary, base=base, **(facts or {}))
         try:
             result, last = ledger.carry(partial(_change, snapshot, ledger, work))
         except CommitConflict as error:
@@ -120,6 +122,27 @@ def write(
 
 def create(
     *,
+def visit(
+    *,
+    actor: Principal,
+    table: Identifier,
+    work: Callable[[LanceDataset], T],
+    branch: str = "",
+    version: int | None = None,
+) -> T:
+    """Let ``work`` do to a table's storage what makes no version, such as to name one.
+
+    The actor must be allowed to write. Raises as ``write`` does.
+    """
+    snapshot = lance_datasets.find_snapshot(
+        actor=actor, table=table, branch=branch, version=version, action=Action.WRITE
+    )
+    ledger = _Ledger(actor, snapshot.table, snapshot.location, branch)
+    ledger.known = snapshot.entry
+    result, _ = ledger.carry(partial(_change, snapshot, ledger, work))
+    return result
+
+
     actor: Principal,
     table: Identifier,
     work: Callable[["NewDataset"], T],
@@ -338,13 +361,18 @@ class _Ledger(LanceNamespace):
         return m.DescribeTableVersionResponse(version=lance_datasets.table_version(entry))
 
     def _list(self, branch: str, limit: int | None, descending: bool) -> list[m.TableVersion]:
-        found, _ = versions.list_versions(
-            actor=self.actor,
-            table=self.table,
-            branch=branch,
-            limit=limit,
-            descending=descending,
-        )
+        try:
+            found, _ = versions.list_versions(
+                actor=self.actor,
+                table=self.table,
+                branch=branch,
+                limit=limit,
+                descending=descending,
+            )
+        except BranchNotFound:
+            if branch == self.branch:
+                raise
+            return []  # it is about to begin
         return [lance_datasets.table_version(entry) for entry in found]
 
     # -- in Lance's threads

@@ -108,13 +108,15 @@ def open_dataset(snapshot: Snapshot) -> LanceDataset:
 
     Raises the refusal behind what Lance cannot open.
     """
-    key = (snapshot.uuid, snapshot.branch, snapshot.version, snapshot.entry.manifest_path)
+    entry = snapshot.entry
+    # A branch may be deleted and made again, with the same versions; not at the same moment.
+    key = (snapshot.uuid, snapshot.branch, entry.version, entry.manifest_path, entry.created_at)
     kept = _opened.get(key)
     if kept is not None:
         return kept
     with refusing(snapshot.table):
         dataset = _open(snapshot)
-    size = snapshot.entry.manifest_size or 0
+    size = entry.manifest_size or 0
     _opened.put(key, dataset, cost=_DATASET_COST + _MANIFEST_FACTOR * size)
     return dataset
 

@@ -6,7 +6,6 @@ from catalog.services.operations.data import (
     AlterTableBackfillColumns,
     AlterTableDropColumns,
     CreateTable,
-    CreateTableBranch,
     CreateTableIndex,
     DeleteFromTable,
     DropTableIndex,
@@ -26,6 +25,14 @@ from catalog.services.operations.namespaces import (
     DropNamespace,
     PropertyChanges,
     UpdateNamespaceProperties,
+)
+from catalog.services.operations.refs import (
+    CreateTableBranch,
+    CreateTableTag,
+    DeleteTableBranch,
+    DeleteTableTag,
+    RecordTag,
+    UpdateTableTag,
 )
 from catalog.services.operations.tables import (
     DeclareTable,
@@ -47,9 +54,12 @@ __all__ = [
     "CreateTable",
     "CreateTableBranch",
     "CreateTableIndex",
+    "CreateTableTag",
     "CreateVersion",
     "DeclareTable",
     "DeleteFromTable",
+    "DeleteTableBranch",
+    "DeleteTableTag",
     "DeleteVersions",
     "DeregisterTable",
     "DropNamespace",
@@ -58,6 +68,7 @@ __all__ = [
     "InsertIntoTable",
     "MergeInsertIntoTable",
     "PropertyChanges",
+    "RecordTag",
     "RefreshMaterializedView",
     "RegisterTable",
     "RenameTable",
@@ -70,6 +81,7 @@ __all__ = [
     "UpdateNamespaceProperties",
     "UpdateTable",
     "UpdateTableSchemaMetadata",
+    "UpdateTableTag",
     "WriteVersion",
     "already_exists",
 ]

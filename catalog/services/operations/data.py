@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from django.db.models.functions import Now
 
-from catalog.errors import CommitConflict
+from catalog.errors import BranchNotFound, CommitConflict
 from catalog.identifiers import label
-from catalog.models import StagedFile, Table, TableState
+from catalog.models import StagedFile, Table, TableState, TableVersion
 from catalog.services import access
 from catalog.services.access import Action
 from catalog.services.commit import Batch
@@ -17,7 +18,7 @@ from catalog.services.operations.tables import (
     already_exists,
     drop_tables,
 )
-from catalog.services.operations.versions import CreateVersion
+from catalog.services.operations.versions import CreateVersion, find_branch
 from catalog.services.statements import NewVersion
 
 
@@ -27,6 +28,28 @@ class WriteVersion(CreateVersion):
 
     summary: Mapping[str, Any] = field(default_factory=dict)
     """What the audit trail tells of it: what was asked, never the data itself."""
+    base: tuple[str, int, datetime] | None = None
+    """The version of a branch that it was made from: branch, number, and when it was entered."""
+
+    def ensure_branch(self, batch: Batch, row: Table) -> None:
+        """Refuse what was written to a branch that was deleted, and perhaps made again, meanwhile."""
+        if self.branch:
+            if not find_branch(row, self.branch):
+                raise BranchNotFound(self.table, self.branch)
+            self.require_base(row)
+
+    def require_base(self, row: Table) -> None:
+        """Raises CommitConflict unless the version that this was made from is of a present branch."""
+        if self.base is None:
+            return
+        branch, version, created_at = self.base
+        same = TableVersion.objects.filter(
+            table_id=row.pk, branch=branch, version=version, created_at=created_at
+        )
+        if not same.exists():
+            raise CommitConflict(
+                f"Branch '{branch}' of table '{label(self.table)}' was deleted meanwhile"
+            )
 
     def facts(self) -> dict[str, Any]:
         return dict(self.summary)
@@ -108,11 +131,6 @@ class CreateTableIndex(WriteVersion):
 class DropTableIndex(WriteVersion):
     name = "DropTableIndex"
     action = "index.drop"
-
-
-class CreateTableBranch(WriteVersion):
-    name = "CreateTableBranch"
-    action = "branch.create"
 
 
 class RefreshMaterializedView(WriteVersion):

@@ -13,10 +13,11 @@ from catalog.errors import (
     BranchNotFound,
     CatalogError,
     InvalidInput,
+    InvalidLocation,
     InvalidManifestPath,
     VersionAlreadyExists,
 )
-from catalog.formats import lance
+from catalog.formats import lance, lance_refs
 from catalog.identifiers import check_table, label
 from catalog.models import Branch, Table, TableState, TableVersion
 from catalog.services import versions
@@ -26,6 +27,7 @@ from catalog.services.statements import NewVersion
 
 _CREATED = VERSIONS.labels("created")
 _MAX_SIZE = 2**63 - 1
+_MAX_MANIFEST = 64 * 1024**2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +79,7 @@ class CreateVersion(TableOperation):
 
     def enter(self, batch: Batch, row: Table) -> NewVersion:
         """Add the version to the ledger, and bring its manifest to its name after the commit."""
-        self._ensure_branch(batch, row)
+        self.ensure_branch(batch, row)
         if not batch.claim("version", row.uuid, self.branch, self.version):
             raise self._refused()
         final = self._final_path(row)
@@ -109,12 +111,28 @@ class CreateVersion(TableOperation):
         )
         return self._refused() if taken.exists() else None
 
-    def _ensure_branch(self, batch: Batch, row: Table) -> None:
-        """A branch begins with its first version: that is how Lance clients create one."""
+    def ensure_branch(self, batch: Batch, row: Table) -> None:
+        """A branch begins with its first version: that is how Lance clients create one.
+
+        One that was deleted is not brought back by who still had it open: only a manifest that
+        says so begins it again.
+        """
         if not self.branch or not batch.claim("branch", row.uuid, self.branch):
             return
-        if not find_branch(row, self.branch):
-            batch.add(Branch(table=row, name=self.branch))
+        if find_branch(row, self.branch):
+            return
+        if was_deleted(row, self.branch) and not self._begins_branch(row):
+            raise BranchNotFound(self.table, self.branch)
+        batch.add(Branch(table=row, name=self.branch))
+
+    def _begins_branch(self, row: Table) -> bool:
+        # A file is read with the table locked; it is a small one, of a name that was used before.
+        relative = storage.path_in_table(row.location, self.manifest_path)
+        try:
+            content = storage.read_whole_file(f"{row.location}/{relative}", _MAX_MANIFEST)
+        except (OSError, InvalidLocation):
+            return False
+        return lance_refs.begins_branch(content, self.version)
 
     def _refused(self) -> VersionAlreadyExists:
         return VersionAlreadyExists(self.table, self.version, self.branch)
@@ -196,3 +214,13 @@ def _count_created(rows: list[NewVersion]) -> None:
 def find_branch(table: Table, name: str) -> bool:
     """Whether the table has this branch. The empty name, main, is always there."""
     return not name or Branch.objects.filter(table_id=table.pk, name=name).exists()
+
+
+def retired_name(branch: Branch) -> str:
+    """The name under which the ledger keeps the versions of a deleted branch; no client can ask it."""
+    return f"{branch.name}//{branch.pk}"
+
+
+def was_deleted(table: Table, name: str) -> bool:
+    """Whether a branch of this name was deleted."""
+    return TableVersion.objects.filter(table_id=table.pk, branch__startswith=f"{name}//").exists()

@@ -1,0 +1,234 @@
+from pathlib import Path
+
+import lance as pylance
+import pyarrow as pa
+import pytest
+
+from catalog.errors import BranchNotFound, CommitConflict
+from catalog.models import AuditEvent, Branch, TableVersion, Transaction
+from catalog.services import lance_commits, lance_datasets, lance_refs
+from catalog.services import operations as ops
+from catalog.services.access import SYSTEM
+from tests.api.client import Lance, stream
+from tests.api.lance.test_concurrency import WON, key, post, race  # noqa: F401 -- a fixture
+from tests.api.lance.test_create_table_branch import insert, numbers, rows
+from tests.factories import files, make_lance_table, make_table, make_version, unchanged
+
+PATH = "/v1/table/w$t/branches/delete"
+CREATE = "/v1/table/w$t/branches/create"
+pytestmark = [pytest.mark.django_db, pytest.mark.operation("DeleteTableBranch")]
+
+
+@pytest.fixture
+def table(lance):
+    """Main at 1, and a branch dev with versions 1 and 2."""
+    table = make_lance_table(("w", "t"), pa.table({"a": [1]}))
+    lance.post(CREATE, {"name": "dev"})
+    insert(lance, 20, branch="dev")
+    return table
+
+
+def read(branch: str) -> list[int]:
+    dataset = lance_datasets.read(actor=SYSTEM, table=("w", "t"), branch=branch)
+    return dataset.to_table()["a"].to_pylist()
+
+
+def test_it_is_gone(lance, table):
+    before = set(files(table.location))
+    answer = lance.post(PATH, {"name": "dev"})
+    assert lance.post("/v1/table/w$t/branches/list") == {"branches": {}}
+    lance.refused(404, 22, "'dev'", "/v1/table/w$t/version/list?branch=dev")
+    lance.refused(
+        404, 22, "'dev'", "/v1/table/w$t/version/describe", {"version": 1, "branch": "dev"}
+    )
+    lance.refused(
+        404, 22, "'dev'", "/v1/table/w$t/insert?branch=dev", raw=stream(pa.table({"a": [3]}))
+    )
+    lance.refused(404, 22, "'dev'", PATH, {"name": "dev"})
+    left = set(files(table.location))
+    assert left == {name for name in before if not name.startswith(("tree/", "_refs/branches/"))}
+    assert not (Path(table.location) / "tree/dev").exists()
+    assert (numbers(lance), read("")) == ([1], [1])
+    event = AuditEvent.objects.get(action="branch.delete")
+    assert (event.before, event.after) == ({"branch": "dev"}, {"branch": "dev", "deleted": 2})
+    assert str(event.transaction_id) == answer["transaction_id"]
+    (operation,) = Transaction.objects.get(pk=answer["transaction_id"]).operations
+    assert operation["operation"] == "DeleteTableBranch"
+
+
+def test_its_versions_are_tombstones_that_nobody_can_name(lance, table):
+    pk = Branch.objects.get().pk
+    lance.post(PATH, {"name": "dev"})
+    retired = f"dev//{pk}"
+    kept = TableVersion.objects.filter(branch=retired, deleted_at__isnull=False, staged_path=None)
+    assert sorted(kept.values_list("version", flat=True)) == [1, 2]
+    lance.refused(404, 22, "", f"/v1/table/w$t/version/list?branch={retired}")
+    lance.refused(404, 22, "", "/v1/table/w$t/version/describe", {"version": 1, "branch": retired})
+    lance.refused(400, 13, "", CREATE, {"name": retired})
+    lance.refused(400, 13, "", PATH, {"name": retired})
+
+
+def test_the_same_name_again(lance, table):
+    """With the same numbers, and nothing of what was there before."""
+    assert read("dev") == [1, 20]
+    for value in (30, 40):
+        lance.post(PATH, {"name": "dev"})
+        lance.post(CREATE, {"name": "dev"})
+        assert (numbers(lance, "dev"), read("dev"), rows(table, "dev")) == ([1], [1], [1])
+        assert insert(lance, value, branch="dev") == 2
+        assert (numbers(lance, "dev"), read("dev")) == ([1, 2], [1, value])
+        assert rows(table, "dev") == [1, value]
+    assert TableVersion.objects.filter(branch="dev").count() == 2
+    assert TableVersion.objects.exclude(branch="").filter(deleted_at__isnull=False).count() == 4
+
+
+def test_what_others_need(lance, table):
+    lance.post(CREATE, {"name": "dev/sub", "from_branch": "dev"})
+    lance.post("/v1/table/w$t/tags/create", {"tag": "v", "version": 2, "branch": "dev"})
+    before = files(table.location)
+    lance.refused(409, 19, "tag 'v'", PATH, {"name": "dev"})
+    lance.post("/v1/table/w$t/tags/delete", {"tag": "v"})
+    before.pop("_refs/tags/v.json")
+    lance.refused(409, 19, "branch 'dev/sub'", PATH, {"name": "dev"})
+    assert files(table.location) == before
+    lance.post(PATH, {"name": "dev/sub"})
+    lance.post(PATH, {"name": "dev"})
+
+
+def test_a_branch_below_it_stays(lance, table):
+    """It lies in the directory of the other, though it began elsewhere."""
+    lance.post(CREATE, {"name": "dev/x/y"})
+    insert(lance, 5, branch="dev%2Fx%2Fy")
+    lance.post(PATH, {"name": "dev"})
+    assert rows(table, "dev/x/y") == [1, 5]
+    assert [path.name for path in (Path(table.location) / "tree/dev").iterdir()] == ["x"]
+    lance.post(CREATE, {"name": "dev"})
+    assert (numbers(lance, "dev"), rows(table, "dev")) == ([1], [1])
+    lance.post(PATH, {"name": "dev/x/y"})
+    assert rows(table, "dev") == [1]
+
+
+def test_when_files_are_left(lance, table, monkeypatch):
+    """As after a crash between the commit and the removal: the same again removes them."""
+    with monkeypatch.context() as patch:
+        patch.setattr(lance_refs.storage, "remove_file", _fail)
+        assert lance.call("POST", PATH, {"name": "dev"}).status_code == 500
+    assert lance.post("/v1/table/w$t/branches/list") == {"branches": {}}
+    lance.refused(404, 22, "'dev'", "/v1/table/w$t/version/list?branch=dev")
+    lance.refused(409, 23, "'dev'", CREATE, {"name": "dev"})
+    lance.post(PATH, {"name": "dev"})
+    assert not (Path(table.location) / "tree/dev").exists()
+    lance.refused(404, 22, "'dev'", PATH, {"name": "dev"})
+    lance.post(CREATE, {"name": "dev"})
+    assert rows(table, "dev") == [1]
+
+
+def _fail(path: str) -> bool:
+    raise OSError("the disk failed")
+
+
+def test_without_a_file(lance, table):
+    """A branch of whose making the file is missing can be deleted, and others not before it."""
+    make_version(("w", "t"), 1, branch="theirs")
+    refused = lance.refused(409, 14, "branch 'theirs' may have begun there", PATH, {"name": "dev"})
+    assert "first" in refused.json()["detail"]
+    lance.post(PATH, {"name": "theirs"})
+    (Path(table.location) / "_refs/branches/dev.json").unlink()
+    lance.post(PATH, {"name": "dev"})
+    assert not (Path(table.location) / "tree/dev").exists()
+
+
+def test_deleted_by_a_client(lance, table):
+    """It tells the catalog nothing; the ledger learns of it here."""
+    pylance.dataset(table.location).branches.delete("dev")
+    assert list(lance.post("/v1/table/w$t/branches/list")["branches"]) == ["dev"]
+    lance.post(PATH, {"name": "dev"})
+    assert lance.post("/v1/table/w$t/branches/list") == {"branches": {}}
+
+
+@pytest.mark.parametrize(
+    "name", ["main", "", "..", ".", "../tree/dev", "/", "dev/", "a\x00", "x" * 5000, "_versions"]
+)
+def test_names_that_no_branch_has(lance, table, name):
+    before = files(table.location)
+    lance.refused(400, 13, "", PATH, {"name": name})
+    assert files(table.location) == before
+
+
+def test_refusals(lance, reader):
+    lance.refused(404, 1, "'w'", PATH, {"name": "dev"})
+    make_table("w", "t")
+    lance.refused(409, 19, "declared", PATH, {"name": "dev"})
+    lance.refused(404, 4, "'w.u'", "/v1/table/w$u/branches/delete", {"name": "dev"})
+    for body in ({}, {"name": None}, {"name": 1}):
+        lance.refused(400, 13, "name", PATH, body)
+    reader.refused(403, 15, "", PATH, {"name": "dev"})
+    make_lance_table(("w", "u"))
+    for name in ("nope", "é", "DEV"):
+        lance.refused(404, 22, f"'{name}'", "/v1/table/w$u/branches/delete", {"name": name})
+
+
+def test_a_writer_who_comes_too_late(lance, table):
+    """What was written to the branch that was deleted does not bring it back."""
+
+    snapshot = lance_datasets.find_snapshot(actor=SYSTEM, table=("w", "t"), branch="dev")
+    base = ("dev", snapshot.version, snapshot.entry.created_at)
+    late = ops.InsertIntoTable(
+        table=("w", "t"), branch="dev", version=3, manifest_path="elsewhere/3.manifest", base=base
+    )
+    lance.post(PATH, {"name": "dev"})
+    with unchanged(), pytest.raises(BranchNotFound):
+        lance_commits.commit([late], actor=SYSTEM)
+    # Nor does it go to the next branch of this name, though its number would be the next there.
+    lance.post(CREATE, {"name": "dev"})
+    insert(lance, 30, branch="dev")
+    with unchanged(), pytest.raises(CommitConflict):
+        lance_commits.commit([late], actor=SYSTEM)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_rivals(key):  # noqa: F811
+    """Deleting, creating and writing at once: each version lies where the ledger says."""
+    make_lance_table(("w", "t"), pa.table({"a": [1]}))
+    client, write = Lance(key), stream(pa.table({"a": [2]}))
+    for _ in range(4):
+        client.call("POST", CREATE, {"name": "dev"})
+        outcome = race(
+            key,
+            post(PATH, {"name": "dev"}),
+            post(PATH, {"name": "dev"}),
+            post(CREATE, {"name": "dev"}),
+            lambda own: own.call("POST", "/v1/table/w$t/insert?branch=dev", raw=write),
+            post(CREATE, {"name": "sub", "from_branch": "dev"}),
+        )
+        # Version 2 of the first dev is none of the next.
+        missing, refused = {(404, 11), (404, 22)}, {(409, 14), (409, 19), (409, 23)}
+        assert set(outcome) <= {WON} | missing | refused, outcome
+        for name in Branch.objects.values_list("name", flat=True):
+            for version in numbers(client, name):
+                lance_datasets.read(
+                    actor=SYSTEM, table=("w", "t"), branch=name, version=version
+                ).to_table()
+        client.call("POST", PATH, {"name": "sub"})
+    assert read("") == [1]
+
+
+def test_a_client_who_comes_too_late(lance, table):
+    """It enters the version it has written; only a manifest that begins a branch begins it again."""
+    path = next((Path(table.location) / "tree/dev/_versions").glob("*613.manifest"))
+    content = path.read_bytes()
+    lance.post(PATH, {"name": "dev"})
+    path.parent.mkdir(parents=True)
+    body = {"version": 2, "branch": "dev", "manifest_path": f"{path}-x".lstrip("/")}
+    create = "/v1/table/w$t/version/create"
+    lance.refused(404, 22, "'dev'", create, body)
+    Path(f"{path}-x").write_bytes(content)
+    lance.refused(404, 22, "'dev'", create, body)
+    assert lance.post("/v1/table/w$t/branches/list") == {"branches": {}}
+    # A branch that another client begins.
+    lance.post(CREATE, {"name": "other"})
+    first = next((Path(table.location) / "tree/other/_versions").glob("*614.manifest"))
+    Path(f"{path}-y").write_bytes(first.read_bytes())
+    body = {"version": 1, "branch": "dev", "manifest_path": f"{path}-y".lstrip("/")}
+    lance.post(create, body)
+    assert numbers(lance, "dev") == [1]

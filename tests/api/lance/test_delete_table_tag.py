@@ -1,0 +1,65 @@
+from pathlib import Path
+
+import lance as pylance
+import pytest
+
+from catalog.models import AuditEvent, Transaction
+from tests.api.lance.test_concurrency import WON, key, post, race  # noqa: F401 -- a fixture
+from tests.factories import make_lance_table, make_table
+
+PATH = "/v1/table/w$t/tags/delete"
+pytestmark = [pytest.mark.django_db, pytest.mark.operation("DeleteTableTag")]
+
+
+def test_it_goes_and_its_version_stays(lance):
+    table = make_lance_table(("w", "t"))
+    lance.post("/v1/table/w$t/tags/create", {"tag": "v1", "version": 1})
+    done = lance.post(PATH, {"tag": "v1"})
+    assert pylance.dataset(table.location).tags.list() == {}
+    assert lance.post("/v1/table/w$t/version/describe", {"version": 1})["version"]["version"] == 1
+    event = AuditEvent.objects.get(action="tag.delete")
+    assert (event.before, event.after) == ({"tag": "v1", "version": 1}, {"tag": "v1"})
+    (operation,) = Transaction.objects.get(pk=done["transaction_id"]).operations
+    assert operation == {"operation": "DeleteTableTag", "target": "w.t", "tag": "v1"}
+    lance.refused(404, 8, "'v1'", PATH, {"tag": "v1"})
+    lance.post("/v1/table/w$t/tags/create", {"tag": "v1", "version": 1})
+
+
+def test_tags_of_clients(lance):
+    """Also those that Lance cannot list, and what is no tag at all: else they would stay for ever."""
+    table = make_lance_table(("w", "t"))
+    dataset = pylance.dataset(table.location)
+    dataset.tags.create("é", 1)
+    (Path(table.location) / "_refs/tags/bad.json").write_text("{")
+    for name in ("é", "bad"):
+        lance.post(PATH, {"tag": name})
+    assert dataset.tags.list() == {}
+    assert AuditEvent.objects.filter(action="tag.delete").latest("pk").before is None
+
+
+@pytest.mark.parametrize("name", ["nope", "", "a/b", "..", "../branches/dev", "x" * 5000])
+def test_unknown(lance, name):
+    make_lance_table(("w", "t"))
+    lance.post("/v1/table/w$t/branches/create", {"name": "dev"})
+    lance.refused(404, 8, "has no tag", PATH, {"tag": name})
+    assert list(lance.post("/v1/table/w$t/branches/list")["branches"]) == ["dev"]
+
+
+def test_refusals(lance, reader):
+    lance.refused(404, 1, "'w'", PATH, {"tag": "v1"})
+    make_table("w", "t")
+    lance.refused(409, 19, "declared", PATH, {"tag": "v1"})
+    lance.refused(404, 4, "'w.u'", "/v1/table/w$u/tags/delete", {"tag": "v1"})
+    for body in ({}, {"tag": None}, {"tag": 1}):
+        lance.refused(400, 13, "tag", PATH, body)
+    reader.refused(403, 15, "", PATH, {"tag": "v1"})
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_who_delete_one_tag(key):  # noqa: F811
+    table = make_lance_table(("w", "t"))
+    for _ in range(3):
+        pylance.dataset(table.location).tags.create("v1", 1)
+        outcome = race(key, *[post(PATH, {"tag": "v1"})] * 4)
+        assert sorted(outcome) == [WON] + [(404, 8)] * 3
+    assert AuditEvent.objects.filter(action="tag.delete").count() == 3
