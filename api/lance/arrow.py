@@ -22,6 +22,10 @@ _END = b"\xff\xff\xff\xff\0\0\0\0"
 _DRAIN_BYTES, _DRAIN_SECONDS = 256 << 20, 10.0
 
 
+# What Arrow raises for content that is not as it should be.
+_SPOILED = (pa.ArrowException, OSError, EOFError, ValueError, TypeError)
+
+
 class ArrowOperation(LanceOperation):
     """An operation whose body is an Arrow IPC stream; ``handle`` gets a reader of its batches."""
 
@@ -63,7 +67,8 @@ class _Body(io.RawIOBase):
             raise self._fail(DataTooLarge(settings.MONODON_MAX_DATA_BYTES))
         try:
             stream = pa.ipc.open_stream(io.BufferedReader(self, 1 << 20))
-        except (pa.ArrowException, OSError, EOFError) as error:
+            _look_at(stream.schema)
+        except _SPOILED as error:
             raise self._fail(_broken(error)) from None
         return pa.RecordBatchReader.from_batches(stream.schema, self._batches(stream))
 
@@ -104,12 +109,23 @@ class _Body(io.RawIOBase):
             if self._told is None and self._tail != _END:
                 # Nothing else tells the end of a chunked body from a client that went away.
                 raise self._fail(_broken("its end is missing"))
-        except (pa.ArrowException, OSError, EOFError) as error:
+        except _SPOILED as error:
             raise self._fail(_broken(error)) from None
 
     def _fail(self, error: CatalogError) -> CatalogError:
         self.failure = self.failure or error
         return self.failure
+
+
+def _look_at(schema: pa.Schema) -> None:
+    """Raises ValueError for a name that is no text: Arrow's readers in other languages break on it."""
+    level: list[Any] = list(schema)
+    while level:
+        inner = []
+        for field in level:
+            field.name  # noqa: B018 -- decodes it
+            inner += [field.type.field(n) for n in range(field.type.num_fields)]
+        level = inner
 
 
 def _broken(error: object) -> InvalidInput:

@@ -1,20 +1,150 @@
+import lance as pylance
 import pyarrow as pa
 import pytest
 
-from catalog.models import AuditEvent, TableVersion, Transaction
-from tests.api.client import stream
+from catalog.models import AuditEvent, Branch, Table, TableState, TableVersion, Transaction
+from catalog.services import lance_commits
+from tests.api.client import Lance, stream
+from tests.factories import make_lance_table, make_table, unchanged
 
 pytestmark = [pytest.mark.django_db, pytest.mark.operation("InsertIntoTable")]
+ROWS = pa.table({"id": pa.array([4, 5], pa.int64()), "name": ["d", "e"]})
+PATH = "/v1/table/ws$t/insert"
+
+
+@pytest.fixture(autouse=True)
+def _table(db):
+    make_lance_table(("ws", "t"))
+
+
+def rows(version: int | None = None) -> list[dict]:
+    return pylance.dataset(Table.objects.get(name="t").location, version).to_table().to_pylist()
 
 
 def test_rows_are_added_in_one_audited_version(lance):
-    lance.post("/v1/namespace/w/create", {})
-    lance.post("/v1/table/w$t/create", raw=stream(pa.table({"a": [1, 2]})))
-    added = lance.post("/v1/table/w$t/insert", raw=stream(pa.table({"a": [3]})))
-    assert (added["version"], added["num_inserted_rows"]) == (2, 1)
+    added = lance.post(PATH, raw=stream(ROWS))
+    assert (added["version"], added["num_inserted_rows"]) == (2, 2)
+    assert [row["id"] for row in rows()] == [1, 2, 3, 4, 5]
     event = AuditEvent.objects.get(action="table.insert")
     assert str(event.transaction_id) == added["transaction_id"]
     assert event.after["version"] == 2
     done = Transaction.objects.get(pk=added["transaction_id"]).operations
     assert [operation["operation"] for operation in done] == ["InsertIntoTable"]
     assert list(TableVersion.objects.values_list("version", flat=True)) == [1, 2]
+
+
+@pytest.mark.parametrize("mode", ["overwrite", "Overwrite"])
+def test_overwrite_keeps_the_history(lance, mode):
+    other = pa.table({"other": [1.5]})
+    assert lance.post(f"{PATH}?mode={mode}", raw=stream(other))["version"] == 2
+    assert rows() == [{"other": 1.5}]
+    assert [row["id"] for row in rows(1)] == [1, 2, 3]
+    assert AuditEvent.objects.get(action="table.insert").after["mode"] == "overwrite"
+
+
+def test_a_stream_without_rows_is_a_version_all_the_same(lance):
+    added = lance.post(PATH, raw=stream(ROWS.slice(0, 0)))
+    assert (added["version"], added["num_inserted_rows"]) == (2, 0)
+
+
+def test_columns_that_are_missing_are_null(lance):
+    lance.post(PATH, raw=stream(ROWS.select(["id"])))
+    assert rows()[-1] == {"id": 5, "name": None}
+
+
+def test_the_first_data_of_a_declared_table(lance):
+    make_table("ws", "d")
+    added = lance.post("/v1/table/ws$d/insert", raw=stream(ROWS))
+    assert (added["version"], added["num_inserted_rows"]) == (1, 2)
+    row = Table.objects.get(name="d")
+    assert row.state == TableState.LIVE
+    assert pylance.dataset(row.location).to_table() == ROWS
+    assert AuditEvent.objects.filter(action="table.insert", table_uuid=row.uuid).count() == 1
+    assert lance.post("/v1/table/ws$d/insert", raw=stream(ROWS))["version"] == 2
+
+
+def test_a_branch(lance):
+    lance.post("/v1/table/ws$t/branches/create", {"name": "dev"})
+    added = lance.post(f"{PATH}?branch=dev", raw=stream(ROWS))
+    assert added["num_inserted_rows"] == 2
+    assert [row["id"] for row in rows()] == [1, 2, 3]
+    assert Branch.objects.get().name == "dev"
+    newest = TableVersion.objects.order_by("-pk")[0]
+    assert (newest.branch, newest.version) == ("dev", added["version"])
+    lance.post(f"{PATH}?branch=main", raw=stream(ROWS))
+    assert [row["id"] for row in rows()] == [1, 2, 3, 4, 5]
+    lance.refused(404, 22, "no branch 'nope'", f"{PATH}?branch=nope", raw=stream(ROWS))
+
+
+def test_two_statements_beside_the_commit_of_the_connection(lance, django_assert_num_queries):
+    lance.post(PATH, raw=stream(ROWS))
+    with django_assert_num_queries(2 + 2):  # and the frame of its own savepoint, in a test
+        lance.post(PATH, raw=stream(ROWS))
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (pa.table({"id": ["x"], "name": ["y"]}), "`id` should have type int64"),
+        (pa.table({"id": [1], "name": ["y"], "more": [1]}), "unexpected=[more]"),
+        (pa.table({"other": [1]}), "other"),
+    ],
+)
+def test_data_of_another_schema(lance, data, text):
+    lance.refused(400, 20, text, PATH, raw=stream(data))
+
+
+def test_refusals(lance):
+    lance.refused(404, 4, "'ws.no' does not exist", "/v1/table/ws$no/insert", raw=stream(ROWS))
+    lance.refused(404, 1, "Namespace 'no'", "/v1/table/no$t/insert", raw=stream(ROWS))
+    lance.refused(400, 13, "'upsert' is not known", f"{PATH}?mode=upsert", raw=stream(ROWS))
+    lance.refused(400, 13, "not a whole Arrow IPC stream", PATH, raw=b"")
+    lance.refused(400, 13, "not a whole Arrow IPC stream", PATH, raw=stream(ROWS)[:-40])
+    lance.refused(400, 13, "not a whole Arrow IPC stream", PATH, raw=b'{"rows": []}')
+
+
+def test_a_rival_between_the_write_and_the_commit_is_rebased_upon(lance, monkeypatch):
+    insert_meanwhile(monkeypatch, lance, PATH, stream(ROWS))
+    added = lance.post(PATH, raw=stream(ROWS))
+    assert (added["version"], added["num_inserted_rows"]) == (3, 2)
+    assert [row["id"] for row in rows()] == [1, 2, 3, 4, 5, 4, 5]
+    assert AuditEvent.objects.filter(action="table.insert").count() == 2
+
+
+def test_a_rival_that_replaces_everything(lance, monkeypatch):
+    insert_meanwhile(monkeypatch, lance, f"{PATH}?mode=overwrite", stream(ROWS))
+    response = lance.call("POST", PATH, raw=stream(ROWS))
+    assert (response.status_code, response.json()["code"]) == (409, 14)
+    assert "changed by others" in response.json()["error"]
+    assert [row["id"] for row in rows()] == [4, 5]
+
+
+def test_a_rival_that_drops_the_table(lance, monkeypatch):
+    insert_meanwhile(monkeypatch, lance, "/v1/table/ws$t/drop", b"")
+    response = lance.call("POST", PATH, raw=stream(ROWS))
+    assert (response.status_code, response.json()["code"]) == (404, 4)
+    assert TableVersion.objects.count() == 1
+
+
+def test_a_database_that_is_away_at_the_commit(lance, monkeypatch):
+    from django.db import OperationalError
+
+    def away(operations, *, actor):
+        raise OperationalError("gone")
+
+    monkeypatch.setattr(lance_commits, "commit", away)
+    with unchanged():
+        response = lance.call("POST", PATH, raw=stream(ROWS))
+    assert (response.status_code, response.json()["code"]) == (503, 17)
+
+
+def insert_meanwhile(monkeypatch, lance: Lance, path: str, raw: bytes) -> None:
+    """Let another request be carried out when the first one is about to commit."""
+    real = lance_commits.commit
+
+    def after_a_rival(operations, *, actor):
+        monkeypatch.setattr(lance_commits, "commit", real)
+        assert lance.call("POST", path, raw=raw).status_code == 200
+        return real(operations, actor=actor)
+
+    monkeypatch.setattr(lance_commits, "commit", after_a_rival)

@@ -1,0 +1,156 @@
+import lance as pylance
+import pyarrow as pa
+import pytest
+
+from catalog.models import AuditEvent, Table
+from catalog.services import lance_commits
+from tests.api.client import stream
+from tests.factories import make_lance_table, make_table
+
+pytestmark = [pytest.mark.django_db, pytest.mark.operation("MergeInsertIntoTable")]
+PATH = "/v1/table/ws$t/merge_insert"
+ROWS = pa.table({"id": pa.array([2, 9], pa.int64()), "name": ["new b", "new"]})
+BOTH = "when_matched_update_all=true&when_not_matched_insert_all=true"
+
+
+@pytest.fixture(autouse=True)
+def _table(db):
+    make_lance_table(("ws", "t"))
+
+
+def rows() -> dict[int, str]:
+    found = pylance.dataset(Table.objects.get(name="t").location).to_table().to_pylist()
+    return dict(sorted((row["id"], row["name"]) for row in found))
+
+
+def counts(answer: dict) -> tuple[int, int, int]:
+    return (
+        answer["num_inserted_rows"],
+        answer["num_updated_rows"],
+        answer["num_deleted_rows"],
+    )
+
+
+def test_update_and_insert(lance):
+    merged = lance.post(f"{PATH}?on=id&{BOTH}", raw=stream(ROWS))
+    assert (merged["version"], *counts(merged)) == (2, 1, 1, 0)
+    assert rows() == {1: "a", 2: "new b", 3: "c", 9: "new"}
+    event = AuditEvent.objects.get(action="table.merge_insert")
+    assert str(event.transaction_id) == merged["transaction_id"]
+    assert event.after["on"] == ["id"]
+
+
+@pytest.mark.parametrize(
+    ("clauses", "counted", "expected"),
+    [
+        ("when_matched_update_all=true", (0, 1, 0), {1: "a", 2: "new b", 3: "c"}),
+        ("when_not_matched_insert_all=true", (1, 0, 0), {1: "a", 2: "b", 3: "c", 9: "new"}),
+        ("when_not_matched_by_source_delete=true", (0, 0, 2), {2: "b"}),
+        (
+            "when_not_matched_by_source_delete_filt=id%20%3E%202",
+            (0, 0, 1),
+            {1: "a", 2: "b"},
+        ),
+        (
+            "when_matched_update_all_filt=target.name%20%3D%20%27x%27"
+            "&when_not_matched_insert_all=true",
+            (1, 0, 0),
+            {1: "a", 2: "b", 3: "c", 9: "new"},
+        ),
+        (
+            "when_matched_update_all_filt=target.name%20%3D%20%27b%27",
+            (0, 1, 0),
+            {1: "a", 2: "new b", 3: "c"},
+        ),
+        (
+            f"{BOTH}&when_not_matched_by_source_delete=true&use_index=false&timeout=30s",
+            (1, 1, 2),
+            {2: "new b", 9: "new"},
+        ),
+        (
+            f"{BOTH}&when_not_matched_by_source_delete=false&use_index=true&timeout=1.5m",
+            (1, 1, 0),
+            {1: "a", 2: "new b", 3: "c", 9: "new"},
+        ),
+    ],
+)
+def test_the_clauses(lance, clauses, counted, expected):
+    merged = lance.post(f"{PATH}?on=id&{clauses}", raw=stream(ROWS))
+    assert counts(merged) == counted
+    assert rows() == expected
+
+
+def test_a_key_of_two_columns(lance):
+    data = pa.table({"id": pa.array([1, 2], pa.int64()), "name": ["a", "other"]})
+    merged = lance.post(f"{PATH}?on=id&on=name&{BOTH}", raw=stream(data))
+    assert counts(merged) == (1, 1, 0)
+
+
+def test_rows_of_a_declared_table_are_all_new(lance):
+    make_table("ws", "d")
+    merged = lance.post(f"/v1/table/ws$d/merge_insert?on=id&{BOTH}", raw=stream(ROWS))
+    assert (merged["version"], *counts(merged)) == (1, 2, 0, 0)
+    row = Table.objects.get(name="d")
+    assert pylance.dataset(row.location).to_table() == ROWS
+
+
+def test_a_branch(lance):
+    lance.post("/v1/table/ws$t/branches/create", {"name": "dev"})
+    merged = lance.post(f"{PATH}?on=id&{BOTH}&branch=dev", raw=stream(ROWS))
+    assert counts(merged) == (1, 1, 0)
+    assert rows() == {1: "a", 2: "b", 3: "c"}
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "code", "text"),
+    [
+        (BOTH, 400, 13, "needs the columns to match on"),
+        ("on=id", 400, 13, "not configured to change"),
+        (f"on=no&{BOTH}", 404, 12, "no"),
+        (f"on=id&on=no&{BOTH}", 404, 12, "no"),
+        ("on=id&when_matched_update_all=perhaps", 400, 13, "'when_matched_update_all'"),
+        ("on=id&when_matched_update_all_filt=target.zz%20%3E%201", 404, 12, "zz"),
+        ("on=id&when_matched_update_all_filt=((", 400, 13, "("),
+        ("on=id&when_not_matched_by_source_delete_filt=zz%20%3E%201", 404, 12, "zz"),
+        ("on=id&when_not_matched_by_source_delete_filt=id%20%3E", 400, 13, "sql parser error"),
+        (f"on=id&{BOTH}&timeout=soon", 400, 13, "use a duration"),
+        (f"on=id&{BOTH}&timeout=-1s", 400, 13, "use a duration"),
+        (f"on=id&{BOTH}&use_index=2", 400, 13, "'use_index'"),
+        (f"on=id&{BOTH}&branch=nope", 404, 22, "nope"),
+    ],
+)
+def test_bad_parameters(lance, query, status, code, text):
+    lance.refused(status, code, text, f"{PATH}?{query}", raw=stream(ROWS))
+
+
+@pytest.mark.parametrize(
+    ("data", "code", "text"),
+    [
+        (pa.table({"id": ["x"], "name": ["y"]}), 20, "`id` should have type int64"),
+        (pa.concat_tables([ROWS, ROWS]), 13, "Ambiguous merge inserts"),
+    ],
+    ids=["schema", "ambiguous"],
+)
+def test_bad_data(lance, data, code, text):
+    lance.refused(400, code, text, f"{PATH}?on=id&{BOTH}", raw=stream(data))
+
+
+def test_after_its_timeout_nothing_is_committed(lance):
+    lance.refused(
+        503, 17, "longer than its timeout", f"{PATH}?on=id&{BOTH}&timeout=0ms", raw=stream(ROWS)
+    )
+
+
+def test_a_rival_merge_is_rebased_upon(lance, monkeypatch):
+    real = lance_commits.commit
+    rival = pa.table({"id": pa.array([3, 10], pa.int64()), "name": ["rival c", "rival"]})
+
+    def after_a_rival(operations, *, actor):
+        monkeypatch.setattr(lance_commits, "commit", real)
+        lance.post(f"{PATH}?on=id&{BOTH}", raw=stream(rival))
+        return real(operations, actor=actor)
+
+    monkeypatch.setattr(lance_commits, "commit", after_a_rival)
+    merged = lance.post(f"{PATH}?on=id&{BOTH}", raw=stream(ROWS))
+    assert merged["version"] == 3
+    assert rows() == {1: "a", 2: "new b", 3: "rival c", 9: "new", 10: "rival"}
