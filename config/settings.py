@@ -63,6 +63,9 @@ MONODON_MAX_DATA_BYTES = _number("MONODON_MAX_DATA_BYTES", 16 * 1024**3)
 """The most data that one request may carry as an Arrow stream."""
 MONODON_LANCE_CACHE_BYTES = _number("MONODON_LANCE_CACHE_BYTES", 512 * 1024**2)
 """What each process keeps of opened Lance tables, their metadata and their indexes."""
+MONODON_INDEX_IN_REQUEST_ROWS = _number("MONODON_INDEX_IN_REQUEST_ROWS", 5_000_000)
+"""How many rows a request indexes itself; larger tables are left to a job. Rows of a BTREE: types
+that take longer count a row several times (lance_index_plans)."""
 MONODON_ADMIN_USER = os.environ.get("MONODON_ADMIN_USER", "admin")
 MONODON_ADMIN_PASSWORD = os.environ.get("MONODON_ADMIN_PASSWORD", "")
 MONODON_ADMIN_API_KEY = os.environ.get("MONODON_ADMIN_API_KEY", "")

@@ -71,8 +71,8 @@ class LanceSchema(AutoSchema):
             "parameters": [
                 *(
                     {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-                    for name in ("id",)
-                    if "{id}" in path
+                    for name in ("id", "index_name")
+                    if f"{{{name}}}" in path
                 ),
                 *(
                     {"name": name, "in": "query", "schema": _QUERY[name]}

@@ -89,6 +89,7 @@ def write(
     facts: Mapping[str, Any] | None = None,
     can_repeat: bool = True,
     timeout: timedelta | None = None,
+    may_commit: Callable[[], None] | None = None,
 ) -> Written[T]:
     """Let ``work`` change a dataset of the table's newest version; its commits go to the ledger.
 
@@ -96,7 +97,8 @@ def write(
     more of it; ``facts`` are further fields of the operation. ``work`` runs in another thread: it may use nothing of the database. When others
     change the table meanwhile in a way that Lance cannot rebase on, the work is done again, if it
     can be repeated. ``version`` is an older one to begin from (RestoreTable). After the timeout
-    nothing is committed any more (ServiceUnavailable).
+    nothing is committed any more (ServiceUnavailable); nor when ``may_commit`` raises, which is
+    asked in this thread before each commit.
 
     Raises the refusals of ``find_snapshot`` and of the engine, CommitConflict when others kept
     changing the table, and whatever is the caller's mistake (``lance_errors``).
@@ -108,6 +110,7 @@ def write(
         )
         ledger = _Ledger(actor, snapshot.table, snapshot.location, branch)
         ledger.known, ledger.deadline = snapshot.entry, deadline
+        ledger.may_commit = may_commit
         base = (branch, snapshot.version, snapshot.entry.created_at) if branch else None
         ledger.make = partial(_as, operation, summary=summary, base=base, **(facts or {}))
         try:
@@ -291,6 +294,8 @@ class _Ledger(LanceNamespace):
     refused: Exception | None = None
     deadline: float | None = None
     """When it is too late to commit, by time.monotonic()."""
+    may_commit: Callable[[], None] | None = None
+    """Raises when nothing may be committed any more."""
     last: int | None = None
     _questions: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = field(
         default_factory=queue.SimpleQueue
@@ -339,6 +344,8 @@ class _Ledger(LanceNamespace):
                 raise ServiceUnavailable(
                     "The operation took longer than its timeout; it did nothing"
                 )
+            if self.may_commit is not None:
+                self.may_commit()
             done = commit([self.make(asked)], actor=self.actor)
         except Exception as error:
             self.refused = error

@@ -16,6 +16,7 @@ from catalog.errors import (
     CatalogError,
     ColumnNotFound,
     CommitConflict,
+    IndexAlreadyExists,
     IndexNotFound,
     InvalidInput,
     SchemaMismatch,
@@ -49,14 +50,17 @@ _NO_COLUMN = re.compile(
     r"No field named|Column \S+ (?:does not exist|is not in the dataset)|column \S+ is not in the"
     r"|key column \S+ does not exist|field path \S+ does not exist|not found in schema"
     r"|Field \S+ (?:does not exist|not found)|Column not found|Could not find column"
-    r"|FieldNotFound",
+    r"|FieldNotFound|FTS field \S+ does not contain child",
     re.IGNORECASE,
 )
 _MISTAKE = re.compile(
     r"Invalid user input|sql parser error|Error during planning|LanceError\(Schema\)"
     r"|Cast error|Divide by zero|Ref is invalid|must be|not supported|Not supported|Unsupported"
     r"|does not match|Cannot (?:drop|cast)|already exists|Arithmetic overflow|Parser error"
-    r"|Invalid argument|LanceError\(Arrow\)|ArrowInvalid|not a valid|Compute error|Overflow",
+    r"|Invalid argument|LanceError\(Arrow\)|ArrowInvalid|not a valid|Compute error|Overflow"
+    # of indexes
+    r"|Cannot access field|multivector type supports only|KMeans cannot train|GeoArrow"
+    r"|WK[BT] error|Invalid byte order",
 )
 
 _Refusal = Callable[[Identifier, str], CatalogError]
@@ -67,6 +71,7 @@ _NAMED: tuple[tuple[re.Pattern[str], _Refusal], ...] = (
     (re.compile(r"[Bb]ranch (\S+) already exists"), BranchAlreadyExists),
     (re.compile(r"index not found: name=([^,]+)"), IndexNotFound),
     (re.compile(r"Index \"([^\"]+)\" not found"), IndexNotFound),
+    (re.compile(r"Index name '(.+?)' already exists"), IndexAlreadyExists),
 )
 _NO_VERSION = re.compile(
     r"version \S*?:?(\d+) does not exist|_versions/(\d+)\.manifest was not found"
@@ -92,7 +97,10 @@ def refusal(error: BaseException, table: Identifier) -> CatalogError | None:
         return SchemaMismatch(f"The data does not fit table '{label(table)}': {text}")
     if _NO_COLUMN.search(raw):
         return ColumnNotFound(table, text)
-    if isinstance(error, (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, NotImplementedError)):
+    if isinstance(
+        error,
+        (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, NotImplementedError, OverflowError),
+    ):
         return InvalidInput(text)
     if isinstance(error, (OSError, ValueError, RuntimeError)) and _MISTAKE.search(raw):
         return InvalidInput(text)
@@ -122,4 +130,6 @@ def refusing(table: Identifier) -> Iterator[None]:
 def _text(error: BaseException) -> str:
     if isinstance(error, KeyError) and error.args:
         return str(error.args[0])
+    if isinstance(error, TypeError):
+        return "".join(map(str, error.args))  # pylance splits some of its messages
     return str(error)

@@ -7,6 +7,7 @@ from catalog.services.operations.data import (
     AlterTableDropColumns,
     CreateTable,
     CreateTableIndex,
+    CreateTableScalarIndex,
     DeleteFromTable,
     DropTableIndex,
     InsertIntoTable,
@@ -18,7 +19,13 @@ from catalog.services.operations.data import (
     UpdateTableSchemaMetadata,
     WriteVersion,
 )
-from catalog.services.operations.jobs import StartBackfill, StartBuildIndex, StartJob, StartRefresh
+from catalog.services.operations.jobs import (
+    StartBackfill,
+    StartBuildIndex,
+    StartBuildScalarIndex,
+    StartJob,
+    StartRefresh,
+)
 from catalog.services.operations.namespaces import (
     CreateMode,
     CreateNamespace,
@@ -54,6 +61,7 @@ __all__ = [
     "CreateTable",
     "CreateTableBranch",
     "CreateTableIndex",
+    "CreateTableScalarIndex",
     "CreateTableTag",
     "CreateVersion",
     "DeclareTable",
@@ -75,6 +83,7 @@ __all__ = [
     "RestoreTable",
     "StartBackfill",
     "StartBuildIndex",
+    "StartBuildScalarIndex",
     "StartJob",
     "StartRefresh",
     "UpdateFieldMetadata",

@@ -128,6 +128,10 @@ class CreateTableIndex(WriteVersion):
     action = "index.create"
 
 
+class CreateTableScalarIndex(CreateTableIndex):
+    name = "CreateTableScalarIndex"
+
+
 class DropTableIndex(WriteVersion):
     name = "DropTableIndex"
     action = "index.drop"

@@ -45,6 +45,10 @@ class StartBuildIndex(StartJob):
     job = JobKind.BUILD_INDEX
 
 
+class StartBuildScalarIndex(StartBuildIndex):
+    name = "CreateTableScalarIndex"
+
+
 class StartBackfill(StartJob):
     name = "AlterTableBackfillColumns"
     action = "table.start_backfill"
