@@ -240,7 +240,11 @@ def sweep() -> int:
         last = paths[-1]
         for path in paths:
             try:
-                storage.remove_file(path)
+                if path.endswith("/"):  # a new table of the catalog's own writing
+                    for _ in storage.remove_tree(path.rstrip("/")):
+                        pass
+                else:
+                    storage.remove_file(path)
             except OSError as error:
                 log.warning("A file of a commit that was cut off cannot be removed: %s", error)
                 continue
