@@ -60,7 +60,7 @@ _MISTAKE = re.compile(
     r"|Invalid argument|LanceError\(Arrow\)|ArrowInvalid|not a valid|Compute error|Overflow"
     # of indexes
     r"|Cannot access field|multivector type supports only|KMeans cannot train|GeoArrow"
-    r"|WK[BT] error|Invalid byte order",
+    r"|WK[BT] error|Invalid byte order|does not support|unsupported data type",
 )
 
 _Refusal = Callable[[Identifier, str], CatalogError]

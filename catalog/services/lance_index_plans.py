@@ -99,6 +99,7 @@ _MOST_EF = 65_536
 _MOST = 2**32 - 1
 _REFERENCE_SUB_VECTORS = 16
 _REHEARSED_ROWS = 16
+_LONGEST_NAME = 512
 
 _TOKENIZERS = ("simple", "whitespace", "raw", "ngram", "icu", "icu/split")
 _MODEL = re.compile(r"(?:jieba|lindera)/[A-Za-z0-9_-]+")
@@ -260,6 +261,8 @@ def _name(
     Where another type of index has that name, Lance counts on: ``<column>_idx_2``.
     """
     if asked:
+        if len(asked) > _LONGEST_NAME:
+            raise InvalidInput(f"An index's name has at most {_LONGEST_NAME} characters")
         if _CONTROL.search(asked):
             raise InvalidInput("An index's name has no control characters")
         if asked.startswith(OWN_PREFIX):

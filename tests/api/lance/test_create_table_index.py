@@ -271,6 +271,7 @@ BAD = [
     ({"column": "v", "index_type": "BTREE"}, "must be int"),
     ({"column": "v", "index_type": "IVF_FLAT", "distance_type": "far"}, "distance_type 'far'"),
     ({"column": "v", "index_type": "IVF_FLAT", "distance_type": "hamming"}, "hamming"),
+    ({"column": "v", "index_type": "IVF_RQ", "distance_type": "hamming"}, "does not support"),
     ({"column": "v", "index_type": "IVF_FLAT", "num_partitions": 0}, "greater than or equal"),
     ({"column": "v", "index_type": "IVF_FLAT", "num_partitions": "2"}, "valid integer"),
     ({"column": "v", "index_type": "IVF_FLAT", "num_partitions": 2**70}, "num_partitions is"),
@@ -298,6 +299,7 @@ BAD = [
     ({"column": "text", "index_type": "FTS", "max_token_length": -1}, "greater than or equal"),
     ({"column": "text", "index_type": "FTS", "max_token_length": 2**70}, "max_token_length"),
     ({"column": "text", "index_type": "FTS", "stem": "perhaps"}, "valid boolean"),
+    ({"column": "id", "index_type": "BTREE", "name": "x" * 513}, "at most 512"),
     ({"column": "id", "index_type": "BTREE", "name": "a\0b"}, "no control characters"),
     ({"column": "id", "index_type": "BTREE", "name": "__lance_x"}, "belong to Lance"),
 ]
