@@ -1,10 +1,15 @@
 from pathlib import Path
 
+import lance as pylance
+import pyarrow as pa
 import pytest
+from lance.namespace import DirectoryNamespace
+from lance_namespace_urllib3_client import models as m
 
-from catalog.models import Table, TableFormat
-from tests.api.client import Lance, spell
-from tests.factories import make_table, make_version, unchanged
+from catalog.formats import arrow_json
+from catalog.models import Table, TableFormat, TableVersion
+from tests.api.client import Lance, spell, stream
+from tests.factories import make_lance_table, make_table, make_version, unchanged
 
 pytestmark = pytest.mark.operation("DescribeTable")
 
@@ -88,18 +93,128 @@ def test_at_a_branch(lance: Lance):
 
 
 def test_at_a_tag(lance: Lance):
-    make_table("ws", "t")
-    lance.refused(406, 0, "tags", "/v1/table/ws$t/describe", {"tag": "v1"})
-    lance.refused(400, 13, "tag", "/v1/table/ws$t/describe", {"tag": "v1", "version": 1})
-    lance.refused(400, 13, "tag", "/v1/table/ws$t/describe", {"tag": "v1", "branch": "dev"})
+    table = make_lance_table(("ws", "t"))
+    path = "/v1/table/ws$t/describe"
+    lance.post("/v1/table/ws$t/insert", raw=stream(pa.table({"id": [4]})))
+    lance.post("/v1/table/ws$t/tags/create", {"tag": "v1", "version": 1})
+    assert lance.post(path, {"tag": "v1"})["location"] == table.location
+    found = lance.post(path, {"tag": "v1", "load_detailed_metadata": True})
+    assert (found["version"], found["metadata"]["total_rows"]) == (1, "3")
+    lance.refused(404, 8, "no tag 'v2'", path, {"tag": "v2"})
+    lance.refused(404, 8, "no tag '../x'", path, {"tag": "../x"})
+    lance.refused(400, 13, "tag", path, {"tag": "v1", "version": 1})
+    lance.refused(400, 13, "tag", path, {"tag": "v1", "branch": "dev"})
 
 
-def test_detailed_metadata_is_not_served(lance: Lance):
+def test_a_tag_of_a_branch(lance: Lance):
+    make_lance_table(("ws", "t"))
+    lance.post("/v1/table/ws$t/branches/create", {"name": "dev"})
+    lance.post("/v1/table/ws$t/insert?branch=dev", raw=stream(pa.table({"id": [4]})))
+    newest = lance.post("/v1/table/ws$t/version/list", {"branch": "dev"})["versions"][-1]["version"]
+    lance.post("/v1/table/ws$t/tags/create", {"tag": "of-dev", "version": newest, "branch": "dev"})
+    body = {"tag": "of-dev", "load_detailed_metadata": True}
+    found = lance.post("/v1/table/ws$t/describe", body)
+    assert (found["version"], found["metadata"]["total_rows"]) == (newest, "4")
+
+
+def test_a_tag_of_a_version_that_is_gone(lance: Lance):
+    make_lance_table(("ws", "t"))
+    lance.post("/v1/table/ws$t/tags/create", {"tag": "v1", "version": 1})
+    lance.post("/v1/table/ws$t/insert", raw=stream(pa.table({"id": [4]})))
+    TableVersion.objects.filter(version=1).delete()
+    lance.refused(404, 11, "no version 1", "/v1/table/ws$t/describe", {"tag": "v1"})
+
+
+@pytest.mark.parametrize("way", ["query", "body"])
+def test_detailed_metadata(lance: Lance, way):
+    data = pa.table({"id": pa.array(range(10), pa.int64())}).replace_schema_metadata({"k": "v"})
+    table = make_lance_table(("ws", "t"), data)
+    lance.post("/v1/table/ws$t/insert", raw=stream(pa.table({"id": [4]})))
+    lance.post("/v1/table/ws$t/delete", {"predicate": "id = 4"})
+    path = "/v1/table/ws$t/describe"
+    with unchanged():
+        if way == "query":
+            found = lance.post(f"{path}?load_detailed_metadata=true")
+        else:
+            found = lance.post(path, {"load_detailed_metadata": True})
+    size = sum(file.stat().st_size for file in Path(table.location, "data").iterdir())
+    kept = found["metadata"].pop("total_files_size")
+    assert 0 < int(kept) < size  # the fragment of row 4 is gone
+    assert found == {
+        "table": "t",
+        "namespace": ["ws"],
+        "version": 3,
+        "location": table.location,
+        "schema": {
+            "fields": [{"name": "id", "nullable": True, "type": {"type": "int64"}}],
+            "metadata": {"k": "v"},
+        },
+        "stats": {"num_deleted_rows": 1, "num_fragments": 1},
+        "metadata": {
+            "total_fragments": "1",
+            "total_data_files": "1",
+            "total_deletion_files": "1",
+            "total_data_file_rows": "10",
+            "total_deletion_file_rows": "1",
+            "total_rows": "9",
+        },
+        "properties": {},
+        "managed_versioning": True,
+        "is_only_declared": False,
+    }
+    assert m.DescribeTableResponse.model_validate(found).version == 3
+
+
+def test_detailed_metadata_of_a_version_and_a_branch(lance: Lance):
+    make_lance_table(("ws", "t"), pa.table({"id": [1, 2, 3]}))
+    lance.post("/v1/table/ws$t/branches/create", {"name": "dev"})
+    columns = [{"name": "n", "expression": "id"}]
+    lance.post("/v1/table/ws$t/add_columns", {"new_columns": columns, "branch": "dev"})
+
+    def names(**body) -> list[str]:
+        body["load_detailed_metadata"] = True
+        found = lance.post("/v1/table/ws$t/describe", body)
+        return [field["name"] for field in found["schema"]["fields"]]
+
+    assert names() == names(version=1) == names(branch="main") == ["id"]
+    assert names(branch="dev") == ["id", "n"]
+    path, asked = "/v1/table/ws$t/describe", {"load_detailed_metadata": True}
+    lance.refused(404, 11, "no version 9", path, {**asked, "version": 9})
+    lance.refused(404, 22, "no branch 'x'", path, {**asked, "branch": "x"})
+
+
+def test_detailed_metadata_says_what_the_reference_says(lance: Lance, tmp_path: Path):
+    types = {
+        "list": pa.list_(pa.float32(), 2),
+        "map": pa.map_(pa.string(), pa.int8()),
+        "json": pa.json_(),
+        "decimal": pa.decimal128(10, -2),
+        "dictionary": pa.dictionary(pa.int8(), pa.string()),
+        "struct": pa.struct([pa.field("a", pa.large_binary(), nullable=False)]),
+        "zone": pa.timestamp("ns", "Europe/Berlin"),
+    }
+    for name, type_ in types.items():
+        field = pa.field("c", type_, metadata={"k": "v"})
+        data = pa.schema([field], metadata={"of": "schema"}).empty_table()
+        local = tmp_path / "reference"
+        pylance.write_dataset(data, str(local / f"{name}.lance"), data_storage_version="2.2")
+        reference = DirectoryNamespace(root=str(local))
+        asked = m.DescribeTableRequest(id=[name], load_detailed_metadata=True)
+        expected = reference.describe_table(asked).model_dump(mode="json", by_alias=True)["schema"]
+        dataset = pylance.dataset(str(local / f"{name}.lance"))
+        ours = m.JsonArrowSchema.model_validate(
+            arrow_json.schema_to_json(dataset.lance_schema.to_pyarrow())
+        )
+        assert ours.model_dump(mode="json", by_alias=True) == expected
+
+
+def test_detailed_metadata_of_a_declared_table(lance: Lance):
     make_table("ws", "t")
     path = "/v1/table/ws$t/describe"
-    lance.refused(406, 0, "detailed metadata", path, {"load_detailed_metadata": True})
-    lance.refused(406, 0, "detailed metadata", f"{path}?load_detailed_metadata=true")
+    lance.refused(409, 19, "no data yet", path, {"load_detailed_metadata": True})
+    lance.refused(409, 19, "no data yet", f"{path}?load_detailed_metadata=true")
     lance.post(f"{path}?load_detailed_metadata=false", {"load_detailed_metadata": False})
+    lance.refused(409, 19, "no data yet", path, {"tag": "v1"})
 
 
 def test_a_flag_that_is_none(lance: Lance):
