@@ -12,6 +12,7 @@ from django.urls import URLPattern, re_path
 from api.lance.operation import LanceOperation
 from api.lance.views import (
     backfill,
+    columns,
     data,
     fallback,
     indexes,
@@ -74,18 +75,18 @@ urlpatterns = [
     _route("table/{id}/index/{index_name}/drop", indexes.DropTableIndex),
     _route("table/{id}/create_index", indexes.CreateTableIndex),
     _route("table/{id}/create_scalar_index", indexes.CreateTableScalarIndex),
+    _route("table/{id}/schema_metadata/update", columns.UpdateTableSchemaMetadata),
+    _route("table/{id}/update_field_metadata", columns.UpdateFieldMetadata),
+    _route("table/{id}/restore", columns.RestoreTable),
+    _route("table/{id}/alter_columns", columns.AlterTableAlterColumns),
+    _route("table/{id}/add_columns", columns.AlterTableAddColumns),
+    _route("table/{id}/drop_columns", columns.AlterTableDropColumns),
+    _route("table/{id}/stats", columns.GetTableStats),
     _route("transaction/{id}/describe", transactions.DescribeTransaction),
     _route("transaction/{id}/alter", transactions.AlterTransaction),
     *(
         _route(template, fallback.NotServed, operation_id=operation)
         for template, operation in (
-            ("table/{id}/schema_metadata/update", "UpdateTableSchemaMetadata"),
-            ("table/{id}/update_field_metadata", "UpdateFieldMetadata"),
-            ("table/{id}/restore", "RestoreTable"),
-            ("table/{id}/alter_columns", "AlterTableAlterColumns"),
-            ("table/{id}/add_columns", "AlterTableAddColumns"),
-            ("table/{id}/drop_columns", "AlterTableDropColumns"),
-            ("table/{id}/stats", "GetTableStats"),
             ("table/{id}/query", "QueryTable"),
             ("table/{id}/count_rows", "CountTableRows"),
             ("table/{id}/explain_plan", "ExplainTableQueryPlan"),
