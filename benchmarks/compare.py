@@ -4,7 +4,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,11 +97,18 @@ def compare(plan: Plan, directory: Path | None) -> Outcome:
     return outcome
 
 
-def take_turns(sides: Sequence[Side], plan: Plan) -> dict[Key, list[Sample]]:
+def take_turns(
+    sides: Sequence[Side],
+    plan: Plan,
+    suits: Callable[[str, int], bool] = lambda operation, connections: True,
+) -> dict[Key, list[Sample]]:
+    """``suits`` tells whether an operation is measured with so many connections."""
     samples: dict[Key, list[Sample]] = {}
     for connections in plan.connections:
         for number in range(plan.rounds):
             for operation in plan.operations:
+                if not suits(operation, connections):
+                    continue
                 say(f"{connections} connections, round {number + 1}/{plan.rounds}: {operation}")
                 for side in sides:
                     if side.serves(operation):

@@ -83,7 +83,7 @@ class Monodon(Side):
     def _run(self, operation: str, connections: int, seconds: int) -> Run:
         number = next(self._runs)
         return wrk.run(
-            "iceberg_requests",
+            "requests",
             port=self._port,
             connections=connections,
             seconds=seconds,

@@ -11,7 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Self
 
@@ -96,12 +96,18 @@ class Stack:
             raise BenchmarkError(f"The setup failed:\n{self.last_lines()}")
 
     def start_web(
-        self, database_url: str, application: str = "config.wsgi:application"
+        self,
+        database_url: str,
+        application: str = "config.wsgi:application",
+        settings: Mapping[str, str] | None = None,
     ) -> tuple[Child, int]:
-        """A web server as `make up` starts it; returns it and its port once it answers."""
+        """A web server as `make up` starts it; returns it and its port once it answers.
+
+        ``settings`` are further environment variables.
+        """
         port = free_port()
         options = Options.from_environment(
-            {"MONODON_HOME": str(self.home.root), "MONODON_PORT": str(port)}
+            {**(settings or {}), "MONODON_HOME": str(self.home.root), "MONODON_PORT": str(port)}
         )
         metrics = self.root / f"metrics-{port}"
         metrics.mkdir()
@@ -110,7 +116,8 @@ class Stack:
             [sys.executable, *web_command(options)[:-1], application],
             sink=self._keep,
             environment=self._environment(database_url)
-            | {"PROMETHEUS_MULTIPROC_DIR": str(metrics)},
+            | {"PROMETHEUS_MULTIPROC_DIR": str(metrics)}
+            | dict(settings or {}),
             directory=PROJECT,
         )
         self._start(child, f"http://127.0.0.1:{port}/health/live")

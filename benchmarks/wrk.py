@@ -41,6 +41,7 @@ def run(
     seed: int,
     base: int = 0,
     requests: Path | None = None,
+    threads: int = 1,
 ) -> Run:
     """Raises BadAnswers unless every answer was a success."""
     environment = os.environ | {
@@ -54,7 +55,7 @@ def run(
     }
     result = subprocess.run(
         [
-            *("wrk", "--threads", "1", "--connections", str(connections)),
+            *("wrk", "--threads", str(threads), "--connections", str(connections)),
             *("--duration", f"{seconds}s", "--timeout", "10s"),
             *("--script", str(SCRIPTS / f"{script}.lua"), f"http://127.0.0.1:{port}"),
         ],
