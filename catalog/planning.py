@@ -1,0 +1,140 @@
+"""What a table's figures and its policy come to: how well it is, and what there is to do. Pure."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from catalog.policies import EffectivePolicy, Mode
+
+
+@dataclass(frozen=True, slots=True)
+class StaleIndex:
+    """An index, and how many rows of the table it does not know."""
+
+    name: str
+    unindexed_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """What cheap metadata says of a table. What is small or old, its policy decides."""
+
+    format: str
+    version: int
+    rows: int
+    deleted_rows: int
+    files: int
+    """Data files; of a Lance table fragments."""
+    bytes: int
+    small_files: int
+    rewrite_files: int
+    """Files that compaction would rewrite: small ones, and those with many deleted rows."""
+    rewrite_bytes: int
+    rewritten_files: int
+    """How many files it would make of them."""
+    versions: int
+    """Versions, or snapshots, that are kept."""
+    old_versions: int
+    """Those that the policy keeps no longer."""
+    metadata_bytes: int = 0
+    stale_indexes: tuple[StaleIndex, ...] = ()
+    indexes: int = 0
+    manifests: int = 0
+    delete_files: int = 0
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A job that is worth doing."""
+
+    kind: str
+    """A JobKind."""
+    mode: Mode
+    reason: str
+    files_gone: int = 0
+    """How many files fewer there will be."""
+    bytes_read: int = 0
+    """What it has to read and write: its cost."""
+    is_for_spark: bool = False
+    parameters: dict[str, Any] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def plan(statistics: Statistics, policy: EffectivePolicy) -> list[Planned]:
+    """What is worth doing, in the order in which it is to be done. What is off is left out."""
+    return [job for job in _all(statistics, policy) if job.mode is not Mode.OFF]
+
+
+def _all(s: Statistics, policy: EffectivePolicy) -> Iterator[Planned]:
+    gone = s.rewrite_files - s.rewritten_files
+    deleted = s.deleted_rows > policy["deleted_ratio"] * max(s.rows + s.deleted_rows, 1)
+    if (s.small_files >= policy["min_small_files"] and gone > 0) or (deleted and s.rewrite_files):
+        why = f"{s.small_files} of {s.files} files are small"
+        if s.deleted_rows:
+            why += f", {s.deleted_rows} rows are deleted"
+        yield Planned(
+            "compact",
+            policy.mode("compaction"),
+            why,
+            files_gone=gone,
+            bytes_read=s.rewrite_bytes,
+            is_for_spark=s.format == "iceberg" or s.rewrite_bytes > policy["spark_above"],
+        )
+    if s.format == "lance":
+        stale = [i for i in s.stale_indexes if i.unindexed_rows >= policy["unindexed_rows"]]
+        if stale:
+            most = max(stale, key=lambda index: index.unindexed_rows)
+            yield Planned(
+                "optimize_indexes",
+                policy.mode("indexes"),
+                f"{len(stale)} of {s.indexes} indexes are behind, '{most.name}' by"
+                f" {most.unindexed_rows} rows",
+                parameters={"indexes": [index.name for index in stale]},
+            )
+    else:
+        yield from _of_iceberg(s, policy)
+    if s.old_versions:
+        yield Planned(
+            "clean_up",
+            policy.mode("cleanup"),
+            f"{s.old_versions} of {s.versions} versions are older than the policy keeps them",
+            is_for_spark=s.format == "iceberg",
+        )
+
+
+def _of_iceberg(s: Statistics, policy: EffectivePolicy) -> Iterator[Planned]:
+    if s.delete_files >= policy["min_delete_files"]:
+        yield Planned(
+            "rewrite_position_deletes",
+            policy.mode("position_deletes"),
+            f"there are {s.delete_files} delete files",
+            is_for_spark=True,
+        )
+    if s.manifests >= policy["min_manifests"]:
+        yield Planned(
+            "rewrite_manifests",
+            policy.mode("manifests"),
+            f"there are {s.manifests} manifests",
+            is_for_spark=True,
+        )
+
+
+def score(statistics: Statistics, policy: EffectivePolicy) -> int:
+    """How well a table is, from 0 to 100: each thing that waits takes its part off."""
+    s = statistics
+    rows = max(s.rows + s.deleted_rows, 1)
+    worst = max((index.unindexed_rows for index in s.stale_indexes), default=0)
+    parts = (
+        (40, s.small_files / s.files if s.files >= policy["min_small_files"] else 0.0),
+        (25, min(s.deleted_rows / rows / max(policy["deleted_ratio"], 0.01) / 2, 1.0)),
+        (15, min(worst / rows * 2, 1.0)),
+        (10, s.old_versions / max(s.versions, 1)),
+        (5, min(s.manifests / policy["min_manifests"] / 4, 1.0) if s.manifests > 1 else 0.0),
+        (5, min(s.delete_files / policy["min_delete_files"] / 4, 1.0)),
+    )
+    return round(100 - sum(weight * part for weight, part in parts))

@@ -1,0 +1,124 @@
+"""What a table's figures come to."""
+
+from dataclasses import replace
+
+import pytest
+
+from catalog import planning, policies
+from catalog.planning import StaleIndex, Statistics
+from catalog.policies import Mode
+
+WELL = Statistics(
+    format="lance",
+    version=9,
+    rows=1_000_000,
+    deleted_rows=0,
+    files=2,
+    bytes=10**9,
+    small_files=0,
+    rewrite_files=0,
+    rewrite_bytes=0,
+    rewritten_files=0,
+    versions=5,
+    old_versions=0,
+)
+SMALL = replace(
+    WELL, files=200, small_files=200, rewrite_files=200, rewritten_files=2, rewrite_bytes=10**8
+)
+ON = policies.effective(
+    [("p", {rule.name: "on" for rule in policies.RULES if rule.unit == "mode"})]
+)
+
+
+def kinds(statistics: Statistics, policy=ON) -> list[str]:
+    return [job.kind for job in planning.plan(statistics, policy)]
+
+
+def test_a_table_that_is_well():
+    assert kinds(WELL) == []
+    assert planning.score(WELL, ON) == 100
+
+
+def test_an_empty_table():
+    empty = replace(WELL, rows=0, files=0, bytes=0, versions=1)
+    assert kinds(empty) == []
+    assert planning.score(empty, ON) == 100
+
+
+def test_small_files():
+    (job,) = planning.plan(SMALL, ON)
+    assert (job.kind, job.mode, job.files_gone, job.bytes_read) == ("compact", Mode.ON, 198, 10**8)
+    assert job.reason == "200 of 200 files are small"
+    assert not job.is_for_spark
+    assert planning.score(SMALL, ON) == 60
+
+
+def test_few_small_files_are_left_alone():
+    few = replace(SMALL, files=7, small_files=7, rewrite_files=7, rewritten_files=1)
+    assert kinds(few) == []
+    assert planning.score(few, ON) == 100
+
+
+def test_what_cannot_become_fewer_is_left_alone():
+    assert kinds(replace(SMALL, rewritten_files=200)) == []
+
+
+def test_deleted_rows_make_compaction_worth_it():
+    deleted = replace(WELL, deleted_rows=200_000, rewrite_files=1, rewritten_files=1)
+    (job,) = planning.plan(deleted, ON)
+    assert (job.kind, job.files_gone) == ("compact", 0)
+    assert "200000 rows are deleted" in job.reason
+    assert kinds(replace(deleted, deleted_rows=100_000)) == []
+
+
+def test_large_lance_tables_and_all_iceberg_tables_are_for_spark():
+    large = replace(SMALL, rewrite_bytes=2 * 1024**3)
+    assert planning.plan(large, ON)[0].is_for_spark
+    assert planning.plan(replace(SMALL, format="iceberg"), ON)[0].is_for_spark
+
+
+def test_indexes():
+    stale = replace(
+        WELL, indexes=3, stale_indexes=(StaleIndex("a", 9_999), StaleIndex("b", 50_000))
+    )
+    (job,) = planning.plan(stale, ON)
+    assert (job.kind, job.parameters) == ("optimize_indexes", {"indexes": ["b"]})
+    assert "'b' by 50000 rows" in job.reason
+
+
+def test_old_versions():
+    (job,) = planning.plan(replace(WELL, versions=100, old_versions=90), ON)
+    assert job.kind == "clean_up"
+    assert "90 of 100 versions" in job.reason
+
+
+def test_iceberg_has_its_own():
+    iceberg = replace(WELL, format="iceberg", manifests=80, delete_files=30, old_versions=1)
+    assert kinds(iceberg) == ["rewrite_position_deletes", "rewrite_manifests", "clean_up"]
+    assert kinds(replace(iceberg, format="lance")) == ["clean_up"]
+
+
+def test_all_at_once_comes_in_order():
+    everything = replace(SMALL, stale_indexes=(StaleIndex("a", 10**6),), indexes=1, old_versions=4)
+    assert kinds(everything) == ["compact", "optimize_indexes", "clean_up"]
+
+
+@pytest.mark.parametrize(("mode", "expected"), [("off", []), ("dry_run", [Mode.DRY_RUN])])
+def test_modes(mode, expected):
+    policy = policies.effective([("p", {"compaction": mode})])
+    assert [job.mode for job in planning.plan(SMALL, policy)] == expected
+
+
+def test_the_score_stays_within_its_bounds():
+    worst = replace(
+        SMALL,
+        rows=0,
+        deleted_rows=10**9,
+        stale_indexes=(StaleIndex("a", 10**9),),
+        versions=10,
+        old_versions=10,
+        manifests=10**6,
+        delete_files=10**6,
+    )
+    assert planning.score(worst, ON) == 0
+    assert planning.score(worst, ON) < planning.score(SMALL, ON) < planning.score(WELL, ON)
