@@ -201,6 +201,8 @@ def test_bad_json(lance: Lance, operation):
     example = EXAMPLES[operation]
     with unchanged():
         for raw in NO_BODIES:
+            if raw == b"null" and not operations()[operation].documents_body:
+                continue  # LanceDB's client says that there is no body
             response = lance.call(example.method, example.path, raw=raw)
             assert (response.status_code, response.json()["code"]) == (400, 13), raw[:40]
 
