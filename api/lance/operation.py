@@ -19,6 +19,7 @@ from catalog.identifiers import Identifier
 from catalog.services.access import Principal
 
 _E = TypeVar("_E", bound=Enum)
+_M = TypeVar("_M", bound=BaseModel)
 _CONTEXT_HEADER = "HTTP_X_LANCE_CTX_"
 
 
@@ -28,6 +29,8 @@ class LanceOperation(Operation):
     schema = LanceSchema()
     verb: ClassVar[str] = "POST"
     request_model: ClassVar[type[BaseModel] | None] = None
+    request_schema: ClassVar[dict[str, Any] | None] = None
+    """Of a body that is no model; the operation reads it itself."""
     documents_body: ClassVar[bool] = True
     """False where the specification has no body and one is understood all the same."""
     response_model: ClassVar[type[BaseModel] | None] = None
@@ -68,10 +71,12 @@ class LanceOperation(Operation):
         }
 
     def _parse(self) -> BaseModel | None:
-        if self.request_model is None:
-            return None
+        return None if self.request_model is None else self.read(self.request_model)
+
+    def read(self, model: type[_M]) -> _M:
+        """The body as an instance of the model. Raises InvalidInput."""
         try:
-            return self.request_model.model_validate_json(self._json())
+            return model.model_validate_json(self._json())
         except ValidationError as error:
             raise InvalidInput(complaint(error)) from None
 

@@ -90,6 +90,9 @@ class LanceSchema(AutoSchema):
         }
         if view.body_type != _JSON:
             operation["requestBody"] = {"required": True, "content": _binary(view.body_type)}
+        elif view.request_schema is not None:
+            content = {_JSON: {"schema": view.request_schema}}
+            operation["requestBody"] = {"required": True, "content": content}
         elif view.request_model is not None and view.documents_body:
             operation["requestBody"] = {
                 "required": True,

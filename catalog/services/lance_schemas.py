@@ -31,6 +31,7 @@ _ROW_COLUMNS = {
 _EXTENSION = "ARROW:extension:"
 _OF_THE_TYPE = (_EXTENSION, "lance-encoding:", "lance-schema:")
 """Metadata that says something of a field's type or of how it is stored."""
+_PANIC = "Task was aborted"
 _NO_CODE = "the catalog does not run pickled code"
 
 
@@ -126,7 +127,7 @@ def add_columns(
 
     def work(dataset: LanceDataset) -> None:
         if evaluated:
-            dataset.add_columns(evaluated)
+            _evaluate(dataset, evaluated)
             return
         for name in computed:
             if name in dataset.schema.names:
@@ -288,6 +289,17 @@ def _check_extension(
 
 
 # -- columns
+
+
+def _evaluate(dataset: LanceDataset, expressions: dict[str, str]) -> None:
+    try:
+        dataset.add_columns(expressions)
+    except RuntimeError as error:
+        if _PANIC not in str(error):
+            raise
+        raise Unsupported(
+            "Lance could not evaluate the expressions", detail="It cannot read a part of a map."
+        ) from error
 
 
 def _check_new(column: NewColumn, *, is_repeated: bool) -> None:

@@ -2,7 +2,7 @@ from dataclasses import asdict
 from typing import Any
 
 from lance_namespace_urllib3_client import models as m
-from pydantic import ConfigDict, Field, RootModel, StrictStr
+from pydantic import RootModel, StrictStr
 
 from api.lance.operation import LanceOperation
 from api.lance.views.tables import branch_name
@@ -11,36 +11,35 @@ from catalog.services import lance_describe, lance_schemas
 from catalog.services.access import Principal
 from catalog.services.lance_schemas import Alteration, FieldMetadata, NewColumn
 
+_MAP = {"type": "object", "additionalProperties": {"type": "string"}}
 
-class SchemaMetadata(RootModel[dict[str, StrictStr]]):
+
+class _Map(RootModel[dict[str, StrictStr]]):
     """The bare map that REST has in the place of the request's model."""
 
-    model_config = ConfigDict(title="SchemaMetadata")
 
-
-class AlterColumnsEntry(m.AlterColumnsEntry):
+class _AlterColumnsEntry(m.AlterColumnsEntry):
     """The same, but a type may also be a bare name, as the reference server takes it."""
 
     data_type: dict[str, Any] | StrictStr | None = None  # type: ignore[assignment]
 
 
-class AlterTableAlterColumnsRequest(m.AlterTableAlterColumnsRequest):
-    """With such entries."""
-
-    alterations: list[AlterColumnsEntry] = Field(  # type: ignore[assignment]
-        description="List of column alterations to apply to the table"
-    )
+class _AlterTableAlterColumnsRequest(m.AlterTableAlterColumnsRequest):
+    alterations: list[_AlterColumnsEntry]  # type: ignore[assignment]
 
 
 class UpdateTableSchemaMetadata(LanceOperation):
     """Replace the metadata of the schema; request and answer are the bare map."""
 
-    request_model = SchemaMetadata
-    response_schema = {"type": "object", "additionalProperties": {"type": "string"}}
+    request_schema = _MAP
+    response_schema = _MAP
     query = ("branch",)
     changes = True
 
-    def handle(self, actor: Principal, body: SchemaMetadata, *, id: Identifier) -> dict[str, str]:
+    def _parse(self) -> _Map:
+        return self.read(_Map)
+
+    def handle(self, actor: Principal, body: _Map, *, id: Identifier) -> dict[str, str]:
         return lance_schemas.update_schema_metadata(
             actor=actor,
             table=id,
@@ -98,12 +97,15 @@ class AlterTableAddColumns(LanceOperation):
 class AlterTableAlterColumns(LanceOperation):
     """Rename columns, change their types, and whether they may be null."""
 
-    request_model = AlterTableAlterColumnsRequest
+    request_model = m.AlterTableAlterColumnsRequest
     response_model = m.AlterTableAlterColumnsResponse
     changes = True
 
+    def _parse(self) -> _AlterTableAlterColumnsRequest:
+        return self.read(_AlterTableAlterColumnsRequest)
+
     def handle(
-        self, actor: Principal, body: AlterTableAlterColumnsRequest, *, id: Identifier
+        self, actor: Principal, body: _AlterTableAlterColumnsRequest, *, id: Identifier
     ) -> m.AlterTableAlterColumnsResponse:
         written = lance_schemas.alter_columns(
             actor=actor,

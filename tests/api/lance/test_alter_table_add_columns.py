@@ -189,6 +189,13 @@ def test_malformed_columns(lance, table, columns, error):
     lance.refused(status, code, error, PATH, {"new_columns": columns})
 
 
+def test_a_part_of_a_map_is_refused(lance):
+    data = {"m": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64()))}
+    make_lance_table(("w", "t"), pa.table(data))
+    body = {"new_columns": [{"name": "c", "expression": "m.key"}]}
+    lance.refused(406, 0, "could not evaluate", PATH, body)
+
+
 def test_a_virtual_column_is_refused(lance, table):
     virtual = {
         "input_columns": ["x"],
