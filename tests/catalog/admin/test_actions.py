@@ -26,7 +26,7 @@ from tests.factories import make_namespace, make_table, make_version, unchanged
 
 @pytest.fixture(autouse=True)
 def _no_broker(monkeypatch):
-    monkeypatch.setattr("catalog.services.maintenance.current_app.send_task", lambda *a, **k: None)
+    monkeypatch.setattr("catalog.services.jobs.current_app.send_task", lambda *a, **k: None)
 
 
 def told(answer) -> list[str]:
