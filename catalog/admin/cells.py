@@ -170,6 +170,14 @@ def delta(added: object, removed: object) -> SafeString:
     return format_html('<span class="m-delta">{}</span>', spaced(parts))
 
 
+def meter(part: int, whole: int, text: object) -> SafeString:
+    """How much of a whole, as a bar and in words."""
+    share = 100 * part / whole if whole > 0 else 0
+    return format_html(
+        '<span class="m-meter"><span style="width: {}%"></span></span>{}', f"{share:.1f}", text
+    )
+
+
 def spaced(parts: Iterable[object]) -> SafeString:
     return format_html_join(" ", "{}", ((part,) for part in parts))
 

@@ -70,6 +70,8 @@ class Panel:
     """A class of its table, if it looks different from others."""
     below: Sequence[object] = ()
     """For each row what stands below it, as wide as the table."""
+    lead: object = ""
+    """What stands above the table: a picture, a form."""
 
     @property
     def lines(self) -> Sequence[tuple[Sequence[object], object]]:

@@ -1,6 +1,5 @@
 """Tables and views: the list, the page of one, and dropping, deregistering, renaming one."""
 
-import json
 import uuid
 from collections.abc import Sequence
 from typing import Any
@@ -14,28 +13,16 @@ from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import ChoicesDropdownFilter, DropdownFilter, TextFilter
 from unfold.widgets import UnfoldAdminTextInputWidget, UnfoldBooleanSwitchWidget
 
-from catalog.admin import cells, iceberg, ledger
+from catalog.admin import cells, iceberg, lance
 from catalog.admin.actor import actor
-from catalog.admin.pages import (
-    PANEL_SIZE,
-    Page,
-    Panel,
-    ReadOnlyAdmin,
-    Tab,
-    button,
-    query,
-    sent,
-    word,
-)
+from catalog.admin.pages import Page, ReadOnlyAdmin, button, sent
 from catalog.errors import CatalogError, TableNotFound, ViewNotFound
 from catalog.identifiers import DEFAULT_DELIMITER, Identifier, check_name, digest, parse
-from catalog.models import Branch, Table, TableFormat, TableKind, TableState
+from catalog.models import Table, TableFormat, TableKind, TableState
 from catalog.services import iceberg_tables, iceberg_views
 from catalog.services.access import Principal
 from catalog.services.commit import commit
 from catalog.services.operations import DeregisterTable, DropTable, RenameTable
-
-_BRANCHES = 200  # offered to choose from
 
 
 class StateFilter(DropdownFilter):  # type: ignore[misc]
@@ -165,39 +152,7 @@ class TableAdmin(ReadOnlyAdmin):
             return iceberg.view_page(request, row)
         if row.format == TableFormat.ICEBERG:
             return iceberg.table_page(request, row)
-        return self.lance_page(request, row)
-
-    def lance_page(self, request: HttpRequest, row: Table) -> Page:
-        facts: list[tuple[str, object]] = [
-            ("Namespace", cells.link(row.namespace)),
-            ("Format", row.format),
-            ("State", cells.badge(row.state)),
-            ("Location", cells.code(row.location)),
-            ("Properties", cells.mapping(row.properties)),
-            ("Managed versioning", "yes" if row.managed_versioning else "no"),
-            ("Owner", row.owner or cells.NOTHING),
-            ("UUID", cells.code(row.uuid)),
-            ("Created", cells.moment(row.created_at)),
-            ("Changed", cells.moment(row.updated_at)),
-        ]
-        if row.dropped_at is not None:
-            facts.append(("Dropped", cells.moment(row.dropped_at)))
-        return Page(
-            facts=facts,
-            tabs=(
-                Tab("versions", "Versions", lambda: ledger.versions(request, row)),
-                Tab("branches", "Branches", lambda: _branches(request, row)),
-                *ledger.tabs(request, row),
-            ),
-            aside_template=(
-                "admin/catalog/table_aside.html" if row.state == TableState.LIVE else ""
-            ),
-            aside={
-                "server": request.build_absolute_uri("/").rstrip("/"),
-                "table_id": json.dumps(row.identifier, ensure_ascii=False),
-            },
-            options=_branch_choice(request, row),
-        )
+        return lance.table_page(request, row, may_preview=self.may(request, "preview"))
 
     # -- what changes
 
@@ -329,42 +284,3 @@ def as_uuid(text: str) -> uuid.UUID | None:
         return uuid.UUID(text)
     except ValueError:
         return None
-
-
-def _branch_choice(request: HttpRequest, row: Table) -> dict[str, object]:
-    if request.GET.get("tab", "versions") != "versions":
-        return {}
-    names = list(
-        Branch.objects.filter(table=row).order_by("name").values_list("name", flat=True)[:_BRANCHES]
-    )
-    if not names:
-        return {}
-    chosen = word(request, "branch")
-    return {
-        "branches": [
-            (name or "main", query(request, branch=name or None, before=None), name == chosen)
-            for name in ["", *names]
-        ]
-    }
-
-
-def _branches(request: HttpRequest, row: Table) -> Panel:
-    after = word(request, "after")
-    found = list(row.branches.filter(name__gt=after).order_by("name")[: PANEL_SIZE + 1])
-    return Panel(
-        columns=("Branch", "Created"),
-        rows=[
-            (
-                cells.anchor(
-                    query(request, tab="versions", branch=branch.name, after=None), branch
-                ),
-                cells.moment(branch.created_at),
-            )
-            for branch in found[:PANEL_SIZE]
-        ],
-        empty="There is only main.",
-        first=query(request, after=None) if after else None,
-        following=(
-            query(request, after=found[PANEL_SIZE - 1].name) if len(found) > PANEL_SIZE else None
-        ),
-    )

@@ -81,6 +81,7 @@ class Table(models.Model):
     objects = TableQuerySet.as_manager()
 
     class Meta:
+        permissions = [("preview_table", "Can look at rows of a table")]
         constraints = [
             models.UniqueConstraint(
                 fields=["digest"],

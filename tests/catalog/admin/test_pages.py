@@ -103,11 +103,11 @@ def pages() -> dict[str, int]:
     whole = Transaction.objects.get(status=TransactionStatus.FAILED)
     return {
         table: 5,
-        f"{table}?branch=b1": 5,
-        f"{table}?tab=branches": 4,
-        f"{table}?tab=transactions": 5,
-        f"{table}?tab=audit": 4,
-        f"{table}?tab=jobs": 4,
+        f"{table}?tab=versions&branch=b1": 7,
+        f"{table}?tab=refs": 10,
+        f"{table}?tab=transactions": 7,
+        f"{table}?tab=audit": 6,
+        f"{table}?tab=jobs": 6,
         namespace: 4,
         f"{namespace}?tab=namespaces": 4,
         f"{namespace}?tab=audit": 4,
@@ -155,7 +155,7 @@ def test_pages_follow_each_other(browser):
     for number in range(1, 61):
         make_version(("prod", "t0"), number)
         make_namespace("prod", f"n{number}")
-    seen, url = [], f"/admin/catalog/table/{table.pk}/change/"
+    seen, url = [], f"/admin/catalog/table/{table.pk}/change/?tab=versions"
     while url:
         panel = browser.get(url).context["panels"][0]
         seen += [row[0] for row in panel.rows]

@@ -1,0 +1,149 @@
+"""The tags and branches of a Lance table."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from django.db.models import OuterRef, Q, Subquery
+from django.http import HttpRequest
+from django.utils.safestring import SafeString
+
+from catalog.admin import cells
+from catalog.admin.actor import actor
+from catalog.admin.pages import PANEL_SIZE, Panel, query, word
+from catalog.errors import CatalogError
+from catalog.models import Branch, Table, TableState, TableVersion
+from catalog.services import lance_refs
+from catalog.services.lance_contents import Unreadable, reading
+from catalog.services.lance_refs import BranchFacts, Tag
+
+_PERMISSION = "catalog.view_table"
+
+
+def refs_tab(request: HttpRequest, row: Table) -> list[Panel]:
+    """Tags as storage has them, branches as the ledger has them."""
+    if row.state != TableState.LIVE:
+        return [Panel((), (), "Only a table that was written to has tags and branches.")]
+    return [
+        _told("Tags", lambda: _tags(request, row)),
+        _told("Branches", lambda: _branches(request, row)),
+    ]
+
+
+def _told(title: str, build: Callable[[], Panel]) -> Panel:
+    try:
+        with reading():
+            return build()
+    except CatalogError as error:
+        return Panel((), (), error.message, title=title)
+    except Unreadable as error:
+        return Panel((), (), f"They cannot be read: {error}", title=title)
+
+
+def _tags(request: HttpRequest, row: Table) -> Panel:
+    after = word(request, "tag")
+    found, token = lance_refs.list_tags(
+        actor=actor(request, _PERMISSION),
+        table=row.identifier,
+        limit=PANEL_SIZE,
+        page_token=after or None,
+    )
+    there = _in_ledger(row, found)
+    return Panel(
+        title="Tags",
+        columns=("Tag", "Branch", "Version", ""),
+        rows=[
+            (
+                cells.exact(cells.clipped(tag.name)),
+                cells.clipped(tag.branch) or "main",
+                _version(request, tag.version, tag.branch, is_there=_key(tag) in there),
+                _look(request, tag.version, tag.branch) if _key(tag) in there else "",
+            )
+            for tag in found
+        ],
+        empty="No tag yet. Clients give a version a name with dataset.tags.create().",
+        first=query(request, tag=None) if after else None,
+        following=query(request, tag=token) if token else None,
+    )
+
+
+def _key(tag: Tag) -> tuple[str, int]:
+    return tag.branch, tag.version
+
+
+def _in_ledger(row: Table, tags: list[Tag]) -> set[tuple[str, int]]:
+    """Which of the tags' versions are there. One statement."""
+    wanted = Q(pk=None)
+    for branch, version in {_key(tag) for tag in tags}:
+        wanted |= Q(branch=branch, version=version)
+    found = TableVersion.objects.filter(wanted, table=row).visible()
+    return set(found.values_list("branch", "version"))
+
+
+def _branches(request: HttpRequest, row: Table) -> Panel:
+    after = word(request, "from")
+    found, token = lance_refs.list_branches(
+        actor=actor(request, _PERMISSION),
+        table=row.identifier,
+        limit=PANEL_SIZE,
+        page_token=after or None,
+    )
+    newest = _newest(row, found)
+    return Panel(
+        title="Branches",
+        columns=("Branch", "Newest version", "Began with", "Of branch", "Made", ""),
+        rows=[_branch(request, branch, newest.get(branch.name)) for branch in found],
+        empty="There is only main. Clients begin a branch with dataset.create_branch().",
+        first=query(request, **{"from": None}) if after else None,
+        following=query(request, **{"from": token}) if token else None,
+    )
+
+
+def _branch(request: HttpRequest, branch: BranchFacts, newest: int | None) -> tuple[object, ...]:
+    return (
+        cells.exact(cells.clipped(branch.name)),
+        cells.NOTHING if newest is None else _version(request, newest, branch.name),
+        _version(request, branch.parent_version, branch.parent),
+        cells.clipped(branch.parent) or "main",
+        cells.moment(_moment(branch.create_at)),
+        cells.NOTHING if newest is None else _look(request, None, branch.name),
+    )
+
+
+def _newest(row: Table, branches: list[BranchFacts]) -> dict[str, int | None]:
+    """The newest version of each. One statement."""
+    versions = TableVersion.objects.filter(table_id=OuterRef("table_id"), branch=OuterRef("name"))
+    newest = versions.visible().order_by("-version").values("version")[:1]
+    found = Branch.objects.filter(table=row, name__in=[branch.name for branch in branches])
+    return dict(found.annotate(newest=Subquery(newest)).values_list("name", "newest"))
+
+
+def _version(
+    request: HttpRequest, version: int, branch: str, *, is_there: bool = True
+) -> SafeString:
+    """A version, where the ledger's page has it on top."""
+    url = query(
+        request,
+        tab="versions",
+        branch=branch or None,
+        before=version + 1,
+        version=None,
+        tag=None,
+        **{"from": None},
+    )
+    gone = [] if is_there else [cells.badge("gone", "danger")]
+    return cells.spaced([cells.anchor(url, version), *gone])
+
+
+def _look(request: HttpRequest, version: int | None, branch: str) -> SafeString:
+    """To what the version is made of."""
+    url = query(
+        request, tab="schema", version=version, branch=branch or None, tag=None, **{"from": None}
+    )
+    return cells.anchor(url, "Look at it")
+
+
+def _moment(seconds: int) -> datetime | None:
+    try:
+        return datetime.fromtimestamp(seconds, UTC) if seconds else None
+    except (ValueError, OverflowError, OSError):
+        return None

@@ -1,0 +1,226 @@
+"""Single values of Arrow data, short enough for a cell of a page whatever their size."""
+
+import json
+import struct
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from catalog.formats import lance_columns
+
+_LONGEST = 200  # characters
+_LEAVES = 50  # of a nested value
+_FIRST = 4  # numbers of a vector
+_HEAD = 12  # bytes of binary data
+_IMAGES = {
+    b"\x89PNG\r\n\x1a\n": "PNG image",
+    b"\xff\xd8\xff": "JPEG image",
+    b"GIF8": "GIF image",
+    b"BM": "BMP image",
+    b"II*\x00": "TIFF image",
+    b"MM\x00*": "TIFF image",
+}
+
+
+class Kind(StrEnum):
+    NULL = "null"
+    NUMBER = "number"
+    TEXT = "text"
+    BYTES = "bytes"
+    """The text is its first bytes in hexadecimal, or empty for data that is not at hand."""
+    NESTED = "nested"
+    VECTOR = "vector"
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A value, shortened."""
+
+    kind: Kind
+    text: str
+    note: str = ""
+    """What the text leaves out."""
+    size: int | None = None
+    """Of binary data, in bytes."""
+
+
+NULL = Shown(Kind.NULL, "")
+
+
+def show(scalar: pa.Scalar, field: pa.Field) -> Shown:
+    """A value of a column. The work is bounded, not only the text; nothing is raised."""
+    if not scalar.is_valid:
+        return NULL
+    if lance_columns.is_blob(field):
+        return _blob(scalar)
+    if isinstance(scalar, pa.ExtensionScalar):
+        scalar = scalar.value
+    if isinstance(scalar, pa.DictionaryScalar):
+        return show(scalar.value, field.with_type(scalar.type.value_type))
+    type_ = scalar.type
+    if lance_columns.dimension(type_) is not None:
+        return _vector(scalar)
+    if pa.types.is_nested(type_):
+        nested = json.dumps(_Nested().plain(scalar), ensure_ascii=False, separators=(",", ":"))
+        return Shown(Kind.NESTED, _clip(nested))
+    if _is_binary(type_):
+        return _binary(scalar)
+    if _is_text(type_):
+        text = _text(scalar)
+        left = len(text) > _LONGEST
+        return Shown(Kind.TEXT, _clip(text), f"{len(text):,} characters" if left else "")
+    found = _leaf(scalar)
+    kind = Kind.NUMBER if isinstance(found, int | float | bool) else Kind.TEXT
+    return Shown(kind, _clip(json.dumps(found) if kind is Kind.NUMBER else str(found)))
+
+
+def _blob(scalar: pa.Scalar) -> Shown:
+    """Of a blob a scan tells only where it is and its size."""
+    storage = scalar.value if isinstance(scalar, pa.ExtensionScalar) else scalar
+    if isinstance(storage, pa.StructScalar) and "size" in storage:
+        size = storage["size"].as_py()
+        return Shown(Kind.BYTES, "", "blob", size) if size is not None else NULL
+    return _binary(storage) if _is_binary(storage.type) else Shown(Kind.BYTES, "", "blob")
+
+
+def _binary(scalar: pa.Scalar) -> Shown:
+    buffer = scalar.as_buffer()
+    head = buffer.slice(0, min(_HEAD, buffer.size)).to_pybytes()
+    image = next((name for magic, name in _IMAGES.items() if head.startswith(magic)), "")
+    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
+        image = "WebP image"
+    more = "…" if buffer.size > _HEAD else ""
+    return Shown(Kind.BYTES, "" if image else head.hex() + more, image, buffer.size)
+
+
+def _vector(scalar: pa.Scalar) -> Shown:
+    values = scalar.values
+    numbers = [_rounded(values[i]) for i in range(min(_FIRST, len(values)))]
+    more = ", …" if len(values) > _FIRST else ""
+    norm = _norm(values)
+    told = "" if norm is None else f", norm {norm:.4g}"
+    return Shown(Kind.VECTOR, f"[{', '.join(numbers)}{more}]", f"{len(values):,} values{told}")
+
+
+def _rounded(scalar: pa.Scalar) -> str:
+    found = _half(scalar) if isinstance(scalar, pa.ExtensionScalar) else scalar.as_py()
+    if found is None:
+        return "null"
+    return f"{float(found):.4g}" if isinstance(found, float) else str(found)
+
+
+def _half(scalar: pa.ExtensionScalar) -> float | None:
+    """A bfloat16: the upper half of a float."""
+    if not scalar.is_valid:
+        return None
+    found: float = struct.unpack("<f", b"\x00\x00" + scalar.value.as_py())[0]
+    return found
+
+
+def _norm(values: pa.Array) -> float | None:
+    if isinstance(values, pa.ExtensionArray):
+        numbers = pa.array([_half(each) for each in values], pa.float64())
+    else:
+        numbers = values.cast(pa.float64(), safe=False)
+    total = pc.sum(pc.multiply(numbers, numbers)).as_py()
+    return None if total is None else float(total) ** 0.5
+
+
+class _Nested:
+    """A nested value as JSON values, as far as its leaves are worth showing."""
+
+    def __init__(self) -> None:
+        self._left = _LEAVES
+
+    def plain(self, scalar: pa.Scalar) -> Any:
+        if not scalar.is_valid:
+            self._left -= 1
+            return None
+        if isinstance(scalar, pa.ExtensionScalar | pa.DictionaryScalar):
+            return self.plain(scalar.value)
+        if isinstance(scalar, pa.StructScalar):
+            return self._struct(scalar)
+        if pa.types.is_map(scalar.type):
+            return self._map(scalar)
+        if pa.types.is_nested(scalar.type):
+            return self._list(scalar)
+        self._left -= 1
+        if _is_binary(scalar.type):
+            return f"{scalar.as_buffer().size:,} bytes"
+        return _clip(_text(scalar)) if _is_text(scalar.type) else _leaf(scalar)
+
+    def _struct(self, scalar: pa.StructScalar) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for index in range(scalar.type.num_fields):
+            if self._left <= 0:
+                found["…"] = f"{scalar.type.num_fields - index:,} more"
+                break
+            found[_clip(scalar.type.field(index).name)] = self.plain(scalar[index])
+        return found
+
+    def _map(self, scalar: pa.Scalar) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        entries = scalar.values
+        for index in range(len(entries)):
+            if self._left <= 0:
+                found["…"] = f"{len(entries) - index:,} more"
+                break
+            entry = entries[index]
+            found[_clip(str(self.plain(entry[0])))] = self.plain(entry[1])
+        return found
+
+    def _list(self, scalar: pa.Scalar) -> Any:
+        values = getattr(scalar, "values", None)
+        if values is None:  # a kind of nesting that has no name here
+            return str(scalar.type)
+        found: list[Any] = []
+        for index in range(len(values)):
+            if self._left <= 0:
+                found.append(f"… {len(values) - index:,} more")
+                break
+            found.append(self.plain(values[index]))
+        return found
+
+
+def _leaf(scalar: pa.Scalar) -> Any:
+    """A value that is no text, no bytes and not nested: a number or words."""
+    type_ = scalar.type
+    if pa.types.is_boolean(type_) or pa.types.is_integer(type_) or pa.types.is_floating(type_):
+        return scalar.as_py()
+    try:
+        # Python's own dates and times end where Arrow's go on.
+        return scalar.cast(pa.string()).as_py()
+    except (pa.ArrowException, ValueError):
+        pass
+    try:
+        return f"{scalar.cast(pa.int64()).as_py()} ({type_})"
+    except (pa.ArrowException, ValueError):
+        return str(type_)
+
+
+def _is_binary(type_: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_binary(type_)
+        or pa.types.is_large_binary(type_)
+        or pa.types.is_fixed_size_binary(type_)
+        or pa.types.is_binary_view(type_)
+    )
+
+
+def _is_text(type_: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_string(type_)
+        or pa.types.is_large_string(type_)
+        or pa.types.is_string_view(type_)
+    )
+
+
+def _text(scalar: pa.Scalar) -> str:
+    return str(scalar.as_buffer().to_pybytes(), "utf-8", "replace")
+
+
+def _clip(text: str) -> str:
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
