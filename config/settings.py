@@ -266,6 +266,7 @@ CELERY_BEAT_SCHEDULE = {
         "task": "tasks.maintenance.delete_expired_scan_plans",
         "schedule": 600.0,
     },
+    "refresh-views": {"task": "tasks.maintenance.refresh_views", "schedule": 30.0},
     "sweep-metadata-files": {"task": "tasks.maintenance.sweep_metadata_files", "schedule": 60.0},
 }
 

@@ -2,7 +2,15 @@
 
 from celery import shared_task
 
-from catalog.services import idempotency, jobs, maintenance, metadata_files, scans, versions
+from catalog.services import (
+    idempotency,
+    jobs,
+    maintenance,
+    materialized_views,
+    metadata_files,
+    scans,
+    versions,
+)
 
 
 @shared_task(name="tasks.maintenance.run_job", soft_time_limit=86_400, time_limit=86_700)
@@ -33,3 +41,8 @@ def delete_expired_idempotency_records() -> int:
 @shared_task(name="tasks.maintenance.delete_expired_scan_plans", time_limit=300)
 def delete_expired_scan_plans() -> int:
     return scans.delete_expired_plans()
+
+
+@shared_task(name="tasks.maintenance.refresh_views", time_limit=300)
+def refresh_views() -> int:
+    return materialized_views.start_due_refreshes()

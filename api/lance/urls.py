@@ -16,6 +16,7 @@ from api.lance.views import (
     data,
     fallback,
     indexes,
+    materialized_views,
     namespaces,
     refs,
     tables,
@@ -91,11 +92,11 @@ urlpatterns = [
             ("table/{id}/count_rows", "CountTableRows"),
             ("table/{id}/explain_plan", "ExplainTableQueryPlan"),
             ("table/{id}/analyze_plan", "AnalyzeTableQueryPlan"),
-            ("materialized_view/{id}/refresh", "RefreshMaterializedView"),
-            ("materialized_view/{id}/create", "CreateMaterializedView"),
         )
     ),
     _route("table/{id}/backfill_column", backfill.AlterTableBackfillColumns),
+    _route("materialized_view/{id}/refresh", materialized_views.RefreshMaterializedView),
+    _route("materialized_view/{id}/create", materialized_views.CreateMaterializedView),
     # After the longer endings that end alike.
     _route("table/{id}/merge_insert", data.MergeInsertIntoTable),
     _route("table/{id}/insert", data.InsertIntoTable),

@@ -13,7 +13,7 @@ from catalog.admin import cells
 from catalog.admin.actor import actor
 from catalog.admin.pages import Page, Panel, ReadOnlyAdmin, button
 from catalog.errors import InvalidInput
-from catalog.models import Job, JobStatus, TransactionStatus
+from catalog.models import Job, JobKind, JobStatus, TransactionStatus
 from catalog.services.transactions import SetStatus, alter_transaction
 
 
@@ -42,7 +42,7 @@ class JobAdmin(ReadOnlyAdmin):
         return status(row)
 
     @admin.display(description="Progress")
-    def done(self, row: Job) -> str:
+    def done(self, row: Job) -> SafeString | str:
         return progress(row)
 
     @admin.display(description="Created")
@@ -68,7 +68,10 @@ class JobAdmin(ReadOnlyAdmin):
                 ("Transaction", cells.link(row.transaction)),
                 ("Status", status(row)),
                 ("Progress", progress(row)),
+                ("Asked", cells.mapping(row.parameters)),
+                ("By", cells.who(row.transaction.actor if row.transaction else "")),
                 ("Attempts", row.attempts),
+                ("Result", cells.mapping(row.result or {})),
                 ("Error", cells.value(row.error)),
                 ("Created", cells.moment(row.created_at)),
                 ("Started", cells.moment(row.started_at)),
@@ -117,8 +120,15 @@ def status(row: Job) -> SafeString:
     return cells.badge(row.status)
 
 
-def progress(row: Job) -> str:
-    return f"{row.progress:,} {'file' if row.progress == 1 else 'files'} removed"
+def progress(row: Job) -> SafeString | str:
+    """How far a job is, as a bar where its end is known."""
+    unit = row.unit[:-1] if row.progress == 1 and row.total is None else row.unit
+    if row.total is not None:
+        done = min(row.progress, row.total)  # rows are added meanwhile
+        return cells.meter(done, row.total, f"{row.progress:,} of {row.total:,} {unit}")
+    if row.kind == JobKind.PURGE_TABLE:
+        return f"{row.progress:,} {unit} removed"
+    return f"{row.progress:,} {unit}" if row.progress else cells.NOTHING
 
 
 def panel(rows: Iterable[Job], empty: str, *, title: str = "") -> Panel:

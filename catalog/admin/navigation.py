@@ -12,7 +12,16 @@ from unfold.dataclasses import SearchResult
 
 from catalog.admin.cells import list_url, page_url
 from catalog.identifiers import digest
-from catalog.models import ApiKey, AuditEvent, Function, Job, Namespace, Table, Transaction
+from catalog.models import (
+    ApiKey,
+    AuditEvent,
+    Function,
+    Job,
+    MaterializedView,
+    Namespace,
+    Table,
+    Transaction,
+)
 
 _FOUND = 10
 
@@ -22,6 +31,7 @@ _GROUPS: tuple[tuple[str, tuple[tuple[str, str, type[Model]], ...]], ...] = (
         (
             ("Namespaces", "account_tree", Namespace),
             ("Tables", "table", Table),
+            ("Materialized views", "table_view", MaterializedView),
             ("Functions", "function", Function),
         ),
     ),

@@ -12,6 +12,7 @@ from catalog.models.iceberg import (
     StagedFile,
 )
 from catalog.models.maintenance import Job, JobKind, JobStatus
+from catalog.models.materialized_views import MaterializedView
 from catalog.models.namespaces import Namespace
 from catalog.models.refs import Branch
 from catalog.models.tables import Table, TableFormat, TableKind, TableState
@@ -29,6 +30,7 @@ __all__ = [
     "Job",
     "JobKind",
     "JobStatus",
+    "MaterializedView",
     "MetricsReport",
     "Namespace",
     "ScanPlan",

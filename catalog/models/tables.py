@@ -73,6 +73,9 @@ class Table(models.Model):
     managed_versioning = models.BooleanField(
         default=True, help_text="Whether every commit goes through the catalog."
     )
+    is_materialized = models.BooleanField(
+        default=False, db_default=False, help_text="Whether it is a materialized view."
+    )
     owner = models.TextField(blank=True, help_text="The principal who created it.")
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     updated_at = models.DateTimeField(auto_now=True)

@@ -48,6 +48,7 @@ from catalog.models import (
     IcebergMetadata,
     IdempotencyRecord,
     Job,
+    MaterializedView,
     Namespace,
     Table,
     Transaction,
@@ -79,6 +80,7 @@ _WRITE_ORDER: tuple[type[models.Model | Record], ...] = (
     IcebergMetadata,
     Branch,
     NewVersion,
+    MaterializedView,
     Job,
     IdempotencyRecord,
 )

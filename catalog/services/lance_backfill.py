@@ -27,6 +27,7 @@ from catalog.services.lance_errors import refusing
 
 _FRAGMENTS_PER_COMMIT = 16
 _MAX_BATCH = 8192  # rows
+_MOST = 2**31 - 1
 _VALUE, _ROW = "value", "_rowid"
 
 
@@ -77,8 +78,10 @@ def start_backfill(*, actor: Principal, table: Identifier, backfill: Backfill) -
     access.require(actor, Action.WRITE)
     for name in ("num_frags", "task_size", "commit_granularity"):
         number = getattr(backfill, name)
-        if number is not None and number < 1:
-            raise InvalidInput(f"'{name}' is {number}; it must be 1 or more")
+        if number is not None and not 1 <= number <= _MOST:
+            raise InvalidInput(f"'{name}' is {number}; it must be from 1 to {_MOST}")
+    if "\x00" in (backfill.where or ""):
+        raise InvalidInput("'where' holds a NUL character")
     newest = lance_datasets.read(actor=actor, table=table, branch=backfill.branch)
     computed = _computed(newest, table, backfill.column)
     source = _source(actor, table, backfill) or newest

@@ -108,6 +108,8 @@ def write(
         snapshot = lance_datasets.find_snapshot(
             actor=actor, table=table, branch=branch, version=version, action=Action.WRITE
         )
+        if snapshot.is_materialized and not operation.suits_views:
+            raise ops.is_view(table)  # as the engine will, before anything is written
         ledger = _Ledger(actor, snapshot.table, snapshot.location, branch)
         ledger.known, ledger.deadline = snapshot.entry, deadline
         ledger.may_commit = may_commit
@@ -123,8 +125,6 @@ def write(
     raise AssertionError("unreachable")
 
 
-def create(
-    *,
 def visit(
     *,
     actor: Principal,
@@ -146,12 +146,16 @@ def visit(
     return result
 
 
+def create(
+    *,
     actor: Principal,
     table: Identifier,
     work: Callable[["NewDataset"], T],
     properties: Mapping[str, str] | None = None,
     overwrite: bool = False,
     summary: Mapping[str, Any] | None = None,
+    operation: type[ops.CreateTable] = ops.CreateTable,
+    facts: Mapping[str, Any] | None = None,
 ) -> Written[T]:
     """Let ``work`` write the first version of a new table, which then gets its name.
 
@@ -164,7 +168,7 @@ def visit(
     StagedFile.objects.create(path=note)
     ledger = _Ledger(actor, table, location, "")
     ledger.note = note
-    ledger.make = lambda asked: ops.CreateTable(
+    ledger.make = lambda asked: operation(
         table=table,
         location=location,
         first=asked,
@@ -172,6 +176,7 @@ def visit(
         overwrite=overwrite,
         properties=properties or {},
         summary=summary or {},
+        **(facts or {}),
     )
     try:
         result, last = ledger.carry(partial(_begin, ledger, work))

@@ -36,7 +36,7 @@ _DATASET_COST = 64 * 1024
 _MANIFEST_FACTOR = 8  # parsed, against its bytes in the file
 
 _FIND = f"""
-    SELECT t.uuid, t.location, t.format, v.version, {versions.COLUMNS}
+    SELECT t.uuid, t.location, t.format, t.is_materialized, v.version, {versions.COLUMNS}
     FROM catalog_table t
     LEFT JOIN LATERAL (
         SELECT * FROM catalog_tableversion v
@@ -56,6 +56,7 @@ class Snapshot:
     location: str
     branch: str
     entry: Version
+    is_materialized: bool = False
 
     @property
     def version(self) -> int:
@@ -98,9 +99,10 @@ def find_snapshot(
     row = cursor.fetchone()
     if row is None or row[2] != TableFormat.LANCE:
         raise tables.not_found(table)
-    if row[3] is None or (version is not None and row[3] != version):
+    if row[4] is None or (version is not None and row[4] != version):
         raise _missing(table, row[0], version, branch)
-    return Snapshot(table, row[0], row[1], branch, versions.from_row(row[4:], row[1]))
+    entry = versions.from_row(row[5:], row[1])
+    return Snapshot(table, row[0], row[1], branch, entry, is_materialized=row[3])
 
 
 def open_dataset(snapshot: Snapshot) -> LanceDataset:

@@ -15,7 +15,7 @@ from catalog.errors import (
     Unsupported,
 )
 from catalog.models import Job, JobKind, JobStatus, Table, TableFormat, TableState
-from catalog.services import jobs, lance_backfill, lance_indexes, locks, purge
+from catalog.services import jobs, lance_backfill, lance_indexes, locks, materialized_views, purge
 from catalog.services.jobs import JobCanceled, JobLost, Report
 
 log = logging.getLogger(__name__)
@@ -117,4 +117,5 @@ _WORK: dict[JobKind, Work] = {
     JobKind.PURGE_TABLE: _purge_table,
     JobKind.BUILD_INDEX: lance_indexes.build_index,
     JobKind.BACKFILL_COLUMN: lance_backfill.fill,
+    JobKind.REFRESH_VIEW: materialized_views.refresh_view,
 }

@@ -12,7 +12,6 @@ from catalog.services.operations.data import (
     DropTableIndex,
     InsertIntoTable,
     MergeInsertIntoTable,
-    RefreshMaterializedView,
     RestoreTable,
     UpdateFieldMetadata,
     UpdateTable,
@@ -49,13 +48,19 @@ from catalog.services.operations.tables import (
     RenameTable,
     already_exists,
 )
-from catalog.services.operations.versions import CreateVersion, DeleteVersions
+from catalog.services.operations.versions import CreateVersion, DeleteVersions, is_view
+from catalog.services.operations.views_of_tables import (
+    CreateMaterializedView,
+    RecordRefresh,
+    RefreshMaterializedView,
+)
 
 __all__ = [
     "AlterTableAddColumns",
     "AlterTableAlterColumns",
     "AlterTableBackfillColumns",
     "AlterTableDropColumns",
+    "CreateMaterializedView",
     "CreateMode",
     "CreateNamespace",
     "CreateTable",
@@ -76,6 +81,7 @@ __all__ = [
     "InsertIntoTable",
     "MergeInsertIntoTable",
     "PropertyChanges",
+    "RecordRefresh",
     "RecordTag",
     "RefreshMaterializedView",
     "RegisterTable",
@@ -93,4 +99,5 @@ __all__ = [
     "UpdateTableTag",
     "WriteVersion",
     "already_exists",
+    "is_view",
 ]

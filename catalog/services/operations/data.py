@@ -96,11 +96,13 @@ class RestoreTable(WriteVersion):
 class UpdateTableSchemaMetadata(WriteVersion):
     name = "UpdateTableSchemaMetadata"
     action = "table.schema_metadata"
+    suits_views = True
 
 
 class UpdateFieldMetadata(WriteVersion):
     name = "UpdateFieldMetadata"
     action = "table.field_metadata"
+    suits_views = True
 
 
 class AlterTableAddColumns(WriteVersion):
@@ -126,6 +128,7 @@ class AlterTableBackfillColumns(WriteVersion):
 class CreateTableIndex(WriteVersion):
     name = "CreateTableIndex"
     action = "index.create"
+    suits_views = True
 
 
 class CreateTableScalarIndex(CreateTableIndex):
@@ -135,11 +138,7 @@ class CreateTableScalarIndex(CreateTableIndex):
 class DropTableIndex(WriteVersion):
     name = "DropTableIndex"
     action = "index.drop"
-
-
-class RefreshMaterializedView(WriteVersion):
-    name = "RefreshMaterializedView"
-    action = "materialized_view.refresh"
+    suits_views = True
 
 
 @dataclass(frozen=True, kw_only=True)

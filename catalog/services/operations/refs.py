@@ -50,6 +50,7 @@ class CreateTableBranch(WriteVersion):
 
     name = "CreateTableBranch"
     action = "branch.create"
+    suits_views = True
 
     def ensure_branch(self, batch: Batch, row: Table) -> None:
         # The table is locked, and so no rival comes in between.

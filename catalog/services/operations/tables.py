@@ -1,7 +1,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from django.db.models import Exists, OuterRef, Q
 from django.db.models.functions import Now
@@ -22,6 +22,7 @@ from catalog.models import (
     Job,
     JobKind,
     JobStatus,
+    MaterializedView,
     Namespace,
     Table,
     TableFormat,
@@ -72,6 +73,7 @@ class NewTableOperation(TableOperation):
     """An operation that gives a table its name, which must be free."""
 
     properties: Mapping[str, str] = field(default_factory=dict)
+    is_materialized: ClassVar[bool] = False
 
     def namespaces(self) -> Iterable[Identifier]:
         # Who adds a table locks its namespace: then nobody else adds one of this name meanwhile,
@@ -95,6 +97,7 @@ class NewTableOperation(TableOperation):
             location=location,
             properties=dict(self.properties),
             owner=batch.actor.name,
+            is_materialized=self.is_materialized,
         )
         batch.add(row)
         batch.record(
@@ -323,6 +326,8 @@ def already_exists(
 def mark_dropped(batch: Batch, rows: list[Table]) -> None:
     batch.flush()
     jobs.cancel_jobs_of_tables(rows)
+    if any(row.is_materialized for row in rows):
+        MaterializedView.objects.filter(table__in=[row.pk for row in rows]).delete()
     Table.objects.filter(pk__in=[row.pk for row in rows]).update(
         state=TableState.DROPPED, dropped_at=Now(), updated_at=Now()
     )

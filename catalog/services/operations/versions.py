@@ -2,7 +2,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
-from typing import Any
+from typing import Any, ClassVar
 
 from django.conf import settings
 from django.db.models import Q
@@ -15,10 +15,11 @@ from catalog.errors import (
     InvalidInput,
     InvalidLocation,
     InvalidManifestPath,
+    InvalidTableState,
     VersionAlreadyExists,
 )
 from catalog.formats import lance, lance_refs
-from catalog.identifiers import check_table, label
+from catalog.identifiers import Identifier, check_table, label
 from catalog.models import Branch, Table, TableState, TableVersion
 from catalog.services import versions
 from catalog.services.commit import VERSIONS, Batch
@@ -40,6 +41,9 @@ class CreateVersion(TableOperation):
 
     name = "CreateTableVersion"
     action = "version.create"
+
+    suits_views: ClassVar[bool] = False
+    """Whether a materialized view may get such a version: its rows are its query's."""
 
     version: int
     manifest_path: str
@@ -64,6 +68,8 @@ class CreateVersion(TableOperation):
 
     def apply(self, batch: Batch) -> NewVersion:
         row = self.locked(batch)
+        if row.is_materialized and not self.suits_views:
+            raise is_view(self.table)
         version = self.enter(batch, row)
         after = {"version": self.version, "manifest_path": version.manifest_path}
         batch.record(
@@ -209,6 +215,14 @@ class DeleteVersions(TableOperation):
 
 def _count_created(rows: list[NewVersion]) -> None:
     _CREATED.inc(len(rows))
+
+
+def is_view(table: Identifier) -> InvalidTableState:
+    """The refusal owed to who wants to change the rows of a materialized view."""
+    return InvalidTableState(
+        f"Table '{label(table)}' is a materialized view, whose rows come from its query",
+        detail="Change its source and refresh it, or drop the view.",
+    )
 
 
 def find_branch(table: Table, name: str) -> bool:

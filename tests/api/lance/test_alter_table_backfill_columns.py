@@ -147,7 +147,7 @@ def test_hints_for_clusters_are_taken(lance, table):
         "batch_checkpoint_flush_interval_seconds": 1.5,
         "checkpoint_size": 5,
         "cluster": "large",
-        "task_size": 2**40,
+        "task_size": 2**31 - 1,
         "manifest": "m",
     }
     run(lance.post(PATH, body, status=202)["job_id"])
@@ -299,6 +299,8 @@ def test_who_lost_the_key_fills_nothing(lance, table):
         ({"column": "twice", "read_version": "4"}, 400, 13, "read_version"),
         ({"column": "twice", "num_frags": 0}, 400, 13, "'num_frags' is 0"),
         ({"column": "twice", "task_size": -1}, 400, 13, "'task_size' is -1"),
+        ({"column": "twice", "task_size": 2**31}, 400, 13, "'task_size'"),
+        ({"column": "twice", "where": "id = '\u0000'"}, 400, 13, "NUL"),
         ({"column": "twice", "commit_granularity": 0}, 400, 13, "'commit_granularity' is 0"),
         ({"column": "twice", "branch": "nope"}, 404, 22, "nope"),
         ({"column": "twice", "branch": "../x"}, 404, 22, ""),

@@ -1,0 +1,60 @@
+from lance_namespace_urllib3_client import models as m
+
+from api.lance.operation import LanceOperation
+from catalog.errors import InvalidInput
+from catalog.identifiers import Identifier
+from catalog.services import materialized_views
+from catalog.services.access import Principal
+from catalog.services.materialized_views import Refresh
+
+
+class CreateMaterializedView(LanceOperation):
+    """Create a materialized view of kind query: a Lance table that a query over another one fills.
+
+    The source query is JSON or SQL; docs/materialized-views.md describes both.
+    """
+
+    request_model = m.CreateMaterializedViewRequest
+    response_model = m.CreateMaterializedViewResponse
+    status = 201
+    changes = True
+
+    def handle(
+        self, actor: Principal, body: m.CreateMaterializedViewRequest, *, id: Identifier
+    ) -> m.CreateMaterializedViewResponse:
+        if body.kind == "query" and body.udtf_spec is not None:
+            raise InvalidInput("'udtf_spec' must be null when kind is 'query'")
+        created = materialized_views.create_view(
+            actor=actor,
+            table=id,
+            kind=body.kind,
+            source_query=body.source_query,
+            output_schema=body.output_schema,
+            with_no_data=body.with_no_data is not False,
+            auto_refresh=body.auto_refresh is True,
+        )
+        return m.CreateMaterializedViewResponse(version=created.version, job_id=created.job)
+
+
+class RefreshMaterializedView(LanceOperation):
+    """Let a job bring a materialized view up to its source.
+
+    DescribeTransaction tells of it by the job's id. Honoured: src_version, max_rows_per_fragment.
+    The other fields are hints for clusters and have no effect here.
+    """
+
+    request_model = m.RefreshMaterializedViewRequest
+    response_model = m.RefreshMaterializedViewResponse
+    status = 202
+    changes = True
+
+    def handle(
+        self, actor: Principal, body: m.RefreshMaterializedViewRequest, *, id: Identifier
+    ) -> m.RefreshMaterializedViewResponse:
+        job = materialized_views.start_refresh(
+            actor=actor,
+            table=id,
+            refresh=Refresh(body.src_version, body.max_rows_per_fragment),
+            output_limit=body.output_limit,
+        )
+        return m.RefreshMaterializedViewResponse(job_id=job)

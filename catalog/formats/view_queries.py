@@ -1,0 +1,282 @@
+"""The queries of materialized views: rows of one table, filtered, with columns or expressions.
+
+The protocol leaves the form of a query to the client. Two are understood, which mean the same:
+
+    {"source": ["ws", "t"], "columns": {"twice": "id * 2"}, "filter": "id > 1", "limit": 10}
+    SELECT id * 2 AS twice FROM ws.t WHERE id > 1 LIMIT 10
+
+The SQL is what LanceDB writes. Expressions and filters are Lance's; nothing here reads them.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from catalog.errors import InvalidInput
+from catalog.identifiers import Identifier, check_table
+
+UNDERSTOOD = (
+    'A source query is a JSON object {"source": [...], "columns": {name: expression} or a list of '
+    "names and of pairs [name, expression], "
+    '"filter": SQL, "limit": n, "version": n}, of which only "source" must be there, or '
+    '"SELECT * | expression [AS name], ... FROM namespace.table [WHERE filter] [LIMIT n]".'
+)
+_KEYS = {"source", "columns", "filter", "limit", "version"}
+_TOKEN = re.compile(
+    r"""
+    (?P<space>\s+)
+    | (?P<text>'(?:[^']|'')*')
+    | (?P<name>"(?:[^"]|"")+"|`(?:[^`]|``)+`)
+    | (?P<word>[^\W\d]\w*)
+    | (?P<number>\d\w*(?:\.\w+)?)
+    | (?P<sign>[^'"`\s])
+    """,
+    re.VERBOSE,
+)
+_CLAUSES = ("FROM", "WHERE", "LIMIT")
+_OTHERS = {
+    *("GROUP", "ORDER", "HAVING", "JOIN", "UNION", "INTERSECT", "EXCEPT", "OFFSET", "WINDOW"),
+    *("INNER", "OUTER", "CROSS", "LATERAL", "WITH", "QUALIFY"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ViewQuery:
+    """What a view shows."""
+
+    source: Identifier
+    columns: tuple[tuple[str, str], ...] | None = None
+    """Names and Lance SQL expressions; None: all columns of the source."""
+    filter: str | None = None
+    limit: int | None = None
+    version: int | None = None
+    """The version of the source that is shown; None: the newest."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The object that ``from_json`` reads, without what is not set."""
+        found = {
+            "source": list(self.source),
+            # Pairs, because PostgreSQL keeps no order of an object's keys.
+            "columns": None if self.columns is None else [list(pair) for pair in self.columns],
+            "filter": self.filter,
+            "limit": self.limit,
+            "version": self.version,
+        }
+        return {key: value for key, value in found.items() if value is not None}
+
+    def to_sql(self) -> str:
+        """For people to read; the version is not in it."""
+        shown = "*"
+        if self.columns is not None:
+            shown = ", ".join(
+                text if text == quoted(name) else f"{text} AS {quoted(name)}"
+                for name, text in self.columns
+            )
+        source = ".".join(map(quoted, self.source))
+        text = f"SELECT {shown} FROM {source}"  # noqa: S608 -- it is shown, not run
+        if self.filter is not None:
+            text += f" WHERE {self.filter}"
+        return text if self.limit is None else f"{text} LIMIT {self.limit}"
+
+
+def parse(text: str) -> ViewQuery:
+    """A source query in either form. Raises InvalidInput, which says what is understood."""
+    try:
+        is_json = text.lstrip().startswith("{")
+        query = from_json(orjson.loads(text)) if is_json else _from_sql(text)
+        if "\x00" in text + query.to_sql():
+            raise InvalidInput("it holds a NUL character")
+        return query
+    except (InvalidInput, orjson.JSONDecodeError) as error:
+        raise InvalidInput(f"The source query cannot be read: {error}", detail=UNDERSTOOD) from None
+
+
+def from_json(found: Mapping[str, Any]) -> ViewQuery:
+    """Raises InvalidInput."""
+    unknown = sorted(found.keys() - _KEYS)
+    if unknown:
+        raise InvalidInput(f"it has an unknown key {unknown[0]!r}")
+    source = found.get("source")
+    if not isinstance(source, list) or not all(isinstance(part, str) for part in source):
+        raise InvalidInput("its 'source' is not a list of the names of a table")
+    filter_ = found.get("filter")
+    if filter_ is not None and not isinstance(filter_, str):
+        raise InvalidInput("its 'filter' is not a text")
+    for key in ("limit", "version"):
+        number = found.get(key)
+        if number is not None and (type(number) is not int or not 0 <= number < 2**63):
+            raise InvalidInput(f"its {key!r} is not a number from 0")
+    return ViewQuery(
+        source=_table(source),
+        columns=_columns(found.get("columns")),
+        filter=_filter(filter_),
+        limit=found.get("limit"),
+        version=found.get("version"),
+    )
+
+
+def quoted(name: str) -> str:
+    """A name as Lance's SQL takes any."""
+    return f"`{name.replace('`', '``')}`"
+
+
+def _table(source: list[str]) -> Identifier:
+    table = tuple(source)
+    check_table(table)
+    return table
+
+
+def _columns(found: Any) -> tuple[tuple[str, str], ...] | None:
+    if found is None:
+        return None
+    items = list(found.items()) if isinstance(found, dict) else found
+    if not isinstance(items, list):
+        raise InvalidInput("its 'columns' are neither a list nor an object")
+    pairs = []
+    for item in items:
+        pair = (item, quoted(item)) if isinstance(item, str) and item else item
+        if not (isinstance(pair, list | tuple) and [type(part) for part in pair] == [str, str]):
+            raise InvalidInput(
+                f"its column {item!r} is neither a name nor a name with an expression"
+            )
+        pairs.append((pair[0], pair[1]))
+    return _checked(pairs)
+
+
+def _checked(pairs: list[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    if not pairs:
+        raise InvalidInput("it has no columns")
+    names = [name for name, _ in pairs]
+    for name, text in pairs:
+        if not name or "." in name:
+            raise InvalidInput(f"a column cannot be named {name!r}")
+        if names.count(name) > 1:
+            raise InvalidInput(f"it has two columns named {name!r}")
+        # Lance would read the first of several, and not say so.
+        if len(list(_split(_tokens(text), ","))) != 1 or not text.strip():
+            raise InvalidInput(f"{text!r} is not one expression")
+    return tuple(pairs)
+
+
+def _filter(text: str | None) -> str | None:
+    return text.strip() if text and text.strip() else None
+
+
+# -- SQL
+
+_Tokens = list[tuple[str, str]]
+
+
+def _tokens(text: str) -> _Tokens:
+    found, position = [], 0
+    while position < len(text):
+        token = _TOKEN.match(text, position)
+        if token is None:
+            raise InvalidInput(f"there is a quote without an end at position {position}")
+        found.append((str(token.lastgroup), token[0]))
+        position = token.end()
+    return found
+
+
+def _from_sql(text: str) -> ViewQuery:
+    clauses = _clauses(_tokens(text.strip().removesuffix(";")))
+    if "FROM" not in clauses:
+        raise InvalidInput("it has no FROM")
+    limit = _text(clauses["LIMIT"]) if "LIMIT" in clauses else None
+    if limit is not None and not (limit.isascii() and limit.isdigit() and int(limit) < 2**63):
+        raise InvalidInput(f"its LIMIT {limit!r} is not a number")
+    if "WHERE" in clauses and not _text(clauses["WHERE"]):
+        raise InvalidInput("its WHERE is empty")
+    return ViewQuery(
+        source=_table(_names(clauses["FROM"])),
+        columns=_selected(clauses["SELECT"]),
+        filter=_text(clauses["WHERE"]) if "WHERE" in clauses else None,
+        limit=None if limit is None else int(limit),
+    )
+
+
+def _clauses(tokens: _Tokens) -> dict[str, _Tokens]:
+    """The tokens of each clause, which come in their order."""
+    tokens = tokens[next((i for i, (kind, _) in enumerate(tokens) if kind != "space"), 0) :]
+    if not tokens or tokens[0][1].upper() != "SELECT":
+        raise InvalidInput("it is neither a JSON object nor a SELECT")
+    clauses: dict[str, _Tokens] = {"SELECT": []}
+    current, left, depth = "SELECT", list(_CLAUSES), 0
+    for kind, text in tokens[1:]:
+        depth += (text in ("(", "[")) - (text in (")", "]")) if kind == "sign" else 0
+        if kind == "word" and depth == 0:
+            word = text.upper()
+            if word in _OTHERS:
+                raise InvalidInput(f"{word} is not supported")
+            if word in _CLAUSES:
+                if word not in left:
+                    raise InvalidInput(f"{word} is not where it belongs")
+                left = left[left.index(word) + 1 :]
+                current = word
+                clauses[word] = []
+                continue
+        if kind == "sign" and text == ";":
+            raise InvalidInput("it has more than one statement")
+        clauses[current].append((kind, text))
+    if depth:
+        raise InvalidInput("its parentheses do not match")
+    return clauses
+
+
+def _selected(tokens: _Tokens) -> tuple[tuple[str, str], ...] | None:
+    if _text(tokens) == "*":
+        return None
+    return _checked([_item(item) for item in _split(tokens, ",")])
+
+
+def _item(tokens: _Tokens) -> tuple[str, str]:
+    """``expression AS name``, or the name of a column."""
+    words = [(index, text) for index, (kind, text) in enumerate(tokens) if kind != "space"]
+    if not words:
+        raise InvalidInput("it has an empty column")
+    if len(words) == 1 and tokens[words[0][0]][0] in {"word", "name"}:
+        name = _unquoted(words[0][1])
+        return name, quoted(name)
+    if len(words) > 2 and words[-2][1].upper() == "AS":
+        kind, text = tokens[words[-1][0]]
+        if kind in {"word", "name"}:
+            return _unquoted(text), _text(tokens[: words[-2][0]])
+    raise InvalidInput(f"the expression {_text(tokens)!r} has no name; write 'expression AS name'")
+
+
+def _names(tokens: _Tokens) -> list[str]:
+    names = []
+    for part in _split(tokens, "."):
+        words = [(kind, text) for kind, text in part if kind != "space"]
+        if len(words) != 1 or words[0][0] not in {"word", "name", "number"}:
+            raise InvalidInput(f"its FROM {_text(tokens)!r} is not the name of one table")
+        names.append(_unquoted(words[0][1]))
+    return names
+
+
+def _split(tokens: _Tokens, separator: str) -> Iterator[_Tokens]:
+    part: _Tokens = []
+    depth = 0
+    for kind, text in tokens:
+        if kind == "sign":
+            depth += (text in ("(", "[", "{")) - (text in (")", "]", "}"))
+            if text == separator and depth == 0:
+                yield part
+                part = []
+                continue
+        part.append((kind, text))
+    yield part
+
+
+def _text(tokens: _Tokens) -> str:
+    return "".join(text for _, text in tokens).strip()
+
+
+def _unquoted(text: str) -> str:
+    quote = text[0]
+    if quote not in '"`':
+        return text
+    return text[1:-1].replace(quote * 2, quote)

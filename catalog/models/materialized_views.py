@@ -1,0 +1,83 @@
+from typing import Self
+
+from django.db import models
+from django.db.models import (
+    Count,
+    Exists,
+    IntegerField,
+    Min,
+    OuterRef,
+    Q,
+    QuerySet,
+    Subquery,
+    Value,
+)
+from django.db.models.functions import Coalesce, Now
+
+from catalog.models.tables import Table
+from catalog.models.versions import TableVersion
+
+
+class MaterializedViewQuerySet(models.QuerySet["MaterializedView"]):
+    def behind(self) -> Self:
+        """Those whose source has versions that they do not show yet, though they should."""
+        newer = TableVersion.objects.visible().filter(
+            table=OuterRef("source"),
+            branch="",
+            version__gt=Coalesce(OuterRef("source_version"), Value(-1)),
+        )
+        follows = Q(definition__version__isnull=True) | Q(source_version=None)
+        return self.filter(follows, Exists(newer))
+
+    def with_lag(self) -> Self:
+        """With ``newest``, ``behind`` and ``behind_since``: how far the source has moved on."""
+        of_source = TableVersion.objects.visible().filter(table=OuterRef("source"), branch="")
+        unread = of_source.filter(version__gt=Coalesce(OuterRef("source_version"), Value(-1)))
+        return self.annotate(
+            newest=Subquery(of_source.order_by("-version").values("version")[:1]),
+            behind=Coalesce(_only(unread, number=Count("pk")), 0, output_field=IntegerField()),
+            behind_since=_only(unread, since=Min("created_at")),
+        )
+
+
+def _only(rows: "QuerySet[TableVersion]", **aggregate: Count | Min) -> Subquery:
+    """One aggregate of all the rows."""
+    (name,) = aggregate
+    return Subquery(rows.order_by().values("table").annotate(**aggregate).values(name))
+
+
+class MaterializedView(models.Model):
+    """A Lance table that holds what a query over another table gave at some version of that.
+
+    The source is the table itself, not its name: a renamed source is still the source, and a new
+    table of the old name is not.
+    """
+
+    table = models.OneToOneField(
+        Table, models.CASCADE, primary_key=True, related_name="materialized_view"
+    )
+    source = models.ForeignKey(Table, models.PROTECT, related_name="materialized_views")
+    definition = models.JSONField(help_text="The query, as catalog.formats.view_queries has it.")
+    source_query = models.TextField(help_text="The query as the client wrote it.")
+    source_version = models.BigIntegerField(
+        null=True, help_text="The version of the source that the view shows; null: none yet."
+    )
+    auto_refresh = models.BooleanField(
+        default=False, help_text="Whether it is refreshed when its source has moved on."
+    )
+    refreshed_at = models.DateTimeField(null=True)
+    failed_at = models.DateTimeField(null=True, help_text="When a refresh failed, if the last did.")
+    error = models.TextField(blank=True)
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    objects = MaterializedViewQuerySet.as_manager()
+
+    class Meta:
+        indexes = [
+            models.Index(
+                fields=["table"], condition=Q(auto_refresh=True), name="view_auto_refresh"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return str(self.table)

@@ -1,0 +1,179 @@
+"""Materialized views in the admin: the list, a view's page, and refreshing it."""
+
+import pyarrow as pa
+import pytest
+from django.contrib.messages import get_messages
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from catalog.models import AuditEvent, Job, JobKind, JobStatus, MaterializedView
+from catalog.services import maintenance, materialized_views
+from catalog.services import operations as ops
+from catalog.services.access import SYSTEM
+from catalog.services.commit import commit
+from catalog.services.lance_data import insert
+from catalog.services.materialized_views import Refresh
+from tests.api.client import encoded_schema
+from tests.factories import make_lance_table, unchanged
+
+LIST = "/admin/catalog/materializedview/"
+IDS = pa.schema([("id", pa.int64())])
+
+
+@pytest.fixture(autouse=True)
+def _no_broker(monkeypatch):
+    monkeypatch.setattr("catalog.services.jobs.current_app.send_task", lambda *a, **k: None)
+
+
+def ids(*numbers: int) -> pa.Table:
+    return pa.table({"id": pa.array(numbers, pa.int64())})
+
+
+def make(name: str = "v", query: str = "SELECT id FROM ws.t WHERE id > 1") -> MaterializedView:
+    materialized_views.create_view(
+        actor=SYSTEM,
+        table=("ws", name),
+        kind="query",
+        source_query=query,
+        output_schema=encoded_schema(IDS),
+        auto_refresh=name == "v",
+    )
+    return MaterializedView.objects.get(table__name=name)
+
+
+@pytest.fixture
+def view(browser) -> MaterializedView:
+    """Behind its source by two versions."""
+    make_lance_table(("ws", "t"), ids(1, 2, 3))
+    row = make()
+    refresh(row)
+    insert(actor=SYSTEM, table=("ws", "t"), data=ids(4).to_reader())
+    insert(actor=SYSTEM, table=("ws", "t"), data=ids(5).to_reader())
+    return row
+
+
+def refresh(row: MaterializedView) -> None:
+    materialized_views.start_refresh(actor=SYSTEM, table=row.table.identifier, refresh=Refresh())
+    maintenance.run_job(Job.objects.get(table=row.table, status=JobStatus.QUEUED).pk)
+
+
+def url(row: MaterializedView, action: str = "change") -> str:
+    return f"{LIST}{row.pk}/{action}/"
+
+
+def text(answer) -> str:
+    assert answer.status_code == 200
+    return answer.content.decode()
+
+
+def told(answer) -> list[str]:
+    return [str(message) for message in get_messages(answer.wsgi_request)]
+
+
+def test_an_empty_list(browser):
+    assert browser.get(LIST).status_code == 200
+
+
+def test_the_list(browser, view):
+    page = text(browser.get(LIST))
+    for part in ("ws.v", "ws.t", "2 versions", "since"):
+        assert part in page
+    MaterializedView.objects.update(error="the disk is away", failed_at=timezone.now())
+    assert "the disk is away" in text(browser.get(LIST))
+    refresh(view)
+    assert "up to date" in text(browser.get(LIST))
+
+
+@pytest.mark.parametrize(
+    ("condition", "shown"), [("behind", True), ("failed", False), ("auto", True), ("x", True)]
+)
+def test_the_filter(browser, view, condition, shown):
+    make("pinned", '{"source": ["ws", "t"], "version": 1}')
+    refresh(MaterializedView.objects.get(table__name="pinned"))
+    page = text(browser.get(f"{LIST}?condition={condition}", follow=True))
+    assert (f'href="{url(view)}' in page) is shown
+    assert ("ws.pinned" in page) is (condition == "x")
+
+
+@pytest.mark.parametrize("query", ["q=v", "q=%00", "q=%FF", "condition=%00", "p=x"])
+def test_wrong_input_never_breaks_the_list(browser, view, query):
+    assert browser.get(f"{LIST}?{query}", follow=True).status_code == 200
+
+
+def test_a_page(browser, view):
+    page = text(browser.get(url(view)))
+    for part in (
+        "SELECT `id` FROM `ws`.`t` WHERE id &gt; 1",
+        "SELECT id FROM ws.t WHERE id &gt; 1",
+        "2 versions",
+        "refresh a materialized view",
+        "3 of 3 rows",
+    ):
+        assert part in page, part
+    assert "materialized_view.create" in text(browser.get(f"{url(view)}?tab=audit"))
+
+
+def test_a_page_of_a_view_whose_source_was_dropped(browser, view):
+    commit([ops.DropTable(table=("ws", "t"), purge=False)], actor=SYSTEM)
+    refresh(view)
+    page = text(browser.get(url(view)))
+    assert "dropped" in page
+    assert "The source of the view, table &#x27;ws.t&#x27;, was dropped" in page
+
+
+def test_pages_cost_the_same_with_1_and_with_9_views(browser, view):
+    def cost() -> list[int]:
+        found = []
+        for page in (LIST, url(view), f"{url(view)}?tab=audit"):
+            with CaptureQueriesContext(connection) as queries:
+                assert browser.get(page).status_code == 200
+            found.append(len(queries))
+        return found
+
+    before = cost()
+    for number in range(8):
+        make(f"w{number}")
+        refresh(view)
+    assert cost() == before
+    assert before == [3, 5, 5]
+
+
+def test_refresh_now(browser, view):
+    with unchanged():
+        assert "Refresh view &#x27;ws.v&#x27;?" in text(browser.get(url(view, "refresh")))
+    answer = browser.post(url(view, "refresh"))
+    assert answer.status_code == 302
+    assert told(answer) == ["A job refreshes view 'ws.v'"]
+    job = Job.objects.get(status=JobStatus.QUEUED)
+    assert (job.kind, job.table, job.transaction.actor) == (
+        JobKind.REFRESH_VIEW,
+        view.table,
+        "user:ada",
+    )
+    event = AuditEvent.objects.get(action="materialized_view.start_refresh", actor="user:ada")
+    assert event.target == "ws.v"
+    maintenance.run_job(job.pk)
+    job.refresh_from_db()
+    assert job.status == "succeeded"
+    page = text(browser.get(f"/admin/catalog/job/{job.pk}/change/"))
+    for part in ("user:ada", "source_version", "m-meter", "2 of 2 rows"):
+        assert part in page, part
+
+
+def test_who_may_only_see_may_not_press(sign_in, browser, view):
+    bob = sign_in("view_materializedview")
+    assert "Refresh now" not in text(bob.get(url(view)))
+    with unchanged():
+        assert bob.post(url(view, "refresh")).status_code == 403
+
+
+def test_a_row_that_is_not_there(browser):
+    for action in ("change", "refresh"):
+        assert browser.get(f"{LIST}0/{action}/").status_code == 302
+    assert browser.get(f"{LIST}x/change/").status_code == 302
+
+
+def test_nothing_is_edited_or_deleted_in_place(browser, view):
+    assert browser.post(url(view, "delete"), {"post": "yes"}).status_code == 403
+    assert MaterializedView.objects.exists()

@@ -1,0 +1,222 @@
+"""Materialized views: keeping them up, and what others do at the same time."""
+
+from datetime import timedelta
+
+import pyarrow as pa
+import pytest
+from django.utils import timezone
+
+from catalog.errors import CommitConflict, InvalidTableState
+from catalog.models import ApiKey, Job, JobStatus, MaterializedView, Table
+from catalog.services import (
+    api_keys,
+    lance_commits,
+    lance_datasets,
+    maintenance,
+    materialized_views,
+)
+from catalog.services import operations as ops
+from catalog.services.access import SYSTEM, Action, Principal
+from catalog.services.commit import commit
+from catalog.services.lance_data import insert
+from catalog.services.materialized_views import Refresh
+from tasks import maintenance as tasks
+from tests.api.client import encoded_schema
+from tests.factories import make_lance_table
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
+SOURCE, VIEW = ("ws", "t"), ("ws", "v")
+ADA = Principal("ada", Action.WRITE)
+
+
+def ids(*numbers: int) -> pa.Table:
+    return pa.table({"id": pa.array(numbers, pa.int64())})
+
+
+@pytest.fixture
+def source() -> Table:
+    return make_lance_table(SOURCE, ids(1, 2, 3))
+
+
+def make_view(name: str = "v", *, filter: str = "true", auto_refresh: bool = True, **more) -> None:
+    text = f"SELECT id FROM ws.t WHERE {filter}"
+    materialized_views.create_view(
+        actor=ADA,
+        table=("ws", name),
+        kind="query",
+        source_query=text,
+        output_schema=encoded_schema(ids().schema),
+        auto_refresh=auto_refresh,
+        **more,
+    )
+
+
+def append(*numbers: int) -> None:
+    insert(actor=SYSTEM, table=SOURCE, data=ids(*numbers).to_reader())
+
+
+def run() -> list[Job]:
+    """The jobs that wait, done."""
+    found = list(Job.objects.filter(status=JobStatus.QUEUED).order_by("pk"))
+    for job in found:
+        maintenance.run_job(job.pk)
+        job.refresh_from_db()
+    return found
+
+
+def rows(name: str = "v") -> list[int]:
+    found = lance_datasets.read(actor=SYSTEM, table=("ws", name)).to_table()
+    return found["id"].to_pylist()
+
+
+def rest() -> None:
+    """Let the time pass that a view rests after a refresh."""
+    MaterializedView.objects.update(refreshed_at=timezone.now() - timedelta(minutes=2))
+
+
+def test_what_is_kept_up_is_refreshed_when_its_source_has_moved_on(source):
+    make_view("v")
+    make_view("w", auto_refresh=False)
+    assert tasks.refresh_views() == 1
+    assert tasks.refresh_views() == 0  # it waits for its job
+    (job,) = run()
+    assert (job.status, job.transaction.actor) == ("succeeded", "ada")
+    assert (rows("v"), rows("w")) == ([1, 2, 3], [])
+    rest()
+    assert tasks.refresh_views() == 0  # nothing new
+    append(4)
+    assert tasks.refresh_views() == 1
+    run()
+    assert rows("v") == [1, 2, 3, 4]
+
+
+def test_a_view_rests_between_refreshes(source):
+    make_view()
+    tasks.refresh_views()
+    run()
+    append(4)
+    assert tasks.refresh_views() == 0
+    rest()
+    assert tasks.refresh_views() == 1
+
+
+def test_a_view_that_failed_rests_longer(source):
+    make_view()
+    commit([ops.DropTable(table=SOURCE, purge=False)], actor=SYSTEM)
+    assert tasks.refresh_views() == 1
+    (job,) = run()
+    assert job.status == "failed"
+    assert tasks.refresh_views() == 0
+    MaterializedView.objects.update(failed_at=timezone.now() - timedelta(hours=2))
+    assert tasks.refresh_views() == 1
+
+
+def test_an_owner_who_lost_the_right_refreshes_nothing(source):
+    api_keys.create_api_key(actor=SYSTEM, name="ada")
+    make_view()
+    ApiKey.objects.update(revoked_at=timezone.now())
+    tasks.refresh_views()
+    (job,) = run()
+    assert (job.status, job.error) == ("failed", "'ada' may not read")
+    assert MaterializedView.objects.get().error == "'ada' may not read"
+
+
+def test_a_view_of_one_version_is_not_behind(source):
+    materialized_views.create_view(
+        actor=ADA,
+        table=VIEW,
+        kind="query",
+        source_query='{"source": ["ws", "t"], "version": 1}',
+        output_schema=encoded_schema(ids().schema),
+        auto_refresh=True,
+    )
+    append(4)
+    assert tasks.refresh_views() == 1
+    run()
+    rest()
+    assert rows() == [1, 2, 3]
+    assert tasks.refresh_views() == 0
+
+
+def test_the_lag(source):
+    make_view()
+    view = MaterializedView.objects.with_lag().get()
+    assert (view.newest, view.behind) == (1, 1)
+    tasks.refresh_views()
+    run()
+    view = MaterializedView.objects.with_lag().get()
+    assert (view.newest, view.behind, view.behind_since) == (1, 0, None)
+    append(4)
+    append(5)
+    view = MaterializedView.objects.with_lag().get()
+    assert (view.newest, view.behind) == (3, 2)
+    assert view.behind_since == source.versions.get(version=2).created_at
+
+
+def test_a_refresh_that_others_overtook_writes_nothing(source, monkeypatch):
+    """Its rows would be there twice."""
+    make_view()
+    job_id = materialized_views.start_refresh(actor=ADA, table=VIEW, refresh=Refresh())
+    job = Job.objects.get(transaction=job_id)
+    real = lance_commits.commit
+
+    def overtake(operations, *, actor):
+        MaterializedView.objects.update(source_version=1)
+        return real(operations, actor=actor)
+
+    monkeypatch.setattr(lance_commits, "commit", overtake)
+    maintenance.run_job(job.pk)
+    job.refresh_from_db()
+    assert (job.status, job.error) == ("queued", "View 'ws.v' was refreshed by others meanwhile")
+    assert rows() == []
+
+
+def test_a_refresh_that_was_committed_but_not_recorded_is_not_done_twice(source):
+    """The worker died between the two."""
+    make_view()
+    job_id = materialized_views.start_refresh(actor=ADA, table=VIEW, refresh=Refresh())
+    job = Job.objects.get(transaction=job_id)
+    maintenance.run_job(job.pk)
+    Job.objects.update(status=JobStatus.RUNNING, lease_until=timezone.now() - timedelta(seconds=1))
+    maintenance.run_job(job.pk)
+    job.refresh_from_db()
+    assert (job.status, job.result["mode"]) == ("succeeded", "none")
+    assert rows() == [1, 2, 3]
+
+
+def test_a_source_that_was_replaced_before_the_view_has_its_name(source, monkeypatch):
+    real = lance_commits.commit
+
+    def replace(operations, *, actor):
+        if operations[0].name == "CreateMaterializedView":
+            commit([ops.DropTable(table=SOURCE, purge=False)], actor=SYSTEM)
+            monkeypatch.setattr(lance_commits, "commit", real)
+            make_lance_table(SOURCE, ids(9))
+        return real(operations, actor=actor)
+
+    monkeypatch.setattr(lance_commits, "commit", replace)
+    with pytest.raises(CommitConflict, match="was replaced meanwhile"):
+        make_view()
+    assert not MaterializedView.objects.exists()
+    assert not Table.objects.named(VIEW).exists()
+
+
+def test_no_client_enters_a_version(source):
+    make_view()
+    version = ops.CreateVersion(table=VIEW, version=2, manifest_path="elsewhere/2.manifest")
+    for _ in range(2):  # the short way, and the long one
+        with pytest.raises(InvalidTableState, match="is a materialized view"):
+            commit([version], actor=SYSTEM)
+
+
+def test_a_source_whose_old_version_is_gone_is_read_anew(source):
+    make_view()
+    tasks.refresh_views()
+    run()
+    append(4)
+    commit([ops.DeleteVersions(table=SOURCE, ranges=((1, 2),))], actor=SYSTEM)
+    rest()
+    tasks.refresh_views()
+    (job,) = run()
+    assert job.result["mode"] == "rebuild"
+    assert rows() == [1, 2, 3, 4]
