@@ -5,13 +5,20 @@ field exactly, in upper and lower case; messages and answers have it in the form
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 from lance.dataset import LanceDataset
 
-from catalog.errors import ColumnNotFound, ContradictoryInput, InvalidInput, Unsupported
+from catalog.errors import (
+    ColumnNotFound,
+    CommitConflict,
+    ContradictoryInput,
+    InvalidInput,
+    Unsupported,
+)
 from catalog.formats import arrow_json, lance_paths
 from catalog.identifiers import Identifier
 from catalog.services import lance_commits, lance_computed
@@ -31,6 +38,7 @@ _ROW_COLUMNS = {
 _EXTENSION = "ARROW:extension:"
 _OF_THE_TYPE = (_EXTENSION, "lance-encoding:", "lance-schema:")
 """Metadata that says something of a field's type or of how it is stored."""
+_ATTEMPTS = 5
 _PANIC = "Task was aborted"
 _NO_CODE = "the catalog does not run pickled code"
 
@@ -72,7 +80,7 @@ def update_schema_metadata(
     *, actor: Principal, table: Identifier, metadata: Mapping[str, str], branch: str = ""
 ) -> Written[dict[str, str]]:
     """Put this in the place of the schema's metadata; the result is what it has then."""
-    return lance_commits.write(
+    return _write(
         actor=actor,
         table=table,
         branch=branch,
@@ -94,7 +102,7 @@ def update_field_metadata(
     if not updates:
         raise InvalidInput("There is nothing to update: 'updates' is empty")
     parsed = [(lance_paths.split(each.path), each) for each in updates]
-    return lance_commits.write(
+    return _write(
         actor=actor,
         table=table,
         branch=branch,
@@ -218,15 +226,27 @@ def restore(
 
     Versions between the two stay. Raises VersionNotFound.
     """
-    return lance_commits.write(
+    return _write(
         actor=actor,
         table=table,
         branch=branch,
         version=version,
         operation=ops.RestoreTable,
-        work=lambda dataset: dataset.restore(),  # type: ignore[no-untyped-call]
+        work=lambda dataset: dataset.restore(),
         summary={"restored": version},
     )
+
+
+def _write(**write: Any) -> Written[Any]:
+    """Write, and again if others did what Lance cannot rebase on.
+
+    For what means the same on whatever version: Lance tells no conflict of these that would heal
+    from one that would not.
+    """
+    for _ in range(_ATTEMPTS - 1):
+        with suppress(CommitConflict):
+            return lance_commits.write(**write)
+    return lance_commits.write(**write)
 
 
 # -- metadata of fields

@@ -2,6 +2,9 @@ import pyarrow as pa
 import pytest
 
 from catalog.models import AuditEvent, TableVersion, Transaction
+from catalog.services import lance_datasets
+from catalog.services.access import SYSTEM
+from tests.api.lance.test_concurrency import WON, key, post, race  # noqa: F401 -- a fixture
 from tests.factories import make_lance_table, make_table
 
 pytestmark = [pytest.mark.django_db, pytest.mark.operation("UpdateFieldMetadata")]
@@ -128,3 +131,14 @@ def test_refusals(lance, table):
     lance.refused(404, 22, "no branch 'x'", PATH, {**body, "branch": "x"})
     lance.refused(404, 4, "w.u", "/v1/table/w$u/update_field_metadata", body)
     lance.refused(409, 19, "declared", "/v1/table/w$declared/update_field_metadata", body)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_rivals_all_succeed(key):  # noqa: F811
+    make_lance_table(("w", "t"))
+    entries = [{"path": "id", "metadata": {f"key{n}": "1"}} for n in range(4)]
+    outcome = race(key, *(post(PATH, {"updates": [entry]}) for entry in entries))
+    assert outcome == [WON] * 4
+    dataset = lance_datasets.read(actor=SYSTEM, table=("w", "t"))
+    assert dataset.version == 5
+    assert sorted(dataset.schema.field("id").metadata) == [b"key0", b"key1", b"key2", b"key3"]
