@@ -17,6 +17,7 @@ from catalog.models.namespaces import Namespace
 from catalog.models.refs import Branch
 from catalog.models.tables import Table, TableFormat, TableKind, TableState
 from catalog.models.transactions import Transaction, TransactionStatus
+from catalog.models.upkeep import JobEvent, MaintenancePolicy, TableHealth
 from catalog.models.versions import TableVersion
 
 __all__ = [
@@ -28,8 +29,10 @@ __all__ = [
     "IcebergPath",
     "IdempotencyRecord",
     "Job",
+    "JobEvent",
     "JobKind",
     "JobStatus",
+    "MaintenancePolicy",
     "MaterializedView",
     "MetricsReport",
     "Namespace",
@@ -37,6 +40,7 @@ __all__ = [
     "StagedFile",
     "Table",
     "TableFormat",
+    "TableHealth",
     "TableKind",
     "TableState",
     "TableVersion",

@@ -10,6 +10,13 @@ class JobKind(models.TextChoices):
     BUILD_INDEX = "build_index", "build an index"
     BACKFILL_COLUMN = "backfill_column", "fill a computed column"
     REFRESH_VIEW = "refresh_view", "refresh a materialized view"
+    COMPACT = "compact", "rewrite small files"
+    CLEAN_UP = "clean_up", "remove old versions"
+    REMOVE_ORPHANS = "remove_orphans", "remove files that no version has"
+    OPTIMIZE_INDEXES = "optimize_indexes", "bring indexes up to date"
+    REWRITE_MANIFESTS = "rewrite_manifests", "rewrite manifests"
+    REWRITE_POSITION_DELETES = "rewrite_position_deletes", "rewrite position delete files"
+    COMPUTE_STATISTICS = "compute_statistics", "compute column statistics"
 
 
 class JobStatus(models.TextChoices):
@@ -44,6 +51,9 @@ class Job(models.Model):
     )
     parameters = models.JSONField(
         default=dict, blank=True, help_text="What was asked; each kind has its own."
+    )
+    is_dry_run = models.BooleanField(
+        default=False, help_text="Whether it only tells what it would do."
     )
     attempts = models.PositiveSmallIntegerField(default=0)
     progress = models.BigIntegerField(
@@ -89,4 +99,7 @@ class Job(models.Model):
     @property
     def unit(self) -> str:
         """What its progress counts."""
-        return "files" if self.kind == JobKind.PURGE_TABLE else "rows"
+        return "rows" if self.kind in _COUNTED_IN_ROWS else "files"
+
+
+_COUNTED_IN_ROWS = {JobKind.BUILD_INDEX, JobKind.BACKFILL_COLUMN, JobKind.REFRESH_VIEW}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from catalog.errors import CatalogError, InvalidInput, NamespaceNotFound, TableNotFound
 from catalog.identifiers import Identifier, digest
-from catalog.models import Namespace, Table, TableFormat, TableState
+from catalog.models import Namespace, Table, TableFormat, TableKind, TableState
 from catalog.services import access
 from catalog.services.access import Action, Principal
 from catalog.services.statements import hot_cursor
@@ -60,6 +60,18 @@ def not_found(table: Identifier) -> CatalogError:
     other = Table.objects.named(table).exclude(format=TableFormat.LANCE).first()
     detail = f"A table of this name exists, but its format is {other.format}." if other else None
     return TableNotFound(table, detail=detail)
+
+
+def find_any(*, actor: Principal, table: Identifier) -> Table:
+    """A table of either format, with its namespace. Raises NamespaceNotFound, TableNotFound."""
+    access.require(actor, Action.READ)
+    found = (
+        Table.objects.named(table).filter(kind=TableKind.TABLE).select_related("namespace").first()
+    )
+    if found is None:
+        require_namespace(table[:-1])
+        raise TableNotFound(table)
+    return found
 
 
 def require_namespace(namespace: Identifier) -> None:

@@ -23,6 +23,7 @@ from catalog.services.operations.jobs import (
     StartBuildIndex,
     StartBuildScalarIndex,
     StartJob,
+    StartMaintenance,
     StartRefresh,
 )
 from catalog.services.operations.namespaces import (
@@ -32,6 +33,7 @@ from catalog.services.operations.namespaces import (
     PropertyChanges,
     UpdateNamespaceProperties,
 )
+from catalog.services.operations.policies import SetNamespacePolicy, SetTablePolicy
 from catalog.services.operations.refs import (
     CreateTableBranch,
     CreateTableTag,
@@ -87,10 +89,13 @@ __all__ = [
     "RegisterTable",
     "RenameTable",
     "RestoreTable",
+    "SetNamespacePolicy",
+    "SetTablePolicy",
     "StartBackfill",
     "StartBuildIndex",
     "StartBuildScalarIndex",
     "StartJob",
+    "StartMaintenance",
     "StartRefresh",
     "UpdateFieldMetadata",
     "UpdateNamespaceProperties",

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from catalog.identifiers import label
-from catalog.models import Job, JobKind, TransactionStatus
+from catalog.models import Job, JobKind, Table, TransactionStatus
 from catalog.services import jobs
 from catalog.services.commit import Batch
 from catalog.services.operations.tables import TableOperation
@@ -27,16 +27,19 @@ class StartJob(TableOperation):
     def apply(self, batch: Batch) -> Job:
         row = self.locked(batch)
         batch.transaction.status = TransactionStatus.QUEUED
-        job = Job(
-            kind=self.job,
-            table=row,
-            transaction=batch.transaction,
-            parameters=dict(self.parameters),
-        )
+        job = self.make_job(row)
+        job.transaction = batch.transaction
         batch.add(job)
         batch.after_commit(jobs.send_jobs, job)
-        batch.record(label(self.table), table=row, after=dict(self.parameters))
+        batch.record(label(self.table), table=row, after=self.facts())
         return job
+
+    def make_job(self, row: Table) -> Job:
+        return Job(kind=self.job, table=row, parameters=dict(self.parameters))
+
+    def facts(self) -> dict[str, Any]:
+        """What the audit trail tells of it."""
+        return dict(self.parameters)
 
 
 class StartBuildIndex(StartJob):
@@ -59,3 +62,25 @@ class StartRefresh(StartJob):
     name = "RefreshMaterializedView"
     action = "materialized_view.start_refresh"
     job = JobKind.REFRESH_VIEW
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartMaintenance(StartJob):
+    """Leave maintenance of a table of either format to a job."""
+
+    name = "MaintainTable"
+    action = "maintenance.start"
+
+    kind_of_job: JobKind
+    is_dry_run: bool = False
+
+    def make_job(self, row: Table) -> Job:
+        return Job(
+            kind=self.kind_of_job,
+            table=row,
+            parameters=dict(self.parameters),
+            is_dry_run=self.is_dry_run,
+        )
+
+    def facts(self) -> dict[str, Any]:
+        return {"kind": self.kind_of_job, "is_dry_run": self.is_dry_run, **self.parameters}

@@ -1,0 +1,117 @@
+"""Saying policies of maintenance, and what holds where."""
+
+import pytest
+
+from catalog.errors import InvalidInput, NamespaceNotFound, PermissionDenied, TableNotFound
+from catalog.models import AuditEvent, MaintenancePolicy, Table
+from catalog.services import policies
+from catalog.services.access import SYSTEM, Action, Principal
+from tests.factories import (
+    make_iceberg_table,
+    make_namespace,
+    make_root,
+    make_table,
+    unchanged,
+)
+
+pytestmark = pytest.mark.django_db
+READER = Principal("reader", Action.READ)
+
+
+@pytest.fixture(autouse=True)
+def _catalog(db):
+    make_root()
+    make_namespace("prod", "raw")
+    make_table("prod", "raw", "t")
+
+
+def say(*path: str, **values: object) -> dict:
+    return policies.set_namespace_policy(actor=SYSTEM, namespace=path, values=values)
+
+
+def held(*table: str) -> dict[str, tuple[object, str]]:
+    found, _ = policies.policy_of_table(actor=SYSTEM, table=table)
+    return {name: (value.value, value.source) for name, value in found.values.items()}
+
+
+def test_the_nearest_policy_holds_and_is_named():
+    say(compaction="on", keep_versions=3)
+    say("prod", keep_versions=5)
+    policies.set_table_policy(
+        actor=SYSTEM, table=("prod", "raw", "t"), values={"target_rows": 2048}
+    )
+    found = held("prod", "raw", "t")
+    assert found["compaction"] == ("on", "(root)")
+    assert found["keep_versions"] == (5, "prod")
+    assert found["target_rows"] == (2048, "prod.raw.t")
+    assert found["cleanup"] == ("dry_run", "")
+    of_namespace, own = policies.policy_of_namespace(actor=SYSTEM, namespace=("prod", "raw"))
+    assert (of_namespace["keep_versions"], own) == (5, {})
+    assert policies.policy_of_namespace(actor=SYSTEM, namespace=("prod",))[1] == {
+        "keep_versions": 5
+    }
+
+
+def test_saying_it_is_audited_once():
+    say("prod", keep_versions=5)
+    event = AuditEvent.objects.get(action="policy.set")
+    assert (event.target, event.before, event.after) == (
+        "prod",
+        {"policy": {}},
+        {"policy": {"keep_versions": 5}},
+    )
+    with unchanged():
+        assert say("prod", keep_versions=5) == {"keep_versions": 5}
+    assert say("prod") == {}
+    assert not MaintenancePolicy.objects.exists()
+    assert AuditEvent.objects.filter(action="policy.set").count() == 2
+
+
+def test_a_table_of_either_format():
+    make_iceberg_table("prod", "ice")
+    said = policies.set_table_policy(
+        actor=SYSTEM, table=("prod", "ice"), values={"manifests": "on"}
+    )
+    assert said == {"manifests": "on"}
+    assert held("prod", "ice")["manifests"] == ("on", "prod.ice")
+
+
+@pytest.mark.parametrize(
+    ("call", "refusal"),
+    [
+        (lambda: say("prod", keep_versions=0), InvalidInput),
+        (lambda: say("prod", nonsense=1), InvalidInput),
+        (lambda: say("no", keep_versions=1), NamespaceNotFound),
+        (
+            lambda: policies.set_table_policy(actor=SYSTEM, table=("prod", "no"), values={}),
+            TableNotFound,
+        ),
+        (
+            lambda: policies.set_namespace_policy(
+                actor=READER, namespace=("prod",), values={"keep_versions": 1}
+            ),
+            PermissionDenied,
+        ),
+    ],
+)
+def test_refusals(call, refusal):
+    with unchanged(), pytest.raises(refusal):
+        call()
+
+
+def test_many_tables_cost_two_statements(django_assert_num_queries):
+    for number in range(10):
+        make_table("prod", f"t{number}")
+    rows = list(Table.objects.present().select_related("namespace"))
+    with django_assert_num_queries(2):
+        assert len(policies.effective_policies(rows)) == 11
+
+
+def test_a_dropped_namespace_says_nothing():
+    say("prod", keep_versions=5)
+    from catalog.services import operations as ops
+    from catalog.services.commit import commit
+
+    commit([ops.DropNamespace(namespace=("prod",), cascade=True)], actor=SYSTEM)
+    make_table("prod", "t")
+    assert held("prod", "t")["keep_versions"] == (10, "")
