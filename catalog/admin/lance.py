@@ -9,6 +9,7 @@ from typing import Any
 from django.core.exceptions import PermissionDenied
 from django.db.models import OuterRef
 from django.http import HttpRequest
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from lance.dataset import LanceDataset
 
@@ -102,7 +103,8 @@ def _of(
         if version is not None or branch:
             opened = open_version(request, row, version, branch)
         if opened.dataset is None:
-            return Panel((), (), opened.fault, lead=_looking_at(request, version, branch))
+            lead = _looking_at(request, version, branch)
+            return Panel((), (), opened.fault, lead=_say(lead) if lead else "")
         try:
             built = build(request, opened.dataset)
         except CatalogError as error:
@@ -115,6 +117,10 @@ def _of(
         return [Panel((), (), lead), *([built] if isinstance(built, Panel) else built)]
 
     return panels
+
+
+def _say(text: SafeString | str) -> SafeString:
+    return format_html('<p class="m-say m-muted">{}</p>', text)
 
 
 def _looking_at(request: HttpRequest, version: int | None, branch: str) -> SafeString | str:
