@@ -30,7 +30,11 @@ RETRYABLE = "Retryable commit conflict"
 
 # Where in Lance's own source it was raised, its debugging form of a schema, and its prefixes.
 _SOURCE = re.compile(r"(?:,|, location:) [^\s,]+\.rs:\d+:\d+")
-_SCHEMA = re.compile(r":?\s*Schema \{.*", re.DOTALL)
+_SCHEMA = re.compile(
+    r":?\s*Schema \{.*|(?<=logical expression AggregateFunction)\(.*"
+    r"|(?<=logical expression WindowFunction)\(.*",
+    re.DOTALL,
+)
 _PREFIXES = re.compile(
     r"^(?:(?:Invalid user input|External error|Wrapped error|Query Execution error|Schema error"
     r"|LanceError\(\w+\)|Invalid argument error|Error during planning): )+"
@@ -49,7 +53,7 @@ _SCHEMA_MISMATCH = re.compile(
 _NO_COLUMN = re.compile(
     r"No field named|Column \S+ (?:does not exist|is not in the dataset)|column \S+ is not in the"
     r"|key column \S+ does not exist|field path \S+ does not exist|not found in schema"
-    r"|Field \S+ (?:does not exist|not found)|Column not found|Could not find column"
+    r"|Field (?:\S+|'.*?') (?:does not exist|not found)|Column not found|Could not find column"
     r"|FieldNotFound|FTS field \S+ does not contain child",
     re.IGNORECASE,
 )
