@@ -1,0 +1,132 @@
+"""What each writing process of test_lance_rivals.py does. Spawned, so importable by name."""
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import lance
+import pyarrow as pa
+from lance.namespace import RestNamespace
+from lance_namespace.errors import ConcurrentModificationError
+from lance_namespace_urllib3_client import models as m
+
+SCHEMA = pa.schema({"id": pa.int64(), "n": pa.int64(), "writer": pa.string()})
+_PATIENCE = 120.0
+# What pylance raises when it gives up after retries of its own.
+_CONFLICT = re.compile("conflict|concurrent", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Race:
+    """Where and when a writer makes how many changes."""
+
+    url: str
+    key: str
+    table: list[str]
+    changes: int
+    begin: float
+
+
+@dataclass
+class Told:
+    """What one writer knows in the end."""
+
+    done: int = 0
+    refused: int = 0
+    """How often it was told that others had changed the table, and did its change again."""
+
+
+def rows(*entries: tuple[int, int, str]) -> pa.Table:
+    columns = zip(*entries, strict=True)
+    return pa.table(list(map(list, columns)), schema=SCHEMA)
+
+
+def stream(data: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, data.schema) as writer:
+        writer.write_table(data)
+    return sink.getvalue().to_pybytes()
+
+
+class Writer:
+    """Its kinds of changes, each over HTTP or as a direct writer does it; `number` counts them."""
+
+    def __init__(self, url: str, key: str, table: list[str], first: int, name: str) -> None:
+        self.ns = RestNamespace(uri=url, **{"header.x-api-key": key})
+        self.table, self.first, self.name = table, first, name
+
+    def append(self, number: int) -> None:
+        """One new row of the writer's own."""
+        self.ns.insert_into_table(
+            m.InsertIntoTableRequest(id=self.table), stream(self._own(number))
+        )
+
+    def direct_append(self, number: int) -> None:
+        lance.write_dataset(
+            self._own(number), namespace_client=self.ns, table_id=self.table, mode="append"
+        )
+
+    def update(self, number: int) -> None:
+        """Count in the rows that were there in the beginning."""
+        self.ns.update_table(
+            m.UpdateTableRequest(id=self.table, predicate="id < 1000", updates=[["n", "n + 1"]])
+        )
+
+    def direct_update(self, number: int) -> None:
+        self._open().update({"n": "n + 1"}, where="id < 1000")
+
+    def delete(self, number: int) -> None:
+        """One of the rows that were there in the beginning."""
+        self.ns.delete_from_table(
+            m.DeleteFromTableRequest(id=self.table, predicate=f"id = {number}")
+        )
+
+    def direct_delete(self, number: int) -> None:
+        self._open().delete(f"id = {number}")
+
+    def merge(self, number: int) -> None:
+        """Take over a row that was there in the beginning, and one new row of the writer's own."""
+        self.ns.merge_insert_into_table(
+            m.MergeInsertIntoTableRequest(
+                id=self.table,
+                on=["id"],
+                when_matched_update_all=True,
+                when_not_matched_insert_all=True,
+            ),
+            stream(self._upserts(number)),
+        )
+
+    def direct_merge(self, number: int) -> None:
+        merge = self._open().merge_insert("id")
+        merge.when_matched_update_all().when_not_matched_insert_all()
+        merge.execute(self._upserts(number))
+
+    def _open(self) -> lance.LanceDataset:
+        return lance.dataset(namespace_client=self.ns, table_id=self.table)
+
+    def _own(self, number: int) -> pa.Table:
+        return rows((self.first + number, 0, self.name))
+
+    def _upserts(self, number: int) -> pa.Table:
+        return rows((number, 0, self.name), (self.first + number, 0, self.name))
+
+
+def work(race: Race, kind: str, first: int) -> Told:
+    """Make the changes of a kind, from the race's beginning on, each until it is acknowledged."""
+    writer = Writer(race.url, race.key, race.table, first, kind)
+    change: Callable[[int], None] = getattr(writer, kind)
+    told, deadline = Told(), time.monotonic() + _PATIENCE
+    time.sleep(max(0.0, race.begin - time.time()))
+    while told.done < race.changes:
+        try:
+            change(told.done)
+            told.done += 1
+        except ConcurrentModificationError:
+            told.refused += 1
+        except (OSError, RuntimeError) as error:
+            if not kind.startswith("direct") or not _CONFLICT.search(str(error)):
+                raise
+            told.refused += 1
+        assert time.monotonic() < deadline, f"{kind}: {told}"
+    return told
