@@ -23,6 +23,7 @@ from catalog.models import (
     JobEvent,
     MaintenancePolicy,
     MaterializedView,
+    MaterializedView,
     MetricsReport,
     Namespace,
     ScanPlan,
@@ -58,6 +59,7 @@ _MODELS = (
     MetricsReport,
     ScanPlan,
     Function,
+    MaterializedView,
 )
 ICEBERG_SCHEMA = {
     "type": "struct",

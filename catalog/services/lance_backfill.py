@@ -197,8 +197,9 @@ def _values(
 
 def _check(source: LanceDataset, computed: _Computed, backfill: Backfill) -> None:
     """Let Lance plan it, so that what cannot be evaluated is refused before there is a job."""
-    scanner = source.scanner(columns={_VALUE: computed.expression}, filter=backfill.where or None)
-    scanner.explain_plan()
+    source.scanner(
+        columns={_VALUE: computed.expression}, filter=backfill.where or None, with_row_id=True
+    ).explain_plan()
 
 
 def _computed(dataset: LanceDataset, table: Identifier, path: str) -> _Computed:
@@ -207,9 +208,10 @@ def _computed(dataset: LanceDataset, table: Identifier, path: str) -> _Computed:
     if field is None:
         raise ColumnNotFound(table, f"Column '{path}' does not exist")
     expression = (field.metadata or {}).get(lance_format.COMPUTED_KEY.encode())
-    if expression is None or len(names) > 1:
+    kind = (field.metadata or {}).get(lance_format.COMPUTED_KIND_KEY.encode(), b"sql")
+    if expression is None or len(names) > 1 or kind != b"sql":
         raise InvalidInput(
-            f"Column '{path}' is not a computed column",
+            f"Column '{path}' is not a column that is computed by SQL",
             detail="Add it with 'computed', the SQL expression that its values come from.",
         )
     return _Computed(field.name, field.type, expression.decode())

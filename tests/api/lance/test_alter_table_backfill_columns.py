@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from catalog.formats.lance import COMPUTED_KEY
+from catalog.formats.lance import COMPUTED_KEY, COMPUTED_KIND_KEY
 from catalog.models import AuditEvent, Job, JobKind, JobStatus, Table
 from catalog.services import api_keys, lance_backfill, lance_commits, lance_datasets, maintenance
 from catalog.services import operations as ops
@@ -169,6 +169,9 @@ def test_a_branch(lance, table):
 def test_names_and_types(lance, table):
     declare("Up Per", "CAST(id AS STRING)", pa.string())
     declare("half-way", "CAST(id AS FLOAT) / CAST(2 AS FLOAT)", pa.float32())
+    declare("seven", "7")
+    run(lance.post(PATH, {"column": "seven"}, status=202)["job_id"])
+    assert rows("seven") == dict.fromkeys(range(1, 7), 7)
     run(lance.post(PATH, {"column": "`Up Per`"}, status=202)["job_id"])
     run(lance.post(PATH, {"column": "half-way"}, status=202)["job_id"])
     assert rows("Up Per") == {number: str(number) for number in range(1, 7)}
@@ -279,7 +282,7 @@ def test_who_lost_the_key_fills_nothing(lance, table):
         ({"column": 5}, 400, 13, "column"),
         ({"column": "nope"}, 404, 12, "Column 'nope' does not exist"),
         ({"column": "twice.deeper"}, 404, 12, "does not exist"),
-        ({"column": "id"}, 400, 13, "'id' is not a computed column"),
+        ({"column": "id"}, 400, 13, "'id' is not a column that is computed by SQL"),
         ({"column": "."}, 400, 13, "malformed"),
         ({"column": "twice."}, 400, 13, "malformed"),
         ({"column": "`twice"}, 400, 13, "malformed"),
@@ -324,6 +327,18 @@ def test_a_declared_table(lance, db):
 def test_an_expression_that_does_not_hold_any_more(lance, table):
     declare("sum", "id + gone")
     lance.refused(404, 12, "gone", PATH, {"column": "sum"})
+
+
+def test_a_column_that_is_computed_by_something_else(lance, table):
+    metadata = {COMPUTED_KEY: "f", COMPUTED_KIND_KEY: "udf"}
+    field = pa.field("other", pa.int64(), metadata=metadata)
+    lance_commits.write(
+        actor=SYSTEM,
+        table=T,
+        operation=ops.AlterTableAddColumns,
+        work=lambda dataset: dataset.add_columns([field]),
+    )
+    lance.refused(400, 13, "is not a column that is computed by SQL", PATH, {"column": "other"})
 
 
 def test_a_read_only_key(reader, table):

@@ -334,6 +334,16 @@ def test_a_job_acts_for_a_user_who_is_still_active(sent, django_user_model):
     assert jobs.principal(job).may is None
 
 
+@pytest.mark.django_db
+def test_a_job_of_the_anonymous(sent, settings):
+    make_table(*T)
+    settings.MONODON_ANONYMOUS = "admin"
+    job = start(actor=Principal("anonymous", Action.WRITE))
+    assert jobs.principal(job).may == Action.WRITE
+    settings.MONODON_ANONYMOUS = "read"
+    assert jobs.principal(job).may is None
+
+
 # --- the lease, which a thread of its own keeps
 
 
