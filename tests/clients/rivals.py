@@ -11,7 +11,12 @@ from lance.namespace import RestNamespace
 from lance_namespace.errors import ConcurrentModificationError
 from lance_namespace_urllib3_client import models as m
 
-SCHEMA = pa.schema({"id": pa.int64(), "n": pa.int64(), "writer": pa.string()})
+# Without the mark two merges that insert the same new key at once both insert it, as Lance has it.
+_KEY = pa.field(
+    "id", pa.int64(), nullable=False, metadata={"lance-schema:unenforced-primary-key": "true"}
+)
+SCHEMA = pa.schema([_KEY, ("n", pa.int64()), ("writer", pa.string())])
+SHARED = 5_000  # the first id of new rows that both writers merge
 _PATIENCE = 120.0
 # What pylance raises when it gives up after retries of its own.
 _CONFLICT = re.compile("conflict|concurrent", re.IGNORECASE)
@@ -87,6 +92,19 @@ class Writer:
 
     def merge(self, number: int) -> None:
         """Take over a row that was there in the beginning, and one new row of the writer's own."""
+        self._merge(self._upserts(number))
+
+    def direct_merge(self, number: int) -> None:
+        self._direct_merge(self._upserts(number))
+
+    def upsert(self, number: int) -> None:
+        """A new row that the rival merges at the same time."""
+        self._merge(rows((SHARED + number, 0, self.name)))
+
+    def direct_upsert(self, number: int) -> None:
+        self._direct_merge(rows((SHARED + number, 0, self.name)))
+
+    def _merge(self, data: pa.Table) -> None:
         self.ns.merge_insert_into_table(
             m.MergeInsertIntoTableRequest(
                 id=self.table,
@@ -94,13 +112,13 @@ class Writer:
                 when_matched_update_all=True,
                 when_not_matched_insert_all=True,
             ),
-            stream(self._upserts(number)),
+            stream(data),
         )
 
-    def direct_merge(self, number: int) -> None:
+    def _direct_merge(self, data: pa.Table) -> None:
         merge = self._open().merge_insert("id")
         merge.when_matched_update_all().when_not_matched_insert_all()
-        merge.execute(self._upserts(number))
+        merge.execute(data)
 
     def _open(self) -> lance.LanceDataset:
         return lance.dataset(namespace_client=self.ns, table_id=self.table)

@@ -9,7 +9,7 @@ import pytest
 from lance_namespace_urllib3_client import models as m
 
 from tests.clients import writers
-from tests.clients.rivals import Race, Told, rows, stream, work
+from tests.clients.rivals import SHARED, Race, Told, rows, stream, work
 from tests.live import LiveServer
 
 pytestmark = pytest.mark.xdist_group("lance_rivals")  # the writers' processes start once
@@ -32,6 +32,8 @@ PAIRS = [
     ("merge", "merge"),
     ("merge", "direct_merge"),
     ("merge", "delete"),
+    ("upsert", "upsert"),
+    ("upsert", "direct_upsert"),
 ]
 
 
@@ -84,6 +86,8 @@ def _expected_ids(pair: tuple[str, str]) -> set[int]:
     for kind, first in zip(pair, FIRST, strict=True):
         if kind.endswith(("append", "merge")):
             ids |= set(range(first, first + CHANGES))
+        if kind.endswith("upsert"):
+            ids |= set(range(SHARED, SHARED + CHANGES))
     return ids
 
 
@@ -91,7 +95,10 @@ def _assert_changes_of(pair: tuple[str, str], found: list[tuple[int, int, str]])
     updates = CHANGES * sum(kind.endswith("update") for kind in pair)
     merges = {kind for kind in pair if kind.endswith("merge")}
     for number, n, writer in found:
-        if number >= FIRST[0]:
+        if number >= SHARED:
+            assert n == 0
+            assert writer in pair
+        elif number >= FIRST[0]:
             assert (n, writer) == (0, pair[number // 1_000 - 1])
         elif number < CHANGES and merges:
             assert n == 0
