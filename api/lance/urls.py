@@ -18,6 +18,7 @@ from api.lance.views import (
     indexes,
     materialized_views,
     namespaces,
+    queries,
     refs,
     tables,
     transactions,
@@ -50,6 +51,10 @@ urlpatterns = [
     _route("table/{id}/version/create", versions.CreateTableVersion),
     _route("table/{id}/exists", tables.TableExists),
     _route("namespace/{id}/table/list", tables.ListTables),
+    _route("table/{id}/query", queries.QueryTable),
+    _route("table/{id}/count_rows", queries.CountTableRows),
+    _route("table/{id}/explain_plan", queries.ExplainTableQueryPlan),
+    _route("table/{id}/analyze_plan", queries.AnalyzeTableQueryPlan),
     _route("table/{id}/tags/version", refs.GetTableTagVersion),
     _route("table/{id}/tags/list", refs.ListTableTags),
     _route("table/{id}/tags/create", refs.CreateTableTag),
@@ -85,15 +90,6 @@ urlpatterns = [
     _route("table/{id}/stats", columns.GetTableStats),
     _route("transaction/{id}/describe", transactions.DescribeTransaction),
     _route("transaction/{id}/alter", transactions.AlterTransaction),
-    *(
-        _route(template, fallback.NotServed, operation_id=operation)
-        for template, operation in (
-            ("table/{id}/query", "QueryTable"),
-            ("table/{id}/count_rows", "CountTableRows"),
-            ("table/{id}/explain_plan", "ExplainTableQueryPlan"),
-            ("table/{id}/analyze_plan", "AnalyzeTableQueryPlan"),
-        )
-    ),
     _route("table/{id}/backfill_column", backfill.AlterTableBackfillColumns),
     _route("materialized_view/{id}/refresh", materialized_views.RefreshMaterializedView),
     _route("materialized_view/{id}/create", materialized_views.CreateMaterializedView),

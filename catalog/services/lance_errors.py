@@ -51,7 +51,7 @@ _SCHEMA_MISMATCH = re.compile(
     re.IGNORECASE,
 )
 _NO_COLUMN = re.compile(
-    r"No field named|Column \S+ (?:does not exist|is not in the dataset)|column \S+ is not in the"
+    r"No field named|Column .{1,300}? (?:does not exist|is not in the dataset)|column \S+ is not in the"
     r"|key column \S+ does not exist|field path \S+ does not exist|not found in schema"
     r"|Field (?:\S+|'.*?') (?:does not exist|not found)|Column not found|Could not find column"
     r"|FieldNotFound|FTS field \S+ does not contain child",
@@ -86,6 +86,10 @@ def refusal(error: BaseException, table: Identifier) -> CatalogError | None:
     """The refusal behind what Lance or Arrow raised; None when it is not the caller's doing."""
     if isinstance(error, CatalogError):
         return error
+    if isinstance(error, LancePanic):
+        if "not yet implemented" in str(error):  # what its SQL parser knows, and Lance does not
+            return InvalidInput("An expression has what Lance does not know, such as a placeholder")
+        return None
     raw = _text(error)
     for pattern, kind in _NAMED:
         if found := pattern.search(raw):
@@ -123,12 +127,28 @@ def readable(text: str) -> str:
 def refusing(table: Identifier) -> Iterator[None]:
     """Raise what Lance says of the caller's mistakes as refusals; other failures stay."""
     try:
-        yield
+        with no_panic():
+            yield
     except Exception as error:
         refused = refusal(error, table)
         if refused is None or refused is error:
             raise
         raise refused from error
+
+
+@contextmanager
+def no_panic() -> Iterator[None]:
+    """Raise a panic of Lance as an ordinary error; else it would end what catches errors."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise LancePanic(str(error)) from error
+
+
+class LancePanic(RuntimeError):
+    """Lance met what its makers held for impossible."""
 
 
 def _text(error: BaseException) -> str:

@@ -1,0 +1,97 @@
+import re
+from typing import Any, ClassVar
+
+from django.http import HttpResponseBase
+from lance_namespace_urllib3_client import models as m
+
+from api.lance.arrow import FILE_TYPE, file_response
+from api.lance.operation import LanceOperation
+from api.lance.views.tables import branch_name
+from catalog import identifiers
+from catalog.errors import ContradictoryInput
+from catalog.identifiers import Identifier
+from catalog.services import lance_queries
+from catalog.services.access import Principal
+
+# A quotation mark inside a text has a backslash before it, so this is always a key.
+_NO_VECTOR = re.compile(rb'"vector"\s*:\s*null\b')
+_TEXT = {"type": "string"}
+
+
+class _QueryOperation(LanceOperation):
+    def content(self) -> bytes:
+        """The body; a vector may be null by the specification, but not by its models."""
+        return _NO_VECTOR.sub(b'"vector":{}', super().content())
+
+
+class QueryTable(_QueryOperation):
+    """Search by vectors or by text, or scan; the answer is an Arrow IPC file."""
+
+    request_model = m.QueryTableRequest
+    answer_type = FILE_TYPE
+
+    def handle(
+        self, actor: Principal, body: m.QueryTableRequest, *, id: Identifier
+    ) -> HttpResponseBase:
+        rows = lance_queries.query(
+            actor=actor, table=id, query=body, branch=branch_name(body.branch)
+        )
+        return file_response(rows.schema, rows.batches)
+
+
+class CountTableRows(LanceOperation):
+    """Count the rows of a version, or those that a predicate chooses; a bare number."""
+
+    request_model = m.CountTableRowsRequest
+    response_schema: ClassVar[dict[str, Any]] = {
+        "type": "integer",
+        "format": "int64",
+        "minimum": 0,
+    }
+
+    def handle(self, actor: Principal, body: m.CountTableRowsRequest, *, id: Identifier) -> int:
+        return lance_queries.count_rows(
+            actor=actor,
+            table=id,
+            predicate=body.predicate,
+            version=body.version,
+            branch=branch_name(body.branch),
+        )
+
+
+class ExplainTableQueryPlan(_QueryOperation):
+    """Tell how a query would be carried out; a bare text."""
+
+    request_model = m.ExplainTableQueryPlanRequest
+    response_schema = _TEXT
+
+    def handle(
+        self, actor: Principal, body: m.ExplainTableQueryPlanRequest, *, id: Identifier
+    ) -> str:
+        repeated = body.query.id
+        if repeated is not None and identifiers.fold(repeated) != identifiers.fold(id):
+            raise ContradictoryInput(f"The query's id {repeated} is not the id {list(id)}")
+        branches = {branch_name(name) for name in (body.branch, body.query.branch) if name}
+        if len(branches) > 1:
+            raise ContradictoryInput("The request and its query name different branches")
+        return lance_queries.explain(
+            actor=actor,
+            table=id,
+            query=body.query,
+            branch=branches.pop() if branches else "",
+            is_verbose=body.verbose is True,
+        )
+
+
+class AnalyzeTableQueryPlan(_QueryOperation):
+    """Carry a query out and tell what each step took; a bare text."""
+
+    request_model = m.AnalyzeTableQueryPlanRequest
+    response_schema = _TEXT
+
+    def handle(
+        self, actor: Principal, body: m.AnalyzeTableQueryPlanRequest, *, id: Identifier
+    ) -> str:
+        return lance_queries.analyze(
+            actor=actor, table=id, query=body, branch=branch_name(body.branch)
+        )

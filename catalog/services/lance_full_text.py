@@ -1,0 +1,153 @@
+"""Full-text queries of the Lance protocol, in the terms of Lance."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from lance import query as fts
+from lance.dataset import LanceDataset
+from lance_namespace_urllib3_client import models as m
+
+from catalog.errors import ContradictoryInput, InvalidInput, Unsupported
+from catalog.identifiers import Identifier, label
+
+_KINDS = ("match", "phrase", "boost", "multi_match", "boolean")
+_OPERATORS = {"and": fts.FullTextOperator.AND, "or": fts.FullTextOperator.OR}
+_MAX_INT32 = 2**31 - 1
+_MAX_EXPANSIONS = 50
+_NEGATIVE_BOOST = 0.5
+
+
+def search(
+    table: Identifier, dataset: LanceDataset, asked: m.QueryTableRequestFullTextQuery | None
+) -> fts.FullTextQuery | dict[str, Any] | None:
+    """What a scanner takes as its full-text query; None when nothing was asked.
+
+    Raises InvalidInput, and Unsupported for the combinations that Lance's Python interface lacks.
+    """
+    if asked is None:
+        return None
+    text, structured = asked.string_query, asked.structured_query
+    if text and structured:
+        raise ContradictoryInput(
+            "A full-text query has a string_query or a structured_query, not both"
+        )
+    if structured:
+        return _Builder(table, dataset).build(structured.query)
+    return {"query": text.query, "columns": text.columns or None} if text else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Builder:
+    table: Identifier
+    dataset: LanceDataset
+
+    def build(self, query: m.FtsQuery) -> fts.FullTextQuery:
+        named = [kind for kind in _KINDS if getattr(query, kind) is not None]
+        if len(named) != 1:
+            raise InvalidInput(f"A structured query has exactly one of {', '.join(_KINDS)}")
+        make: Callable[[Any], fts.FullTextQuery] = getattr(self, f"_{named[0]}")
+        return make(getattr(query, named[0]))
+
+    def _match(self, query: m.MatchQuery) -> fts.FullTextQuery:
+        return self._any_of([query])
+
+    def _multi_match(self, query: m.MultiMatchQuery) -> fts.FullTextQuery:
+        if not query.match_queries:
+            raise InvalidInput("A multi_match query has no match_queries")
+        return self._any_of(query.match_queries)
+
+    def _any_of(self, queries: list[m.MatchQuery]) -> fts.FullTextQuery:
+        """Queries of which the best counts; one without a column is one of each indexed column."""
+        first = queries[0]
+        targets = [
+            (column, 1.0 if query.boost is None else float(query.boost))
+            for query in queries
+            for column in ([query.column] if query.column else self._indexed())
+        ]
+        if len(targets) == 1:
+            return fts.MatchQuery(
+                first.terms,
+                targets[0][0],
+                boost=targets[0][1],
+                fuzziness=small("fuzziness", first.fuzziness) or 0,
+                max_expansions=(
+                    _MAX_EXPANSIONS
+                    if first.max_expansions is None
+                    else small("max_expansions", first.max_expansions)
+                ),
+                operator=_operator(first),
+                prefix_length=small("prefix_length", first.prefix_length) or 0,
+            )
+        for query in queries:
+            if query.fuzziness or query.prefix_length or query.max_expansions is not None:
+                raise Unsupported(
+                    "A match over several columns cannot be fuzzy",
+                    detail="Combine a match of each column in the 'should' of a boolean query.",
+                )
+            if (query.terms, _operator(query)) != (first.terms, _operator(first)):
+                raise Unsupported(
+                    "The queries of a multi_match have the same terms and operator",
+                    detail="Combine different ones in the 'should' of a boolean query.",
+                )
+        columns, boosts = zip(*targets, strict=True)
+        return fts.MultiMatchQuery(
+            first.terms, list(columns), boosts=list(boosts), operator=_operator(first)
+        )
+
+    def _phrase(self, query: m.PhraseQuery) -> fts.FullTextQuery:
+        columns = [query.column] if query.column else self._indexed()
+        if len(columns) > 1:
+            raise InvalidInput(
+                f"A phrase query names its column; there are {', '.join(sorted(columns))}"
+            )
+        return fts.PhraseQuery(query.terms, columns[0], slop=small("slop", query.slop) or 0)
+
+    def _boost(self, query: m.BoostQuery) -> fts.FullTextQuery:
+        negative = query.negative_boost
+        return fts.BoostQuery(
+            self.build(query.positive),
+            self.build(query.negative),
+            negative_boost=_NEGATIVE_BOOST if negative is None else float(negative),
+        )
+
+    def _boolean(self, query: m.BooleanQuery) -> fts.FullTextQuery:
+        return fts.BooleanQuery(
+            [
+                (occur, self.build(each))
+                for occur, queries in (
+                    (fts.Occur.SHOULD, query.should),
+                    (fts.Occur.MUST, query.must),
+                    (fts.Occur.MUST_NOT, query.must_not),
+                )
+                for each in queries
+            ]
+        )
+
+    def _indexed(self) -> list[str]:
+        """The columns that have an index of their texts."""
+        columns = {
+            index.field_names[0]
+            for index in self.dataset.describe_indices()
+            if index.index_type == "Inverted"
+        }
+        if not columns:
+            raise InvalidInput(
+                f"Table '{label(self.table)}' has no full-text index, and the query names no column",
+                detail="Create an index of type INVERTED.",
+            )
+        return sorted(columns)
+
+
+def _operator(query: m.MatchQuery) -> fts.FullTextOperator:
+    name = query.operator or "or"
+    if name.lower() not in _OPERATORS:
+        raise InvalidInput(f"Operator {name!r} is not known; use And or Or")
+    return _OPERATORS[name.lower()]
+
+
+def small(name: str, number: int | None) -> int | None:
+    """The number, which Lance takes in 32 bits."""
+    if number is not None and number > _MAX_INT32:
+        raise InvalidInput(f"'{name}' is more than {_MAX_INT32}")
+    return number
