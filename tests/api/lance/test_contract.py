@@ -12,6 +12,7 @@ import pytest
 import yaml
 from drf_spectacular.validation import validate_schema
 from lance_namespace_urllib3_client import ApiClient, Configuration, models
+from lance_namespace_urllib3_client.api.materialized_view_api import MaterializedViewApi
 from lance_namespace_urllib3_client.api.namespace_api import NamespaceApi
 from lance_namespace_urllib3_client.api.table_api import TableApi
 from lance_namespace_urllib3_client.api.transaction_api import TransactionApi
@@ -110,7 +111,7 @@ def test_the_document_needs_no_key_and_has_a_page(db, settings):
 def published(operation: str) -> tuple[type, str]:
     """The client's class and method of an operation."""
     name = re.sub(r"(?<!^)(?=[A-Z])", "_", operation).lower()
-    for api in (NamespaceApi, TableApi, TransactionApi):
+    for api in (NamespaceApi, TableApi, TransactionApi, MaterializedViewApi):
         if hasattr(api, name):
             return api, name
     raise AssertionError(f"the published client has no {name}")
