@@ -1,6 +1,7 @@
 """`make demo`: loads the flights of New York in 2013 into a running Monodon, through stock clients.
 
-They become Lance tables by pylance, and Iceberg tables of another namespace by PyIceberg.
+They become Lance tables by pylance, and Iceberg tables of another namespace by PyIceberg. What the
+server itself does with Lance tables it is then asked for over HTTP.
 
 python -m examples.demo              load what is not there yet
 python -m examples.demo --replace    drop the tables first and load them again
@@ -17,15 +18,11 @@ from pathlib import Path
 
 import lance
 from lance.namespace import RestNamespace
-from lance_namespace import CreateNamespaceRequest, DropTableRequest, TableExistsRequest
-from lance_namespace.errors import (
-    LanceNamespaceError,
-    TableNotFoundError,
-    UnauthenticatedError,
-)
+from lance_namespace import CreateNamespaceRequest, DropTableRequest
+from lance_namespace.errors import LanceNamespaceError, UnauthenticatedError
 from pyiceberg.catalog.rest import RestCatalog
 
-from examples import iceberg_flights
+from examples import iceberg_flights, lance_search
 from examples.flights import COMMENT, TABLES, DemoError, count, parts
 
 NAMESPACE = "nycflights13"
@@ -102,14 +99,6 @@ def load(ns: RestNamespace, table: str) -> None:
         raise DemoError(f"Table {NAMESPACE}.{table} has {stored:,} rows instead of {total:,}.")
 
 
-def exists(ns: RestNamespace, table: str) -> bool:
-    try:
-        ns.table_exists(TableExistsRequest(id=[NAMESPACE, table]))
-    except TableNotFoundError:
-        return False
-    return True
-
-
 def is_complete(ns: RestNamespace, table: str) -> bool:
     """Whether an earlier run got to the table's end; says what is there."""
     try:
@@ -130,9 +119,11 @@ def run(environment: Mapping[str, str], *, replace: bool) -> None:
     ns = connect(url, key)
     started = time.monotonic()
     kept = load_lance(ns, url, replace=replace)
+    print(f"Asking {url} to search and to keep a view")
+    kept += lance_search.load(ns, NAMESPACE, replace=replace)
     kept += load_iceberg(iceberg_flights.connect(url, key), url, replace=replace)
     if kept:
-        print(f"{kept} of {2 * len(TABLES)} tables were there already; to load them again:")
+        print(f"{kept} of {2 * len(TABLES) + 2} tables were there already; to load them again:")
         print(f"  {sys.executable} -m examples.demo --replace")
     print(f"Done in {time.monotonic() - started:.1f} s.")
     print(what_next(url, environment))
@@ -143,7 +134,7 @@ def load_lance(ns: RestNamespace, url: str, *, replace: bool) -> int:
     print(f"Loading {NAMESPACE} into {url}, as Lance tables")
     kept = 0
     for table in TABLES:
-        if exists(ns, table):
+        if lance_search.exists(ns, [NAMESPACE, table]):
             if not replace and is_complete(ns, table):
                 kept += 1
                 continue
@@ -194,6 +185,16 @@ Paste into `.venv/bin/python`, to open the Lance table of the flights:
   march = lance.dataset(namespace_client=ns, table_id=["{NAMESPACE}", "flights"], version=3)
   print(march.count_rows())
 
+The digits that look most like the first one, found by the server:
+
+  import pyarrow
+  from lance_namespace_urllib3_client.models import QueryTableRequest, QueryTableRequestVector
+  images = {lance_search.IMAGES}
+  first = lance.dataset(namespace_client=ns, table_id=images).take([0])["pixels"][0].as_py()
+  vector = QueryTableRequestVector(single_vector=first)
+  answer = ns.query_table(QueryTableRequest(id=images, k=5, vector=vector))
+  print(pyarrow.ipc.open_file(answer.data).read_all()["digit"].to_pylist())
+
 The Iceberg table, with PyIceberg:
 
   from pyiceberg.catalog.rest import RestCatalog
@@ -212,10 +213,12 @@ The Iceberg table, with PyIceberg:
   db.execute("USE monodon.{iceberg}")
   db.sql("SELECT name, count(*) AS flights FROM flights JOIN airlines USING (carrier) GROUP BY ALL ORDER BY 2 DESC")
 
-Into a shell, for the versions of the Lance table:
+Into a shell, for the versions of the Lance table, and for the rows of its materialized view:
 
   curl -s -X POST -H "x-api-key: {in_shell}" \\
     '{url}/v1/table/{NAMESPACE}$flights/version/list'
+  curl -s -X POST -H "x-api-key: {in_shell}" \\
+    '{url}/v1/table/{NAMESPACE}${lance_search.VIEW}/count_rows'
 
 In a browser, the tables in the admin:
 

@@ -12,10 +12,12 @@ from typing import Any
 import lance
 import pytest
 from django.core.management import call_command
+from lance.namespace import RestNamespace
+from lance_namespace_urllib3_client import models as m
 
 from catalog.management.commands import bootstrap
 from catalog.services import access
-from examples import iceberg_flights
+from examples import iceberg_flights, lance_search
 from examples.demo import api_key
 from server.options import PROJECT
 from tests.clients import pyice
@@ -28,6 +30,8 @@ ROWS = {
     "weather": 26_115,
     "flights": 336_776,
 }
+# The index of the airports' names is a version.
+VERSIONS = {"flights": 12, "airports": 2}
 
 
 def demo(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
@@ -52,7 +56,8 @@ def test_the_demo_loads_real_tables_and_says_what_next(live: LiveServer) -> None
     for table, rows in ROWS.items():
         dataset = lance.dataset(namespace_client=ns, table_id=["nycflights13", table])
         assert dataset.count_rows() == rows
-        assert len(dataset.versions()) == (12 if table == "flights" else 1)
+        assert len(dataset.versions()) == VERSIONS.get(table, 1)
+    _what_the_server_does(ns)
     catalog = pyice.connect(live.url, token=live.key)
     for table, rows in ROWS.items():
         loaded = catalog.load_table((iceberg_flights.NAMESPACE, table))
@@ -70,7 +75,7 @@ def test_the_demo_loads_real_tables_and_says_what_next(live: LiveServer) -> None
     assert second.returncode == 0, second.stderr
     assert "flights   is there: 336,776 rows, 12 versions" in second.stdout
     assert "flights   is there: 336,776 rows, 12 snapshots" in second.stdout
-    assert "10 of 10 tables were there already" in second.stdout
+    assert "12 of 12 tables were there already" in second.stdout
     assert "--replace" in second.stdout
     flights = lance.dataset(namespace_client=ns, table_id=["nycflights13", "flights"])
 
@@ -107,6 +112,7 @@ def _what_it_prints_works(output: str, settings: dict[str, str]) -> None:
     assert ran.stdout.splitlines() == [
         "336776 flights, 26581 left an hour late",
         "80789",
+        "[0, 0, 0, 0, 0]",
         "26581 left an hour late",
         "80789 until March",
     ], ran.stderr
@@ -124,6 +130,20 @@ def _what_it_prints_works(output: str, settings: dict[str, str]) -> None:
         check=False,
     )
     assert answer.stdout.count('"version":') == 12, answer
+    assert answer.stdout.endswith("26581"), answer
+
+
+def _what_the_server_does(ns: RestNamespace) -> None:
+    airports = ns.list_table_indices(m.ListTableIndicesRequest(id=["nycflights13", "airports"]))
+    assert [(index.index_name, index.index_type) for index in airports.indexes] == [
+        ("name_idx", "INVERTED")
+    ]
+    images = ns.list_table_indices(m.ListTableIndicesRequest(id=lance_search.IMAGES)).indexes
+    assert [(index.index_type, index.num_indexed_rows) for index in images] == [("IVF_PQ", 1_797)]
+    tags = ns.list_table_tags(m.ListTableTagsRequest(id=["nycflights13", "flights"])).tags
+    assert {name: tag.version for name, tag in tags.items()} == {lance_search.TAG: 3}
+    view = ["nycflights13", lance_search.VIEW]
+    assert lance_search.count(ns, view) == lance_search.count(ns, view, lance_search.LATE) == 26_581
 
 
 def test_the_demo_goes_on_where_an_earlier_run_was_cut_off(live: LiveServer) -> None:
@@ -144,7 +164,7 @@ def test_the_demo_goes_on_where_an_earlier_run_was_cut_off(live: LiveServer) -> 
     for table in ("planes", "weather"):
         loaded = catalog.load_table((iceberg_flights.NAMESPACE, table))
         assert loaded.scan().count() == ROWS[table]
-    assert "7 of 10 tables were there already" in again.stdout
+    assert "9 of 12 tables were there already" in again.stdout
 
 
 @pytest.mark.parametrize("variable", ["MONODON_API_KEY", "MONODON_ADMIN_API_KEY"])
