@@ -37,20 +37,14 @@ class Unreadable(Exception):
 
 @contextmanager
 def reading() -> Iterator[None]:
-    """Raise whatever Lance fails with as Unreadable; refusals of the catalog pass.
-
-    On some damaged files Lance panics, which in Python is not an Exception: nobody would catch it.
-    """
+    """Raise whatever Lance fails with as Unreadable; refusals of the catalog pass."""
     try:
-        yield
+        with lance_errors.no_panic():
+            yield
     except CatalogError:
         raise
     except _UNREADABLE as error:
         raise Unreadable(lance_errors.readable(str(error)) or type(error).__name__) from error
-    except BaseException as error:
-        if type(error).__name__ != "PanicException":
-            raise
-        raise Unreadable(f"Lance gave up on it: {error}") from error
 
 
 def open_table(

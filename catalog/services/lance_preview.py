@@ -17,7 +17,7 @@ from lance.dataset import LanceDataset
 from lance.fragment import LanceFragment
 
 from catalog.errors import ColumnNotFound, InvalidInput
-from catalog.formats import arrow_values
+from catalog.formats import arrow_values, lance_sql
 from catalog.formats.arrow_values import Shown
 from catalog.identifiers import Identifier
 from catalog.services.lance_contents import reading
@@ -32,8 +32,7 @@ _MOST_BYTES = 32 * 1024**2
 _AT_ONCE = 1_000_000  # rows looked at between two looks at the clock
 _BUFFER = 64 * 1024**2
 _THREADS = 2  # of this process: others wait, and are told
-# Lance's parser takes twice as long for each further level of some expressions, and an expression
-# of a thousand terms ends the process: it overflows a stack.
+# Lance's parser takes twice as long for each further level of some expressions, such as casts.
 _LONGEST_FILTER = 1000
 _DEEPEST_FILTER = 12
 
@@ -81,6 +80,7 @@ def preview(
 def _check_filter(predicate: str) -> None:
     if len(predicate) > _LONGEST_FILTER or "\x00" in predicate:
         raise InvalidInput(f"The filter is longer than {_LONGEST_FILTER:,} characters, or binary")
+    lance_sql.check(predicate)
     depth, quote = 0, ""
     for letter in predicate:
         if quote:

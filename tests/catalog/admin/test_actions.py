@@ -357,5 +357,5 @@ def test_versions_show_what_happened_to_them(browser):
     for version in range(1, 4):
         make_version(("prod", "t"), version)
     commit([ops.DeleteVersions(table=("prod", "t"), ranges=((1, 2),))], actor=SYSTEM)
-    page = browser.get(url(row)).content.decode()
+    page = browser.get(f"{url(row)}?tab=versions").content.decode()
     assert page.count("deleted") == 1
