@@ -9,12 +9,15 @@ import pyarrow as pa
 from lance.dataset import LanceDataset
 
 from catalog.errors import InvalidInput, TableHasNoData
+from catalog.formats import lance_sql
 from catalog.identifiers import Identifier, check_table
 from catalog.models import Table
 from catalog.services import access, lance_commits, lance_datasets, tables
 from catalog.services import operations as ops
 from catalog.services.access import Action, Principal
 from catalog.services.lance_commits import NewDataset, Written
+
+Data = pa.Table | pa.RecordBatchReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,7 @@ def create_table(
     *,
     actor: Principal,
     table: Identifier,
-    data: pa.RecordBatchReader,
+    data: Data,
     mode: str = "create",
     properties: Mapping[str, str] | None = None,
 ) -> CreatedTable:
@@ -79,7 +82,7 @@ def insert(
     *,
     actor: Principal,
     table: Identifier,
-    data: pa.RecordBatchReader,
+    data: Data,
     overwrite: bool = False,
     branch: str = "",
 ) -> Written[int]:
@@ -106,7 +109,7 @@ def merge_insert(
     *,
     actor: Principal,
     table: Identifier,
-    data: pa.RecordBatchReader,
+    data: Data,
     clauses: MergeClauses,
     branch: str = "",
 ) -> Written[dict[str, int]]:
@@ -117,6 +120,8 @@ def merge_insert(
     """
     if not clauses.on:
         raise InvalidInput("A merge insert needs the columns to match on: 'on'")
+    lance_sql.check(clauses.when_matched_update_all_filt or "")
+    lance_sql.check(clauses.when_not_matched_by_source_delete_filt or "")
     rows = _Counted(data)
     try:
         return lance_commits.write(
@@ -154,6 +159,8 @@ def update(
         changes[pair[0]] = pair[1]
     if not changes:
         raise InvalidInput("There is nothing to update: 'updates' is empty")
+    for expression in (*changes.values(), predicate or ""):
+        lance_sql.check(expression)
     return lance_commits.write(
         actor=actor,
         table=table,
@@ -173,6 +180,7 @@ def delete(
     """Delete the rows for which the predicate holds; the result is their number."""
     if not predicate.strip():
         raise InvalidInput("A predicate says what to delete; 'true' is for all rows")
+    lance_sql.check(predicate)
     return lance_commits.write(
         actor=actor,
         table=table,
@@ -184,14 +192,16 @@ def delete(
 
 
 class _Counted:
-    """The batches of a stream, counted as they pass."""
+    """The rows of a table; or the batches of a stream, counted as they pass."""
 
-    def __init__(self, data: pa.RecordBatchReader) -> None:
+    def __init__(self, data: Data) -> None:
         self.schema = data.schema
-        self.rows = 0
+        self.rows = data.num_rows if isinstance(data, pa.Table) else 0
         self._data = data
 
     def reader(self) -> pa.RecordBatchReader:
+        if isinstance(self._data, pa.Table):
+            return self._data.to_reader()
         return pa.RecordBatchReader.from_batches(self.schema, self._batches())
 
     def _batches(self) -> Iterator[pa.RecordBatch]:

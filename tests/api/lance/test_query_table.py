@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from lance.dataset import LanceDataset
 
+from catalog.errors import InvalidInput
 from catalog.identifiers import Identifier
 from catalog.services import lance_commits, lance_queries
 from catalog.services import operations as ops
@@ -289,7 +290,7 @@ def test_row_ids(lance, table):
     assert ask(lance, **SCAN, with_row_id=True).schema.names == ["id", "text", "v", "_rowid"]
 
 
-def test_a_large_answer_is_sent_in_parts(lance, monkeypatch):
+def test_a_large_answer_is_sent_in_parts(lance):
     data = pa.table({"id": range(20_000), "pad": ["x" * 1000] * 20_000})
     make_lance_table(TABLE, data)
     response = lance.call("POST", PATH, SCAN)
@@ -317,6 +318,18 @@ def test_a_client_that_goes_away_ends_the_scan(lance, monkeypatch):
     assert not ended
     response.close()
     assert ended
+
+
+def test_what_fails_far_down_ends_the_answer(lance):
+    make_lance_table(TABLE, pa.table({"id": range(20_000), "pad": ["x" * 1000] * 20_000}))
+    columns = {"column_aliases": {"pad": "pad", "part": "10 / (id - 19000)"}}
+    response = lance.call("POST", PATH, {**SCAN, "columns": columns})
+    assert response.streaming
+    sent = []
+    with pytest.raises(InvalidInput, match="Divide by zero"):
+        sent.extend(response)
+    with pytest.raises(pa.ArrowInvalid):
+        pa.ipc.open_file(b"".join(sent))
 
 
 # --- text -----------------------------------------------------------------------------------------
