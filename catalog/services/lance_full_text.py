@@ -66,16 +66,13 @@ class _Builder:
             for column in ([query.column] if query.column else self._indexed())
         ]
         if len(targets) == 1:
+            expansions = small("max_expansions", first.max_expansions)
             return fts.MatchQuery(
                 first.terms,
                 targets[0][0],
                 boost=targets[0][1],
                 fuzziness=small("fuzziness", first.fuzziness) or 0,
-                max_expansions=(
-                    _MAX_EXPANSIONS
-                    if first.max_expansions is None
-                    else small("max_expansions", first.max_expansions)
-                ),
+                max_expansions=_MAX_EXPANSIONS if expansions is None else expansions,
                 operator=_operator(first),
                 prefix_length=small("prefix_length", first.prefix_length) or 0,
             )
