@@ -67,6 +67,11 @@ _MISTAKE = re.compile(
     r"|WK[BT] error|Invalid byte order|does not support|unsupported data type",
 )
 
+_STORAGE = re.compile(
+    r"LanceError\(IO\)|Object at location|No such file|os error \d|Generic \w+ error"
+)
+"""A disk or a store that fails is nobody's mistake."""
+
 _Refusal = Callable[[Identifier, str], CatalogError]
 _NAMED: tuple[tuple[re.Pattern[str], _Refusal], ...] = (
     (re.compile(r"tag (\S+) does not exist"), TagNotFound),
@@ -105,6 +110,8 @@ def refusal(error: BaseException, table: Identifier) -> CatalogError | None:
         return SchemaMismatch(f"The data does not fit table '{label(table)}': {text}")
     if _NO_COLUMN.search(raw):
         return ColumnNotFound(table, text)
+    if _STORAGE.search(raw):
+        return None
     if isinstance(
         error,
         (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, NotImplementedError, OverflowError),

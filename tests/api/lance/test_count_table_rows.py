@@ -1,3 +1,6 @@
+import shutil
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 from lance.dataset import LanceDataset
@@ -79,3 +82,10 @@ def test_a_declared_table_and_one_that_is_not_there(lance):
     lance.post("/v1/table/w$declared/declare", {})
     lance.refused(409, 19, "has no data yet", "/v1/table/w$declared/count_rows", {})
     lance.refused(404, 4, "does not exist", "/v1/table/w$nope/count_rows", {})
+
+
+def test_a_data_file_that_is_gone_is_no_mistake_of_the_caller(lance):
+    row = make_lance_table(("ws", "torn"))
+    shutil.rmtree(Path(row.location) / "data")
+    response = lance.call("POST", "/v1/table/ws$torn/count_rows", {"predicate": "id > 1"})
+    assert (response.status_code, response.json()["code"]) == (500, 18)
