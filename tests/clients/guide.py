@@ -1,4 +1,4 @@
-"""What docs/iceberg-clients.md tells a reader to type, for the tests to type it."""
+"""What the guides for clients tell a reader to type, for the tests to type it."""
 
 import re
 
@@ -6,10 +6,16 @@ from server.options import PROJECT
 from tests.live import LiveServer
 
 
-def blocks(section: str, language: str, live: LiveServer) -> list[str]:
-    """The code of a section, with the address and the key of the live server."""
-    text = (PROJECT / "docs" / "iceberg-clients.md").read_text(encoding="utf-8")
-    (part,) = re.findall(rf"^## {section}\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
+def blocks(
+    section: str, language: str, live: LiveServer, *, guide: str = "iceberg-clients"
+) -> list[str]:
+    """The code of a section, with the address and the key of the live server.
+
+    The section without a name is what comes before the first one.
+    """
+    text = (PROJECT / "docs" / f"{guide}.md").read_text(encoding="utf-8")
+    start = rf"^## {section}\n" if section else r"\A"
+    (part,) = re.findall(rf"{start}(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
     found = re.findall(rf"^```{language}\n(.*?)^```", part, re.DOTALL | re.MULTILINE)
     return [
         code.replace("http://127.0.0.1:2333", live.url)
