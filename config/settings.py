@@ -5,6 +5,7 @@ A value that nobody changes is a constant where it is used, not a setting here.
 
 import os
 import secrets
+import shlex
 from pathlib import Path
 from urllib.parse import quote
 
@@ -44,6 +45,21 @@ def _number(name: str, default: int) -> int:
 
 def _list(name: str) -> list[str]:
     return [part.strip() for part in os.environ.get(name, "").split(",") if part.strip()]
+
+
+def _spark_conf(text: str) -> dict[str, str]:
+    """Pairs such as spark.executor.memory=4g, between blanks; quotes keep a value together."""
+    try:
+        pairs = [part.partition("=") for part in shlex.split(text)]
+    except ValueError:
+        pairs = [("", "", "")]
+    for name, equals, _ in pairs:
+        if not (name.startswith("spark.") and equals):
+            # Not the text: a value may be a secret.
+            raise ImproperlyConfigured(
+                "MONODON_SPARK_CONF must be pairs such as spark.executor.memory=4g, with blanks between"
+            )
+    return {name: value for name, _, value in pairs}
 
 
 # --- where things live -------------------------------------------------------------------------
@@ -269,6 +285,28 @@ CELERY_BEAT_SCHEDULE = {
     "refresh-views": {"task": "tasks.maintenance.refresh_views", "schedule": 30.0},
     "sweep-metadata-files": {"task": "tasks.maintenance.sweep_metadata_files", "schedule": 60.0},
 }
+
+# --- Spark -------------------------------------------------------------------------------------
+
+
+def _own_url() -> str:
+    """Where jobs reach this catalog: over the loopback of the same machine, unless it is said."""
+    if url := os.environ.get("MONODON_URL", "").strip():
+        return url.rstrip("/")
+    host = os.environ.get("MONODON_HOST", "").strip() or "127.0.0.1"
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
+    port = os.environ.get("MONODON_PORT", "").strip() or "2333"
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+MONODON_URL = _own_url()
+SPARK_MASTER = os.environ.get("SPARK_MASTER", "").strip() or "local[2,4]"
+"""Where Spark jobs run; the second number of a local master is how often a task is tried."""
+MONODON_SPARK_PACKAGES = _list("MONODON_SPARK_PACKAGES")
+"""The Iceberg runtime as Maven coordinates, and whatever else is to be there."""
+MONODON_SPARK_JARS = _list("MONODON_SPARK_JARS")
+"""The same as files."""
+MONODON_SPARK_CONF = _spark_conf(os.environ.get("MONODON_SPARK_CONF", ""))
 
 # --- REST framework and the OpenAPI documents --------------------------------------------------
 

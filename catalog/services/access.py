@@ -5,7 +5,7 @@ import secrets
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import IntEnum
 
@@ -79,9 +79,14 @@ def authenticate(
 ) -> Principal:
     """The principal of an API key, or the anonymous one where MONODON_ANONYMOUS grants it.
 
-    ``key`` may be an access token of a key too. Raises Unauthenticated for a missing, unknown,
-    expired or revoked key, and TokenExpired.
+    ``key`` may be an access token of a key, or the token of a running job, too. Raises
+    Unauthenticated for a missing, unknown, expired or revoked key, and TokenExpired.
     """
+    if key is not None and key.startswith(tokens.JOB_PREFIX):
+        from catalog.services import jobs  # which needs this module
+
+        of_job = jobs.principal_of_token(key)  # at every request: a job may lose its lease
+        return replace(of_job, request_id=request_id, context=context or {})
     if not key:
         may = _ANONYMOUS[settings.MONODON_ANONYMOUS]
         if may is None:

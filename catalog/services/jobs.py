@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from celery import current_app
 from django.conf import settings
@@ -44,6 +44,27 @@ _LEASE = timedelta(minutes=2)
 _KEEP_SECONDS = 2.0  # so soon is a request to stop seen, and progress shown
 Report = Callable[[int, int | None], None]
 """``report(done, total)``: from any thread, as often as one likes; raises when the job has to stop."""
+
+
+class Spark(Protocol):
+    """Runs a script of ``tasks/jobs`` in a Spark driver of its own, and returns its result.
+
+    The worker brings it along, since the catalog works without Spark. ``request`` is what the script
+    gets, as JSON; the catalog's URL and a token of the job are added. Raises what ``report`` does,
+    CatalogError for what would be the same again (no Java, no Iceberg runtime, a refusal),
+    CommitConflict, and RuntimeError when the driver dies.
+    """
+
+    def __call__(
+        self,
+        job: Job,
+        script: str,
+        request: Mapping[str, Any],
+        report: Report,
+        *,
+        needs_iceberg: bool = False,
+    ) -> dict[str, Any]: ...
+
 
 _ACTIVE = (JobStatus.QUEUED, JobStatus.RUNNING)
 

@@ -1,17 +1,23 @@
 """Access tokens: an API key for an hour, signed, so that nothing is stored.
 
 A token names its key, so it ends with it: whoever presents one is looked up by that key.
+
+A job that works in a process of its own gets a token too. It names the attempt, so it ends with that:
+what a worker left behind, after it lost its lease or was told to stop, can commit nothing any more.
 """
 
 from django.core import signing
 
-from catalog.errors import TokenExpired
+from catalog.errors import TokenExpired, Unauthenticated
 
 PREFIX = "mnt_"
+JOB_PREFIX = "mnj_"
 LIFETIME_SECONDS = 3600
+_JOB_SECONDS = 26 * 3600  # longer than a task may take
 
 # Separated by a dot, because a colon is no character of a bearer token (RFC 6750).
 _signer = signing.TimestampSigner(salt="monodon.access-token", sep=".")
+_job_signer = signing.TimestampSigner(salt="monodon.job-token", sep=".")
 
 
 def issue_token(key: int) -> str:
@@ -35,3 +41,17 @@ def read_token(text: str, *, expired_too: bool = False) -> int | None:
         return None
     key: int = facts["key"]
     return key
+
+
+def issue_job_token(job: int, attempt: int) -> str:
+    """A token for one attempt of the job with this primary key."""
+    return JOB_PREFIX + _job_signer.sign_object({"job": job, "attempt": attempt})
+
+
+def read_job_token(text: str) -> tuple[int, int]:
+    """The primary key of the job, and the attempt. Raises Unauthenticated for what is no such."""
+    try:
+        facts = _job_signer.unsign_object(text.removeprefix(JOB_PREFIX), max_age=_JOB_SECONDS)
+    except (signing.BadSignature, ValueError):
+        raise Unauthenticated("The token of a job is malformed or too old") from None
+    return facts["job"], facts["attempt"]

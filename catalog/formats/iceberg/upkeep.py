@@ -1,0 +1,144 @@
+"""What there is to maintain in an Iceberg table, as Iceberg's own procedures would find it."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from catalog.formats.iceberg.reading import Document
+
+TOO_LARGE = 1.8
+"""A file of so many times its target is split (``max-file-size-bytes``)."""
+_MAX_GROUP = 10 * 1024**3
+_MAX_REF_AGE = "history.expire.max-ref-age-ms"
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A live data file, and what is known to be deleted of it."""
+
+    group: tuple[Any, ...]
+    """Files are rewritten together within a partition."""
+    size: int
+    rows: int
+    deleted_rows: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """What compaction comes to."""
+
+    small_files: int
+    files: int
+    bytes: int
+    files_after: int
+
+
+def compaction(
+    files: Iterable[File], *, target: int, small_ratio: float, min_files: int, deleted_ratio: float
+) -> Rewrite:
+    """Which files Iceberg's bin-packing rewrites, and into how many.
+
+    As ``BinPackRewriteFilePlanner``: of a partition those that are too small, too large or have too
+    many deletes, if there are enough of them, or one of them has too many deletes.
+    """
+    small = count = total = after = 0
+    groups: dict[tuple[Any, ...], list[File]] = defaultdict(list)
+    for file in files:
+        is_small = file.size < small_ratio * target
+        small += is_small
+        if is_small or file.size > TOO_LARGE * target or _has_many_deletes(file, deleted_ratio):
+            groups[file.group].append(file)
+    for found in groups.values():
+        size = sum(file.size for file in found)
+        enough = len(found) > 1 and (len(found) >= min_files or size > target)
+        deletes = any(_has_many_deletes(file, deleted_ratio) for file in found)
+        if not (enough or deletes or size > TOO_LARGE * target):
+            continue
+        live = sum(file.rows - file.deleted_rows for file in found)
+        rows = sum(file.rows for file in found)
+        count += len(found)
+        total += size
+        after += math.ceil(size * (live / rows if rows else 0) / target) if live > 0 else 0
+    return Rewrite(small, count, total, after)
+
+
+def compaction_options(
+    *, target: int, small_ratio: float, min_files: int, deleted_ratio: float
+) -> dict[str, str]:
+    """The same as options of ``rewrite_data_files``."""
+    return {
+        "target-file-size-bytes": str(target),
+        "min-file-size-bytes": str(int(small_ratio * target)),
+        "max-file-size-bytes": str(int(TOO_LARGE * target)),
+        "min-input-files": str(min_files),
+        "delete-ratio-threshold": str(_threshold(deleted_ratio)),
+        "max-file-group-size-bytes": str(max(_MAX_GROUP, 2 * target)),
+        "partial-progress.enabled": "true",
+        "remove-dangling-deletes": "true",
+    }
+
+
+def _threshold(deleted_ratio: float) -> float:
+    return min(max(deleted_ratio, 0.0001), 1.0)  # it must be above 0
+
+
+def _has_many_deletes(file: File, deleted_ratio: float) -> bool:
+    return bool(file.rows) and min(file.deleted_rows / file.rows, 1.0) >= _threshold(deleted_ratio)
+
+
+def expiring(document: Document, *, older_than: int, retain_last: int, now: int) -> list[int]:
+    """The snapshots that ``expire_snapshots`` removes; times are milliseconds.
+
+    A branch keeps its newest ``retain_last`` ones and all that are young; a tag keeps its own; of
+    what no branch or tag has, the young ones stay. Branches and tags may say otherwise themselves.
+    """
+    snapshots = {one["snapshot-id"]: one for one in document.get("snapshots") or []}
+    refs: Mapping[str, Mapping[str, Any]] = document.get("refs") or {}
+    if not refs and document.get("current-snapshot-id", -1) in snapshots:
+        refs = {"main": {"snapshot-id": document["current-snapshot-id"], "type": "branch"}}
+    properties = document.get("properties") or {}
+    max_age = _number(properties.get(_MAX_REF_AGE))
+    kept: set[int] = set()
+    reachable: set[int] = set()
+    for name, ref in refs.items():
+        head = snapshots.get(ref["snapshot-id"])
+        if head is None:
+            continue
+        limit = ref.get("max-ref-age-ms", max_age)
+        if name != "main" and limit is not None and now - head["timestamp-ms"] > limit:
+            continue
+        reachable.add(head["snapshot-id"])
+        kept.add(head["snapshot-id"])
+        if ref["type"] == "branch":
+            line = list(_line(snapshots, head))
+            reachable.update(line)
+            age = ref.get("max-snapshot-age-ms")
+            since = older_than if age is None else now - age
+            least = ref.get("min-snapshots-to-keep", retain_last)
+            for number, one in enumerate(line):
+                if number >= least and snapshots[one]["timestamp-ms"] < since:
+                    break
+                kept.add(one)
+    for one, snapshot in snapshots.items():
+        if one not in reachable and snapshot["timestamp-ms"] >= older_than:
+            kept.add(one)
+    return [one for one in snapshots if one not in kept]
+
+
+def _line(snapshots: Mapping[int, Mapping[str, Any]], head: Mapping[str, Any]) -> Iterable[int]:
+    """A snapshot and those before it."""
+    seen: set[int] = set()
+    one: Any = head["snapshot-id"]
+    while one in snapshots and one not in seen:
+        seen.add(one)
+        yield one
+        one = snapshots[one].get("parent-snapshot-id")
+
+
+def _number(text: Any) -> int | None:
+    try:
+        return int(text)
+    except (TypeError, ValueError):
+        return None

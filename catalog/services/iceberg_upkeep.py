@@ -1,0 +1,406 @@
+"""Maintenance of Iceberg tables: measuring them, and the jobs that Iceberg's procedures do on Spark.
+
+The procedures come back to this catalog as any client does, with a token of the job. So each of
+their commits goes through the commit engine, and none counts once the job has lost its lease.
+"""
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from django.db.models import Q
+from pyiceberg.manifest import DataFileContent, ManifestFile
+
+from catalog import storage
+from catalog.errors import Unsupported
+from catalog.formats.iceberg import manifests, upkeep
+from catalog.formats.iceberg.manifests import Entry
+from catalog.formats.iceberg.reading import Document
+from catalog.models import IcebergMetadata, IcebergPath, Job, JobKind, Table, TableState
+from catalog.planning import Statistics
+from catalog.policies import EffectivePolicy, Value
+from catalog.services import jobs, metadata_files, policies, purge
+from catalog.services.jobs import Report, Spark
+from catalog.services.scans import TableFiles
+
+SCRIPT = "iceberg"
+_MAX_FILES = 200_000
+"""So many live files are looked at; of larger tables the rest is taken to be alike."""
+_MIN_FILES = 5
+"""Iceberg's own: so many files of one partition are worth being rewritten."""
+_DELETED_PATH = 2_147_483_546  # the id of file_path in position delete files
+_KNOWN_TABLES = 256
+_ORPHAN_AGE = 86_400  # no policy and no parameter goes below
+_SHOWN = 1000
+
+_Key = tuple[int, int, tuple[Any, ...]]
+_known: "OrderedDict[_Key, Statistics]" = OrderedDict()
+
+
+@dataclass(frozen=True, slots=True)
+class _Current:
+    """A table's metadata as it is now."""
+
+    sequence: int
+    document: Document
+    size: int
+
+    @property
+    def snapshot(self) -> Mapping[str, Any] | None:
+        current = self.document.get("current-snapshot-id")
+        for snapshot in self.document.get("snapshots") or []:
+            if snapshot["snapshot-id"] == current:
+                found: Mapping[str, Any] = snapshot
+                return found
+        return None
+
+
+def measure(table: Table, policy: EffectivePolicy) -> Statistics | None:
+    """What the metadata says of a table; None: there is none.
+
+    Reads the manifests, and of very large tables a part of them. Raises InvalidMetadata and
+    InvalidLocation for files that cannot, or must not, be read.
+    """
+    current = _current(table)
+    if current is None:
+        return None
+    key: _Key = (table.pk, current.sequence, tuple(_compaction(policy).items()))
+    found = _known.get(key)
+    if found is None:
+        found = _known[key] = _measure(current, policy)
+        if len(_known) > _KNOWN_TABLES:
+            _known.popitem(last=False)
+    return replace(found, old_versions=len(_expiring(current.document, policy)))
+
+
+def compact(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]:
+    """Rewrite small files and deleted rows, partition by partition (rewrite_data_files)."""
+    policy = _policy(job)
+    before = _statistics(job, policy)
+    planned = {
+        "rewritten_data_files_count": before.rewrite_files,
+        "added_data_files_count": before.rewritten_files,
+        "rewritten_bytes_count": before.rewrite_bytes,
+    }
+    if job.is_dry_run:
+        return {"before": before.as_json(), "planned": planned}
+    if not before.rewrite_files:
+        return {"before": before.as_json(), "note": "there was nothing to rewrite"}
+    report(0, before.rewrite_files)
+    done = _run(
+        job,
+        report,
+        spark,
+        options=upkeep.compaction_options(**_compaction(policy)),
+        total=before.rewrite_files,
+    )
+    rewritten = done.get("rewritten_data_files_count", 0)
+    report(rewritten, max(rewritten, 1))
+    return _outcome(job, policy, before, done) | {"planned": planned}
+
+
+def clean_up(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]:
+    """Remove snapshots that the policy keeps no longer, and their files (expire_snapshots)."""
+    policy = _policy(job)
+    before = _statistics(job, policy)
+    document = _document(job)
+    _require_gc(document)
+    expiring = _expiring(document, policy)
+    planned = {"snapshots_count": len(expiring), "snapshots": expiring[:_SHOWN]}
+    if job.is_dry_run:
+        return {"before": before.as_json(), "planned": planned}
+    if not expiring:
+        return {"before": before.as_json(), "note": "every snapshot is to be kept"}
+    done = _run(
+        job,
+        report,
+        spark,
+        older_than_ms=_older_than(policy),
+        retain_last=policy["keep_versions"],
+    )
+    removed = sum(count or 0 for name, count in done.items() if name.startswith("deleted_"))
+    report(removed, max(removed, 1))
+    return _outcome(job, policy, before, done) | {"planned": planned}
+
+
+def remove_orphans(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]:
+    """Remove files below the table's location that no snapshot has (remove_orphan_files).
+
+    Refused where another table owns anything there. Raises Unsupported.
+    """
+    policy = _policy(job)
+    before = _statistics(job, policy)
+    document = _document(job)
+    _require_gc(document)
+    require_alone(job.table, document)
+    age = max(policy["orphan_age"], _ORPHAN_AGE)
+    done = _run(
+        job,
+        report,
+        spark,
+        older_than_ms=int((time.time() - age) * 1000),
+        is_dry_run=job.is_dry_run,
+    )
+    if job.is_dry_run:
+        return {"before": before.as_json(), "planned": done}
+    report(done["orphan_files_count"], max(done["orphan_files_count"], 1))
+    return _outcome(job, policy, before, done)
+
+
+def rewrite_manifests(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]:
+    """Make few manifests of many small ones, sorted by partition (rewrite_manifests)."""
+    return _simple(job, report, spark, lambda s: {"manifests": s.manifests})
+
+
+def rewrite_position_deletes(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]:
+    """Merge position delete files, without those of files that are gone."""
+    options = {"partial-progress.enabled": "true", "min-input-files": "2"}
+    return _simple(job, report, spark, lambda s: {"delete_files": s.delete_files}, options=options)
+
+
+def compute_statistics(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]:
+    """Compute the distinct values of the columns, into a Puffin file (compute_table_stats)."""
+    return _simple(job, report, spark, lambda s: {"rows": s.rows})
+
+
+Work = Callable[..., dict[str, Any]]
+WORK: Mapping[JobKind, Work] = {
+    JobKind.COMPACT: compact,
+    JobKind.CLEAN_UP: clean_up,
+    JobKind.REMOVE_ORPHANS: remove_orphans,
+    JobKind.REWRITE_MANIFESTS: rewrite_manifests,
+    JobKind.REWRITE_POSITION_DELETES: rewrite_position_deletes,
+    JobKind.COMPUTE_STATISTICS: compute_statistics,
+}
+
+
+def require_alone(table: Table, document: Document) -> None:
+    """Refuse to look for orphans where files may be another table's. Raises Unsupported."""
+    locations = {table.location, storage.iceberg_path(document["location"])}
+    for location in locations:
+        above = [location, *storage.parents(location)]
+        others = Table.objects.exclude(pk=table.pk)
+        holder = others.present().meeting(location).select_related("namespace").first()
+        paths = IcebergPath.objects.exclude(table=table).exclude(table__state=TableState.DROPPED)
+        used = (
+            paths.filter(Q(path__in=above) | Q(path__startswith=location + "/"))
+            .select_related("table__namespace")
+            .first()
+        )
+        if holder is None and used is not None:
+            holder = used.table
+        # A table that was dropped keeps its files, unless they were to be purged.
+        kept = others.filter(state=TableState.DROPPED, location__startswith=location + "/")
+        if holder is None:
+            holder = next((one for one in kept.iterator() if Path(one.location).exists()), None)
+        if holder is None:
+            holder = purge.holder(table)  # by its metadata files
+        if holder is not None:
+            raise Unsupported(
+                f"Orphans of '{table}' are not removed: files in {location} may belong to the table"
+                f" '{holder}'"
+            )
+
+
+# --- jobs --------------------------------------------------------------------------------------
+
+
+def _policy(job: Job) -> EffectivePolicy:
+    """What was asked for with the job, else what holds for the table."""
+    holding = policies.effective_policy(job.table)
+    asked = job.parameters.get("policy") or {}
+    return EffectivePolicy(
+        {**holding.values, **{name: Value(value, "the job") for name, value in asked.items()}}
+    )
+
+
+def _document(job: Job) -> Document:
+    current = _current(job.table)
+    if current is None:
+        raise Unsupported(f"'{job.table}' has no metadata")
+    return current.document
+
+
+def _statistics(job: Job, policy: EffectivePolicy) -> Statistics:
+    found = measure(job.table, policy)
+    if found is None:
+        raise Unsupported(f"'{job.table}' has no metadata")
+    return found
+
+
+def _simple(
+    job: Job,
+    report: Report,
+    spark: Spark | None,
+    planned: Callable[[Statistics], dict[str, Any]],
+    **request: Any,
+) -> dict[str, Any]:
+    policy = _policy(job)
+    before = _statistics(job, policy)
+    if job.is_dry_run:
+        return {"before": before.as_json(), "planned": planned(before)}
+    if not before.versions:
+        return {"before": before.as_json(), "note": "the table is empty"}
+    return _outcome(job, policy, before, _run(job, report, spark, **request))
+
+
+def _run(job: Job, report: Report, spark: Spark | None, **request: Any) -> dict[str, Any]:
+    if spark is None:
+        raise Unsupported("Maintenance of Iceberg tables needs a worker that runs Spark")
+    facts = {"action": str(job.kind), "table": list(jobs.identify(job)), **request}
+    return spark(job, SCRIPT, facts, report, needs_iceberg=True)
+
+
+def _outcome(
+    job: Job, policy: EffectivePolicy, before: Statistics, done: Mapping[str, Any]
+) -> dict[str, Any]:
+    return {
+        "before": before.as_json(),
+        "after": _statistics(job, policy).as_json(),
+        "done": dict(done),
+    }
+
+
+def _require_gc(document: Document) -> None:
+    """A table with ``gc.enabled=false`` shares its files with others, whatever catalog has them."""
+    if str((document.get("properties") or {}).get("gc.enabled", "true")).lower() == "false":
+        raise Unsupported("The table says gc.enabled=false: files of it are not removed")
+
+
+# --- measuring ---------------------------------------------------------------------------------
+
+
+def _current(table: Table) -> _Current | None:
+    row = IcebergMetadata.objects.filter(table=table).first()
+    if row is None:
+        return None
+    content = bytes(row.answer)
+    return _Current(
+        row.sequence, metadata_files.read_answer(content), len(metadata_files.decompress(content))
+    )
+
+
+def _compaction(policy: EffectivePolicy) -> dict[str, Any]:
+    return {
+        "target": policy["target_bytes"],
+        "small_ratio": policy["small_ratio"],
+        "min_files": min(policy["min_small_files"], _MIN_FILES),
+        "deleted_ratio": policy["deleted_ratio"],
+    }
+
+
+def _older_than(policy: EffectivePolicy) -> int:
+    return int((time.time() - policy["keep_for"]) * 1000)
+
+
+def _expiring(document: Document, policy: EffectivePolicy) -> list[int]:
+    return upkeep.expiring(
+        document,
+        older_than=_older_than(policy),
+        retain_last=policy["keep_versions"],
+        now=int(time.time() * 1000),
+    )
+
+
+def _measure(current: _Current, policy: EffectivePolicy) -> Statistics:
+    snapshot = current.snapshot
+    found = _Found([], 0, 0, 0, 0)
+    if snapshot is not None and snapshot.get("manifest-list"):
+        found = _read(snapshot["manifest-list"], current.document.get("default-spec-id", 0))
+    rewrite = upkeep.compaction(found.files, **_compaction(policy))
+    summary: Mapping[str, Any] = (snapshot or {}).get("summary") or {}
+    times = found.times
+    deleted = _total(summary, "total-position-deletes", round(found.deleted_rows * times))
+    rows = _total(summary, "total-records", round(sum(one.rows for one in found.files) * times))
+    size = _total(summary, "total-files-size", round(sum(one.size for one in found.files) * times))
+    return Statistics(
+        format="iceberg",
+        version=current.sequence,
+        rows=max(rows - deleted, 0),
+        deleted_rows=deleted,
+        files=_total(summary, "total-data-files", round(len(found.files) * times)),
+        bytes=size,
+        small_files=round(rewrite.small_files * times),
+        rewrite_files=round(rewrite.files * times),
+        rewrite_bytes=round(rewrite.bytes * times),
+        rewritten_files=round(rewrite.files_after * times),
+        versions=len(current.document.get("snapshots") or []),
+        old_versions=0,
+        metadata_bytes=current.size,
+        manifests=found.manifests,
+        delete_files=round(found.delete_files * times),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What the manifests of a snapshot say."""
+
+    files: Sequence[upkeep.File]
+    manifests: int
+    delete_files: int
+    """Position delete files; deletion vectors are none that could be merged."""
+    deleted_rows: int
+    times: float
+    """The whole table is so many times what was read."""
+
+
+def _read(manifest_list: str, spec: int) -> _Found:
+    io = TableFiles()
+    every = manifests.read_list(io, manifest_list)
+    # Deletes first: they come to few, and tell of the data files.
+    every.sort(key=lambda manifest: manifest.content != 1)
+    total = sum(map(manifests.live_files, every))
+    entries = list(islice(_entries(io, every), _MAX_FILES))
+    deleted: dict[str, int] = {}
+    delete_files = deleted_rows = 0
+    for entry in entries:
+        if entry.file.content != DataFileContent.POSITION_DELETES:
+            continue
+        delete_files += not entry.is_deletion_vector
+        deleted_rows += entry.file.record_count
+        if path := _deletes_of(entry):
+            deleted[path] = deleted.get(path, 0) + entry.file.record_count
+    files = [
+        upkeep.File(
+            (spec, *_partition(entry)) if entry.spec_id == spec else (),
+            entry.file.file_size_in_bytes,
+            entry.file.record_count,
+            min(deleted.get(entry.file.file_path, 0), entry.file.record_count),
+        )
+        for entry in entries
+        if entry.file.content == DataFileContent.DATA
+    ]
+    times = total / len(entries) if len(entries) == _MAX_FILES else 1.0
+    return _Found(files, len(every), delete_files, deleted_rows, max(times, 1.0))
+
+
+def _entries(io: TableFiles, every: Sequence[ManifestFile]) -> Iterator[Entry]:
+    for manifest in every:
+        yield from manifests.read(io, manifest)
+
+
+def _partition(entry: Entry) -> tuple[Any, ...]:
+    values = entry.file.partition
+    return tuple(repr(values[number]) for number in range(len(values)))
+
+
+def _deletes_of(entry: Entry) -> str | None:
+    """The one data file whose rows a delete file deletes, if it is one (Java's isFileScoped)."""
+    if entry.referenced_data_file is not None:
+        return entry.referenced_data_file
+    low = (entry.file.lower_bounds or {}).get(_DELETED_PATH)
+    high = (entry.file.upper_bounds or {}).get(_DELETED_PATH)
+    return low.decode("utf-8", "replace") if low is not None and low == high else None
+
+
+def _total(summary: Mapping[str, Any], name: str, otherwise: int) -> int:
+    """A total of the snapshot's summary, which writers may leave out."""
+    try:
+        return max(int(summary[name]), 0)
+    except (KeyError, TypeError, ValueError):
+        return otherwise

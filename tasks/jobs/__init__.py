@@ -1,0 +1,1 @@
+"""What runs inside Spark: no Django, and nothing of ours is imported."""

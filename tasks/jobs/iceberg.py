@@ -1,0 +1,322 @@
+"""Maintenance of one Iceberg table by Iceberg's own procedures, over the catalog's REST endpoint.
+
+Started by the worker (``tasks.spark``), or by hand; ``--help`` tells the rest:
+
+    MONODON_API_KEY=mnd_... spark-submit --packages \
+        org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0 tasks/jobs/iceberg.py \
+        compact sales.orders --url http://127.0.0.1:2333
+
+The worker sends one line of JSON on standard input and then holds that open: when it ends, so does
+this process, with all that it started. What happens is told on standard output, a JSON object a line.
+"""
+
+import argparse
+import json
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from py4j.java_gateway import JavaPackage
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+CATALOG = "monodon"
+JOB_PROPERTY = "monodon.job-id"
+_SHOWN = 1000  # files of a list
+_SIZED = 10_000  # files whose sizes are asked for, one by one
+_GROUP = re.compile(r"Rewriting (\d+) (?:position delete )?files")
+_CONFLICTS = ("CommitFailedException", "ValidationException", "CommitStateUnknownException")
+_STOPPED = ("NotAuthorizedException", "Not authorized")
+_REFUSALS = (
+    "ForbiddenException",
+    "NoSuchTableException",
+    "IllegalArgumentException",
+    "TABLE_OR_VIEW_NOT_FOUND",
+)
+_one_at_a_time = threading.Lock()
+
+
+class Failed(Exception):
+    """``kind`` tells what to do: ``refused`` is the same again, ``conflict`` may heal."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+def tell(event: str, **facts: Any) -> None:
+    with _one_at_a_time:
+        print(json.dumps({"event": event, **facts}), flush=True)
+
+
+# --- what is asked -----------------------------------------------------------------------------
+
+
+def from_worker() -> dict[str, Any]:
+    """The request on standard input; from then on this process ends when that does."""
+    line = b""
+    while not line.endswith(b"\n"):
+        more = os.read(0, 65536)
+        if not more:
+            os._exit(3)
+        line += more
+
+    def watch() -> None:
+        while os.read(0, 4096):
+            pass
+        os.killpg(0, signal.SIGKILL)  # of our own: the worker has made the group
+
+    threading.Thread(target=watch, daemon=True).start()
+    request: dict[str, Any] = json.loads(line)
+    return request
+
+
+def from_command_line() -> dict[str, Any]:
+    parser = argparse.ArgumentParser(description="Maintain an Iceberg table of the catalog.")
+    parser.add_argument("action", choices=sorted(ACTIONS))
+    parser.add_argument("table", help="such as sales.orders; a JSON list where a name has a dot")
+    parser.add_argument("--url", default=os.environ.get("MONODON_URL", "http://127.0.0.1:2333"))
+    parser.add_argument(
+        "--catalog", help="a catalog of the session, instead of --url and MONODON_API_KEY"
+    )
+    parser.add_argument(
+        "--option", action="append", default=[], help="of the procedure, such as min-input-files=2"
+    )
+    parser.add_argument("--older-than-days", type=float, default=7.0)
+    parser.add_argument("--retain-last", type=int, default=10)
+    parser.add_argument("--dry-run", action="store_true", help="of remove_orphans only")
+    given = parser.parse_args()
+    if given.dry_run and given.action != "remove_orphans":
+        parser.error("only remove_orphans can tell what it would do")
+    table = json.loads(given.table) if given.table.startswith("[") else given.table.split(".")
+    return {
+        "action": given.action,
+        "table": table,
+        "url": given.url,
+        "token": os.environ.get("MONODON_API_KEY", ""),
+        "catalog": given.catalog,
+        "options": dict(option.split("=", 1) for option in given.option),
+        "older_than_ms": int((time.time() - given.older_than_days * 86_400) * 1000),
+        "retain_last": given.retain_last,
+        "is_dry_run": given.dry_run,
+    }
+
+
+# --- the procedures ----------------------------------------------------------------------------
+
+
+class Procedures:
+    def __init__(self, spark: SparkSession, request: dict[str, Any]) -> None:
+        self._spark = spark
+        self._catalog = _quoted(request.get("catalog") or CATALOG)
+        parts = [self._catalog, *map(_quoted, request["table"])]
+        self._table = _text(".".join(parts))
+        self._request = request
+
+    def compact(self) -> dict[str, Any]:
+        found = self._one("rewrite_data_files", options=self._options())
+        if found.get("failed_data_files_count"):
+            raise Failed(
+                "conflict",
+                f"{found['failed_data_files_count']} files were not rewritten, because others changed"
+                f" them; {found['rewritten_data_files_count']} were",
+            )
+        return found
+
+    def clean_up(self) -> dict[str, Any]:
+        return self._one(
+            "expire_snapshots",
+            older_than=self._moment(),
+            retain_last=str(int(self._request["retain_last"])),
+            stream_results="true",
+        )
+
+    def remove_orphans(self) -> dict[str, Any]:
+        """Lists first, to tell how large the files are."""
+        found = self._orphans(is_dry_run=True)
+        bytes_found = self._sizes(found[:_SIZED])
+        if not self._request["is_dry_run"] and found:
+            tell("log", message=f"{len(found)} orphans were found")
+            found = self._orphans(is_dry_run=False)
+        return {
+            "orphan_files_count": len(found),
+            "orphan_bytes": bytes_found,
+            "orphan_files": found[:_SHOWN],
+        }
+
+    def rewrite_manifests(self) -> dict[str, Any]:
+        return self._one("rewrite_manifests", use_caching="false")
+
+    def rewrite_position_deletes(self) -> dict[str, Any]:
+        return self._one("rewrite_position_delete_files", options=self._options())
+
+    def compute_statistics(self) -> dict[str, Any]:
+        return self._one("compute_table_stats")
+
+    def _orphans(self, *, is_dry_run: bool) -> list[str]:
+        rows = self._call(
+            "remove_orphan_files",
+            older_than=self._moment(),
+            dry_run=str(is_dry_run).lower(),
+        )
+        return sorted(row["orphan_file_location"] for row in rows)
+
+    def _sizes(self, files: list[str]) -> int:
+        jvm: Any = self._spark.sparkContext._jvm  # noqa: SLF001
+        conf = self._spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
+        total = 0
+        for file in files:
+            try:
+                path = jvm.org.apache.hadoop.fs.Path(file)
+                total += path.getFileSystem(conf).getFileStatus(path).getLen()
+            except Py4JError:  # gone meanwhile
+                continue
+        return total
+
+    def _moment(self) -> str:
+        moment = datetime.fromtimestamp(self._request["older_than_ms"] / 1000, UTC)
+        return f"TIMESTAMP '{moment:%Y-%m-%d %H:%M:%S}Z'"
+
+    def _options(self) -> str:
+        options = self._request.get("options") or {}
+        pairs = ", ".join(f"{_text(name)}, {_text(value)}" for name, value in options.items())
+        return f"map({pairs})" if pairs else ""
+
+    def _one(self, procedure: str, **arguments: str) -> dict[str, Any]:
+        """The result of a procedure that answers with one row, or none: nothing was to be done."""
+        rows = self._call(procedure, **arguments)
+        return rows[0] if rows else {}
+
+    def _call(self, procedure: str, **arguments: str) -> list[dict[str, Any]]:
+        given = {"table": self._table} | {name: value for name, value in arguments.items() if value}
+        text = ", ".join(f"{name} => {value}" for name, value in given.items())
+        tell("log", message=f"{procedure}({text})")
+        rows = self._spark.sql(f"CALL {self._catalog}.system.{procedure}({text})").collect()
+        return [row.asDict(recursive=True) for row in rows]
+
+
+ACTIONS: dict[str, Callable[[Procedures], dict[str, Any]]] = {
+    "compact": Procedures.compact,
+    "clean_up": Procedures.clean_up,
+    "remove_orphans": Procedures.remove_orphans,
+    "rewrite_manifests": Procedures.rewrite_manifests,
+    "rewrite_position_deletes": Procedures.rewrite_position_deletes,
+    "compute_statistics": Procedures.compute_statistics,
+}
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _text(value: Any) -> str:
+    return "'" + str(value).replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+# --- the session -------------------------------------------------------------------------------
+
+
+def open_session(request: dict[str, Any]) -> SparkSession:
+    spark = (
+        SparkSession.builder.appName(f"monodon {request['action']} {'.'.join(request['table'])}")
+        .config(
+            "spark.sql.extensions",
+            "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        )
+        .getOrCreate()
+    )
+    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001
+    if isinstance(jvm.org.apache.iceberg.EnvironmentContext, JavaPackage):
+        raise Failed(
+            "refused",
+            "Spark has no Iceberg runtime: set MONODON_SPARK_PACKAGES to its Maven coordinates, or"
+            " MONODON_SPARK_JARS to the path of its jar",
+        )
+    if job := request.get("job"):
+        # Iceberg writes this into the summary of every snapshot that this process makes.
+        jvm.org.apache.iceberg.EnvironmentContext.put(JOB_PROPERTY, str(job))
+    if not request.get("catalog"):
+        # Now, and not as settings of the session: those are on the command line of the JVM.
+        prefix = f"spark.sql.catalog.{CATALOG}"
+        spark.conf.set(prefix, "org.apache.iceberg.spark.SparkCatalog")
+        spark.conf.set(f"{prefix}.type", "rest")
+        spark.conf.set(f"{prefix}.uri", request["url"])
+        spark.conf.set(f"{prefix}.cache-enabled", "false")
+        if request.get("token"):
+            spark.conf.set(f"{prefix}.token", request["token"])
+            spark.conf.set(f"{prefix}.token-refresh-enabled", "false")
+    return spark
+
+
+def watch_progress(spark: SparkSession, total: int | None, ended: threading.Event) -> None:
+    """Tell how many files the finished jobs of Spark rewrote; their descriptions say it."""
+    store: Any = spark.sparkContext._jsc.sc().statusStore()  # noqa: SLF001
+    told = -1
+    while not ended.wait(1.0):
+        groups: dict[str, int] = {}
+        try:
+            jobs = store.jobsList(None)
+            for number in range(jobs.size()):
+                job = jobs.apply(number)
+                text = job.description().get() if job.description().isDefined() else ""
+                found = _GROUP.search(text)
+                if found is not None and str(job.status()) == "SUCCEEDED":
+                    groups[text] = int(found[1])
+        except Py4JError:
+            continue
+        done = sum(groups.values())
+        if done != told:
+            tell("progress", done=done, total=total)
+            told = done
+
+
+def run(request: dict[str, Any]) -> dict[str, Any]:
+    """Raises Failed, and what Spark raises."""
+    spark = open_session(request)
+    tell("log", message=f"Spark {spark.version} runs as {spark.sparkContext.applicationId}")
+    ended = threading.Event()
+    progress = threading.Thread(
+        target=watch_progress, args=(spark, request.get("total"), ended), daemon=True
+    )
+    progress.start()
+    try:
+        return ACTIONS[request["action"]](Procedures(spark, request))
+    finally:
+        ended.set()
+        progress.join(5)
+
+
+def kind_of(error: BaseException) -> str:
+    text = str(error)
+    for kind, marks in (("stopped", _STOPPED), ("conflict", _CONFLICTS), ("refused", _REFUSALS)):
+        if any(mark in text for mark in marks):
+            return kind
+    return "error"
+
+
+def main() -> int:
+    request = from_worker() if os.environ.get("MONODON_JOB") else from_command_line()
+    try:
+        result = run(request)
+    except Failed as failed:
+        tell("failed", kind=failed.kind, message=str(failed))
+        return 1
+    except (PySparkException, Py4JError, OSError) as error:
+        message = str(error).strip()
+        first = next((line for line in message.splitlines() if line.strip()), repr(error))
+        tell("failed", kind=kind_of(error), message=first[:2000])
+        print(message, file=sys.stderr)
+        return 1
+    tell("result", data=result)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
