@@ -52,8 +52,7 @@ def test_update_and_insert(lance):
             {1: "a", 2: "b"},
         ),
         (
-            "when_matched_update_all_filt=target.name%20%3D%20%27x%27"
-            "&when_not_matched_insert_all=true",
+            "when_matched_update_all_filt=target.name='x'&when_not_matched_insert_all=true",
             (1, 0, 0),
             {1: "a", 2: "b", 3: "c", 9: "new"},
         ),
