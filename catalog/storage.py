@@ -447,6 +447,18 @@ def read_whole_file(path: str, limit: int) -> bytes:
     return content
 
 
+def modified_at(path: str) -> float | None:
+    """When a file was last written, in seconds since 1970; None for what is no file, or by a link."""
+    try:
+        status = os.lstat(path)
+    except OSError as error:
+        if is_missing(error):
+            return None
+        raise
+    is_plain = stat.S_ISREG(status.st_mode) and _is_where_it_says(os.path.dirname(path))
+    return status.st_mtime if is_plain else None
+
+
 def remove_file(path: str) -> bool:
     """Remove a file, if it is there; returns whether it was. Raises OSError."""
     try:

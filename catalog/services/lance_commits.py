@@ -113,7 +113,8 @@ def write(
         ledger = _Ledger(actor, snapshot.table, snapshot.location, branch)
         ledger.known, ledger.deadline = snapshot.entry, deadline
         ledger.may_commit = may_commit
-        base = (branch, snapshot.version, snapshot.entry.created_at) if branch else None
+        may_go = branch or version is not None
+        base = (branch, snapshot.version, snapshot.entry.created_at) if may_go else None
         ledger.make = partial(_as, operation, summary=summary, base=base, **(facts or {}))
         try:
             result, last = ledger.carry(partial(_change, snapshot, ledger, work))
@@ -324,7 +325,8 @@ class _Ledger(LanceNamespace):
                 break
             _answer(*question)
         try:
-            return running.result()
+            with lance_errors.no_panic():
+                return running.result()
         except Exception as error:
             raise self._refusal(error) from error
 

@@ -14,7 +14,7 @@ from catalog import storage
 from catalog.errors import BranchNotFound, InvalidInput, VersionNotFound
 from catalog.formats import lance
 from catalog.identifiers import Identifier, digest
-from catalog.models import Branch, TableVersion
+from catalog.models import Branch, Table, TableVersion
 from catalog.services import access, tables
 from catalog.services.access import Action, Principal
 from catalog.services.statements import hot_cursor
@@ -172,6 +172,13 @@ def settle_pending(page: int = 1000) -> int:
         last = rows[-1].pk
         settled += _settle(rows)
     return settled
+
+
+def settle(table: Table) -> bool:
+    """Finish what is staged of one table; returns whether all its versions have their final path."""
+    staged = TableVersion.objects.filter(table=table, staged_path__isnull=False)
+    _settle(list(staged.select_related("table")))
+    return not staged.exists()
 
 
 def _settle(rows: Sequence[TableVersion]) -> int:

@@ -5,6 +5,7 @@ from catalog.services.operations.data import (
     AlterTableAlterColumns,
     AlterTableBackfillColumns,
     AlterTableDropColumns,
+    CompactTable,
     CreateTable,
     CreateTableIndex,
     CreateTableScalarIndex,
@@ -12,6 +13,7 @@ from catalog.services.operations.data import (
     DropTableIndex,
     InsertIntoTable,
     MergeInsertIntoTable,
+    OptimizeIndexes,
     RestoreTable,
     UpdateFieldMetadata,
     UpdateTable,
@@ -50,6 +52,12 @@ from catalog.services.operations.tables import (
     RenameTable,
     already_exists,
 )
+from catalog.services.operations.upkeep import (
+    RecordCleanUp,
+    RecordOrphans,
+    RetireVersions,
+    ranges,
+)
 from catalog.services.operations.versions import CreateVersion, DeleteVersions, is_view
 from catalog.services.operations.views_of_tables import (
     CreateMaterializedView,
@@ -62,6 +70,7 @@ __all__ = [
     "AlterTableAlterColumns",
     "AlterTableBackfillColumns",
     "AlterTableDropColumns",
+    "CompactTable",
     "CreateMaterializedView",
     "CreateMode",
     "CreateNamespace",
@@ -82,13 +91,17 @@ __all__ = [
     "DropTableIndex",
     "InsertIntoTable",
     "MergeInsertIntoTable",
+    "OptimizeIndexes",
     "PropertyChanges",
+    "RecordCleanUp",
+    "RecordOrphans",
     "RecordRefresh",
     "RecordTag",
     "RefreshMaterializedView",
     "RegisterTable",
     "RenameTable",
     "RestoreTable",
+    "RetireVersions",
     "SetNamespacePolicy",
     "SetTablePolicy",
     "StartBackfill",
@@ -105,4 +118,5 @@ __all__ = [
     "WriteVersion",
     "already_exists",
     "is_view",
+    "ranges",
 ]

@@ -29,27 +29,32 @@ class WriteVersion(CreateVersion):
     summary: Mapping[str, Any] = field(default_factory=dict)
     """What the audit trail tells of it: what was asked, never the data itself."""
     base: tuple[str, int, datetime] | None = None
-    """The version of a branch that it was made from: branch, number, and when it was entered."""
+    """The version that it was made from, if that may go meanwhile: branch, number, when entered."""
+
+    def only_adds(self) -> bool:
+        return self.base is None and super().only_adds()
 
     def ensure_branch(self, batch: Batch, row: Table) -> None:
-        """Refuse what was written to a branch that was deleted, and perhaps made again, meanwhile."""
-        if self.branch:
-            if not find_branch(row, self.branch):
-                raise BranchNotFound(self.table, self.branch)
-            self.require_base(row)
+        """Refuse what was made from a version that is gone, or of a branch that was made again."""
+        if self.branch and not find_branch(row, self.branch):
+            raise BranchNotFound(self.table, self.branch)
+        self.require_base(row)
 
     def require_base(self, row: Table) -> None:
-        """Raises CommitConflict unless the version that this was made from is of a present branch."""
+        """Raises CommitConflict unless the version that this was made from is there, and the same.
+
+        A cleanup takes versions out of the ledger before it removes their files. So what is entered
+        here has files that stay.
+        """
         if self.base is None:
             return
         branch, version, created_at = self.base
-        same = TableVersion.objects.filter(
+        same = TableVersion.objects.visible().filter(
             table_id=row.pk, branch=branch, version=version, created_at=created_at
         )
         if not same.exists():
-            raise CommitConflict(
-                f"Branch '{branch}' of table '{label(self.table)}' was deleted meanwhile"
-            )
+            what = f"Branch '{branch}'" if branch else f"Version {version}"
+            raise CommitConflict(f"{what} of table '{label(self.table)}' was deleted meanwhile")
 
     def facts(self) -> dict[str, Any]:
         return dict(self.summary)
@@ -138,6 +143,22 @@ class CreateTableScalarIndex(CreateTableIndex):
 class DropTableIndex(WriteVersion):
     name = "DropTableIndex"
     action = "index.drop"
+    suits_views = True
+
+
+class CompactTable(WriteVersion):
+    """The same rows in other fragments. Lance makes two versions of it; the first reserves numbers."""
+
+    name = "CompactTable"
+    action = "maintenance.compact"
+    suits_views = True
+
+
+class OptimizeIndexes(WriteVersion):
+    """The same rows, with indexes that know more of them."""
+
+    name = "OptimizeIndexes"
+    action = "maintenance.optimize_indexes"
     suits_views = True
 
 
