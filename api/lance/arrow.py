@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from http import HTTPStatus
+from itertools import chain
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -20,14 +21,22 @@ FILE_TYPE = "application/vnd.apache.arrow.file"
 _END = b"\xff\xff\xff\xff\0\0\0\0"
 """What ends an IPC stream (Arrow columnar format, IPC streaming format)."""
 _DRAIN_BYTES, _DRAIN_SECONDS = 256 << 20, 10.0
-
+_SMALL_BYTES = 4 << 20
+"""Bodies up to this are read at once, which saves Lance from asking for each batch."""
+_SMALL_DATA_BYTES = 64 << 20
+"""What of it may be held, for its batches may be compressed."""
+# Lance panics over numbers that are not aligned. Senders align to 8 bytes, which is not enough for
+# these; to align all that comes costs a tenth of a large insert.
+_ALIGNED_TO_8 = pa.ipc.IpcReadOptions(ensure_alignment=pa.ipc.Alignment.DataTypeSpecific)
+_ALIGNED_TO_64 = pa.ipc.IpcReadOptions(ensure_alignment=pa.ipc.Alignment.At64Byte)
+_LONG_NUMBERS = ("decimal128", "decimal256", "interval")
 
 # What Arrow raises for content that is not as it should be.
 _SPOILED = (pa.ArrowException, OSError, EOFError, ValueError, TypeError)
 
 
 class ArrowOperation(LanceOperation):
-    """An operation whose body is an Arrow IPC stream; ``handle`` gets a reader of its batches."""
+    """An operation whose body is an Arrow IPC stream; ``handle`` gets a table or a reader of it."""
 
     body_type: ClassVar[str] = STREAM_TYPE
 
@@ -42,7 +51,7 @@ class ArrowOperation(LanceOperation):
     def perform(self, actor: Principal, path: dict[str, str]) -> HttpResponse:
         body = self._body
         try:
-            return self._render(self.handle(actor, body.reader(), **self._path(path, None)))
+            return self._render(self.handle(actor, body.data(), **self._path(path, None)))
         except Exception:
             if body.failure is not None:  # what Lance makes of it is only a text
                 raise body.failure from None
@@ -61,16 +70,43 @@ class _Body(io.RawIOBase):
         is_chunked = "HTTP_TRANSFER_ENCODING" in request.META
         self._told = None if is_chunked else int(length) if length.isdigit() else 0
 
-    def reader(self) -> pa.RecordBatchReader:
-        """Raises DataTooLarge and InvalidInput, now or while batches are read."""
+    def data(self) -> pa.Table | pa.RecordBatchReader:
+        """A table when it is small, else a reader.
+
+        Raises DataTooLarge and InvalidInput, now or while batches are read.
+        """
         if self._told is not None and self._told > self._left:
             raise self._fail(DataTooLarge(settings.MONODON_MAX_DATA_BYTES))
+        is_small = self._told is not None and self._told <= _SMALL_BYTES
         try:
-            stream = pa.ipc.open_stream(io.BufferedReader(self, 1 << 20))
+            if is_small:
+                content = self._whole()
+                stream = pa.ipc.open_stream(content, options=_options(content))
+            else:
+                source = io.BufferedReader(self, 1 << 20)
+                stream = pa.ipc.open_stream(source, options=_options(source.peek()))
             _look_at(stream.schema)
         except _SPOILED as error:
             raise self._fail(_broken(error)) from None
-        return pa.RecordBatchReader.from_batches(stream.schema, self._batches(stream))
+        batches = self._batches(stream)
+        if is_small:
+            first, size = [], 0
+            for batch in batches:
+                first.append(batch)
+                size += batch.get_total_buffer_size()
+                if size > _SMALL_DATA_BYTES:
+                    break
+            else:
+                return pa.Table.from_batches(first, stream.schema)
+            batches = chain(first, batches)
+        return pa.RecordBatchReader.from_batches(stream.schema, batches)
+
+    def _whole(self) -> bytes:
+        """All that was told."""
+        content = b""
+        while self._told and (part := self._take(self._told)):
+            content = content + part if content else part
+        return content
 
     def readable(self) -> bool:
         return True
@@ -80,7 +116,12 @@ class _Body(io.RawIOBase):
         if self._told is not None:
             # Not a byte more than was told: some servers wait for it.
             wanted = min(wanted, self._told)
-        content = self._source.read(wanted) if wanted else b""
+        content = self._take(wanted)
+        buffer[: len(content)] = content
+        return len(content)
+
+    def _take(self, wanted: int) -> bytes:
+        content: bytes = self._source.read(wanted) if wanted else b""
         if self._told is not None:
             self._told -= len(content)
             if not content and self._told:
@@ -89,8 +130,7 @@ class _Body(io.RawIOBase):
         self._left -= len(content)
         if self._left < 0:
             raise self._fail(DataTooLarge(settings.MONODON_MAX_DATA_BYTES))
-        buffer[: len(content)] = content
-        return len(content)
+        return content
 
     def drain(self) -> None:
         """Read on to the end, if it is not far."""
@@ -115,6 +155,18 @@ class _Body(io.RawIOBase):
     def _fail(self, error: CatalogError) -> CatalogError:
         self.failure = self.failure or error
         return self.failure
+
+
+def _options(start: bytes) -> pa.ipc.IpcReadOptions:
+    """How to read the stream that starts so."""
+    try:
+        kinds = pa.ipc.read_schema(pa.py_buffer(start)).to_string(
+            show_field_metadata=False, show_schema_metadata=False
+        )
+    except _SPOILED:
+        return _ALIGNED_TO_64
+    has_long = any(name in kinds for name in _LONG_NUMBERS)
+    return _ALIGNED_TO_64 if has_long else _ALIGNED_TO_8
 
 
 def _look_at(schema: pa.Schema) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TypeAlias
 
 import lance
 import pyarrow as pa
@@ -17,7 +18,7 @@ from catalog.services import operations as ops
 from catalog.services.access import Action, Principal
 from catalog.services.lance_commits import NewDataset, Written
 
-Data = pa.Table | pa.RecordBatchReader
+Data: TypeAlias = "pa.Table | pa.RecordBatchReader"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from enum import StrEnum
 from typing import Any
 from urllib.parse import parse_qs
 
-import pyarrow as pa
 from lance_namespace_urllib3_client import models as m
 from pydantic import TypeAdapter, ValidationError
 
@@ -45,7 +44,7 @@ class CreateTable(ArrowOperation):
     changes = True
 
     def handle(
-        self, actor: Principal, body: pa.RecordBatchReader, *, id: Identifier
+        self, actor: Principal, body: lance_data.Data, *, id: Identifier
     ) -> m.CreateTableResponse:
         mode = choose(CreateTableMode, self.query_values.get("mode"), CreateTableMode.CREATE)
         self._strings("storage_options")  # a local directory has none to override
@@ -82,7 +81,7 @@ class InsertIntoTable(ArrowOperation):
     changes = True
 
     def handle(
-        self, actor: Principal, body: pa.RecordBatchReader, *, id: Identifier
+        self, actor: Principal, body: lance_data.Data, *, id: Identifier
     ) -> m.InsertIntoTableResponse:
         mode = choose(InsertMode, self.query_values.get("mode"), InsertMode.APPEND)
         written = lance_data.insert(
@@ -117,7 +116,7 @@ class MergeInsertIntoTable(ArrowOperation):
     changes = True
 
     def handle(
-        self, actor: Principal, body: pa.RecordBatchReader, *, id: Identifier
+        self, actor: Principal, body: lance_data.Data, *, id: Identifier
     ) -> m.MergeInsertIntoTableResponse:
         written = lance_data.merge_insert(
             actor=actor,

@@ -1,3 +1,5 @@
+from decimal import Decimal
+
 import lance as pylance
 import pyarrow as pa
 import pytest
@@ -50,6 +52,34 @@ def test_a_stream_without_rows_is_a_version_all_the_same(lance):
 def test_columns_that_are_missing_are_null(lance):
     lance.post(PATH, raw=stream(ROWS.select(["id"])))
     assert rows()[-1] == {"id": 5, "name": None}
+
+
+@pytest.mark.parametrize("batches", [1, 200])  # 200 are read while they are written
+def test_decimals_are_written_wherever_a_sender_puts_them(lance, batches):
+    """Lance wants 16 bytes of alignment, and Arrow sends with 8."""
+    numbers = pa.table(
+        {
+            **{f"n{i}": pa.array([i], pa.int64()) for i in range(3)},
+            **{f"d{i}": pa.array([Decimal(i)], pa.decimal128(9, 2)) for i in range(3)},
+            "padding": ["x" * 30_000],
+        }
+    )
+    sent = pa.concat_tables([numbers] * batches)
+    path = f"{PATH}?mode=overwrite"
+    assert lance.post(path, raw=stream(sent))["num_inserted_rows"] == batches
+    assert rows() == sent.to_pylist()
+
+
+def test_a_little_that_becomes_much_when_it_is_unpacked(lance):
+    zeros = pa.record_batch({"zeros": pa.nulls(8 << 20, pa.int8()).fill_null(0)})
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(sink, zeros.schema, options=options) as writer:
+        for _ in range(10):
+            writer.write_batch(zeros)
+    sent = sink.getvalue().to_pybytes()
+    assert len(sent) < 1 << 20
+    assert lance.post(f"{PATH}?mode=overwrite", raw=sent)["num_inserted_rows"] == 80 << 20
 
 
 def test_the_first_data_of_a_declared_table(lance):
