@@ -243,9 +243,13 @@ def _simple(
     before = _statistics(job, policy)
     if job.is_dry_run:
         return {"before": before.as_json(), "planned": planned(before)}
-    if not before.versions:
+    if not _has_snapshots(before):
         return {"before": before.as_json(), "note": "the table is empty"}
     return _outcome(job, policy, before, _run(job, report, spark, **request))
+
+
+def _has_snapshots(found: Statistics) -> bool:
+    return found.versions > 0
 
 
 def _run(job: Job, report: Report, spark: Spark | None, **request: Any) -> dict[str, Any]:

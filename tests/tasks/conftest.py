@@ -1,0 +1,3 @@
+from tests.catalog.conftest import warehouse
+
+__all__ = ["warehouse"]

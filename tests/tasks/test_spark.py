@@ -1,0 +1,326 @@
+"""The launcher of Spark drivers, with scripts that say what drivers say."""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from django.utils import timezone
+
+from catalog.errors import CommitConflict, ServiceUnavailable, Unauthenticated, Unsupported
+from catalog.models import Job, JobEvent, JobKind, JobStatus, TableFormat
+from catalog.services import access, jobs, maintenance, tokens
+from catalog.services import operations as ops
+from catalog.services.access import SYSTEM, Action
+from catalog.services.commit import commit
+from tasks import spark
+from tests.factories import make_iceberg_table
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
+READ = "import json, os, sys, time\nrequest = json.loads(sys.stdin.readline())\n"
+
+
+@pytest.fixture(autouse=True)
+def _no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("celery.current_app.send_task", lambda *args, **options: None)
+
+
+@pytest.fixture
+def job() -> Job:
+    make_iceberg_table("ws", "t")
+    start = ops.StartMaintenance(
+        table=("ws", "t"), format=TableFormat.ICEBERG, kind_of_job=JobKind.COMPUTE_STATISTICS
+    )
+    row: Job = commit([start], actor=SYSTEM).results[0]
+    taken = jobs.take(row.pk)
+    assert taken is not None
+    return taken
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+    """Makes a script of a text, and returns its name."""
+    monkeypatch.setattr(spark, "_SCRIPTS", tmp_path)
+    monkeypatch.setattr(spark, "_java_home", lambda: "")
+
+    def write(text: str) -> str:
+        (tmp_path / "fake.py").write_text(READ + text)
+        return "fake"
+
+    return write
+
+
+def nothing(done: int, total: int | None = None) -> None:
+    """A report that nobody reads."""
+
+
+def events(job: Job) -> list[tuple[str, str]]:
+    return list(JobEvent.objects.filter(job=job).order_by("id").values_list("level", "message"))
+
+
+# --- what a driver tells -------------------------------------------------------------------------
+
+
+def test_progress_log_and_result(job: Job, script: Callable[[str], str]) -> None:
+    told: list[tuple[int, int | None]] = []
+    name = script(
+        "print('Spark says whatever it likes')\n"
+        "print('[1, 2]')\n"
+        "print(json.dumps({'event': 'progress', 'done': 3, 'total': 8}))\n"
+        "print(json.dumps({'event': 'log', 'message': 'half', 'level': 'warning'}))\n"
+        "print(json.dumps({'event': 'progress', 'done': 8}))\n"
+        "print(json.dumps({'event': 'result', 'data': {'x': request['x'], 'job': request['job']}}))\n"
+    )
+
+    result = spark.run(job, name, {"x": 5}, lambda *told_now: told.append(told_now))
+
+    assert result == {"x": 5, "job": job.pk}
+    assert (3, 8) in told
+    assert told[-1] == (8, 8)
+    assert events(job) == [("warning", "half")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [
+        ("refused", Unsupported),
+        ("conflict", CommitConflict),
+        ("stopped", ServiceUnavailable),
+        ("error", RuntimeError),
+    ],
+)
+def test_failures_keep_their_kind(
+    job: Job,
+    script: Callable[[str], str],
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    error: type[Exception],
+) -> None:
+    monkeypatch.setattr(spark, "_NOTICE_SECONDS", 0.1)
+    name = script(
+        f"print(json.dumps({{'event': 'failed', 'kind': {kind!r}, 'message': 'it was so'}}))\n"
+        "sys.exit(1)"
+    )
+
+    with pytest.raises(error, match="it was so"):
+        spark.run(job, name, {}, nothing)
+
+    assert events(job) == [("error", "it was so")]
+
+
+def test_a_driver_that_dies_leaves_its_last_words(job: Job, script: Callable[[str], str]) -> None:
+    name = script(
+        "print('out of memory, said', request['token'], file=sys.stderr, flush=True)\n"
+        "os.kill(os.getpid(), 9)"
+    )
+
+    with pytest.raises(RuntimeError, match=r"was killed by SIGKILL: out of memory, said \*\*\*"):
+        spark.run(job, name, {}, nothing)
+
+
+def test_a_result_is_kept_though_the_driver_does_not_end(
+    job: Job, script: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark, "_END_SECONDS", 0.5)
+    name = script(
+        "print(json.dumps({'event': 'result', 'data': {}}), flush=True)\n"
+        "os.close(1); os.close(2); time.sleep(600)"
+    )
+
+    assert spark.run(job, name, {}, nothing) == {}
+
+
+# --- stopping ------------------------------------------------------------------------------------
+
+
+def test_who_is_canceled_is_gone_with_all_it_started(
+    job: Job, script: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Also what does not mind SIGTERM, within the 10 s of which 2 are the lease's."""
+    name = script(
+        "import signal, subprocess\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        f"open({str(tmp_path / 'pids')!r}, 'w').write(f'{{os.getpid()}} {{child.pid}}\\n')\n"
+        "print(json.dumps({'event': 'progress', 'done': 1}), flush=True)\n"
+        "time.sleep(600)"
+    )
+    asked: list[float] = []
+
+    def report(done: int, total: int | None = None) -> None:
+        if done:
+            asked.append(time.monotonic())
+            raise jobs.JobCanceled("canceled on request")
+
+    with pytest.raises(jobs.JobCanceled):
+        spark.run(job, name, {}, report)
+
+    assert time.monotonic() - asked[0] < 6
+    for pid in map(int, (tmp_path / "pids").read_text().split()):
+        assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie"
+
+
+def test_a_driver_ends_with_its_worker(tmp_path: Path) -> None:
+    """The real script: its standard input ends when the worker does, however that happens."""
+    scripts = Path(spark.__file__).with_name("jobs")
+    driver_script, worker_script = tmp_path / "driver.py", tmp_path / "worker.py"
+    driver_script.write_text(
+        f"import sys, time; sys.path.insert(0, {str(scripts)!r}); import iceberg\n"
+        "iceberg.from_worker(); print(1, flush=True); time.sleep(600)"
+    )
+    worker_script.write_text(
+        "import subprocess, sys, time\n"
+        f"child = subprocess.Popen([sys.executable, {str(driver_script)!r}], start_new_session=True,"
+        " stdin=subprocess.PIPE, stdout=subprocess.PIPE)\n"
+        "child.stdin.write(b'{}\\n'); child.stdin.flush(); child.stdout.readline()\n"
+        "print(child.pid, flush=True); time.sleep(600)"
+    )
+    command = [sys.executable, str(worker_script)]
+    holder = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    with holder:
+        assert holder.stdout is not None
+        driver = psutil.Process(int(holder.stdout.readline()))
+        holder.send_signal(signal.SIGKILL)
+    driver.wait(10)
+
+
+# --- secrets -------------------------------------------------------------------------------------
+
+
+def test_secrets_are_neither_on_the_command_line_nor_in_the_environment(
+    job: Job, script: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    settings.MONODON_SPARK_CONF = {"spark.hadoop.fs.s3a.secret.key": "storage secret: a\\b"}
+    monkeypatch.setenv("MONODON_ADMIN_API_KEY", "mnd_of_the_admin")
+    monkeypatch.setenv("MONODON_RUN", "a mark")
+    name = script(
+        "arguments = os.environ['PYSPARK_SUBMIT_ARGS']\n"
+        "conf = arguments.split()[1]\n"
+        "print(json.dumps({'event': 'result', 'data': {'conf': open(conf).read(),"
+        " 'mode': oct(os.stat(os.path.dirname(conf)).st_mode & 0o777),"
+        " 'open': ' '.join([*sys.argv, *map(str, os.environ.items())]),"
+        " 'cmdline': open('/proc/self/cmdline').read(), 'token': request['token'],"
+        " 'url': request['url']}}))"
+    )
+
+    told = spark.run(job, name, {}, nothing)
+
+    assert "spark.hadoop.fs.s3a.secret.key=storage\\ secret\\:\\ a\\\\b\n" in told["conf"]
+    assert told["mode"] == "0o700"
+    shown = told["open"] + told["cmdline"]
+    for secret in (told["token"], "storage secret", "mnd_of_the_admin", settings.SECRET_KEY):
+        assert secret not in shown
+    for name in ("DATABASE_URL", "REDIS_URL"):
+        assert f"'{name}'" not in shown
+    assert "a mark" in shown  # by which a server finds what it has to end
+    assert told["url"] == settings.MONODON_URL
+
+
+def test_a_token_is_good_for_one_attempt_of_a_running_job(job: Job) -> None:
+    token = tokens.issue_job_token(job.pk, job.attempts)
+    assert access.authenticate(token).name == "system"
+    assert access.authenticate(token).may is Action.WRITE
+
+    other = tokens.issue_job_token(job.pk, job.attempts + 1)
+    for wrong in (other, token + "x", "mnj_", tokens.JOB_PREFIX + "a.b.c"):
+        with pytest.raises(Unauthenticated):
+            access.authenticate(wrong)
+    for change in (
+        {"cancel_requested": True},
+        {"lease_until": timezone.now()},
+        {"status": JobStatus.SUCCEEDED},
+        {"attempts": job.attempts + 1},
+    ):
+        before = Job.objects.filter(pk=job.pk).values(*change).get()
+        Job.objects.filter(pk=job.pk).update(**change)
+        with pytest.raises(Unauthenticated):
+            access.authenticate(token)
+        Job.objects.filter(pk=job.pk).update(**before)
+    assert access.authenticate(token).name == "system"
+
+
+# --- what is missing -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def waiting(job: Job) -> Job:
+    """The job, not begun."""
+    Job.objects.filter(pk=job.pk).update(status=JobStatus.QUEUED, lease_until=None, attempts=0)
+    return job
+
+
+def failed(job: Job) -> str:
+    """Why the job failed, in its first attempt."""
+    job.refresh_from_db()
+    assert (job.status, job.attempts) == (JobStatus.FAILED, 1)
+    return job.error
+
+
+@pytest.mark.parametrize(
+    ("environment", "conf", "text"),
+    [
+        (
+            {"JAVA_HOME": "/nowhere"},
+            {},
+            "Java 17 to 23, and there is none in JAVA_HOME (/nowhere): install one and set JAVA_HOME",
+        ),
+        (
+            {"JAVA_HOME": "", "PATH": "/nowhere"},
+            {},
+            "Spark needs Java 17 to 23, and none is installed: install one and set JAVA_HOME",
+        ),
+        (
+            {},
+            {"MONODON_SPARK_JARS": [], "MONODON_SPARK_PACKAGES": []},
+            f"set MONODON_SPARK_PACKAGES to {spark.ICEBERG_PACKAGE}, or MONODON_SPARK_JARS to the path",
+        ),
+        (
+            {},
+            {"MONODON_SPARK_JARS": ["/nowhere/iceberg.jar"]},
+            "MONODON_SPARK_JARS names '/nowhere/iceberg.jar', and there is no such file",
+        ),
+    ],
+)
+def test_what_is_missing_is_told_at_once(  # noqa: PLR0917 -- fixtures
+    waiting: Job,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: Any,
+    environment: dict[str, str],
+    conf: dict[str, Any],
+    text: str,
+) -> None:
+    monkeypatch.setattr("catalog.services.iceberg_upkeep._has_snapshots", lambda _: True)
+    if not environment:
+        monkeypatch.setattr(spark, "_java_home", lambda: "")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    for name, value in conf.items():
+        setattr(settings, name, value)
+
+    maintenance.run_job(waiting.pk, spark=spark.run)
+
+    assert text in failed(waiting)
+
+
+def test_an_old_java_is_told(job: Job, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+
+    with pytest.raises(Unsupported, match="Java 17 to 23, not 11"):
+        spark.run(job, "iceberg", {}, nothing)
+
+
+def test_a_worker_without_spark_tells_so(waiting: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("catalog.services.iceberg_upkeep._has_snapshots", lambda _: True)
+
+    maintenance.run_job(waiting.pk)
+
+    assert failed(waiting) == "Maintenance of Iceberg tables needs a worker that runs Spark"
