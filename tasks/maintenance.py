@@ -11,11 +11,12 @@ from catalog.services import (
     scans,
     versions,
 )
+from tasks import spark
 
 
 @shared_task(name="tasks.maintenance.run_job", soft_time_limit=86_400, time_limit=86_700)
 def run_job(pk: int) -> None:
-    maintenance.run_job(pk)
+    maintenance.run_job(pk, spark=spark.run)
 
 
 @shared_task(name="tasks.maintenance.send_queued_jobs", time_limit=60)

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from django.db import transaction
@@ -15,8 +16,17 @@ from catalog.errors import (
     Unsupported,
 )
 from catalog.models import Job, JobKind, JobStatus, Table, TableFormat, TableState
-from catalog.services import jobs, lance_backfill, lance_indexes, locks, materialized_views, purge
-from catalog.services.jobs import JobCanceled, JobLost, Report
+from catalog.services import (
+    iceberg_upkeep,
+    jobs,
+    lance_backfill,
+    lance_indexes,
+    lance_upkeep,
+    locks,
+    materialized_views,
+    purge,
+)
+from catalog.services.jobs import JobCanceled, JobLost, Report, Spark
 
 log = logging.getLogger(__name__)
 
@@ -31,14 +41,17 @@ storage that is away) and every other failure is tried again. So the work may be
 """
 
 
-def run_job(pk: int) -> None:
-    """Take a queued job, do its work, and record how it ended. Safe to call twice at once."""
+def run_job(pk: int, spark: Spark | None = None) -> None:
+    """Take a queued job, do its work, and record how it ended. Safe to call twice at once.
+
+    ``spark`` runs what needs Spark; without it such a job fails, and tells so.
+    """
     job = jobs.take(pk)
     if job is None:
         return
     try:
         with jobs.Keeper(job) as keeper:
-            result = dict(_work(job)(job, keeper.report) or {})
+            result = dict(_work(job, spark)(job, keeper.report) or {})
     except JobCanceled as reason:
         jobs.finish(job, JobStatus.CANCELED, str(reason))
     except JobLost:
@@ -57,11 +70,14 @@ def run_job(pk: int) -> None:
         jobs.finish(job, JobStatus.SUCCEEDED, note)
 
 
-def _work(job: Job) -> Work:
-    work = _WORK.get(JobKind(job.kind))
-    if work is None:
+def _work(job: Job, spark: Spark | None) -> Work:
+    kind = JobKind(job.kind)
+    if work := _WORK.get(kind):
+        return work
+    upkeep = _UPKEEP[TableFormat(job.table.format)].get(kind)
+    if upkeep is None:
         raise Unsupported(f"This worker cannot {job.get_kind_display()}")
-    return work
+    return partial(upkeep, spark=spark)
 
 
 def _purge_table(job: Job, _report: Report) -> dict[str, Any]:
@@ -118,4 +134,9 @@ _WORK: dict[JobKind, Work] = {
     JobKind.BUILD_INDEX: lance_indexes.build_index,
     JobKind.BACKFILL_COLUMN: lance_backfill.fill,
     JobKind.REFRESH_VIEW: materialized_views.refresh_view,
+}
+# Maintenance, by the table's format: functions of the job, ``report`` and ``spark``.
+_UPKEEP: Mapping[TableFormat, Mapping[JobKind, Callable[..., Mapping[str, Any]]]] = {
+    TableFormat.LANCE: lance_upkeep.WORK,
+    TableFormat.ICEBERG: iceberg_upkeep.WORK,
 }
