@@ -202,8 +202,8 @@ class _Cleaner:
         outcome: dict[str, Any] = {"plan": [each.figures() for each in found], "before": before}
         if self._job.is_dry_run:
             gone = sum(len(each.visible) for each in found)
-            left = {"versions": before["versions"] - gone, "old_versions": 0}
-            return {**outcome, "after": before | left}
+            kept = {"versions": before["versions"] - gone, "old_versions": 0}
+            return {**outcome, "after": kept}
         total = sum(each.files for each in found)
         self._report(0, total)
         for each in found:

@@ -1,0 +1,394 @@
+"""Removing old versions: the ledger and the storage never tell different things for long."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+from django.utils import timezone
+
+from catalog.errors import CommitConflict, ServiceUnavailable, VersionNotFound
+from catalog.models import (
+    AuditEvent,
+    Job,
+    JobKind,
+    JobStatus,
+    MaterializedView,
+    Table,
+    TableVersion,
+)
+from catalog.services import (
+    lance_cleanup,
+    lance_commits,
+    lance_data,
+    lance_datasets,
+    lance_refs,
+    maintenance,
+    materialized_views,
+    versions,
+)
+from catalog.services import operations as ops
+from catalog.services.access import SYSTEM, Action, Principal
+from catalog.services.commit import commit
+from tests.api.client import encoded_schema
+from tests.factories import files, make_lance_table, unchanged
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
+TABLE = ("ws", "t")
+ADA = Principal("ada", Action.WRITE)
+DAY = 86_400
+
+
+def ids(*numbers: int) -> pa.Table:
+    return pa.table({"id": pa.array(numbers, pa.int64())})
+
+
+def make_versions(number: int = 6) -> Table:
+    """A table whose every version has one file that no other has, the first the oldest."""
+    row = make_lance_table(TABLE, ids(1))
+    for version in range(2, number + 1):
+        overwrite(version)
+    versions.settle_pending()
+    age(days=30)
+    return row
+
+
+def overwrite(number: int) -> None:
+    lance_data.insert(actor=SYSTEM, table=TABLE, data=ids(number).to_reader(), overwrite=True)
+
+
+def age(days: float, **chosen: Any) -> None:
+    """Let time pass since versions were entered."""
+    for row in TableVersion.objects.filter(**chosen):
+        row.created_at -= timedelta(days=days)
+        row.save(update_fields=["created_at"])
+
+
+def start(*, dry: bool = False, **values: Any) -> Job:
+    policy = {"keep_for": 7 * DAY, "keep_versions": 2} | values
+    operation = ops.StartMaintenance(
+        table=TABLE,
+        kind_of_job=JobKind.CLEAN_UP,
+        is_dry_run=dry,
+        parameters={"policy": policy},
+    )
+    job: Job = commit([operation], actor=ADA).results[0]
+    return job
+
+
+def run(*, dry: bool = False, **values: Any) -> Job:
+    job = start(dry=dry, **values)
+    maintenance.run_job(job.pk)
+    job.refresh_from_db()
+    return job
+
+
+def in_ledger(branch: str = "") -> list[int]:
+    rows = TableVersion.objects.visible().on(branch).order_by("version")
+    return list(rows.values_list("version", flat=True))
+
+
+def in_storage(branch: str = "") -> list[int]:
+    row = Table.objects.get(name="t", state="live")
+    return sorted(lance_cleanup.versions_in_storage(row, branch))
+
+
+def rows(version: int | None = None, branch: str = "") -> list[int]:
+    found = lance_datasets.read(actor=SYSTEM, table=TABLE, version=version, branch=branch)
+    return found.to_table()["id"].to_pylist()
+
+
+def test_old_versions_go_with_their_files():
+    row = make_versions()
+    before = files(row.location)
+    job = run()
+    assert (job.status, job.error) == (JobStatus.SUCCEEDED, "")
+    assert in_ledger() == in_storage() == [5, 6]
+    gone = {name: len(content) for name, content in before.items()}
+    for name in files(row.location):
+        gone.pop(name, None)
+    assert sum(name.startswith("data/") for name in gone) == 4
+    assert sum(name.startswith("_versions/") for name in gone) == 4
+    assert job.result["files"] == len(gone) == 12  # with the transactions' files
+    assert job.result["bytes"] == sum(gone.values())
+    assert job.result["before"]["versions"] == 6
+    assert job.result["before"]["old_versions"] == 4
+    assert job.result["after"]["versions"] == 2
+    assert job.result["after"]["old_versions"] == 0
+    assert (rows(5), rows()) == ([5], [6])
+    with pytest.raises(VersionNotFound):
+        rows(4)
+
+
+def test_the_audit_trail_tells_what_went():
+    make_versions()
+    job = run()
+    retired, removed = AuditEvent.objects.order_by("-pk")[:2][::-1]
+    assert retired.action == "maintenance.retire_versions"
+    assert retired.after == {"ranges": [[1, 5]], "retired": 4, "job": job.pk}
+    assert removed.action == "maintenance.clean_up"
+    assert removed.after == {
+        "job": job.pk,
+        "versions": 4,
+        "files": 12,
+        "bytes": job.result["bytes"],
+    }
+    assert retired.actor == removed.actor == "ada"
+
+
+def test_a_dry_run_tells_what_the_job_then_does():
+    row = make_versions()
+    before, lying = in_ledger(), files(row.location)
+    told = run(dry=True).result
+    assert (in_ledger(), files(row.location)) == (before, lying)
+    done = run().result
+    assert told["plan"] == done["plan"]
+    assert told["plan"] == [
+        {"branch": "", "versions": [[1, 5]], "missing": [], "files": 12, "bytes": done["bytes"]}
+    ]
+    assert told["after"] == {key: done["after"][key] for key in told["after"]}
+
+
+def test_there_may_be_nothing_to_do():
+    make_versions()
+    run()
+    audits = AuditEvent.objects.filter(action__startswith="maintenance.clean").count()
+    job = run()
+    assert (job.status, job.result["plan"]) == (JobStatus.SUCCEEDED, [])
+    assert AuditEvent.objects.filter(action__startswith="maintenance.clean").count() == audits
+
+
+def test_a_version_is_kept_for_so_long_after_it_was_the_newest():
+    make_versions(4)
+    overwrite(5)  # now; until a moment ago a reader was given version 4
+    overwrite(6)
+    overwrite(7)
+    run(keep_versions=1)
+    assert in_ledger() == in_storage() == [4, 5, 6, 7]
+    assert rows(4) == [4]
+
+
+def test_the_newest_versions_are_kept_however_old():
+    make_versions()
+    run(keep_versions=4)
+    assert in_ledger() == in_storage() == [3, 4, 5, 6]
+
+
+def test_what_has_a_tag_is_kept():
+    make_versions()
+    lance_refs.create_tag(actor=SYSTEM, table=TABLE, tag="v2", version=2)
+    run()
+    assert in_ledger() == in_storage() == [2, 5, 6]
+    assert rows(2) == [2]
+
+
+def test_where_a_branch_began_is_kept_and_so_are_its_rows():
+    make_versions()
+    lance_refs.create_branch(actor=SYSTEM, table=TABLE, name="dev", from_version=2)
+    run()
+    assert in_ledger() == in_storage() == [2, 5, 6]
+    assert rows(branch="dev") == [2]
+
+
+def test_branches_are_cleaned_as_well():
+    make_versions()
+    lance_refs.create_branch(actor=SYSTEM, table=TABLE, name="dev", from_version=2)
+    for number in range(10, 14):
+        more = ids(number).to_reader()
+        lance_data.insert(actor=SYSTEM, table=TABLE, data=more, overwrite=True, branch="dev")
+    assert in_ledger("dev") == [2, 3, 4, 5, 6]
+    age(days=30)
+    job = run()
+    assert job.error == ""
+    assert [each["branch"] for each in job.result["plan"]] == ["dev", ""]
+    assert in_ledger("dev") == in_storage("dev") == [5, 6]
+    assert (rows(branch="dev"), rows()) == ([13], [6])
+    assert in_ledger() == in_storage() == [2, 5, 6]
+
+
+def test_what_a_view_shows_is_kept():
+    make_versions(2)
+    materialized_views.create_view(
+        actor=ADA,
+        table=("ws", "v"),
+        kind="query",
+        source_query="SELECT id FROM ws.t",
+        output_schema=encoded_schema(ids().schema),
+        with_no_data=False,
+    )
+    maintenance.run_job(Job.objects.get().pk)
+    assert MaterializedView.objects.get().source_version == 2
+    for version in range(3, 7):
+        overwrite(version)
+    age(days=30)
+    run()
+    of_table = TableVersion.objects.visible().filter(table__name="t").order_by("version")
+    assert list(of_table.values_list("version", flat=True)) == [2, 5, 6]
+
+
+def test_what_a_waiting_job_reads_is_kept():
+    row = make_versions()
+    Job.objects.create(kind=JobKind.BACKFILL_COLUMN, table=row, parameters={"read_version": 3})
+    job = start()
+    Job.objects.exclude(pk=job.pk).update(lease_until=timezone.now() + timedelta(hours=1))
+    maintenance.run_job(job.pk)
+    assert in_ledger() == in_storage() == [3, 5, 6]
+
+
+class Killed(BaseException):
+    pass
+
+
+def test_a_job_killed_before_the_files_are_gone_is_finished_by_the_next(monkeypatch):
+    make_versions()
+
+    def die(*_: Any, **__: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(lance.LanceDataset, "cleanup_old_versions", die)
+        with pytest.raises(Killed):
+            lance_cleanup.clean_up(start(), lambda *_: None)
+    assert in_ledger() == [5, 6]
+    assert in_storage() == [1, 2, 3, 4, 5, 6]
+    with pytest.raises(VersionNotFound):
+        rows(3)
+    Job.objects.update(status=JobStatus.CANCELED)
+    job = run()
+    assert in_ledger() == in_storage() == [5, 6]
+    assert job.result["files"] == 12
+
+
+def test_a_job_killed_after_the_files_are_gone_leaves_nothing_to_do(monkeypatch):
+    make_versions()
+
+    def die(*_: Any, **__: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ops, "RecordCleanUp", die)
+        with pytest.raises(Killed):
+            lance_cleanup.clean_up(start(), lambda *_: None)
+    assert in_ledger() == in_storage() == [5, 6]
+    Job.objects.update(status=JobStatus.CANCELED)
+    assert run().result["plan"] == []
+
+
+def test_a_version_that_gets_a_tag_meanwhile_comes_back(monkeypatch):
+    row = make_versions()
+    original = lance.LanceDataset.cleanup_old_versions
+
+    def tag_first(self: Any, **given: Any) -> Any:
+        lance.dataset(row.location).tags.create("late", 3)
+        return original(self, **given)
+
+    monkeypatch.setattr(lance.LanceDataset, "cleanup_old_versions", tag_first)
+    run()
+    assert in_ledger() == in_storage() == [3, 5, 6]
+    assert rows(3) == [3]
+    assert AuditEvent.objects.order_by("-pk")[0].after["kept"] == [3]
+
+
+def test_what_was_removed_past_the_catalog_leaves_the_ledger():
+    row = make_versions()
+    lance.dataset(row.location).cleanup_old_versions(retain_versions=2)
+    assert in_ledger() == [1, 2, 3, 4, 5, 6]
+    job = run(keep_versions=10)
+    assert in_ledger() == in_storage() == [5, 6]
+    assert job.result["plan"][0]["missing"] == [[1, 5]]
+    assert AuditEvent.objects.order_by("-pk")[0].after["missing"] == [[1, 5]]
+
+
+def test_a_table_whose_newest_manifest_is_gone_is_left_alone():
+    make_versions()
+    Path("/" + TableVersion.objects.get(version=6).manifest_path).unlink()
+    job = run()
+    assert job.result["plan"] == []
+    assert in_ledger() == [1, 2, 3, 4, 5, 6]
+    assert "not in storage" in job.events.get().message
+
+
+def test_a_table_with_a_manifest_elsewhere_is_left_alone():
+    make_versions()
+    other = ops.CreateVersion(table=TABLE, version=7, manifest_path="elsewhere/7.manifest")
+    commit([other], actor=SYSTEM)
+    job = run()
+    assert job.error == "left alone: the manifest of version 7 lies elsewhere"
+    assert in_ledger() == [1, 2, 3, 4, 5, 6, 7]
+    assert in_storage() == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_manifest_that_still_waits_is_brought_to_its_place_first():
+    make_versions()
+    version = TableVersion.objects.get(version=5)
+    final = f"/{version.manifest_path}"
+    Path(final).rename(f"{final}-staged")
+    TableVersion.objects.filter(pk=version.pk).update(staged_path=f"{version.manifest_path}-staged")
+    assert in_storage() == [1, 2, 3, 4, 6]
+    run()
+    assert in_ledger() == in_storage() == [5, 6]
+    assert rows(5) == [5]
+
+
+def test_nothing_goes_while_a_manifest_cannot_be_moved(monkeypatch):
+    make_versions()
+    monkeypatch.setattr("catalog.services.versions.settle", lambda _: False)
+    with pytest.raises(ServiceUnavailable):
+        lance_cleanup.clean_up(start(), lambda *_: None)
+    assert in_ledger() == in_storage() == [1, 2, 3, 4, 5, 6]
+
+
+def test_versions_that_a_client_deleted_lose_their_files():
+    make_versions()
+    commit([ops.DeleteVersions(table=TABLE, ranges=((2, 4),))], actor=SYSTEM)
+    run(keep_versions=100)
+    assert in_ledger() == in_storage() == [1, 4, 5, 6]
+
+
+def test_a_restore_that_began_before_is_refused():
+    make_versions()
+
+    with pytest.raises(CommitConflict):
+        lance_commits.write(
+            actor=SYSTEM,
+            table=TABLE,
+            version=2,
+            operation=ops.RestoreTable,
+            work=lambda dataset: dataset.restore(),
+            may_commit=lambda: run() and None,
+        )
+    assert in_ledger() == in_storage() == [5, 6]
+    assert rows() == [6]
+
+
+def test_a_restored_version_keeps_its_files():
+    make_versions()
+    lance_commits.write(
+        actor=SYSTEM,
+        table=TABLE,
+        version=2,
+        operation=ops.RestoreTable,
+        work=lambda dataset: dataset.restore(),
+    )
+    age(days=30)
+    run()
+    assert in_ledger() == in_storage() == [6, 7]
+    assert rows() == [2]
+
+
+def test_the_newest_version_is_never_retired():
+    make_versions()
+    retire = ops.RetireVersions(table=TABLE, versions=(5, 6))
+    with unchanged(), pytest.raises(CommitConflict):
+        commit([retire], actor=SYSTEM)
+
+
+def test_counting_takes_the_policy():
+    row = make_versions()
+    found = lance_cleanup.count_versions(row, {"keep_for": 7 * DAY, "keep_versions": 1})
+    assert (found.versions, found.old_versions) == (6, 5)
+    found = lance_cleanup.count_versions(row, {"keep_for": 60 * DAY, "keep_versions": 1})
+    assert (found.versions, found.old_versions) == (6, 0)
+    assert found.manifest_bytes > 0

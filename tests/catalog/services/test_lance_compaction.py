@@ -1,0 +1,331 @@
+"""Compacting Lance tables: rows, indexes and other writers are none the worse for it."""
+
+import hashlib
+import shutil
+import threading
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+from django.db import connections
+from django.utils import timezone
+from lance.optimize import CompactionTask
+
+from catalog import policies
+from catalog.models import (
+    ApiKey,
+    AuditEvent,
+    Job,
+    JobEvent,
+    JobKind,
+    JobStatus,
+    Table,
+    TableVersion,
+    Transaction,
+)
+from catalog.services import (
+    api_keys,
+    lance_commits,
+    lance_compaction,
+    lance_data,
+    lance_datasets,
+    lance_indexes,
+    maintenance,
+)
+from catalog.services import operations as ops
+from catalog.services.access import SYSTEM, Action, Principal
+from catalog.services.commit import commit
+from catalog.services.jobs import JobCanceled
+from catalog.services.lance_index_plans import NewIndex
+from tasks import spark
+from tests.factories import files, make_lance_table, make_root
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
+TABLE = ("ws", "t")
+ADA = Principal("ada", Action.WRITE)
+DIMENSIONS = 8
+
+
+def start(kind: JobKind = JobKind.COMPACT, *, dry: bool = False, **values: Any) -> Job:
+    """A job as it is asked for, with the policy that holds."""
+    policy = {name: each.value for name, each in policies.effective([]).values.items()}
+    more = values.pop("more", {})
+    operation = ops.StartMaintenance(
+        table=TABLE,
+        kind_of_job=kind,
+        is_dry_run=dry,
+        parameters={"policy": policy | values, **more},
+    )
+    job: Job = commit([operation], actor=ADA).results[0]
+    return job
+
+
+def run(
+    kind: JobKind = JobKind.COMPACT, *, dry: bool = False, spark: Any = None, **values: Any
+) -> Job:
+    job = start(kind, dry=dry, **values)
+    maintenance.run_job(job.pk, spark)
+    job.refresh_from_db()
+    return job
+
+
+def numbers(*values: int) -> pa.Table:
+    return pa.table({"id": pa.array(values, pa.int64())})
+
+
+def make_small(fragments: int = 10, rows: int = 10) -> Table:
+    """A table of many small fragments, in one version."""
+    data = numbers(*range(fragments * rows))
+    make_lance_table(TABLE, data.slice(0, rows))
+
+    def work(dataset: Any) -> None:
+        lance.write_dataset(data.slice(rows), dataset, mode="append", max_rows_per_file=rows)
+
+    lance_commits.write(actor=SYSTEM, table=TABLE, operation=ops.InsertIntoTable, work=work)
+    return Table.objects.named(TABLE).get()
+
+
+def newest() -> Any:
+    return lance_datasets.read(actor=SYSTEM, table=TABLE)
+
+
+def ids() -> list[int]:
+    return sorted(newest().to_table(columns=["id"])["id"].to_pylist())
+
+
+def delete(predicate: str) -> None:
+    lance_data.delete(actor=SYSTEM, table=TABLE, predicate=predicate)
+
+
+def test_small_fragments_become_one(settings):
+    make_small()
+    before = newest().version
+    job = run()
+    assert (job.status, job.error) == (JobStatus.SUCCEEDED, "")
+    assert job.result["before"] | {"bytes": 0} == {
+        "version": before, "rows": 100, "deleted_rows": 0, "files": 10, "small_files": 10, "bytes": 0,
+    }  # fmt: skip
+    assert job.result["after"] | {"bytes": 0} == {
+        "version": before + 2, "rows": 100, "deleted_rows": 0, "files": 1, "small_files": 1, "bytes": 0,
+    }  # fmt: skip
+    assert job.result["groups"] == 1
+    assert (job.progress, job.total) == (10, 10)
+    assert ids() == list(range(100))
+
+
+def test_the_audit_trail_names_the_job():
+    make_small()
+    job = run()
+    events = AuditEvent.objects.filter(action="maintenance.compact").order_by("pk")
+    assert [(each.actor, each.after["job"]) for each in events] == [("ada", job.pk)] * 2
+    assert str(events.last().transaction_id) == job.result["transaction_id"]
+    log = list(JobEvent.objects.filter(job=job).order_by("pk").values_list("message", flat=True))
+    assert log == ["planned", f"committed version {newest().version}"]
+
+
+def test_a_dry_run_tells_what_the_job_then_does():
+    row = make_small()
+    delete("id < 15")
+    lying = files(row.location)
+    job = start(dry=True)
+    versions = list(TableVersion.objects.values())
+    maintenance.run_job(job.pk)
+    job.refresh_from_db()
+    assert (files(row.location), list(TableVersion.objects.values())) == (lying, versions)
+    told = job.result
+    assert told["plan"]["files"], told
+    done = run().result
+    assert done["plan"] == told["plan"]
+    assert told["after"] == {key: done["after"][key] for key in told["after"]}
+
+
+def test_what_is_large_enough_stays():
+    make_small(fragments=4, rows=1500)
+    job = run(target_rows=2048)  # a fragment is small below 1,024 rows
+    assert (job.status, job.error) == (JobStatus.SUCCEEDED, "there was nothing to compact")
+    assert len(newest().get_fragments()) == 4
+
+
+def test_deleted_rows_are_dropped_from_large_fragments():
+    make_small(fragments=2, rows=1500)
+    delete("id < 300")  # a fifth of one of them
+    job = run(target_rows=2048, small_ratio=0.5)
+    assert job.result["before"]["deleted_rows"] == 300
+    assert job.result["after"]["deleted_rows"] == 0
+    assert ids() == list(range(300, 3000))
+
+
+def test_a_materialized_view_may_be_compacted():
+    make_small()
+    Table.objects.named(TABLE).update(is_materialized=True)
+    assert run().result["after"]["files"] == 1
+
+
+def test_nothing_is_lost_to_one_group_that_others_changed(monkeypatch):
+    make_small(fragments=8, rows=1024)
+    calls = []
+
+    def disturb(self, rewrites, options):
+        calls.append(len(rewrites))
+        if len(calls) == 2:
+            delete("id = 5000")
+        return original(self, rewrites, options)
+
+    original = lance_compaction._Compactor._commit
+    monkeypatch.setattr(lance_compaction._Compactor, "_commit", disturb)
+    job = run(target_rows=4096, small_ratio=0.9)
+    assert job.status == JobStatus.SUCCEEDED, job.error
+    assert ids() == [i for i in range(8192) if i != 5000]
+    assert job.result["after"]["files"] == 2
+    assert job.result["after"]["deleted_rows"] == 0
+    assert "others changed 1 groups meanwhile" in job.error
+
+
+def test_a_canceled_job_keeps_what_it_has_committed(monkeypatch):
+    make_small(fragments=8, rows=1024)
+    job = start(target_rows=2048, small_ratio=0.9)
+    seen = []
+
+    def report(done: int, total: int | None = None) -> None:
+        seen.append(done)
+        if done >= 4:
+            raise JobCanceled("canceled on request")
+
+    with pytest.raises(JobCanceled):
+        lance_compaction.compact(job, report)
+    assert ids() == list(range(8192))
+    assert len(newest().get_fragments()) == 7  # one group of two
+
+
+def test_who_may_write_no_more_compacts_nothing():
+    row = make_small()
+    api_keys.create_api_key(actor=SYSTEM, name="eve")
+    job = start()
+    Transaction.objects.filter(jobs=job).update(actor="eve")
+    ApiKey.objects.update(revoked_at=timezone.now())
+    lying = files(row.location)
+    maintenance.run_job(job.pk)
+    job.refresh_from_db()
+    assert job.status == JobStatus.FAILED
+    assert files(row.location) == lying
+    assert len(newest().get_fragments()) == 10
+
+
+def test_large_tables_are_written_by_spark():
+    make_small()
+    asked = {}
+
+    def spark(job: Job, script: str, request: Any, report: Any, **_: Any) -> dict[str, Any]:
+        import lance
+
+        asked.update(request, script=script)
+        dataset = lance.dataset(request["uri"], version=request["version"])
+        done = [CompactionTask.from_json(task).execute(dataset) for task in request["tasks"]]
+        report(10, 10)
+        return {"rewrites": [each.json() for each in done], "failed": []}
+
+    job = run(spark=spark, spark_above=0)
+    assert (asked["script"], asked["sizes"], len(asked["tasks"])) == ("lance_compact", [10], 1)
+    assert (job.status, job.result["after"]["files"]) == (JobStatus.SUCCEEDED, 1)
+    assert ids() == list(range(100))
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java")
+def test_the_script_runs_on_spark(settings):
+    make_root()
+    settings.SPARK_MASTER = "local[2,4]"
+    make_small()
+    job = run(spark=spark.run, spark_above=0)
+    assert (job.status, job.error) == (JobStatus.SUCCEEDED, "")
+    assert job.result["after"]["files"] == 1
+    assert ids() == list(range(100))
+
+
+def vectors(first: int, count: int) -> pa.Table:
+    data = np.random.default_rng(first).random((count, DIMENSIONS), dtype=np.float32)
+    return pa.table(
+        {
+            "id": pa.array(range(first, first + count), pa.int64()),
+            "v": pa.FixedSizeListArray.from_arrays(pa.array(data.ravel()), DIMENSIONS),
+        }
+    )
+
+
+def checksum(table: pa.Table) -> str:
+    rows = table.sort_by("id").combine_chunks()
+    found = hashlib.sha256(rows["id"].to_numpy().tobytes())
+    found.update(pa.compute.list_flatten(rows["v"]).to_numpy().tobytes())
+    return found.hexdigest()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_writers_and_indexes_do_not_suffer(settings):
+    """200 fragments with both kinds of index, 5 % of the rows deleted, and others at work."""
+    settings.MONODON_INDEX_IN_REQUEST_ROWS = 10**9
+    make_root()
+    rows, step = 200_000, 1000
+    data = vectors(0, rows)
+    make_lance_table(TABLE, data.slice(0, step))
+
+    def append(dataset: Any) -> None:
+        lance.write_dataset(data.slice(step), dataset, mode="append", max_rows_per_file=step)
+
+    lance_commits.write(actor=SYSTEM, table=TABLE, operation=ops.InsertIntoTable, work=append)
+    for column, kind, more in (("id", "BTREE", {}), ("v", "IVF_FLAT", {"num_partitions": 8})):
+        lance_indexes.create_index(
+            actor=SYSTEM, table=TABLE, index=NewIndex(column=column, index_type=kind, **more)
+        )
+    delete("id % 20 = 3")
+    of_before = newest().to_table(filter=f"id < {rows}")
+    before = checksum(of_before)
+    assert len(newest().get_fragments()) == 200
+    stop, errors, deleted = threading.Event(), [], []
+
+    def others() -> None:
+        number = 0
+        try:
+            while not stop.is_set() or number < 5:
+                first = rows + 10 * number
+                more = vectors(first, 10)
+                lance_data.insert(actor=ADA, table=TABLE, data=more.to_reader())
+                lance_data.delete(actor=ADA, table=TABLE, predicate=f"id = {first}")
+                deleted.append(first)
+                number += 1
+                stop.wait(0.05)
+        except Exception as error:  # noqa: BLE001
+            errors.append(error)
+        finally:
+            connections.close_all()
+
+    thread = threading.Thread(target=others)
+    thread.start()
+    try:
+        job = run(target_rows=40_000)
+    finally:
+        stop.set()
+        thread.join()
+    assert not errors
+    assert job.status == JobStatus.SUCCEEDED, job.error
+    after = newest()
+    assert checksum(after.to_table(filter=f"id < {rows}")) == before
+    appended = after.to_table(filter=f"id >= {rows}")["id"].to_pylist()
+    assert sorted(appended) == [i for first in deleted for i in range(first + 1, first + 10)]
+    assert job.result["after"]["files"] <= 10 + len(deleted)
+    final = run(target_rows=40_000, deleted_ratio=0.0)
+    assert final.status == JobStatus.SUCCEEDED
+    after = newest()
+    assert len(after.get_fragments()) <= 10
+    assert sum(each.metadata.num_deletions for each in after.get_fragments()) == 0
+    assert {each.name for each in lance_indexes.index_summaries(after)} == {"id_idx", "v_idx"}
+    live = after.to_table()
+    matrix = pa.compute.list_flatten(live["v"].combine_chunks()).to_numpy().reshape(-1, DIMENSIONS)
+    for seed in range(3):
+        asked = np.random.default_rng(1000 + seed).random(DIMENSIONS, dtype=np.float32)
+        found = after.to_table(nearest={"column": "v", "q": asked, "k": 10, "nprobes": 8})
+        nearest = np.argsort(((matrix - asked) ** 2).sum(axis=1), kind="stable")[:10]
+        assert found["id"].to_pylist() == live["id"].to_numpy()[nearest].tolist()
+    assert after.to_table(filter="id in (3, 4, 199999)")["id"].to_pylist() == [4, 199999]
+    assert "ScalarIndexQuery" in after.scanner(filter="id = 4").explain_plan()
