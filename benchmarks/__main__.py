@@ -1,10 +1,11 @@
-"""`python -m benchmarks [scale|iceberg]`."""
+"""`python -m benchmarks [data|scale|iceberg]`."""
 
 import argparse
+import dataclasses
 import sys
 from pathlib import Path
 
-from benchmarks import compare, iceberg, report, scale
+from benchmarks import compare, data, iceberg, report, scale
 from benchmarks.errors import BenchmarkError
 from server.errors import ServerError
 
@@ -12,7 +13,7 @@ from server.errors import ServerError
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
-        "set", nargs="?", choices=["compare", "scale", "iceberg"], default="compare"
+        "set", nargs="?", choices=["compare", "data", "scale", "iceberg"], default="compare"
     )
     parser.add_argument(
         "--quick", action="store_true", help="fewer and shorter rounds, 8 connections only"
@@ -20,7 +21,9 @@ def main() -> int:
     parser.add_argument("--only", help="operations to measure, such as describe,exists")
     parser.add_argument("--directory", type=Path, help="where the temporary home goes (/var/tmp)")
     arguments = parser.parse_args()
-    all_operations = iceberg.OPERATIONS if arguments.set == "iceberg" else compare.OPERATIONS
+    all_operations = {"data": data.OPERATIONS, "iceberg": iceberg.OPERATIONS}.get(
+        arguments.set, compare.OPERATIONS
+    )
     operations = tuple(arguments.only.split(",")) if arguments.only else tuple(all_operations)
     if unknown := [name for name in operations if name not in all_operations]:
         parser.error(f"{', '.join(unknown)}: choose from {', '.join(all_operations)}")
@@ -33,6 +36,13 @@ def main() -> int:
             if arguments.quick
             else compare.Plan(operations, (1, 8, 32), rounds=3, seconds=2)
         )
+        if arguments.set == "data":
+            plan = dataclasses.replace(plan, connections=data.CONNECTIONS, rounds=5)
+            if arguments.quick:
+                plan = dataclasses.replace(plan, rounds=2)
+            outcome = data.measure(plan, arguments.directory)
+            report.show(outcome, "data", data.OPERATIONS, data.goals(outcome))
+            return 0
         if arguments.set == "iceberg":
             outcome = iceberg.measure(plan, arguments.directory)
             report.show(outcome, "iceberg", iceberg.OPERATIONS, iceberg.goals(outcome))

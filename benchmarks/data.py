@@ -44,7 +44,7 @@ ROWS, DIMENSIONS = 100_000, 64
 """Of the tables that are read."""
 INSERTED_DIMENSIONS = 16
 BATCH_ROWS = 65_536
-PARTITIONS = 64
+GROUPS = 100
 INSERTED = {"insert-1": 1, "insert-10k": 10_000, "insert-1m": 1_000_000}
 VARIANTS = 200
 """Different requests of one operation."""
@@ -212,7 +212,7 @@ class Reference(DataServer):
 
 
 def rows(count: int, dimensions: int = INSERTED_DIMENSIONS) -> pa.Table:
-    vectors = np.random.default_rng(count).random(count * dimensions, dtype="f4")
+    vectors = _vectors(np.random.default_rng(count), count, dimensions).reshape(-1)
     return pa.table(
         {
             "id": pa.array(np.arange(count), pa.int64()),
@@ -220,6 +220,13 @@ def rows(count: int, dimensions: int = INSERTED_DIMENSIONS) -> pa.Table:
             "v": pa.FixedSizeListArray.from_arrays(pa.array(vectors), dimensions),
         }
     )
+
+
+def _vectors(chance: np.random.Generator, count: int, dimensions: int) -> Any:
+    """Vectors in groups, as those of a model are: an index need not look at all of its partitions."""
+    centres = np.random.default_rng(dimensions).normal(size=(GROUPS, dimensions)).astype("f4")
+    noise = chance.normal(scale=0.25, size=(count, dimensions)).astype("f4")
+    return centres[chance.integers(GROUPS, size=count)] + noise
 
 
 def stream(table: pa.Table) -> bytes:
@@ -234,14 +241,13 @@ def requests(version: int) -> dict[str, list[dict[str, Any]]]:
     """The bodies of each read operation."""
     choose = random.Random(1)
 
-    def vector() -> list[float]:
-        return [round(choose.random(), 4) for _ in range(DIMENSIONS)]
+    wanted = iter(_vectors(np.random.default_rng(1), 2 * VARIANTS + 1, DIMENSIONS).tolist())
 
     def query(table: str, **more: Any) -> dict[str, Any]:
         return {"id": [NAMESPACE, table], "k": 10, **more}
 
     def search(table: str, **more: Any) -> dict[str, Any]:
-        return query(table, vector={"single_vector": vector()}, vector_column="v", **more)
+        return query(table, vector={"single_vector": next(wanted)}, vector_column="v", **more)
 
     starts = [choose.randrange(ROWS - 10) for _ in range(VARIANTS)]
     return {
