@@ -43,7 +43,7 @@ def api(live: LiveServer) -> ApiClient:
 
 @pytest.fixture
 def space(ns: RestNamespace, request: pytest.FixtureRequest) -> str:
-    name = str(request.node.name)
+    name = f"rest_{request.node.name}"
     ns.create_namespace(m.CreateNamespaceRequest(id=[name]))
     return name
 

@@ -41,7 +41,7 @@ def db(live: LiveServer) -> LanceNamespaceDBConnection:
 
 @pytest.fixture
 def space(db: LanceNamespaceDBConnection, request: pytest.FixtureRequest) -> list[str]:
-    name = str(request.node.originalname)
+    name = f"lancedb_{request.node.originalname}"
     db.create_namespace([name])
     return [name]
 
@@ -302,7 +302,7 @@ def test_a_materialized_view_of_its_own(db: LanceNamespaceDBConnection) -> None:
     source.add(animals("beluga", first=5))
     view.refresh()
     assert names(view.table) == {3: "seal", 4: "orca", 5: "beluga"}
-    assert db.list_materialized_views() == ["lancedb_view"]
+    assert "lancedb_view" in db.list_materialized_views()
     for name in ("lancedb_view", "lancedb_source"):
         db.drop_table(name)
 

@@ -28,6 +28,14 @@ def test_an_empty_table(lance: Lance):
     assert lance.post(f"{LIST}?limit=1&descending=true&delimiter=%24") == {"versions": []}
 
 
+def test_null_says_as_little_as_no_body(lance: Lance):
+    """LanceDB sends it where the specification has no body."""
+    make_table("ws", "t")
+    make_version(("ws", "t"), 1)
+    answer = lance.call("POST", f"{LIST}?limit=1&descending=true", raw=b"null")
+    assert (answer.status_code, numbers(answer.json())) == (200, [1])
+
+
 def test_tells_all_of_each(lance: Lance):
     make_table("ws", "t")
     body = {
