@@ -1,10 +1,10 @@
 """Maintenance of Iceberg tables by the real worker, each job in a Spark driver of its own."""
 
-import json
 import os
 import re
 import signal
-import threading
+import socket
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 import psycopg
 import pyarrow as pa
+import pyspark
 import pytest
 from psycopg.rows import dict_row
 from pyiceberg.catalog.rest import RestCatalog
@@ -62,6 +63,13 @@ class Jobs:
         result: dict[str, Any] = job["result"]
         return result
 
+    def again(self, pk: int) -> None:
+        """What beat does once a job's time has come."""
+        self.execute(
+            "UPDATE catalog_job SET lease_until = now() - interval '1 s' WHERE id = %s", pk
+        )
+        self._live.manage("from catalog.services import jobs; jobs.send_waiting_jobs()")
+
     def followed(self, pk: int, within: float = 300.0) -> dict[str, Any]:
         return self.wait(pk, lambda job: job["status"] in ENDED, within)
 
@@ -91,18 +99,25 @@ class Jobs:
             return cursor.execute(statement, values).fetchall()
 
 
+SPARK_CONF = (
+    "spark.driver.memory=1g spark.sql.shuffle.partitions=2"
+    " 'spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC'"
+)
+
+
 @pytest.fixture(scope="module")
-def live(live_template: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-    """A server of its own, whose worker knows Spark and Iceberg's runtime."""
+def java(tmp_path_factory: pytest.TempPathFactory) -> str:
     spark_client.require()
-    java = spark_client._java_home(tmp_path_factory.mktemp("java"))
-    server = LiveServer(
-        MONODON_SPARK_JARS=str(jars.iceberg_runtime()),
-        MONODON_SPARK_CONF="spark.driver.memory=1g spark.sql.shuffle.partitions=2"
-        " 'spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC'",
-        JAVA_HOME=java,
-    )
-    with server:
+    return spark_client._java_home(tmp_path_factory.mktemp("java"))
+
+
+@pytest.fixture(scope="module")
+def live(live_template: None, java: str) -> Iterator[LiveServer]:
+    """A server of its own, whose worker knows Spark and Iceberg's runtime."""
+    runtime = str(jars.iceberg_runtime())
+    with LiveServer(
+        MONODON_SPARK_JARS=runtime, MONODON_SPARK_CONF=SPARK_CONF, JAVA_HOME=java
+    ) as server:
         server.start_worker()
         yield server
 
@@ -135,9 +150,11 @@ def local(uri: str) -> Path:
     return Path("/" + uri.removeprefix("file:").lstrip("/"))
 
 
-def make_small_files(session: SparkSession, name: tuple[str, str], version: int) -> None:
+def make_small_files(
+    session: SparkSession, name: tuple[str, str], version: int, catalog: str = "lake"
+) -> None:
     """200 data files in 4 partitions, made by two inserts, and deletes of every tenth row."""
-    table = "lake." + ".".join(name)
+    table = ".".join((catalog, *name))
     session.sql(
         f"CREATE TABLE {table} (id BIGINT, part INT, text STRING) PARTITIONED BY (part)"
         f" TBLPROPERTIES ('format-version'='{version}', 'write.delete.mode'='merge-on-read',"
@@ -220,3 +237,234 @@ def test_small_files_become_few(
     assert fresh.exists()
     assert len(list(data.rglob("*.parquet"))) == 4 + 1
     assert rows(table) == EXPECTED
+
+
+def drivers(pk: int) -> list[psutil.Process]:
+    """The processes of a job's driver."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("MONODON_JOB") == str(pk):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def gone(pk: int, within: float) -> None:
+    deadline = time.monotonic() + within
+    while left := drivers(pk):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)
+
+
+def is_rewriting(jobs: Jobs, pk: int, attempt: int) -> Any:
+    """Whether a job's driver is at work in this attempt."""
+
+    def check(job: dict[str, Any]) -> bool:
+        assert job["status"] not in ENDED, (job, jobs.log(pk))
+        began = [line for line in jobs.log(pk) if line.startswith("rewrite_data_files")]
+        return job["status"] == "running" and len(began) == attempt
+
+    return check
+
+
+def test_whoever_is_killed_the_table_ends_right(
+    live: LiveServer,
+    session: SparkSession,
+    jobs: Jobs,
+    catalog: RestCatalog,
+    name: tuple[str, str],
+) -> None:
+    make_small_files(session, name, 2)
+    table = catalog.load_table(name)
+    begun = table.metadata_location
+
+    # Canceled: over within 10 s, with everything that ran.
+    pk = jobs.start(name, "compact")
+    jobs.wait(pk, is_rewriting(jobs, pk, 1))
+    assert len(drivers(pk)) >= 2
+    asked = time.monotonic()
+    jobs.execute("UPDATE catalog_job SET cancel_requested = true WHERE id = %s", pk)
+    job = jobs.followed(pk)
+    assert time.monotonic() - asked < 10
+    assert (job["status"], job["error"]) == ("canceled", "canceled on request")
+    assert not drivers(pk)
+
+    # The JVM killed: the attempt fails with the last words, and there is another.
+    pk = jobs.start(name, "compact")
+    jobs.wait(pk, is_rewriting(jobs, pk, 1))
+    for process in drivers(pk):
+        if "java" in process.name():
+            process.kill()
+    job = jobs.wait(pk, lambda job: job["status"] == "queued")
+    assert job["error"]
+    assert job["lease_until"] is not None
+
+    # The worker killed: the driver ends by itself, and another worker takes the job over.
+    jobs.again(pk)
+    jobs.wait(pk, is_rewriting(jobs, pk, 2))
+    assert live._worker is not None
+    live._worker.kill_group()
+    live._worker.wait(10)
+    live._worker.drain()
+    gone(pk, 10)
+    assert rows(table) == EXPECTED
+    assert table.metadata_location == begun, "nothing was committed so far"
+    live.start_worker()
+    jobs.again(pk)
+    jobs.wait(pk, is_rewriting(jobs, pk, 3))
+    extra = pa.table(
+        {
+            "id": pa.array([10_000], pa.int64()),
+            "part": pa.array([0], pa.int32()),
+            "text": ["written meanwhile"],
+        }
+    )
+    table.append(extra)
+
+    job = jobs.followed(pk)
+    assert job["status"] == "succeeded", (job, jobs.log(pk))
+    assert rows(table) == [*EXPECTED, (10_000, 0, "written meanwhile")]
+    assert table.inspect.data_files().num_rows <= 4 + 1  # it began before the row came, or after
+
+
+def test_manifests_deletes_and_statistics(
+    session: SparkSession, jobs: Jobs, catalog: RestCatalog, name: tuple[str, str]
+) -> None:
+    table = "lake." + ".".join(name)
+    session.sql(
+        f"CREATE TABLE {table} (id BIGINT) TBLPROPERTIES ('format-version'='2',"
+        " 'write.delete.mode'='merge-on-read', 'write.delete.granularity'='partition')"
+    )
+    assert jobs.run(name, "compute_statistics")["before"]["versions"] == 0
+    for first in range(0, 40, 10):
+        session.sql(
+            f"INSERT INTO {table} SELECT /*+ COALESCE(1) */ id FROM range({first}, {first + 10})"
+        )
+    for each in (5, 15, 25):
+        session.sql(f"DELETE FROM {table} WHERE id = {each}")
+    expected = [n for n in range(40) if n not in (5, 15, 25)]
+
+    told = jobs.run(name, "rewrite_manifests", is_dry_run=True)
+    assert told["planned"] == {"manifests": 7}
+    manifests = jobs.run(name, "rewrite_manifests")
+    assert (manifests["before"]["manifests"], manifests["after"]["manifests"]) == (7, 2)
+    deletes = jobs.run(name, "rewrite_position_deletes")
+    assert (deletes["before"]["delete_files"], deletes["after"]["delete_files"]) == (3, 1)
+    statistics = jobs.run(name, "compute_statistics")
+    loaded = catalog.load_table(name)
+    assert [one.statistics_path for one in loaded.metadata.statistics] == [
+        statistics["done"]["statistics_file"]
+    ]
+    assert sorted(loaded.scan().to_arrow()["id"].to_pylist()) == expected
+
+
+# --- a cluster ---------------------------------------------------------------------------------
+
+
+class Cluster:
+    """A master and two workers on the loopback; each worker with its executors is a group."""
+
+    def __init__(self, java: str, directory: Path) -> None:
+        home = Path(pyspark.__file__).parent
+        self._command = [str(home / "bin" / "spark-class")]
+        self._environment = os.environ | {
+            "JAVA_HOME": java,
+            "SPARK_HOME": str(home),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_DAEMON_MEMORY": "256m",
+        }
+        self._directory = directory
+        self._all: list[subprocess.Popen[bytes]] = []
+        self.log = directory / "cluster.log"
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.url = f"spark://127.0.0.1:{probe.getsockname()[1]}"
+        deploy = "org.apache.spark.deploy"
+        port = self.url.rpartition(":")[2]
+        self._start(f"{deploy}.master.Master", "--port", port, "--webui-port", "0")
+        self._wait("I have been elected leader", 1)
+        for number in (1, 2):
+            place = str(directory / f"worker-{number}")
+            self._start(
+                f"{deploy}.worker.Worker", "--webui-port", "0", "--cores", "1", "--memory", "1g",
+                "--work-dir", place, self.url,
+            )  # fmt: skip
+        self._wait("Successfully registered with master", 2)
+
+    def kill_worker(self) -> None:
+        """One with its executor, which has begun."""
+        worker = self._all[1]
+        deadline = time.monotonic() + 60
+        while not psutil.Process(worker.pid).children():
+            assert time.monotonic() < deadline, self.log.read_text()
+            time.sleep(0.05)
+        os.killpg(worker.pid, signal.SIGKILL)
+        worker.wait()
+
+    def stop(self) -> None:
+        for process in self._all:
+            if process.returncode is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+    def _start(self, *arguments: str) -> None:
+        with self.log.open("ab") as log:
+            self._all.append(
+                subprocess.Popen(
+                    [*self._command, arguments[0], "--host", "127.0.0.1", *arguments[1:]],
+                    env=self._environment,
+                    cwd=self._directory,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+            )
+
+    def _wait(self, words: str, times: int) -> None:
+        deadline = time.monotonic() + 90
+        while self.log.read_text().count(words) < times:
+            assert time.monotonic() < deadline, self.log.read_text()
+            time.sleep(0.1)
+
+
+@pytest.fixture
+def cluster(java: str, tmp_path: Path) -> Iterator[Cluster]:
+    started = Cluster(java, tmp_path)
+    try:
+        yield started
+    finally:
+        started.stop()
+
+
+def test_a_worker_of_the_cluster_is_killed(
+    session: SparkSession, cluster: Cluster, live_template: None, java: str
+) -> None:
+    loopback = " spark.driver.host=127.0.0.1 spark.driver.bindAddress=127.0.0.1"
+    with LiveServer(
+        MONODON_SPARK_JARS=str(jars.iceberg_runtime()),
+        MONODON_SPARK_CONF=SPARK_CONF + loopback + " spark.executor.memory=512m",
+        SPARK_MASTER=cluster.url,
+        JAVA_HOME=java,
+    ) as server:
+        server.start_worker()
+        prefix = "spark.sql.catalog.on_cluster"
+        session.conf.set(prefix, "org.apache.iceberg.spark.SparkCatalog")
+        for key, value in {"type": "rest", "uri": server.url, "token": server.key}.items():
+            session.conf.set(f"{prefix}.{key}", value)
+        session.sql("CREATE NAMESPACE on_cluster.big")
+        make_small_files(session, ("big", "t"), 2, "on_cluster")
+        jobs = Jobs(server)
+
+        pk = jobs.start(("big", "t"), "compact")
+        jobs.wait(pk, is_rewriting(jobs, pk, 1))
+        cluster.kill_worker()
+        job = jobs.followed(pk)
+
+        assert job["status"] == "succeeded", (job, jobs.log(pk), cluster.log.read_text())
+        assert job["attempts"] == 1, "the other worker did what was left"
+        assert job["result"]["after"]["files"] == 4
+        table = pyice.connect(server.url, token=server.key).load_table(("big", "t"))
+        assert rows(table) == EXPECTED
