@@ -450,6 +450,7 @@ def _append(operations: Sequence[Operation], actor: Principal) -> tuple[Batch, l
         with nullcontext() if own else transaction.atomic():
             results = batch.append()
     except CatalogError:
+        seen.tables.forget({digest(name) for op in operations for name in op.tables()})
         return None
     except IntegrityError as error:
         refused = batch.refusal(error)

@@ -115,7 +115,14 @@ def write(
         ledger.may_commit = may_commit
         may_go = branch or version is not None
         base = (branch, snapshot.version, snapshot.entry.created_at) if may_go else None
-        ledger.make = partial(_as, operation, summary=summary, base=base, **(facts or {}))
+        ledger.make = partial(
+            _as,
+            operation,
+            summary=summary,
+            location=snapshot.location,
+            base=base,
+            **(facts or {}),
+        )
         try:
             result, last = ledger.carry(partial(_change, snapshot, ledger, work))
         except CommitConflict as error:
@@ -199,7 +206,7 @@ def begin(
 ) -> Written[T]:
     """Let ``work`` write the first version of a table that is declared at this location."""
     ledger = _Ledger(actor, table, location, "")
-    ledger.make = partial(_as, operation, summary=summary)
+    ledger.make = partial(_as, operation, summary=summary, location=location)
     result, last = ledger.carry(partial(_begin, ledger, work))
     return ledger.written(result, last)
 

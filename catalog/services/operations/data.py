@@ -28,8 +28,17 @@ class WriteVersion(CreateVersion):
 
     summary: Mapping[str, Any] = field(default_factory=dict)
     """What the audit trail tells of it: what was asked, never the data itself."""
+    location: str | None = None
+    """Where the table was that this was written to."""
     base: tuple[str, int, datetime] | None = None
     """The version that it was made from, if that may go meanwhile: branch, number, when entered."""
+
+    def locked(self, batch: Batch) -> Table:
+        """The table; not another one that got its name while this was written."""
+        row = super().locked(batch)
+        if self.location not in {None, row.location}:
+            raise CommitConflict(f"Table '{label(self.table)}' was replaced meanwhile")
+        return row
 
     def only_adds(self) -> bool:
         return self.base is None and super().only_adds()
