@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import chain
 from typing import Any
 
 from catalog import storage
@@ -59,10 +60,13 @@ def remove_orphans(job: Job, report: Report) -> Mapping[str, Any]:
         nothing = {"orphans": 0, "bytes": 0}
         return {"before": nothing, "after": nothing, "note": f"left alone: {reason}"}
     written_before = time.time() - values(job)["orphan_age"]
+    branches = ["", *table.branches.order_by("name").values_list("name", flat=True)]
     found = [
         orphan
-        for branch in ["", *table.branches.order_by("name").values_list("name", flat=True)]
-        for orphan in _orphans(table, branch)
+        for orphan in chain(
+            *(_staged_in_vain(table, branch) for branch in branches + _unknown_branches(table)),
+            *(_unreferenced(table, branch) for branch in branches),
+        )
         if _is_older(f"{table.location}/{orphan.path}", written_before)
     ]
     before = {"orphans": len(found), "bytes": sum(orphan.size for orphan in found)}
@@ -104,15 +108,20 @@ def _reason_to_stay(table: Table) -> str:
             in_storage[parent] = lance_cleanup.versions_in_storage(table, parent)
         if branch.parent_version not in in_storage[parent]:
             return f"version {branch.parent_version}, with which '{branch.name}' began, is gone"
+    for name in _unknown_branches(table):
+        if lance_cleanup.versions_in_storage(table, name):
+            return f"the catalog does not know the branch '{name}'"
+    return ""
+
+
+def _unknown_branches(table: Table) -> list[str]:
+    """Branches that are in storage alone; one that was refused has no more than a staged manifest."""
     known = set(table.branches.values_list("name", flat=True))
-    unknown = [name for name in storage.list_branches(table.location) if name not in known]
-    return f"the catalog does not know the branch '{unknown[0]}'" if unknown else ""
+    return [name for name in storage.list_branches(table.location) if name not in known]
 
 
-def _orphans(table: Table, branch: str) -> Iterator[_Orphan]:
+def _unreferenced(table: Table, branch: str) -> Iterator[_Orphan]:
     """The files of a branch that no version has, however young."""
-    # Before Lance looks: what is entered in between has its manifest at its final name.
-    yield from _staged_in_vain(table, branch)
     with no_panic():
         told = lance_cleanup.open_branch(table, branch).explain_cleanup_old_versions(
             older_than=_NO_VERSION_IS_SO_OLD,

@@ -175,10 +175,14 @@ def settle_pending(page: int = 1000) -> int:
 
 
 def settle(table: Table) -> bool:
-    """Finish what is staged of one table; returns whether all its versions have their final path."""
+    """Finish what is staged of one table; returns whether all of that has its final path now.
+
+    What is committed meanwhile may be staged again.
+    """
     staged = TableVersion.objects.filter(table=table, staged_path__isnull=False)
-    _settle(list(staged.select_related("table")))
-    return not staged.exists()
+    rows = list(staged.select_related("table"))
+    _settle(rows)
+    return not staged.filter(pk__in=[row.pk for row in rows]).exists()
 
 
 def _settle(rows: Sequence[TableVersion]) -> int:

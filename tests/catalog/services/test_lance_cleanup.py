@@ -1,5 +1,9 @@
 """Removing old versions: the ledger and the storage never tell different things for long."""
 
+import random
+import threading
+import time
+from collections import Counter
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -7,9 +11,10 @@ from typing import Any
 import lance
 import pyarrow as pa
 import pytest
+from django.db import connections
 from django.utils import timezone
 
-from catalog.errors import CommitConflict, ServiceUnavailable, VersionNotFound
+from catalog.errors import CatalogError, CommitConflict, ServiceUnavailable, VersionNotFound
 from catalog.models import (
     AuditEvent,
     Job,
@@ -33,7 +38,7 @@ from catalog.services import operations as ops
 from catalog.services.access import SYSTEM, Action, Principal
 from catalog.services.commit import commit
 from tests.api.client import encoded_schema
-from tests.factories import files, make_lance_table, unchanged
+from tests.factories import files, make_lance_table, make_root, unchanged
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
 TABLE = ("ws", "t")
@@ -392,3 +397,77 @@ def test_counting_takes_the_policy():
     found = lance_cleanup.count_versions(row, {"keep_for": 60 * DAY, "keep_versions": 1})
     assert (found.versions, found.old_versions) == (6, 0)
     assert found.manifest_bytes > 0
+
+
+def do(kind: str, chance: random.Random, number: int) -> None:
+    data = ids(number).to_reader()
+    known = list(TableVersion.objects.visible().on("").values_list("version", flat=True))
+    version = chance.choice(known)
+    match kind:
+        case "append" | "overwrite":
+            lance_data.insert(actor=SYSTEM, table=TABLE, data=data, overwrite=kind == "overwrite")
+        case "restore":
+            lance_commits.write(
+                actor=SYSTEM,
+                table=TABLE,
+                version=version,
+                operation=ops.RestoreTable,
+                work=lambda dataset: dataset.restore(),
+            )
+        case "tag":
+            lance_refs.create_tag(actor=SYSTEM, table=TABLE, tag=f"t{number}", version=version)
+        case "branch":
+            lance_refs.create_branch(
+                actor=SYSTEM, table=TABLE, name=f"b{number}", from_version=version
+            )
+        case "read":
+            rows(max(known))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_no_version_is_ever_without_its_files():
+    """Far more than a policy allows: all but the newest goes at once, while others write."""
+    make_root()
+    row = make_versions(3)
+    stop, broken = threading.Event(), []
+    done: Counter[str] = Counter()
+
+    def others(seed: int) -> None:
+        chance = random.Random(seed)
+        while not stop.is_set():
+            number = chance.randrange(10**6)
+            kind = chance.choice(["append", "overwrite", "restore", "tag", "branch", "read"])
+            try:
+                do(kind, chance, number)
+                done[kind] += 1
+            except CatalogError:  # what it began with is gone: told, and nothing is done
+                done["refused"] += 1
+            except Exception as error:  # noqa: BLE001
+                if "ot found" not in str(error):
+                    broken.append(error)
+        connections.close_all()
+
+    threads = [threading.Thread(target=others, args=(seed,)) for seed in (1, 2)]
+    for thread in threads:
+        thread.start()
+    removed = 0
+    try:
+        until = time.monotonic() + 8
+        while time.monotonic() < until:
+            job = run(keep_for=0, keep_versions=1)
+            assert job.status in {JobStatus.SUCCEEDED, JobStatus.QUEUED}, job.error
+            removed += (job.result or {}).get("files", 0)
+            Job.objects.filter(status=JobStatus.QUEUED).update(status=JobStatus.CANCELED)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert not broken
+    assert removed > 10
+    assert min(done[kind] for kind in ("append", "overwrite", "restore", "tag", "branch")) > 0
+    versions.settle_pending()
+    lance_datasets.forget_opened()
+    for branch, version in TableVersion.objects.visible().values_list("branch", "version"):
+        rows(version, branch)
+    for tag in lance.dataset(row.location).tags.list().values():
+        rows(tag["version"], "" if tag["branch"] in {None, "main"} else tag["branch"])

@@ -243,3 +243,12 @@ def test_a_job_that_is_stopped_tells_what_it_removed(row):
         lance_orphans.remove_orphans(job, report)
     assert AuditEvent.objects.get(action="maintenance.remove_orphans").after["files"] == 200
     assert sum(name.startswith("data/dead") for name in files(row.location)) == 50
+
+
+def test_what_a_refused_branch_left_goes_and_hinders_nothing(row):
+    staged = stage(row, 2, branch="refused")
+    name = leave(row, "data/dead.lance")
+    age(row)
+    job = run()
+    assert job.result["plan"]["paths"] == [f"tree/refused/_versions/{staged.name}", name]
+    assert not staged.exists()
