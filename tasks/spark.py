@@ -121,15 +121,15 @@ def _follow(job: Job, driver: "_Driver", report: Report) -> dict[str, Any]:
         report(done, total)  # raises when the job has to stop
     if result is not None:
         return result
+    if driver.said("unresolved dependency"):
+        raise Unsupported(
+            f"Spark cannot fetch {', '.join(settings.MONODON_SPARK_PACKAGES)}: correct"
+            " MONODON_SPARK_PACKAGES, or, where there is no way to Maven Central, set"
+            " MONODON_SPARK_JARS to the path of the jar"
+        )
     if failure is None:
         text = f"The Spark driver {driver.ending()}: {driver.tail()}"
         _log(job, text, JobEvent.Level.ERROR)
-        if "unresolved dependency" in text:
-            raise Unsupported(
-                "Spark cannot fetch MONODON_SPARK_PACKAGES"
-                f" ({', '.join(settings.MONODON_SPARK_PACKAGES)}): set MONODON_SPARK_JARS to the path"
-                " of the jar where there is no way to Maven Central"
-            )
         raise RuntimeError(text)
     message = str(failure.get("message", ""))
     _log(job, message, JobEvent.Level.ERROR, {"tail": driver.tail()})
@@ -251,6 +251,11 @@ class _Driver:
         self._readers[1].join(0.5)
         lines = [line for line in list(self._tail) if line.strip()][-_TAIL_SHOWN:]
         return "\n".join(lines)[-_TAIL_CHARACTERS:].replace(self._secret, "***")
+
+    def said(self, words: str) -> bool:
+        """Whether it was among its last words, of which an error shows fewer."""
+        self._readers[1].join(0.5)
+        return any(words in line for line in list(self._tail))
 
     def _keep(self, line: bytes | None) -> None:
         if line is not None:

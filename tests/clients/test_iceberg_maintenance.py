@@ -1,10 +1,12 @@
 """Maintenance of Iceberg tables by the real worker, each job in a Spark driver of its own."""
 
+import json
 import os
 import re
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +22,8 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
-from tests.clients import jars, pyice
+from server.options import PROJECT
+from tests.clients import guide, jars, pyice
 from tests.clients import spark as spark_client
 from tests.live import LiveServer
 
@@ -468,3 +471,45 @@ def test_a_worker_of_the_cluster_is_killed(
         assert job["result"]["after"]["files"] == 4
         table = pyice.connect(server.url, token=server.key).load_table(("big", "t"))
         assert rows(table) == EXPECTED
+
+
+# --- without the worker --------------------------------------------------------------------------
+
+
+def test_the_script_by_hand(
+    live: LiveServer, session: SparkSession, java: str, tmp_path: Path
+) -> None:
+    """What docs/maintenance.md says, with the jar instead of its coordinates."""
+    session.sql("CREATE NAMESPACE lake.sales")
+    make_small_files(session, ("sales", "orders"), 2)
+    (command,) = guide.blocks("Iceberg tables", "sh", live, guide="maintenance")
+    home = Path(pyspark.__file__).parent
+    environment = {
+        **os.environ,
+        "JAVA_HOME": java,
+        "SPARK_HOME": str(home),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PATH": f"{home / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+    assert jars.NAME.removesuffix(f"-{jars.ICEBERG}.jar") + f":{jars.ICEBERG}" in command
+    here = re.sub(r"--packages \S+", f"--jars '{jars.iceberg_runtime()}'", command)
+    ran = subprocess.run(
+        ["/bin/sh", "-c", here], cwd=PROJECT, env=environment, capture_output=True, text=True
+    )
+
+    events = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
+    assert ran.returncode == 0, (ran.stdout, ran.stderr)
+    assert events[-1]["event"] == "result"
+    assert events[-1]["data"]["rewritten_data_files_count"] == 200
+    assert live.key not in ran.stdout + ran.stderr
+    table = pyice.connect(live.url, token=live.key).load_table(("sales", "orders"))
+    assert rows(table) == EXPECTED
+    again = subprocess.run(
+        ["/bin/sh", "-c", here.replace("sales.orders", "sales.missing")],
+        cwd=PROJECT,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert again.returncode == 1
+    assert json.loads(again.stdout.splitlines()[-1])["kind"] == "refused"

@@ -307,6 +307,22 @@ def test_what_is_missing_is_told_at_once(  # noqa: PLR0917 -- fixtures
     assert text in failed(waiting)
 
 
+def test_a_package_that_cannot_be_fetched(
+    job: Job, script: Callable[[str], str], settings: Any
+) -> None:
+    """As Ivy says it; the script tells no more than that the JVM is gone."""
+    settings.MONODON_SPARK_PACKAGES = ["org.example:nothing:1.0"]
+    name = script(
+        "print('[unresolved dependency: org.example#nothing;1.0: not found]', file=sys.stderr)\n"
+        "print('at a.b.c\\n' * 50, file=sys.stderr)\n"
+        "print(json.dumps({'event': 'failed', 'kind': 'error', 'message': 'gateway exited'}))\n"
+        "sys.exit(1)"
+    )
+
+    with pytest.raises(Unsupported, match=r"Spark cannot fetch org\.example:nothing"):
+        spark.run(job, name, {}, nothing)
+
+
 def test_an_old_java_is_told(job: Job, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
