@@ -31,6 +31,7 @@ from catalog.services.lance_errors import no_panic
 
 _MOST_FILES = 10_000_000
 _SHOWN = 1000
+_YOUNGEST = 86_400  # whatever a job is asked: a writer may take its time
 _REPORT_EVERY = 100
 _NO_VERSION_IS_SO_OLD = timedelta(days=36500)
 _STAGED = re.compile(r"[0-9]{1,20}\.manifest-.+")
@@ -59,7 +60,7 @@ def remove_orphans(job: Job, report: Report) -> Mapping[str, Any]:
     if reason:
         nothing = {"orphans": 0, "bytes": 0}
         return {"before": nothing, "after": nothing, "note": f"left alone: {reason}"}
-    written_before = time.time() - values(job)["orphan_age"]
+    written_before = time.time() - max(values(job)["orphan_age"], _YOUNGEST)
     branches = ["", *table.branches.order_by("name").values_list("name", flat=True)]
     found = [
         orphan

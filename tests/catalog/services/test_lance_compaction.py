@@ -262,11 +262,12 @@ def checksum(table: pa.Table) -> str:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_writers_and_indexes_do_not_suffer(settings):
+@pytest.mark.parametrize("rows", [200_000, 2_000_000])
+def test_writers_and_indexes_do_not_suffer(settings, rows):
     """200 fragments with both kinds of index, 5 % of the rows deleted, and others at work."""
     settings.MONODON_INDEX_IN_REQUEST_ROWS = 10**9
     make_root()
-    rows, step = 200_000, 1000
+    step, target = rows // 200, rows // 5
     data = vectors(0, rows)
     make_lance_table(TABLE, data.slice(0, step))
 
@@ -303,7 +304,7 @@ def test_writers_and_indexes_do_not_suffer(settings):
     thread = threading.Thread(target=others)
     thread.start()
     try:
-        job = run(target_rows=40_000)
+        job = run(target_rows=target)
     finally:
         stop.set()
         thread.join()
@@ -314,7 +315,7 @@ def test_writers_and_indexes_do_not_suffer(settings):
     appended = after.to_table(filter=f"id >= {rows}")["id"].to_pylist()
     assert sorted(appended) == [i for first in deleted for i in range(first + 1, first + 10)]
     assert job.result["after"]["files"] <= 10 + len(deleted)
-    final = run(target_rows=40_000, deleted_ratio=0.0)
+    final = run(target_rows=target, deleted_ratio=0.0)
     assert final.status == JobStatus.SUCCEEDED
     after = newest()
     assert len(after.get_fragments()) <= 10
@@ -327,5 +328,5 @@ def test_writers_and_indexes_do_not_suffer(settings):
         found = after.to_table(nearest={"column": "v", "q": asked, "k": 10, "nprobes": 8})
         nearest = np.argsort(((matrix - asked) ** 2).sum(axis=1), kind="stable")[:10]
         assert found["id"].to_pylist() == live["id"].to_numpy()[nearest].tolist()
-    assert after.to_table(filter="id in (3, 4, 199999)")["id"].to_pylist() == [4, 199999]
+    assert after.to_table(filter=f"id in (3, 4, {rows - 1})")["id"].to_pylist() == [4, rows - 1]
     assert "ScalarIndexQuery" in after.scanner(filter="id = 4").explain_plan()

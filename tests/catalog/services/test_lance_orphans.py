@@ -118,6 +118,12 @@ def test_old_files_go_and_young_ones_stay(row):
     assert event.actor == "ada"
 
 
+def test_what_is_younger_than_a_day_stays_whatever_is_asked(row):
+    name = leave(row, "data/young.lance", days=0.9)
+    assert run(orphan_age=0).result["plan"]["orphans"] == 0
+    assert name in files(row.location)
+
+
 def test_a_dry_run_names_the_files(row):
     name = leave(row, "data/dead.lance")
     before = files(row.location)

@@ -1,0 +1,145 @@
+"""Compaction of Lance tables on Spark: by the real worker, and by hand."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+from lance_namespace_urllib3_client import models as m
+
+from tests.clients import spark as spark_client
+from tests.clients.rivals import stream
+from tests.live import LiveServer
+
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+SCRIPT = Path("tasks/jobs/lance_compact.py").resolve()
+CONF = "spark.driver.memory=1g 'spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1'"
+ROWS = 20 * 1024
+
+
+@pytest.fixture(scope="module")
+def java(tmp_path_factory: pytest.TempPathFactory) -> str:
+    spark_client.require()
+    return spark_client._java_home(tmp_path_factory.mktemp("java"))
+
+
+@pytest.fixture(scope="module")
+def live(live_template: None, java: str) -> Iterator[LiveServer]:
+    """A server of its own, whose worker knows Spark."""
+    with LiveServer(MONODON_SPARK_CONF=CONF, JAVA_HOME=java) as server:
+        server.start_worker()
+        yield server
+
+
+def make(live: LiveServer, namespace: str) -> lance.LanceDataset:
+    """A table of 20 fragments, some of whose rows are deleted, with an index."""
+    catalog = live.client()
+    catalog.create_namespace(m.CreateNamespaceRequest(id=[namespace]))
+    data = pa.table({"id": pa.array(range(ROWS), pa.int64())})
+    create = m.CreateTableRequest(id=[namespace, "t"])
+    catalog.create_table(create, stream(data.slice(0, 1024)))
+    lance.write_dataset(
+        data.slice(1024),
+        namespace_client=catalog,
+        table_id=[namespace, "t"],
+        mode="append",
+        max_rows_per_file=1024,
+    )
+    dataset = opened(live, namespace)
+    dataset.create_scalar_index("id", "BTREE")
+    dataset.delete("id % 20 = 3")
+    assert len(dataset.get_fragments()) == 20
+    return dataset
+
+
+def opened(live: LiveServer, namespace: str) -> lance.LanceDataset:
+    return lance.dataset(namespace_client=live.client(), table_id=[namespace, "t"])
+
+
+def is_whole(dataset: lance.LanceDataset) -> bool:
+    ids = sorted(dataset.to_table()["id"].to_pylist())
+    found = sorted(dataset.to_table(filter="id in (3, 4, 20000)")["id"].to_pylist())
+    return ids == [i for i in range(ROWS) if i % 20 != 3] and found == [4, 20000]
+
+
+def test_the_worker_lets_spark_write(live: LiveServer) -> None:
+    make(live, "lance_upkeep")
+    policy = {"target_rows": 4096, "spark_above": 0}
+    live.manage(
+        "from catalog.services import operations as ops\n"
+        "from catalog.services.access import SYSTEM\n"
+        "from catalog.services.commit import commit\n"
+        "commit([ops.StartMaintenance(table=('lance_upkeep', 't'), kind_of_job='compact',"
+        f" parameters={{'policy': {policy!r}}})], actor=SYSTEM)"
+    )
+    status, result, error = ended(live)
+    assert (status, error) == ("succeeded", "")
+    assert result["plan"]["files"] == 20
+    assert result["after"]["files"] <= 5
+    assert result["after"]["deleted_rows"] == 0
+    assert is_whole(opened(live, "lance_upkeep"))
+    with live.database() as database:
+        log = [
+            row[0] for row in database.execute("SELECT message FROM catalog_jobevent ORDER BY id")
+        ]
+    assert any(line.startswith("Spark 4") for line in log)
+
+
+def ended(live: LiveServer) -> tuple[str, dict[str, Any], str]:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        with live.database() as database:
+            row = database.execute(
+                "SELECT status, result, error FROM catalog_job ORDER BY id DESC LIMIT 1"
+            ).fetchone()
+        if row is not None and row[0] not in {"queued", "running"}:
+            return row
+        time.sleep(0.1)
+    raise AssertionError(live.log)
+
+
+def by_hand(live: LiveServer, java: str, *arguments: str) -> list[dict[str, Any]]:
+    environment = {
+        **os.environ,
+        "JAVA_HOME": java,
+        "MONODON_API_KEY": live.key,
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_SUBMIT_ARGS": "--master local[2,4] --driver-memory 1g pyspark-shell",
+    }
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), *arguments, "--url", live.url],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = (line for line in done.stdout.splitlines() if line.startswith("{"))
+    return [json.loads(line) for line in lines]
+
+
+def test_by_hand_it_commits_through_the_catalog(live: LiveServer, java: str) -> None:
+    before = make(live, "lance_by_hand").version
+    table = ("lance_by_hand.t", "--target-rows", "4096")
+    (told,) = [e for e in by_hand(live, java, *table, "--dry-run") if e["event"] == "result"]
+    assert told["data"]["fragments"] == 20
+    assert opened(live, "lance_by_hand").version == before
+    events = by_hand(live, java, *table)
+    result = events[-1]["data"]
+    assert result["committed"] == result["groups"] == told["data"]["groups"]
+    assert result["left"] == 0
+    progress = [e["done"] for e in events if e["event"] == "progress"]
+    assert progress == sorted(progress)
+    assert progress[-1] == 20
+    after = opened(live, "lance_by_hand")
+    assert after.version == result["version"]
+    assert len(after.get_fragments()) <= 5
+    assert is_whole(after)
