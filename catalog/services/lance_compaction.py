@@ -171,7 +171,8 @@ class _Compactor:
         if not self.groups:
             outcome["note"] = "there was nothing to compact"
         elif self.lost:
-            outcome["note"] = f"others changed {self.lost} groups meanwhile; they were done again"
+            again = "they were done again" if self.lost == lost else "some are left as they were"
+            outcome["note"] = f"others changed {self.lost} groups meanwhile; {again}"
         return outcome
 
     def _look(self) -> tuple[Snapshot, Layout, Plan]:

@@ -43,7 +43,7 @@ def tell(event: str, **facts: Any) -> None:
 
 def from_worker() -> dict[str, Any]:
     """The request on standard input; from then on this process ends when that does."""
-    parts = []
+    parts: list[bytes] = []
     while not parts or not parts[-1].endswith(b"\n"):
         more = os.read(0, 65536)
         if not more:
@@ -141,7 +141,7 @@ def by_hand(context: SparkContext, request: dict[str, Any]) -> dict[str, Any]:
     """Plan, execute, and commit each group as it ends. What others changed meanwhile is left."""
     key = os.environ.get("MONODON_API_KEY", "")
     headers = {"header.x-api-key": key} if key else {}
-    catalog = RestNamespace(uri=request["url"], **headers)
+    catalog = RestNamespace(uri=request["url"], **headers)  # type: ignore[no-untyped-call]
 
     def newest() -> lance.LanceDataset:
         return lance.dataset(namespace_client=catalog, table_id=request["table"])
