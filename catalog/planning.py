@@ -1,8 +1,8 @@
 """What a table's figures and its policy come to: how well it is, and what there is to do. Pure."""
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Self
 
 from catalog.policies import EffectivePolicy, Mode
 
@@ -45,6 +45,13 @@ class Statistics:
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
 
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Self:
+        """What ``as_json`` made of them, perhaps in another version: what it did not know is 0."""
+        known = {each.name: found.get(each.name, 0) for each in fields(cls)}
+        stale = tuple(StaleIndex(**index) for index in found.get("stale_indexes") or ())
+        return cls(**{**known, "stale_indexes": stale})
+
 
 @dataclass(frozen=True, slots=True)
 class Planned:
@@ -71,6 +78,18 @@ def plan(statistics: Statistics, policy: EffectivePolicy) -> list[Planned]:
 
 
 def _all(s: Statistics, policy: EffectivePolicy) -> Iterator[Planned]:
+    if s.format == "lance":
+        # First: Lance does not put fragments that an index knows together with others.
+        stale = [i for i in s.stale_indexes if i.unindexed_rows >= policy["unindexed_rows"]]
+        if stale:
+            most = max(stale, key=lambda index: index.unindexed_rows)
+            yield Planned(
+                "optimize_indexes",
+                policy.mode("indexes"),
+                f"{len(stale)} of {s.indexes} indexes are behind, '{most.name}' by"
+                f" {most.unindexed_rows} rows",
+                parameters={"indexes": [index.name for index in stale]},
+            )
     gone = s.rewrite_files - s.rewritten_files
     deleted = s.deleted_rows > policy["deleted_ratio"] * max(s.rows + s.deleted_rows, 1)
     if (s.small_files >= policy["min_small_files"] and gone > 0) or (deleted and s.rewrite_files):
@@ -85,18 +104,7 @@ def _all(s: Statistics, policy: EffectivePolicy) -> Iterator[Planned]:
             bytes_read=s.rewrite_bytes,
             is_for_spark=s.format == "iceberg" or s.rewrite_bytes > policy["spark_above"],
         )
-    if s.format == "lance":
-        stale = [i for i in s.stale_indexes if i.unindexed_rows >= policy["unindexed_rows"]]
-        if stale:
-            most = max(stale, key=lambda index: index.unindexed_rows)
-            yield Planned(
-                "optimize_indexes",
-                policy.mode("indexes"),
-                f"{len(stale)} of {s.indexes} indexes are behind, '{most.name}' by"
-                f" {most.unindexed_rows} rows",
-                parameters={"indexes": [index.name for index in stale]},
-            )
-    else:
+    if s.format == "iceberg":
         yield from _of_iceberg(s, policy)
     if s.old_versions:
         yield Planned(

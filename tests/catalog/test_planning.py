@@ -100,7 +100,7 @@ def test_iceberg_has_its_own():
 
 def test_all_at_once_comes_in_order():
     everything = replace(SMALL, stale_indexes=(StaleIndex("a", 10**6),), indexes=1, old_versions=4)
-    assert kinds(everything) == ["compact", "optimize_indexes", "clean_up"]
+    assert kinds(everything) == ["optimize_indexes", "compact", "clean_up"]
 
 
 @pytest.mark.parametrize(("mode", "expected"), [("off", []), ("dry_run", [Mode.DRY_RUN])])
