@@ -20,7 +20,7 @@ log = logging.getLogger("monodon.request")
 _Handler = Callable[[HttpRequest], HttpResponseBase]
 
 REQUEST_ID_HEADER = "x-request-id"
-API_PATHS = ("/v1/", "/health/", "/metrics", "/schema/")
+API_PATHS = ("/v1/", "/management/", "/health/", "/metrics", "/schema/")
 """Paths of programs: no session, no cookie, no CSRF token, no static files."""
 
 REQUEST_SECONDS = Histogram(

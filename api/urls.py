@@ -6,6 +6,7 @@ from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
 from api import health
 from api.iceberg import schema as iceberg
 from api.lance import schema as lance
+from api.management import document as management
 
 urlpatterns = [
     path("health/live", health.live),
@@ -35,6 +36,23 @@ urlpatterns = [
             },
         ),
         name="schema-iceberg",
+    ),
+    path(
+        "schema/management",
+        SpectacularAPIView.as_view(
+            generator_class=management.ManagementSchemaGenerator,
+            custom_settings={
+                "APPEND_COMPONENTS": {"securitySchemes": management.SECURITY_SCHEMES},
+                "TITLE": "Monodon: management",
+                "DESCRIPTION": "Policies, health and jobs of maintenance, for tables of both formats.",
+            },
+        ),
+        name="schema-management",
+    ),
+    path(
+        "docs/management",
+        SpectacularSwaggerView.as_view(url_name="schema-management"),
+        name="docs-management",
     ),
     path(
         "docs/iceberg",

@@ -6,6 +6,7 @@
     │   ├── InvalidLocation
     │   ├── InvalidManifestPath
     │   ├── InvalidTransactionState
+    │   ├── InvalidJobState
     │   ├── InvalidMetadata
     │   ├── SchemaMismatch          data does not have the table's schema
     │   ├── DataTooLarge            more than this server takes in one request
@@ -20,6 +21,7 @@
     │   ├── ColumnNotFound
     │   ├── IndexNotFound
     │   ├── TransactionNotFound
+    │   ├── JobNotFound
     │   ├── WarehouseNotFound
     │   ├── ViewNotFound
     │   ├── FunctionNotFound
@@ -92,6 +94,12 @@ class InvalidManifestPath(InvalidInput):
 class InvalidTransactionState(InvalidInput):
     def __init__(self, transaction: object, status: str, wanted: str) -> None:
         super().__init__(f"Transaction '{transaction}' is {status} and cannot become {wanted}")
+
+
+class InvalidJobState(InvalidInput):
+    def __init__(self, job: int, status: str, wanted: str) -> None:
+        super().__init__(f"Job {job} is {status} and cannot be {wanted}")
+        self.job, self.status = job, status
 
 
 class InvalidMetadata(InvalidInput):
@@ -170,6 +178,12 @@ class TransactionNotFound(NotFound):
     def __init__(self, transaction: str) -> None:
         super().__init__(f"Transaction '{transaction}' does not exist")
         self.transaction = transaction
+
+
+class JobNotFound(NotFound):
+    def __init__(self, job: object) -> None:
+        super().__init__(f"Job '{job}' does not exist")
+        self.job = job
 
 
 class WarehouseNotFound(NotFound):

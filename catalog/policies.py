@@ -210,10 +210,10 @@ def _not_a_time(_rule: Rule, value: Any) -> str:
     if value == "":
         return ""
     try:
-        time.fromisoformat(value)
+        is_time = time.fromisoformat(value).tzinfo is None  # all of them are in UTC
     except (TypeError, ValueError):
-        return "has to be a time such as 22:30"
-    return ""
+        is_time = False
+    return "" if is_time else "has to be a time such as 22:30"
 
 
 _PROBLEMS: Mapping[Unit, Callable[[Rule, Any], str]] = {

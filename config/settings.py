@@ -284,6 +284,18 @@ CELERY_BEAT_SCHEDULE = {
     },
     "refresh-views": {"task": "tasks.maintenance.refresh_views", "schedule": 30.0},
     "sweep-metadata-files": {"task": "tasks.maintenance.sweep_metadata_files", "schedule": 60.0},
+    # What waited for a worker longer than a round is too late: the next one does the same.
+    "measure-due": {
+        "task": "tasks.maintenance.measure_due",
+        "schedule": 60.0,
+        "options": {"expires": 60.0},
+    },
+    "start-due": {
+        "task": "tasks.maintenance.start_due",
+        "schedule": 60.0,
+        "options": {"expires": 60.0},
+    },
+    "delete-old-health": {"task": "tasks.maintenance.delete_old_health", "schedule": 86_400.0},
 }
 
 # --- Spark -------------------------------------------------------------------------------------

@@ -1,13 +1,16 @@
 from django.contrib import admin
-from django.urls import include, path
+from django.urls import include, path, re_path
 from django.views.generic import RedirectView
 
 from api.lance.views.fallback import NoRoute
+from api.management.views.fallback import NoRoute as NoManagementRoute
 
 urlpatterns = [
     path("v1/", include("api.iceberg.urls")),
     path("v1/", include("api.lance.urls")),
     path("v1", NoRoute.as_view()),
+    path("management/v1/", include("api.management.urls")),
+    re_path(r"^management(?:/|$)", NoManagementRoute.as_view()),
     path("", include("api.urls")),
     path("admin/", admin.site.urls),
     path("admin", RedirectView.as_view(pattern_name="admin:index")),

@@ -9,6 +9,7 @@ from catalog.services import (
     materialized_views,
     metadata_files,
     scans,
+    upkeep,
     versions,
 )
 from tasks import spark
@@ -47,3 +48,18 @@ def delete_expired_scan_plans() -> int:
 @shared_task(name="tasks.maintenance.refresh_views", time_limit=300)
 def refresh_views() -> int:
     return materialized_views.start_due_refreshes()
+
+
+@shared_task(name="tasks.maintenance.measure_due", time_limit=300)
+def measure_due() -> int:
+    return upkeep.measure_due()
+
+
+@shared_task(name="tasks.maintenance.start_due", time_limit=300)
+def start_due() -> int:
+    return upkeep.start_due()
+
+
+@shared_task(name="tasks.maintenance.delete_old_health", time_limit=600)
+def delete_old_health() -> int:
+    return upkeep.delete_old_health()

@@ -91,6 +91,9 @@ class Job(models.Model):
                 condition=models.Q(status__in=[JobStatus.QUEUED, JobStatus.RUNNING]),
                 name="job_active_of_table",
             ),
+            # When something was last done to a table, and what was done lately.
+            models.Index(fields=["table", "kind", "-id"], name="job_last_of_kind"),
+            models.Index(fields=["finished_at"], name="job_finished"),
         ]
 
     def __str__(self) -> str:

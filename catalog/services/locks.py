@@ -6,7 +6,9 @@ NO KEY, because rows that merely refer to a locked row must not wait.
 """
 
 import uuid
-from collections.abc import Collection
+import zlib
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 
 from django.db import connection
 
@@ -119,3 +121,21 @@ def lock_locations() -> None:
     """Let one transaction at a time decide whether a location that a caller chose is free."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [0x4D6F6E6F])
+
+
+@contextmanager
+def alone(work: str) -> Iterator[bool]:
+    """Whether nobody else, on any machine, is at this work; without waiting.
+
+    The lock is the session's, so it ends with a process that dies.
+    """
+    key = [0x4D6F6E6F, zlib.crc32(work.encode()) & 0x7FFFFFFF]
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_lock(%s::int, %s::int)", key)
+        (is_alone,) = cursor.fetchone()
+    try:
+        yield is_alone
+    finally:
+        if is_alone:
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT pg_advisory_unlock(%s::int, %s::int)", key)

@@ -4,6 +4,8 @@ import json
 import uuid
 from dataclasses import dataclass
 
+from django.db.models import Q
+
 from catalog.errors import CatalogError, InvalidInput, NamespaceNotFound, TableNotFound
 from catalog.identifiers import Identifier, digest
 from catalog.models import Namespace, Table, TableFormat, TableKind, TableState
@@ -72,6 +74,11 @@ def find_any(*, actor: Principal, table: Identifier) -> Table:
         require_namespace(table[:-1])
         raise TableNotFound(table)
     return found
+
+
+def at_or_below(namespace: Identifier, path: str = "namespace__path") -> Q:
+    """What lies in a namespace or below it; ``path`` is the lookup of its namespace's path."""
+    return Q(**{f"{path}__0_{len(namespace)}": list(namespace)}) if namespace else Q()
 
 
 def require_namespace(namespace: Identifier) -> None:

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from catalog.errors import CommitConflict
 from catalog.identifiers import label
-from catalog.models import Job, JobKind, Table, TransactionStatus
+from catalog.models import Job, JobKind, JobStatus, Table, TransactionStatus
 from catalog.services import jobs
 from catalog.services.commit import Batch
 from catalog.services.operations.tables import TableOperation
@@ -73,6 +74,19 @@ class StartMaintenance(StartJob):
 
     kind_of_job: JobKind
     is_dry_run: bool = False
+    only_if_idle: bool = False
+    """Whether it is refused while another job of the table is active."""
+
+    def apply(self, batch: Batch) -> Job:
+        # Under the lock of the table: who else starts a job has committed it, or waits.
+        if self.only_if_idle and self._is_busy(self.locked(batch)):
+            raise CommitConflict(f"Table '{label(self.table)}' has an active job already")
+        return super().apply(batch)
+
+    @staticmethod
+    def _is_busy(row: Table) -> bool:
+        active = [JobStatus.QUEUED, JobStatus.RUNNING]
+        return Job.objects.filter(table=row, status__in=active).exists()
 
     def make_job(self, row: Table) -> Job:
         return Job(

@@ -1,0 +1,104 @@
+"""The form of every refusal here, problem details (RFC 9457): one table from class to status and title.
+
+A problem's type is a URN made of its title, such as ``urn:monodon:table-not-found``. Clients decide
+by it, or by the status.
+"""
+
+import orjson
+
+from api.errors import BodyTooLarge, MethodNotAllowed, RouteNotFound
+from api.request_id import request_id
+from catalog import errors
+
+MEDIA = "application/problem+json"
+INTERNAL = (500, "Internal server error")
+
+STATUS_AND_TITLE: dict[type[errors.CatalogError], tuple[int, str]] = {
+    errors.InvalidInput: (400, "Invalid input"),
+    errors.InvalidIdentifier: (400, "Invalid identifier"),
+    errors.InvalidLocation: (400, "Invalid location"),
+    errors.InvalidManifestPath: (400, "Invalid manifest path"),
+    errors.InvalidMetadata: (400, "Invalid metadata"),
+    errors.SchemaMismatch: (400, "Schema mismatch"),
+    errors.ContradictoryInput: (400, "Contradictory input"),
+    errors.Unauthenticated: (401, "Unauthenticated"),
+    errors.TokenExpired: (401, "Token expired"),
+    errors.PermissionDenied: (403, "Permission denied"),
+    RouteNotFound: (404, "Route not found"),
+    errors.NotFound: (404, "Not found"),
+    errors.NamespaceNotFound: (404, "Namespace not found"),
+    errors.TableNotFound: (404, "Table not found"),
+    errors.VersionNotFound: (404, "Version not found"),
+    errors.BranchNotFound: (404, "Branch not found"),
+    errors.TagNotFound: (404, "Tag not found"),
+    errors.ColumnNotFound: (404, "Column not found"),
+    errors.IndexNotFound: (404, "Index not found"),
+    errors.TransactionNotFound: (404, "Transaction not found"),
+    errors.JobNotFound: (404, "Job not found"),
+    errors.WarehouseNotFound: (404, "Warehouse not found"),
+    errors.ViewNotFound: (404, "View not found"),
+    errors.FunctionNotFound: (404, "Function not found"),
+    errors.PlanNotFound: (404, "Plan not found"),
+    errors.PlanTaskNotFound: (404, "Plan task not found"),
+    MethodNotAllowed: (405, "Method not allowed"),
+    errors.Conflict: (409, "Conflict"),
+    errors.NamespaceAlreadyExists: (409, "Namespace already exists"),
+    errors.NamespaceNotEmpty: (409, "Namespace not empty"),
+    errors.TableAlreadyExists: (409, "Table already exists"),
+    errors.ViewAlreadyExists: (409, "View already exists"),
+    errors.FunctionAlreadyExists: (409, "Function already exists"),
+    errors.VersionAlreadyExists: (409, "Version already exists"),
+    errors.TagAlreadyExists: (409, "Tag already exists"),
+    errors.BranchAlreadyExists: (409, "Branch already exists"),
+    errors.IndexAlreadyExists: (409, "Index already exists"),
+    errors.PropertyAlreadySet: (409, "Property already set"),
+    errors.LocationTaken: (409, "Location taken"),
+    errors.RequirementFailed: (409, "Requirement failed"),
+    errors.CommitConflict: (409, "Commit conflict"),
+    errors.InvalidTableState: (409, "Invalid table state"),
+    errors.TableHasNoData: (409, "Table has no data"),
+    errors.InvalidTransactionState: (409, "Invalid transaction state"),
+    errors.InvalidJobState: (409, "Invalid job state"),
+    BodyTooLarge: (413, "Body too large"),
+    errors.DataTooLarge: (413, "Data too large"),
+    errors.OutcomeUnknown: (500, "Outcome unknown"),
+    errors.Unsupported: (501, "Unsupported"),
+    errors.ServiceUnavailable: (503, "Service unavailable"),
+}
+
+_EXTRA_HEADERS: dict[type[errors.CatalogError], dict[str, str]] = {
+    errors.Unauthenticated: {"WWW-Authenticate": "Bearer"},
+    errors.TokenExpired: {"WWW-Authenticate": 'Bearer error="invalid_token"'},
+    errors.ServiceUnavailable: {"Retry-After": "1"},
+}
+
+
+def answer(error: errors.CatalogError, instance: str) -> tuple[int, bytes, dict[str, str]]:
+    """Status, body and extra headers that tell a refusal. ``instance`` is the request's path."""
+    status, title = STATUS_AND_TITLE[type(error)]
+    headers = dict(_EXTRA_HEADERS.get(type(error), {}))
+    if isinstance(error, MethodNotAllowed):
+        headers["Allow"] = error.allowed
+    text = error.message if error.detail is None else f"{error.message}. {error.detail}"
+    return status, body(status, title, text, instance), headers
+
+
+def body(status: int, title: str, detail: str, instance: str) -> bytes:
+    problem = {
+        "type": kind(title),
+        "title": title,
+        "status": status,
+        "detail": _text(detail),
+        "instance": _text(instance),
+        "request_id": request_id.get(),
+    }
+    return orjson.dumps(problem)
+
+
+def kind(title: str) -> str:
+    return f"urn:monodon:{title.lower().replace(' ', '-')}"
+
+
+def _text(text: str) -> str:
+    """Without halves of surrogate pairs, which a path may bring along and JSON cannot."""
+    return text.encode("utf-8", "replace").decode()

@@ -1,0 +1,74 @@
+"""The routes of the management API.
+
+``{id}`` is a namespace or a table as the Lance protocol spells it: its names, joined by ``$`` or
+what ``?delimiter=`` says, percent-encoded. Names may hold slashes, and the server sees paths decoded;
+each route has one word after the name, so that each path has one reading.
+"""
+
+from collections.abc import Callable
+
+from django.http import HttpRequest, HttpResponse
+from django.urls import URLPattern, re_path
+
+from api.management.operation import ManagementOperation
+from api.management.views import fallback, health, jobs, policies
+
+_GROUPS = {
+    # Any character: a line break too is for the identifier to refuse, not for the router.
+    "{id}": r"(?P<id>[\s\S]+)",
+    "{job}": r"(?P<job>[^/]+)",
+}
+
+ROUTES: dict[str, dict[str, type[ManagementOperation]]] = {}
+"""The operations by path and method, without ``/management/v1/``."""
+
+
+def _route(template: str, *operations: type[ManagementOperation]) -> URLPattern:
+    by_method = ROUTES[template] = {operation.verb: operation for operation in operations}
+    pattern = template
+    for name, group in _GROUPS.items():
+        pattern = pattern.replace(name, group)
+    return re_path(
+        rf"^{pattern}$", _dispatcher(by_method), name="-".join(op.__name__ for op in operations)
+    )
+
+
+def _dispatcher(operations: dict[str, type[ManagementOperation]]) -> Callable[..., HttpResponse]:
+    """The view of a path: the operation of the method, each request with an instance of its own."""
+    allowed = ", ".join(operations)
+
+    def view(request: HttpRequest, **path: str) -> HttpResponse:
+        operation = operations.get(request.method or "")
+        if operation is None:
+            return fallback.WrongMethod(allowed=allowed).dispatch(request)
+        return operation().dispatch(request, **path)
+
+    view.csrf_exempt = True  # type: ignore[attr-defined]
+    return view
+
+
+urlpatterns = [
+    _route("rules", policies.ListRules),
+    _route(
+        "namespaces/{id}/policy",
+        policies.GetNamespacePolicy,
+        policies.SetNamespacePolicy,
+        policies.DeleteNamespacePolicy,
+    ),
+    _route(
+        "tables/{id}/policy",
+        policies.GetTablePolicy,
+        policies.SetTablePolicy,
+        policies.DeleteTablePolicy,
+    ),
+    _route("health", health.ListHealth),
+    _route("tables/{id}/health", health.GetTableHealth),
+    _route("tables/{id}/measure", health.MeasureTable),
+    _route("tables/{id}/plan", health.PlanMaintenance),
+    _route("tables/{id}/maintenance", jobs.StartMaintenance),
+    _route("jobs", jobs.ListJobs),
+    _route("jobs/{job}", jobs.GetJob),
+    _route("jobs/{job}/cancel", jobs.CancelJob),
+    _route("jobs/{job}/retry", jobs.RetryJob),
+    _route("summary", jobs.GetSummary),
+]

@@ -1,0 +1,20 @@
+import pytest
+
+from catalog.models import ApiKey
+from catalog.services import api_keys
+from catalog.services.access import SYSTEM
+from tests.api.management.client import Management
+
+
+@pytest.fixture
+def management(db) -> Management:
+    """A client that may do everything."""
+    _, key = api_keys.create_api_key(actor=SYSTEM, name="tester")
+    return Management(key)
+
+
+@pytest.fixture
+def reader(db) -> Management:
+    """A client that may only read."""
+    _, key = api_keys.create_api_key(actor=SYSTEM, name="reader", level=ApiKey.Access.READ)
+    return Management(key)

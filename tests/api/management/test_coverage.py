@@ -1,0 +1,52 @@
+"""Every operation has a test, and every refusal of the catalog has a place in the form of problems."""
+
+import re
+from pathlib import Path
+
+from api.errors import BodyTooLarge, MethodNotAllowed, RouteNotFound
+from api.management import errors, urls
+from catalog.errors import CatalogError
+
+_MARK = re.compile(r'mark\.operation\("(\w+)"\)')
+
+
+def operations() -> dict[str, type]:
+    """The operations that the routes serve, by name."""
+    return {view.__name__: view for served in urls.ROUTES.values() for view in served.values()}
+
+
+def marked() -> set[str]:
+    """The operations whose tests are marked."""
+    found = set()
+    for path in Path(__file__).parent.glob("test_*.py"):
+        found.update(_MARK.findall(path.read_text()))
+    return found - {"(\\w+)"}
+
+
+def test_every_operation_has_a_test():
+    assert marked() == set(operations())
+    assert len(operations()) == sum(len(served) for served in urls.ROUTES.values()) == 17
+
+
+def test_every_operation_says_what_it_is():
+    for name, view in operations().items():
+        assert (view.__doc__ or "").endswith("."), name
+        assert view.changes or view.verb in {"GET", "POST"}, name
+
+
+def _subclasses(base: type) -> set[type]:
+    direct = set(base.__subclasses__())
+    return direct.union(*(_subclasses(one) for one in direct))
+
+
+def test_every_refusal_has_a_status_and_a_title_of_its_own():
+    known = {
+        c for c in _subclasses(CatalogError) if c.__module__ in {"catalog.errors", "api.errors"}
+    }
+    assert known == set(errors.STATUS_AND_TITLE)
+    assert {BodyTooLarge, MethodNotAllowed, RouteNotFound} <= known
+    titles = [title for _, title in errors.STATUS_AND_TITLE.values()]
+    assert len(set(titles)) == len(titles)
+    for status, title in errors.STATUS_AND_TITLE.values():
+        assert 400 <= status < 600
+        assert re.fullmatch(r"urn:monodon:[a-z-]+", errors.kind(title))

@@ -1,0 +1,281 @@
+"""What can go wrong on any route: always answered as a problem, never with a change."""
+
+import json
+import logging
+
+import pytest
+from django.db import OperationalError
+from django.http import HttpResponse
+
+from catalog.services import api_keys, tokens
+from catalog.services.access import SYSTEM, find_key
+from tests.api.management.client import Management
+from tests.api.management.examples import EXAMPLES, make_catalog, spell
+from tests.api.management.test_coverage import operations
+from tests.factories import unchanged
+
+WRITING = [name for name, view in operations().items() if view.changes]
+WITH_BODY = [name for name, view in operations().items() if view.request_model is not None]
+every_operation = pytest.mark.parametrize("operation", list(operations()))
+
+
+@pytest.fixture(autouse=True)
+def known(management) -> dict[str, int]:
+    return make_catalog()
+
+
+@pytest.fixture
+def call(known):
+    """Sends the example of an operation."""
+
+    def send(client: Management, operation: str, **options) -> HttpResponse:
+        example = EXAMPLES[operation]
+        path = spell(example.path, known)
+        return client.call(example.method, path, example.body, **options)
+
+    return send
+
+
+@pytest.fixture
+def refuse(known):
+    """Sends the example of an operation, expects its refusal, and that it changed nothing."""
+
+    def send(client, operation, status, kind, text, *, method="", **options) -> HttpResponse:
+        example = EXAMPLES[operation]
+        request = f"{method or example.method} {spell(example.path, known)}"
+        return client.refused(status, kind, text, request, example.body, **options)
+
+    return send
+
+
+def test_there_is_an_example_of_each_operation():
+    assert set(EXAMPLES) == set(operations())
+    assert len(WRITING) == 8
+
+
+@every_operation
+def test_the_example_works(management, call, operation):
+    assert call(management, operation).status_code == EXAMPLES[operation].status
+
+
+# --- who asks ---------------------------------------------------------------------------------------
+
+
+@every_operation
+def test_unauthenticated(refuse, operation):
+    response = refuse(Management(), operation, 401, "unauthenticated", "No API key was given")
+    assert response["www-authenticate"] == "Bearer"
+
+
+@every_operation
+def test_an_unknown_key(refuse, operation):
+    refuse(Management("mnd_no_such"), operation, 401, "unauthenticated", "unknown, expired")
+
+
+@pytest.mark.parametrize("operation", WRITING)
+def test_a_read_only_key_does_not_write(reader, refuse, operation):
+    refuse(reader, operation, 403, "permission-denied", "'reader' may not write")
+
+
+@pytest.mark.parametrize("operation", [name for name in operations() if name not in WRITING])
+def test_a_read_only_key_reads_and_reading_changes_nothing(reader, call, operation):
+    with unchanged():
+        assert call(reader, operation).status_code == 200
+
+
+@every_operation
+def test_a_session_of_the_admin_is_no_key(refuse, operation, admin_client):
+    client = Management()
+    client.client = admin_client
+    refuse(client, operation, 401, "unauthenticated", "No API key was given")
+
+
+def test_bearer_tokens():
+    _, key = api_keys.create_api_key(actor=SYSTEM, name="bearer")
+    token = tokens.issue_token(find_key(key).pk)
+    for value in (f"Bearer {key}", f"bearer {token}"):
+        assert Management(authorization=value).get("rules")["rules"]
+    Management(authorization=f"Basic {key}").refused(
+        401, "unauthenticated", "No API key", "GET rules"
+    )
+
+
+@pytest.mark.parametrize(("granted", "read", "write"), [("none", 401, 401), ("read", 200, 403)])
+def test_anonymous(settings, call, granted, read, write):
+    settings.MONODON_ANONYMOUS = granted
+    assert call(Management(), "ListRules").status_code == read
+    assert call(Management(), "StartMaintenance").status_code == write
+
+
+# --- routes, methods, names -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/management",
+        "/management/",
+        "/management/v1",
+        "/management/v1/",
+        "/management/v1/nothing",
+        "/management/v2/rules",
+        "/management/v1/tables/ws$t",
+        "/management/v1/tables//policy",
+        "/management/v1/tables/ws$t/policy/",
+        "/management/v1/jobs/1/nothing",
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "POST", "HEAD"])
+def test_unknown_routes(management, path, method):
+    management.refused(404, "route-not-found", f"no operation at {path}", f"{method} {path}")
+    Management().refused(401, "unauthenticated", "No API key", f"{method} {path}")
+
+
+@every_operation
+def test_wrong_methods(management, refuse, operation):
+    path = EXAMPLES[operation].path
+    allowed = [one.method for one in EXAMPLES.values() if one.path == path]
+    for method in {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"} - set(allowed):
+        text = f"{method} is not allowed"
+        response = refuse(management, operation, 405, "method-not-allowed", text, method=method)
+        assert response["allow"] == ", ".join(allowed)
+
+
+_NAMED = [name for name, one in EXAMPLES.items() if "ws" in one.path]
+
+
+@pytest.mark.parametrize("operation", _NAMED)
+def test_what_is_not_there(management, operation):
+    example = EXAMPLES[operation]
+    request = f"{example.method} {example.path.replace('ws', 'no')}"
+    management.refused(404, "namespace-not-found", "'no' does not", request, example.body)
+    if "ws$t" in example.path:
+        request = f"{example.method} {example.path.replace('ws$t', 'ws$no')}"
+        management.refused(404, "table-not-found", "'ws.no' does not", request, example.body)
+
+
+@pytest.mark.parametrize("operation", _NAMED)
+@pytest.mark.parametrize("name", ["$$", "ws$", "ws%00", "ws%0A", "ws$" + "x" * 256])
+def test_names_that_are_none(management, operation, name):
+    example = EXAMPLES[operation]
+    path = example.path.replace("ws$t", name).replace("/ws/", f"/{name}/")
+    management.refused(400, "invalid-identifier", "name", f"{example.method} {path}", example.body)
+
+
+@pytest.mark.parametrize("operation", ["GetJob", "CancelJob", "RetryJob"])
+@pytest.mark.parametrize("job", ["0", "999999", "nothing", "-1", "9" * 30, "%D9%A1"])
+def test_jobs_that_are_not_there(management, operation, job):
+    example = EXAMPLES[operation]
+    path = example.path.replace("WAITS", job).replace("FAILED", job)
+    management.refused(404, "job-not-found", "does not exist", f"{example.method} {path}")
+
+
+# --- bodies -----------------------------------------------------------------------------------------
+
+_NO_BODIES = [
+    b"",
+    b"{",
+    b"nonsense",
+    b"[]",
+    b"null",
+    b'"text"',
+    b"\xff\xfe",
+    b"{}{}",
+    b"{}",
+    b"[" * 100_000,
+    b'{"values": 1, "kind": 1}',
+    b'{"values": {}, "kind": "compact", "more": 1}',
+    b'{"values": {"a\\u0000": 1}, "kind": "\\u0000"}',
+]
+
+
+@pytest.mark.parametrize("operation", WITH_BODY)
+def test_bad_bodies(management, refuse, operation):
+    for raw in _NO_BODIES:
+        refuse(management, operation, 400, "invalid-input", "", raw=raw)
+
+
+@pytest.mark.parametrize("operation", WITH_BODY)
+def test_a_key_that_is_there_twice(management, refuse, operation):
+    body = json.dumps(EXAMPLES[operation].body)
+    raw = f"{body[:-1]}, {body[1:]}".encode()
+    refuse(management, operation, 400, "contradictory-input", "more than once", raw=raw)
+
+
+@pytest.mark.parametrize("operation", WITH_BODY)
+def test_a_body_that_is_too_large(management, refuse, call, operation, settings):
+    settings.MONODON_MAX_BODY_BYTES = settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 1000
+    fits = json.dumps(EXAMPLES[operation].body).encode().ljust(1000)
+    refuse(management, operation, 413, "body-too-large", "than 1000 bytes", raw=fits + b" ")
+    assert call(management, operation, raw=fits).status_code == EXAMPLES[operation].status
+
+
+# --- queries ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("health?limit=0", "'limit' is '0'"),
+        ("health?limit=x", "'limit' is 'x'"),
+        ("health?page_token=x", "'x' is not one of this list"),
+        ("health?page_token=1.2.3", "not one of this list"),
+        ("health?page_token=1", "not one of this list"),
+        ("health?format=csv", "use lance, iceberg"),
+        ("health?max_score=101", "use 0 to 100"),
+        ("health?max_score=-1", "use 0 to 100"),
+        ("jobs?status=gone", "use queued, running"),
+        ("jobs?kind=compact,nothing", "'kind' is 'compact,nothing'"),
+        ("jobs?since=yesterday", "a time such as"),
+        ("jobs?since=9999-99-99T00:00:00Z", "a time such as"),
+        ("jobs?page_token=-1", "not one of this list"),
+        ("jobs/WAITS?page_token=x", "not one of this list"),
+        ("summary?days=366", "use 1 to 365"),
+        ("tables/ws$t/health?days=91", "use 1 to 90"),
+        ("tables/ws$t/health?points=1001", "use 1 to 1000"),
+    ],
+)
+def test_bad_queries(management, known, query, text):
+    management.refused(400, "invalid-input", text, f"GET {spell(query, known)}")
+
+
+def test_names_in_queries(management):
+    management.refused(404, "namespace-not-found", "'no'", "GET health?namespace=no")
+    management.refused(404, "table-not-found", "'ws.no'", "GET jobs?table=ws$no")
+    management.refused(400, "invalid-identifier", "empty", "GET jobs?table=ws$")
+    management.refused(400, "invalid-identifier", "delimiter", "GET jobs?table=ws&delimiter=")
+    query = "&".join(f"a{n}={n}" for n in range(101))
+    management.refused(400, "invalid-input", "more than 100 parameters", f"GET rules?{query}")
+
+
+# --- bugs and outages -------------------------------------------------------------------------------
+
+
+@every_operation
+def test_a_bug_is_told_without_its_stack(management, refuse, operation, monkeypatch, caplog):
+    def broken(self, actor, body, **path):
+        raise ZeroDivisionError("a secret of the inside")
+
+    monkeypatch.setattr(operations()[operation], "handle", broken)
+    caplog.set_level(logging.CRITICAL)
+    response = refuse(
+        management,
+        operation,
+        500,
+        "internal-server-error",
+        "request id r-7",
+        headers={"x-request-id": "r-7"},
+    )
+    assert "secret" not in response.content.decode()
+    assert "Traceback" not in response.content.decode()
+
+
+@every_operation
+def test_a_database_that_is_away(management, refuse, operation, monkeypatch):
+    def away(self, actor, body, **path):
+        raise OperationalError("connection refused: host=secret")
+
+    monkeypatch.setattr(operations()[operation], "handle", away)
+    response = refuse(management, operation, 503, "service-unavailable", "is not available")
+    assert response["retry-after"] == "1"
+    assert "secret" not in response.content.decode()

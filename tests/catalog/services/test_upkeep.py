@@ -1,0 +1,801 @@
+"""Measuring tables by the clock, and starting what their policies ask for."""
+
+import threading
+import uuid
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from catalog.errors import (
+    InvalidInput,
+    InvalidJobState,
+    JobNotFound,
+    NamespaceNotFound,
+    PermissionDenied,
+    ServiceUnavailable,
+    TableHasNoData,
+    TableNotFound,
+)
+from catalog.identifiers import digest
+from catalog.models import (
+    AuditEvent,
+    Job,
+    JobKind,
+    JobStatus,
+    MaintenancePolicy,
+    Namespace,
+    Table,
+    TableFormat,
+    TableHealth,
+    TableState,
+)
+from catalog.planning import StaleIndex, Statistics
+from catalog.services import jobs, locks, policies, upkeep
+from catalog.services import operations as ops
+from catalog.services.access import SYSTEM, Action, Principal
+from catalog.services.commit import commit
+from tests.factories import (
+    make_iceberg_table,
+    make_namespace,
+    make_root,
+    make_table,
+    make_version,
+    unchanged,
+)
+
+pytestmark = [pytest.mark.usefixtures("warehouse"), pytest.mark.django_db]
+READER = Principal("reader", Action.READ)
+WELL = Statistics(
+    format="lance",
+    version=1,
+    rows=1_000_000,
+    deleted_rows=0,
+    files=2,
+    bytes=10**9,
+    small_files=0,
+    rewrite_files=0,
+    rewrite_bytes=0,
+    rewritten_files=0,
+    versions=5,
+    old_versions=0,
+)
+SMALL = replace(
+    WELL, files=200, small_files=200, rewrite_files=200, rewritten_files=2, rewrite_bytes=10**8
+)
+OLD = replace(WELL, old_versions=3)
+
+
+@pytest.fixture(autouse=True)
+def sent(monkeypatch) -> list[int]:
+    """The jobs that the broker was told of."""
+    found: list[int] = []
+    monkeypatch.setattr(
+        "celery.current_app.send_task", lambda name, args, **options: found.append(args[0])
+    )
+    return found
+
+
+@pytest.fixture
+def figures(monkeypatch) -> dict[str, object]:
+    """What the tables measure, by name: figures, None, or what is raised."""
+    found: dict[str, object] = {}
+
+    def measure(table, policy):
+        figure = found.get(table.name, WELL)
+        if isinstance(figure, Exception):
+            raise figure
+        if figure is not None:
+            newest = table.versions.visible().on("").order_by("-version").first()
+            figure = replace(figure, version=newest.version, format=table.format)
+        return figure
+
+    monkeypatch.setattr(upkeep.lance_upkeep, "measure", measure)
+    monkeypatch.setattr(upkeep.iceberg_upkeep, "measure", measure)
+    return found
+
+
+def live(*name: str) -> Table:
+    row = make_table(*name)
+    make_version(name, 1)
+    row.refresh_from_db()
+    assert row.state == TableState.LIVE
+    return row
+
+
+def say(*namespace: str, **values: object) -> None:
+    policies.set_namespace_policy(actor=SYSTEM, namespace=namespace, values=values)
+
+
+def health(row: Table) -> TableHealth:
+    return TableHealth.objects.newest().get(table=row)
+
+
+def measured() -> int:
+    return upkeep.measure_due()
+
+
+def due() -> list[tuple[str, str]]:
+    """What a round starts: kinds and tables, in order."""
+    known = set(Job.objects.values_list("pk", flat=True))
+    count = upkeep.start_due()
+    new = list(Job.objects.exclude(pk__in=known).select_related("table__namespace").order_by("pk"))
+    assert count == len(new)
+    return [(job.kind, str(job.table)) for job in new]
+
+
+def end(
+    status: JobStatus = JobStatus.SUCCEEDED,
+    *,
+    before: object = 2,
+    after: object = 1,
+    ago: timedelta = timedelta(0),
+) -> Job:
+    """The oldest active job ends, some time ago, with what it found and left."""
+    job = Job.objects.filter(status__in=upkeep.ACTIVE).earliest("pk")
+    taken = jobs.take(job.pk)
+    assert taken is not None
+    taken.result = {"before": {"files": before}, "after": {"files": after}}
+    jobs.finish(taken, status, "no good" if status == JobStatus.FAILED else "")
+    if ago:
+        past = timezone.now() - ago
+        Job.objects.filter(pk=job.pk).update(created_at=past, finished_at=past)
+    job.refresh_from_db()
+    return job
+
+
+# --- measuring --------------------------------------------------------------------------------------
+
+
+def test_a_table_is_measured_and_what_is_planned_is_kept(figures):
+    row = live("ws", "t")
+    figures["t"] = SMALL
+    assert measured() == 1
+    kept = health(row)
+    assert (kept.score, kept.files_gone, kept.bytes_read) == (60, 198, 10**8)
+    assert kept.statistics["files"] == 200
+    assert [job["kind"] for job in kept.planned] == ["compact"]
+    assert measured() == 0
+
+
+def test_what_changed_is_measured_again_and_the_older_figures_stay(figures):
+    row = live("ws", "t")
+    measured()
+    first = health(row)
+    make_version(("ws", "t"), 2)
+    assert measured() == 1
+    assert health(row).statistics["version"] == 2
+    assert list(TableHealth.objects.filter(is_newest=False)) == [first]
+
+
+def test_the_moment_is_that_before_the_table_was_read(figures, monkeypatch):
+    row = live("ws", "t")
+    measure = upkeep.lance_upkeep.measure
+    read = []
+
+    def slow(table, policy):
+        found = measure(table, policy)
+        read.append(timezone.now())
+        make_version(("ws", "t"), 2)  # too late for the figures
+        return found
+
+    monkeypatch.setattr(upkeep.lance_upkeep, "measure", slow)
+    measured()
+    assert health(row).measured_at < read[0]
+    monkeypatch.setattr(upkeep.lance_upkeep, "measure", measure)
+    assert measured() == 1
+
+
+def test_after_a_day_it_is_measured_anyway(figures):
+    row = live("ws", "t")
+    measured()
+    past = timezone.now() - timedelta(hours=25)
+    TableHealth.objects.update(measured_at=past)
+    assert measured() == 1
+    assert health(row).measured_at > past
+
+
+def test_after_maintenance_it_is_measured(figures):
+    live("ws", "t")
+    measured()
+    upkeep.start(actor=SYSTEM, table=("ws", "t"), kind=JobKind.CLEAN_UP)
+    assert measured() == 0
+    end()
+    assert measured() == 1
+    upkeep.start(actor=SYSTEM, table=("ws", "t"), kind=JobKind.CLEAN_UP, is_dry_run=True)
+    end()
+    assert measured() == 0
+
+
+def test_under_another_policy_it_is_measured(figures):
+    live("ws", "a", "t")
+    live("ws", "b", "t")
+    assert measured() == 2
+    say("ws", "a", target_rows=2048)
+    assert measured() == 1
+    policies.set_table_policy(actor=SYSTEM, table=("ws", "b", "t"), values={"keep_versions": 1})
+    assert measured() == 1
+    say(keep_versions=2)
+    assert measured() == 2
+    assert measured() == 0
+
+
+def test_of_too_many_those_measured_longest_ago_come_first(figures):
+    rows = [live("ws", f"t{n}") for n in range(5)]
+    assert upkeep.measure_due(limit=2) == 2
+    assert set(TableHealth.objects.values_list("table", flat=True)) == {rows[0].pk, rows[1].pk}
+    assert upkeep.measure_due(limit=2) == 2
+    for n in range(5):
+        make_version(("ws", f"t{n}"), 2)
+    assert upkeep.measure_due(limit=2) == 2
+    assert health(rows[4]).statistics["version"] == 2
+    assert health(rows[0]).statistics["version"] == 2
+    assert health(rows[1]).statistics["version"] == 1
+
+
+def test_a_round_that_takes_long_leaves_the_rest_to_the_next(figures, monkeypatch):
+    for n in range(3):
+        live("ws", f"t{n}")
+    monkeypatch.setattr(upkeep, "_SECONDS", -1.0)
+    assert measured() == 1
+    assert TableHealth.objects.count() == 1
+
+
+def test_what_cannot_be_measured_does_not_keep_the_others_waiting(figures):
+    rows = {name: live("ws", name) for name in "abc"}
+    figures["a"] = ServiceUnavailable("The storage is away")
+    figures["b"] = ZeroDivisionError("a bug\0")
+    assert measured() == 3
+    assert health(rows["c"]).score == 100
+    assert (health(rows["a"]).score, health(rows["a"]).statistics, health(rows["a"]).planned) == (
+        0,
+        {"error": "The storage is away"},
+        [],
+    )
+    assert health(rows["b"]).statistics == {"error": "ZeroDivisionError: a bug"}
+    say(compaction="on", orphans="on")
+    assert due() == []
+
+
+def test_what_could_not_be_measured_is_tried_again_in_an_hour(figures):
+    row = live("ws", "t")
+    figures["t"] = ServiceUnavailable("The storage is away")
+    assert measured() == 1
+    assert measured() == 0
+    TableHealth.objects.update(measured_at=timezone.now() - timedelta(minutes=61))
+    figures["t"] = SMALL
+    assert measured() == 1
+    assert health(row).score == 60
+
+
+def test_a_table_without_data_is_well(figures):
+    row = live("ws", "t")
+    figures["t"] = None
+    measured()
+    assert (health(row).score, health(row).statistics) == (100, {})
+    with pytest.raises(TableHasNoData):
+        upkeep.measure(actor=SYSTEM, table=("ws", "t"))
+
+
+def test_declared_and_dropped_tables_are_not_measured(figures):
+    make_table("ws", "declared")
+    live("ws", "gone")
+    commit([ops.DropTable(table=("ws", "gone"))], actor=SYSTEM)
+    assert measured() == 0
+
+
+def test_a_table_that_is_dropped_while_it_is_measured(figures, monkeypatch):
+    live("ws", "t")
+    live("ws", "u")
+    measure = upkeep.lance_upkeep.measure
+
+    def drop(table, policy):
+        found = measure(table, policy)
+        if table.name == "t":
+            commit([ops.DropTable(table=("ws", "t"))], actor=SYSTEM)
+        return found
+
+    monkeypatch.setattr(upkeep.lance_upkeep, "measure", drop)
+    assert measured() == 2
+    assert [str(row.table) for row in TableHealth.objects.all()] == ["ws.u"]
+
+
+def test_measuring_by_hand(figures):
+    row = live("ws", "t")
+    figures["t"] = SMALL
+    with unchanged():
+        plan = upkeep.plan(actor=READER, table=("ws", "t"))
+        assert (plan.score, [job.kind for job in plan.planned]) == (60, ["compact"])
+        with pytest.raises(PermissionDenied):
+            upkeep.measure(actor=READER, table=("ws", "t"))
+        with pytest.raises(TableNotFound):
+            upkeep.measure(actor=SYSTEM, table=("ws", "no"))
+        figures["t"] = ServiceUnavailable("The storage is away")
+        with pytest.raises(ServiceUnavailable):
+            upkeep.measure(actor=SYSTEM, table=("ws", "t"))
+    figures["t"] = SMALL
+    assert upkeep.measure(actor=SYSTEM, table=("ws", "t")) == health(row)
+
+
+def test_old_measurements_are_thinned_and_forgotten(figures):
+    row = live("ws", "t")
+    measured()
+    now = datetime(2027, 5, 20, 12, 30, tzinfo=UTC)
+
+    def past(**ago: float) -> TableHealth:
+        return TableHealth.objects.create(
+            table=row, measured_at=hour - timedelta(**ago), is_newest=False, score=1, statistics={}
+        )
+
+    hour = now.replace(minute=0)
+    day = timezone.now() - hour
+    hour += timedelta(days=day.days)  # a full hour of today or yesterday
+    recent = [past(minutes=10), past(minutes=20)]
+    kept = [past(days=10), past(days=10, minutes=1)]
+    thinned = [past(days=10, minutes=2), past(days=10, minutes=59)]
+    forgotten = [past(days=91), past(days=400)]
+    assert upkeep.delete_old_health() == 4
+    left = set(TableHealth.objects.values_list("pk", flat=True))
+    assert left == {health(row).pk, *(one.pk for one in (*recent, *kept))}
+    assert left.isdisjoint({one.pk for one in (*thinned, *forgotten)})
+
+
+# --- starting by the clock ----------------------------------------------------------------------------
+
+
+def test_what_is_on_is_started_by_the_system_with_its_policy(figures, sent):
+    row = live("ws", "t")
+    figures["t"] = SMALL
+    measured()
+    say("ws", compaction="on", target_rows=4096)
+    assert due() == [("compact", "ws.t")]
+    job = Job.objects.get()
+    assert (job.table, job.status, job.is_dry_run, sent) == (row, "queued", False, [job.pk])
+    assert job.parameters["policy"]["target_rows"] == 4096
+    assert set(job.parameters["policy"]) == set(policies.effective_policy(row).values)
+    event = AuditEvent.objects.get(action="maintenance.start")
+    assert (event.actor, event.target) == ("system", "ws.t")
+    assert event.transaction_id == job.transaction_id
+
+
+@pytest.mark.parametrize("mode", ["dry_run", "off"])
+def test_what_is_not_on_starts_nothing(figures, mode):
+    live("ws", "t")
+    figures["t"] = SMALL
+    measured()
+    with unchanged():
+        assert due() == []
+    say("ws", compaction=mode, cleanup="on", orphans=mode)
+    with unchanged():
+        assert due() == []
+
+
+def test_a_policy_that_is_switched_on_holds_before_the_next_measurement(figures):
+    live("ws", "t")
+    figures["t"] = SMALL
+    say("ws", compaction="off")
+    measured()
+    assert TableHealth.objects.get().planned == []
+    say("ws", compaction="on")
+    assert due() == [("compact", "ws.t")]
+
+
+def test_one_job_of_a_table_at_a_time_in_the_order_of_the_plan(figures):
+    live("ws", "t")
+    figures["t"] = replace(
+        SMALL, old_versions=3, indexes=1, stale_indexes=(StaleIndex("by_id", 50_000),)
+    )
+    measured()
+    say("ws", compaction="on", cleanup="on", indexes="on")
+    assert due() == [("compact", "ws.t")]
+    assert due() == []
+    end()
+    assert due() == [("optimize_indexes", "ws.t")]
+    assert Job.objects.latest("pk").parameters["indexes"] == ["by_id"]
+    end()
+    assert due() == [("clean_up", "ws.t")]
+    end()
+    assert due() == []  # until it is measured again
+
+
+def test_a_job_that_somebody_else_asked_for_comes_first(figures):
+    live("ws", "t")
+    figures["t"] = SMALL
+    measured()
+    say("ws", compaction="on")
+    commit([ops.StartBuildIndex(table=("ws", "t"), parameters={})], actor=SYSTEM)
+    assert due() == []
+    end()
+    assert due() == [("compact", "ws.t")]
+
+
+def test_the_worst_come_first_and_no_more_than_a_policy_allows(figures):
+    for name in ("a", "b", "c", "d"):
+        live("one", name)
+        live("two", name)
+    figures |= {"a": OLD, "b": replace(SMALL, old_versions=5), "c": SMALL, "d": OLD}
+    measured()
+    say("one", compaction="on", cleanup="on", max_jobs=3)
+    say("two", compaction="on", cleanup="on", max_jobs=1)
+    assert due() == [
+        ("compact", "one.b"),
+        ("compact", "two.b"),
+        ("compact", "one.c"),
+        ("clean_up", "one.a"),
+    ]
+    assert due() == []
+    end()  # one.b
+    # Measured before it was compacted, so that is not done again; but its old versions wait.
+    assert due() == [("clean_up", "one.b")]
+
+
+def test_max_jobs_counts_those_of_the_policy_that_says_it(figures):
+    for name in ("a", "b", "c"):
+        live("ws", "inner", name)
+    figures |= dict.fromkeys("abc", SMALL)
+    measured()
+    say(max_jobs=1)
+    say("ws", "inner", compaction="on")
+    assert len(due()) == 1
+    policies.set_table_policy(actor=SYSTEM, table=("ws", "inner", "c"), values={"max_jobs": 5})
+    assert due() == [("compact", "ws.inner.c")]
+
+
+@pytest.mark.parametrize(
+    ("window", "clock", "is_open"),
+    [
+        ("-", "12:00", True),
+        ("22:00-", "12:00", True),
+        ("01:00-05:00", "01:00", True),
+        ("01:00-05:00", "05:00", True),
+        ("01:00-05:00", "00:59", False),
+        ("01:00-05:00", "05:01", False),
+        ("22:00-04:00", "23:59", True),
+        ("22:00-04:00", "00:00", True),
+        ("22:00-04:00", "12:00", False),
+    ],
+)
+def test_jobs_begin_in_their_window_which_is_in_utc(figures, monkeypatch, window, clock, is_open):
+    live("ws", "t")
+    figures["t"] = SMALL
+    measured()
+    begin, _, last = window.partition("-")
+    say("ws", compaction="on", window_from=begin, window_to=last)
+    moment = datetime.fromisoformat(f"2027-01-31T{clock}:00+00:00")
+    monkeypatch.setattr(upkeep.timezone, "now", lambda: moment)
+    with timezone.override("Asia/Tokyo"):
+        assert due() == ([("compact", "ws.t")] if is_open else [])
+
+
+def test_a_time_with_a_zone_is_no_window():
+    make_root()
+    with unchanged(), pytest.raises(InvalidInput, match="a time such as 22:30"):
+        say(window_from="22:00+02:00")
+
+
+@pytest.mark.parametrize("status", [JobStatus.FAILED, JobStatus.CANCELED])
+def test_after_a_failure_there_is_a_pause(figures, status):
+    live("ws", "t")
+    figures["t"] = SMALL
+    measured()
+    say("ws", compaction="on")
+    assert len(due()) == 1
+    end(status)
+    assert due() == []
+    Job.objects.update(finished_at=timezone.now() - timedelta(minutes=61))
+    assert due() == [("compact", "ws.t")]
+
+
+def test_after_a_job_that_changed_nothing_there_is_a_pause(figures):
+    live("ws", "t")
+    figures["t"] = SMALL
+    measured()
+    say("ws", compaction="on")
+    assert len(due()) == 1
+    end(before=200, after=200)
+    assert measured() == 1
+    assert due() == []
+    Job.objects.update(finished_at=timezone.now() - timedelta(minutes=61))
+    assert due() == [("compact", "ws.t")]
+
+
+def test_after_a_job_that_was_useful_the_next_measurement_decides(figures):
+    live("ws", "t")
+    figures["t"] = SMALL
+    measured()
+    say("ws", compaction="on")
+    assert len(due()) == 1
+    end(before=200, after=2)
+    assert due() == []
+    assert measured() == 1  # writers were quick
+    assert due() == [("compact", "ws.t")]
+
+
+def test_a_pause_is_of_one_kind(figures):
+    live("ws", "t")
+    figures["t"] = replace(SMALL, old_versions=3)
+    measured()
+    say("ws", compaction="on", cleanup="on")
+    due()
+    end(JobStatus.FAILED)
+    assert due() == [("clean_up", "ws.t")]
+
+
+def test_a_dry_run_is_no_reason_to_pause(figures):
+    live("ws", "t")
+    figures["t"] = SMALL
+    measured()
+    say("ws", compaction="on")
+    upkeep.start(actor=SYSTEM, table=("ws", "t"), kind=JobKind.COMPACT, is_dry_run=True)
+    assert due() == []
+    end(JobStatus.FAILED)
+    assert due() == [("compact", "ws.t")]
+
+
+def test_orphans_are_looked_for_as_often_as_they_may_be_removed(figures):
+    row = live("ws", "t")
+    measured()
+    say("ws", orphans="on", orphan_age=86_400)
+    assert due() == []  # nothing of it can be that old
+    Table.objects.filter(pk=row.pk).update(created_at=timezone.now() - timedelta(hours=25))
+    assert due() == [("remove_orphans", "ws.t")]
+    end(ago=timedelta(hours=23))
+    assert due() == []
+    Job.objects.update(created_at=timezone.now() - timedelta(hours=25))
+    assert due() == [("remove_orphans", "ws.t")]
+
+
+def test_statistics_are_computed_of_what_changed_once_a_day(figures):
+    make_root()
+    make_iceberg_table("ws", "i")
+    live("ws", "l")
+    measured()
+    say("ws", statistics="on")
+    assert due() == [("compute_statistics", "ws.i")]
+    job = end()
+    version = TableHealth.objects.newest().get(table=job.table).statistics["version"]
+    yesterday = timezone.now() - timedelta(hours=25)
+    done = {"before": {}, "after": {"version": version}}
+    Job.objects.update(created_at=yesterday, finished_at=yesterday, result=done)
+    assert due() == []  # it has what there is
+    Job.objects.update(result={"before": {}, "after": {"version": version - 1}})
+    assert due() == [("compute_statistics", "ws.i")]
+
+
+def test_a_table_that_is_dropped_meanwhile_stops_nobody(figures, monkeypatch):
+    live("ws", "a")
+    live("ws", "b")
+    figures |= {"a": replace(SMALL, old_versions=5), "b": SMALL}
+    measured()
+    say("ws", compaction="on", cleanup="on")
+    effective = policies.effective_policies
+
+    def drop(rows):
+        found = effective(rows)
+        if Table.objects.named(("ws", "a")).exists() and found:
+            commit([ops.DropTable(table=("ws", "a"))], actor=SYSTEM)
+        return found
+
+    monkeypatch.setattr(policies, "effective_policies", drop)
+    before = set(Job.objects.filter(kind__in=upkeep.MODES).values_list("pk", flat=True))
+    assert upkeep.start_due() == 1
+    new = Job.objects.filter(kind__in=upkeep.MODES).exclude(pk__in=before)
+    assert [(job.kind, job.table.name) for job in new] == [("compact", "b")]
+
+
+def test_who_comes_in_between_has_the_table_to_himself(figures, monkeypatch):
+    live("ws", "t")
+    figures["t"] = SMALL
+    measured()
+    say("ws", compaction="on")
+    effective = policies.effective_policies
+
+    def rival(rows):
+        found = effective(rows)
+        if found and not Job.objects.exists():
+            commit([ops.StartBuildIndex(table=("ws", "t"), parameters={})], actor=SYSTEM)
+        return found
+
+    monkeypatch.setattr(policies, "effective_policies", rival)
+    assert upkeep.start_due() == 0
+    assert [job.kind for job in Job.objects.all()] == ["build_index"]
+
+
+def test_tables_that_need_nothing_do_not_hide_those_that_do(figures, monkeypatch):
+    monkeypatch.setattr(upkeep, "_BATCH", 2)
+    for name in ("a", "b", "c", "d", "e"):
+        live("quiet", name)
+    live("ws", "t")
+    figures |= dict.fromkeys("abcde", ServiceUnavailable("The storage is away"))
+    figures["t"] = OLD
+    measured()
+    say("ws", cleanup="on")
+    assert due() == [("clean_up", "ws.t")]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_rounds_at_once_start_everything_once(figures):
+    make_root()
+    for n in range(6):
+        live("ws", f"t{n}")
+        figures[f"t{n}"] = SMALL
+    measured()
+    say("ws", compaction="on", max_jobs=4)
+    barrier, found = threading.Barrier(4), []
+
+    def run() -> None:
+        try:
+            barrier.wait(20)
+            found.append(upkeep.start_due())
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert sum(found) == Job.objects.count() == 4
+    assert Job.objects.values("table").distinct().count() == 4
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_round_gives_way_to_another_one():
+    begun, over = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with locks.alone("start_due") as is_alone:
+            assert is_alone
+            begun.set()
+            over.wait(20)
+        connection.close()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    assert begun.wait(20)
+    with locks.alone("start_due") as is_alone:
+        assert not is_alone
+    with locks.alone("another") as is_alone:
+        assert is_alone
+    over.set()
+    thread.join()
+    with locks.alone("start_due") as is_alone:
+        assert is_alone
+
+
+def test_a_thousand_tables_take_a_fixed_number_of_statements(figures):
+    make_namespace("ws")
+    parent = Namespace.objects.named(("ws",)).get()
+    rows = Table.objects.bulk_create(
+        Table(
+            uuid=uuid.uuid4(),
+            namespace=parent,
+            name=f"t{n}",
+            digest=digest(("ws", f"t{n}")),
+            state=TableState.LIVE,
+            location=f"/nowhere/{n}",
+        )
+        for n in range(1001)
+    )
+    TableHealth.objects.bulk_create(
+        TableHealth(
+            table=row, measured_at=timezone.now(), score=60, statistics=SMALL.as_json(), planned=[]
+        )
+        for row in rows
+    )
+    MaintenancePolicy.objects.update(updated_at=timezone.now() - timedelta(days=2))
+    with CaptureQueriesContext(
+        connection,
+    ) as looked:
+        assert upkeep.measure_due() == 0
+    assert len(looked) == 2
+    with CaptureQueriesContext(connection) as nothing:
+        assert due() == []
+    assert len(nothing) <= 6
+    say("ws", compaction="on", max_jobs=2)
+    with CaptureQueriesContext(connection) as started:
+        assert len(due()) == 2
+    assert len(started) <= 60
+    with CaptureQueriesContext(connection) as full:
+        assert due() == []
+    assert len(full) <= 25
+
+
+# --- starting by hand ---------------------------------------------------------------------------------
+
+
+def test_somebody_asks_for_maintenance_outside_of_window_and_mode(figures):
+    live("ws", "t")
+    say("ws", compaction="off", window_from="00:00", window_to="00:00")
+    actor = Principal("ann", Action.WRITE)
+    job = upkeep.start(actor=actor, table=("ws", "t"), kind=JobKind.COMPACT, is_dry_run=True)
+    job = Job.objects.select_related("transaction").get(pk=job.pk)
+    assert (job.kind, job.is_dry_run, job.transaction.actor) == ("compact", True, "ann")
+    event = AuditEvent.objects.get(action="maintenance.start")
+    assert (event.actor, event.after["kind"], event.after["is_dry_run"]) == ("ann", "compact", True)
+
+
+def test_what_nobody_can_start():
+    live("ws", "t")
+    make_table("ws", "empty")
+    make_iceberg_table("ws", "i")
+
+    def start(*table, kind=JobKind.COMPACT, actor=SYSTEM):
+        upkeep.start(actor=actor, table=table, kind=kind)
+
+    with unchanged():
+        with pytest.raises(PermissionDenied):
+            start("ws", "t", actor=READER)
+        with pytest.raises(TableNotFound):
+            start("ws", "no")
+        with pytest.raises(NamespaceNotFound):
+            start("no", "no")
+        with pytest.raises(TableHasNoData):
+            start("ws", "empty")
+        with pytest.raises(InvalidInput, match="'build_index' is no maintenance; use one of"):
+            start("ws", "t", kind=JobKind.BUILD_INDEX)
+        with pytest.raises(InvalidInput, match="Lance format have no 'rewrite_manifests'"):
+            start("ws", "t", kind=JobKind.REWRITE_MANIFESTS)
+        with pytest.raises(InvalidInput, match="Iceberg format have no 'optimize_indexes'"):
+            start("ws", "i", kind=JobKind.OPTIMIZE_INDEXES)
+
+
+def test_every_kind_has_a_mode_and_formats():
+    assert set(upkeep.FORMATS) == set(upkeep.MODES)
+    assert upkeep.FORMATS[JobKind.OPTIMIZE_INDEXES] == {TableFormat.LANCE}
+    assert upkeep.FORMATS[JobKind.COMPUTE_STATISTICS] == {TableFormat.ICEBERG}
+    assert upkeep.FORMATS[JobKind.COMPACT] == set(TableFormat)
+
+
+@pytest.mark.parametrize("status", [JobStatus.FAILED, JobStatus.CANCELED])
+def test_what_failed_is_asked_for_once_more_under_the_policy_of_now(status, sent):
+    live("ws", "t")
+    upkeep.start(actor=SYSTEM, table=("ws", "t"), kind=JobKind.OPTIMIZE_INDEXES, is_dry_run=True)
+    Job.objects.update(parameters={"policy": {"unindexed_rows": 1}, "indexes": ["by_id"]})
+    old = end(status)
+    say("ws", unindexed_rows=77)
+    sent.clear()
+    new = upkeep.retry(actor=Principal("ann", Action.WRITE), job=old.pk)
+    new = Job.objects.select_related("transaction").get(pk=new.pk)
+    assert (new.kind, new.is_dry_run, new.status) == ("optimize_indexes", True, "queued")
+    assert (new.transaction.actor, sent) == ("ann", [new.pk])
+    assert new.parameters["indexes"] == ["by_id"]
+    assert new.parameters["policy"]["unindexed_rows"] == 77
+    old.refresh_from_db()
+    assert old.status == status
+
+
+def test_what_cannot_be_retried():
+    live("ws", "t")
+    waiting = upkeep.start(actor=SYSTEM, table=("ws", "t"), kind=JobKind.COMPACT)
+    with unchanged():
+        with pytest.raises(PermissionDenied):
+            upkeep.retry(actor=READER, job=waiting.pk)
+        with pytest.raises(JobNotFound):
+            upkeep.retry(actor=SYSTEM, job=waiting.pk + 1)
+        with pytest.raises(InvalidJobState, match="is queued and cannot be retried"):
+            upkeep.retry(actor=SYSTEM, job=waiting.pk)
+    end()
+    with unchanged(), pytest.raises(InvalidJobState, match="is succeeded and cannot be retried"):
+        upkeep.retry(actor=SYSTEM, job=waiting.pk)
+    commit([ops.StartBuildIndex(table=("ws", "t"), parameters={})], actor=SYSTEM)
+    build = end(JobStatus.FAILED)
+    with unchanged(), pytest.raises(InvalidInput, match="'build_index' is no maintenance"):
+        upkeep.retry(actor=SYSTEM, job=build.pk)
+    Job.objects.filter(pk=waiting.pk).update(status=JobStatus.FAILED)
+    commit([ops.DropTable(table=("ws", "t"))], actor=SYSTEM)
+    with unchanged(), pytest.raises(TableNotFound):
+        upkeep.retry(actor=SYSTEM, job=waiting.pk)
+
+
+def test_a_namespace_that_is_dropped_takes_its_policy_along(figures):
+    live("ws", "t")
+    live("other", "t")
+    figures["t"] = SMALL
+    measured()
+    say("ws", compaction="on")
+    commit([ops.DropNamespace(namespace=("ws",), cascade=True)], actor=SYSTEM)
+    assert upkeep.start_due() == 0
