@@ -91,16 +91,15 @@ class DataServer(Side):
             f"/v1/table/{NAMESPACE}%24{name}/insert?mode=append&delimiter=%24" for name in names
         ]
         Path(f"{body}.paths").write_text("\n".join(paths) + "\n")
-        try:
-            run = wrk.run("insert", **facts, requests=body, threads=connections)
-            time.sleep(
-                1.0 if operation == "insert-1m" else 0.3
-            )  # for what wrk no longer waited for
-            self._check_count(names, run.requests * INSERTED[operation] // self._parts(operation))
-            return run
-        finally:
+        run = wrk.run("insert", **facts, requests=body, threads=connections)
+        time.sleep(1.0 if operation == "insert-1m" else 0.3)  # for what wrk no longer waited for
+        self._check_count(names, run.requests * INSERTED[operation] // self._parts(operation))
+        if operation == "insert-1m":
+            # Few files and many bytes. The others stay: ext4 takes its time to make files where
+            # many were deleted a moment ago.
             for location in locations:
                 shutil.rmtree(location, ignore_errors=True)
+        return run
 
     def _check_count(self, names: list[str], least: int) -> None:
         """That what was answered with success is there. Raises BadAnswers."""
