@@ -16,6 +16,7 @@ from typing import Any
 import orjson
 
 from catalog.errors import InvalidInput
+from catalog.formats import lance_sql
 from catalog.identifiers import Identifier, check_table
 
 UNDERSTOOD = (
@@ -89,6 +90,9 @@ def parse(text: str) -> ViewQuery:
         query = from_json(orjson.loads(text)) if is_json else _from_sql(text)
         if "\x00" in text + query.to_sql():
             raise InvalidInput("it holds a NUL character")
+        for _, expression in query.columns or ():
+            lance_sql.check(expression)
+        lance_sql.check(query.filter or "")
         return query
     except (InvalidInput, orjson.JSONDecodeError) as error:
         raise InvalidInput(f"The source query cannot be read: {error}", detail=UNDERSTOOD) from None

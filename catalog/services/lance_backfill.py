@@ -15,7 +15,7 @@ from lance.fragment import LanceFragment
 
 from catalog.errors import ColumnNotFound, InvalidInput
 from catalog.formats import lance as lance_format
-from catalog.formats import lance_paths
+from catalog.formats import lance_paths, lance_sql
 from catalog.identifiers import Identifier
 from catalog.models import Job
 from catalog.services import access, jobs, lance_commits, lance_datasets
@@ -80,10 +80,10 @@ def start_backfill(*, actor: Principal, table: Identifier, backfill: Backfill) -
         number = getattr(backfill, name)
         if number is not None and not 1 <= number <= _MOST:
             raise InvalidInput(f"'{name}' is {number}; it must be from 1 to {_MOST}")
-    if "\x00" in (backfill.where or ""):
-        raise InvalidInput("'where' holds a NUL character")
+    lance_sql.check(backfill.where or "")
     newest = lance_datasets.read(actor=actor, table=table, branch=backfill.branch)
     computed = _computed(newest, table, backfill.column)
+    lance_sql.check(computed.expression)  # a client may have written it to storage
     source = _source(actor, table, backfill) or newest
     with refusing(table):
         _check(source, computed, backfill)

@@ -32,9 +32,7 @@ _MOST_BYTES = 32 * 1024**2
 _AT_ONCE = 1_000_000  # rows looked at between two looks at the clock
 _BUFFER = 64 * 1024**2
 _THREADS = 2  # of this process: others wait, and are told
-# Lance's parser takes twice as long for each further level of some expressions, such as casts.
 _LONGEST_FILTER = 1000
-_DEEPEST_FILTER = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,20 +79,6 @@ def _check_filter(predicate: str) -> None:
     if len(predicate) > _LONGEST_FILTER or "\x00" in predicate:
         raise InvalidInput(f"The filter is longer than {_LONGEST_FILTER:,} characters, or binary")
     lance_sql.check(predicate)
-    depth, quote = 0, ""
-    for letter in predicate:
-        if quote:
-            quote = "" if letter == quote else quote
-        elif letter in "'\"`":
-            quote = letter
-        elif letter in "([":
-            depth += 1
-            if depth > _DEEPEST_FILTER:
-                raise InvalidInput(
-                    f"The filter has more than {_DEEPEST_FILTER} brackets in brackets"
-                )
-        elif letter in ")]":
-            depth -= 1
 
 
 def _chosen(schema: pa.Schema, table: Identifier, names: Sequence[str]) -> list[pa.Field]:

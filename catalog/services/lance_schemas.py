@@ -19,7 +19,7 @@ from catalog.errors import (
     InvalidInput,
     Unsupported,
 )
-from catalog.formats import arrow_json, lance_paths
+from catalog.formats import arrow_json, lance_paths, lance_sql
 from catalog.identifiers import Identifier
 from catalog.services import lance_commits, lance_computed
 from catalog.services import operations as ops
@@ -335,6 +335,7 @@ def _check_new(column: NewColumn, *, is_repeated: bool) -> None:
         raise InvalidInput(f"Column '{column.name}' needs an 'expression' or 'computed'")
     if column.expression is not None and column.computed is not None:
         raise ContradictoryInput(f"Column '{column.name}' has an 'expression' and 'computed'")
+    lance_sql.check(column.expression or column.computed or "")
 
 
 def _check_name(name: str) -> None:

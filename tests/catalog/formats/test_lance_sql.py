@@ -23,6 +23,15 @@ from catalog.formats import lance_sql
         "coalesce(" + ", ".join(["id"] * 5_000) + ") > 1",
         "s = '" + "+ " * 5_000 + "'",
         "(" * 40 + "id > 1" + ")" * 40 + " " * 1_000,
+        "(" * 40 + "id > 1" + ")" * 40,
+        "(" * 40 + "id = 1" + " OR id = 2)" * 40,
+        "(" * 20 + "id" + "+1)" * 20 + " > 1",
+        " AND ".join(["lower(s) = 'a(b'"] * 40),
+        "CASE " + "WHEN id BETWEEN 1 AND 2 THEN abs(id) " * 40 + "END > 1",
+        " AND ".join(["t > now() - interval '1 day'"] * 20),
+        "abs(" * 10 + "id" + ")" * 10 + " > 1",
+        "s = '" + "cast(" * 40 + "'",
+        "id > 1 -- abs(id)",
     ],
 )
 def test_long_lists_and_chains_are_no_depth(expression):
@@ -48,6 +57,21 @@ def test_long_lists_and_chains_are_no_depth(expression):
         " or ".join(["id = 1"] * 20_000),
         "id > 1 /* ' */ " + "+ 1 " * 400 + "/* ' */",
         "id > 1 -- '\n" + "+ 1 " * 400 + " -- '",
+        "id = 1\x00",
+        "cast(" * 22,
+        "CAST (" * 40 + "id" + " AS bigint)" * 40 + " > 1",
+        "coalesce(" * 20 + "id" + ", 1)" * 20 + " > 1",
+        "position(" * 14,
+        "`abs`(" * 14,
+        "not (" * 24,
+        "array[" * 24,
+        "interval " * 24,
+        "substring(interval " * 8,
+        "(" * 16 + "id" + " BETWEEN 1 AND 2)::bigint" * 16 + " > 1",
+        "id > 1 AND (s = 'a' OR " + "nvl(" * 16 + "id" + ", 1)" * 16 + " > 1)",
+        "/* ' */" + "position(" * 14 + "/* ' */",
+        "cast/**/(" * 22,
+        "s = $$'$$ OR " + "position(" * 14 + "$$'$$",
     ],
 )
 def test_what_is_too_deep_is_refused(expression):
@@ -66,6 +90,8 @@ def test_what_is_too_deep_is_refused(expression):
         "(" * 20 + "id" + ("+id" * 7 + ")") * 20 + " > 1",
         " or ".join(["id = 1"] * 9_999),
         " and ".join(["id" + "+1" * 290 + " > 1"] * 30),
+        "coalesce(" * 10 + "id" + ",1)" * 10 + " > 1",
+        "(" * 10 + "id" + " between 1 and 2)::bigint" * 10 + " > 1",
     ],
 )
 def test_what_is_let_through_does_no_harm_on_a_small_stack(tmp_path, expression):
