@@ -301,6 +301,13 @@ def kind_of(error: BaseException) -> str:
     return "error"
 
 
+def first_line(error: BaseException) -> str:
+    """What Java says, where Py4J only says that it called Java."""
+    cause = getattr(error, "java_exception", None)
+    text = str(cause.toString()) if cause is not None else str(error)
+    return next((line for line in text.splitlines() if line.strip()), repr(error))
+
+
 def main() -> int:
     request = from_worker() if os.environ.get("MONODON_JOB") else from_command_line()
     try:
@@ -310,8 +317,7 @@ def main() -> int:
         return 1
     except (PySparkException, Py4JError, OSError) as error:
         message = str(error).strip()
-        first = next((line for line in message.splitlines() if line.strip()), repr(error))
-        tell("failed", kind=kind_of(error), message=first[:2000])
+        tell("failed", kind=kind_of(error), message=first_line(error)[:2000])
         print(message, file=sys.stderr)
         return 1
     tell("result", data=result)
