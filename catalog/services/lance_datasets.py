@@ -9,8 +9,9 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from django.conf import settings
 from lance.dataset import LanceDataset
@@ -31,9 +32,16 @@ from catalog.services.versions import Version
 
 # Lance keeps what it read of manifests and indexes in a session, by size; a dataset itself is
 # little more than its manifest. Half of the budget is for indexes, which cost most to read again.
-_INDEX_SHARE, _METADATA_SHARE, _DATASET_SHARE = 0.5, 0.375, 0.125
+_INDEX_SHARE, _METADATA_SHARE, _DATASET_SHARE, _ANSWER_SHARE = 0.5, 0.3125, 0.125, 0.0625
 _DATASET_COST = 64 * 1024
 _MANIFEST_FACTOR = 8  # parsed, against its bytes in the file
+
+_lock = threading.Lock()
+_entered: dict[tuple[str, int], tuple[uuid.UUID, datetime]] = {}
+"""The tables, and the times in the ledger, of the versions of which the session may keep manifests."""
+_MOST_ENTERED = 100_000
+
+T = TypeVar("T")
 
 _FIND = f"""
     SELECT t.uuid, t.location, t.format, t.is_materialized, v.version, {versions.COLUMNS}
@@ -61,6 +69,13 @@ class Snapshot:
     @property
     def version(self) -> int:
         return self.entry.version
+
+    @property
+    def key(self) -> Hashable:
+        """What no other version has, of whichever table."""
+        entry = self.entry
+        # A branch may be deleted and made again, with the same versions; not at the same moment.
+        return self.uuid, self.branch, entry.version, entry.manifest_path, entry.created_at
 
     @property
     def uri(self) -> str:
@@ -110,16 +125,13 @@ def open_dataset(snapshot: Snapshot) -> LanceDataset:
 
     Raises the refusal behind what Lance cannot open.
     """
-    entry = snapshot.entry
-    # A branch may be deleted and made again, with the same versions; not at the same moment.
-    key = (snapshot.uuid, snapshot.branch, entry.version, entry.manifest_path, entry.created_at)
-    kept = _opened.get(key)
+    kept = _opened.get(snapshot.key)
     if kept is not None:
         return kept
     with refusing(snapshot.table):
         dataset = _open(snapshot)
-    size = entry.manifest_size or 0
-    _opened.put(key, dataset, cost=_DATASET_COST + _MANIFEST_FACTOR * size)
+    size = snapshot.entry.manifest_size or 0
+    _opened.put(snapshot.key, dataset, cost=_DATASET_COST + _MANIFEST_FACTOR * size)
     return dataset
 
 
@@ -130,9 +142,25 @@ def read(
     return open_dataset(find_snapshot(actor=actor, table=table, version=version, branch=branch))
 
 
+def session_for(snapshot: Snapshot) -> Session:
+    """What this process keeps of manifests and indexes, to open this version with.
+
+    Lance knows a manifest by its place and number alone. A table may be registered anew at the place
+    of another, and a branch be made again by another process: then all that is kept is forgotten.
+    """
+    key = (snapshot.uri, snapshot.version)
+    entered = (snapshot.uuid, snapshot.entry.created_at)
+    with _lock:
+        if _entered.setdefault(key, entered) != entered or len(_entered) > _MOST_ENTERED:
+            session.cache_clear()
+            _entered.clear()
+            _entered[key] = entered
+        return session()
+
+
 @cache
 def session() -> Session:
-    """What this process keeps of manifests and indexes."""
+    """The same for what is not there yet."""
     budget = settings.MONODON_LANCE_CACHE_BYTES
     return Session(
         index_cache_size_bytes=int(budget * _INDEX_SHARE),
@@ -141,17 +169,18 @@ def session() -> Session:
 
 
 def forget_opened() -> None:
-    """Close what is kept open."""
+    """Close what is kept open, and forget what was answered."""
     _opened.clear()
+    answers.clear()
 
 
 def _open(snapshot: Snapshot) -> LanceDataset:
     if snapshot.is_in_place:
-        return LanceDataset(snapshot.uri, snapshot.version, session=session())
+        return LanceDataset(snapshot.uri, snapshot.version, session=session_for(snapshot))
     return LanceDataset(
         snapshot.uri,
         snapshot.version,
-        session=session(),
+        session=session_for(snapshot),
         namespace_client=_OneVersion(snapshot),
         table_id=list(snapshot.table),
         namespace_client_managed_versioning=True,
@@ -195,15 +224,16 @@ def table_version(entry: Version) -> m.TableVersion:
     )
 
 
-class _Opened:
-    """The datasets used last, as far as the budget goes."""
+class Kept(Generic[T]):
+    """What was used last, as far as its part of the budget goes."""
 
-    def __init__(self) -> None:
+    def __init__(self, share: float) -> None:
+        self._share = share
         self._lock = threading.Lock()
-        self._kept: OrderedDict[Hashable, tuple[LanceDataset, int]] = OrderedDict()
+        self._kept: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
         self._cost = 0
 
-    def get(self, key: Hashable) -> LanceDataset | None:
+    def get(self, key: Hashable) -> T | None:
         with self._lock:
             found = self._kept.get(key)
             if found is None:
@@ -211,12 +241,12 @@ class _Opened:
             self._kept.move_to_end(key)
             return found[0]
 
-    def put(self, key: Hashable, dataset: LanceDataset, *, cost: int) -> None:
-        limit = settings.MONODON_LANCE_CACHE_BYTES * _DATASET_SHARE
+    def put(self, key: Hashable, value: T, *, cost: int) -> None:
+        limit = settings.MONODON_LANCE_CACHE_BYTES * self._share
         with self._lock:
             if key not in self._kept:
                 self._cost += cost
-                self._kept[key] = (dataset, cost)
+                self._kept[key] = (value, cost)
             while self._cost > limit and self._kept:
                 _, (_, freed) = self._kept.popitem(last=False)
                 self._cost -= freed
@@ -227,4 +257,6 @@ class _Opened:
             self._cost = 0
 
 
-_opened = _Opened()
+_opened: Kept[LanceDataset] = Kept(_DATASET_SHARE)
+answers: Kept[bytes] = Kept(_ANSWER_SHARE)
+"""Answers to queries, by version and request."""

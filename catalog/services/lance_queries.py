@@ -4,6 +4,7 @@ A query is in the words of the protocol (spec: QueryTableRequest). It is one of 
 vector search when it has vectors, a full-text search when it has one, and otherwise a scan.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from catalog.formats import lance_paths, lance_sql
 from catalog.identifiers import Identifier, label
 from catalog.services import lance_datasets, lance_full_text
 from catalog.services.access import Principal
+from catalog.services.lance_datasets import Snapshot
 from catalog.services.lance_errors import refusing
 from catalog.services.lance_full_text import small
 
@@ -37,6 +39,10 @@ _BATCH_BYTES = 4 << 20
 _BUFFER_BYTES = 64 << 20
 _READAHEAD = 4
 _MAX_ROWS = 2**62
+_MOST_KEPT = 256 << 10
+_KEPT_COST = 1024
+# Functions that tell something else each time. A word of them in a text costs no more than a query.
+_CHANGING = re.compile(rb"random|rand\b|uuid|now|today|current|date|time", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +53,20 @@ class Rows:
     batches: Iterator[pa.RecordBatch]
 
 
-def query(*, actor: Principal, table: Identifier, query: Query, branch: str = "") -> Rows:
+def find(*, actor: Principal, table: Identifier, query: Query, branch: str = "") -> Snapshot:
+    """The version that a query asks. Raises as ``lance_datasets.find_snapshot``."""
+    return lance_datasets.find_snapshot(
+        actor=actor, table=table, version=query.version, branch=branch
+    )
+
+
+def query(*, snapshot: Snapshot, query: Query) -> Rows:
     """The rows that a query finds. Whoever stops early drops the batches, which ends the scan.
 
-    Raises ColumnNotFound, InvalidInput, and what ``lance_datasets.read`` raises. What only shows
-    while rows are read, such as a division by zero, is raised by the batches.
+    Raises ColumnNotFound, InvalidInput, and what ``lance_datasets.open_dataset`` raises. What only
+    shows while rows are read, such as a division by zero, is raised by the batches.
     """
-    plan = _plan(actor, table, query, branch)
+    plan = _plan(snapshot, query)
     with plan.refusing():
         reader = plan.scanner.to_reader()
     return Rows(reader.schema, _batches(plan, reader))
@@ -86,14 +99,14 @@ def explain(
     is_verbose: bool = False,
 ) -> str:
     """How Lance would carry a query out; no data is read. Raises as ``query`` does."""
-    plan = _plan(actor, table, query, branch)
+    plan = _plan(find(actor=actor, table=table, query=query, branch=branch), query)
     with plan.refusing():
         return str(plan.scanner.explain_plan(is_verbose))
 
 
 def analyze(*, actor: Principal, table: Identifier, query: Query, branch: str = "") -> str:
     """Carry a query out, and tell what each step took. Raises as ``query`` does."""
-    plan = _plan(actor, table, query, branch)
+    plan = _plan(find(actor=actor, table=table, query=query, branch=branch), query)
     with plan.refusing():
         return str(plan.scanner.analyze_plan())
 
@@ -120,9 +133,23 @@ class _Plan:
                 raise
 
 
-def _plan(actor: Principal, table: Identifier, query: Query, branch: str) -> _Plan:
+def kept_answer(snapshot: Snapshot, request: bytes) -> bytes | None:
+    """What the same request was answered, of the same version; None: it has to be asked."""
+    return lance_datasets.answers.get((snapshot.key, request))
+
+
+def keep_answer(snapshot: Snapshot, request: bytes, answer: bytes) -> None:
+    """Keep an answer, if it is small and would be the same again."""
+    if len(answer) > _MOST_KEPT or _CHANGING.search(request):
+        return
+    cost = len(answer) + len(request) + _KEPT_COST
+    lance_datasets.answers.put((snapshot.key, request), answer, cost=cost)
+
+
+def _plan(snapshot: Snapshot, query: Query) -> _Plan:
+    table = snapshot.table
     lance_sql.check(query.filter or "")
-    dataset = lance_datasets.read(actor=actor, table=table, version=query.version, branch=branch)
+    dataset = lance_datasets.open_dataset(snapshot)
     with refusing(table):
         vectors = _vectors(query.vector)
         full_text = lance_full_text.search(table, dataset, query.full_text_query)

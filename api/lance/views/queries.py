@@ -1,7 +1,8 @@
 import re
 from typing import Any, ClassVar
 
-from django.http import HttpResponseBase
+from django.http import HttpResponse
+from django.http.response import HttpResponseBase
 from lance_namespace_urllib3_client import models as m
 
 from api.lance.arrow import FILE_TYPE, file_response
@@ -33,10 +34,18 @@ class QueryTable(_QueryOperation):
     def handle(
         self, actor: Principal, body: m.QueryTableRequest, *, id: Identifier
     ) -> HttpResponseBase:
-        rows = lance_queries.query(
+        snapshot = lance_queries.find(
             actor=actor, table=id, query=body, branch=branch_name(body.branch)
         )
-        return file_response(rows.schema, rows.batches)
+        request = self.content()
+        kept = lance_queries.kept_answer(snapshot, request)
+        if kept is not None:
+            return HttpResponse(kept, content_type=FILE_TYPE)
+        rows = lance_queries.query(snapshot=snapshot, query=body)
+        response = file_response(rows.schema, rows.batches)
+        if isinstance(response, HttpResponse):
+            lance_queries.keep_answer(snapshot, request, response.content)
+        return response
 
 
 class CountTableRows(LanceOperation):

@@ -9,7 +9,7 @@ from lance.dataset import LanceDataset
 
 from catalog.errors import InvalidInput
 from catalog.identifiers import Identifier
-from catalog.services import lance_commits, lance_queries
+from catalog.services import lance_commits, lance_datasets, lance_queries
 from catalog.services import operations as ops
 from catalog.services.access import SYSTEM
 from tests.api.client import Lance, stream
@@ -667,3 +667,36 @@ def test_an_empty_table_has_no_rows(lance):
     assert ask(lance, **NEAR).num_rows == 0
     assert ask(lance, **SCAN).num_rows == 0
     assert ask(lance, **{**NEAR, "vector": {"multi_vector": [[1, 2], [3, 4]]}}).num_rows == 0
+
+
+# --- the same again -----------------------------------------------------------------------------
+
+
+def test_the_same_query_of_the_same_version_is_answered_without_lance(lance, monkeypatch):
+    make_lance_table(("w", "again"), pa.table({"id": range(8)}))
+    path, body = "/v1/table/w$again/query", {"vector": {}, "k": 3, "filter": "id > 2"}
+    first = lance.call("POST", path, body).content
+    with monkeypatch.context() as patch:
+        patch.setattr(lance_queries, "query", None)
+        assert lance.call("POST", path, body).content == first
+    lance.post("/v1/table/w$again/insert", raw=stream(pa.table({"id": [100]})))
+    lance.post("/v1/table/w$again/delete", {"predicate": "id < 5"})
+    newest = pa.ipc.open_file(lance.call("POST", path, body).content).read_all()
+    assert newest["id"].to_pylist() == [5, 6, 7]
+    of_first = pa.ipc.open_file(lance.call("POST", path, body | {"version": 1}).content).read_all()
+    assert of_first["id"].to_pylist() == [3, 4, 5]
+
+
+@pytest.mark.parametrize("filter", ["random() >= 0.0", "now() > to_timestamp(0)"])
+def test_what_changes_by_itself_is_asked_each_time(lance, filter):
+    make_lance_table(("w", "again"), pa.table({"id": range(8)}))
+    lance_datasets.forget_opened()
+    lance.call("POST", "/v1/table/w$again/query", {"vector": {}, "k": 3, "filter": filter})
+    assert not lance_datasets.answers._kept
+
+
+def test_large_answers_are_not_kept(lance):
+    make_lance_table(("w", "again"), pa.table({"id": range(100_000)}))
+    lance_datasets.forget_opened()
+    lance.call("POST", "/v1/table/w$again/query", {"vector": {}, "k": 100_000})
+    assert not lance_datasets.answers._kept
