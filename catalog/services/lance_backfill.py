@@ -23,7 +23,7 @@ from catalog.services import operations as ops
 from catalog.services.access import Action, Principal
 from catalog.services.commit import commit
 from catalog.services.jobs import Report
-from catalog.services.lance_errors import refusing
+from catalog.services.lance_errors import plan, refusing
 
 _FRAGMENTS_PER_COMMIT = 16
 _MAX_BATCH = 8192  # rows
@@ -197,9 +197,11 @@ def _values(
 
 def _check(source: LanceDataset, computed: _Computed, backfill: Backfill) -> None:
     """Let Lance plan it, so that what cannot be evaluated is refused before there is a job."""
-    source.scanner(
-        columns={_VALUE: computed.expression}, filter=backfill.where or None, with_row_id=True
-    ).explain_plan()
+    plan(
+        source.scanner(
+            columns={_VALUE: computed.expression}, filter=backfill.where or None, with_row_id=True
+        )
+    )
 
 
 def _computed(dataset: LanceDataset, table: Identifier, path: str) -> _Computed:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pyarrow as pa
+from lance.dataset import LanceScanner
 
 from catalog.errors import (
     BranchAlreadyExists,
@@ -52,7 +53,7 @@ _SCHEMA_MISMATCH = re.compile(
 )
 _NO_COLUMN = re.compile(
     r"No field named|Column .{1,300}? (?:does not exist|is not in the dataset)|column \S+ is not in the"
-    r"|key column \S+ does not exist|field path \S+ does not exist|not found in schema"
+    r"|key column \S+ does not exist|field path [\s\S]{1,600}? does not exist|not found in schema"
     r"|Field (?:\S+|'.*?') (?:does not exist|not found)|Column not found|Could not find column"
     r"|FieldNotFound|FTS field \S+ does not contain child",
     re.IGNORECASE,
@@ -71,6 +72,8 @@ _STORAGE = re.compile(
     r"LanceError\(IO\)|Object at location|No such file|os error \d|Generic \w+ error"
 )
 """A disk or a store that fails is nobody's mistake."""
+
+_UNKNOWN = "An expression has what Lance does not know, such as a placeholder"
 
 _Refusal = Callable[[Identifier, str], CatalogError]
 _NAMED: tuple[tuple[re.Pattern[str], _Refusal], ...] = (
@@ -92,9 +95,8 @@ def refusal(error: BaseException, table: Identifier) -> CatalogError | None:
     if isinstance(error, CatalogError):
         return error
     if isinstance(error, LancePanic):
-        if "not yet implemented" in str(error):  # what its SQL parser knows, and Lance does not
-            return InvalidInput("An expression has what Lance does not know, such as a placeholder")
-        return None
+        # What its SQL parser knows, and Lance does not.
+        return InvalidInput(_UNKNOWN) if "not yet implemented" in str(error) else None
     raw = _text(error)
     for pattern, kind in _NAMED:
         if found := pattern.search(raw):
@@ -141,6 +143,16 @@ def refusing(table: Identifier) -> Iterator[None]:
         if refused is None or refused is error:
             raise
         raise refused from error
+
+
+def plan(scanner: LanceScanner) -> None:
+    """Let Lance plan a scan; no data is read. Raises what it says, and InvalidInput for a panic."""
+    try:
+        scanner.explain_plan()
+    except RuntimeError as error:
+        if "Task was aborted" not in str(error):
+            raise
+        raise InvalidInput(_UNKNOWN) from error
 
 
 @contextmanager

@@ -39,7 +39,7 @@ from catalog.services.access import Action, Principal
 from catalog.services.commit import commit
 from catalog.services.jobs import JobCanceled, JobLost, Report
 from catalog.services.lance_commits import NewDataset
-from catalog.services.lance_errors import refusing
+from catalog.services.lance_errors import plan, refusing
 
 log = logging.getLogger(__name__)
 
@@ -346,7 +346,7 @@ def _with_columns(query: ViewQuery, dataset: LanceDataset) -> ViewQuery:
 def _schema(query: ViewQuery, dataset: LanceDataset) -> pa.Schema:
     """What the query gives. Lance plans it, so what cannot be evaluated is raised here."""
     scanner = _scanner(query, dataset)
-    scanner.explain_plan()
+    plan(scanner)
     return pa.schema([_without_origin(field) for field in scanner.projected_schema])
 
 

@@ -304,6 +304,7 @@ def test_who_lost_the_key_fills_nothing(lance, table):
         ({"column": "twice", "task_size": -1}, 400, 13, "'task_size' is -1"),
         ({"column": "twice", "task_size": 2**31}, 400, 13, "'task_size'"),
         ({"column": "twice", "where": "id = '\u0000'"}, 400, 13, "NUL"),
+        ({"column": "twice", "where": "id = $1"}, 400, 13, "placeholder"),
         ({"column": "twice", "commit_granularity": 0}, 400, 13, "'commit_granularity' is 0"),
         ({"column": "twice", "branch": "nope"}, 404, 22, "nope"),
         ({"column": "twice", "branch": "../x"}, 404, 22, ""),

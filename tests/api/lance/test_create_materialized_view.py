@@ -195,6 +195,7 @@ def test_its_rows_are_its_querys(lance, source, path, sent):
         ({"source_query": "SELECT id FROM ws.t WHERE id"}, 400, 13, "boolean"),
         ({"source_query": "SELECT id FROM ws.t WHERE id > > 1"}, 400, 13, "parser"),
         ({"source_query": "SELECT id FROM ws.t WHERE id = '\u0000'"}, 400, 13, "NUL"),
+        ({"source_query": "SELECT id FROM ws.t WHERE id = $1"}, 400, 13, "placeholder"),
         (
             {"source_query": '{"source": ["ws", "t"], "filter": "id = \'\\u0000\'"}'},
             400,

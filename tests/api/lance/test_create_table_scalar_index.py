@@ -43,6 +43,7 @@ def test_refusals(lance):
         body = {"column": "v", "index_type": kind}
         lance.refused(400, 13, "is no scalar index", PATH, body)
     lance.refused(404, 12, "'nope'", PATH, {"column": "nope", "index_type": "BTREE"})
+    lance.refused(404, 12, "'no pe'", PATH, {"column": "no pe", "index_type": "INVERTED"})
     lance.refused(400, 13, "must be a string", PATH, {"column": "id", "index_type": "NGRAM"})
     lance.post(PATH, {"column": "id", "index_type": "BTREE"})
     lance.refused(409, 7, "id_idx", PATH, {"column": "id", "index_type": "BTREE"})

@@ -571,6 +571,7 @@ def test_vector_and_k_are_required(lance, table, body):
     ("query", "answer", "text"),
     [
         ({"match": {"terms": "x", "column": "nope"}}, (404, 12), "'nope' does not exist"),
+        ({"match": {"terms": "x", "column": "no\npe"}}, (404, 12), "does not exist"),
         ({"match": {"terms": "x", "column": "id"}}, (400, 13), "FTS field 'id'"),
         ({"match": {"terms": "x", "operator": "xor"}}, (400, 13), "use And or Or"),
         ({"match": {"terms": "fox", "column": "text", "fuzziness": 99}}, (400, 13), "fuzzy"),
