@@ -248,7 +248,7 @@ def _change(
     dataset: LanceDataset = LanceDataset(
         snapshot.location,
         None if snapshot.branch else snapshot.version,
-        session=lance_datasets.session(),
+        session=lance_datasets.session_for(snapshot),
         namespace_client=ledger,
         table_id=list(snapshot.table),
         namespace_client_managed_versioning=True,

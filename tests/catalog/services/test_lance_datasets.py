@@ -1,0 +1,69 @@
+"""What is kept open is never shown for another version of the same place and number."""
+
+import shutil
+from functools import cache
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+from lance.lance import _Session as Session
+
+from catalog.services import lance_data, lance_datasets, lance_refs
+from catalog.services import operations as ops
+from catalog.services.access import SYSTEM
+from catalog.services.commit import commit
+from tests.factories import make_lance_table, make_namespace, make_root
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+T = ("w", "t")
+
+
+@pytest.fixture(autouse=True)
+def warehouse(tmp_path, settings) -> Path:
+    settings.MONODON_WAREHOUSE = str(tmp_path)
+    make_root()
+    return tmp_path
+
+
+def ids(**options) -> list[int]:
+    found = lance_datasets.read(actor=SYSTEM, table=T, **options).to_table(filter="id > 0")
+    return found["id"].to_pylist()
+
+
+def test_a_table_registered_anew_where_another_was(warehouse):
+    make_namespace("w")
+    for values in ([1, 2], [7, 8, 9]):
+        shutil.rmtree(warehouse / "place", ignore_errors=True)
+        made = lance.write_dataset(pa.table({"id": values}), warehouse / "place")
+        made.create_scalar_index("id", "BTREE")
+        commit([ops.RegisterTable(table=T, location="place")], actor=SYSTEM)
+        assert ids() == ids(version=1) == values
+        commit([ops.DeregisterTable(table=T)], actor=SYSTEM)
+
+
+def test_a_branch_that_another_process_made_anew(warehouse, monkeypatch):
+    make_lance_table(T, pa.table({"id": [1]}))
+    own = lance_datasets.session
+    for value in (10, 20):
+        with monkeypatch.context() as other_process:
+            other_process.setattr(lance_datasets, "session", cache(Session))
+            other_process.setattr(lance_datasets, "_entered", {})
+            if value == 20:
+                lance_refs.delete_branch(actor=SYSTEM, table=T, name="dev")
+            lance_refs.create_branch(actor=SYSTEM, table=T, name="dev")
+            more = pa.table({"id": [value]})
+            lance_data.insert(actor=SYSTEM, table=T, data=more, branch="dev")
+        assert lance_datasets.session is own
+        assert ids(branch="dev") == [1, value]
+
+
+def test_the_session_stays_while_nothing_is_made_anew():
+    make_lance_table(T, pa.table({"id": [1]}))
+    before = lance_datasets.session()
+    for value in (2, 3):
+        lance_data.insert(actor=SYSTEM, table=T, data=pa.table({"id": [value]}))
+        ids()
+    assert ids(version=1) == [1]
+    assert lance_datasets.session() is before
