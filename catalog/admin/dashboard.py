@@ -7,9 +7,9 @@ from django.db import connection
 from django.db.models import Max
 from django.http import HttpRequest
 
-from catalog.admin import cells, jobs, transactions
+from catalog.admin import cells, jobs, maintenance_health, maintenance_month, transactions
 from catalog.admin.navigation import may_see
-from catalog.models import Job, JobStatus, Namespace, Table, Transaction
+from catalog.models import Job, JobStatus, Namespace, Table, TableHealth, Transaction
 
 EXACT = 50_000
 """A table of the database with more rows is not counted: PostgreSQL's own estimate is shown."""
@@ -84,6 +84,12 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
             "No job failed lately.",
             title="Failed jobs",
         )
+        context["month"] = maintenance_month.month()
+    if may_see(request, TableHealth):
+        context["health_url"] = cells.list_url(TableHealth)
+        context["unhealthy"] = maintenance_health.unhealthy(_NEWEST)
+    if may_see(request, Namespace):
+        context["namespaces_url"] = cells.list_url(Namespace)
     return context
 
 

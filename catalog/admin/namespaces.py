@@ -17,6 +17,7 @@ from unfold.widgets import (
 
 from catalog.admin import audit, cells
 from catalog.admin.actor import actor
+from catalog.admin.maintenance_policies import namespace_policy, namespace_tab
 from catalog.admin.pages import (
     COUNT_LIMIT,
     PANEL_SIZE,
@@ -71,7 +72,7 @@ class DropForm(forms.Form):
 
 @admin.register(Namespace)
 class NamespaceAdmin(ReadOnlyAdmin):
-    actions_detail = ["drop"]
+    actions_detail = ["policy", "drop"]
     search_fields = ["name"]
     page_related = ["parent"]
 
@@ -82,7 +83,13 @@ class NamespaceAdmin(ReadOnlyAdmin):
         return self.may(request, "delete")
 
     def offers_actions(self, row: Namespace) -> bool:
-        return row.dropped_at is None and row.parent_id is not None
+        return row.dropped_at is None
+
+    def has_policy_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return self.may(request, "change")
+
+    def offered_actions(self, row: Namespace) -> Sequence[str]:
+        return ["policy"] if row.parent_id is None else self.actions_detail
 
     # -- the tree
 
@@ -171,6 +178,7 @@ class NamespaceAdmin(ReadOnlyAdmin):
             tabs=(
                 Tab("tables", "Tables and views", lambda: _tables(request, row)),
                 Tab("namespaces", "Namespaces", lambda: _children(request, row)),
+                Tab("maintenance", "Maintenance", lambda: namespace_tab(request, row)),
                 Tab("audit", "Audit events", lambda: _events(request, row)),
             ),
             aside_template="admin/catalog/namespace_aside.html",
@@ -216,6 +224,11 @@ class NamespaceAdmin(ReadOnlyAdmin):
             call=create,
             back=cells.list_url(Namespace, f"parent={parent.pk}"),
         )
+
+    @button("Maintenance policy", permission="policy", icon="tune")
+    def policy(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
+        row = self.find(request, object_id)
+        return namespace_policy(self, request, row) if row else self.missing(request, object_id)
 
     @button("Drop", permission="drop", icon="delete", danger=True)
     def drop(self, request: HttpRequest, object_id: str) -> HttpResponseBase:

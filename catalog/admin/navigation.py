@@ -20,6 +20,7 @@ from catalog.models import (
     MaterializedView,
     Namespace,
     Table,
+    TableHealth,
     Transaction,
 )
 
@@ -40,6 +41,7 @@ _GROUPS: tuple[tuple[str, tuple[tuple[str, str, type[Model]], ...]], ...] = (
         (
             ("Transactions", "commit", Transaction),
             ("Audit events", "history", AuditEvent),
+            ("Health of tables", "monitor_heart", TableHealth),
             ("Jobs", "pending_actions", Job),
         ),
     ),

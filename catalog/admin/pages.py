@@ -210,9 +210,9 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
         """Whether the row is in a state in which its buttons make sense."""
         return True
 
-    def offered_actions(self, row: Any) -> Sequence[str]:
-        """The buttons that make sense for such a row."""
-        return cast(Sequence[str], self.actions_detail)
+    def offered_actions(self, row: Any) -> Sequence[str | dict[str, Any]]:
+        """The buttons that make sense for such a row; a dict is a menu of some."""
+        return cast(Sequence[str | dict[str, Any]], self.actions_detail)
 
     def find(self, request: HttpRequest, object_id: str) -> Any:
         """The row of a page, or None."""

@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from django import forms
@@ -13,9 +14,11 @@ from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import ChoicesDropdownFilter, DropdownFilter, TextFilter
 from unfold.widgets import UnfoldAdminTextInputWidget, UnfoldBooleanSwitchWidget
 
-from catalog.admin import cells, iceberg, lance
+from catalog.admin import cells, iceberg, lance, maintenance_actions, maintenance_health
 from catalog.admin.actor import actor
-from catalog.admin.pages import Page, ReadOnlyAdmin, button, sent
+from catalog.admin.maintenance_actions import MaintainActions
+from catalog.admin.maintenance_policies import table_policy
+from catalog.admin.pages import Page, ReadOnlyAdmin, Tab, button, sent
 from catalog.errors import CatalogError, TableNotFound, ViewNotFound
 from catalog.identifiers import DEFAULT_DELIMITER, Identifier, check_name, digest, parse
 from catalog.models import Table, TableFormat, TableKind, TableState
@@ -83,7 +86,7 @@ class PurgeForm(forms.Form):
 
 
 @admin.register(Table)
-class TableAdmin(ReadOnlyAdmin):
+class TableAdmin(MaintainActions, ReadOnlyAdmin):
     list_display = ["table", "format", "kind", "state_badge", "where", "created"]
     list_display_links = ["table"]
     list_filter = [
@@ -96,7 +99,8 @@ class TableAdmin(ReadOnlyAdmin):
     search_fields = ["name", "location"]
     search_help_text = "A name, nyc.flights, or a location"
     ordering = ["-pk"]
-    actions_detail = ["rename", "deregister", "drop"]
+    actions = maintenance_actions.BULK
+    actions_detail = [maintenance_actions.MENU, "policy", "rename", "deregister", "drop"]
     page_related = ["namespace"]
 
     @admin.display(description="Table")
@@ -141,9 +145,12 @@ class TableAdmin(ReadOnlyAdmin):
     def offers_actions(self, row: Table) -> bool:
         return row.state != TableState.DROPPED
 
-    def offered_actions(self, row: Table) -> Sequence[str]:
+    def offered_actions(self, row: Table) -> Sequence[str | dict[str, Any]]:
         # A view has no data that could stay behind.
-        return ["rename", "drop"] if row.kind == TableKind.VIEW else self.actions_detail
+        if row.kind == TableKind.VIEW:
+            return ["rename", "drop"]
+        menu = maintenance_actions.menu(maintenance_actions.offered(row))
+        return [menu, "policy", "rename", "deregister", "drop"]
 
     # -- a table's page
 
@@ -151,10 +158,18 @@ class TableAdmin(ReadOnlyAdmin):
         if row.kind == TableKind.VIEW:
             return iceberg.view_page(request, row)
         if row.format == TableFormat.ICEBERG:
-            return iceberg.table_page(request, row)
-        return lance.table_page(request, row, may_preview=self.may(request, "preview"))
+            page = iceberg.table_page(request, row)
+        else:
+            page = lance.table_page(request, row, may_preview=self.may(request, "preview"))
+        health = Tab("maintenance", "Maintenance", lambda: maintenance_health.tab(request, row))
+        return replace(page, tabs=(*page.tabs, health))
 
     # -- what changes
+
+    @button("Policy", permission="maintain", icon="tune")
+    def policy(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
+        row = self.find(request, object_id)
+        return table_policy(self, request, row) if row else self.missing(request, object_id)
 
     @button("Rename", permission="rename", icon="edit")
     def rename(self, request: HttpRequest, object_id: str) -> HttpResponseBase:

@@ -353,7 +353,9 @@ def test_the_page_of_a_view(browser):
 def test_a_view_offers_no_button_that_is_about_data(browser):
     table = browser.get(url(make_full_table("nyc", "t"))).content.decode()
     view = browser.get(url(make_view("nyc", "v"))).content.decode()
-    for page, actions in ((table, {"rename", "deregister", "drop"}), (view, {"rename", "drop"})):
+    of_data = {"deregister", "policy", "measure", "compact", "clean_up", "remove_orphans"}
+    of_data |= {"rewrite_manifests", "rewrite_position_deletes", "compute_statistics"}
+    for page, actions in ((table, {"rename", "drop"} | of_data), (view, {"rename", "drop"})):
         found = set(re.findall(r'href="/admin/catalog/table/\d+/(\w+)/"', page))
         assert found - {"change"} == actions
 

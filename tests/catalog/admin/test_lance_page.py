@@ -386,7 +386,7 @@ def test_values_are_shortened(browser, warehouse, db):
     assert len(numbers) < 201
     assert not when  # told, in pointed brackets
     assert "&lt;value out of range: 4611686018427387904&gt;" in page.content.decode()
-    assert len(page.content) < 60_000
+    assert len(page.content) < 70_000
 
 
 def test_blobs_are_told_by_their_size(browser, warehouse, db):

@@ -26,7 +26,7 @@ from tests.factories import make_namespace, make_table, make_version
 
 # Two of each are the session and its user.
 LISTS = {
-    "/admin/": 7,
+    "/admin/": 9,
     "/admin/catalog/namespace/": 5,
     "/admin/catalog/namespace/?rows=1&depth=2": 4,
     "/admin/catalog/namespace/?q=n": 3,
@@ -43,6 +43,7 @@ LISTS = {
     "/admin/catalog/auditevent/?q=nobody": 4,
     "/admin/catalog/job/": 3,
     "/admin/catalog/job/?status__exact=queued": 3,
+    "/admin/catalog/tablehealth/": 3,
     "/admin/catalog/apikey/": 3,
 }
 OTHERS = [
@@ -108,13 +109,15 @@ def pages() -> dict[str, int]:
         f"{table}?tab=transactions": 7,
         f"{table}?tab=audit": 6,
         f"{table}?tab=jobs": 6,
+        f"{table}?tab=maintenance": 10,
         namespace: 4,
         f"{namespace}?tab=namespaces": 4,
         f"{namespace}?tab=audit": 4,
+        f"{namespace}?tab=maintenance": 6,
         f"/admin/catalog/namespace/?parent={prod.pk}": 5,
         f"/admin/catalog/transaction/{whole.pk}/change/": 5,
         f"/admin/catalog/auditevent/{event.pk}/change/": 5,
-        f"/admin/catalog/job/{Job.objects.filter(transaction=whole).first().pk}/change/": 3,
+        f"/admin/catalog/job/{Job.objects.filter(transaction=whole).first().pk}/change/": 5,
         f"/admin/catalog/apikey/{ApiKey.objects.first().pk}/change/": 3,
     }
 

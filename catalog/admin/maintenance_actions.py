@@ -1,0 +1,253 @@
+"""Asking for maintenance: buttons of a table's page, and actions of lists."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+from django import forms
+from django.contrib import admin, messages
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponseRedirect
+from django.http.response import HttpResponseBase
+from django.template.loader import render_to_string
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from unfold.widgets import UnfoldBooleanSwitchWidget
+
+from catalog.admin import cells
+from catalog.admin.actor import actor
+from catalog.admin.pages import ReadOnlyAdmin, button, sent
+from catalog.errors import CatalogError, TableNotFound
+from catalog.models import Job, JobKind, Table, TableFormat, TableHealth, TableState
+from catalog.services import upkeep
+from catalog.services.access import Principal
+
+PERMISSION = "catalog.change_table"
+AT_ONCE = 200
+"""An action of a list begins jobs of so many tables, and of no more."""
+_TOLD = 5
+TITLES: Mapping[JobKind, str] = {
+    JobKind.COMPACT: "Compact",
+    JobKind.CLEAN_UP: "Clean up",
+    JobKind.REMOVE_ORPHANS: "Remove orphans",
+    JobKind.OPTIMIZE_INDEXES: "Optimize indexes",
+    JobKind.REWRITE_MANIFESTS: "Rewrite manifests",
+    JobKind.REWRITE_POSITION_DELETES: "Rewrite position deletes",
+    JobKind.COMPUTE_STATISTICS: "Compute statistics",
+}
+_ICONS: Mapping[JobKind, str] = {
+    JobKind.COMPACT: "compress",
+    JobKind.CLEAN_UP: "cleaning_services",
+    JobKind.REMOVE_ORPHANS: "folder_delete",
+    JobKind.OPTIMIZE_INDEXES: "manage_search",
+    JobKind.REWRITE_MANIFESTS: "receipt_long",
+    JobKind.REWRITE_POSITION_DELETES: "rule",
+    JobKind.COMPUTE_STATISTICS: "query_stats",
+}
+_TEXTS: Mapping[JobKind, str] = {
+    JobKind.COMPACT: "A job writes small files anew as few large ones, without the deleted rows. "
+    "Readers and writers go on meanwhile.",
+    JobKind.CLEAN_UP: "A job removes the versions that the policy keeps no longer, and their files. "
+    "They do not come back. Tags and branches stay.",
+    JobKind.REMOVE_ORPHANS: "A job removes files that no version has, if they are older than the "
+    "policy says. They do not come back.",
+    JobKind.OPTIMIZE_INDEXES: "A job brings the indexes that are behind up to date with the rows.",
+    JobKind.REWRITE_MANIFESTS: "A job rewrites many small manifests as few.",
+    JobKind.REWRITE_POSITION_DELETES: "A job rewrites position delete files as few.",
+    JobKind.COMPUTE_STATISTICS: "A job reads the columns, and computes their statistics.",
+}
+
+
+class DryRunForm(forms.Form):
+    dry_run = forms.BooleanField(
+        required=False,
+        label="Dry run: only tell what it would do, and change nothing",
+        widget=UnfoldBooleanSwitchWidget(),
+    )
+
+
+def kinds(table_format: str) -> list[JobKind]:
+    """The maintenance that tables of a format have."""
+    return [kind for kind in TITLES if table_format in upkeep.FORMATS[kind]]
+
+
+def may_maintain(request: HttpRequest) -> bool:
+    return request.user.has_perm(PERMISSION)
+
+
+def start(request: HttpRequest, row: Table, kind: JobKind, *, is_dry_run: bool) -> Job:
+    """Ask for a job as whoever presses. Raises CatalogError, also for a dropped table."""
+    asking = _asking(request, row)
+    return upkeep.start(actor=asking, table=row.identifier, kind=kind, is_dry_run=is_dry_run)
+
+
+def retry(request: HttpRequest, row: Job) -> Job:
+    """Ask once more for what failed or was canceled. Raises CatalogError."""
+    return upkeep.retry(actor=actor(request, PERMISSION), job=row.pk)
+
+
+def _asking(request: HttpRequest, row: Table) -> Principal:
+    """Who presses the button. Raises TableNotFound for a dropped row."""
+    if row.state == TableState.DROPPED:
+        # Services go by name, and another table may bear it now.
+        raise TableNotFound(row.identifier)
+    return actor(request, PERMISSION)
+
+
+def told(job: Job, row: Table) -> SafeString:
+    what = f"{TITLES[JobKind(job.kind)]}{' (dry run)' if job.is_dry_run else ''}"
+    return format_html(
+        "{}: {} was asked to do it for table '{}'", what, cells.link(job, f"job {job.pk}"), row
+    )
+
+
+# --- a table's page ----------------------------------------------------------------------------
+
+
+def _press(kind: JobKind) -> Callable[..., HttpResponseBase]:
+    def press(self: ReadOnlyAdmin, request: HttpRequest, object_id: str) -> HttpResponseBase:
+        row = self.find(request, object_id)
+        if row is None:
+            return self.missing(request, object_id)
+
+        def call(data: dict[str, Any]) -> HttpResponseBase:
+            job = start(request, row, kind, is_dry_run=data["dry_run"])
+            messages.success(request, told(job, row))
+            return HttpResponseRedirect(cells.page_url(job))
+
+        return self.ask(
+            request,
+            title=f"{TITLES[kind]}: table '{row}'",
+            text=f"{_TEXTS[kind]} It begins as soon as a worker is free, whatever the policy's "
+            "window is.",
+            submit="Start the job",
+            form=DryRunForm(sent(request)),
+            call=call,
+            back=cells.page_url(row) + "?tab=maintenance",
+            original=row,
+        )
+
+    press.__name__ = kind.value
+    return button(f"{TITLES[kind]} now", permission="maintain", icon=_ICONS[kind])(press)
+
+
+class MaintainActions:
+    """The buttons, each named as its kind of job, for the admin of tables."""
+
+    compact = _press(JobKind.COMPACT)
+    clean_up = _press(JobKind.CLEAN_UP)
+    remove_orphans = _press(JobKind.REMOVE_ORPHANS)
+    optimize_indexes = _press(JobKind.OPTIMIZE_INDEXES)
+    rewrite_manifests = _press(JobKind.REWRITE_MANIFESTS)
+    rewrite_position_deletes = _press(JobKind.REWRITE_POSITION_DELETES)
+    compute_statistics = _press(JobKind.COMPUTE_STATISTICS)
+
+    @button("Measure now", permission="maintain", icon="monitor_heart")
+    def measure(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
+        page = cast(ReadOnlyAdmin, self)
+        row = page.find(request, object_id)
+        if row is None:
+            return page.missing(request, object_id)
+
+        def call(_data: dict[str, Any]) -> HttpResponseBase:
+            found = upkeep.measure(actor=_asking(request, row), table=row.identifier)
+            messages.success(request, f"Table '{row}' was measured: health {found.score} of 100")
+            return HttpResponseRedirect(cells.page_url(row) + "?tab=maintenance")
+
+        return page.ask(
+            request,
+            title=f"Measure table '{row}' now?",
+            text="Its metadata is read and the figures are kept. The scheduler does the same when "
+            "the table has changed.",
+            submit="Measure",
+            call=call,
+            back=cells.page_url(row) + "?tab=maintenance",
+            original=row,
+        )
+
+    def has_maintain_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return may_maintain(request)
+
+
+def menu(of: Sequence[JobKind]) -> dict[str, Any]:
+    """The buttons as a menu of a page's head."""
+    items = [kind.value for kind in of] + ["measure"] * bool(of)
+    return {"title": "Maintain", "icon": "build", "items": items}
+
+
+MENU = menu(list(TITLES))
+
+
+def press_bar(request: HttpRequest, row: Table) -> SafeString | str:
+    """Each kind as two buttons, "now" and "dry run", that need no further question."""
+    if not may_maintain(request) or row.state != TableState.LIVE:
+        return ""
+    base = _base(row)
+    pressed = [
+        {"url": f"{base}{kind.value}/", "title": TITLES[kind], "text": _TEXTS[kind]}
+        for kind in kinds(row.format)
+    ]
+    return render_to_string(
+        "admin/catalog/maintenance_buttons.html",
+        {"kinds": pressed, "measure_url": f"{base}measure/"},
+        request=request,
+    )
+
+
+def _base(row: Table) -> str:
+    return cells.page_url(row).removesuffix("change/")
+
+
+# --- lists -------------------------------------------------------------------------------------
+
+
+def _bulk(kind: JobKind, *, is_dry_run: bool) -> Callable[..., None]:
+    title = f"{TITLES[kind]}: dry run" if is_dry_run else f"{TITLES[kind]} now"
+
+    @admin.action(description=title, permissions=["maintain"])
+    def act(_admin: Any, request: HttpRequest, chosen: QuerySet[Any]) -> None:
+        start_many(request, _tables(chosen), kind, is_dry_run=is_dry_run)
+
+    act.__name__ = f"{kind.value}_{'dry_run' if is_dry_run else 'now'}"
+    return act
+
+
+BULK = [_bulk(kind, is_dry_run=is_dry_run) for kind in TITLES for is_dry_run in (False, True)]
+
+
+def _tables(chosen: QuerySet[Any]) -> list[Table]:
+    if chosen.model is TableHealth:
+        rows = chosen.select_related("table__namespace")[: AT_ONCE + 1]
+        return [row.table for row in rows]
+    return list(chosen.select_related("namespace")[: AT_ONCE + 1])
+
+
+def start_many(
+    request: HttpRequest, rows: Sequence[Table], kind: JobKind, *, is_dry_run: bool
+) -> None:
+    """Begin a job for each table that can have one, and tell of the others why not."""
+    if len(rows) > AT_ONCE:
+        text = f"Nothing was begun: choose at most {AT_ONCE} tables at once, or switch on a policy"
+        messages.error(request, text)
+        return
+    started, refused = [], []
+    for row in rows:
+        try:
+            started.append((start(request, row, kind, is_dry_run=is_dry_run), row))
+        except CatalogError as error:
+            refused.append(f"{row}: {error.message}")
+    if len(started) == 1:
+        messages.success(request, told(*started[0]))
+    elif started:
+        run = " (dry run)" if is_dry_run else ""
+        url = cells.list_url(Job, f"kind__exact={kind.value}")
+        jobs = cells.anchor(url, f"{len(started)} jobs")
+        messages.success(request, format_html("{}{}: {} were asked for", TITLES[kind], run, jobs))
+    for text in refused[:_TOLD]:
+        messages.warning(request, text)
+    if len(refused) > _TOLD:
+        messages.warning(request, f"and {len(refused) - _TOLD} more tables were refused")
+
+
+def offered(row: Table) -> list[JobKind]:
+    """The kinds that a table's page offers: what was never written has nothing to maintain."""
+    return kinds(TableFormat(row.format)) if row.state == TableState.LIVE else []

@@ -1,0 +1,139 @@
+"""Values of maintenance policies as people write them: "7 days", "512 MB", "50 %". Pure."""
+
+import re
+from decimal import Decimal
+from typing import Any
+
+from catalog.errors import InvalidInput
+from catalog.policies import Mode, Rule, Unit
+
+ANY_TIME = "any time"
+_MOST = 2**53
+"""The bound of rules that have none of their own."""
+MODE_TEXTS = {Mode.OFF: "Off", Mode.DRY_RUN: "Dry run", Mode.ON: "On"}
+_SECONDS = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
+_BYTES = (("TB", 1024**4), ("GB", 1024**3), ("MB", 1024**2), ("KB", 1024))
+_NUMBER = r"[0-9]{1,16}(?:\.[0-9]{1,9})?"
+_SPAN = re.compile(rf"({_NUMBER})\s*((?:day|hour|minute|min|second|sec)s?|[dhms])(?![a-z])[\s,]*")
+_SIZE = re.compile(rf"({_NUMBER})\s*([kmgt]?)i?(b?|bytes?)")
+_SHARE = re.compile(rf"({_NUMBER})\s*(%?)")
+_TIME = re.compile(r"(?:[01]?[0-9]|2[0-3]):[0-5][0-9](?::[0-5][0-9])?")
+_EXAMPLES = {
+    Unit.COUNT: "10,000",
+    Unit.BYTES: "512 MB",
+    Unit.SECONDS: "7 days",
+    Unit.RATIO: "50 %",
+    Unit.TIME: f"22:30 (UTC), or {ANY_TIME}",
+}
+
+
+def label(rule: Rule) -> str:
+    return rule.name.replace("_", " ").capitalize()
+
+
+def example(rule: Rule) -> str:
+    return _EXAMPLES.get(rule.unit, "")
+
+
+def show(rule: Rule, value: Any) -> str:
+    """The value as ``parse`` reads it; what is none of the rule's, as it stands."""
+    try:
+        rule.check(value)
+    except InvalidInput:
+        return str(value)
+    match rule.unit:
+        case Unit.MODE:
+            return MODE_TEXTS[Mode(value)]
+        case Unit.COUNT:
+            return f"{value:,}"
+        case Unit.BYTES:
+            return _size(value)
+        case Unit.SECONDS:
+            return _span(value)
+        case Unit.RATIO:
+            return f"{(Decimal(str(value)) * 100).normalize():f} %"
+        case Unit.TIME:
+            return value or ANY_TIME
+
+
+def parse(rule: Rule, text: str) -> Any:
+    """What somebody wrote, as the rule has it. Raises InvalidInput, saying what would be right."""
+    value = _parse(rule, text.strip().lower())
+    if value is None:
+        raise InvalidInput(f"Write it such as {example(rule)}.")
+    try:
+        return rule.check(value)
+    except InvalidInput as error:
+        if rule.unit in {Unit.MODE, Unit.TIME}:
+            raise
+        text = "That is too much." if value > _MOST else f"It has to be {_bounds(rule)}."
+        raise InvalidInput(text) from error
+
+
+def _parse(rule: Rule, text: str) -> Any:
+    match rule.unit:
+        case Unit.COUNT:
+            digits = re.sub(r"[,_'\s]", "", text)
+            return int(digits) if re.fullmatch(r"[0-9]{1,16}", digits) else None
+        case Unit.BYTES:
+            return _read_size(text)
+        case Unit.SECONDS:
+            return _read_span(text)
+        case Unit.RATIO:
+            found = _SHARE.fullmatch(text)
+            if found is None:
+                return None
+            return float(Decimal(found[1]) / (100 if found[2] else 1))
+        case Unit.TIME:
+            if text == ANY_TIME:
+                return ""
+            return text.zfill(5) if _TIME.fullmatch(text) else None
+        case Unit.MODE:
+            return text
+
+
+def _read_size(text: str) -> int | None:
+    found = _SIZE.fullmatch(text.replace(",", ""))
+    if found is None or (not found[2] and "." in found[1]):
+        return None
+    return int(Decimal(found[1]) * 1024 ** " kmgt".index(found[2] or " "))
+
+
+def _read_span(text: str) -> int | None:
+    seconds, place = Decimal(0), 0
+    while place < len(text):
+        found = _SPAN.match(text, place)
+        if found is None:
+            return None
+        unit = next(size for name, size in _SECONDS if name[0] == found[2][0])
+        seconds += Decimal(found[1]) * unit
+        place = found.end()
+    return int(seconds) if text else None
+
+
+def _size(value: int) -> str:
+    for name, unit in _BYTES:
+        exact = Decimal(value) / unit
+        if value >= unit and exact == round(exact, 2):
+            return f"{exact.normalize():,f} {name}"
+    return f"{value:,} {'byte' if value == 1 else 'bytes'}"
+
+
+def _span(value: int) -> str:
+    parts = []
+    for name, unit in _SECONDS:
+        count, value = divmod(value, unit)
+        if count:
+            parts.append(f"{count:,} {name}{'' if count == 1 else 's'}")
+    return " ".join(parts).replace(",", "") or "0 seconds"
+
+
+def _bounds(rule: Rule) -> str:
+    low = _bound(rule, rule.low)
+    if rule.high >= _MOST:
+        return f"at least {low}"
+    return f"from {low} to {_bound(rule, rule.high)}"
+
+
+def _bound(rule: Rule, value: float) -> str:
+    return show(rule, value if rule.unit is Unit.RATIO else int(value))

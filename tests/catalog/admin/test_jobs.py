@@ -1,0 +1,399 @@
+"""Jobs in the admin: the list, a job's page while it runs and when it is over, and what one may press."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.messages import get_messages
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from catalog.models import Job, JobEvent, JobKind, JobStatus, Table, TransactionStatus
+from catalog.services import jobs, policies, upkeep
+from catalog.services import operations as ops
+from catalog.services.access import SYSTEM
+from catalog.services.commit import commit
+from tests.factories import make_table, make_version, unchanged
+
+LIST = "/admin/catalog/job/"
+
+
+@pytest.fixture(autouse=True)
+def _no_broker(monkeypatch):
+    monkeypatch.setattr("catalog.services.jobs.current_app.send_task", lambda *a, **k: None)
+
+
+@pytest.fixture
+def table(browser) -> Table:
+    make_table("prod", "t")
+    make_version(("prod", "t"), 1)
+    return Table.objects.select_related("namespace").get(name="t")
+
+
+def start(kind: JobKind = JobKind.COMPACT, *, is_dry_run: bool = False, **changed: Any) -> Job:
+    job = upkeep.start(actor=SYSTEM, table=("prod", "t"), kind=kind, is_dry_run=is_dry_run)
+    Job.objects.filter(pk=job.pk).update(**changed)
+    return Job.objects.select_related("table__namespace", "transaction").get(pk=job.pk)
+
+
+def end(job: Job, status: JobStatus, **changed: Any) -> Job:
+    """The job as one that ran just now."""
+    now = timezone.now()
+    given = {"started_at": now - timedelta(seconds=75), "finished_at": now, "attempts": 1}
+    Job.objects.filter(pk=job.pk).update(status=status, **(given | changed))
+    return Job.objects.select_related("table__namespace", "transaction").get(pk=job.pk)
+
+
+def url(row: Job, action: str = "change") -> str:
+    return f"{LIST}{row.pk}/{action}/"
+
+
+def text(answer) -> str:
+    assert answer.status_code == 200
+    return answer.content.decode()
+
+
+def told(answer) -> list[str]:
+    return [str(message) for message in get_messages(answer.wsgi_request)]
+
+
+def panel(browser, row: Job, title: str):
+    answer = browser.get(url(row))
+    assert answer.status_code == 200
+    return next(found for found in answer.context["panels"] if found.title.startswith(title))
+
+
+# --- the list
+
+
+def test_an_empty_list_says_what_to_do(browser):
+    assert "No job was ever asked for." in text(browser.get(LIST))
+    assert "No job is like this." in text(browser.get(f"{LIST}?dry_run=yes"))
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("", {"old", "dry", "failed", "other"}),
+        ("kind__exact=clean_up", {"failed"}),
+        ("status__exact=failed", {"failed"}),
+        ("dry_run=yes", {"dry"}),
+        ("dry_run=no", {"old", "failed", "other"}),
+        ("dry_run=x", {"old", "dry", "failed", "other"}),
+        ("table=prod.t", {"old", "dry", "failed"}),
+        ("table=prod$u", {"other"}),
+        ("table=nowhere", set()),
+        ("since=hour", {"dry", "failed", "other"}),
+        ("since=day", {"dry", "failed", "other"}),
+        ("since=week", {"old", "dry", "failed", "other"}),
+        ("since=x", {"old", "dry", "failed", "other"}),
+        ("q=u", {"other"}),
+        ("table=prod.t&dry_run=no&since=month", {"old", "failed"}),
+    ],
+)
+def test_filters(browser, table, query, found):
+    rows = {
+        "old": start(created_at=timezone.now() - timedelta(days=2)),
+        "dry": start(is_dry_run=True),
+        "failed": start(JobKind.CLEAN_UP, status=JobStatus.FAILED),
+    }
+    make_table("prod", "u")
+    commit([ops.DropTable(table=("prod", "u"))], actor=SYSTEM)
+    make_table("prod", "u")
+    rows["other"] = Job.objects.create(
+        kind=JobKind.BACKFILL_COLUMN, table=Table.objects.named(("prod", "u")).get()
+    )
+    answer = browser.get(f"{LIST}?{query}", follow=True)
+    assert answer.status_code == 200
+    shown = {row.pk for row in answer.context["cl"].result_list}
+    purge = {Job.objects.get(kind=JobKind.PURGE_TABLE).pk}
+    assert shown - purge == {rows[name].pk for name in found}
+
+
+def test_a_filtered_list_looks_at_the_newest(browser, table, monkeypatch):
+    monkeypatch.setattr("catalog.admin.jobs.SEARCHED", 1)
+    rows = [start(is_dry_run=True) for _ in range(3)]
+
+    def shown(query: str) -> list[int]:
+        return [row.pk for row in browser.get(f"{LIST}?{query}").context["cl"].result_list]
+
+    newest_first = [row.pk for row in reversed(rows)]
+    assert shown("dry_run=yes") == newest_first[:1]
+    assert shown("table=prod.t&dry_run=yes") == newest_first
+    assert shown("") == newest_first
+
+
+def test_a_dry_run_is_told_in_the_list(browser, table):
+    start(is_dry_run=True)
+    assert "rewrite small files (dry run)" in text(browser.get(LIST))
+
+
+@pytest.mark.parametrize(
+    "query", ["table=%00", "table=%FF", "table=..", "since=%00", "dry_run=%00", "q=%00", "p=x"]
+)
+def test_wrong_input_never_breaks_the_list(browser, table, query):
+    start()
+    assert browser.get(f"{LIST}?{query}", follow=True).status_code == 200
+
+
+# --- a job's page
+
+
+def test_what_was_asked(browser, table):
+    policies.set_table_policy(actor=SYSTEM, table=("prod", "t"), values={"keep_for": 86_400})
+    row = start(is_dry_run=True)
+    rows = {str(line[0]): str(line[1]) for line in panel(browser, row, "The policy that").rows}
+    assert rows["Keep for"] == "1 day"
+    assert rows["Compaction"] == "Dry run"
+    assert "Min manifests" not in rows  # Iceberg's
+    page = text(browser.get(url(row)))
+    assert "yes, it changes nothing" in page
+    assert "system" in page
+
+
+def test_an_active_job_is_asked_after_every_two_seconds(browser, table):
+    row = start(
+        status=JobStatus.RUNNING,
+        progress=30,
+        total=120,
+        attempts=2,
+        started_at=timezone.now() - timedelta(minutes=65),
+        lease_until=timezone.now() + timedelta(minutes=1),
+    )
+    jobs.log_event(row, "planned")
+    jobs.log_event(row, "committed version 7")
+    page = text(browser.get(url(row)))
+    assert f'data-poll="{url(row, "progress")}"' in page
+    assert "setTimeout(look, 2000)" in page
+    assert "<noscript>" in page
+    with CaptureQueriesContext(connection) as queries:
+        answer = browser.get(url(row, "progress"))
+    assert len(queries) == 4
+    assert "no-store" in answer.headers["cache-control"]
+    fragment = text(answer)
+    for part in (
+        "data-active",
+        'role="progressbar"',
+        'aria-valuemax="120" aria-valuenow="30"',
+        'aria-valuetext="30 of 120 files"',
+        "width: 25.0%",
+        "runs for 1 h 5 min, attempt 2",
+        "committed version 7",
+    ):
+        assert part in fragment, part
+    assert "<html" not in fragment
+    assert "planned" not in fragment
+    end(row, JobStatus.SUCCEEDED, progress=120)
+    fragment = text(browser.get(url(row, "progress")))
+    assert "data-active" not in fragment
+    assert "took 1 min 15 s" in fragment
+    page = text(browser.get(url(row)))
+    assert "data-poll" not in page
+    assert "<noscript>" not in page
+
+
+def test_a_job_that_waits_says_so(browser, table):
+    assert "waits for a worker" in text(browser.get(url(start(), "progress")))
+    again = start(started_at=timezone.now(), attempts=1)
+    assert "waits for its next attempt" in text(browser.get(url(again, "progress")))
+
+
+def test_the_progress_of_a_job_is_for_those_who_may_see_it(sign_in, client, table):
+    row = start()
+    assert sign_in("view_table").get(url(row, "progress")).status_code == 403
+    assert client.get(url(row, "progress")).status_code == 302
+
+
+@pytest.mark.parametrize("number", ["0", "x", "99999999999999999999"])
+def test_a_job_that_is_not_there(browser, number):
+    assert browser.get(f"{LIST}{number}/progress/").status_code == 404
+    for action in ("retry", "run", "cancel", "change"):
+        assert browser.get(f"{LIST}{number}/{action}/").status_code == 302
+
+
+def test_figures_before_and_after(browser, table):
+    result = {
+        "before": {"files": 200, "bytes": 4096, "rows": 10, "odd": [1], "gone": 3},
+        "after": {"files": 4, "bytes": 5120, "rows": 10, "is": True, "new": 2},
+        "plan": {"files": 196, "paths": ["a"] * 200, "bytes": 2048},
+        "version": 1_234,
+        "transaction_id": "0190",
+    }
+    row = end(start(), JobStatus.SUCCEEDED, result=result, error="a remark")
+    found = panel(browser, row, "Before and after")
+    assert found.columns == ("Figure", "Before", "After", "Difference")
+    plain = [[str(cell) for cell in line] for line in found.rows]
+    assert [line[0] for line in plain] == ["Rows", "Files", "Bytes", "Gone", "New"]
+    none = '<span class="m-muted">–</span>'
+    assert plain[0] == ["Rows", "10", "10", '<span class="m-muted">the same</span>']
+    assert plain[1] == ["Files", "200", "4", "−196"]
+    assert plain[2][3] == "+1.0\xa0KB"
+    assert plain[3] == ["Gone", "3", none, none]
+    assert plain[4] == ["New", none, "2", none]
+    page = text(browser.get(url(row)))
+    for part in ("What it planned", "2.0\xa0KB", "<dt>Remark</dt><dd>a remark</dd>", "1,234"):
+        assert part in page, part
+
+
+def test_what_a_dry_run_would_do(browser, table):
+    result = {
+        "before": {"versions": 9},
+        "after": {"versions": 2},
+        "plan": [{"branch": "", "versions": [[1, 8]]}, {"branch": "b"}],
+    }
+    row = end(start(is_dry_run=True), JobStatus.SUCCEEDED, result=result)
+    assert panel(browser, row, "Before and after").columns[2] == "After (it would be)"
+    assert len(panel(browser, row, "What it would do").rows) == 2
+
+
+@pytest.mark.parametrize(
+    "result", [None, [], "x", {"before": None, "after": 3}, {"plan": "all"}, {"planned": [1]}]
+)
+def test_odd_results_open_too(browser, table, result):
+    row = end(start(), JobStatus.SUCCEEDED, result=result)
+    assert browser.get(url(row)).status_code == 200
+    Job.objects.filter(pk=row.pk).update(parameters={"policy": ["odd"], "indexes": ["a"]})
+    assert browser.get(url(row)).status_code == 200
+
+
+def test_the_log_is_paged_the_newest_first(browser, table):
+    row = start()
+    for number in range(120):
+        jobs.log_event(row, f"line {number}", JobEvent.Level.WARNING, {"bytes": number * 1024})
+    seen, here = [], url(row)
+    while here:
+        answer = browser.get(here)
+        log = next(p for p in answer.context["panels"] if p.title.startswith("Log"))
+        seen += [line[2] for line in log.rows]
+        here = log.following and f"{url(row)}{log.following}"
+    assert seen == [f"line {number}" for number in range(119, -1, -1)]
+    assert "m-warning" in text(browser.get(url(row)))
+    assert browser.get(f"{url(row)}?before=x").status_code == 200
+
+
+def test_what_a_job_says_is_escaped(browser, table):
+    evil = "<script>alert(1)</script>"
+    row = end(
+        start(),
+        JobStatus.FAILED,
+        error=evil,
+        result={evil: evil, "before": {evil: 1}, "plan": {evil: evil}},
+        parameters={"policy": {"keep_for": evil}, evil: evil},
+    )
+    jobs.log_event(row, evil, data={evil: evil})
+    assert evil not in text(browser.get(url(row)))
+    Job.objects.filter(pk=row.pk).update(status=JobStatus.RUNNING)
+    assert evil not in text(browser.get(url(row, "progress")))
+
+
+def test_pages_cost_the_same_with_3_and_with_90_lines(browser, table):
+    row = start()
+
+    def cost() -> list[int]:
+        found = []
+        for page in (url(row), url(row, "progress")):
+            with CaptureQueriesContext(connection) as queries:
+                assert browser.get(page).status_code == 200
+            found.append(len(queries))
+        return found
+
+    for number in range(3):
+        jobs.log_event(row, f"line {number}")
+    assert cost() == [5, 4]
+    for number in range(90):
+        jobs.log_event(row, f"line {number}")
+    assert cost() == [5, 4]
+
+
+# --- buttons
+
+
+@pytest.mark.parametrize(
+    ("status", "is_dry_run", "offered"),
+    [
+        (JobStatus.QUEUED, False, {"cancel"}),
+        (JobStatus.RUNNING, True, {"cancel"}),
+        (JobStatus.FAILED, False, {"retry"}),
+        (JobStatus.CANCELED, True, {"retry"}),
+        (JobStatus.SUCCEEDED, True, {"run"}),
+        (JobStatus.SUCCEEDED, False, set()),
+    ],
+)
+def test_what_is_offered(browser, table, status, is_dry_run, offered):
+    row = start(is_dry_run=is_dry_run, status=status)
+    page = text(browser.get(url(row)))
+    assert {name for name in ("cancel", "retry", "run") if url(row, name) in page} == offered
+
+
+def test_other_work_is_asked_for_where_it_was_asked_for(browser, table):
+    row = Job.objects.create(kind=JobKind.BACKFILL_COLUMN, table=table, status=JobStatus.FAILED)
+    assert url(row, "retry") not in text(browser.get(url(row)))
+    with unchanged():
+        answer = browser.post(url(row, "retry"))
+    assert len(told(answer)) == 1
+
+
+def test_retry(browser, table):
+    row = end(start(JobKind.CLEAN_UP, is_dry_run=True), JobStatus.FAILED, error="no Java")
+    with unchanged():
+        assert "Try Job" in text(browser.get(url(row, "retry")))
+    answer = browser.post(url(row, "retry"))
+    again = Job.objects.get(status=JobStatus.QUEUED)
+    assert (answer.status_code, answer.headers["location"]) == (302, url(again))
+    assert (again.kind, again.is_dry_run) == ("clean_up", True)
+    assert again.transaction.actor == "user:ada"
+    row.refresh_from_db()
+    assert (row.status, row.error) == (JobStatus.FAILED, "no Java")
+
+
+def test_what_is_not_over_is_not_retried(browser, table):
+    row = start()
+    with unchanged():
+        answer = browser.post(url(row, "retry"))
+    assert told(answer) == [f"Job {row.pk} is queued and cannot be retried"]
+
+
+def test_doing_what_a_dry_run_told(browser, table):
+    row = end(start(is_dry_run=True), JobStatus.SUCCEEDED)
+    answer = browser.post(url(row, "run"))
+    job = Job.objects.get(status=JobStatus.QUEUED)
+    assert answer.headers["location"] == url(job)
+    assert not job.is_dry_run
+
+
+@pytest.mark.parametrize("action", ["retry", "run"])
+def test_a_job_of_a_dropped_table_does_not_reach_the_next_of_its_name(browser, table, action):
+    row = end(start(is_dry_run=True), JobStatus.CANCELED)
+    commit([ops.DeregisterTable(table=("prod", "t"))], actor=SYSTEM)
+    make_table("prod", "t")
+    make_version(("prod", "t"), 1)
+    with unchanged():
+        answer = browser.post(url(row, action))
+    assert told(answer) == ["Table 'prod.t' does not exist"]
+
+
+def test_cancel(browser, table):
+    row = start()
+    assert browser.post(url(row, "cancel")).status_code == 302
+    row.refresh_from_db()
+    assert row.status == JobStatus.CANCELED
+    assert row.transaction.status == TransactionStatus.CANCELED
+
+
+def test_a_running_job_is_asked_to_stop(browser, table):
+    row = start(status=JobStatus.RUNNING, lease_until=timezone.now() + timedelta(minutes=1))
+    assert browser.post(url(row, "cancel")).status_code == 302
+    page = text(browser.get(url(row)))
+    assert "asked to stop" in page
+    assert "data-poll" in page
+
+
+@pytest.mark.parametrize("action", ["retry", "run", "cancel"])
+def test_who_may_only_see_may_not_press(sign_in, browser, table, action):
+    status = JobStatus.QUEUED if action == "cancel" else JobStatus.FAILED
+    row = start(status=status)
+    bob = sign_in("view_job", "view_table")
+    assert url(row, action) not in text(bob.get(url(row)))
+    with unchanged():
+        assert bob.post(url(row, action)).status_code == 403

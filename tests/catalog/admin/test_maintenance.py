@@ -1,0 +1,563 @@
+"""Health of tables in the admin, and asking for maintenance with buttons."""
+
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from django.contrib.messages import get_messages
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from catalog.models import (
+    AuditEvent,
+    Job,
+    JobKind,
+    JobStatus,
+    Table,
+    TableHealth,
+)
+from catalog.planning import Statistics
+from catalog.services import maintenance, policies, upkeep
+from catalog.services import operations as ops
+from catalog.services.access import SYSTEM
+from catalog.services.commit import commit
+from catalog.services.lance_data import insert
+from tests.factories import (
+    make_iceberg_table,
+    make_lance_table,
+    make_table,
+    make_version,
+    unchanged,
+)
+
+LIST = "/admin/catalog/tablehealth/"
+NOTHING: dict[str, Any] = {"score": 100, "planned": []}
+
+
+@pytest.fixture(autouse=True)
+def _no_broker(monkeypatch):
+    monkeypatch.setattr("catalog.services.jobs.current_app.send_task", lambda *a, **k: None)
+
+
+def make_live(*identifier: str) -> Table:
+    make_table(*identifier)
+    make_version(identifier, 1)
+    return Table.objects.named(identifier).get()
+
+
+def figures(**changed: Any) -> dict[str, Any]:
+    given = {
+        "format": "lance",
+        "version": 7,
+        "rows": 1_000,
+        "deleted_rows": 50,
+        "files": 40,
+        "bytes": 3 * 1024**2,
+        "small_files": 39,
+        "rewrite_files": 39,
+        "rewrite_bytes": 2 * 1024**2,
+        "rewritten_files": 1,
+        "versions": 41,
+        "old_versions": 30,
+        **changed,
+    }
+    return Statistics(**given).as_json()
+
+
+COMPACT = {
+    "kind": "compact",
+    "mode": "dry_run",
+    "reason": "39 of 40 files are small",
+    "files_gone": 38,
+    "bytes_read": 2 * 1024**2,
+    "is_for_spark": False,
+    "parameters": {},
+}
+
+
+def measured(table: Table, **changed: Any) -> TableHealth:
+    given = {
+        "score": 30,
+        "statistics": figures(),
+        "planned": [COMPACT],
+        "files_gone": 38,
+        "bytes_read": 2 * 1024**2,
+        **changed,
+    }
+    TableHealth.objects.filter(table=table).update(is_newest=False)
+    return TableHealth.objects.create(table=table, **given)
+
+
+def url(row, action: str = "change") -> str:
+    return f"/admin/catalog/{row._meta.model_name}/{row.pk}/{action}/"
+
+
+def tab(row: Table) -> str:
+    return f"{url(row)}?tab=maintenance"
+
+
+def text(answer) -> str:
+    assert answer.status_code == 200
+    return answer.content.decode()
+
+
+def told(answer) -> list[str]:
+    return [str(message) for message in get_messages(answer.wsgi_request)]
+
+
+def shown(browser, query: str = "") -> list[str]:
+    """The tables of the list, in their order."""
+    answer = browser.get(f"{LIST}?{query}", follow=True)
+    assert answer.status_code == 200
+    return [str(row.table) for row in answer.context["cl"].result_list]
+
+
+# --- the list
+
+
+def test_an_empty_list_says_what_to_do(browser):
+    assert "No table was measured yet" in text(browser.get(LIST))
+    assert "No measured table is like this" in text(browser.get(f"{LIST}?q=t"))
+
+
+def test_the_list_tells_what_needs_work_most_and_what_it_would_gain(browser):
+    well, ill, odd = make_live("a", "well"), make_live("a", "ill"), make_live("a", "odd")
+    measured(well, **NOTHING)
+    measured(ill)
+    measured(odd, score=0, statistics={"error": "its files are gone"}, planned=[])
+    assert shown(browser) == ["a.odd", "a.ill", "a.well"]
+    page = text(browser.get(LIST))
+    for part in (
+        'aria-valuenow="30"',
+        "m-score-poor",
+        "m-score-good",
+        "39 of 40 files are small",
+        "2.0\xa0MB",
+        "3.0\xa0MB",
+        "It could not be measured: its files are gone",
+        f'href="{tab(ill)}"',
+    ):
+        assert part in page, part
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("score=poor", ["a.ill"]),
+        ("score=fair", ["b.c.fair"]),
+        ("score=good", ["b.well"]),
+        ("score=unknown", ["a.odd"]),
+        ("work=any", ["a.ill", "b.c.fair"]),
+        ("work=compact", ["a.ill", "b.c.fair"]),
+        ("work=clean_up", []),
+        ("format=iceberg", ["b.well"]),
+        ("format=lance", ["a.odd", "a.ill", "b.c.fair"]),
+        ("in=b", ["b.c.fair", "b.well"]),
+        ("in=b.c", ["b.c.fair"]),
+        ("in=b$c", ["b.c.fair"]),
+        ("in=c", []),
+        ("q=ill", ["a.ill"]),
+        ("q=b.c.fair", ["b.c.fair"]),
+        ("score=x&work=x&format=x", ["a.odd", "a.ill", "b.c.fair", "b.well"]),
+    ],
+)
+def test_filters_and_search(browser, query, found):
+    measured(make_live("a", "ill"))
+    measured(make_live("b", "c", "fair"), score=60)
+    make_iceberg_table("b", "well")
+    measured(Table.objects.get(name="well"), **NOTHING)
+    odd = make_live("a", "odd")
+    measured(odd, score=0, statistics={"error": "x"}, planned=[])
+    assert shown(browser, query) == found
+
+
+def test_dropped_tables_and_old_measurements_are_not_in_the_list(browser):
+    gone, row = make_live("a", "gone"), make_live("a", "t")
+    measured(gone)
+    measured(row)
+    measured(row, **NOTHING)
+    commit([ops.DeregisterTable(table=("a", "gone"))], actor=SYSTEM)
+    assert shown(browser) == ["a.t"]
+
+
+def test_a_measurement_leads_to_its_table(browser):
+    health = measured(make_live("a", "t"))
+    answer = browser.get(url(health))
+    assert (answer.status_code, answer.headers["location"]) == (302, tab(health.table))
+    assert browser.get(f"{LIST}0/change/").status_code == 302
+
+
+@pytest.mark.parametrize("query", ["q=%00", "q=%FF", "in=%00", "in=..", "score=%00", "p=x", "o=9"])
+def test_wrong_input_never_breaks_the_list(browser, query):
+    measured(make_live("a", "t"))
+    assert browser.get(f"{LIST}?{query}", follow=True).status_code == 200
+
+
+def test_the_list_is_for_those_who_may_see_it(sign_in):
+    health = measured(make_live("a", "t"))
+    bob = sign_in("view_table")
+    assert bob.get(LIST).status_code == 403
+    assert bob.get(url(health)).status_code == 403
+    assert LIST not in bob.get("/admin/").content.decode()
+
+
+def test_it_stands_in_the_sidebar(browser):
+    assert f'href="{LIST}"' in text(browser.get("/admin/"))
+
+
+# --- a table's tab
+
+
+def test_the_tab_of_a_table_that_was_never_measured_says_what_to_do(browser):
+    page = text(browser.get(tab(make_live("a", "t"))))
+    assert "It was not measured yet. Press “Measure now”" in page
+    assert "Press a dry run to see what a job would do" in page
+    declared = text(browser.get(tab(make_table("a", "declared"))))
+    assert "nothing was written to it yet" in declared
+    assert "Compact now" not in declared
+
+
+def test_the_tab_tells_figures_plan_course_and_jobs(browser):
+    row = make_live("a", "t")
+    for days, score in ((9, 90), (5, 60), (0, 30)):
+        health = measured(row, score=score)
+        health.measured_at = timezone.now() - timedelta(days=days)
+        health.save()
+    upkeep.start(actor=SYSTEM, table=("a", "t"), kind=JobKind.COMPACT, is_dry_run=True)
+    page = text(browser.get(tab(row)))
+    for part in (
+        "<td>Small files</td><td>39</td>",
+        "39 of 40 files are small, 50 rows are deleted",
+        "<polyline",
+        "90 at first, 30 now, between 30 and 90",
+        "rewrite small files (dry run)",
+        'aria-label="Compact now"',
+        'aria-label="Compact: dry run"',
+        "Version 7 of the table was measured.",
+    ):
+        assert part in page, part
+    for part in ("Manifests", "Rewrite manifests"):
+        assert part not in page, part
+
+
+def test_the_plan_goes_by_the_policy_that_holds_now(browser):
+    row = make_live("a", "t")
+    measured(row)
+    policies.set_table_policy(actor=SYSTEM, table=("a", "t"), values={"compaction": "off"})
+    panels = {panel.title: panel for panel in browser.get(tab(row)).context["panels"]}
+    assert [str(line[0]) for line in panels["What there is to do"].rows] == ["Clean up"]
+
+
+def test_the_tab_of_an_iceberg_table(browser):
+    make_iceberg_table("a", "t")
+    row = Table.objects.get(name="t")
+    measured(row, statistics=figures(format="iceberg", manifests=70))
+    page = text(browser.get(tab(row)))
+    for part in ("Manifests", "there are 70 manifests", "Rewrite manifests now", "Spark"):
+        assert part in page, part
+    assert "Optimize indexes" not in page
+
+
+def test_what_a_table_is_called_is_escaped(browser):
+    evil = "<script>alert(1)</script>"
+    row = make_live(evil, evil)
+    stale = ({"name": evil, "unindexed_rows": 9},)
+    measured(row, statistics=figures() | {"stale_indexes": stale}, planned=[{"kind": evil}])
+    for page in (LIST, tab(row), url(row, "policy"), url(row, "compact"), "/admin/"):
+        assert evil not in text(browser.get(page)), page
+
+
+def test_a_view_has_no_maintenance(browser):
+    row = make_live("a", "t")
+    Table.objects.filter(pk=row.pk).update(kind="view", format="iceberg")
+    page = text(browser.get(url(row)))
+    assert "?tab=maintenance" not in page
+    assert url(row, "compact") not in page
+    assert url(row, "policy") not in page
+
+
+# --- buttons
+
+
+@pytest.mark.parametrize("is_dry_run", [False, True])
+def test_a_button_starts_a_job_and_leads_to_it(browser, is_dry_run):
+    row = make_live("a", "t")
+    with unchanged():
+        page = text(browser.get(url(row, "compact")))
+    assert "A job writes small files anew" in page
+    answer = browser.post(url(row, "compact"), {"dry_run": "on"} if is_dry_run else {})
+    job = Job.objects.get()
+    assert (answer.status_code, answer.headers["location"]) == (302, url(job))
+    assert (job.kind, job.is_dry_run, job.table_id) == ("compact", is_dry_run, row.pk)
+    assert job.transaction.actor == "user:ada"
+    (message,) = told(answer)
+    assert f'<a class="m-link" href="{url(job)}">job {job.pk}</a>' in message
+    event = AuditEvent.objects.get(action="maintenance.start")
+    assert (event.actor, event.after["is_dry_run"]) == ("user:ada", is_dry_run)
+
+
+@pytest.mark.parametrize("kind", upkeep.MODES)
+def test_each_format_has_its_own_buttons(browser, kind):
+    lance = make_live("a", "t")
+    make_iceberg_table("a", "i")
+    iceberg = Table.objects.get(name="i")
+    for row in (lance, iceberg):
+        is_offered = row.format in upkeep.FORMATS[kind]
+        assert (url(row, kind) in text(browser.get(url(row)))) is is_offered
+        answer = browser.post(url(row, kind))
+        assert Job.objects.filter(kind=kind, table=row).exists() is is_offered
+        if not is_offered:
+            assert told(answer) == [f"Tables in {row.get_format_display()} format have no '{kind}'"]
+
+
+def test_a_table_without_data_is_a_message(browser):
+    row = make_table("a", "t")
+    assert url(row, "compact") not in text(browser.get(url(row)))
+    with unchanged():
+        answer = browser.post(url(row, "compact"))
+    assert answer.status_code == 200
+    assert len(told(answer)) == 1
+    assert "a.t" in told(answer)[0]
+
+
+@pytest.mark.parametrize("action", ["compact", "measure"])
+def test_a_dropped_table_does_not_reach_the_next_of_its_name(browser, action):
+    row = make_live("a", "t")
+    commit([ops.DeregisterTable(table=("a", "t"))], actor=SYSTEM)
+    make_live("a", "t")
+    with unchanged():
+        answer = browser.post(url(row, action))
+    assert told(answer) == ["Table 'a.t' does not exist"]
+    assert "Compact now" not in text(browser.get(tab(row)))
+
+
+@pytest.mark.parametrize("action", [*upkeep.MODES, "measure"])
+def test_who_may_not_change_tables_sees_no_button(sign_in, browser, action):
+    row = make_live("a", "t")
+    bob = sign_in("view_table", "view_tablehealth")
+    assert url(row, action) not in text(bob.get(tab(row)))
+    with unchanged():
+        assert bob.get(url(row, action)).status_code == 403
+        assert bob.post(url(row, action)).status_code == 403
+
+
+def test_measure_now(browser):
+    row = make_lance_table(("a", "t"))
+    answer = browser.post(url(row, "measure"))
+    assert (answer.status_code, answer.headers["location"]) == (302, tab(row))
+    health = TableHealth.objects.newest().get(table=row)
+    assert told(answer) == [f"Table 'a.t' was measured: health {health.score} of 100"]
+    assert health.statistics["rows"] == 3
+
+
+def test_from_a_button_to_a_compacted_table(browser):
+    row = make_lance_table(("a", "t"), pa.table({"id": [1]}))
+    for number in range(2, 12):
+        insert(actor=SYSTEM, table=("a", "t"), data=pa.table({"id": [number]}).to_reader())
+    browser.post(url(row, "measure"))
+    assert "11 of 11 files are small" in text(browser.get(tab(row)))
+    browser.post(url(row, "compact"), {"dry_run": "on"})
+    dry = Job.objects.get(is_dry_run=True)
+    maintenance.run_job(dry.pk)
+    page = text(browser.get(url(dry)))
+    assert "After (it would be)" in page
+    assert "<td>Files</td><td>11</td><td>1</td><td>−10</td>" in page
+    assert url(dry, "run") in page
+    answer = browser.post(url(dry, "run"))
+    job = Job.objects.get(is_dry_run=False)
+    assert answer.headers["location"] == url(job)
+    maintenance.run_job(job.pk)
+    job.refresh_from_db()
+    assert job.status == JobStatus.SUCCEEDED
+    page = text(browser.get(url(job)))
+    assert "<td>Files</td><td>11</td><td>1</td><td>−10</td>" in page
+    assert "committed version" in page
+    month = browser.get("/admin/").context["month"]
+    assert dict(month.figures)["small files merged"] == "10"
+
+
+# --- several at once
+
+
+def press(browser, action: str, rows, page: str = "/admin/catalog/table/", **more: str):
+    form = {"action": action, "_selected_action": [row.pk for row in rows], **more}
+    return browser.post(page, form)
+
+
+def test_several_tables_at_once(browser):
+    rows = [make_live("a", f"t{number}") for number in range(3)]
+    answer = press(browser, "compact_dry_run", rows[:2])
+    assert answer.status_code == 302
+    jobs = Job.objects.order_by("pk")
+    assert {(job.table.name, job.kind, job.is_dry_run) for job in jobs} == {
+        ("t0", "compact", True),
+        ("t1", "compact", True),
+    }
+    (message,) = told(answer)
+    assert "2 jobs</a> were asked for" in message
+    assert message.startswith("Compact (dry run): ")
+
+
+def test_several_measured_tables_at_once(browser):
+    rows = [measured(make_live("a", f"t{number}")) for number in range(2)]
+    assert press(browser, "clean_up_now", rows, LIST).status_code == 302
+    assert Job.objects.filter(kind="clean_up", is_dry_run=False).count() == 2
+
+
+def test_of_several_those_that_cannot_are_told(browser):
+    good, declared = make_live("a", "good"), make_table("a", "declared")
+    make_iceberg_table("a", "i")
+    rows = [good, declared, Table.objects.get(name="i")]
+    answer = press(browser, "optimize_indexes_now", rows)
+    job = Job.objects.get()
+    assert job.table == good
+    messages = told(answer)
+    assert len(messages) == 3
+    assert f"job {job.pk}</a>" in messages[0]
+    assert "a.i: Tables in Iceberg format have no 'optimize_indexes'" in messages
+
+
+def test_many_refusals_are_a_few_messages(browser):
+    rows = [make_table("a", f"t{number}") for number in range(9)]
+    with unchanged():
+        answer = press(browser, "compact_now", rows)
+    assert len(told(answer)) == 6
+    assert told(answer)[-1] == "and 4 more tables were refused"
+
+
+def test_too_many_at_once_are_refused(browser, monkeypatch):
+    monkeypatch.setattr("catalog.admin.maintenance_actions.AT_ONCE", 2)
+    rows = [make_live("a", f"t{number}") for number in range(3)]
+    with unchanged():
+        answer = press(browser, "compact_now", rows[:1], select_across="1")
+    assert told(answer)[0].startswith("Nothing was begun: choose at most 2 tables at once")
+
+
+@pytest.mark.parametrize("page", ["/admin/catalog/table/", LIST])
+def test_who_may_not_change_tables_is_offered_no_action(sign_in, browser, page):
+    row = make_live("a", "t")
+    health = measured(row)
+    bob = sign_in("view_table", "view_tablehealth")
+    assert "compact_now" in text(browser.get(page))
+    assert "compact_now" not in text(bob.get(page))
+    with unchanged():
+        press(bob, "compact_now", [health if page == LIST else row], page)
+
+
+# --- the first page
+
+
+def ended(table: Table, kind: str, days: int = 0, **changed: Any) -> Job:
+    given = {
+        "status": JobStatus.SUCCEEDED,
+        "finished_at": timezone.now() - timedelta(days=days),
+        **changed,
+    }
+    return Job.objects.create(kind=kind, table=table, **given)
+
+
+def test_the_overview_tells_what_maintenance_came_to(browser):
+    row = make_live("a", "t")
+    assert "No maintenance ran." in text(browser.get("/admin/"))
+    ended(row, "clean_up", 1, result={"files": 7, "bytes": 1024})
+    ended(row, "remove_orphans", 2, result={"files": 3, "bytes": 2048, "plan": {"files": 9}})
+    iceberg = {
+        "deleted_data_files_count": 5,
+        "deleted_manifest_files_count": 1,
+        "orphan_files_count": 4,
+        "orphan_bytes": 1024,
+        "orphan_files": ["x"],
+    }
+    ended(row, "clean_up", 3, result={"done": iceberg, "before": {}})
+    ended(row, "compact", 3, result={"before": {"files": 20}, "after": {"files": 2}})
+    ended(row, "compact", 3, result={"before": {"files": 2}, "after": {"files": 5}})
+    # What does not count: dry runs, failures, other work, what is long ago, and odd results.
+    ended(row, "clean_up", 1, is_dry_run=True, result={"files": 100, "bytes": 100})
+    ended(row, "clean_up", 1, status=JobStatus.FAILED, result={"files": 100})
+    ended(row, "clean_up", 1, status=JobStatus.CANCELED, result=None)
+    ended(row, "build_index", 1, result={"files": 100})
+    ended(row, "clean_up", 40, result={"files": 100})
+    ended(row, "clean_up", 4, result={"files": "many", "bytes": None, "done": [1]})
+    ended(row, "clean_up", 4, result=["odd"])
+    upkeep.start(actor=SYSTEM, table=("a", "t"), kind=JobKind.COMPACT)
+    month = browser.get("/admin/").context["month"]
+    assert {name: str(value) for name, value in month.figures} == {
+        "bytes reclaimed": '<span title="4096 bytes">4.0\xa0KB</span>',
+        "files removed": "20",
+        "small files merged": "18",
+        "jobs succeeded": "7",
+        "failed": "1",
+        "running or waiting now": "1",
+    }
+    assert month.note == ""
+    assert "7 succeeded, 1 dry runs, 1 canceled, 1 failed" in month.chart
+    yesterday = (timezone.now() - timedelta(days=1)).date()
+    assert f"<title>{yesterday}: 1 failed</title>" in month.chart
+
+
+def test_the_overview_looks_at_so_many_jobs_and_says_so(browser, monkeypatch):
+    monkeypatch.setattr("catalog.admin.maintenance_month.LOOKED_AT", 2)
+    row = make_live("a", "t")
+    for days in (1, 2, 3):
+        ended(row, "clean_up", days, result={"files": 1, "bytes": 1})
+    month = browser.get("/admin/").context["month"]
+    assert dict(month.figures)["files removed"] == "2"
+    oldest = (timezone.now() - timedelta(days=2)).date()
+    assert month.note == f"Of the last 2 jobs that ended; they reach back to {oldest}."
+    assert month.note in text(browser.get("/admin/"))
+
+
+def test_the_overview_names_the_tables_that_need_work_most(browser):
+    measured(make_live("a", "ill"))
+    measured(make_live("a", "well"), **NOTHING)
+    panel = browser.get("/admin/").context["unhealthy"]
+    assert len(panel.rows) == 1
+    assert "a.ill" in panel.rows[0][0]
+
+
+# --- cost
+
+
+def test_pages_cost_the_same_with_3_and_with_30_tables(browser):
+    def fill(start: int, stop: int) -> None:
+        for number in range(start, stop):
+            row = make_live(f"n{number}", "t")
+            measured(row)
+            ended(row, "compact")
+            measured(first)
+            ended(first, "clean_up", result={"files": 1, "bytes": 1})
+            upkeep.start(actor=SYSTEM, table=("n", "first"), kind=JobKind.COMPACT)
+
+    first = make_live("n", "first")
+    expected = {
+        "/admin/": 9,
+        LIST: 3,
+        f"{LIST}?score=poor&work=compact&format=lance&in=n": 4,
+        f"{LIST}?q=t": 3,
+        tab(first): 10,
+        url(first, "compact"): 3,
+        "/admin/catalog/job/": 3,
+        "/admin/catalog/job/?since=month&dry_run=no": 3,
+    }
+
+    def cost() -> dict[str, int]:
+        found = {}
+        for page in expected:
+            with CaptureQueriesContext(connection) as queries:
+                assert browser.get(page).status_code == 200
+            found[page] = len(queries)
+        return found
+
+    fill(0, 3)
+    assert cost() == expected
+    fill(3, 30)
+    assert cost() == expected
+
+
+def test_nothing_is_edited_or_deleted_in_place(browser):
+    health = measured(make_live("a", "t"))
+    assert browser.post(url(health, "delete"), {"post": "yes"}).status_code == 403
+    press(browser, "delete_selected", [health], LIST, post="yes")
+    assert TableHealth.objects.filter(pk=health.pk).exists()

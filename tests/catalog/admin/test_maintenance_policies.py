@@ -1,0 +1,228 @@
+"""Saying in the admin how tables are maintained, and seeing what holds."""
+
+import re
+
+import pytest
+from django.contrib.messages import get_messages
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from catalog.admin.maintenance_policies import GROUPS
+from catalog.models import AuditEvent, MaintenancePolicy, Namespace, Table
+from catalog.policies import BY_NAME
+from catalog.services import operations as ops
+from catalog.services import policies
+from catalog.services.access import SYSTEM
+from catalog.services.commit import commit
+from tests.factories import make_iceberg_table, make_namespace, make_table, unchanged
+
+
+def url(row, action: str = "policy") -> str:
+    return f"/admin/catalog/{row._meta.model_name}/{row.pk}/{action}/"
+
+
+def told(answer) -> list[str]:
+    return [str(message) for message in get_messages(answer.wsgi_request)]
+
+
+def text(answer) -> str:
+    assert answer.status_code == 200
+    return answer.content.decode()
+
+
+def line(page: str, name: str) -> str:
+    """What stands beside a field, without tags."""
+    found = re.search(rf'<p id="holds_{name}">(.*?)</p>', page)
+    return re.sub(r"<[^>]*>", "", found[1])
+
+
+def root() -> Namespace:
+    return Namespace.objects.named(()).get()
+
+
+def test_every_rule_has_its_group():
+    assert sorted(name for _, names in GROUPS for name in names) == sorted(BY_NAME)
+
+
+def test_what_holds_and_where_it_comes_from(browser):
+    row = make_table("prod", "raw", "t")
+    prod = row.namespace.parent
+    say = policies.set_namespace_policy
+    say(actor=SYSTEM, namespace=(), values={"keep_for": 86_400, "compaction": "on"})
+    say(actor=SYSTEM, namespace=("prod",), values={"keep_for": 2 * 86_400})
+    policies.set_table_policy(actor=SYSTEM, table=row.identifier, values={"small_ratio": 0.3})
+    page = text(browser.get(url(row)))
+    assert line(page, "keep_for") == "Now: 2 days · prod"
+    assert f'href="{url(prod)}"' in page
+    assert line(page, "compaction") == "Now: On · (root)"
+    assert f'href="{url(root())}"' in page
+    assert line(page, "small_ratio") == "Now: 30 % · said here (else 50 %)"
+    assert line(page, "keep_versions") == "Now: 10 · default"
+    assert 'placeholder="inherited: 2 days"' in page
+    assert re.search(r'name="small_ratio" value="30 %"', page)
+    assert "Inherit (on)" in page
+    shown = text(browser.get(f"{url(row, 'change')}?tab=maintenance"))
+    assert "The policy that holds" in shown
+    assert f'href="{url(prod)}"' in shown
+    of_namespace = text(browser.get(f"{url(row.namespace, 'change')}?tab=maintenance"))
+    assert "2 days" in of_namespace
+
+
+def test_every_field_has_its_label_and_its_help(browser):
+    page = text(browser.get(url(make_namespace("prod"))))
+    for name in BY_NAME:
+        assert f'<label for="id_{name}">' in page, name
+        assert f'aria-describedby="help_{name} holds_{name}"' in page, name
+        assert f'id="help_{name}"' in page, name
+    assert page.count("<fieldset") == len(GROUPS)
+
+
+@pytest.mark.parametrize(
+    ("table_format", "absent"), [("lance", "target_bytes"), ("iceberg", "target_rows")]
+)
+def test_a_table_is_asked_only_what_its_format_has(browser, table_format, absent):
+    make = make_table if table_format == "lance" else make_iceberg_table
+    make("prod", "t")
+    row = Table.objects.get(name="t")
+    page = text(browser.get(url(row)))
+    assert f"id_{absent}" not in page
+    assert "id_keep_for" in page
+
+
+def test_saying_it(browser):
+    row = make_table("prod", "t")
+    form = {
+        "compaction": "on",
+        "target_rows": "2,048",
+        "small_ratio": "30 %",
+        "keep_for": "36 hours",
+        "window_from": "22:30",
+        "window_to": "any time",
+        "cleanup": "",
+    }
+    answer = browser.post(url(row), form)
+    assert answer.status_code == 302
+    assert answer.headers["location"] == f"{url(row, 'change')}?tab=maintenance"
+    assert told(answer) == ["Maintenance policy of table 'prod.t' was saved"]
+    assert MaintenancePolicy.objects.get(table=row).values == {
+        "compaction": "on",
+        "target_rows": 2048,
+        "small_ratio": 0.3,
+        "keep_for": 129_600,
+        "window_from": "22:30",
+        "window_to": "",
+    }
+    event = AuditEvent.objects.get(action="policy.set")
+    assert (event.target, event.actor) == ("prod.t", "user:ada")
+    page = text(browser.get(url(row)))
+    assert re.search(r'<option value="on" selected', page)
+    assert re.search(r'name="window_to" value="any time"', page)
+
+
+def test_saying_it_of_the_root_and_taking_it_back(browser):
+    assert url(root()) in text(browser.get(url(root(), "change")))
+    assert browser.post(url(root()), {"cleanup": "off"}).status_code == 302
+    assert policies.policy_of_namespace(actor=SYSTEM, namespace=())[1] == {"cleanup": "off"}
+    assert browser.post(url(root()), {}).status_code == 302
+    assert policies.policy_of_namespace(actor=SYSTEM, namespace=())[1] == {}
+
+
+def test_what_is_said_of_the_other_format_stays_said(browser):
+    row = make_table("prod", "t")
+    policies.set_table_policy(
+        actor=SYSTEM, table=("prod", "t"), values={"min_manifests": 7, "keep_versions": 3}
+    )
+    assert browser.post(url(row), {"keep_versions": "4"}).status_code == 302
+    said = MaintenancePolicy.objects.get(table=row).values
+    assert said == {"min_manifests": 7, "keep_versions": 4}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("keep_for", "7", "Write it such as 7 days."),
+        ("orphan_age", "1 hour", "It has to be at least 1 day."),
+        ("small_ratio", "200 %", "It has to be from 1 % to 99 %."),
+        ("max_jobs", "0", "It has to be from 1 to 1,000."),
+        ("target_rows", "9" * 60, "Ensure this value has at most 40 characters (it has 60)."),
+        ("window_from", "late", "Write it such as 22:30 (UTC), or any time."),
+        ("keep_versions", "a\x00", "Null characters are not allowed."),
+    ],
+)
+def test_a_bad_value_is_told_at_its_field_and_changes_nothing(browser, name, value, message):
+    row = make_namespace("prod")
+    policies.set_namespace_policy(actor=SYSTEM, namespace=("prod",), values={"cleanup": "on"})
+    with unchanged():
+        answer = browser.post(url(row), {name: value, "compaction": "on"})
+    page = text(answer)
+    assert answer.context["form"].errors == {name: [message]}
+    assert "Nothing was saved" in page
+    assert line(page, "compaction") == "Now: Dry run · default"
+    assert re.search(r'<option value="on" selected', page)
+
+
+def test_a_mode_that_there_is_none(browser):
+    row = make_namespace("prod")
+    with unchanged():
+        answer = browser.post(url(row), {"compaction": "<b>"})
+    assert "compaction" in answer.context["form"].errors
+    assert "<b>" not in text(answer)
+
+
+def test_who_may_only_see_may_not_say(sign_in, browser):
+    row = make_table("prod", "t")
+    bob = sign_in("view_table", "view_namespace")
+    for subject in (row, row.namespace):
+        assert url(subject) not in bob.get(url(subject, "change")).content.decode()
+        with unchanged():
+            assert bob.get(url(subject)).status_code == 403
+            assert bob.post(url(subject), {"cleanup": "on"}).status_code == 403
+    assert "The policy that holds" in text(bob.get(f"{url(row, 'change')}?tab=maintenance"))
+
+
+def test_a_dropped_table_does_not_reach_the_next_of_its_name(browser):
+    row = make_table("prod", "t")
+    commit([ops.DeregisterTable(table=("prod", "t"))], actor=SYSTEM)
+    make_table("prod", "t")
+    with unchanged():
+        answer = browser.post(url(row), {"cleanup": "on"})
+    assert answer.status_code == 302
+    assert told(answer) == ["Table 'prod.t' does not exist"]
+
+
+def test_a_dropped_namespace_does_not_reach_the_next_of_its_name(browser):
+    row = make_namespace("prod")
+    commit([ops.DropNamespace(namespace=("prod",))], actor=SYSTEM)
+    make_namespace("prod")
+    with unchanged():
+        answer = browser.post(url(row), {"cleanup": "on"})
+    assert told(answer) == ["Namespace 'prod' does not exist"]
+    shown = text(browser.get(f"{url(row, 'change')}?tab=maintenance"))
+    assert "Namespace &#x27;prod&#x27; does not exist" in shown
+
+
+def test_a_row_that_is_not_there(browser):
+    for noun in ("table", "namespace"):
+        assert browser.get(f"/admin/catalog/{noun}/0/policy/").status_code == 302
+        assert browser.post(f"/admin/catalog/{noun}/x/policy/").status_code == 302
+
+
+def test_the_pages_cost_the_same_however_deep(browser):
+    def cost(row: Table) -> list[int]:
+        found = []
+        pages = (
+            url(row),
+            f"{url(row, 'change')}?tab=maintenance",
+            url(row.namespace),
+            f"{url(row.namespace, 'change')}?tab=maintenance",
+        )
+        for page in pages:
+            with CaptureQueriesContext(connection) as queries:
+                assert browser.get(page).status_code == 200
+            found.append(len(queries))
+        return found
+
+    flat, deep = make_table("prod", "t"), make_table("a", "b", "c", "d", "t")
+    for path in (("prod",), ("a", "b"), ("a", "b", "c")):
+        policies.set_namespace_policy(actor=SYSTEM, namespace=path, values={"cleanup": "on"})
+    assert cost(flat) == cost(deep) == [7, 9, 8, 6]

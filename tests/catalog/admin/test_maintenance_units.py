@@ -1,0 +1,90 @@
+"""Durations, sizes and shares as people write them."""
+
+import pytest
+
+from catalog.admin import maintenance_units as units
+from catalog.errors import InvalidInput
+from catalog.policies import BY_NAME, RULES
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value", "shown"),
+    [
+        ("keep_for", "7 days", 604_800, "7 days"),
+        ("keep_for", "1 Day 1 hour", 90_000, "1 day 1 hour"),
+        ("keep_for", "36h", 129_600, "1 day 12 hours"),
+        ("keep_for", "90 min", 5_400, "1 hour 30 minutes"),
+        ("keep_for", "3601 seconds", 3_601, "1 hour 1 second"),
+        ("keep_for", "1.5 d", 129_600, "1 day 12 hours"),
+        ("keep_for", "1500 days", 129_600_000, "1500 days"),
+        ("target_bytes", "512 MB", 512 * 1024**2, "512 MB"),
+        ("target_bytes", "512MiB", 512 * 1024**2, "512 MB"),
+        ("target_bytes", "1.5 gb", 1536 * 1024**2, "1.5 GB"),
+        ("target_bytes", "1,048,577", 1_048_577, "1,048,577 bytes"),
+        ("target_bytes", "1048577 bytes", 1_048_577, "1,048,577 bytes"),
+        ("spark_above", "0", 0, "0 bytes"),
+        ("target_rows", "1,048,576", 1_048_576, "1,048,576"),
+        ("target_rows", "1 048 576", 1_048_576, "1,048,576"),
+        ("small_ratio", "50 %", 0.5, "50 %"),
+        ("small_ratio", "0.123", 0.123, "12.3 %"),
+        ("deleted_ratio", "0", 0.0, "0 %"),
+        ("deleted_ratio", "100%", 1.0, "100 %"),
+        ("window_from", "22:30", "22:30", "22:30"),
+        ("window_from", "7:05", "07:05", "07:05"),
+        ("window_from", "any time", "", "any time"),
+        ("compaction", "dry_run", "dry_run", "Dry run"),
+    ],
+)
+def test_what_is_written_and_how_it_is_shown(name, text, value, shown):
+    rule = BY_NAME[name]
+    assert units.parse(rule, text) == value
+    assert type(units.parse(rule, text)) is type(value)
+    assert units.show(rule, value) == shown
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_what_is_shown_is_read_as_the_same(rule):
+    shown = units.show(rule, rule.default)
+    if rule.name not in {"compaction", "cleanup"} and shown not in units.MODE_TEXTS.values():
+        assert units.parse(rule, shown) == rule.default
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("keep_for", "7", "Write it such as 7 days."),
+        ("keep_for", "soon", "Write it such as 7 days."),
+        ("keep_for", "-1 day", "Write it such as 7 days."),
+        ("keep_for", "7 fortnights", "Write it such as 7 days."),
+        ("keep_for", "10 minutes", "It has to be at least 1 hour."),
+        ("keep_for", "9999999999999999 days", "That is too much."),
+        ("orphan_age", "23 hours", "It has to be at least 1 day."),
+        ("target_bytes", "0.5 MB", "It has to be at least 1 MB."),
+        ("target_bytes", "12 PB", "Write it such as 512 MB."),
+        ("target_bytes", "1.5", "Write it such as 512 MB."),
+        ("keep_versions", "0", "It has to be at least 1."),
+        ("keep_versions", "1.5", "Write it such as 10,000."),
+        ("keep_versions", "٣", "Write it such as 10,000."),
+        ("keep_versions", "9" * 17, "Write it such as 10,000."),
+        ("max_jobs", "1001", "It has to be from 1 to 1,000."),
+        ("small_ratio", "100 %", "It has to be from 1 % to 99 %."),
+        ("small_ratio", "nan", "Write it such as 50 %."),
+        ("small_ratio", "1e3", "Write it such as 50 %."),
+        ("window_from", "25:00", "Write it such as 22:30 (UTC), or any time."),
+        ("window_from", "22:30+02:00", "Write it such as 22:30 (UTC), or any time."),
+    ],
+)
+def test_what_cannot_be_so_is_told(name, text, message):
+    with pytest.raises(InvalidInput) as refused:
+        units.parse(BY_NAME[name], text)
+    assert refused.value.message == message
+
+
+def test_a_mode_that_there_is_none():
+    with pytest.raises(InvalidInput, match="has to be one of off, dry_run, on"):
+        units.parse(BY_NAME["compaction"], "maybe")
+
+
+@pytest.mark.parametrize("value", ["x", None, [], -1])
+def test_what_an_older_version_left_is_shown_as_it_is(value):
+    assert units.show(BY_NAME["keep_versions"], value) == str(value)
