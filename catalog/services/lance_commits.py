@@ -16,6 +16,7 @@ a managed table has one history, whoever wrote it.
 import contextvars
 import logging
 import queue
+import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -313,6 +314,8 @@ class _Ledger(LanceNamespace):
     _questions: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = field(
         default_factory=queue.SimpleQueue
     )
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _is_left: bool = False
 
     # -- in the request's thread
 
@@ -321,21 +324,43 @@ class _Ledger(LanceNamespace):
         context = contextvars.copy_context()
         running = _threads().submit(context.run, work)
         running.add_done_callback(lambda _: self._questions.put(None))
-        while True:
-            try:
-                question = self._questions.get(timeout=_RENEW_SECONDS)
-            except queue.Empty:
-                if self.note:
-                    StagedFile.objects.filter(path=self.note).update(created_at=Now())
-                continue
-            if question is None:
-                break
-            _answer(*question)
+        try:
+            self._attend()
+        finally:
+            self._leave()
         try:
             with lance_errors.no_panic():
                 return running.result()
         except Exception as error:
             raise self._refusal(error) from error
+
+    def _attend(self) -> None:
+        """Answer until the work is done."""
+        while True:
+            try:
+                question = self._questions.get(timeout=_RENEW_SECONDS)
+            except queue.Empty:
+                self._renew()
+                continue
+            if question is None:
+                return
+            _answer(*question)
+
+    def _renew(self) -> None:
+        if self.note is None:
+            return
+        try:
+            StagedFile.objects.filter(path=self.note).update(created_at=Now())
+        except DatabaseError:  # the work goes on; should the note be gone, the commit will tell
+            log.warning("The note of %s was not renewed", self.note, exc_info=True)
+
+    def _leave(self) -> None:
+        """Answer no more: nobody is to wait for ever in a thread of Lance."""
+        with self._lock:
+            self._is_left = True
+        while not self._questions.empty():
+            if (question := self._questions.get()) is not None:
+                question[1].set_exception(_nobody_answers())
 
     def written(self, result: T, last: int) -> Written[T]:
         version = self.last if self.last is not None else last
@@ -441,7 +466,10 @@ class _Ledger(LanceNamespace):
 
     def _ask(self, question: Callable[[], T]) -> T:
         answer: Future[T] = Future()
-        self._questions.put((question, answer))
+        with self._lock:
+            if self._is_left:
+                raise _nobody_answers()
+            self._questions.put((question, answer))
         return answer.result()
 
 
@@ -450,6 +478,10 @@ def _answer(question: Callable[[], Any], answer: Future[Any]) -> None:
         answer.set_result(question())
     except Exception as error:  # noqa: BLE001 -- it is raised where the question was asked
         answer.set_exception(error)
+
+
+def _nobody_answers() -> ServiceUnavailable:
+    return ServiceUnavailable("The request that this was done for has ended")
 
 
 def _ledger_name(branch: str | None) -> str:

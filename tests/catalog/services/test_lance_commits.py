@@ -5,11 +5,12 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection
+from django.db.models import QuerySet
 
-from catalog.errors import CommitConflict
+from catalog.errors import CommitConflict, ServiceUnavailable
 from catalog.models import TableVersion
-from catalog.services import lance_data, lance_datasets, seen
+from catalog.services import lance_commits, lance_data, lance_datasets, seen
 from catalog.services import operations as ops
 from catalog.services.access import SYSTEM
 from catalog.services.commit import commit
@@ -84,6 +85,40 @@ def test_the_first_version_of_a_declared_table_is_of_that_table():
     with pytest.raises(CommitConflict, match=r"'w\.t' was replaced meanwhile"):
         insert(during(drop))
     assert lance_datasets.read(actor=SYSTEM, table=T).to_table() == NEW
+
+
+def test_a_note_that_cannot_be_renewed_does_not_leave_lance_waiting(monkeypatch):
+    """It asks while the request's thread fails, and once more when that is gone."""
+    monkeypatch.setattr(lance_commits, "_RENEW_SECONDS", 0.05)
+    failed = threading.Event()
+
+    def update(*_: object, **__: object) -> int:
+        failed.set()
+        raise OperationalError("away")
+
+    def slow() -> None:
+        monkeypatch.setattr(QuerySet, "update", update)
+        assert failed.wait(10)
+        monkeypatch.undo()
+
+    lance_data.create_table(actor=SYSTEM, table=OTHER, data=during(slow))
+    assert lance_datasets.read(actor=SYSTEM, table=OTHER).count_rows() == 1
+
+
+def test_what_asks_after_the_request_is_refused(monkeypatch):
+    asked: list[lance_commits._Ledger] = []
+
+    def interrupted(ledger: lance_commits._Ledger) -> None:
+        asked.append(ledger)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(lance_commits._Ledger, "_attend", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        insert(NEW.to_reader())
+    with pytest.raises(ServiceUnavailable, match="has ended"):
+        asked[0]._ask(lambda: 1)
+    monkeypatch.undo()
+    assert lance_datasets.read(actor=SYSTEM, table=T).count_rows() == 1
 
 
 def test_who_saw_the_first_table_of_a_name_writes_to_the_second():
