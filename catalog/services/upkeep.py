@@ -403,10 +403,16 @@ class _Round:
     def _start_one(
         self, row: TableHealth, policy: EffectivePolicy, last: Mapping[tuple[int, str], _Last]
     ) -> bool:
-        """Start the first thing that is due, if there is one."""
+        """Start one thing that is due, if there is one.
+
+        What was done longest ago goes first: a busy table needs some things again all the time, and
+        the others must have their turn.
+        """
         if not self._has_room(policy):
             return False
-        for kind, parameters in self._due(row, policy, last):
+        due = list(self._due(row, policy, last))
+        due.sort(key=lambda one: _turn(last.get((row.table_id, one[0]))))
+        for kind, parameters in due:
             try:
                 _start(SYSTEM, row.table, kind, policy, parameters, only_if_idle=True)
             except CatalogError as refused:  # dropped meanwhile, or somebody else asked for a job
@@ -458,6 +464,10 @@ class _Round:
         with connection.cursor() as cursor:
             cursor.execute(_LAST, [[row.table_id for row in rows], [str(kind) for kind in MODES]])
             return {(table, kind): _Last(*facts) for table, kind, *facts in cursor.fetchall()}
+
+
+def _turn(before: _Last | None) -> float:
+    return 0.0 if before is None else before.created_at.timestamp()
 
 
 def _switched_on() -> set[str]:
