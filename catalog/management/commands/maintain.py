@@ -1,0 +1,238 @@
+"""Maintenance from the shell: what a table needs, doing it, and how it goes."""
+
+import json
+import time
+from argparse import ArgumentParser
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.utils import timezone
+
+from catalog import identifiers
+from catalog.errors import CatalogError, InvalidInput
+from catalog.identifiers import Identifier
+from catalog.models import Job, JobKind, JobStatus
+from catalog.policies import BY_NAME as RULES
+from catalog.policies import EffectivePolicy, Unit
+from catalog.services import health, job_control, maintenance, policies, upkeep
+from catalog.services.access import SYSTEM
+
+_BAR = 30
+_LOOK_SECONDS = 0.2
+_DEFAULT = "default"
+
+
+class Command(BaseCommand):
+    help = "Plan, run and follow maintenance: compaction, cleanup and the rest."
+    # They import the whole API: seconds of every start.
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        actions = parser.add_subparsers(dest="action", required=True)
+        plan = actions.add_parser("plan", help="what a table needs, or which tables need most")
+        plan.add_argument("table", nargs="?", help="namespace$table; none: the worst tables")
+        plan.add_argument("--namespace", help="of the worst tables, those in it and below it")
+        plan.add_argument("--limit", type=_positive, default=20)
+        run = actions.add_parser("run", help="do it")
+        run.add_argument("table", help="namespace$table")
+        run.add_argument("kind", choices=[kind.value for kind in upkeep.MODES])
+        run.add_argument("--dry-run", action="store_true", help="tell what it would do")
+        how = run.add_mutually_exclusive_group()
+        how.add_argument("--here", action="store_true", help="in this process, not in a worker")
+        how.add_argument("--no-wait", action="store_true", help="leave it to a worker")
+        status = actions.add_parser("status", help="jobs that are active or ended lately")
+        status.add_argument("job", nargs="?", type=_positive, help="one of them, with its log")
+        status.add_argument("--hours", type=float, default=24.0)
+        status.add_argument("--limit", type=_positive, default=100)
+        policy = actions.add_parser("policy", help="what holds for a table or a namespace")
+        policy.add_argument("target", help="namespace$table, or namespace with --namespace")
+        policy.add_argument("--namespace", action="store_true", help="$ alone is the root")
+        policy.add_argument("--set", action="append", default=[], metavar="name=value")
+        policy.add_argument("--unset", action="append", default=[], metavar="name")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            getattr(self, f"_{options['action']}")(options)
+        except CatalogError as refused:
+            raise CommandError(refused.message) from refused
+
+    # -- plan
+
+    def _plan(self, options: Mapping[str, Any]) -> None:
+        if options["table"] is None:
+            self._worst(options)
+            return
+        found = upkeep.plan(actor=SYSTEM, table=_identifier(options["table"]))
+        self.stdout.write(f"{found.table}: health {found.score} of 100")
+        for name, value in found.statistics.as_json().items():
+            self.stdout.write(f"  {name:16} {value}")
+        if not found.planned:
+            self.stdout.write("Nothing needs to be done.")
+        for job in found.planned:
+            where = "Spark" if job.is_for_spark else "the worker"
+            self.stdout.write(f"{job.kind} ({job.mode}, by {where}): {job.reason}")
+
+    def _worst(self, options: Mapping[str, Any]) -> None:
+        namespace = _identifier(options["namespace"]) if options["namespace"] else ()
+        rows, _ = health.list_health(actor=SYSTEM, namespace=namespace, limit=options["limit"])
+        if not rows:
+            self.stdout.write("No table was measured yet.")
+        for row in rows:
+            needs = ", ".join(job["kind"] for job in row.planned) or "nothing"
+            error = row.statistics.get("error")
+            self.stdout.write(f"{row.score:3}  {row.table!s:40} {error or needs}")
+
+    # -- run
+
+    def _run(self, options: Mapping[str, Any]) -> None:
+        job = upkeep.start(
+            actor=SYSTEM,
+            table=_identifier(options["table"]),
+            kind=JobKind(options["kind"]),
+            is_dry_run=options["dry_run"],
+        )
+        if options["no_wait"]:
+            self.stdout.write(f"Job {job.pk}: {_line(job)}")
+            return
+        if options["here"]:
+            maintenance.run_job(job.pk)
+            job.refresh_from_db()
+            if job.status == JobStatus.QUEUED:
+                why = job.error or "another job of the table comes first"
+                raise CommandError(f"Job {job.pk} is left to a worker: {why}")
+        try:
+            self._follow(job)
+        except KeyboardInterrupt:
+            raise CommandError(
+                f"Job {job.pk} goes on; manage.py maintain status {job.pk} shows it"
+            ) from None
+        if job.status != JobStatus.SUCCEEDED:
+            raise CommandError(f"Job {job.pk} has {_ended(job)}: {job.error}")
+        if job.error:
+            self.stdout.write(job.error)
+        self.stdout.write(json.dumps(job.result or {}, indent=2, sort_keys=True))
+
+    def _follow(self, job: Job) -> None:
+        """Show a job's progress until it has ended: a bar on a terminal, else a line a state."""
+        is_terminal = self.stdout.isatty()
+        shown = ""
+        while True:
+            job.refresh_from_db()
+            line = f"Job {job.pk}: {_line(job, with_bar=is_terminal)}"
+            is_over = job.status not in upkeep.ACTIVE
+            if is_terminal and line != shown:
+                blank = " " * max(len(shown) - len(line), 0)
+                self.stdout.write(f"\r{line}{blank}", ending="\n" if is_over else "")
+                self.stdout.flush()
+                shown = line
+            elif not is_terminal and (job.status != shown or is_over):
+                self.stdout.write(line)
+                shown = job.status
+            if is_over:
+                return
+            time.sleep(_LOOK_SECONDS)
+
+    # -- status
+
+    def _status(self, options: Mapping[str, Any]) -> None:
+        if options["job"]:
+            self._one(options["job"])
+            return
+        try:
+            since = timezone.now() - timedelta(hours=options["hours"])
+        except (OverflowError, ValueError):
+            raise CommandError(f"--hours {options['hours']} is no number of hours") from None
+        jobs, _ = job_control.list_jobs(
+            actor=SYSTEM, kinds=list(upkeep.MODES), since=since, limit=options["limit"]
+        )
+        if not jobs:
+            self.stdout.write("No maintenance ran.")
+        for job in jobs:
+            self.stdout.write(f"{job.pk:>8}  {job.table!s:40} {_line(job)} {job.error}".rstrip())
+
+    def _one(self, pk: int) -> None:
+        job = job_control.find_job(actor=SYSTEM, job=pk)
+        self.stdout.write(f"Job {job.pk}, {job.table}: {_line(job)} {job.error}".rstrip())
+        token: str | None = None
+        while True:
+            events, token = job_control.list_events(actor=SYSTEM, job=job, page_token=token)
+            for event in events:
+                data = f" {json.dumps(event.data)}" if event.data else ""
+                self.stdout.write(f"{event.at:%F %T}  {event.level:8} {event.message}{data}")
+            if token is None:
+                break
+        if job.result:
+            self.stdout.write(json.dumps(job.result, indent=2, sort_keys=True))
+
+    # -- policy
+
+    def _policy(self, options: Mapping[str, Any]) -> None:
+        target = _identifier(options["target"])
+        effective, said = self._held(target, options)
+        if options["set"] or options["unset"]:
+            values = {name: value for name, value in said.items() if name not in options["unset"]}
+            values |= dict(map(_value, options["set"]))
+            for name in options["unset"]:
+                _rule(name)
+            if options["namespace"]:
+                policies.set_namespace_policy(actor=SYSTEM, namespace=target, values=values)
+            else:
+                policies.set_table_policy(actor=SYSTEM, table=target, values=values)
+            effective, said = self._held(target, options)
+        for name, found in effective.values.items():
+            source = f"said here, {found.source}" if name in said else found.source or _DEFAULT
+            self.stdout.write(f"{name:18} {found.value!s:12} {source}")
+
+    @staticmethod
+    def _held(
+        target: Identifier, options: Mapping[str, Any]
+    ) -> tuple[EffectivePolicy, dict[str, Any]]:
+        if options["namespace"]:
+            return policies.policy_of_namespace(actor=SYSTEM, namespace=target)
+        return policies.policy_of_table(actor=SYSTEM, table=target)
+
+
+def _identifier(text: str) -> Identifier:
+    return identifiers.parse(text, identifiers.DEFAULT_DELIMITER)
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if not 0 < value < 2**63:
+        raise ValueError
+    return value
+
+
+def _rule(name: str) -> Unit:
+    if name not in RULES:
+        raise InvalidInput(f"There is no policy '{name}'; there are {', '.join(RULES)}")
+    return RULES[name].unit
+
+
+def _value(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise InvalidInput(f"'{text}' is no name=value")
+    if _rule(name) in {Unit.MODE, Unit.TIME}:
+        return name, value
+    try:
+        return name, float(value) if _rule(name) is Unit.RATIO else int(value)
+    except ValueError:
+        return name, value  # the rule says what it has to be
+
+
+def _ended(job: Job) -> str:
+    return "been canceled" if job.status == JobStatus.CANCELED else job.status
+
+
+def _line(job: Job, *, with_bar: bool = False) -> str:
+    what = f"{job.kind}{' (dry run)' if job.is_dry_run else ''} {job.status}"
+    if not job.total:
+        return f"{what} {job.progress} {job.unit}" if job.progress else what
+    done = f"{job.progress}/{job.total} {job.unit}"
+    if not with_bar:
+        return f"{what} {done}"
+    filled = min(_BAR, _BAR * job.progress // job.total)
+    return f"{what} [{'#' * filled}{'.' * (_BAR - filled)}] {done}"

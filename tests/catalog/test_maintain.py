@@ -1,0 +1,293 @@
+"""``manage.py maintain``."""
+
+import io
+import json
+import threading
+
+import pyarrow as pa
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+
+from catalog.management.commands import maintain
+from catalog.models import Job, JobEvent, JobKind, JobStatus, MaintenancePolicy, Table
+from catalog.services import jobs, lance_data, maintenance, policies, upkeep
+from catalog.services.access import SYSTEM
+from tests.factories import make_iceberg_table, make_lance_table, make_root, make_table, unchanged
+
+pytestmark = pytest.mark.django_db
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def _table(db, warehouse, monkeypatch):
+    monkeypatch.setattr("celery.current_app.send_task", lambda *args, **options: None)
+    monkeypatch.setattr(maintain, "_LOOK_SECONDS", 0.01)
+    make_root()
+    make_lance_table(("ws", "t"), pa.table({"id": [1, 2, 3]}))
+
+
+@pytest.fixture
+def works(monkeypatch):
+    """Puts another function in the place of the work."""
+
+    def put(work) -> None:
+        monkeypatch.setattr(maintenance, "_work", lambda job, spark: work)
+
+    return put
+
+
+def maintain_(*args: str, out: io.StringIO | None = None) -> str:
+    out = out or io.StringIO()
+    call_command("maintain", *args, stdout=out)
+    return out.getvalue()
+
+
+def error(*args: str) -> str:
+    with unchanged(), pytest.raises(CommandError) as raised:
+        maintain_(*args)
+    return str(raised.value)
+
+
+# --- plan -------------------------------------------------------------------------------------------
+
+
+def test_the_plan_of_a_table_keeps_nothing():
+    with unchanged():
+        text = maintain_("plan", "ws$t")
+    assert text.startswith("ws.t: health 100 of 100\n")
+    assert "  rows             3\n" in text
+    assert text.endswith("Nothing needs to be done.\n")
+
+
+def test_a_plan_tells_what_would_be_done_and_where():
+    policies.set_namespace_policy(actor=SYSTEM, namespace=(), values={"min_small_files": 2})
+    for n in range(3):
+        rows = pa.table({"id": [n]}).to_reader()
+        lance_data.insert(actor=SYSTEM, table=("ws", "t"), data=rows)
+    text = maintain_("plan", "ws$t")
+    assert "compact (dry_run, by the worker): 4 of 4 files are small\n" in text
+
+
+def test_the_worst_tables():
+    assert maintain_("plan") == "No table was measured yet.\n"
+    make_lance_table(("other", "u"))
+    upkeep.measure_due()
+    assert maintain_("plan").splitlines() == [
+        f"100  {name:40} nothing" for name in ("ws.t", "other.u")
+    ]
+    assert maintain_("plan", "--limit", "1").count("\n") == 1
+    assert maintain_("plan", "--namespace", "other") == f"100  {'other.u':40} nothing\n"
+    row = Table.objects.select_related("namespace").get(name="u")
+    upkeep._record_nothing(row, maintain.timezone.now(), "The storage is away")
+    assert maintain_("plan").splitlines()[0] == f"  0  {'other.u':40} The storage is away"
+
+
+# --- run --------------------------------------------------------------------------------------------
+
+
+def test_a_run_in_this_process_shows_what_came_of_it(works):
+    def work(job, report):
+        report(4, 8)
+        return {"before": {"files": 8}, "after": {"files": 1}, "note": "a remark"}
+
+    works(work)
+    text = maintain_("run", "ws$t", "compact", "--here")
+    job = Job.objects.get()
+    assert (job.kind, job.status, job.is_dry_run) == ("compact", "succeeded", False)
+    line, remark, result = text.split("\n", 2)
+    assert line == f"Job {job.pk}: compact succeeded 4/8 files"
+    assert remark == "a remark"
+    assert json.loads(result) == {"before": {"files": 8}, "after": {"files": 1}}
+    assert "\r" not in text
+
+
+def test_a_dry_run_of_the_real_work_changes_nothing():
+    text = maintain_("run", "ws$t", "clean_up", "--dry-run", "--here")
+    job = Job.objects.get()
+    assert (job.status, job.is_dry_run, job.error) == ("succeeded", True, "")
+    assert f"Job {job.pk}: clean_up (dry run) succeeded" in text
+
+
+def test_a_bar_on_a_terminal_only(works):
+    works(lambda job, report: report(4, 8))
+    text = maintain_("run", "ws$t", "compact", "--here", out=Terminal())
+    assert text.startswith("\rJob ")
+    assert f"[{'#' * 15}{'.' * 15}] 4/8 files\n" in text
+    assert text.endswith("{}\n")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_run_by_a_worker_is_followed_to_its_end(works):
+    half, seen = threading.Event(), threading.Event()
+
+    class Watched(Terminal):
+        def write(self, text: str) -> int:
+            if "running" in text and "4/8" in text:
+                seen.set()
+            return super().write(text)
+
+    def work(job, report):
+        report(4, 8)
+        jobs.renew(job)  # as its keeper does every two seconds
+        half.set()
+        seen.wait(20)
+        report(8, 8)
+
+    works(work)
+
+    def worker() -> None:
+        while not (found := Job.objects.filter(status=JobStatus.QUEUED).first()):
+            pass
+        maintenance.run_job(found.pk)
+        connection.close()
+
+    thread = threading.Thread(target=worker)
+    thread.start()
+    out = Watched()
+    text = maintain_("run", "ws$t", "compact", out=out)
+    thread.join()
+    assert half.is_set()
+    assert seen.is_set()
+    assert "succeeded" in text
+    assert f"[{'#' * 30}] 8/8 files" in text
+
+
+def test_a_job_may_be_left_to_a_worker():
+    text = maintain_("run", "ws$t", "compact", "--no-wait")
+    job = Job.objects.get()
+    assert (text, job.status) == (f"Job {job.pk}: compact queued\n", "queued")
+
+
+def test_who_stops_watching_does_not_stop_the_job(monkeypatch):
+    def interrupted(seconds):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(maintain.time, "sleep", interrupted)
+    with pytest.raises(CommandError, match=r"goes on; manage\.py maintain status \d+ shows it"):
+        maintain_("run", "ws$t", "compact")
+    assert Job.objects.get().status == "queued"
+
+
+def test_a_job_that_fails_is_an_error(works):
+    def work(job, report):
+        raise maintain.InvalidInput("there is no way")
+
+    works(work)
+    with pytest.raises(CommandError, match="has failed: there is no way"):
+        maintain_("run", "ws$t", "compact", "--here")
+
+
+def test_what_is_to_be_tried_again_is_not_waited_for(works):
+    def work(job, report):
+        raise OSError("the storage is away")
+
+    works(work)
+    with pytest.raises(CommandError, match="is left to a worker: the storage is away"):
+        maintain_("run", "ws$t", "compact", "--here")
+    Job.objects.update(lease_until=None)
+    with pytest.raises(CommandError, match="is left to a worker: another job of the table"):
+        maintain_("run", "ws$t", "compact", "--here")
+
+
+def test_what_cannot_be_run():
+    make_table("ws", "empty")
+    make_iceberg_table("ws", "i")
+    assert error("run", "ws$no", "compact") == "Table 'ws.no' does not exist"
+    assert error("run", "no$no", "compact") == "Namespace 'no' does not exist"
+    assert "declared" in error("run", "ws$empty", "compact")
+    assert "Lance format have no 'rewrite_manifests'" in error("run", "ws$t", "rewrite_manifests")
+    assert "name must not be empty" in error("run", "ws$", "compact")
+    assert error("plan", "ws$no") == "Table 'ws.no' does not exist"
+    assert "declared" in error("plan", "ws$empty")
+    assert error("status", "99") == "Job '99' does not exist"
+    assert "invalid choice" in error("run", "ws$t", "build_index")
+    assert "not allowed with" in error("run", "ws$t", "compact", "--here", "--no-wait")
+    assert "invalid" in error("status", "0")
+    assert "invalid" in error("plan", "--limit", "-1")
+    assert "no number of hours" in error("status", "--hours", "nan")
+    assert "no number of hours" in error("status", "--hours", "1e12")
+
+
+# --- status -----------------------------------------------------------------------------------------
+
+
+def test_the_status_of_what_goes_on_and_of_what_ended_lately(works):
+    assert maintain_("status") == "No maintenance ran.\n"
+
+    def work(job, report):
+        report(3, None)
+        raise maintain.InvalidInput("there is no way")
+
+    works(work)
+    failed = upkeep.start(actor=SYSTEM, table=("ws", "t"), kind=JobKind.COMPACT)
+    maintenance.run_job(failed.pk)
+    waits = upkeep.start(actor=SYSTEM, table=("ws", "t"), kind=JobKind.CLEAN_UP, is_dry_run=True)
+    assert maintain_("status").splitlines() == [
+        f"{waits.pk:>8}  {'ws.t':40} clean_up (dry run) queued",
+        f"{failed.pk:>8}  {'ws.t':40} compact failed 3 files there is no way",
+    ]
+    assert maintain_("status", "--limit", "1").count("\n") == 1
+    past = maintain.timezone.now() - maintain.timedelta(hours=3)
+    Job.objects.filter(pk=failed.pk).update(finished_at=past)
+    assert maintain_("status", "--hours", "2").count("\n") == 1
+    assert maintain_("status", "--hours", "4").count("\n") == 2
+
+
+def test_the_status_of_one_job_with_its_log(works, monkeypatch):
+    monkeypatch.setattr(maintain.job_control, "PAGE_SIZE", 1)
+
+    def work(job, report):
+        jobs.log_event(job, "planned", data={"files": 8})
+        jobs.log_event(job, "others were quicker", JobEvent.Level.WARNING)
+        return {"after": 1}
+
+    works(work)
+    job = upkeep.start(actor=SYSTEM, table=("ws", "t"), kind=JobKind.COMPACT)
+    maintenance.run_job(job.pk)
+    head, first, second, *result = maintain_("status", str(job.pk)).splitlines()
+    assert head == f"Job {job.pk}, ws.t: compact succeeded"
+    assert first.endswith('  info     planned {"files": 8}')
+    assert second.endswith("  warning  others were quicker")
+    assert json.loads("\n".join(result)) == {"after": 1}
+
+
+# --- policy -----------------------------------------------------------------------------------------
+
+
+def lines(text: str) -> dict[str, list[str]]:
+    return {line.split()[0]: line.split(maxsplit=2)[1:] for line in text.splitlines()}
+
+
+def test_policies_are_said_and_shown():
+    with unchanged():
+        assert lines(maintain_("policy", "ws$t"))["compaction"] == ["dry_run", "default"]
+    maintain_("policy", "--namespace", "$", "--set", "keep_versions=4", "--set", "small_ratio=0.25")
+    maintain_("policy", "--namespace", "ws", "--set", "compaction=on", "--set", "window_from=22:00")
+    text = maintain_("policy", "ws$t", "--set", "target_rows=4096", "--set", "cleanup=off")
+    found = lines(text)
+    assert found["keep_versions"] == ["4", "(root)"]
+    assert found["small_ratio"] == ["0.25", "(root)"]
+    assert found["compaction"] == ["on", "ws"]
+    assert found["target_rows"] == ["4096", "said here, ws.t"]
+    said = MaintenancePolicy.objects.get(table__name="t").values
+    assert said == {"target_rows": 4096, "cleanup": "off"}
+    maintain_("policy", "ws$t", "--unset", "cleanup", "--set", "keep_versions=9")
+    said = MaintenancePolicy.objects.get(table__name="t").values
+    assert said == {"target_rows": 4096, "keep_versions": 9}
+    maintain_("policy", "ws$t", "--unset", "target_rows", "--unset", "keep_versions")
+    assert not MaintenancePolicy.objects.filter(table__name="t").exists()
+
+
+def test_policies_that_cannot_be_said():
+    assert "There is no policy 'nothing'" in error("policy", "ws$t", "--set", "nothing=1")
+    assert "There is no policy 'nothing'" in error("policy", "ws$t", "--unset", "nothing")
+    assert "is no name=value" in error("policy", "ws$t", "--set", "compaction")
+    assert "not 'many'" in error("policy", "ws$t", "--set", "keep_versions=many")
+    assert "one of off, dry_run, on" in error("policy", "ws$t", "--set", "compaction=yes")
+    assert error("policy", "ws$no") == "Table 'ws.no' does not exist"
+    assert error("policy", "--namespace", "no") == "Namespace 'no' does not exist"
