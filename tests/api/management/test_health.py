@@ -1,0 +1,200 @@
+"""Which tables need work, and what would be done."""
+
+from datetime import timedelta
+
+import pyarrow as pa
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from catalog.models import Table, TableHealth
+from catalog.services import lance_data
+from catalog.services import operations as ops
+from catalog.services.access import SYSTEM
+from catalog.services.commit import commit
+from tests.api.management.client import Management
+from tests.factories import (
+    make_iceberg_table,
+    make_lance_table,
+    make_root,
+    make_table,
+    make_version,
+    unchanged,
+)
+
+
+def put(table: Table, score: int, *, ago: timedelta = timedelta(0), **statistics) -> TableHealth:
+    return TableHealth.objects.create(
+        table=table,
+        measured_at=timezone.now() - ago,
+        is_newest=not ago,
+        score=score,
+        statistics=statistics,
+        planned=[],
+    )
+
+
+def live(*name: str) -> Table:
+    row = make_table(*name)
+    make_version(name, 1)
+    return row
+
+
+@pytest.fixture(autouse=True)
+def _catalog(db):
+    make_root()
+
+
+# --- the list ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.operation("ListHealth")
+def test_the_worst_first_in_pages(reader: Management):
+    for name, score in (("a", 90), ("b", 10), ("c", 10), ("d", 0), ("e", 100)):
+        put(live("ws", name), score, **({"error": "It is away"} if name == "d" else {}))
+    found, token = [], ""
+    while token is not None:
+        page = reader.get(f"health?limit=2&page_token={token}")
+        assert len(page["tables"]) <= 2
+        found += page["tables"]
+        token = page["next_page_token"]
+    assert ["".join(one["table"]) for one in found] == ["wsd", "wsb", "wsc", "wsa", "wse"]
+    assert found[0] == {
+        "table": ["ws", "d"],
+        "format": "lance",
+        "measured_at": found[0]["measured_at"],
+        "score": 0,
+        "planned": [],
+        "files_gone": 0,
+        "bytes_read": 0,
+        "error": "It is away",
+    }
+    assert found[1]["error"] == ""
+    assert reader.get("health?limit=5")["next_page_token"] is None
+
+
+@pytest.mark.operation("ListHealth")
+def test_what_the_list_may_be_narrowed_to(reader: Management):
+    put(live("one", "a"), 50)
+    put(live("one", "inner", "b"), 60)
+    put(live("onemore", "c"), 70)
+    make_iceberg_table("one", "i")
+    put(Table.objects.get(name="i"), 80)
+
+    def names(query: str) -> str:
+        return "".join(row["table"][-1] for row in reader.get(f"health?{query}")["tables"])
+
+    assert names("") == "abci"
+    assert names("namespace=one") == "abi"
+    assert names("namespace=one$inner") == "b"
+    assert names("namespace=$") == "abci"
+    assert names("namespace=one:inner&delimiter=:") == "b"
+    assert names("format=iceberg") == "i"
+    assert names("format=lance&max_score=60") == "ab"
+    assert names("max_score=0") == ""
+    assert names("namespace=onemore&max_score=70") == "c"
+    commit([ops.DropTable(table=("one", "a"))], actor=SYSTEM)
+    assert names("") == "bci"
+
+
+def test_a_page_takes_a_fixed_number_of_statements(reader: Management):
+    reader.get("rules")  # the key is known from now on
+    for n in range(20):
+        put(live("ws", f"t{n}"), n)
+    with CaptureQueriesContext(connection) as statements:
+        assert len(reader.get("health")["tables"]) == 20
+    assert len(statements) == 1
+
+
+# --- one table --------------------------------------------------------------------------------------
+
+
+@pytest.mark.operation("GetTableHealth")
+def test_how_a_table_fared(reader: Management):
+    row = live("ws", "t")
+    assert reader.get("tables/ws$t/health") == {"newest": None, "series": []}
+    put(row, 40, ago=timedelta(days=40), files=1)
+    put(row, 20, ago=timedelta(days=2), files=200, small_files=190, rows=5)
+    put(row, 0, ago=timedelta(days=1), error="It is away")
+    put(row, 95, files=2, bytes=10, versions=3)
+    found = reader.get("tables/ws$t/health")
+    assert found["newest"]["score"] == 95
+    assert found["newest"]["statistics"] == {"files": 2, "bytes": 10, "versions": 3}
+    assert [one["score"] for one in found["series"]] == [20, 0, 95]
+    assert found["series"][0] == {
+        "measured_at": found["series"][0]["measured_at"],
+        "score": 20,
+        "rows": 5,
+        "bytes": None,
+        "files": 200,
+        "small_files": 190,
+        "deleted_rows": None,
+        "versions": None,
+    }
+    assert len(reader.get("tables/ws$t/health?days=90")["series"]) == 4
+    assert len(reader.get("tables/ws$t/health?days=1")["series"]) == 1
+
+
+@pytest.mark.operation("GetTableHealth")
+def test_a_long_series_is_thinned_evenly_and_ends_with_the_newest(reader: Management):
+    row = live("ws", "t")
+    for n in range(24, -1, -1):
+        put(row, n, ago=timedelta(hours=n))
+    scores = [one["score"] for one in reader.get("tables/ws$t/health?points=10")["series"]]
+    assert scores == [24, 21, 18, 15, 12, 9, 6, 3, 0]
+
+
+# --- now --------------------------------------------------------------------------------------------
+
+
+def fragment(count: int) -> None:
+    make_lance_table(("ws", "t"), pa.table({"id": [0]}))
+    for n in range(1, count):
+        lance_data.insert(actor=SYSTEM, table=("ws", "t"), data=pa.table({"id": [n]}).to_reader())
+
+
+@pytest.mark.operation("PlanMaintenance")
+def test_a_plan_tells_what_would_be_done_and_keeps_nothing(reader: Management):
+    fragment(9)
+    with unchanged():
+        found = reader.post("tables/ws$t/plan")
+    assert (found["table"], found["format"], found["score"]) == (["ws", "t"], "lance", 60)
+    assert found["statistics"]["small_files"] == 9
+    (planned,) = found["planned"]
+    assert planned["kind"] == "compact"
+    assert (planned["mode"], planned["files_gone"], planned["is_for_spark"]) == (
+        "dry_run",
+        8,
+        False,
+    )
+    assert planned["reason"] == "9 of 9 files are small"
+    assert planned["bytes_read"] > 0
+
+
+@pytest.mark.operation("MeasureTable")
+def test_measuring_keeps_what_the_plan_tells(management: Management):
+    fragment(9)
+    plan = management.post("tables/ws$t/plan")
+    found = management.post("tables/ws$t/measure")
+    assert {name: found[name] for name in plan} == plan
+    assert found["files_gone"] == 8
+    newest = management.get("tables/ws$t/health")["newest"]
+    assert newest == found
+    assert TableHealth.objects.get().score == 60
+
+
+@pytest.mark.operation("PlanMaintenance")
+@pytest.mark.operation("MeasureTable")
+def test_an_iceberg_table_is_measured_too(management: Management):
+    make_iceberg_table("ws", "i")
+    assert management.post("tables/ws$i/plan")["format"] == "iceberg"
+    found = management.post("tables/ws$i/measure")
+    assert (found["score"], found["statistics"]["files"], found["planned"]) == (100, 0, [])
+
+
+def test_a_table_without_data_cannot_be_measured(management: Management):
+    make_table("ws", "empty")
+    for what in ("plan", "measure"):
+        request = f"POST tables/ws$empty/{what}"
+        management.refused(409, "table-has-no-data", "has no data yet", request)

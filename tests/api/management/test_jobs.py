@@ -1,0 +1,337 @@
+"""Starting maintenance, following it, stopping it."""
+
+from datetime import timedelta
+from urllib.parse import quote
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from catalog.models import AuditEvent, Job, JobEvent, JobKind, JobStatus, Transaction
+from catalog.services import jobs, policies, upkeep
+from catalog.services import operations as ops
+from catalog.services.access import SYSTEM
+from catalog.services.commit import commit
+from tests.api.management.client import Management
+from tests.factories import make_iceberg_table, make_root, make_table, make_version, unchanged
+
+
+@pytest.fixture(autouse=True)
+def sent(monkeypatch) -> list[int]:
+    found: list[int] = []
+    monkeypatch.setattr(
+        "celery.current_app.send_task", lambda name, args, **options: found.append(args[0])
+    )
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _catalog(db):
+    make_root()
+    for name in ("t", "u"):
+        make_table("ws", name)
+        make_version(("ws", name), 1)
+
+
+def start(name: str = "t", kind: JobKind = JobKind.COMPACT, *, is_dry_run: bool = False) -> Job:
+    return upkeep.start(actor=SYSTEM, table=("ws", name), kind=kind, is_dry_run=is_dry_run)
+
+
+def end(job: Job, status: JobStatus = JobStatus.SUCCEEDED, result: object = None) -> None:
+    taken = jobs.take(job.pk)
+    assert taken is not None
+    taken.result = result
+    jobs.finish(taken, status, "no good" if status == JobStatus.FAILED else "")
+
+
+# --- start ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.operation("StartMaintenance")
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_maintenance_is_left_to_a_job(management: Management, sent, dry_run):
+    policies.set_namespace_policy(
+        actor=SYSTEM, namespace=("ws",), values={"compaction": "off", "target_rows": 4096}
+    )
+    body = {"kind": "compact", "dry_run": dry_run}
+    found = management.post("tables/ws$t/maintenance", body, status=202)
+    job = Job.objects.get()
+    assert found == {
+        "id": job.pk,
+        "kind": "compact",
+        "status": "queued",
+        "table": ["ws", "t"],
+        "format": "lance",
+        "dry_run": dry_run,
+        "attempts": 0,
+        "progress": 0,
+        "total": None,
+        "unit": "files",
+        "message": "",
+        "cancel_requested": False,
+        "actor": "tester",
+        "transaction_id": str(job.transaction_id),
+        "created_at": found["created_at"],
+        "started_at": None,
+        "finished_at": None,
+    }
+    assert (job.is_dry_run, sent) == (dry_run, [job.pk])
+    assert job.parameters["policy"]["target_rows"] == 4096
+    event = AuditEvent.objects.get(action="maintenance.start")
+    assert (event.actor, event.transaction_id) == ("tester", job.transaction_id)
+
+
+@pytest.mark.operation("StartMaintenance")
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ({}, "kind: Field required"),
+        ({"kind": "everything"}, "'everything' is no maintenance; use one of compact, "),
+        ({"kind": "build_index"}, "'build_index' is no maintenance"),
+        ({"kind": "purge_table"}, "'purge_table' is no maintenance"),
+        ({"kind": "rewrite_manifests"}, "Lance format have no 'rewrite_manifests'"),
+        ({"kind": 5}, "kind: Input should be a valid string"),
+        ({"kind": "compact", "dry_run": "yes"}, "dry_run: Input should be a valid boolean"),
+        ({"kind": "compact", "dry_run": 1}, "dry_run: Input should be a valid boolean"),
+        ({"kind": "compact", "dryrun": True}, "dryrun: Extra inputs are not permitted"),
+    ],
+)
+def test_what_cannot_be_asked_for(management: Management, body, text):
+    management.refused(400, "invalid-input", text, "POST tables/ws$t/maintenance", body)
+
+
+def test_a_table_without_data_has_no_maintenance(management: Management):
+    make_table("ws", "empty")
+    request = "POST tables/ws$empty/maintenance"
+    management.refused(409, "table-has-no-data", "no data", request, {"kind": "compact"})
+
+
+# --- the list ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.operation("ListJobs")
+def test_the_newest_first_in_pages(reader: Management):
+    made = [start().pk for _ in range(5)]
+    found, token = [], ""
+    while token is not None:
+        page = reader.get(f"jobs?limit=2&page_token={token}")
+        assert len(page["jobs"]) <= 2
+        found += [job["id"] for job in page["jobs"]]
+        token = page["next_page_token"]
+    assert found == made[::-1]
+    assert reader.get("jobs?limit=5")["next_page_token"] is None
+
+
+@pytest.mark.operation("ListJobs")
+def test_what_the_list_may_be_narrowed_to(reader: Management):
+    make_iceberg_table("ws", "i")
+    by_name = {
+        "failed": start(),
+        "old": start("u"),
+        "clean": start("u", JobKind.CLEAN_UP),
+        "i": start("i"),
+    }
+    commit([ops.StartBuildIndex(table=("ws", "t"), parameters={})], actor=SYSTEM)
+    by_name["build"] = Job.objects.latest("pk")
+    end(by_name["failed"], JobStatus.FAILED)
+    end(by_name["old"])
+    past = timezone.now() - timedelta(days=2)
+    Job.objects.filter(pk=by_name["old"].pk).update(finished_at=past)
+    names = {job.pk: name for name, job in by_name.items()}
+
+    def listed(query: str) -> list[str]:
+        return [names[job["id"]] for job in reader.get(f"jobs?{query}")["jobs"]]
+
+    assert listed("") == ["build", "i", "clean", "old", "failed"]
+    assert listed("status=failed,succeeded") == ["old", "failed"]
+    assert listed("status=queued&kind=compact") == ["i"]
+    assert listed("kind=clean_up,build_index") == ["build", "clean"]
+    assert listed("table=ws$u") == ["clean", "old"]
+    assert listed("table=ws:u&delimiter=:") == ["clean", "old"]
+    yesterday = timezone.now() - timedelta(days=1)
+    assert listed(f"since={quote(yesterday.isoformat())}") == ["build", "i", "clean", "failed"]
+    assert listed(f"since={yesterday.isoformat()}") == ["build", "i", "clean", "failed"]
+    assert listed(f"since={past - timedelta(minutes=1):%Y-%m-%dT%H:%M:%SZ}&table=ws$u") == [
+        "clean",
+        "old",
+    ]
+    assert listed("since=2020-01-01") == ["build", "i", "clean", "old", "failed"]
+
+
+def test_a_page_takes_a_fixed_number_of_statements(reader: Management):
+    reader.get("rules")
+    for _ in range(20):
+        start()
+    with CaptureQueriesContext(connection) as statements:
+        assert len(reader.get("jobs")["jobs"]) == 20
+    assert len(statements) == 1
+
+
+# --- one job ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.operation("GetJob")
+def test_a_job_with_its_log_in_pages(reader: Management):
+    job = start(is_dry_run=True)
+    taken = jobs.take(job.pk)
+    for n in range(3):
+        jobs.log_event(taken, f"line {n}", JobEvent.Level.WARNING, {"n": n})
+    taken.progress, taken.total, taken.result = 3, 8, {"before": {"files": 8}}
+    jobs.finish(taken, JobStatus.FAILED, "no good")
+    other = start("u")
+    jobs.log_event(other, "of another")
+    found = reader.get(f"jobs/{job.pk}?limit=2")
+    assert found["log"][0] == {
+        "at": found["log"][0]["at"],
+        "level": "warning",
+        "message": "line 0",
+        "data": {"n": 0},
+    }
+    rest = reader.get(f"jobs/{job.pk}?limit=2&page_token={found['next_page_token']}")
+    assert [line["message"] for line in found["log"] + rest["log"]] == [
+        "line 0",
+        "line 1",
+        "line 2",
+    ]
+    assert rest["next_page_token"] is None
+    assert (found["status"], found["message"], found["dry_run"]) == ("failed", "no good", True)
+    assert (found["progress"], found["total"], found["attempts"]) == (3, 8, 1)
+    assert found["result"] == {"before": {"files": 8}}
+    assert found["parameters"]["policy"]["keep_versions"] == 10
+    assert found["started_at"] <= found["finished_at"]
+
+
+@pytest.mark.operation("GetJob")
+def test_a_job_of_a_table_that_is_gone(reader: Management):
+    job = start()
+    commit([ops.DropTable(table=("ws", "t"))], actor=SYSTEM)
+    found = reader.get(f"jobs/{job.pk}")
+    assert (found["status"], found["table"], found["result"]) == ("canceled", ["ws", "t"], None)
+
+
+# --- cancel, retry ----------------------------------------------------------------------------------
+
+
+@pytest.mark.operation("CancelJob")
+def test_a_job_that_waits_is_canceled(management: Management):
+    job = start()
+    found = management.post(f"jobs/{job.pk}/cancel")
+    assert (found["status"], found["cancel_requested"]) == ("canceled", True)
+    assert found["finished_at"]
+    assert Transaction.objects.get(pk=job.transaction_id).status == "Canceled"
+    event = AuditEvent.objects.get(action="transaction.alter")
+    assert (event.actor, event.transaction_id) == ("tester", job.transaction_id)
+    text = f"Job {job.pk} is canceled and cannot be canceled"
+    management.refused(409, "invalid-job-state", text, f"POST jobs/{job.pk}/cancel")
+
+
+@pytest.mark.operation("CancelJob")
+def test_a_job_that_runs_is_asked_to_stop(management: Management):
+    job = start()
+    taken = jobs.take(job.pk)
+    found = management.post(f"jobs/{job.pk}/cancel")
+    assert (found["status"], found["cancel_requested"]) == ("running", True)
+    assert jobs.renew(taken)
+    assert management.post(f"jobs/{job.pk}/cancel")["status"] == "running"  # asked again
+    jobs.finish(taken, JobStatus.SUCCEEDED)
+    management.refused(409, "invalid-job-state", "is succeeded", f"POST jobs/{job.pk}/cancel")
+
+
+@pytest.mark.operation("RetryJob")
+@pytest.mark.parametrize("status", [JobStatus.FAILED, JobStatus.CANCELED])
+def test_what_failed_is_asked_for_once_more(management: Management, status):
+    old = start(is_dry_run=True)
+    end(old, status)
+    found = management.post(f"jobs/{old.pk}/retry", status=202)
+    new = Job.objects.latest("pk")
+    assert (found["id"], found["status"], found["actor"]) == (new.pk, "queued", "tester")
+    assert (found["kind"], found["dry_run"], found["attempts"]) == ("compact", True, 0)
+    assert management.get(f"jobs/{old.pk}")["status"] == status
+
+
+@pytest.mark.operation("RetryJob")
+def test_what_cannot_be_retried(management: Management):
+    job = start()
+    request = f"POST jobs/{job.pk}/retry"
+    management.refused(409, "invalid-job-state", "is queued and cannot be retried", request)
+    end(job)
+    management.refused(409, "invalid-job-state", "is succeeded and cannot be retried", request)
+    Job.objects.update(status=JobStatus.FAILED, kind=JobKind.BUILD_INDEX)
+    management.refused(400, "invalid-input", "'build_index' is no maintenance", request)
+    Job.objects.update(kind=JobKind.COMPACT)
+    commit([ops.DropTable(table=("ws", "t"))], actor=SYSTEM)
+    management.refused(404, "table-not-found", "'ws.t' does not exist", request)
+
+
+# --- summary ----------------------------------------------------------------------------------------
+
+NOTHING = {
+    "succeeded": 0,
+    "failed": 0,
+    "canceled": 0,
+    "dry_runs": 0,
+    "files_removed": 0,
+    "bytes_reclaimed": 0,
+    "files_merged": 0,
+}
+
+
+@pytest.mark.operation("GetSummary")
+def test_nothing_to_sum_up(reader: Management):
+    with unchanged():
+        found = reader.get("summary")
+    since = timezone.now() - timedelta(days=30)
+    assert abs(timezone.datetime.fromisoformat(found.pop("since")) - since) < timedelta(minutes=1)
+    assert found == {"queued": 0, "running": 0, "total": NOTHING, "by_kind": {}}
+
+
+@pytest.mark.operation("GetSummary")
+def test_what_maintenance_came_to(reader: Management):
+    make_iceberg_table("ws", "i")
+    # Of Lance tables.
+    end(start(), result={"before": {"files": 200}, "after": {"files": 10}})
+    end(start(), result={"before": {"files": 10}, "after": {"files": 12}})  # writers were quicker
+    end(start(is_dry_run=True), result={"before": {"files": 99}, "after": {"files": 1}})
+    end(start(kind=JobKind.CLEAN_UP), result={"before": {}, "after": {}, "files": 30, "bytes": 500})
+    end(start(kind=JobKind.REMOVE_ORPHANS), result={"files": 4, "bytes": 40})
+    end(start(kind=JobKind.REMOVE_ORPHANS, is_dry_run=True), result={"files": 9, "bytes": 90})
+    end(start(), JobStatus.FAILED)
+    end(start(), JobStatus.CANCELED)
+    # Of Iceberg tables.
+    figures = {"before": {"files": 50}, "after": {"files": 5}}
+    end(start("i"), result={**figures, "done": {"rewritten_data_files_count": 45}})
+    done = {"deleted_data_files_count": 7, "deleted_manifest_files_count": 3, "deleted_x": None}
+    end(start("i", JobKind.CLEAN_UP), result={"done": done})
+    done = {"orphan_files_count": 2, "orphan_bytes": 20, "orphan_files": ["a", "b"]}
+    end(start("i", JobKind.REMOVE_ORPHANS), result={"done": done})
+    # What is no maintenance, and what was too long ago.
+    commit([ops.StartBuildIndex(table=("ws", "u"), parameters={})], actor=SYSTEM)
+    end(Job.objects.latest("pk"), result={"files": 10**6})
+    old = start("u", JobKind.CLEAN_UP)
+    end(old, result={"files": 1000, "bytes": 10**6})
+    Job.objects.filter(pk=old.pk).update(finished_at=timezone.now() - timedelta(days=31))
+    start("u")
+    start("u")
+    jobs.take(start("i").pk)
+
+    with CaptureQueriesContext(connection) as statements:
+        found = reader.get("summary")
+    assert len(statements) <= 4  # with two for the key
+    assert (found["queued"], found["running"]) == (2, 1)
+    assert found["total"] == {
+        "succeeded": 7,
+        "failed": 1,
+        "canceled": 1,
+        "dry_runs": 2,
+        "files_removed": 30 + 4 + 10 + 2,
+        "bytes_reclaimed": 500 + 40 + 20,
+        "files_merged": 190 + 45,
+    }
+    assert list(found["by_kind"]) == ["clean_up", "compact", "remove_orphans"]
+    assert found["by_kind"]["clean_up"] == NOTHING | {
+        "succeeded": 2,
+        "files_removed": 40,
+        "bytes_reclaimed": 500,
+    }
+    assert reader.get("summary?days=32")["total"]["files_removed"] == 1046
