@@ -63,6 +63,7 @@ _MISTAKE = re.compile(
     r"|Cast error|Divide by zero|Ref is invalid|must be|not supported|Not supported|Unsupported"
     r"|does not match|Cannot (?:drop|cast)|already exists|Arithmetic overflow|Parser error"
     r"|Invalid argument|LanceError\(Arrow\)|ArrowInvalid|not a valid|Compute error|Overflow"
+    r"|is not valid utf8"
     # of indexes
     r"|Cannot access field|multivector type supports only|KMeans cannot train|GeoArrow"
     r"|WK[BT] error|Invalid byte order|does not support|unsupported data type",

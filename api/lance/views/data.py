@@ -18,6 +18,7 @@ from catalog.services.access import Principal
 
 _STRINGS = TypeAdapter(dict[str, str])
 _TIMEOUT = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)")
+_LONGEST_SECONDS = 366 * 24 * 3600.0
 _UNIT = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -205,4 +206,5 @@ def _timeout(text: Any) -> timedelta | None:
         raise InvalidInput(
             f"Query parameter 'timeout' is {text!r}; use a duration such as 30s or 5m"
         )
-    return timedelta(seconds=float(found[1]) * _UNIT[found[2]])
+    # More than that no machine stays up, and Python's and Lance's clocks cannot hold.
+    return timedelta(seconds=min(float(found[1]) * _UNIT[found[2]], _LONGEST_SECONDS))

@@ -195,8 +195,9 @@ def test_spoiled_streams_are_refused_or_read_but_never_break_the_server(lance, w
             20,
             "non-nullable but contains null",
         ),
+        (pa.table({"a": [1]}).replace_schema_metadata({b"\xff": b"\xfe\x00"}), 13, "utf"),
     ],
-    ids=["dot", "duplicate", "union", "null"],
+    ids=["dot", "duplicate", "union", "null", "metadata"],
 )
 def test_data_that_lance_does_not_take(lance, rows, code, text, warehouse: Path):
     lance.refused(400, code, text, "/v1/table/ws$t/create", raw=stream(rows))

@@ -71,6 +71,11 @@ def test_update_and_insert(lance):
             (1, 1, 0),
             {1: "a", 2: "new b", 3: "c", 9: "new"},
         ),
+        (
+            f"{BOTH}&timeout=99999999999999999999h",
+            (1, 1, 0),
+            {1: "a", 2: "new b", 3: "c", 9: "new"},
+        ),
     ],
 )
 def test_the_clauses(lance, clauses, counted, expected):
