@@ -23,7 +23,6 @@ from catalog.models import (
     JobEvent,
     MaintenancePolicy,
     MaterializedView,
-    MaterializedView,
     MetricsReport,
     Namespace,
     ScanPlan,

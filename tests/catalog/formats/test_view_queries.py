@@ -19,8 +19,10 @@ T = ("t",)
         ),
         ('SELECT id*2 AS "twice" FROM "t" LIMIT 3', ViewQuery(T, (("twice", "id*2"),), limit=3)),
         (
-            'select id, `Na Me`, "x y",\n upper(substr(n, 1, 2)) as up from ws.`t.x`'
-            " where n = 'FROM ''x''' and (id in (1,2)) limit 5 ;",
+            (
+                'select id, `Na Me`, "x y",\n upper(substr(n, 1, 2)) as up from ws.`t.x`'
+                " where n = 'FROM ''x''' and (id in (1,2)) limit 5 ;"
+            ),
             ViewQuery(
                 ("ws", "t.x"),
                 (
@@ -39,8 +41,10 @@ T = ("t",)
         ),
         ('{"source": ["t"]}', ViewQuery(T)),
         (
-            ' {"source": ["ws", "t"], "columns": ["a", ["b", "c * 2"]], "filter": " a > 1 ",'
-            ' "limit": 0, "version": 7}',
+            (
+                ' {"source": ["ws", "t"], "columns": ["a", ["b", "c * 2"]], "filter": " a > 1 ",'
+                ' "limit": 0, "version": 7}'
+            ),
             ViewQuery(("ws", "t"), (("a", "`a`"), ("b", "c * 2")), "a > 1", 0, 7),
         ),
         (
