@@ -58,7 +58,6 @@ _MODELS = (
     MetricsReport,
     ScanPlan,
     Function,
-    MaterializedView,
 )
 ICEBERG_SCHEMA = {
     "type": "struct",
