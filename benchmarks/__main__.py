@@ -1,11 +1,11 @@
-"""`python -m benchmarks [data|scale|iceberg]`."""
+"""`python -m benchmarks [data|scale|iceberg|maintenance]`."""
 
 import argparse
 import dataclasses
 import sys
 from pathlib import Path
 
-from benchmarks import compare, data, iceberg, report, scale
+from benchmarks import compare, data, iceberg, maintenance, report, scale
 from benchmarks.errors import BenchmarkError
 from server.errors import ServerError
 
@@ -13,7 +13,10 @@ from server.errors import ServerError
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
-        "set", nargs="?", choices=["compare", "data", "scale", "iceberg"], default="compare"
+        "set",
+        nargs="?",
+        choices=["compare", "data", "scale", "iceberg", "maintenance"],
+        default="compare",
     )
     parser.add_argument(
         "--quick", action="store_true", help="fewer and shorter rounds, 8 connections only"
@@ -30,6 +33,10 @@ def main() -> int:
     try:
         if arguments.set == "scale":
             scale.scale(arguments.directory, rounds=2 if arguments.quick else 5, connections=8)
+            return 0
+        if arguments.set == "maintenance":
+            size = maintenance.QUICK if arguments.quick else maintenance.FULL
+            maintenance.measure(size, arguments.directory)
             return 0
         plan = (
             compare.Plan(operations, (8,), rounds=3, seconds=1)

@@ -68,7 +68,8 @@ class Stack:
     def _keep(self, line: str) -> None:
         self._lines.append(line)
 
-    def _environment(self, database_url: str) -> dict[str, str]:
+    def environment(self, database_url: str) -> dict[str, str]:
+        """Of a process of the stack."""
         kept = {n: v for n, v in os.environ.items() if not n.startswith(("MONODON_", "PG"))}
         return kept | {
             "MONODON_HOME": str(self.home.root),
@@ -86,7 +87,7 @@ class Stack:
             "setup",
             [sys.executable, "manage.py", "bootstrap"],
             sink=self._keep,
-            environment=self._environment(database_url),
+            environment=self.environment(database_url),
             directory=PROJECT,
         )
         setup.start()
@@ -115,7 +116,7 @@ class Stack:
             "web",
             [sys.executable, *web_command(options)[:-1], application],
             sink=self._keep,
-            environment=self._environment(database_url)
+            environment=self.environment(database_url)
             | {"PROMETHEUS_MULTIPROC_DIR": str(metrics)}
             | dict(settings or {}),
             directory=PROJECT,
