@@ -5,6 +5,7 @@ import uuid
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import pyarrow as pa
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
@@ -34,12 +35,13 @@ from catalog.models import (
     TableState,
 )
 from catalog.planning import StaleIndex, Statistics
-from catalog.services import jobs, locks, policies, upkeep
+from catalog.services import jobs, lance_data, locks, maintenance, policies, upkeep
 from catalog.services import operations as ops
 from catalog.services.access import SYSTEM, Action, Principal
 from catalog.services.commit import commit
 from tests.factories import (
     make_iceberg_table,
+    make_lance_table,
     make_namespace,
     make_root,
     make_table,
@@ -812,3 +814,36 @@ def test_a_namespace_that_is_dropped_takes_its_policy_along(figures):
     say("ws", compaction="on")
     commit([ops.DropNamespace(namespace=("ws",), cascade=True)], actor=SYSTEM)
     assert upkeep.start_due() == 0
+
+
+# --- all of it ----------------------------------------------------------------------------------------
+
+
+def test_the_clock_runs_all_of_it(settings, monkeypatch):
+    from tasks import maintenance as tasks
+
+    every = {"measure_due": 60.0, "start_due": 60.0, "delete_old_health": 86_400.0}
+    for name, seconds in every.items():
+        entry = settings.CELERY_BEAT_SCHEDULE[name.replace("_", "-")]
+        assert (entry["task"], entry["schedule"]) == (f"tasks.maintenance.{name}", seconds)
+        monkeypatch.setattr(upkeep, name, lambda name=name: name)
+        assert getattr(tasks, name)() == name
+
+
+def test_a_table_of_many_fragments_is_compacted_and_then_well():
+    row = make_lance_table(("ws", "t"), pa.table({"id": [0]}))
+    for n in range(1, 10):
+        lance_data.insert(actor=SYSTEM, table=("ws", "t"), data=pa.table({"id": [n]}).to_reader())
+    say("ws", compaction="on")
+    measured()
+    assert health(row).score == 60
+    assert due() == [("compact", "ws.t")]
+    job = Job.objects.get()
+    maintenance.run_job(job.pk)
+    job.refresh_from_db()
+    assert (job.status, job.error) == ("succeeded", "")
+    assert job.result["before"]["files"] == 10
+    assert due() == []
+    assert measured() == 1
+    assert (health(row).score, health(row).statistics["files"]) == (100, 1)
+    assert due() == []
