@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from lance import write_dataset
 
+from catalog import storage
 from catalog.formats import lance
 from catalog.formats.lance import NamingScheme
 from catalog.identifiers import Identifier, digest
@@ -191,3 +193,11 @@ def make_lance_table(table: Identifier, data: pa.Table | None = None) -> Table:
     data = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]}) if data is None else data
     lance_data.create_table(actor=SYSTEM, table=table, data=data.to_reader())
     return Table.objects.named(table).get()
+
+
+def register_lance_table(table: Identifier, data: pa.Table) -> Table:
+    """The same, written past the catalog, which takes more than the catalog's own writing does."""
+    make_namespace(*table[:-1])
+    location = storage.new_location("written-by-hand")
+    write_dataset(data, location)
+    return commit([ops.RegisterTable(table=table, location=location)], actor=SYSTEM).results[0]

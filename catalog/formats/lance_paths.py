@@ -9,6 +9,28 @@ from catalog.errors import InvalidInput
 
 _SEGMENT = re.compile(r"`(?P<quoted>(?:[^`]|``)+)`|(?P<bare>[^.`]+)")
 _PLAIN = re.compile(r"\w+")
+_ROW_COLUMNS = {
+    "_rowid",
+    "_rowaddr",
+    "_rowoffset",
+    "_row_last_updated_at_version",
+    "_row_created_at_version",
+}
+
+
+def check_name(name: str) -> None:
+    """Raises InvalidInput for a name that a column cannot have, or by which Lance cannot read it."""
+    if not name or name in _ROW_COLUMNS:
+        raise InvalidInput(f"A column cannot have the name '{name}'")
+    if "`" in name:
+        raise InvalidInput(f"Lance cannot read column '{name}', for the backtick in its name")
+
+
+def check_names(schema: Iterable[pa.Field]) -> None:
+    """The same for the columns of a schema, and the fields in them."""
+    for field in schema:
+        check_name(field.name)
+        check_names(_children(field.type))
 
 
 def split(path: str) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from lance.dataset import LanceDataset
 
 from catalog.errors import InvalidInput, TableHasNoData
-from catalog.formats import lance_sql
+from catalog.formats import lance_paths, lance_sql
 from catalog.identifiers import Identifier, check_table
 from catalog.models import Table
 from catalog.services import access, lance_commits, lance_datasets, tables
@@ -67,6 +67,7 @@ def create_table(
         return _kept(actor, table)
     elif mode != "overwrite":
         raise ops.already_exists(table, holder)
+    lance_paths.check_names(data.schema)
     rows = _Counted(data)
     written = lance_commits.create(
         actor=actor,
@@ -91,6 +92,8 @@ def insert(
 
     The first data of a declared table makes its first version. Raises SchemaMismatch.
     """
+    if overwrite:
+        lance_paths.check_names(data.schema)
     rows = _Counted(data)
     try:
         return lance_commits.write(
@@ -241,6 +244,7 @@ def _begin(
     actor: Principal, table: Identifier, rows: _Counted, operation: type[ops.WriteVersion]
 ) -> Written[int]:
     """Write the first version of a declared table."""
+    lance_paths.check_names(rows.schema)
     facts = tables.describe_table(actor=actor, table=table)
     return lance_commits.begin(
         actor=actor,

@@ -28,13 +28,6 @@ from catalog.services.lance_commits import Written
 
 Path = tuple[str, ...]
 
-_ROW_COLUMNS = {
-    "_rowid",
-    "_rowaddr",
-    "_rowoffset",
-    "_row_last_updated_at_version",
-    "_row_created_at_version",
-}
 _EXTENSION = "ARROW:extension:"
 _OF_THE_TYPE = (_EXTENSION, "lance-encoding:", "lance-schema:")
 """Metadata that says something of a field's type or of how it is stored."""
@@ -323,7 +316,7 @@ def _evaluate(dataset: LanceDataset, expressions: dict[str, str]) -> None:
 
 
 def _check_new(column: NewColumn, *, is_repeated: bool) -> None:
-    _check_name(column.name)
+    lance_paths.check_name(column.name)
     if is_repeated:
         raise InvalidInput(f"Column '{column.name}' is added twice")
     if column.is_virtual:
@@ -338,20 +331,13 @@ def _check_new(column: NewColumn, *, is_repeated: bool) -> None:
     lance_sql.check(column.expression or column.computed or "")
 
 
-def _check_name(name: str) -> None:
-    if not name or name in _ROW_COLUMNS:
-        raise InvalidInput(f"A column cannot have the name '{name}'")
-    if "`" in name:
-        raise InvalidInput(f"Lance cannot read column '{name}', for the backtick in its name")
-
-
 def _change(alteration: Alteration) -> dict[str, Any]:
     """An alteration in the form of pylance, but for its path."""
     if alteration.is_virtual:
         raise Unsupported(f"Column '{alteration.path}' cannot become virtual: {_NO_CODE}")
     change: dict[str, Any] = {}
     if alteration.rename is not None:
-        _check_name(alteration.rename)
+        lance_paths.check_name(alteration.rename)
         change["name"] = alteration.rename
     if alteration.nullable is not None:
         change["nullable"] = alteration.nullable

@@ -4,7 +4,7 @@ import pytest
 from catalog.models import AuditEvent, TableVersion, Transaction
 from catalog.services import lance_datasets
 from catalog.services.access import SYSTEM
-from tests.factories import make_lance_table, make_table
+from tests.factories import make_lance_table, make_table, register_lance_table
 
 pytestmark = [pytest.mark.django_db, pytest.mark.operation("AlterTableAlterColumns")]
 
@@ -66,7 +66,7 @@ def test_whether_fields_may_be_null(lance, table):
 
 
 def test_a_name_with_a_backtick_can_be_changed(lance, db):
-    make_lance_table(("w", "t"), pa.table({"we`ird": [1, 2]}))
+    register_lance_table(("w", "t"), pa.table({"we`ird": [1, 2]}))
     alter(lance, {"path": "`we``ird`", "rename": "plain"})
     assert rows() == {"plain": [1, 2]}
 

@@ -4,7 +4,7 @@ import pytest
 from catalog.models import AuditEvent, Transaction
 from catalog.services import lance_datasets
 from catalog.services.access import SYSTEM
-from tests.factories import make_lance_table, make_table
+from tests.factories import make_lance_table, make_table, register_lance_table
 
 pytestmark = [pytest.mark.django_db, pytest.mark.operation("AlterTableDropColumns")]
 
@@ -88,7 +88,7 @@ def test_what_a_computed_column_reads_stays(lance, table):
 
 
 def test_a_name_with_a_backtick_is_refused(lance):
-    make_lance_table(("w", "t"), pa.table({"we`ird": [1], "x": [1]}))
+    register_lance_table(("w", "t"), pa.table({"we`ird": [1], "x": [1]}))
     response = lance.refused(406, 0, "backtick", PATH, {"columns": ["`we``ird`"]})
     assert response.json()["detail"] == "Rename it first."
 

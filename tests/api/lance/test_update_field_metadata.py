@@ -5,7 +5,7 @@ from catalog.models import AuditEvent, TableVersion, Transaction
 from catalog.services import lance_datasets
 from catalog.services.access import SYSTEM
 from tests.api.lance.test_concurrency import WON, key, post, race  # noqa: F401 -- a fixture
-from tests.factories import make_lance_table, make_table
+from tests.factories import make_lance_table, make_table, register_lance_table
 
 pytestmark = [pytest.mark.django_db, pytest.mark.operation("UpdateFieldMetadata")]
 
@@ -17,7 +17,7 @@ STRUCT = pa.struct([("a b", pa.int64()), ("c.e", pa.int64()), ("l", pa.list_(pa.
 def table(db):
     types = {"x": pa.int64(), "n": STRUCT, "we`ird": pa.int64(), 'größe "x"': pa.int64()}
     schema = pa.schema(list(types.items())).set(0, pa.field("x", pa.int64(), metadata={"k": "v"}))
-    make_lance_table(("w", "t"), schema.empty_table())
+    register_lance_table(("w", "t"), schema.empty_table())
 
 
 def update(lance, *updates, **more):
