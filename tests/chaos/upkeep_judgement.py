@@ -1,0 +1,192 @@
+"""What tables are when they were maintained in a storm: held against files, the ledger and the audit trail."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import lance
+import psycopg
+import pyarrow as pa
+from psycopg.rows import dict_row
+from pyiceberg.table import Table
+
+from tests.chaos.upkeep_writers import Rows, Told, rows_of
+from tests.clients import pyice
+from tests.live import LiveServer
+
+Name = tuple[str, ...]
+
+
+def expected(told: Sequence[Told]) -> dict[Name, Rows]:
+    """The rows of each table, as its writers were told."""
+    found: dict[Name, Rows] = {}
+    for each in told:
+        rows = found.setdefault(each.table, {})
+        assert not rows.keys() & each.rows.keys()
+        rows.update(each.rows)
+    return found
+
+
+def query(server: LiveServer, statement: str, *values: Any) -> list[dict[str, Any]]:
+    with (
+        psycopg.connect(server.database_url, autocommit=True) as connection,
+        connection.cursor(row_factory=dict_row) as cursor,
+    ):
+        return cursor.execute(statement, values).fetchall()
+
+
+# --- Lance ---------------------------------------------------------------------------------------
+
+
+def lance_is_right(server: LiveServer, name: Name, rows: Rows) -> int:
+    """Rows, index, every version of the ledger; returns how many versions were read."""
+    catalog, table = server.client(), list(name)
+    newest = lance.dataset(namespace_client=catalog, table_id=table)
+    assert rows_of(newest.to_table()) == rows, name
+    for each in sorted(rows)[:: max(len(rows) // 7, 1)]:
+        found = newest.to_table(filter=f"id = {each}")  # by the index
+        assert found["n"].to_pylist() == [rows[each]], (name, each)
+    versions = lance_versions(server, name)
+    assert newest.version == versions[-1]
+    for version in versions:
+        dataset = lance.dataset(namespace_client=catalog, table_id=table, version=version)
+        data = dataset.to_table()
+        assert data.num_rows == dataset.count_rows(), (name, version)
+        rows_of(data)
+        dataset.validate()
+    return len(versions)
+
+
+def lance_versions(server: LiveServer, name: Name) -> list[int]:
+    found = query(
+        server,
+        "SELECT version FROM catalog_tableversion v JOIN catalog_table t ON t.id = table_id"
+        " WHERE t.name = %s AND deleted_at IS NULL ORDER BY version",
+        name[-1],
+    )
+    return [row["version"] for row in found]
+
+
+def lance_orphans(server: LiveServer, name: Name) -> set[str]:
+    """Files below a table that no version of the ledger has, by its manifests alone."""
+    newest = lance.dataset(namespace_client=server.client(), table_id=list(name))
+    location = Path(newest.uri.removeprefix("file://"))
+    needed = {"_versions/latest_version_hint.json"}
+    for version in lance_versions(server, name):
+        dataset = lance.dataset(location, version=version)
+        needed.add(f"_versions/{2**64 - 1 - version:020d}.manifest")
+        for fragment in dataset.get_fragments():
+            metadata = fragment.metadata
+            needed.update(f"data/{file.path}" for file in metadata.files)
+            if metadata.deletion_file is not None:
+                needed.add(metadata.deletion_file.path(metadata.id))
+        for index in dataset.describe_indices():
+            needed.update(f"_indices/{segment.uuid}" for segment in index.segments)
+    there = set()
+    for path in location.rglob("*"):
+        parts = path.relative_to(location).parts
+        # Lance's own record of what a commit did is needed by nobody once it is made.
+        if path.is_file() and parts[0] in {"data", "_deletions", "_versions", "_indices"}:
+            there.add("/".join(parts[:2]))
+    assert needed <= there, (name, needed - there)
+    return there - needed
+
+
+# --- Iceberg -------------------------------------------------------------------------------------
+
+
+def iceberg_is_right(server: LiveServer, name: Name, rows: Rows) -> int:
+    """Rows, and every snapshot; returns how many were read."""
+    table = pyice.connect(server.url, token=server.key).load_table(name)
+    assert rows_of(_read(table, None)) == rows, name
+    for snapshot in table.snapshots():
+        data = _read(table, snapshot.snapshot_id)
+        rows_of(data)
+        assert snapshot.summary is not None
+        assert data.num_rows == int(snapshot.summary["total-records"] or 0) - int(
+            snapshot.summary["total-position-deletes"] or 0
+        )
+    return len(table.snapshots())
+
+
+def _read(table: Table, snapshot: int | None) -> pa.Table:
+    return table.scan(snapshot_id=snapshot).to_arrow()
+
+
+def iceberg_orphans(server: LiveServer, name: Name) -> set[str]:
+    """Files below a table that its metadata does not name, and that are no metadata of its own."""
+    table = pyice.connect(server.url, token=server.key).load_table(name)
+    needed = {table.metadata_location, *(log.metadata_file for log in table.metadata.metadata_log)}
+    needed.update(each.statistics_path for each in table.metadata.statistics)
+    for snapshot in table.snapshots():
+        needed.add(snapshot.manifest_list)
+        for manifest in snapshot.manifests(table.io):
+            needed.add(manifest.manifest_path)
+            entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+            needed.update(entry.data_file.file_path for entry in entries)
+    paths = {"/" + each.removeprefix("file:").lstrip("/") for each in needed}
+    location = Path("/" + table.location().removeprefix("file:").lstrip("/"))
+    there = {
+        str(path)
+        for path in location.rglob("*")
+        if path.is_file() and not path.name.startswith(".")
+    }
+    assert paths <= there, (name, paths - there)
+    return there - paths
+
+
+def jobs_of_snapshots(server: LiveServer, name: Name) -> dict[int, int]:
+    """The snapshots that jobs made, with the job's number."""
+    table = pyice.connect(server.url, token=server.key).load_table(name)
+    found = {}
+    for snapshot in table.snapshots():
+        if snapshot.summary is not None and (job := snapshot.summary["monodon.job-id"]):
+            found[snapshot.snapshot_id] = int(job)
+    return found
+
+
+# --- jobs and the audit trail --------------------------------------------------------------------
+
+
+def jobs_have_ended(server: LiveServer) -> Mapping[str, Counter[str]]:
+    """No job is left; returns how those of each kind ended."""
+    rows = query(server, "SELECT * FROM catalog_job ORDER BY id")
+    active = [row for row in rows if row["status"] in {"queued", "running"}]
+    assert not active, (active, server.log)
+    found: dict[str, Counter[str]] = {}
+    for row in rows:
+        found.setdefault(row["kind"], Counter())[row["status"]] += 1
+    return found
+
+
+def commits_are_audited(server: LiveServer, snapshots: Mapping[int, int]) -> Counter[str]:
+    """Each version has its audit row, and each that a job told of names the job."""
+    unknown = query(
+        server,
+        "SELECT v.id, v.version FROM catalog_tableversion v JOIN catalog_table t ON t.id = table_id"
+        " WHERE NOT EXISTS (SELECT FROM catalog_auditevent e WHERE e.table_uuid = t.uuid"
+        " AND e.transaction_id = v.transaction_id)",
+    )
+    assert not unknown, unknown
+    events = query(
+        server, "SELECT * FROM catalog_auditevent WHERE action LIKE 'maintenance.%%' ORDER BY id"
+    )
+    told = query(server, "SELECT job_id, message, data FROM catalog_jobevent ORDER BY id")
+    audited = {
+        (row["after"].get("job"), row["after"].get("version"))
+        for row in events
+        if row["after"] is not None
+    }
+    for row in told:
+        if row["message"].startswith("committed version "):
+            version = int(row["message"].removeprefix("committed version "))
+            assert (row["job_id"], version) in audited, row
+    for snapshot, job in snapshots.items():
+        found = query(
+            server,
+            "SELECT 1 FROM catalog_auditevent WHERE after::text LIKE %s",
+            f"%{snapshot}%",
+        )
+        assert found, (snapshot, job)
+    return Counter(row["action"] for row in events)
