@@ -81,6 +81,7 @@ _SECONDS = 45.0
 _BATCH = 1000
 # After a job that failed, or changed nothing, the same is not tried again at once.
 _PAUSE = timedelta(hours=1)
+_TURN_EVERY = timedelta(hours=1)
 _STATISTICS_EVERY = timedelta(days=1)
 _LONGEST_REASON = 500
 
@@ -313,6 +314,7 @@ def _keep(health: TableHealth) -> TableHealth | None:
 def start_due() -> int:
     """Start what is planned and switched on, the worst tables first; returns how many jobs.
 
+    Before those that had a job within the last hour come all others.
     One job of a table at a time; no more under one policy than it allows; only in its window.
     """
     with locks.alone("start_due") as is_alone:
@@ -370,20 +372,29 @@ class _Round:
         return sum(self._start_in(batch) for batch in self._batches())
 
     def _batches(self) -> Iterator[list[TableHealth]]:
-        """Tables without an active job, the worst first; so many statements for so many tables."""
-        active = Job.objects.filter(table=OuterRef("table"), status__in=ACTIVE)
+        """Tables without an active job, the worst first; so many statements for so many tables.
+
+        Those that had a job a short while ago come last: a table that is always the worst, because
+        it is busy, would leave the others nothing of what their policy allows.
+        """
+        found = Job.objects.filter(table=OuterRef("table"))
+        since = self._now - _TURN_EVERY
+        had_turn = Exists(
+            found.filter(kind__in=list(MODES), is_dry_run=False, created_at__gt=since)
+        )
         rows = (
             TableHealth.objects.newest()
             .filter(table__state=TableState.LIVE)
-            .exclude(Exists(active))
+            .exclude(Exists(found.filter(status__in=ACTIVE)))
             .select_related("table__namespace")
             .order_by("score", "table")
         )
-        behind = Q()
-        while batch := list(rows.filter(behind)[:_BATCH]):
-            yield batch
-            last = batch[-1]
-            behind = Q(score__gt=last.score) | Q(score=last.score, table__gt=last.table_id)
+        for some in (rows.exclude(had_turn), rows.filter(had_turn)):
+            behind = Q()
+            while batch := list(some.filter(behind)[:_BATCH]):
+                yield batch
+                last = batch[-1]
+                behind = Q(score__gt=last.score) | Q(score=last.score, table__gt=last.table_id)
 
     def _start_in(self, batch: list[TableHealth]) -> int:
         found = policies.effective_policies([row.table for row in batch])

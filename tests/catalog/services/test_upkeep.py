@@ -430,8 +430,25 @@ def test_the_worst_come_first_and_no_more_than_a_policy_allows(figures):
     ]
     assert due() == []
     end()  # one.b
+    assert due() == [("clean_up", "one.d")]  # which had no turn yet
+    end()  # two.b
+    assert due() == [("compact", "two.c")]
+    end()  # one.c
     # Measured before it was compacted, so that is not done again; but its old versions wait.
     assert due() == [("clean_up", "one.b")]
+
+
+def test_a_table_that_is_always_the_worst_leaves_the_others_their_turn(figures):
+    for name in ("busy", "quiet"):
+        live("ws", name)
+    figures.update(busy=replace(SMALL, deleted_rows=500_000), quiet=SMALL)
+    say("ws", compaction="on", max_jobs=1)
+    found = []
+    for _ in range(3):  # with writers who are back before the next round
+        measured()
+        found += due()
+        end()
+    assert found == [("compact", "ws.busy"), ("compact", "ws.quiet"), ("compact", "ws.busy")]
 
 
 def test_max_jobs_counts_those_of_the_policy_that_says_it(figures):
