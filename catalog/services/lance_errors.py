@@ -20,6 +20,7 @@ from catalog.errors import (
     IndexAlreadyExists,
     IndexNotFound,
     InvalidInput,
+    InvalidTableState,
     SchemaMismatch,
     TagAlreadyExists,
     TagNotFound,
@@ -77,6 +78,15 @@ _STORAGE = re.compile(
 _UNKNOWN = "An expression has what Lance does not know, such as a placeholder"
 
 _Refusal = Callable[[Identifier, str], CatalogError]
+
+
+def _not_listed(table: Identifier, _: str) -> CatalogError:
+    return InvalidTableState(
+        f"At the location of table '{label(table)}' lie versions that the catalog does not list",
+        detail="Registering the table again enters them.",
+    )
+
+
 _NAMED: tuple[tuple[re.Pattern[str], _Refusal], ...] = (
     (re.compile(r"tag (\S+) does not exist"), TagNotFound),
     (re.compile(r"tag (\S+) already exists"), TagAlreadyExists),
@@ -85,6 +95,7 @@ _NAMED: tuple[tuple[re.Pattern[str], _Refusal], ...] = (
     (re.compile(r"index not found: name=([^,]+)"), IndexNotFound),
     (re.compile(r"Index \"([^\"]+)\" not found"), IndexNotFound),
     (re.compile(r"Index name '(.+?)' already exists"), IndexAlreadyExists),
+    (re.compile(r"(Dataset already exists)"), _not_listed),
 )
 _NO_VERSION = re.compile(
     r"version \S*?:?(\d+) does not exist|_versions/(\d+)\.manifest was not found"

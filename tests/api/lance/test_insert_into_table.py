@@ -178,3 +178,9 @@ def insert_meanwhile(monkeypatch, lance: Lance, path: str, raw: bytes) -> None:
         return real(operations, actor=actor)
 
     monkeypatch.setattr(lance_commits, "commit", after_a_rival)
+
+
+def test_a_table_whose_versions_were_all_deleted_from_the_ledger(lance):
+    ranges = {"ranges": [{"start_version": 0, "end_version": -1}]}
+    lance.post("/v1/table/ws$t/version/delete", ranges)
+    lance.refused(409, 19, "versions that the catalog does not list", PATH, raw=stream(ROWS))
