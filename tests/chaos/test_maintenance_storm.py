@@ -315,11 +315,9 @@ def _storm(upkeep: Upkeep, size: Size, seed: int, directory: Path) -> None:
     assert not any(tables.orphans().values()), tables.orphans()
     read = tables.are_right(rows)
     judgement.jobs_have_ended(server)
-    snapshots: dict[int, int] = {}
-    for name in tables.icebergs:
-        snapshots |= judgement.jobs_of_snapshots(server, name)
-    audited = judgement.commits_are_audited(server, snapshots)
-    print(f"orphans {left}; {read} versions read; {dict(audited)}")
+    commits = {file for name in tables.icebergs for file in judgement.commits_of_jobs(server, name)}
+    audited = judgement.commits_are_audited(server, commits)
+    print(f"orphans {left}; {read} versions read; {len(commits)} snapshots; {dict(audited)}")
 
 
 class _Tables:

@@ -1,7 +1,8 @@
 """What tables are when they were maintained in a storm: held against files, the ledger and the audit trail."""
 
+import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -136,13 +137,22 @@ def iceberg_orphans(server: LiveServer, name: Name) -> set[str]:
     return there - paths
 
 
-def jobs_of_snapshots(server: LiveServer, name: Name) -> dict[int, int]:
-    """The snapshots that jobs made, with the job's number."""
+def commits_of_jobs(server: LiveServer, name: Name) -> set[str]:
+    """The metadata files by which jobs added snapshots, as far as the metadata log goes back."""
     table = pyice.connect(server.url, token=server.key).load_table(name)
-    found = {}
-    for snapshot in table.snapshots():
-        if snapshot.summary is not None and (job := snapshot.summary["monodon.job-id"]):
-            found[snapshot.snapshot_id] = int(job)
+    by_jobs = {
+        snapshot.snapshot_id
+        for snapshot in table.snapshots()
+        if snapshot.summary is not None and snapshot.summary["monodon.job-id"]
+    }
+    log = [entry.metadata_file for entry in table.metadata.metadata_log]
+    found, before = set(), by_jobs  # those of the oldest file may be older than that
+    for location in [*log, table.metadata_location]:
+        document = json.loads(Path("/" + location.removeprefix("file:").lstrip("/")).read_bytes())
+        there = {snapshot["snapshot-id"] for snapshot in document.get("snapshots", ())}
+        if by_jobs & there - before:
+            found.add(location)
+        before = there
     return found
 
 
@@ -160,7 +170,7 @@ def jobs_have_ended(server: LiveServer) -> Mapping[str, Counter[str]]:
     return found
 
 
-def commits_are_audited(server: LiveServer, snapshots: Mapping[int, int]) -> Counter[str]:
+def commits_are_audited(server: LiveServer, files: Collection[str]) -> Counter[str]:
     """Each version has its audit row, and each that a job told of names the job."""
     unknown = query(
         server,
@@ -182,11 +192,10 @@ def commits_are_audited(server: LiveServer, snapshots: Mapping[int, int]) -> Cou
         if row["message"].startswith("committed version "):
             version = int(row["message"].removeprefix("committed version "))
             assert (row["job_id"], version) in audited, row
-    for snapshot, job in snapshots.items():
-        found = query(
-            server,
-            "SELECT 1 FROM catalog_auditevent WHERE after::text LIKE %s",
-            f"%{snapshot}%",
+    for file in files:
+        statement = (
+            "SELECT FROM catalog_auditevent WHERE action = 'table.commit'"
+            " AND after->>'metadata_location' = %s"
         )
-        assert found, (snapshot, job)
+        assert len(query(server, statement, file)) == 1, file
     return Counter(row["action"] for row in events)
