@@ -247,8 +247,7 @@ def test_what_the_sweep_gave_up_does_not_come_to_be(lance, monkeypatch, warehous
 
 @pytest.mark.parametrize("name", ["", "a`b", "_rowid"])
 def test_names_by_which_nothing_could_be_read(lance, name, warehouse: Path):
-    for rows in (pa.table({name: [1]}), pa.table({"s": [{name: 1}]})):
-        lance.refused(400, 13, "name", "/v1/table/ws$t/create", raw=stream(rows))
+    lance.refused(400, 13, "name", "/v1/table/ws$t/create", raw=stream(pa.table({name: [1]})))
     assert list(warehouse.iterdir()) == []
     create(lance)
     overwrite = "/v1/table/ws$t/insert?mode=overwrite"
