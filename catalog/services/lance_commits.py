@@ -34,11 +34,12 @@ from lance_namespace_urllib3_client import models as m
 from catalog import storage
 from catalog.errors import (
     BranchNotFound,
+    CatalogError,
     CommitConflict,
     ServiceUnavailable,
     VersionAlreadyExists,
 )
-from catalog.identifiers import Identifier, slug
+from catalog.identifiers import Identifier, label, slug
 from catalog.models import StagedFile
 from catalog.services import access, lance_datasets, lance_errors, versions
 from catalog.services import operations as ops
@@ -95,9 +96,9 @@ def write(
     """Let ``work`` change a dataset of the table's newest version; its commits go to the ledger.
 
     ``operation`` names what is done in the audit trail and in the transaction, ``summary`` tells
-    more of it; ``facts`` are further fields of the operation. ``work`` runs in another thread: it may use nothing of the database. When others
-    change the table meanwhile in a way that Lance cannot rebase on, the work is done again, if it
-    can be repeated. ``version`` is an older one to begin from (RestoreTable). After the timeout
+    more of it; ``facts`` are further fields of the operation. ``work`` runs in another thread: it
+    may use nothing of the database. When others change the table meanwhile in a way that Lance
+    cannot rebase on, the work is done again, if it can be repeated. ``version`` is an older one to begin from (RestoreTable). After the timeout
     nothing is committed any more (ServiceUnavailable); nor when ``may_commit`` raises, which is
     asked in this thread before each commit.
 
@@ -130,8 +131,23 @@ def write(
             if not can_repeat or attempt == _ATTEMPTS or not _may_heal(error):
                 raise
             continue
+        except OSError as error:
+            raise _if_gone(snapshot, actor) or error from error
         return ledger.written(result, last)
     raise AssertionError("unreachable")
+
+
+def _if_gone(snapshot: Snapshot, actor: Principal) -> CatalogError | None:
+    """Why the files of a version could not be used: its table, branch or the version is gone."""
+    try:
+        found = lance_datasets.find_snapshot(
+            actor=actor, table=snapshot.table, branch=snapshot.branch, version=snapshot.version
+        )
+    except CatalogError as gone:
+        return gone
+    if found.key == snapshot.key:
+        return None
+    return CommitConflict(f"Table '{label(snapshot.table)}' was changed by others meanwhile")
 
 
 def visit(

@@ -112,7 +112,7 @@ def test_when_files_are_left(lance, table, monkeypatch):
     """As after a crash between the commit and the removal: the same again removes them."""
     with monkeypatch.context() as patch:
         patch.setattr(lance_refs.storage, "remove_file", _fail)
-        assert lance.call("POST", PATH, {"name": "dev"}).status_code == 500
+        lance.post(PATH, {"name": "dev"})  # it is gone all the same
     assert lance.post("/v1/table/w$t/branches/list") == {"branches": {}}
     lance.refused(404, 22, "'dev'", "/v1/table/w$t/version/list?branch=dev")
     lance.refused(409, 23, "'dev'", CREATE, {"name": "dev"})

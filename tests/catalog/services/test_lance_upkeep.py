@@ -110,13 +110,13 @@ def test_what_is_planned_of_the_figures():
     assert statistics is not None
     planned = planning.plan(statistics, rules)
     assert [(each.kind, each.mode) for each in planned] == [
-        ("compact", "on"),
         ("optimize_indexes", "dry_run"),
+        ("compact", "on"),
         ("clean_up", "dry_run"),
     ]
     # Lance does not mix what an index knows with what it does not: the first file stays.
-    assert (planned[0].files_gone, planned[0].is_for_spark) == (9, False)
-    assert planned[1].parameters == {"indexes": ["id_idx"]}
+    assert (planned[1].files_gone, planned[1].is_for_spark) == (9, False)
+    assert planned[0].parameters == {"indexes": ["id_idx"]}
 
 
 def test_measuring_a_table_of_many_fragments_takes_no_time():
@@ -128,7 +128,7 @@ def test_measuring_a_table_of_many_fragments_takes_no_time():
     took = time.monotonic() - began
     assert found is not None
     assert (found.files, found.rewrite_files, found.rewritten_files) == (10_001, 10_001, 1)
-    assert took < 5  # 0.5 s here
+    assert took < 20  # 0.5 s here, when nothing else goes on
 
 
 def test_measuring_changes_and_lists_nothing(monkeypatch):

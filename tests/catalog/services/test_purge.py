@@ -710,4 +710,4 @@ def test_other_ledgers_are_not_searched_through():
         # The tables of a test are small enough to be read whole.
         cursor.execute("SET LOCAL enable_seqscan = off")
     plan = found.explain()
-    assert plan.startswith("Index Scan using table_version_file_name on catalog_tableversion"), plan
+    assert "table_version_file_name" in plan, plan
