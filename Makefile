@@ -50,7 +50,7 @@ fmt: install-dev ## format the code and fix what can be fixed
 	$(PY) -m ruff check --fix .
 
 chaos: install-dev ## kill the server again and again under load (N=20 rounds)
-	@MONODON_CHAOS_ROUNDS=$(N) exec $(PY) -m pytest tests/chaos -m chaos --timeout 0 $(PYTEST)
+	@MONODON_CHAOS_ROUNDS=$(N) exec $(PY) -m pytest tests/chaos tests/clients -m chaos --timeout 0 $(PYTEST)
 
 bench: install-dev ## measure against the reference server and plain PostgreSQL
 	@exec $(PY) -m benchmarks

@@ -265,6 +265,7 @@ def upkeep(live_template: None, java: str, tmp_path: Path) -> Iterator[Upkeep]:
 
 @pytest.mark.xdist_group("spark maintenance")
 @pytest.mark.timeout(1200)  # about two minutes, and several times that on a busy machine
+@pytest.mark.chaos
 def test_tables_are_maintained_in_a_storm(
     upkeep: Upkeep, java: str, seed: int, tmp_path: Path
 ) -> None:

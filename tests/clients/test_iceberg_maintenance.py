@@ -277,6 +277,7 @@ def has_stopped(job: dict[str, Any]) -> bool:
     return job["status"] in {*ENDED, "queued"}
 
 
+@pytest.mark.chaos  # it has to meet the driver at certain moments, which takes minutes
 def test_whoever_is_killed_the_table_ends_right(
     live: LiveServer,
     session: SparkSession,
@@ -459,6 +460,7 @@ def cluster(java: str, tmp_path: Path) -> Iterator[Cluster]:
         started.stop()
 
 
+@pytest.mark.chaos  # it has to meet the worker in mid-job
 def test_a_worker_of_the_cluster_is_killed(
     session: SparkSession, cluster: Cluster, live_template: None, java: str
 ) -> None:
