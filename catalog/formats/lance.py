@@ -40,6 +40,11 @@ class ManifestName:
     scheme: NamingScheme
 
 
+def branch_name(branch: str | None) -> str:
+    """The ledger's name of a branch: main, which clients may also name, is the empty one."""
+    return "" if branch is None or branch == "main" else branch
+
+
 def manifest_name(version: int, scheme: NamingScheme) -> str:
     """``7.manifest`` in V1; in V2 the number counts down from 2^64-1, zero-padded to 20 digits."""
     if scheme is NamingScheme.V1:

@@ -42,7 +42,7 @@ _MAX_ROWS = 2**62
 _MOST_KEPT = 256 << 10
 _KEPT_COST = 1024
 # Functions that tell something else each time. A word of them in a text costs no more than a query.
-_CHANGING = re.compile(rb"random|rand\b|uuid|now|today|current|date|time", re.IGNORECASE)
+_CHANGING = re.compile(r"random|rand\b|uuid|now|today|current|date|time", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +138,10 @@ def kept_answer(snapshot: Snapshot, request: bytes) -> bytes | None:
     return lance_datasets.answers.get((snapshot.key, request))
 
 
-def keep_answer(snapshot: Snapshot, request: bytes, answer: bytes) -> None:
+def keep_answer(snapshot: Snapshot, query: Query, request: bytes, answer: bytes) -> None:
     """Keep an answer, if it is small and would be the same again."""
-    if len(answer) > _MOST_KEPT or _CHANGING.search(request):
+    # As it was parsed: a request may spell any letter by its number.
+    if len(answer) > _MOST_KEPT or _CHANGING.search(f"{query.filter} {query.columns}"):
         return
     cost = len(answer) + len(request) + _KEPT_COST
     lance_datasets.answers.put((snapshot.key, request), answer, cost=cost)

@@ -7,9 +7,9 @@ from lance_namespace_urllib3_client import models as m
 
 from api.lance.arrow import FILE_TYPE, file_response
 from api.lance.operation import LanceOperation
-from api.lance.views.tables import branch_name
 from catalog import identifiers
 from catalog.errors import ContradictoryInput
+from catalog.formats.lance import branch_name
 from catalog.identifiers import Identifier
 from catalog.services import lance_queries
 from catalog.services.access import Principal
@@ -44,7 +44,7 @@ class QueryTable(_QueryOperation):
         rows = lance_queries.query(snapshot=snapshot, query=body)
         response = file_response(rows.schema, rows.batches)
         if isinstance(response, HttpResponse):
-            lance_queries.keep_answer(snapshot, request, response.content)
+            lance_queries.keep_answer(snapshot, body, request, response.content)
         return response
 
 

@@ -5,6 +5,7 @@ from lance_namespace_urllib3_client import models as m
 
 from api.lance.operation import LanceOperation, choose
 from catalog import storage
+from catalog.formats.lance import branch_name
 from catalog.identifiers import Identifier
 from catalog.models import Table
 from catalog.services import lance_describe, tables, versions
@@ -185,11 +186,6 @@ class RenameTable(LanceOperation):
         rename = ops.RenameTable(table=id, new=(*namespace, body.new_table_name))
         done = commit([rename], actor=actor)
         return m.RenameTableResponse(transaction_id=done.id)
-
-
-def branch_name(branch: str | None) -> str:
-    """The ledger's name of a branch: main, which clients may also name, is the empty one."""
-    return "" if branch is None or branch == "main" else branch
 
 
 def _detailed(

@@ -696,6 +696,14 @@ def test_what_changes_by_itself_is_asked_each_time(lance, filter):
     assert not lance_datasets.answers._kept
 
 
+def test_a_function_spelled_by_numbers_is_asked_each_time(lance):
+    make_lance_table(("w", "again"), pa.table({"id": range(8)}))
+    lance_datasets.forget_opened()
+    raw = b'{"vector": {}, "k": 3, "filter": "r\\u0061ndom() >= 0.0"}'
+    assert lance.call("POST", "/v1/table/w$again/query", raw=raw).status_code == 200
+    assert not lance_datasets.answers._kept
+
+
 def test_large_answers_are_not_kept(lance):
     make_lance_table(("w", "again"), pa.table({"id": range(100_000)}))
     lance_datasets.forget_opened()
