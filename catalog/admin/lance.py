@@ -17,6 +17,7 @@ from catalog.admin import cells, lance_panels, lance_preview, lance_refs, ledger
 from catalog.admin.actor import actor
 from catalog.admin.pages import COUNT_LIMIT, Page, Panel, Tab, count_up_to, number, query, word
 from catalog.errors import CatalogError
+from catalog.formats.lance import branch_name
 from catalog.models import Branch, Table, TableState, TableVersion
 from catalog.services import lance_contents
 from catalog.services.lance_contents import Contents, Unreadable
@@ -97,8 +98,7 @@ def _of(
     """A tab about one version, the newest unless another is asked for."""
 
     def panels() -> Panel | Sequence[Panel]:
-        version, branch = number(request, "version"), word(request, "branch")
-        branch = "" if branch == "main" else branch
+        version, branch = number(request, "version"), branch_name(word(request, "branch"))
         opened = newest
         if version is not None or branch:
             opened = open_version(request, row, version, branch)

@@ -39,6 +39,7 @@ from catalog.errors import (
     ServiceUnavailable,
     VersionAlreadyExists,
 )
+from catalog.formats.lance import branch_name
 from catalog.identifiers import Identifier, label, slug
 from catalog.models import StagedFile
 from catalog.services import access, lance_datasets, lance_errors, versions
@@ -452,13 +453,13 @@ class _Ledger(LanceNamespace):
         asked = m.ListTableVersionsRequest(**request.model_dump())
         if self._is_new():
             return m.ListTableVersionsResponse(versions=[])
-        branch = _ledger_name(asked.branch)
+        branch = branch_name(asked.branch)
         found = self._ask(lambda: self._list(branch, asked.limit, bool(asked.descending)))
         return m.ListTableVersionsResponse(versions=found)
 
     def describe_table_version(self, request: Any) -> m.DescribeTableVersionResponse:
         asked = m.DescribeTableVersionRequest(**request.model_dump())
-        branch, known = _ledger_name(asked.branch), self.known
+        branch, known = branch_name(asked.branch), self.known
         if known is not None and (asked.version, branch) == (known.version, self.branch):
             return m.DescribeTableVersionResponse(version=lance_datasets.table_version(known))
         return self._ask(lambda: self._describe(asked.version or 0, branch))
@@ -468,7 +469,7 @@ class _Ledger(LanceNamespace):
         version = ops.CreateVersion(
             table=self.table,
             version=asked.version,
-            branch=_ledger_name(asked.branch),
+            branch=branch_name(asked.branch),
             manifest_path=asked.manifest_path,
             manifest_size=asked.manifest_size,
             e_tag=asked.e_tag,
@@ -498,8 +499,3 @@ def _answer(question: Callable[[], Any], answer: Future[Any]) -> None:
 
 def _nobody_answers() -> ServiceUnavailable:
     return ServiceUnavailable("The request that this was done for has ended")
-
-
-def _ledger_name(branch: str | None) -> str:
-    """The ledger's name of a branch: main is the empty one."""
-    return "" if branch is None or branch == "main" else branch

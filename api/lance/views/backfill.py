@@ -1,7 +1,7 @@
 from lance_namespace_urllib3_client import models as m
 
 from api.lance.operation import LanceOperation
-from api.lance.views.tables import branch_name
+from catalog.formats.lance import branch_name
 from catalog.identifiers import Identifier
 from catalog.services import lance_backfill
 from catalog.services.access import Principal

@@ -5,7 +5,7 @@ from lance_namespace_urllib3_client import models as m
 from pydantic import RootModel, StrictStr
 
 from api.lance.operation import LanceOperation
-from api.lance.views.tables import branch_name
+from catalog.formats.lance import branch_name
 from catalog.identifiers import Identifier
 from catalog.services import lance_describe, lance_schemas
 from catalog.services.access import Principal

@@ -9,9 +9,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from api.lance.arrow import ArrowOperation
 from api.lance.operation import LanceOperation, choose
-from api.lance.views.tables import branch_name
 from api.operation import complaint
 from catalog.errors import InvalidInput
+from catalog.formats.lance import branch_name
 from catalog.identifiers import Identifier
 from catalog.services import lance_data
 from catalog.services.access import Principal

@@ -7,8 +7,8 @@ from typing import ClassVar
 from lance_namespace_urllib3_client import models as m
 
 from api.lance.operation import LanceOperation
-from api.lance.views.tables import branch_name
 from catalog.errors import InvalidInput
+from catalog.formats.lance import branch_name
 from catalog.identifiers import Identifier, fold
 from catalog.services import lance_indexes
 from catalog.services.access import Principal

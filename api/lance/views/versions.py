@@ -4,12 +4,12 @@ from lance_namespace_urllib3_client import models as m
 
 from api.lance.operation import LanceOperation
 from api.lance.views.tables import (
-    branch_name,
     declare_operation,
     declare_response,
     deregister_response,
 )
 from catalog.errors import CatalogError, InvalidInput
+from catalog.formats.lance import branch_name
 from catalog.identifiers import Identifier
 from catalog.services import operations as ops
 from catalog.services import versions
