@@ -264,6 +264,8 @@ CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 # A web request that asks for a job must not hang on a broker that is away: the job's row is the
 # truth and beat sends it again.
 CELERY_BROKER_TRANSPORT_OPTIONS = {"socket_connect_timeout": 2, "socket_timeout": 5}
+# Installations that share a broker must not take each other's jobs: theirs are of another database.
+CELERY_TASK_DEFAULT_QUEUE = os.environ.get("MONODON_QUEUE") or "monodon"
 CELERY_TASK_PUBLISH_RETRY = False
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = True

@@ -32,7 +32,7 @@ from server.processes import Child
 from server.supervisor import web_command, worker_command
 
 KEY = "live-server-key-of-the-tests"
-_NOT_INHERITED = ("MONODON_", "DATABASE_URL", "REDIS_URL", "PYTEST_", "DJANGO_", "PROMETHEUS_")
+_NOT_INHERITED = ("MONODON_", "DATABASE_URL", "PYTEST_", "DJANGO_", "PROMETHEUS_")
 _MIGRATE = """
 from django.core.management import call_command
 from catalog.services import access, api_keys
@@ -74,7 +74,7 @@ class LiveServer:
             "MONODON_WORKER_CONCURRENCY": "1",
             "MONODON_LOG_LEVEL": "warning",
             "DATABASE_URL": self.database_url,
-            "REDIS_URL": _broker_url(),
+            "MONODON_QUEUE": urlsplit(self.database_url).path.lstrip("/"),
             "PYTHONUNBUFFERED": "1",
             **settings,
         }
@@ -320,12 +320,3 @@ def _run_django(code: str, environment: Mapping[str, str]) -> None:
         check=True,
         timeout=120,
     )
-
-
-def _broker_url() -> str:
-    """A database of the broker that no other pytest-xdist worker uses: theirs run jobs too."""
-    parts = urlsplit(os.environ["REDIS_URL"])
-    number = 1 + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 15
-    if parts.scheme == "unix":
-        return f"unix://{parts.path}?virtual_host={number}"
-    return parts._replace(path=f"/{number}").geturl()

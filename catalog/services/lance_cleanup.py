@@ -46,6 +46,7 @@ from catalog.services.lance_errors import no_panic
 _AT_ONCE = 10_000
 _MOST_FILES = 10_000_000
 _ACTIVE = (JobStatus.QUEUED, JobStatus.RUNNING)
+_RETIRED = "retired"  # in the result of a job that goes on: what it took out of the ledger
 Versions = Mapping[str, Collection[int]]
 """By branch; the empty one is main."""
 
@@ -134,7 +135,11 @@ def find_elsewhere(table: Table) -> str:
 
 
 def open_branch(table: Table, branch: str) -> LanceDataset:
-    """The newest version of a branch, in a dataset that may be used to remove files."""
+    """The newest version of a branch, in a dataset that may be used to remove files.
+
+    Raises ServiceUnavailable while the manifest of a newest version is not at its place: it was
+    entered a moment ago.
+    """
     newest = {
         name: TableVersion.objects.visible()
         .on(name)
@@ -143,8 +148,13 @@ def open_branch(table: Table, branch: str) -> LanceDataset:
         .values_list("version", flat=True)[0]
         for name in {"", branch}
     }
-    dataset: LanceDataset = LanceDataset(table.location, newest[""])
-    return dataset.checkout_version((branch, newest[branch])) if branch else dataset
+    try:
+        dataset: LanceDataset = LanceDataset(table.location, newest[""])
+        return dataset.checkout_version((branch, newest[branch])) if branch else dataset
+    except ValueError as error:  # Lance's only word for it
+        if "was not found" not in str(error):
+            raise
+        raise _not_settled() from error
 
 
 def versions_in_storage(table: Table, branch: str) -> set[int]:
@@ -191,6 +201,8 @@ class _Cleaner:
     def run(self) -> dict[str, Any]:
         jobs.identify(self._job)
         storage.require_reachable(self._table.location)
+        for branch, retired in (self._job.result or {}).get(_RETIRED, {}).items():
+            self._bring_back(branch, retired)
         before = count_versions(self._table, self._policy).figures()
         if not versions.settle(self._table):
             raise _not_settled()
@@ -281,6 +293,8 @@ class _Cleaner:
         table, branch = jobs.identify(self._job), found.branch
         job = {"job": self._job.pk}
         if found.visible:
+            self._job.result = {_RETIRED: {branch: list(found.visible)}}
+            jobs.save_result(self._job)
             facts = {**job, "missing": ops.ranges(found.missing)} if found.missing else job
             retire = ops.RetireVersions(
                 table=table, branch=branch, versions=found.visible, facts=facts
@@ -288,31 +302,45 @@ class _Cleaner:
             commit([retire], actor=self._actor)
         if not found.versions:
             return
-        if not versions.settle(self._table) or find_elsewhere(self._table):
-            # What was entered since step 1 may need what is to go, and Lance could not see it.
-            raise _not_settled()
-        with no_panic():
-            stats = open_branch(self._table, branch).cleanup_old_versions(
-                versions=list(found.versions), error_if_tagged_old_versions=False
-            )
-        kept = versions_in_storage(self._table, branch) & set(found.visible)
-        if kept:
-            kept &= held_versions(self._table).get(branch, set())
+        try:
+            if not versions.settle(self._table) or find_elsewhere(self._table):
+                # What was entered since step 1 may need what is to go, and Lance could not see it.
+                raise _not_settled()
+            with no_panic():
+                stats = open_branch(self._table, branch).cleanup_old_versions(
+                    versions=list(found.versions), error_if_tagged_old_versions=False
+                )
+        except Exception:
+            self._bring_back(branch, found.visible)
+            raise
         files = stats.old_versions + sum(
             getattr(stats, f"{kind}_files_removed")
             for kind in ("data", "transaction", "index", "deletion")
         )
         self._files, self._bytes = self._files + files, self._bytes + stats.bytes_removed
         done = {"versions": stats.old_versions, "files": files, "bytes": stats.bytes_removed}
-        record = ops.RecordCleanUp(
-            table=table, branch=branch, kept=tuple(sorted(kept)), facts={**job, **done}
-        )
+        kept = self._kept(branch, found.visible)
+        record = ops.RecordCleanUp(table=table, branch=branch, kept=kept, facts={**job, **done})
         commit([record], actor=self._actor)
         level = JobEvent.Level.WARNING if stats.failed_deletes else JobEvent.Level.INFO
         text = f"removed {stats.old_versions} versions of {branch or 'main'}"
         if stats.failed_deletes:
             text += f"; {stats.failed_deletes} files could not be removed"
         jobs.log_event(self._job, text, level, data=done)
+
+    def _kept(self, branch: str, retired: Collection[int]) -> tuple[int, ...]:
+        """Of what was retired: the versions that somebody named by a tag, or a branch, meanwhile."""
+        kept = versions_in_storage(self._table, branch) & set(retired)
+        return tuple(sorted(kept & held_versions(self._table).get(branch, set()))) if kept else ()
+
+    def _bring_back(self, branch: str, retired: Collection[int]) -> None:
+        """After an attempt that ended between retiring versions and removing their files."""
+        if kept := self._kept(branch, retired):
+            table = jobs.identify(self._job)
+            record = ops.RecordCleanUp(
+                table=table, branch=branch, kept=kept, facts={"job": self._job.pk}
+            )
+            commit([record], actor=self._actor)
 
 
 def _with_end(rows: Any) -> Any:

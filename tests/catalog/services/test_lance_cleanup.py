@@ -25,6 +25,7 @@ from catalog.models import (
     TableVersion,
 )
 from catalog.services import (
+    jobs,
     lance_cleanup,
     lance_commits,
     lance_data,
@@ -88,6 +89,13 @@ def run(*, dry: bool = False, **values: Any) -> Job:
     maintenance.run_job(job.pk)
     job.refresh_from_db()
     return job
+
+
+def clean_up() -> None:
+    """The job without what catches its errors."""
+    job = jobs.take(start().pk)
+    assert job is not None
+    lance_cleanup.clean_up(job, lambda *_: None)
 
 
 def in_ledger(branch: str = "") -> list[int]:
@@ -255,7 +263,7 @@ def test_a_job_killed_before_the_files_are_gone_is_finished_by_the_next(monkeypa
     with monkeypatch.context() as patched:
         patched.setattr(lance.LanceDataset, "cleanup_old_versions", die)
         with pytest.raises(Killed):
-            lance_cleanup.clean_up(start(), lambda *_: None)
+            clean_up()
     assert in_ledger() == [5, 6]
     assert in_storage() == [1, 2, 3, 4, 5, 6]
     with pytest.raises(VersionNotFound):
@@ -275,7 +283,7 @@ def test_a_job_killed_after_the_files_are_gone_leaves_nothing_to_do(monkeypatch)
     with monkeypatch.context() as patched:
         patched.setattr(ops, "RecordCleanUp", die)
         with pytest.raises(Killed):
-            lance_cleanup.clean_up(start(), lambda *_: None)
+            clean_up()
     assert in_ledger() == in_storage() == [5, 6]
     Job.objects.update(status=JobStatus.CANCELED)
     assert run().result["plan"] == []
@@ -294,6 +302,29 @@ def test_a_version_that_gets_a_tag_meanwhile_comes_back(monkeypatch):
     assert in_ledger() == in_storage() == [3, 5, 6]
     assert rows(3) == [3]
     assert AuditEvent.objects.order_by("-pk")[0].after["kept"] == [3]
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_it_comes_back_when_the_files_could_not_be_removed_at_once(monkeypatch, killed):
+    row = make_versions()
+
+    def tag_and_fail(*_: Any, **__: Any) -> None:
+        lance.dataset(row.location).tags.create("late", 3)
+        raise (
+            Killed if killed else ValueError("Dataset at path t/_versions/6.manifest was not found")
+        )
+
+    with monkeypatch.context() as patched:
+        patched.setattr(lance_cleanup, "LanceDataset", tag_and_fail)
+        patched.setattr(lance_cleanup._Cleaner, "_explain", lambda *_: ([1, 2, 3, 4], 12, 0))
+        with pytest.raises(Killed if killed else ServiceUnavailable):
+            clean_up()
+    assert in_ledger() == ([5, 6] if killed else [3, 5, 6])
+    job = Job.objects.get()
+    assert job.result == {"retired": {"": [1, 2, 3, 4]}}
+    lance_cleanup.clean_up(job, lambda *_: None)  # the next attempt
+    assert in_ledger() == in_storage() == [3, 5, 6]
+    assert rows(3) == [3]
 
 
 def test_what_was_removed_past_the_catalog_leaves_the_ledger():
@@ -341,7 +372,7 @@ def test_nothing_goes_while_a_manifest_cannot_be_moved(monkeypatch):
     make_versions()
     monkeypatch.setattr("catalog.services.versions.settle", lambda _: False)
     with pytest.raises(ServiceUnavailable):
-        lance_cleanup.clean_up(start(), lambda *_: None)
+        clean_up()
     assert in_ledger() == in_storage() == [1, 2, 3, 4, 5, 6]
 
 
