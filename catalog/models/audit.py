@@ -1,11 +1,58 @@
+from typing import Any
+
 from django.db import models
 from django.db.models.functions import Now
+
+
+class TransactionIdField(models.Field):  # type: ignore[type-arg]
+    """PostgreSQL's 64-bit transaction id (xid8), as an integer. It never wraps around."""
+
+    description = "PostgreSQL's transaction id"
+
+    def db_type(self, connection: Any) -> str:
+        return "xid8"
+
+    def get_internal_type(self) -> str:
+        return "TransactionIdField"
+
+    def from_db_value(self, value: Any, expression: Any, connection: Any) -> int | None:
+        return None if value is None else int(value)
+
+    def to_python(self, value: Any) -> int | None:
+        return None if value is None else int(value)
+
+    def get_prep_value(self, value: Any) -> Any:
+        # As text: PostgreSQL compares xid8 with xid8 only, and takes a text of unknown type for one.
+        return str(value) if isinstance(value, int) else super().get_prep_value(value)
+
+
+class Door(models.TextChoices):
+    """Through which part of the catalog something was asked."""
+
+    LANCE = "lance", "Lance"
+    ICEBERG = "iceberg", "Iceberg"
+    MANAGEMENT = "management", "Management"
+    ADMIN = "admin", "Admin"
+    JOB = "job", "Job"
+    COMMAND = "command", "Command line"
+    SYSTEM = "system", "System"
+
+
+class Outcome(models.TextChoices):
+    DONE = "done", "Done"
+    REFUSED = "refused", "Refused"
 
 
 class AuditEvent(models.Model):
     """Who changed what, when, and through which request. Written with the change, never altered.
 
     It names its target by words rather than by foreign keys: the event outlives the row.
+
+    The table is partitioned by month of ``at``, so the database's primary key is (id, at); ``id``
+    is unique all the same, since one sequence makes it. A trigger refuses UPDATE and DELETE.
+
+    Readers that follow the trail read rows with ``xid < pg_snapshot_xmin(pg_current_snapshot())``
+    in the order (xid, id): of those transactions none is under way any more, so none is missed.
     """
 
     at = models.DateTimeField(db_default=Now(), editable=False)
@@ -18,11 +65,65 @@ class AuditEvent(models.Model):
     context = models.JSONField(null=True, blank=True, help_text="Context headers of the request.")
     request_id = models.TextField(blank=True)
     transaction_id = models.UUIDField(null=True, blank=True)
+    xid = TransactionIdField(
+        db_default=models.Func(function="pg_current_xact_id"),
+        editable=False,
+        help_text="The database's transaction that wrote it.",
+    )
+    door = models.TextField(blank=True, db_default="", choices=Door)
+    key = models.TextField(
+        blank=True, db_default="", help_text="The name of the API key or client; never a secret."
+    )
+    outcome = models.TextField(db_default=Outcome.DONE.value, choices=Outcome)
+    error = models.TextField(
+        blank=True, db_default="", help_text="Of a refusal: its class and its message."
+    )
 
     class Meta:
         indexes = [
             models.Index(fields=["table_uuid", "-id"], name="audit_of_table"),
+            models.Index(fields=["xid", "id"], name="audit_in_order"),
+            models.Index(fields=["actor", "-id"], name="audit_of_actor"),
+            # Ids of transactions rise with time, so this one grows at its end only.
+            models.Index(
+                fields=["transaction_id"],
+                name="audit_of_transaction",
+                condition=models.Q(transaction_id__isnull=False),
+            ),
+            models.Index(
+                fields=["-id"], name="audit_refusals", condition=models.Q(outcome=Outcome.REFUSED)
+            ),
         ]
 
     def __str__(self) -> str:
         return f"{self.action} {self.target}"
+
+
+class AuditSeal(models.Model):
+    """A link of the chain that shows whether the audit trail was tampered with.
+
+    Seals have the numbers 1, 2, 3 … without a gap. ``digest`` is the SHA-256 of the event, and
+    ``hash`` that of the seal's own columns with ``previous``, the hash of the seal before it. See
+    ``catalog.services.audit_chain``. Partitioned by month of ``sealed_at``; never altered.
+    """
+
+    number = models.BigIntegerField(primary_key=True)
+    sealed_at = models.DateTimeField(db_default=Now(), editable=False)
+    event_id = models.BigIntegerField(
+        null=True, help_text="The event; none where the catalog went on after a restore."
+    )
+    at = models.DateTimeField(null=True, help_text="When the event happened.")
+    table_uuid = models.UUIDField(null=True)
+    xid = TransactionIdField(help_text="The event's; all that is older is sealed.")
+    digest = models.BinaryField()
+    previous = models.BinaryField()
+    hash = models.BinaryField()
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["event_id"], name="audit_seal_of_event"),
+            models.Index(fields=["table_uuid", "number"], name="audit_seal_of_table"),
+        ]
+
+    def __str__(self) -> str:
+        return f"Seal {self.number}"

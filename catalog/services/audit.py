@@ -25,6 +25,8 @@ class NewEvent(Record):
     context: Mapping[str, str] | None
     request_id: str
     transaction_id: uuid.UUID | None
+    door: str
+    key: str
 
 
 def event(
@@ -48,6 +50,8 @@ def event(
         context=dict(actor.context) or None,
         request_id=actor.request_id,
         transaction_id=transaction_id,
+        door=getattr(actor, "door", ""),
+        key=getattr(actor, "key", ""),
     )
 
 
