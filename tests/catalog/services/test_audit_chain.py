@@ -1,0 +1,392 @@
+"""The chain over the audit trail: what is sealed, and that every tampering is found and named."""
+
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from itertools import pairwise
+
+import pytest
+from django.db import connection, transaction
+from django.utils import timezone
+
+from catalog.models import AuditEvent
+from catalog.models.audit import AuditSeal
+from catalog.services import audit, audit_chain, locks
+from catalog.services.access import SYSTEM
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def write(count: int = 5, **facts) -> list[int]:
+    for number in range(count):
+        audit.record(SYSTEM, "version.create", f"ws.t{number}", after={"version": number}, **facts)
+    return list(AuditEvent.objects.order_by("pk").values_list("pk", flat=True))[-count:]
+
+
+def run(statement: str, *values) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)
+
+
+@contextmanager
+def tampering() -> Iterator[None]:
+    """As whoever owns the tables can: without the trigger."""
+    tables = ("catalog_auditevent", "catalog_auditseal")
+    for table in tables:
+        run(f"ALTER TABLE {table} DISABLE TRIGGER audit_is_append_only")
+    try:
+        yield
+    finally:
+        for table in tables:
+            run(f"ALTER TABLE {table} ENABLE ALWAYS TRIGGER audit_is_append_only")
+
+
+def findings(**options) -> list[tuple[str, int | None]]:
+    return [(one.kind, one.event_id) for one in audit_chain.verify(**options).findings]
+
+
+def test_what_is_committed_is_sealed_once_and_in_order():
+    ids = write(5)
+    assert audit_chain.seal() == 5
+    assert audit_chain.seal() == 0
+    more = write(3)
+    assert audit_chain.seal() == 3
+    seals = list(AuditSeal.objects.order_by("number"))
+    assert [seal.number for seal in seals] == list(range(1, 9))
+    assert [seal.event_id for seal in seals] == ids + more
+    assert bytes(seals[0].previous) == bytes(32)
+    for before, seal in pairwise(seals):
+        assert bytes(seal.previous) == bytes(before.hash)
+    found = audit_chain.verify()
+    assert (found.seals, found.waiting, found.retired, found.findings) == (8, 0, 0, [])
+    assert found.is_sound
+    assert found.head.hash == bytes(seals[-1].hash)
+
+
+def test_batches_follow_each_other(monkeypatch):
+    monkeypatch.setattr(audit_chain, "BATCH", 3)
+    monkeypatch.setattr(audit_chain, "_WINDOW", 4)
+    ids = write(10)
+    assert audit_chain.seal() == 10
+    assert audit_chain.verify().seals == 10
+    with tampering():
+        run("DELETE FROM catalog_auditevent WHERE id = %s", ids[6])
+    assert findings() == [("removed", ids[6])]
+
+
+def test_what_is_not_sealed_yet_waits_and_is_no_finding():
+    write(2)
+    audit_chain.seal()
+    write(3)
+    found = audit_chain.verify()
+    assert (found.seals, found.waiting, found.findings) == (2, 3, [])
+
+
+def test_an_empty_trail_is_sound():
+    assert audit_chain.seal() == 0
+    found = audit_chain.verify()
+    assert (found.seals, found.head, found.is_sound) == (0, None, True)
+
+
+def test_nothing_is_sealed_before_an_older_transaction_has_ended():
+    """Its rows may still come before those that are there."""
+    began, end = threading.Event(), threading.Event()
+
+    def slow() -> None:
+        with transaction.atomic():
+            audit.record(SYSTEM, "version.create", "ws.slow")
+            began.set()
+            end.wait(60)
+        connection.close()
+
+    thread = threading.Thread(target=slow)
+    thread.start()
+    try:
+        assert began.wait(60)
+        write(3)
+        assert audit_chain.seal() == 0
+        assert audit_chain.verify().waiting == 3
+    finally:
+        end.set()
+        thread.join()
+    assert audit_chain.seal() == 4
+    first = AuditSeal.objects.get(number=1)
+    assert AuditEvent.objects.get(pk=first.event_id).target == "ws.slow"
+    assert audit_chain.verify().is_sound
+
+
+def test_one_pass_at_a_time():
+    write(2)
+    begun, end = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with locks.alone("audit.seal"):
+            begun.set()
+            end.wait(60)
+        connection.close()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    try:
+        assert begun.wait(60)
+        assert audit_chain.seal() == 0
+    finally:
+        end.set()
+        thread.join()
+    assert not AuditSeal.objects.exists()
+    assert audit_chain.seal() == 2
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("actor", "'mallory'"),
+        ("action", "'table.drop'"),
+        ("target", "'other'"),
+        ("table_uuid", "gen_random_uuid()"),
+        ("before", "'{}'"),
+        ("after", "'{\"version\": 3.0}'"),
+        ("context", '\'{"a": "b"}\''),
+        ("request_id", "'x'"),
+        ("transaction_id", "gen_random_uuid()"),
+        ("xid", "'1'"),
+        ("door", "'lance'"),
+        ("key", "'other'"),
+        ("outcome", "'refused'"),
+        ("error", "'no'"),
+        ("at", "at + interval '1 microsecond'"),
+    ],
+)
+def test_an_altered_event_is_named(column, value):
+    ids = write(5)
+    audit_chain.seal()
+    with tampering():
+        run(f"UPDATE catalog_auditevent SET {column} = {value} WHERE id = %s", ids[3])
+    assert findings() == [("altered", ids[3])]
+
+
+def test_an_altered_id_is_a_removed_and_an_inserted_event():
+    ids = write(3)
+    audit_chain.seal()
+    with tampering():
+        run("UPDATE catalog_auditevent SET id = 0 WHERE id = %s", ids[1])
+    assert findings() == [("removed", ids[1]), ("inserted", 0)]
+
+
+def test_a_removed_event_is_named_also_when_its_seal_went_too():
+    ids = write(5)
+    audit_chain.seal()
+    with tampering():
+        run("DELETE FROM catalog_auditevent WHERE id = %s", ids[2])
+    assert findings() == [("removed", ids[2])]
+    with tampering():
+        run("DELETE FROM catalog_auditseal WHERE event_id = %s", ids[2])
+    (found,) = audit_chain.verify().findings
+    assert (found.kind, found.text) == ("broken", "Seal 3 is missing")
+
+
+def test_a_removed_seal_shows_its_event_too():
+    ids = write(5)
+    audit_chain.seal()
+    with tampering():
+        run("DELETE FROM catalog_auditseal WHERE number IN (2, 3)")
+    found = audit_chain.verify()
+    assert [one.text for one in found.findings if one.kind == "broken"] == [
+        "Seals 2 to 3 are missing"
+    ]
+    assert findings() == [("broken", None), ("inserted", ids[1]), ("inserted", ids[2])]
+
+
+def test_an_event_that_was_inserted_between_is_named():
+    ids = write(5)
+    audit_chain.seal()
+    run("SELECT setval('catalog_auditevent_id_seq', %s)", ids[-1] + 100)
+    middle = AuditEvent.objects.get(pk=ids[2])
+    inserted = AuditEvent.objects.create(
+        id=ids[-1] + 50,
+        at=middle.at,
+        actor="mallory",
+        action="tag.create",
+        target="ws.t",
+        xid=middle.xid - 1,
+    )
+    assert audit_chain.seal() == 0
+    assert findings() == [("inserted", inserted.pk)]
+
+
+def test_an_event_that_was_inserted_with_a_seal_is_named():
+    write(5)
+    audit_chain.seal()
+    forged = AuditEvent.objects.create(actor="m", action="tag.create", target="x", xid=3)
+    run(
+        "INSERT INTO catalog_auditseal SELECT number, now(), %s, at, table_uuid, xid, digest,"
+        " previous, hash FROM catalog_auditseal WHERE number = 3",
+        forged.pk,
+    )
+    kinds = findings()
+    assert ("inserted", forged.pk) in kinds
+    assert ("broken", forged.pk) in kinds
+
+
+def test_an_event_that_is_dated_back_is_named():
+    write(2)
+    audit_chain.seal()
+    old = AuditEvent.objects.create(
+        at=timezone.now() - timedelta(hours=3), actor="m", action="tag.create", target="x"
+    )
+    write(1)
+    assert audit_chain.seal() == 2
+    assert findings() == [("dated back", old.pk)]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "digest = sha256('x')",
+        "previous = sha256('x')",
+        "hash = sha256('x')",
+        "table_uuid = gen_random_uuid()",
+        "sealed_at = sealed_at + interval '1 microsecond'",
+    ],
+)
+def test_an_altered_seal_is_named(change):
+    ids = write(5)
+    audit_chain.seal()
+    with tampering():
+        run(f"UPDATE catalog_auditseal SET {change} WHERE number = 3")
+    found = [one for one in audit_chain.verify().findings if one.kind == "broken"]
+    assert [one.text for one in found] == [f"Seal 3 (of event {ids[2]}) was altered"]
+
+
+def test_an_event_and_its_seal_made_anew_show_at_the_next_seal():
+    ids = write(5)
+    audit_chain.seal()
+    with tampering():
+        run("UPDATE catalog_auditevent SET actor = 'mallory' WHERE id = %s", ids[2])
+        forge(ids[2])
+    (found,) = audit_chain.verify().findings
+    assert (found.kind, found.event_id, found.seal) == ("broken", ids[2], 3)
+    assert "seal 4 follows another" in found.text
+
+
+def forge(event_id: int) -> None:
+    """Make an event's seal as if the event had always been so."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT {audit_chain._DIGEST} FROM catalog_auditevent e WHERE id = %s", [event_id]
+        )
+        digest = bytes(cursor.fetchone()[0])
+    (seal,) = audit_chain._seals("s.event_id = %s", [event_id])
+    anew = audit_chain.replace(seal, digest=digest)
+    run(
+        "UPDATE catalog_auditseal SET digest = %s, hash = %s WHERE event_id = %s",
+        digest,
+        anew.compute(),
+        event_id,
+    )
+
+
+def test_a_whole_tail_made_anew_shows_in_the_newest_hash():
+    ids = write(3)
+    audit_chain.seal()
+    kept_elsewhere = audit_chain.verify().head.hash
+    with tampering():
+        run("UPDATE catalog_auditevent SET actor = 'mallory' WHERE id = %s", ids[2])
+        forge(ids[2])
+    found = audit_chain.verify()
+    assert found.is_sound
+    assert found.head.hash != kept_elsewhere
+
+
+class Of:
+    """Stands for a table's row."""
+
+    def __init__(self) -> None:
+        self.uuid = uuid.uuid4()
+
+
+def test_one_table_alone():
+    mine, other = Of(), Of()
+    a, b, c = (
+        write(1, table=mine)[0],
+        write(1, table=other)[0],
+        write(1, table=mine)[0],
+    )
+    audit_chain.seal()
+    found = audit_chain.verify(table=mine.uuid)
+    assert (found.seals, found.is_sound) == (2, True)
+    with tampering():
+        run("UPDATE catalog_auditevent SET actor = 'm' WHERE id IN (%s, %s)", b, c)
+    assert findings(table=mine.uuid) == [("altered", c)]
+    assert findings() == [("altered", b), ("altered", c)]
+    with tampering():
+        run("DELETE FROM catalog_auditseal WHERE event_id = %s", b)
+        run("DELETE FROM catalog_auditevent WHERE id = %s", a)
+    assert findings(table=mine.uuid) == [("broken", None), ("removed", a), ("altered", c)]
+    unsealed = AuditEvent.objects.create(
+        actor="m", action="x.y", target="t", table_uuid=mine.uuid, xid=3
+    )
+    assert ("inserted", unsealed.pk) in findings(table=mine.uuid)
+    assert ("inserted", unsealed.pk) not in findings(table=other.uuid)
+
+
+def test_since_a_moment():
+    first = write(3)
+    audit_chain.seal()
+    moment = timezone.now()
+    second = write(3)
+    audit_chain.seal()
+    assert audit_chain.verify(since=moment).seals == 3
+    with tampering():
+        run("UPDATE catalog_auditevent SET actor = 'm' WHERE id IN (%s, %s)", first[0], second[0])
+    assert findings(since=moment) == [("altered", second[0])]
+    assert findings() == [("altered", first[0]), ("altered", second[0])]
+
+
+def test_after_a_restore_into_a_server_with_lower_transaction_ids():
+    """Ids of the old server are higher than any here; nothing is missed, nothing sealed twice."""
+    far = 1 << 40
+    for number in range(3):
+        AuditEvent.objects.create(actor="a", action="x.y", target=f"t{number}", xid=far + number)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM catalog_auditevent"
+            " WHERE xid < pg_snapshot_xmax(pg_current_snapshot())"
+        )
+        assert cursor.fetchone() == (0,)
+    sealed_there = list(AuditEvent.objects.order_by("pk"))[:2]
+    seal_as_elsewhere(sealed_there)
+    here = write(2)
+    assert audit_chain.seal() == 3
+    assert audit_chain.seal() == 0
+    later = write(2)
+    assert audit_chain.seal() == 2
+    sealed = AuditSeal.objects.order_by("number").values_list("event_id", flat=True)
+    ids = list(AuditEvent.objects.order_by("pk").values_list("pk", flat=True))
+    assert list(sealed) == [*ids[:3], *here, None, *later]
+    found = audit_chain.verify()
+    assert (found.seals, found.waiting, found.findings) == (8, 0, [])
+
+
+def seal_as_elsewhere(events: list[AuditEvent]) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT e.id, {audit_chain._UTC.format('e.at')}, NULL, e.xid::text,"
+            f" {audit_chain._DIGEST} FROM catalog_auditevent e WHERE id = ANY(%s) ORDER BY id",
+            [[event.pk for event in events]],
+        )
+        rows = cursor.fetchall()
+        moment = audit_chain.AuditEvent.objects.order_by("at")[0].at.isoformat()
+        audit_chain._write(cursor, None, moment.replace("+00:00", "Z"), rows)
+
+
+def test_many_findings_are_counted(monkeypatch):
+    monkeypatch.setattr(audit_chain, "MAX_FINDINGS", 3)
+    write(10)
+    audit_chain.seal()
+    with tampering():
+        run("UPDATE catalog_auditevent SET actor = 'm'")
+    found = audit_chain.verify()
+    assert (len(found.findings), found.more_findings) == (3, 7)
