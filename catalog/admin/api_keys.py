@@ -15,7 +15,7 @@ from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 from catalog.admin import cells
 from catalog.admin.actor import actor
 from catalog.admin.pages import Page, ReadOnlyAdmin, button, sent
-from catalog.models import ApiKey
+from catalog.models import ApiKey, PrincipalLevel
 from catalog.services.api_keys import create_api_key, revoke_api_key
 
 
@@ -32,9 +32,9 @@ class CreateForm(forms.Form):
         help_text="Who or what uses it; shown in the audit trail.",
     )
     access = forms.ChoiceField(
-        choices=ApiKey.Access.choices,
-        initial=ApiKey.Access.READ,
-        widget=UnfoldAdminSelectWidget(choices=ApiKey.Access.choices),
+        choices=PrincipalLevel.choices,
+        initial=PrincipalLevel.READ,
+        widget=UnfoldAdminSelectWidget(choices=PrincipalLevel.choices),
     )
     expires = forms.DateTimeField(
         required=False, widget=_moment_widget(), help_text="In UTC. Empty: never."
@@ -51,7 +51,7 @@ class CreateForm(forms.Form):
 class ApiKeyAdmin(ReadOnlyAdmin):
     list_display = ["name", "begins", "access_level", "state", "created", "expires", "used"]
     list_display_links = ["name"]
-    list_select_related = False
+    list_select_related = ("principal",)
     search_fields = ["name", "prefix"]
     ordering = ["-pk"]
     actions_detail = ["revoke"]
@@ -62,7 +62,7 @@ class ApiKeyAdmin(ReadOnlyAdmin):
 
     @admin.display(description="Access")
     def access_level(self, row: ApiKey) -> str:
-        return row.get_access_display()
+        return row.principal.get_level_display()
 
     @admin.display(description="State")
     def state(self, row: ApiKey) -> SafeString:
@@ -94,7 +94,7 @@ class ApiKeyAdmin(ReadOnlyAdmin):
             facts=(
                 ("Name", row.name),
                 ("Begins with", cells.code(row.prefix + "…")),
-                ("Access", row.get_access_display()),
+                ("Access", row.principal.get_level_display()),
                 ("State", state(row)),
                 ("Created", cells.moment(row.created_at)),
                 ("Expires", cells.moment(row.expires_at) if row.expires_at else "never"),
@@ -116,7 +116,7 @@ class ApiKeyAdmin(ReadOnlyAdmin):
             row, key = create_api_key(
                 actor=actor(request, self.permission("add")),
                 name=data["name"],
-                level=ApiKey.Access(data["access"]),
+                level=PrincipalLevel(data["access"]),
                 expires_at=data["expires"],
             )
             # In the answer itself, which nothing stores: a message would leave it in a cookie.

@@ -1,7 +1,18 @@
 """The tables of the catalog. Rows are changed by catalog.services alone."""
 
-from catalog.models.access import ApiKey
+from catalog.models.access import ApiKey, Grant, Principal, PrincipalKind, PrincipalLevel
 from catalog.models.audit import AuditEvent
+from catalog.models.facts import (
+    Facts,
+    LabelAssignment,
+    LabelColour,
+    LabelDefinition,
+    LabelPlace,
+    SearchCursor,
+    SearchDocument,
+    SearchWord,
+    Sensitivity,
+)
 from catalog.models.iceberg import (
     Function,
     IcebergMetadata,
@@ -14,6 +25,13 @@ from catalog.models.iceberg import (
 from catalog.models.maintenance import Job, JobKind, JobStatus
 from catalog.models.materialized_views import MaterializedView
 from catalog.models.namespaces import Namespace
+from catalog.models.protection import (
+    ApprovalRequest,
+    ApprovalStatus,
+    GuardedAction,
+    TrashItem,
+    TrashState,
+)
 from catalog.models.refs import Branch
 from catalog.models.tables import Table, TableFormat, TableKind, TableState
 from catalog.models.transactions import Transaction, TransactionStatus
@@ -22,9 +40,14 @@ from catalog.models.versions import TableVersion
 
 __all__ = [
     "ApiKey",
+    "ApprovalRequest",
+    "ApprovalStatus",
     "AuditEvent",
     "Branch",
+    "Facts",
     "Function",
+    "Grant",
+    "GuardedAction",
     "IcebergMetadata",
     "IcebergPath",
     "IdempotencyRecord",
@@ -32,11 +55,22 @@ __all__ = [
     "JobEvent",
     "JobKind",
     "JobStatus",
+    "LabelAssignment",
+    "LabelColour",
+    "LabelDefinition",
+    "LabelPlace",
     "MaintenancePolicy",
     "MaterializedView",
     "MetricsReport",
     "Namespace",
+    "Principal",
+    "PrincipalKind",
+    "PrincipalLevel",
     "ScanPlan",
+    "SearchCursor",
+    "SearchDocument",
+    "SearchWord",
+    "Sensitivity",
     "StagedFile",
     "Table",
     "TableFormat",
@@ -46,4 +80,6 @@ __all__ = [
     "TableVersion",
     "Transaction",
     "TransactionStatus",
+    "TrashItem",
+    "TrashState",
 ]

@@ -1,36 +1,193 @@
+from typing import Self
+
 from django.conf import settings
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
+from django.db.models import Q
 from django.db.models.functions import Now
+
+from catalog.models.namespaces import Namespace
+from catalog.models.tables import Table
+from catalog.privileges import Privilege, closure, essence
+
+
+class PrincipalKind(models.TextChoices):
+    USER = "user", "person"
+    GROUP = "group"
+    SERVICE = "service", "service account"
+
+
+class PrincipalLevel(models.TextChoices):
+    """What somebody may do everywhere, whatever is granted."""
+
+    GRANTED = "granted", "only what is granted"
+    READ = "read", "read everything"
+    ADMIN = "admin", "everything"
+
+
+class Principal(models.Model):
+    """Whoever may be granted something: a person, a group of principals, a service account.
+
+    Owners, grants and the audit trail name it by its name, which never changes: ``user:ada``,
+    ``group:analysts``, and a service account without a prefix: ``etl``. A principal that is not
+    active may do nothing, and neither may its keys.
+    """
+
+    name = models.TextField(unique=True)
+    kind = models.TextField(choices=PrincipalKind)
+    level = models.TextField(
+        choices=PrincipalLevel,
+        default=PrincipalLevel.GRANTED,
+        help_text="What it may do everywhere. Members of a group have what the group has.",
+    )
+    description = models.TextField(blank=True)
+    is_active = models.BooleanField(default=True)
+    user = models.OneToOneField(
+        settings.AUTH_USER_MODEL,
+        models.CASCADE,
+        null=True,
+        blank=True,
+        related_name="principal",
+        editable=False,
+    )
+    issuer = models.TextField(
+        blank=True, help_text="The OpenID Connect issuer that vouches for it; empty: none."
+    )
+    subject = models.TextField(blank=True, help_text="How that issuer calls it (its sub claim).")
+    groups = models.ManyToManyField(
+        "self",
+        symmetrical=False,
+        blank=True,
+        related_name="members",
+        limit_choices_to={"kind": PrincipalKind.GROUP},
+    )
+    created_by = models.TextField(blank=True, editable=False)
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["issuer", "subject"],
+                condition=~Q(issuer=""),
+                name="principal_subject_unique",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class GrantQuerySet(models.QuerySet["Grant"]):
+    def on(self, target: Namespace | Table) -> Self:
+        """What is granted on this very row."""
+        if isinstance(target, Namespace):
+            return self.filter(namespace=target)
+        return self.filter(table=target)
+
+
+class Grant(models.Model):
+    """What a principal may do with a namespace and all below it, or with a table. Deny is absence."""
+
+    principal = models.ForeignKey(Principal, models.CASCADE, related_name="grants")
+    namespace = models.ForeignKey(
+        Namespace, models.CASCADE, null=True, blank=True, related_name="grants"
+    )
+    table = models.ForeignKey(Table, models.CASCADE, null=True, blank=True, related_name="grants")
+    mask = models.PositiveSmallIntegerField(help_text="catalog.privileges.Privilege, in full.")
+    granted_by = models.TextField(blank=True)
+    granted_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    objects = GrantQuerySet.as_manager()
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(namespace__isnull=False, table__isnull=True)
+                | Q(namespace__isnull=True, table__isnull=False),
+                name="grant_on_one_thing",
+            ),
+            models.CheckConstraint(
+                condition=Q(mask__gte=1, mask__lte=Privilege.ALL.value), name="grant_of_something"
+            ),
+            models.UniqueConstraint(
+                fields=["principal", "namespace"],
+                condition=Q(table=None),
+                name="grant_on_namespace_unique",
+            ),
+            models.UniqueConstraint(
+                fields=["principal", "table"],
+                condition=Q(namespace=None),
+                name="grant_on_table_unique",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{', '.join(essence(self.privileges))} on {self.target} to {self.principal}"
+
+    @property
+    def privileges(self) -> Privilege:
+        return Privilege(self.mask)
+
+    @property
+    def target(self) -> Namespace | Table:
+        found = self.namespace or self.table
+        if found is None:
+            raise AssertionError("the database has a constraint for this")
+        return found
 
 
 class ApiKey(models.Model):
-    """A key that a program presents. The key itself is shown once and kept nowhere.
+    """A key by which a principal proves itself. The key itself is shown once and kept nowhere.
 
     Only its SHA-256 is stored. That is enough, because a key is 32 random bytes, not a password.
+    A key may do less than its principal: only some privileges, only in one namespace and below.
     """
 
-    class Access(models.TextChoices):
-        READ = "read", "read only"
-        ADMIN = "admin", "everything"
-
     name = models.CharField(
-        max_length=100, unique=True, help_text="Who or what uses it; shown in the audit trail."
+        max_length=100, unique=True, help_text="What uses it; shown in the audit trail."
     )
+    principal = models.ForeignKey(Principal, models.CASCADE, related_name="keys")
     digest = models.CharField(max_length=64, unique=True, editable=False)
     prefix = models.CharField(
         max_length=16, editable=False, help_text="How the key begins, to recognise it."
     )
-    access = models.TextField(choices=Access, default=Access.ADMIN)
-    created_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True, editable=False
+    scopes = ArrayField(
+        models.TextField(),
+        null=True,
+        blank=True,
+        help_text="The privileges that may be used with it; null: all that its principal has.",
     )
+    namespace = models.ForeignKey(
+        Namespace,
+        models.CASCADE,
+        null=True,
+        blank=True,
+        help_text="Where it may be used, with all below; null: everywhere.",
+    )
+    created_by = models.TextField(blank=True, editable=False)
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     expires_at = models.DateTimeField(null=True, blank=True, help_text="Empty: never.")
     revoked_at = models.DateTimeField(null=True, blank=True, editable=False)
     last_used_at = models.DateTimeField(null=True, blank=True, editable=False)
+    replaced_by = models.OneToOneField(
+        "self",
+        models.SET_NULL,
+        null=True,
+        blank=True,
+        editable=False,
+        related_name="replaces",
+        help_text="The key that takes over: this one ends with the overlap.",
+    )
 
     class Meta:
         verbose_name = "API key"
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def ceiling(self) -> Privilege:
+        """What may be done with it at most, of what its principal may do."""
+        if self.scopes is None:
+            return Privilege.ALL
+        return closure(Privilege(sum(Privilege[word.upper()] for word in set(self.scopes))))

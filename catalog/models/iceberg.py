@@ -52,9 +52,14 @@ class StagedFile(models.Model):
 
 class IcebergPathQuerySet(models.QuerySet["IcebergPath"]):
     def inside(self, location: str) -> Self:
-        """Paths of present tables that lie in a directory, or are that."""
-        return self.exclude(table__state=TableState.DROPPED).filter(
-            models.Q(path=location) | models.Q(path__startswith=location + "/")
+        """Paths that lie in a directory, or are that, of tables that need their files."""
+        return self.filter(
+            models.Q(path=location) | models.Q(path__startswith=location + "/"),
+            ~models.Q(table__state=TableState.DROPPED)
+            | models.Q(
+                table__trash__job__status__in=["queued", "running"],
+                table__trash__purge_begun_at=None,
+            ),
         )
 
 

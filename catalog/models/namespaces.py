@@ -1,6 +1,7 @@
 from typing import Self
 
 from django.contrib.postgres.fields import ArrayField
+from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 from django.db.models.functions import Now
 
@@ -33,9 +34,30 @@ class Namespace(models.Model):
         related_name="children",
         db_index=False,  # namespace_children serves
     )
+    ancestors = ArrayField(
+        models.BigIntegerField(),
+        editable=False,
+        db_default=models.Value([], output_field=ArrayField(models.BigIntegerField())),
+        help_text="From the root down to itself; the database fills it in.",
+    )
     name = models.TextField(help_text="The last part of the path.")
     properties = models.JSONField(default=dict, blank=True)
     owner = models.TextField(blank=True, help_text="The principal who created it.")
+    is_protected = models.BooleanField(
+        default=False, db_default=False, help_text="Whether nobody may drop it."
+    )
+    retention_seconds = models.BigIntegerField(
+        null=True,
+        blank=True,
+        help_text="How long what is dropped in it can be brought back; null: inherited.",
+    )
+    guarded = ArrayField(
+        models.TextField(),
+        default=list,
+        blank=True,
+        db_default=models.Value([], output_field=ArrayField(models.TextField())),
+        help_text="What needs a second person, here and below (GuardedAction).",
+    )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     updated_at = models.DateTimeField(auto_now=True)
     dropped_at = models.DateTimeField(null=True, blank=True, editable=False)
@@ -55,6 +77,15 @@ class Namespace(models.Model):
                 fields=["parent", "name"],
                 condition=models.Q(dropped_at=None),
                 name="namespace_children",
+            ),
+            # What lies in the namespaces that somebody was granted something on.
+            GinIndex(
+                fields=["ancestors"],
+                name="namespace_ancestors",
+                condition=models.Q(dropped_at=None),
+            ),
+            models.Index(
+                fields=["owner"], name="namespace_of_owner", condition=models.Q(dropped_at=None)
             ),
         ]
 

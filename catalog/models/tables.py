@@ -41,6 +41,14 @@ class TableQuerySet(models.QuerySet["Table"]):
         """Tables that are not dropped."""
         return self.exclude(state=TableState.DROPPED)
 
+    def needed(self) -> Self:
+        """Tables whose files nobody else's removal may take: present ones, and those in the trash
+        whose own purge is yet to come."""
+        return self.filter(
+            ~models.Q(state=TableState.DROPPED)
+            | models.Q(trash__job__status__in=["queued", "running"], trash__purge_begun_at=None)
+        )
+
     def meeting(self, location: str) -> Self:
         """Tables at this location, inside it or around it, whatever their state."""
         return self.filter(
@@ -77,6 +85,9 @@ class Table(models.Model):
         default=False, db_default=False, help_text="Whether it is a materialized view."
     )
     owner = models.TextField(blank=True, help_text="The principal who created it.")
+    is_protected = models.BooleanField(
+        default=False, db_default=False, help_text="Whether nobody may drop or overwrite it."
+    )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     updated_at = models.DateTimeField(auto_now=True)
     dropped_at = models.DateTimeField(null=True, blank=True, editable=False)
@@ -108,6 +119,11 @@ class Table(models.Model):
                 fields=["location"],
                 name="table_location_prefix",
                 opclasses=["text_pattern_ops"],
+            ),
+            models.Index(
+                fields=["owner", "namespace"],
+                condition=~models.Q(state=TableState.DROPPED),
+                name="table_of_owner",
             ),
         ]
 

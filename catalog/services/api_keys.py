@@ -1,52 +1,178 @@
-from datetime import datetime
+"""API keys: making, replacing and revoking them.
+
+A principal may have several. Administrators manage all of them. Everybody else manages its own, and
+never makes one that may do more, in more places or for longer than what it came in with.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
 
 from django.db import IntegrityError, transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 
-from catalog.errors import InvalidInput, Unauthenticated
-from catalog.models import ApiKey
-from catalog.services import access, audit
-from catalog.services.access import Action, Principal
+from catalog.errors import (
+    InvalidInput,
+    KeyNotFound,
+    NamespaceNotFound,
+    PermissionDenied,
+    PrincipalNotFound,
+    Unauthenticated,
+)
+from catalog.identifiers import Identifier, label
+from catalog.models import ApiKey, Namespace, Principal, PrincipalKind, PrincipalLevel
+from catalog.privileges import Privilege, closure, essence, parse
+from catalog.services import access, audit, locks, principals
+
+PAGE_SIZE = 100
+MAX_PAGE = 1000
+MAX_OVERLAP = timedelta(days=30)
+_LONGEST_NAME = 100
 
 
 def create_api_key(
     *,
-    actor: Principal,
+    actor: access.Principal,
     name: str,
-    level: ApiKey.Access = ApiKey.Access.ADMIN,
+    level: PrincipalLevel = PrincipalLevel.ADMIN,
     expires_at: datetime | None = None,
     key: str | None = None,
 ) -> tuple[ApiKey, str]:
     """A new key and its row; the key is known to nobody else and cannot be read again.
 
+    It belongs to the service account of its name, which is made with this level if there is none.
+
     ``key`` presets it. Raises InvalidInput when the name or the key is in use.
     """
-    access.require(actor, Action.WRITE)
-    key = key or access.new_key()
-    if ":" in name or not name.isprintable() or not name.strip():
-        # The audit trail tells keys from people, who are "user:<name>".
-        raise InvalidInput("A key's name must be printable and without a colon")
-    if len(key) < 8:
-        raise InvalidInput("An API key needs at least 8 characters")
+    access.require(actor, Privilege.ALL)
+    _check_name(name)
     try:
         with transaction.atomic():
-            row = ApiKey.objects.create(
+            principal, _ = Principal.objects.get_or_create(
                 name=name,
-                digest=access.key_digest(key),
-                # Never so much of a short preset key that the rest could be guessed.
-                prefix=key[: min(8, len(key) // 4)],
-                access=level,
+                defaults={
+                    "kind": PrincipalKind.SERVICE,
+                    "level": level,
+                    "created_by": actor.name,
+                },
+            )
+            row, secret = _insert(actor, principal, name, expires_at=expires_at, secret=key)
+            audit.record(actor, "api_key.create", name, after={"level": level})
+    except IntegrityError as exc:
+        raise _taken(name) from exc
+    return row, secret
+
+
+def add_key(
+    *,
+    actor: access.Principal,
+    principal: str,
+    name: str,
+    scopes: Iterable[str] | None = None,
+    namespace: Identifier | None = None,
+    expires_at: datetime | None = None,
+) -> tuple[ApiKey, str]:
+    """Another key of a principal, and the key itself, which nobody can read again.
+
+    ``scopes`` are words of privileges that may be used with it at most; None: all that the
+    principal has. With ``namespace`` it may be used only there and below. Raises PermissionDenied
+    for another's key, or for one that would do more than what the actor came in with;
+    PrincipalNotFound, NamespaceNotFound, and InvalidInput when the name is in use or a group is
+    to have one.
+    """
+    is_own = _require_own(actor, principal)
+    _check_name(name)
+    row = Principal.objects.filter(name=principal).first() if "\x00" not in principal else None
+    if row is None:
+        raise PrincipalNotFound(principal)
+    if row.kind == PrincipalKind.GROUP:
+        raise InvalidInput(f"'{principal}' is a group: only its members have keys")
+    may = None if scopes is None else _scopes(scopes)
+    within = None if namespace is None else _namespace(actor, namespace)
+    if is_own:
+        if may is None and actor.ceiling != Privilege.ALL:
+            may = essence(actor.ceiling)
+        if within is None and actor.within is not None:
+            within = Namespace.objects.get(pk=actor.within)
+        expires_at = _no_more(actor, may, within, expires_at)
+    _require_future(expires_at)
+    try:
+        with transaction.atomic():
+            key, secret = _insert(
+                actor, row, name, scopes=may, namespace=within, expires_at=expires_at
+            )
+            audit.record(actor, "api_key.create", name, after=facts(key))
+    except IntegrityError as exc:
+        raise _taken(name) from exc
+    return key, secret
+
+
+def rotate(
+    *,
+    actor: access.Principal,
+    key: ApiKey,
+    overlap: timedelta,
+    name: str | None = None,
+    expires_at: datetime | None = None,
+) -> tuple[ApiKey, str]:
+    """A key that takes the place of another, which ends with the overlap and names its successor.
+
+    It may do what the old one may. ``name`` None: the old name with a number. It expires when the
+    old one would have, unless an administrator says otherwise. Raises PermissionDenied, KeyNotFound,
+    and InvalidInput for a key that has ended or was replaced before, a name in use, or an overlap of
+    more than 30 days.
+    """
+    is_own = _require_own(actor, key.principal.name)
+    if not timedelta(0) <= overlap <= MAX_OVERLAP:
+        raise InvalidInput(f"The overlap must be 0 to {MAX_OVERLAP.days} days")
+    try:
+        with transaction.atomic():
+            old = locks.lock_api_key(key.pk)
+            if old is None:
+                raise KeyNotFound(key.name)
+            now = timezone.now()
+            if old.revoked_at is not None or (old.expires_at and old.expires_at <= now):
+                raise InvalidInput(f"API key '{old}' has ended: make a new one")
+            if old.replaced_by_id is not None:
+                raise InvalidInput(f"API key '{old}' was replaced before, by '{old.replaced_by}'")
+            if is_own:
+                asked = _earliest(old.expires_at, expires_at)
+                expires_at = _no_more(actor, old.scopes, old.namespace, asked)
+            expires_at = expires_at or old.expires_at
+            _require_future(expires_at)
+            name = name or _next_name(old.name)
+            _check_name(name)
+            new, secret = _insert(
+                actor,
+                old.principal,
+                name,
+                scopes=old.scopes,
+                namespace=old.namespace,
                 expires_at=expires_at,
             )
-            audit.record(actor, "api_key.create", name, after={"access": level})
+            old.expires_at = _earliest(old.expires_at, now + overlap)
+            old.replaced_by = new
+            old.save(update_fields=["expires_at", "replaced_by"])
+            audit.record(
+                actor,
+                "api_key.rotate",
+                old.name,
+                after={
+                    "replaced_by": new.name,
+                    "ends": None if old.expires_at is None else old.expires_at.isoformat(),
+                },
+            )
+            audit.record(actor, "api_key.create", name, after=facts(new))
     except IntegrityError as exc:
-        raise InvalidInput(f"An API key named '{name}' or this very key exists already") from exc
-    return row, key
+        raise _taken(name or key.name) from exc
+    access.forget_keys()
+    return new, secret
 
 
-def revoke_api_key(*, actor: Principal, key: ApiKey) -> None:
+def revoke_api_key(*, actor: access.Principal, key: ApiKey) -> None:
     """End a key. Other processes stop accepting it within five seconds."""
-    access.require(actor, Action.WRITE)
+    _require_own(actor, key.principal.name)
     with transaction.atomic():
         revoked = ApiKey.objects.filter(pk=key.pk, revoked_at=None).update(
             revoked_at=timezone.now()
@@ -54,6 +180,33 @@ def revoke_api_key(*, actor: Principal, key: ApiKey) -> None:
         if revoked:
             audit.record(actor, "api_key.revoke", key.name)
     access.forget_keys()
+
+
+def find_api_key(*, actor: access.Principal, name: str) -> ApiKey:
+    """A key by its name. Raises KeyNotFound, also for another's key if not an administrator asks."""
+    rows = _visible(actor).filter(name=name) if "\x00" not in name else ApiKey.objects.none()
+    row = rows.first()
+    if row is None:
+        raise KeyNotFound(name.replace("\x00", "?"))
+    return row
+
+
+def list_api_keys(
+    *,
+    actor: access.Principal,
+    principal: str | None = None,
+    limit: int | None = None,
+    page_token: str | None = None,
+) -> tuple[list[ApiKey], str | None]:
+    """A page of the keys by name, and the token of the next: all, or one's own."""
+    size = min(limit or PAGE_SIZE, MAX_PAGE)
+    rows = _visible(actor).order_by("name")
+    if principal is not None:
+        rows = rows.filter(principal__name=principal)
+    if page_token:
+        rows = rows.filter(name__gt=page_token)
+    page = list(rows[: size + 1])
+    return page[:size], page[size - 1].name if len(page) > size else None
 
 
 def find_client(*, client_id: str, client_secret: str) -> ApiKey:
@@ -81,3 +234,124 @@ def find_subject(*, token: str, client: ApiKey | None = None) -> ApiKey:
     if client is not None and client.pk != key.pk:
         raise Unauthenticated("The token belongs to another client")
     return key
+
+
+# --- for the neighbours --------------------------------------------------------------------------
+
+
+def facts(key: ApiKey) -> dict[str, Any]:
+    """What the audit trail tells of a key."""
+    return {
+        "principal": key.principal.name,
+        "scopes": key.scopes,
+        "namespace": None if key.namespace is None else label(key.namespace.identifier),
+        "expires_at": None if key.expires_at is None else key.expires_at.isoformat(),
+    }
+
+
+def _insert(
+    actor: access.Principal,
+    principal: Principal,
+    name: str,
+    *,
+    scopes: Sequence[str] | None = None,
+    namespace: Namespace | None = None,
+    expires_at: datetime | None = None,
+    secret: str | None = None,
+) -> tuple[ApiKey, str]:
+    secret = secret or access.new_key()
+    if len(secret) < 8:
+        raise InvalidInput("An API key needs at least 8 characters")
+    row = ApiKey.objects.create(
+        name=name,
+        principal=principal,
+        digest=access.key_digest(secret),
+        # Never so much of a short preset key that the rest could be guessed.
+        prefix=secret[: min(8, len(secret) // 4)],
+        scopes=scopes,
+        namespace=namespace,
+        expires_at=expires_at,
+        created_by=actor.name,
+    )
+    return row, secret
+
+
+def _visible(actor: access.Principal) -> QuerySet[ApiKey]:
+    rows = ApiKey.objects.select_related("principal", "namespace", "replaced_by")
+    if actor.holds_everywhere(Privilege.ALL):
+        return rows
+    return rows.filter(principal__name=actor.name, principal__in=actor.ids)
+
+
+def _require_own(actor: access.Principal, principal: str) -> bool:
+    """Whether it is the actor's own; not so for who administers. Raises PermissionDenied."""
+    if actor.holds_everywhere(Privilege.ALL):
+        return False
+    if principal != actor.name or not actor.ids:
+        raise PermissionDenied(f"'{actor.name}' may not manage the API keys of '{principal}'")
+    return True
+
+
+def _no_more(
+    actor: access.Principal,
+    scopes: Sequence[str] | None,
+    namespace: Namespace | None,
+    expires_at: datetime | None,
+) -> datetime | None:
+    """When a key of one's own may end at the latest. Raises PermissionDenied for one that does more."""
+    asked = Privilege.ALL if scopes is None else closure(parse(scopes))
+    if asked & ~actor.ceiling:
+        came_with = ", ".join(essence(actor.ceiling)) or "nothing"
+        raise PermissionDenied(f"'{actor.name}' came in with {came_with} only")
+    inside = [] if namespace is None else namespace.ancestors
+    if actor.within is not None and actor.within not in inside:
+        raise PermissionDenied(f"'{actor.name}' came in for one namespace only")
+    presented = ApiKey.objects.filter(name=actor.key, principal__in=actor.ids).first()
+    return _earliest(None if presented is None else presented.expires_at, expires_at)
+
+
+def _earliest(*moments: datetime | None) -> datetime | None:
+    return min((moment for moment in moments if moment is not None), default=None)
+
+
+def _scopes(words: Iterable[str]) -> list[str] | None:
+    """As they are stored: the fewest words, and null for all."""
+    found = closure(parse(words))
+    if not found:
+        raise InvalidInput("A key without any privilege is of no use: leave the scopes out for all")
+    return None if found == Privilege.ALL else essence(found)
+
+
+def _namespace(actor: access.Principal, path: Identifier) -> Namespace:
+    row = Namespace.objects.named(path).first()
+    if row is None or not access.is_seen(actor, row):
+        raise NamespaceNotFound(path)
+    return row
+
+
+def _check_name(name: str) -> None:
+    if ":" in name or not name.isprintable() or not name.strip():
+        # The audit trail tells keys from people, who are "user:<name>".
+        raise InvalidInput("A key's name must be printable and without a colon")
+    if len(name) > _LONGEST_NAME:
+        raise InvalidInput(f"A key's name has at most {_LONGEST_NAME} characters")
+    if name in principals.RESERVED:
+        # Its service account would be taken for the catalog itself.
+        raise InvalidInput(f"'{name}' is a name of the catalog itself")
+
+
+def _require_future(expires_at: datetime | None) -> None:
+    if expires_at is not None and expires_at <= timezone.now():
+        raise InvalidInput("This time is over: the key could never be used")
+
+
+def _next_name(name: str) -> str:
+    """``etl``, ``etl-2``, ``etl-3``. Whether it is free the insert tells."""
+    stem, dash, number = name.rpartition("-")
+    if dash and stem and number.isascii() and number.isdigit() and len(number) < 6:
+        return f"{stem}-{int(number) + 1}"
+    return f"{name}-2"
+
+
+def _taken(name: str) -> InvalidInput:
+    return InvalidInput(f"An API key named '{name}' or this very key exists already")

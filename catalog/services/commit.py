@@ -54,7 +54,8 @@ from catalog.models import (
     Transaction,
     TransactionStatus,
 )
-from catalog.services import audit, locks, seen
+from catalog.privileges import Privilege
+from catalog.services import access, audit, locks, seen
 from catalog.services.access import Principal
 from catalog.services.statements import (
     NewVersion,
@@ -210,6 +211,8 @@ class Batch:
         if row is None:
             if Table.objects.named(identifier).exists():
                 raise _Replaced
+            # Who may not browse the namespace is not told whether it is there.
+            access.require(self.actor, Privilege.BROWSE, access.On.namespace(identifier[:-1]))
             if not Namespace.objects.named(identifier[:-1]).exists():
                 raise NamespaceNotFound(identifier[:-1])
             raise TableNotFound(identifier)
@@ -275,19 +278,18 @@ class Batch:
     ) -> None:
         """Note what the current operation changed, for the audit trail and the transaction."""
         operation = self.current
-        self._events.append(
-            audit.event(
-                self.actor,
-                operation.action,
-                target,
-                table=table,
-                before=before,
-                after=after,
-                transaction_id=self.transaction.pk,
-            )
+        event = audit.event(
+            self.actor,
+            operation.action,
+            target,
+            table=table,
+            before=before,
+            after=after,
+            transaction_id=self.transaction.pk,
         )
+        self._events.append(event)
         done = {"operation": operation.name, "target": target}
-        self.transaction.operations.append(done | (after or {}))
+        self.transaction.operations.append(done | (event.after or {}))  # without secrets
 
     def after_commit(self, action: Callable[[list[Any]], None], row: models.Model | Record) -> None:
         """Call ``action`` with all rows given for it, once the commit stands and no lock is held."""

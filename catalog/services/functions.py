@@ -19,8 +19,9 @@ from catalog.formats.iceberg import functions
 from catalog.formats.iceberg.reading import Document
 from catalog.identifiers import Identifier, check_name, check_table, digest, label
 from catalog.models import Function, Namespace
+from catalog.privileges import Privilege
 from catalog.services import access, audit, locks
-from catalog.services.access import Action, Principal
+from catalog.services.access import On, Principal
 from catalog.services.statements import hot_cursor
 
 _LIST = """
@@ -56,7 +57,7 @@ def list_functions(
 
     Without a limit all of them. Raises NamespaceNotFound. One statement.
     """
-    access.require(actor, Action.READ)
+    access.require(actor, Privilege.BROWSE, On.namespace(namespace))
     cursor = hot_cursor()
     more = limit + 1 if limit is not None else None
     cursor.execute(_LIST, [page_token or "", more, digest(namespace)])
@@ -71,7 +72,7 @@ def list_functions(
 
 def load_function(*, actor: Principal, function: Identifier) -> Function:
     """A function. One statement. Raises NamespaceNotFound, FunctionNotFound."""
-    access.require(actor, Action.READ)
+    access.require(actor, Privilege.READ, On.namespace(function[:-1]))
     row = Function.objects.filter(
         namespace__digest=digest(function[:-1]), namespace__dropped_at=None, name=function[-1]
     ).first()
@@ -162,7 +163,7 @@ def _lock(actor: Principal, namespace: Identifier) -> Namespace:
     row = locks.lock_namespaces([namespace]).get(digest(namespace))
     if row is None:
         raise NamespaceNotFound(namespace)
-    access.require(actor, Action.WRITE, row)
+    access.require(actor, Privilege.CREATE, row)
     return row
 
 

@@ -10,8 +10,9 @@ from django.utils import timezone
 from catalog.errors import InvalidInput
 from catalog.identifiers import Identifier
 from catalog.models import Namespace, TableFormat, TableHealth, TableState
+from catalog.privileges import Privilege
 from catalog.services import access, tables
-from catalog.services.access import Action, Principal
+from catalog.services.access import On, Principal
 
 PAGE_SIZE = 100
 MAX_PAGE = 1000
@@ -40,7 +41,7 @@ def list_health(
 
     Of a namespace with all below it. Raises NamespaceNotFound, InvalidInput. Two statements.
     """
-    access.require(actor, Action.READ)
+    access.require(actor, Privilege.BROWSE, On.namespace(namespace))
     size = min(limit or PAGE_SIZE, MAX_PAGE)
     rows = TableHealth.objects.newest().exclude(table__state=TableState.DROPPED)
     if namespace:

@@ -23,8 +23,9 @@ from catalog.errors import (
 from catalog.formats.iceberg import metadata, requirements, updates
 from catalog.identifiers import Identifier, check_table, digest, label, slug
 from catalog.models import Namespace, Table, TableFormat, TableKind
-from catalog.services import access, metadata_files, seen
-from catalog.services.access import Action, Principal
+from catalog.privileges import Privilege
+from catalog.services import access, iceberg_tables, metadata_files, seen
+from catalog.services.access import On, Principal
 from catalog.services.commit import Operation, commit
 from catalog.services.iceberg_tables import LoadedTable, find, require_kind
 from catalog.services.metadata_files import Document, MetadataFile
@@ -60,6 +61,10 @@ class TableChange:
     requirements: Sequence[Mapping[str, Any]]
     updates: Sequence[Mapping[str, Any]]
 
+    @property
+    def is_creation(self) -> bool:
+        return any(each.get("type") == "assert-create" for each in self.requirements)
+
 
 # --- creating ----------------------------------------------------------------------------------
 
@@ -81,7 +86,7 @@ def create_table(
     TableAlreadyExists, ViewAlreadyExists, InvalidMetadata, InvalidLocation, LocationTaken.
     """
     check_table(table)
-    access.require(actor, Action.WRITE)
+    access.require(actor, Privilege.CREATE, On.namespace(table[:-1]))
     require_free(table)
     document = metadata.new_table(
         schema=schema,
@@ -120,7 +125,7 @@ def register_table(
     TableAlreadyExists, ViewAlreadyExists, InvalidLocation, InvalidMetadata, LocationTaken.
     """
     check_table(table)
-    access.require(actor, Action.WRITE)
+    access.require(actor, Privilege.CREATE, On.namespace(table[:-1]))
     path = storage.iceberg_path(metadata_location)
     if not overwrite:
         require_free(table)
@@ -217,7 +222,11 @@ def commit_tables(
     ``also`` are operations of either format for the same transaction. Raises what ``commit_table``
     does; nothing has changed then, unless it is OutcomeUnknown.
     """
-    access.require(actor, Action.WRITE)
+    for change in changes:
+        if change.is_creation:
+            access.require(actor, Privilege.CREATE, On.namespace(change.table[:-1]))
+        else:
+            access.require(actor, Privilege.WRITE, iceberg_tables.on(change.table))
     names = [digest(check_table(change.table)) for change in changes]
     if len(set(names)) < len(names):
         raise InvalidInput("A table comes twice in one transaction; join its updates")

@@ -5,18 +5,22 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 
+from django.db.models import QuerySet
 from psycopg.pq import Format
 
 from catalog.errors import (
     CatalogError,
     NamespaceNotFound,
     TableAlreadyExists,
+    TableNotFound,
     ViewAlreadyExists,
+    ViewNotFound,
 )
 from catalog.identifiers import Identifier, digest, label
 from catalog.models import Table, TableFormat, TableKind, TableState
+from catalog.privileges import Privilege
 from catalog.services import access, metadata_files
-from catalog.services.access import Action, Principal
+from catalog.services.access import On, Principal
 from catalog.services.commit import commit
 from catalog.services.metadata_files import Document
 from catalog.services.operations.tables import (
@@ -66,6 +70,12 @@ _LOAD_ONE = f"{_LOAD} %s::uuid"
 _LOAD_ALL = f"{_LOAD} ANY(string_to_array(%s, ',')::uuid[])"
 
 
+def on(table: Identifier, kind: TableKind = TableKind.TABLE) -> On:
+    """What may be asked of access: this protocol tells a missing namespace as a missing table."""
+    missing = ViewNotFound if kind == TableKind.VIEW else TableNotFound
+    return On.table(table, missing, tells_namespace=False)
+
+
 def load_table(
     *,
     actor: Principal,
@@ -79,7 +89,7 @@ def load_table(
     the answer is left out if it is one of them. Raises TableNotFound, also where the namespace is
     missing (Spark's ``ns.table.files`` depends on it), or ViewNotFound.
     """
-    access.require(actor, Action.READ)
+    access.require(actor, Privilege.READ, on(table, kind))
     return require_kind(table, find([table], known).get(digest(table)), kind)
 
 
@@ -91,7 +101,7 @@ _ETAG = """
 
 def find_etag(*, actor: Principal, table: Identifier) -> str | None:
     """The name of the present answer to loadTable; None: there is no such table. One statement."""
-    access.require(actor, Action.READ)
+    access.require(actor, Privilege.READ, on(table))
     cursor = hot_cursor()
     cursor.execute(_ETAG, [str(digest(table))])
     row = cursor.fetchone()
@@ -103,7 +113,7 @@ _HOLDER = "SELECT format, kind FROM catalog_table WHERE digest = %s AND state <>
 
 def table_exists(*, actor: Principal, table: Identifier, kind: TableKind = TableKind.TABLE) -> None:
     """Raises TableNotFound, or ViewNotFound. One statement."""
-    access.require(actor, Action.READ)
+    access.require(actor, Privilege.BROWSE, on(table, kind))
     cursor = hot_cursor()
     cursor.execute(_HOLDER, [digest(table)])
     row = cursor.fetchone()
@@ -136,17 +146,36 @@ def list_tables(
 
     Without a limit all of them. Raises NamespaceNotFound. One statement.
     """
-    access.require(actor, Action.READ)
-    cursor = hot_cursor()
     more = limit + 1 if limit is not None else None
+    if not access.sees_all_in(actor, namespace):
+        return _page(list(_visible_names(actor, namespace, kind, page_token or "")[:more]), limit)
+    cursor = hot_cursor()
     cursor.execute(_LIST, [kind, page_token or "", more, digest(namespace)])
     row = cursor.fetchone()
     if row is None:
         raise NamespaceNotFound(namespace)
-    names: list[str] = row[0]
+    return _page(row[0], limit)
+
+
+def _page(names: list[str], limit: int | None) -> tuple[list[str], str | None]:
     if limit is None or len(names) <= limit:
         return names, None
     return names[:limit], names[limit - 1]
+
+
+def _visible_names(
+    actor: Principal, namespace: Identifier, kind: TableKind, behind: str
+) -> QuerySet[Table, str]:
+    """The same for who may browse some of the tables only."""
+    rows = Table.objects.present().filter(
+        access.visible_tables(actor),
+        namespace__digest=digest(namespace),
+        namespace__dropped_at=None,
+        format=TableFormat.ICEBERG,
+        kind=kind,
+        name__gt=behind,
+    )
+    return rows.order_by("name").values_list("name", flat=True)
 
 
 def find(
@@ -199,7 +228,7 @@ def unregister_table(*, actor: Principal, table: Identifier) -> LoadedTable:
 
 def last_dropped(*, actor: Principal, table: Identifier) -> LoadedTable:
     """The Iceberg table that lost this name last, as it was then. Raises TableNotFound."""
-    access.require(actor, Action.READ)
+    access.require(actor, Privilege.MANAGE, On.namespace(table[:-1]))
     dropped = Table.objects.filter(
         digest=digest(table),
         state=TableState.DROPPED,

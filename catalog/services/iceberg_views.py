@@ -20,8 +20,9 @@ from catalog.errors import (
 from catalog.formats.iceberg import views
 from catalog.identifiers import Identifier, check_table, digest
 from catalog.models import Table, TableFormat, TableKind
-from catalog.services import access, metadata_files
-from catalog.services.access import Action, Principal
+from catalog.privileges import Privilege
+from catalog.services import access, iceberg_tables, metadata_files
+from catalog.services.access import On, Principal
 from catalog.services.commit import Batch, commit
 from catalog.services.iceberg_commits import (
     check_paths,
@@ -112,7 +113,7 @@ def create_view(
     InvalidLocation, LocationTaken.
     """
     check_table(view)
-    access.require(actor, Action.WRITE)
+    access.require(actor, Privilege.CREATE, On.namespace(view[:-1]))
     require_free(view)
     document = views.new_view(
         schema=schema,
@@ -138,7 +139,7 @@ def register_view(*, actor: Principal, view: Identifier, metadata_location: str)
     InvalidMetadata, LocationTaken.
     """
     check_table(view)
-    access.require(actor, Action.WRITE)
+    access.require(actor, Privilege.CREATE, On.namespace(view[:-1]))
     path = storage.iceberg_path(metadata_location)
     require_free(view)
     document = views.parse(storage.read_file(path, _MAX_METADATA_BYTES))
@@ -166,7 +167,7 @@ def replace_view(
     kept committing, and OutcomeUnknown.
     """
     check_table(view)
-    access.require(actor, Action.WRITE)
+    access.require(actor, Privilege.WRITE, iceberg_tables.on(view, TableKind.VIEW))
     return until_it_stands([digest(view)], lambda: _attempt(actor, view, requirements, updates))
 
 

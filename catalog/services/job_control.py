@@ -11,8 +11,9 @@ from django.utils import timezone
 from catalog.errors import InvalidInput, InvalidJobState, JobNotFound
 from catalog.identifiers import Identifier
 from catalog.models import Job, JobEvent, JobKind, JobStatus, TransactionStatus
+from catalog.privileges import Privilege
 from catalog.services import access, tables, upkeep
-from catalog.services.access import Action, Principal
+from catalog.services.access import Principal
 from catalog.services.transactions import SetStatus, alter_transaction
 
 PAGE_SIZE = 100
@@ -65,9 +66,9 @@ def list_jobs(
 
     ``since``: those that are active, or ended since then. Raises TableNotFound, InvalidInput.
     """
-    access.require(actor, Action.READ)
     size = min(limit or PAGE_SIZE, MAX_PAGE)
     rows = Job.objects.select_related("table__namespace", "transaction")
+    rows = rows.filter(access.visible_tables(actor, "table__"))
     if statuses:
         rows = rows.filter(status__in=statuses)
     if kinds:
@@ -83,10 +84,9 @@ def list_jobs(
 
 
 def find_job(*, actor: Principal, job: int) -> Job:
-    """A job of any kind. Raises JobNotFound."""
-    access.require(actor, Action.READ)
+    """A job of any kind, of a table that the actor may browse. Raises JobNotFound."""
     found = Job.objects.select_related("table__namespace", "transaction").filter(pk=job).first()
-    if found is None:
+    if found is None or not access.holds(actor, Privilege.BROWSE, found.table):
         raise JobNotFound(job)
     return found
 
@@ -95,7 +95,7 @@ def list_events(
     *, actor: Principal, job: Job, limit: int | None = None, page_token: str | None = None
 ) -> tuple[list[JobEvent], str | None]:
     """A page of a job's log, in order, and the token of the next. Raises InvalidInput."""
-    access.require(actor, Action.READ)
+    access.require(actor, Privilege.BROWSE, job.table)
     size = min(limit or PAGE_SIZE, MAX_PAGE)
     behind = _number(page_token) if page_token else 0
     page = list(JobEvent.objects.filter(job=job, pk__gt=behind).order_by("pk")[: size + 1])
@@ -107,8 +107,8 @@ def cancel_job(*, actor: Principal, job: int) -> Job:
 
     Raises JobNotFound, and InvalidJobState for a job that is over.
     """
-    access.require(actor, Action.WRITE)
     found = find_job(actor=actor, job=job)
+    access.require(actor, Privilege.MAINTAIN, found.table)
     if found.status not in upkeep.ACTIVE:
         raise InvalidJobState(job, found.status, "canceled")
     if found.transaction_id is None:
@@ -149,7 +149,7 @@ _SUMMARY = """
 
 def summarize(*, actor: Principal, days: int = 30) -> Summary:
     """What maintenance did on the last days. Two statements."""
-    access.require(actor, Action.READ)
+    access.require(actor, Privilege.READ)
     since = timezone.now() - timedelta(days=min(days, MAX_DAYS))
     kinds = [str(kind) for kind in upkeep.MODES]
     active = Job.objects.filter(kind__in=kinds, status__in=upkeep.ACTIVE).aggregate(

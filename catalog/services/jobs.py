@@ -6,13 +6,12 @@ What the jobs do is in ``maintenance``; nothing here knows of it, so operations 
 import logging
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 from celery import current_app
-from django.conf import settings
-from django.contrib.auth import get_user_model
 from django.db import DatabaseError, IntegrityError, connections, transaction
 from django.db.models import Case, Exists, F, OuterRef, Q, QuerySet, TextField, Value, When
 from django.db.models.functions import Now
@@ -22,17 +21,18 @@ from kombu.exceptions import OperationalError
 from catalog.errors import Unauthenticated
 from catalog.identifiers import Identifier
 from catalog.models import (
-    ApiKey,
     Job,
     JobEvent,
+    JobKind,
     JobStatus,
     Table,
     TableState,
     Transaction,
     TransactionStatus,
 )
+from catalog.privileges import Privilege
 from catalog.services import access, locks, tokens
-from catalog.services.access import Action, Principal
+from catalog.services.access import Principal
 
 log = logging.getLogger(__name__)
 
@@ -186,13 +186,26 @@ def cancel_jobs_of_tables(tables: Collection[Table]) -> None:
         _close_transaction(owner)
 
 
+_NEEDED = {
+    JobKind.BACKFILL_COLUMN: Privilege.WRITE,
+    JobKind.BUILD_INDEX: Privilege.WRITE,
+    JobKind.REFRESH_VIEW: Privilege.WRITE,
+}
+
+
 def principal(job: Job) -> Principal:
-    """Who asked for a job; they may do nothing any more if they lost the right to write."""
+    """Who asked for a job. With the job's own table it may do everything that the job has to do, as
+    long as they hold what starting it takes."""
     owner = job.transaction
     if owner is None:
         return access.SYSTEM
-    may = Action.WRITE if _may_still_write(owner.actor) else None
-    return Principal(owner.actor, may, owner.request_id)
+    found = replace(access.on_behalf_of(owner.actor), request_id=owner.request_id, door="job")
+    if found.holds_everywhere(Privilege.ALL):
+        return found
+    needed = _NEEDED.get(JobKind(job.kind), Privilege.MAINTAIN)
+    if not access.holds(found, needed, job.table):
+        return found
+    return replace(found, tables=(job.table.pk,))
 
 
 def principal_of_token(token: str) -> Principal:
@@ -204,7 +217,7 @@ def principal_of_token(token: str) -> Principal:
     pk, attempt = tokens.read_job_token(token)
     running = Job.objects.filter(pk=pk, attempts=attempt, status=JobStatus.RUNNING)
     holding = running.filter(cancel_requested=False, lease_until__gt=timezone.now())
-    job = holding.select_related("transaction").first()
+    job = holding.select_related("transaction", "table__namespace").first()
     if job is None:
         raise Unauthenticated("The job is over, was canceled, or runs elsewhere")
     return principal(job)
@@ -326,17 +339,3 @@ def _close_transaction(owner: Transaction) -> None:
     else:
         owner.status = TransactionStatus.SUCCEEDED
     owner.save(update_fields=["status"])
-
-
-def _may_still_write(name: str) -> bool:
-    """Whether an actor is not known to have lost the right to write, which they had."""
-    kind, is_user, username = name.partition(":")
-    if is_user and kind == "user":
-        user = get_user_model().objects.filter(username=username).first()
-        return user is not None and user.is_active
-    key = ApiKey.objects.filter(name=name).first()
-    if key is None:
-        # Else it is the catalog itself, or a shell.
-        return name != "anonymous" or settings.MONODON_ANONYMOUS == "admin"
-    is_over = key.expires_at is not None and key.expires_at <= timezone.now()
-    return key.access == ApiKey.Access.ADMIN and key.revoked_at is None and not is_over

@@ -18,9 +18,10 @@ from catalog.formats import lance as lance_format
 from catalog.formats import lance_paths, lance_sql
 from catalog.identifiers import Identifier
 from catalog.models import Job
+from catalog.privileges import Privilege
 from catalog.services import access, jobs, lance_commits, lance_datasets
 from catalog.services import operations as ops
-from catalog.services.access import Action, Principal
+from catalog.services.access import On, Principal
 from catalog.services.commit import commit
 from catalog.services.jobs import Report
 from catalog.services.lance_errors import plan, refusing
@@ -75,7 +76,7 @@ def start_backfill(*, actor: Principal, table: Identifier, backfill: Backfill) -
     Raises ColumnNotFound, InvalidInput for a column that is not computed and for a filter or an
     expression that cannot be evaluated, VersionNotFound.
     """
-    access.require(actor, Action.WRITE)
+    access.require(actor, Privilege.WRITE, On.table(table))
     for name in ("num_frags", "task_size", "commit_granularity"):
         number = getattr(backfill, name)
         if number is not None and not 1 <= number <= _MOST:

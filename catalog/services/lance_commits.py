@@ -42,9 +42,10 @@ from catalog.errors import (
 from catalog.formats.lance import branch_name
 from catalog.identifiers import Identifier, label, slug
 from catalog.models import StagedFile
+from catalog.privileges import Privilege
 from catalog.services import access, lance_datasets, lance_errors, versions
 from catalog.services import operations as ops
-from catalog.services.access import Action, Principal
+from catalog.services.access import On, Principal
 from catalog.services.commit import Commit, Operation, commit
 from catalog.services.lance_datasets import Snapshot
 from catalog.services.versions import Version
@@ -109,7 +110,7 @@ def write(
     deadline = None if timeout is None else time.monotonic() + timeout.total_seconds()
     for attempt in range(1, _ATTEMPTS + 1):
         snapshot = lance_datasets.find_snapshot(
-            actor=actor, table=table, branch=branch, version=version, action=Action.WRITE
+            actor=actor, table=table, branch=branch, version=version, action=Privilege.WRITE
         )
         if snapshot.is_materialized and not operation.suits_views:
             raise ops.is_view(table)  # as the engine will, before anything is written
@@ -164,7 +165,7 @@ def visit(
     The actor must be allowed to write. Raises as ``write`` does.
     """
     snapshot = lance_datasets.find_snapshot(
-        actor=actor, table=table, branch=branch, version=version, action=Action.WRITE
+        actor=actor, table=table, branch=branch, version=version, action=Privilege.WRITE
     )
     ledger = _Ledger(actor, snapshot.table, snapshot.location, branch)
     ledger.known = snapshot.entry
@@ -188,7 +189,7 @@ def create(
     Table and version become visible at once, when the work is done. What is written before is noted,
     so that nothing of it stays if this process dies.
     """
-    access.require(actor, Action.WRITE)
+    access.require(actor, Privilege.CREATE, On.namespace(table[:-1]))
     location = storage.new_location(slug(table, 60))
     note = f"{location}/"
     StagedFile.objects.create(path=note)

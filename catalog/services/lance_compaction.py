@@ -22,9 +22,9 @@ from lance.optimize import Compaction, CompactionOptions, CompactionTask, Rewrit
 from catalog.errors import CommitConflict
 from catalog.models import Job, JobEvent
 from catalog.policies import RULES
+from catalog.privileges import Privilege
 from catalog.services import access, jobs, lance_commits, lance_datasets
 from catalog.services import operations as ops
-from catalog.services.access import Action
 from catalog.services.jobs import Report, Spark
 from catalog.services.lance_datasets import Snapshot
 from catalog.services.lance_errors import no_panic, refusing
@@ -187,7 +187,9 @@ class _Compactor:
         snapshot, layout, found = self._look()
         self.total = self.done + found.files
         self.report(self.done, self.total)
-        access.require(jobs.principal(self.job), Action.WRITE)  # before anything is written
+        access.require(
+            jobs.principal(self.job), Privilege.MAINTAIN, self.job.table
+        )  # before anything is written
         if not found.tasks:
             return
         options = _options(layout, self.policy)

@@ -13,9 +13,10 @@ from catalog.errors import InvalidInput, TableHasNoData
 from catalog.formats import lance_paths, lance_sql
 from catalog.identifiers import Identifier, check_table
 from catalog.models import Table
+from catalog.privileges import Privilege
 from catalog.services import access, lance_commits, lance_datasets, tables
 from catalog.services import operations as ops
-from catalog.services.access import Action, Principal
+from catalog.services.access import On, Principal
 from catalog.services.lance_commits import NewDataset, Written
 
 Data: TypeAlias = "pa.Table | pa.RecordBatchReader"
@@ -59,7 +60,7 @@ def create_table(
     ``exist_ok`` keeps it and reads no data, ``overwrite`` drops it in the same transaction.
     """
     check_table(table)
-    access.require(actor, Action.WRITE)
+    access.require(actor, Privilege.CREATE, On.namespace(table[:-1]))
     holder = Table.objects.named(table).select_related("namespace").first()
     if holder is None:
         tables.require_namespace(table[:-1])

@@ -24,8 +24,9 @@ from catalog.errors import BranchNotFound, TableHasNoData, VersionNotFound
 from catalog.formats import lance as lance_format
 from catalog.identifiers import Identifier, digest
 from catalog.models import Branch, TableFormat
+from catalog.privileges import Privilege
 from catalog.services import access, tables, versions
-from catalog.services.access import Action, Principal
+from catalog.services.access import On, Principal
 from catalog.services.lance_errors import refusing
 from catalog.services.statements import hot_cursor
 from catalog.services.versions import Version
@@ -101,13 +102,13 @@ def find_snapshot(
     table: Identifier,
     version: int | None = None,
     branch: str = "",
-    action: Action = Action.READ,
+    action: Privilege = Privilege.READ,
 ) -> Snapshot:
     """A version of a table, by default its newest. One statement.
 
     Raises NamespaceNotFound, TableNotFound, TableHasNoData, BranchNotFound, VersionNotFound.
     """
-    access.require(actor, action)
+    access.require(actor, action, On.table(table))
     cursor = hot_cursor()
     highest = lance_format.MAX_VERSION if version is None else version
     cursor.execute(_FIND, [branch, highest, digest(table)])

@@ -17,9 +17,10 @@ from lance.dataset import LanceDataset
 from catalog.errors import IndexNotFound, InvalidInput
 from catalog.identifiers import Identifier, fold
 from catalog.models import Job, JobKind, JobStatus, Table
+from catalog.privileges import Privilege
 from catalog.services import access, jobs, lance_commits, lance_datasets, lance_index_plans
 from catalog.services import operations as ops
-from catalog.services.access import Action, Principal
+from catalog.services.access import On, Principal
 from catalog.services.commit import commit
 from catalog.services.jobs import Report
 from catalog.services.lance_errors import refusing
@@ -80,7 +81,7 @@ def create_index(
     that does not fit the column, for a parameter out of its range and for too few rows to train
     with.
     """
-    access.require(actor, Action.WRITE)
+    access.require(actor, Privilege.WRITE, On.table(table))
     dataset = lance_datasets.read(actor=actor, table=table, branch=branch)
     with refusing(table):
         there = [*index_summaries(dataset), *_in_jobs(table, branch, rows=0)]
@@ -165,7 +166,7 @@ def drop_index(*, actor: Principal, table: Identifier, index: str, branch: str =
 
     Raises IndexNotFound.
     """
-    access.require(actor, Action.WRITE)
+    access.require(actor, Privilege.WRITE, On.table(table))
 
     def look() -> IndexSummary:
         dataset = lance_datasets.read(actor=actor, table=table, branch=branch)

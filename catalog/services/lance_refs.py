@@ -32,9 +32,10 @@ from catalog.formats import lance_refs as refs
 from catalog.formats.lance_refs import BranchFile, TagFile
 from catalog.identifiers import Identifier, label
 from catalog.models import Branch, Table, TableVersion
+from catalog.privileges import Privilege
 from catalog.services import access, lance_commits, lance_datasets, tables
 from catalog.services import operations as ops
-from catalog.services.access import Action, Principal
+from catalog.services.access import On, Principal
 from catalog.services.commit import commit
 from catalog.services.lance_datasets import Snapshot
 from catalog.services.turns import turns
@@ -259,10 +260,10 @@ def _turn(
     actor: Principal, table: Identifier, branch: str = "", version: int | None = None
 ) -> Iterator[Snapshot]:
     """The turn to change a table's references; gives the version that was asked for."""
-    access.require(actor, Action.WRITE)
+    access.require(actor, Privilege.WRITE, On.table(table))
     _location(actor, table)
     snapshot = lance_datasets.find_snapshot(
-        actor=actor, table=table, branch=branch, version=version, action=Action.WRITE
+        actor=actor, table=table, branch=branch, version=version, action=Privilege.WRITE
     )
     with turns([snapshot.uuid]):
         yield snapshot

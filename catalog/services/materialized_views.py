@@ -33,9 +33,10 @@ from catalog.formats import view_queries
 from catalog.formats.view_queries import ViewQuery
 from catalog.identifiers import Identifier, check_table, label
 from catalog.models import Job, JobStatus, MaterializedView, Table, TableState
+from catalog.privileges import Privilege
 from catalog.services import access, jobs, lance_commits, lance_datasets, tables
 from catalog.services import operations as ops
-from catalog.services.access import Action, Principal
+from catalog.services.access import On, Principal
 from catalog.services.commit import commit
 from catalog.services.jobs import JobCanceled, JobLost, Report
 from catalog.services.lance_commits import NewDataset
@@ -88,7 +89,7 @@ def create_view(
     ``find_snapshot`` for the source.
     """
     check_table(table)
-    access.require(actor, Action.WRITE)
+    access.require(actor, Privilege.CREATE, On.namespace(table[:-1]))
     if kind != "query":
         raise Unsupported(
             f"A materialized view of kind '{kind}' runs code that the client sends, which this server "
@@ -133,7 +134,7 @@ def start_refresh(
     Raises TableNotFound, InvalidInput for a table that is no view, VersionNotFound for a version
     that the source does not have.
     """
-    access.require(actor, Action.WRITE)
+    access.require(actor, Privilege.WRITE, On.table(table))
     if output_limit is not None:
         raise InvalidInput("'output_limit' is for views of kind chunker")
     rows = refresh.max_rows_per_fragment
@@ -185,7 +186,7 @@ def start_due_refreshes() -> int:
     )
     started = 0
     for view in due:
-        owner = Principal(view.table.owner, Action.WRITE)
+        owner = access.on_behalf_of(view.table.owner)
         try:
             commit([ops.StartRefresh(table=view.table.identifier)], actor=owner)
         except CatalogError as refused:  # dropped meanwhile

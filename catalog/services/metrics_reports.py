@@ -8,8 +8,9 @@ from catalog.formats.iceberg import metrics_reports
 from catalog.formats.iceberg.reading import Document
 from catalog.identifiers import Identifier
 from catalog.models import MetricsReport, Table, TableFormat, TableKind
-from catalog.services import access
-from catalog.services.access import Action, Principal
+from catalog.privileges import Privilege
+from catalog.services import access, iceberg_tables
+from catalog.services.access import Principal
 from catalog.services.operations.tables import not_found_but
 
 KEPT = 500
@@ -22,7 +23,7 @@ def report_metrics(*, actor: Principal, table: Identifier, report: Document) -> 
 
     Whoever may read a table may tell how that went. Raises TableNotFound, InvalidInput.
     """
-    access.require(actor, Action.READ)
+    access.require(actor, Privilege.READ, iceberg_tables.on(table))
     row = Table.objects.named(table).only("format", "kind").first()
     if row is None or row.format != TableFormat.ICEBERG or row.kind != TableKind.TABLE:
         raise not_found_but(table, row, TableKind.TABLE)

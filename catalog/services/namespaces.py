@@ -6,8 +6,9 @@ from typing import NamedTuple
 from catalog.errors import NamespaceNotFound
 from catalog.identifiers import Identifier, digest
 from catalog.models import Namespace
+from catalog.privileges import Privilege
 from catalog.services import access
-from catalog.services.access import Action, Principal
+from catalog.services.access import On, Principal
 from catalog.services.statements import hot_cursor
 
 PAGE_SIZE = 10_000
@@ -25,7 +26,7 @@ _LIST = """
 
 def describe_namespace(*, actor: Principal, namespace: Identifier) -> Namespace:
     """The namespace's row. Raises NamespaceNotFound. One statement."""
-    access.require(actor, Action.READ)
+    access.require(actor, Privilege.BROWSE, On.namespace(namespace))
     row = Namespace.objects.named(namespace).first()
     if row is None:
         raise NamespaceNotFound(namespace)
@@ -42,10 +43,9 @@ class Children(NamedTuple):
 
 
 def first_namespace(*, actor: Principal, paths: Iterable[Identifier]) -> Namespace | None:
-    """The first of these namespaces that exists."""
-    access.require(actor, Action.READ)
+    """The first of these namespaces that exists and may be seen."""
     for path in paths:
-        row = Namespace.objects.named(path).first()
+        row = Namespace.objects.named(path).filter(access.visible_namespaces(actor)).first()
         if row is not None:
             return row
     return None
@@ -62,7 +62,8 @@ def list_children(
 
     Raises NamespaceNotFound. One statement.
     """
-    access.require(actor, Action.READ)
+    if not access.sees_all_in(actor, namespace):
+        return _visible_children(actor, namespace, limit, page_token or "")
     cursor = hot_cursor()
     cursor.execute(
         _LIST, [page_token or "", None if limit is None else limit + 1, digest(namespace)]
@@ -70,10 +71,26 @@ def list_children(
     row = cursor.fetchone()
     if row is None:
         raise NamespaceNotFound(namespace)
-    path, names = row
+    return _page(tuple(row[0]), row[1], limit)
+
+
+def _page(path: Identifier, names: list[str], limit: int | None) -> Children:
     if limit is None or len(names) <= limit:
-        return Children(tuple(path), names, None)
-    return Children(tuple(path), names[:limit], names[limit - 1])
+        return Children(path, names, None)
+    return Children(path, names[:limit], names[limit - 1])
+
+
+def _visible_children(
+    actor: Principal, namespace: Identifier, limit: int | None, behind: str
+) -> Children:
+    """The same for who may browse some of them only."""
+    parent = Namespace.objects.named(namespace).get()
+    rows = Namespace.objects.live().filter(
+        access.visible_namespaces(actor), parent=parent, name__gt=behind
+    )
+    names = rows.order_by("name").values_list("name", flat=True)
+    more = None if limit is None else limit + 1
+    return _page(parent.identifier, list(names[:more]), limit)
 
 
 def list_namespaces(

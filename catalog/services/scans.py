@@ -26,8 +26,9 @@ from catalog.formats.iceberg.scan_planning import Planner
 from catalog.formats.iceberg.scans import Scan
 from catalog.identifiers import Identifier
 from catalog.models import ScanPlan, Table, TableFormat, TableKind
+from catalog.privileges import Privilege
 from catalog.services import access, iceberg_tables
-from catalog.services.access import Action, Principal
+from catalog.services.access import Principal
 from catalog.services.operations.tables import not_found_but
 
 LIFETIME = timedelta(hours=1)
@@ -104,7 +105,7 @@ def delete_expired_plans() -> int:
 
 def _plans(actor: Principal, table: Identifier) -> QuerySet[ScanPlan]:
     """The plans of this table that the actor made. Raises TableNotFound."""
-    access.require(actor, Action.READ)
+    access.require(actor, Privilege.READ, iceberg_tables.on(table))
     row = Table.objects.named(table).only("format", "kind").first()
     if row is None or row.format != TableFormat.ICEBERG or row.kind != TableKind.TABLE:
         raise not_found_but(table, row, TableKind.TABLE)

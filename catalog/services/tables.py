@@ -4,13 +4,14 @@ import json
 import uuid
 from dataclasses import dataclass
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from catalog.errors import CatalogError, InvalidInput, NamespaceNotFound, TableNotFound
 from catalog.identifiers import Identifier, digest
 from catalog.models import Namespace, Table, TableFormat, TableKind, TableState
+from catalog.privileges import Privilege
 from catalog.services import access
-from catalog.services.access import Action, Principal
+from catalog.services.access import On, Principal
 from catalog.services.statements import hot_cursor
 
 PAGE_SIZE = 10_000
@@ -45,7 +46,7 @@ _LIST = """
 
 def describe_table(*, actor: Principal, table: Identifier) -> TableFacts:
     """The facts of a Lance table. Raises NamespaceNotFound, TableNotFound. One statement."""
-    access.require(actor, Action.READ)
+    access.require(actor, Privilege.READ, On.table(table))
     cursor = hot_cursor()
     cursor.execute(_DESCRIBE, [digest(table)])
     row = cursor.fetchone()
@@ -66,7 +67,7 @@ def not_found(table: Identifier) -> CatalogError:
 
 def find_any(*, actor: Principal, table: Identifier) -> Table:
     """A table of either format, with its namespace. Raises NamespaceNotFound, TableNotFound."""
-    access.require(actor, Action.READ)
+    access.require(actor, Privilege.BROWSE, On.table(table))
     found = (
         Table.objects.named(table).filter(kind=TableKind.TABLE).select_related("namespace").first()
     )
@@ -97,8 +98,11 @@ def list_tables(
     format: TableFormat = TableFormat.LANCE,
 ) -> tuple[list[str], str | None]:
     """A page of the names of a namespace's tables, and the token of the next. One statement."""
-    access.require(actor, Action.READ)
     size = min(limit, PAGE_SIZE) if limit is not None else PAGE_SIZE
+    if not access.sees_all_in(actor, namespace):
+        names = _visible_names(actor, namespace, format, page_token or "", include_declared)
+        found = list(names[: size + 1])
+        return found[:size], found[size - 1] if len(found) > size else None
     cursor = hot_cursor()
     cursor.execute(_LIST, [format, page_token or "", include_declared, size + 1, digest(namespace)])
     row = cursor.fetchone()
@@ -106,6 +110,22 @@ def list_tables(
         raise NamespaceNotFound(namespace)
     names = row[0]
     return names[:size], names[size - 1] if len(names) > size else None
+
+
+def _visible_names(
+    actor: Principal, namespace: Identifier, format: TableFormat, behind: str, declared_too: bool
+) -> QuerySet[Table, str]:
+    """The same for who may browse some of the tables only."""
+    rows = Table.objects.present().filter(
+        access.visible_tables(actor),
+        namespace__digest=digest(namespace),
+        namespace__dropped_at=None,
+        format=format,
+        name__gt=behind,
+    )
+    if not declared_too:
+        rows = rows.filter(state=TableState.LIVE)
+    return rows.order_by("name").values_list("name", flat=True)
 
 
 def list_all_tables(
@@ -116,11 +136,12 @@ def list_all_tables(
     page_token: str | None = None,
 ) -> tuple[list[Identifier], str | None]:
     """A page of the identifiers of all Lance tables, oldest first. One statement."""
-    access.require(actor, Action.READ)
     size = min(limit, PAGE_SIZE) if limit is not None else PAGE_SIZE
     if page_token and not (page_token.isascii() and page_token.isdigit() and len(page_token) < 19):
         raise InvalidInput(f"Page token {page_token!r} is not one of this list")
-    rows = Table.objects.present().filter(format=TableFormat.LANCE, pk__gt=int(page_token or 0))
+    rows = Table.objects.present().filter(
+        access.visible_tables(actor), format=TableFormat.LANCE, pk__gt=int(page_token or 0)
+    )
     if not include_declared:
         rows = rows.filter(state=TableState.LIVE)
     page = list(rows.order_by("pk").values_list("pk", "namespace__path", "name")[: size + 1])

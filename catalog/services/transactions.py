@@ -16,9 +16,17 @@ from catalog.errors import (
     label,
 )
 from catalog.identifiers import Identifier
-from catalog.models import JobStatus, Table, TableVersion, Transaction, TransactionStatus
+from catalog.models import (
+    AuditEvent,
+    JobStatus,
+    Table,
+    TableVersion,
+    Transaction,
+    TransactionStatus,
+)
+from catalog.privileges import Privilege
 from catalog.services import access, audit, jobs, locks
-from catalog.services.access import Action, Principal
+from catalog.services.access import On, Principal
 
 RESERVED_PREFIX = "monodon."
 """Properties that the catalog itself reports; nobody sets them."""
@@ -71,10 +79,12 @@ def describe_transaction(*, actor: Principal, transaction: Identifier) -> Transa
 
     Raises TransactionNotFound.
     """
-    access.require(actor, Action.READ)
     if len(transaction) == 1:
         row = _find(transaction)
+        _require_seen(actor, row)
         return TransactionFacts(TransactionStatus(row.status), _properties(row))
+    if not access.holds(actor, Privilege.READ, On.table(transaction[:-1])):
+        raise TransactionNotFound(label(transaction))
     version = _version(transaction)
     facts = {
         "monodon.table": label(transaction[:-1]),
@@ -99,7 +109,9 @@ def alter_transaction(
         raise TransactionNotFound(label(transaction))
     with db.atomic():
         row = locks.lock_transaction(found.pk)
-        access.require(actor, Action.WRITE)
+        if row.actor != actor.name:
+            _require_seen(actor, row)
+            access.require(actor, Privilege.WRITE)
         before = {"status": row.status, "properties": dict(row.properties)}
         for action in actions:
             match action:
@@ -151,6 +163,15 @@ def _unset_property(row: Transaction, action: UnsetProperty) -> None:
         del row.properties[action.key]
     elif action.mode is IfUnset.FAIL:
         raise InvalidInput(f"Property '{action.key}' is not set")
+
+
+def _require_seen(actor: Principal, row: Transaction) -> None:
+    """A transaction is seen by who made it, and by who may browse one of its tables."""
+    if row.actor == actor.name or actor.holds_everywhere(Privilege.BROWSE):
+        return
+    events = AuditEvent.objects.filter(transaction_id=row.pk).values("table_uuid")
+    if not Table.objects.filter(access.visible_tables(actor), uuid__in=events).exists():
+        raise TransactionNotFound(str(row.pk))
 
 
 def _find(transaction: Identifier) -> Transaction:

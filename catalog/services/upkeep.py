@@ -47,9 +47,10 @@ from catalog.models import (
 )
 from catalog.planning import Planned, Statistics
 from catalog.policies import BY_NAME, EffectivePolicy, Mode
+from catalog.privileges import Privilege
 from catalog.services import access, iceberg_upkeep, lance_upkeep, locks, policies, tables
 from catalog.services import operations as ops
-from catalog.services.access import SYSTEM, Action, Principal
+from catalog.services.access import SYSTEM, On, Principal
 from catalog.services.commit import commit
 
 log = logging.getLogger(__name__)
@@ -108,7 +109,7 @@ def plan(*, actor: Principal, table: Identifier) -> Measurement:
 
 def measure(*, actor: Principal, table: Identifier) -> TableHealth:
     """Measure a table now and keep the figures. Raises TableNotFound, TableHasNoData."""
-    access.require(actor, Action.WRITE)
+    access.require(actor, Privilege.MAINTAIN, On.table(table))
     now = timezone.now()
     kept = _record(plan(actor=actor, table=table), now)
     if kept is None:
@@ -121,7 +122,7 @@ def start(*, actor: Principal, table: Identifier, kind: JobKind, is_dry_run: boo
 
     Raises TableNotFound, TableHasNoData, and InvalidInput for what tables of its format do not have.
     """
-    access.require(actor, Action.WRITE)
+    access.require(actor, Privilege.MAINTAIN, On.table(table))
     row = tables.find_any(actor=actor, table=table)
     if kind not in MODES:
         raise InvalidInput(f"'{kind}' is no maintenance; use one of {', '.join(MODES)}")
@@ -138,10 +139,10 @@ def retry(*, actor: Principal, job: int) -> Job:
     It goes by the policy that holds now. Raises JobNotFound, InvalidJobState, TableNotFound, and
     InvalidInput for other work, which whoever wants it asks for where it was asked for.
     """
-    access.require(actor, Action.WRITE)
     old = Job.objects.select_related("table__namespace").filter(pk=job).first()
-    if old is None:
+    if old is None or not access.holds(actor, Privilege.BROWSE, old.table):
         raise JobNotFound(job)
+    access.require(actor, Privilege.MAINTAIN, old.table)
     kind = JobKind(old.kind)
     if kind not in MODES:
         raise InvalidInput(f"'{kind}' is no maintenance: ask for it again where it was asked for")

@@ -15,8 +15,9 @@ from catalog.errors import BranchNotFound, InvalidInput, VersionNotFound
 from catalog.formats import lance
 from catalog.identifiers import Identifier, digest
 from catalog.models import Branch, Table, TableVersion
+from catalog.privileges import Privilege
 from catalog.services import access, tables
-from catalog.services.access import Action, Principal
+from catalog.services.access import On, Principal
 from catalog.services.statements import hot_cursor
 from catalog.storage import Move
 
@@ -113,7 +114,7 @@ def _last_of_page(token: str) -> int:
 def _read(
     actor: Principal, table: Identifier, statement: str, parameters: list[Any]
 ) -> list[tuple[Any, ...]]:
-    access.require(actor, Action.READ)
+    access.require(actor, Privilege.READ, On.table(table))
     cursor = hot_cursor()
     cursor.execute(statement, parameters)
     rows: list[tuple[Any, ...]] = cursor.fetchall()

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from django.conf import settings as django_settings
 
-from catalog.models import ApiKey
+from catalog.models import PrincipalLevel
 from catalog.services import api_keys
 from catalog.services.access import SYSTEM
 from tests.api.client import Lance
@@ -36,5 +36,5 @@ def lance(db) -> Lance:
 @pytest.fixture
 def reader(db) -> Lance:
     """A client that may only read."""
-    _, key = api_keys.create_api_key(actor=SYSTEM, name="reader", level=ApiKey.Access.READ)
+    _, key = api_keys.create_api_key(actor=SYSTEM, name="reader", level=PrincipalLevel.READ)
     return Lance(key)

@@ -14,9 +14,10 @@ from django.utils import timezone
 
 from catalog.errors import CommitConflict, ServiceUnavailable, Unauthenticated, Unsupported
 from catalog.models import Job, JobEvent, JobKind, JobStatus, TableFormat
+from catalog.privileges import Privilege
 from catalog.services import access, jobs, maintenance, tokens
 from catalog.services import operations as ops
-from catalog.services.access import SYSTEM, Action
+from catalog.services.access import SYSTEM
 from catalog.services.commit import commit
 from tasks import spark
 from tests.factories import make_iceberg_table
@@ -224,7 +225,7 @@ def test_secrets_are_neither_on_the_command_line_nor_in_the_environment(
 def test_a_token_is_good_for_one_attempt_of_a_running_job(job: Job) -> None:
     token = tokens.issue_job_token(job.pk, job.attempts)
     assert access.authenticate(token).name == "system"
-    assert access.authenticate(token).may is Action.WRITE
+    assert access.authenticate(token).everywhere is Privilege.ALL
 
     other = tokens.issue_job_token(job.pk, job.attempts + 1)
     for wrong in (other, token + "x", "mnj_", tokens.JOB_PREFIX + "a.b.c"):

@@ -54,7 +54,7 @@ class GetToken(IcebergOperation):
 
     def authenticate(self) -> Principal:
         """Nobody yet: who it is stands in the form."""
-        return Principal("-", None)
+        return Principal("-")
 
     def perform(self, actor: Principal, path: dict[str, str]) -> HttpResponse:
         form = _form(self.content())

@@ -10,8 +10,8 @@ from django.db.models.functions import Now
 from catalog.errors import BranchNotFound, CommitConflict
 from catalog.identifiers import label
 from catalog.models import StagedFile, Table, TableState, TableVersion
+from catalog.privileges import Privilege
 from catalog.services import access
-from catalog.services.access import Action
 from catalog.services.commit import Batch
 from catalog.services.operations.tables import (
     NewTableOperation,
@@ -160,6 +160,7 @@ class CompactTable(WriteVersion):
 
     name = "CompactTable"
     action = "maintenance.compact"
+    privilege = Privilege.MAINTAIN
     suits_views = True
 
 
@@ -168,6 +169,7 @@ class OptimizeIndexes(WriteVersion):
 
     name = "OptimizeIndexes"
     action = "maintenance.optimize_indexes"
+    privilege = Privilege.MAINTAIN
     suits_views = True
 
 
@@ -190,13 +192,13 @@ class CreateTable(NewTableOperation):
 
     def apply(self, batch: Batch) -> Table:
         namespace = batch.namespace(self.table[:-1])
-        access.require(batch.actor, Action.WRITE, namespace)
+        access.require(batch.actor, Privilege.CREATE, namespace)
         holder = batch.find_table(self.table)
         if holder is not None:
             if not self.overwrite:
                 raise already_exists(self.table, holder)
             self.require_own(holder)
-            access.require(batch.actor, Action.WRITE, holder)
+            access.require(batch.actor, Privilege.MANAGE, holder)
             drop_tables(batch, [holder], {namespace.pk: namespace})
         if self.note is not None:
             kept = StagedFile.objects.filter(path=self.note, is_condemned=False)

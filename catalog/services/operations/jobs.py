@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from catalog.errors import CommitConflict
 from catalog.identifiers import label
 from catalog.models import Job, JobKind, JobStatus, Table, TransactionStatus
+from catalog.privileges import Privilege
 from catalog.services import jobs
 from catalog.services.commit import Batch
 from catalog.services.operations.tables import TableOperation
@@ -71,6 +72,7 @@ class StartMaintenance(StartJob):
 
     name = "MaintainTable"
     action = "maintenance.start"
+    privilege = Privilege.MAINTAIN
 
     kind_of_job: JobKind
     is_dry_run: bool = False

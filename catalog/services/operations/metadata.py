@@ -10,8 +10,8 @@ from catalog.models import (
     TableKind,
     TableState,
 )
+from catalog.privileges import Privilege
 from catalog.services import access, iceberg_paths, metadata_files
-from catalog.services.access import Action
 from catalog.services.commit import Batch
 from catalog.services.metadata_files import MetadataFile
 from catalog.services.operations.tables import (
@@ -57,12 +57,12 @@ class CreateFromMetadata(NewTableOperation):
 
     def apply(self, batch: Batch) -> Table:
         namespace = batch.namespace(self.table[:-1])
-        access.require(batch.actor, Action.WRITE, namespace)
+        access.require(batch.actor, Privilege.CREATE, namespace)
         holder = batch.find_table(self.table)
         if holder is not None:
             if not (self.overwrite and self.is_own(holder)):
                 raise already_exists(self.table, holder)
-            access.require(batch.actor, Action.WRITE, holder)
+            access.require(batch.actor, Privilege.MANAGE, holder)
             mark_dropped(batch, [holder])
         if not (self.is_own_location and storage.is_directly_in_warehouse(self.location)):
             claim_location(batch, self.location, format=self.format)

@@ -1,7 +1,8 @@
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from django.db.models.functions import Now
 
@@ -14,8 +15,9 @@ from catalog.errors import (
 )
 from catalog.identifiers import Identifier, check, digest, label
 from catalog.models import Function, Namespace, Table
-from catalog.services import access, locks
-from catalog.services.access import Action
+from catalog.privileges import Privilege
+from catalog.services import access, locks, trash
+from catalog.services.access import On
 from catalog.services.commit import Batch, Operation
 from catalog.services.operations.tables import drop_tables
 
@@ -56,13 +58,14 @@ class CreateNamespace(Operation):
         if not self.namespace:
             return self._root(batch)
         parent = batch.namespace(self.namespace[:-1])
-        access.require(batch.actor, Action.WRITE, parent)
+        access.require(batch.actor, Privilege.CREATE, parent)
         existing = batch.find_namespace(self.namespace)
         if existing is not None:
             if self.mode is CreateMode.EXIST_OK:
                 return existing
             if self.mode is CreateMode.CREATE:
                 raise NamespaceAlreadyExists(self.namespace)
+            access.require(batch.actor, Privilege.MANAGE, existing)
             drop_subtree(batch, existing)
         row = Namespace(
             path=list(self.namespace),
@@ -77,7 +80,7 @@ class CreateNamespace(Operation):
         return row
 
     def _root(self, batch: Batch) -> Namespace:
-        access.require(batch.actor, Action.WRITE)
+        access.require(batch.actor, Privilege.CREATE, On.namespace(()))
         if self.mode is CreateMode.OVERWRITE:
             raise InvalidInput("The root namespace cannot be overwritten")
         if self.mode is CreateMode.CREATE:
@@ -109,12 +112,11 @@ class DropNamespace(Operation):
 
     def apply(self, batch: Batch) -> Namespace | None:
         row = batch.find_namespace(self.namespace)
-        if row is None:
-            access.require(batch.actor, Action.WRITE)
+        if row is None or (self.missing_ok and not access.is_seen(batch.actor, row)):
             if self.missing_ok:
                 return None
             raise NamespaceNotFound(self.namespace)
-        access.require(batch.actor, Action.WRITE, row)
+        access.require(batch.actor, Privilege.MANAGE, row)
         if not self.cascade:
             batch.flush()
             tables = Table.objects.present().filter(namespace=row).count()
@@ -161,7 +163,7 @@ class UpdateNamespaceProperties(Operation):
 
     def apply(self, batch: Batch) -> PropertyChanges:
         row = batch.namespace(self.namespace)
-        access.require(batch.actor, Action.WRITE, row)
+        access.require(batch.actor, Privilege.MANAGE, row)
         before = row.properties
         removed = [key for key in self.removals if key in before]
         after = {k: v for k, v in before.items() if k not in set(removed)} | dict(self.updates)
@@ -174,21 +176,44 @@ class UpdateNamespaceProperties(Operation):
         return PropertyChanges(list(self.updates), removed, missing)
 
 
-def drop_subtree(batch: Batch, root: Namespace) -> None:
-    """Drop a namespace, all below it and all their tables. The subtree must be locked."""
+def drop_subtree(batch: Batch, root: Namespace, *, despite_protection: bool = False) -> None:
+    """Drop a namespace, all below it and all their tables. The subtree must be locked.
+
+    Raises Protected when anything of it is, but the root alone where a second person approved it.
+    """
     batch.flush()
     namespaces = locks.lock_subtrees([root.identifier])
-    drop_tables(batch, locks.lock_tables_in(namespaces), {row.pk: row for row in namespaces})
-    drop_functions(batch, namespaces)
-    Namespace.objects.filter(pk__in=[row.pk for row in namespaces]).update(dropped_at=Now())
+    by_pk = {row.pk: row for row in namespaces}
+    tables = locks.lock_tables_in(namespaces)
+    for table in tables:
+        table.namespace = by_pk[table.namespace_id]
+    spared = {root.pk} if despite_protection else set()
+    trash.require_unprotected([row for row in namespaces if row.pk not in spared] + tables)
+    rules = trash.rules(list(by_pk))
+    times = [rules[pk].purge_at(batch.now) for pk in by_pk]
+    drop_tables(batch, tables, by_pk)
+    functions = drop_functions(batch, namespaces)
+    # As long as anything of it can come back.
+    purge_at = max((moment for moment in times if moment is not None), default=None)
+    for item in trash.throw_namespaces(namespaces, batch.transaction, purge_at, functions):
+        batch.add(item)
+    Namespace.objects.filter(pk__in=list(by_pk)).update(dropped_at=Now())
     for row in namespaces:
         batch.forget_namespace(row)
         batch.record(str(row), before={"properties": row.properties})
 
 
-def drop_functions(batch: Batch, namespaces: Sequence[Namespace]) -> None:
-    """Drop the functions of namespaces that are locked: functions change under that lock alone."""
+def drop_functions(
+    batch: Batch, namespaces: Sequence[Namespace]
+) -> Mapping[int, Sequence[Mapping[str, Any]]]:
+    """Drop the functions of namespaces that are locked: functions change under that lock alone.
+
+    Returns what the trash keeps of them, by their namespace's primary key.
+    """
+    kept = defaultdict(list)
     for function in Function.objects.filter(namespace__in=namespaces).select_related("namespace"):
         target = label((*function.namespace.identifier, function.name))
         batch.record(target, before={"metadata": function.metadata})
+        kept[function.namespace_id].append(trash.function_content(function))
         function.delete()
+    return kept

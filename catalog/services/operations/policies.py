@@ -7,8 +7,8 @@ from typing import Any
 from catalog import policies
 from catalog.identifiers import Identifier, label
 from catalog.models import MaintenancePolicy, Namespace, Table
+from catalog.privileges import Privilege
 from catalog.services import access
-from catalog.services.access import Action
 from catalog.services.commit import Batch, Operation
 from catalog.services.operations.tables import TableOperation
 
@@ -34,7 +34,7 @@ class SetNamespacePolicy(Operation):
 
     def apply(self, batch: Batch) -> dict[str, Any]:
         row = batch.namespace(self.namespace)
-        access.require(batch.actor, Action.WRITE, row)
+        access.require(batch.actor, Privilege.MAINTAIN, row)
         return _say(batch, label(self.namespace), self.values, namespace=row)
 
 
@@ -44,6 +44,7 @@ class SetTablePolicy(TableOperation):
 
     name = "SetMaintenancePolicy"
     action = "policy.set"
+    privilege = Privilege.MAINTAIN
 
     values: Mapping[str, Any]
 

@@ -1,5 +1,6 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from types import MappingProxyType
 from typing import Any, ClassVar, Protocol
 
@@ -31,8 +32,8 @@ from catalog.models import (
     TableVersion,
     TransactionStatus,
 )
-from catalog.services import access, iceberg_paths, jobs, locks
-from catalog.services.access import Action
+from catalog.privileges import Privilege
+from catalog.services import access, iceberg_paths, jobs, locks, trash
 from catalog.services.commit import Batch, Operation
 from catalog.services.statements import NewVersion
 
@@ -42,6 +43,9 @@ class TableOperation(Operation):
     """An operation on one table of one format, or on one view."""
 
     table: Identifier
+    privilege: ClassVar[Privilege] = Privilege.WRITE
+    """What the actor must hold on the table."""
+
     format: TableFormat = TableFormat.LANCE
     kind: TableKind = TableKind.TABLE
 
@@ -53,10 +57,10 @@ class TableOperation(Operation):
         return (self.table,)
 
     def locked(self, batch: Batch) -> Table:
-        """The table, if it is there, of this format, and the actor may write to it."""
+        """The table, if it is there, of this format, and the actor holds what it takes."""
         row = batch.table(self.table)
+        access.require(batch.actor, self.privilege, row)
         self.require_own(row)
-        access.require(batch.actor, Action.WRITE, row)
         return row
 
     def require_own(self, row: Table) -> None:
@@ -125,7 +129,7 @@ class DeclareTable(NewTableOperation):
 
     def apply(self, batch: Batch) -> Table:
         namespace = batch.namespace(self.table[:-1])
-        access.require(batch.actor, Action.WRITE, namespace)
+        access.require(batch.actor, Privilege.CREATE, namespace)
         holder = batch.find_table(self.table)
         if holder is not None:
             raise already_exists(self.table, holder)
@@ -157,13 +161,13 @@ class RegisterTable(NewTableOperation):
 
     def apply(self, batch: Batch) -> Table:
         namespace = batch.namespace(self.table[:-1])
-        access.require(batch.actor, Action.WRITE, namespace)
+        access.require(batch.actor, Privilege.CREATE, namespace)
         existing = batch.find_table(self.table)
         if existing is not None:
             if not self.overwrite:
                 raise already_exists(self.table, existing)
             self.require_own(existing)
-            access.require(batch.actor, Action.WRITE, existing)
+            access.require(batch.actor, Privilege.MANAGE, existing)
             if existing.location == self.location:
                 return self._again(batch, existing)
             mark_dropped(batch, [existing])
@@ -221,6 +225,7 @@ class DeregisterTable(TableOperation):
 
     name = "DeregisterTable"
     action = "table.deregister"
+    privilege = Privilege.MANAGE
 
     def apply(self, batch: Batch) -> Table:
         row = self.locked(batch)
@@ -235,6 +240,7 @@ class DropTable(TableOperation):
 
     name = "DropTable"
     action = "table.drop"
+    privilege = Privilege.MANAGE
 
     purge: bool = True
 
@@ -254,6 +260,7 @@ class RenameTable(TableOperation):
 
     name = "RenameTable"
     action = "table.rename"
+    privilege = Privilege.MANAGE
 
     new: Identifier
 
@@ -271,7 +278,7 @@ class RenameTable(TableOperation):
     def apply(self, batch: Batch) -> Table:
         row = self.locked(batch)
         namespace = batch.namespace(self.new[:-1])
-        access.require(batch.actor, Action.WRITE, namespace)
+        access.require(batch.actor, Privilege.CREATE, namespace)
         holder = batch.find_table(self.new)
         # A name may change within itself: 'a b' and 'a+b' are one name.
         if holder is not None and (holder is not row or self.new == self.table):
@@ -323,10 +330,24 @@ def already_exists(
     return TableAlreadyExists(identifier)
 
 
-def mark_dropped(batch: Batch, rows: list[Table]) -> None:
+def mark_dropped(batch: Batch, rows: list[Table], *, purge: bool = False) -> None:
+    """Mark locked tables and views as dropped, and put them into the trash.
+
+    With ``purge`` a job removes the data of tables when their time there is over. Raises Protected.
+    """
+    trash.require_unprotected(rows)
     batch.flush()
     jobs.cancel_jobs_of_tables(rows)
+    rules = trash.rules({row.namespace_id for row in rows})
+    times = {row.pk: rules[row.namespace_id].purge_at(batch.now) for row in rows}
+    purges = {}
+    for row in rows if purge else ():
+        if row.kind == TableKind.TABLE:  # a view has no data
+            purges[row.pk] = _order_purge(batch, row, times[row.pk])
+    for item in trash.throw_tables(rows, batch.transaction, batch.now, purges, times):
+        batch.add(item)
     if any(row.is_materialized for row in rows):
+        batch.flush()
         MaterializedView.objects.filter(table__in=[row.pk for row in rows]).delete()
     Table.objects.filter(pk__in=[row.pk for row in rows]).update(
         state=TableState.DROPPED, dropped_at=Now(), updated_at=Now()
@@ -335,21 +356,26 @@ def mark_dropped(batch: Batch, rows: list[Table]) -> None:
         batch.forget_table(row)
 
 
+def _order_purge(batch: Batch, row: Table, due: datetime | None) -> Job:
+    """A job that no worker takes before it is due."""
+    job = Job(
+        kind=JobKind.PURGE_TABLE, table=row, transaction=batch.transaction, lease_until=due
+    )
+    batch.add(job)
+    batch.transaction.status = TransactionStatus.QUEUED
+    if due is None:
+        batch.after_commit(jobs.send_jobs, job)
+    return job
+
+
 def drop_tables(batch: Batch, rows: list[Table], namespaces: Mapping[int, Namespace]) -> None:
-    """Mark tables dropped and order the removal of their data."""
+    """Mark tables dropped and order the removal of their data, in its time. Raises Protected."""
     if not rows:
         return
-    mark_dropped(batch, rows)
-    if any(row.kind == TableKind.TABLE for row in rows):
-        batch.transaction.status = TransactionStatus.QUEUED
     for row in rows:
         row.namespace = namespaces[row.namespace_id]
-        if row.kind == TableKind.VIEW:  # it has no data
-            batch.record(str(row), table=row, before={"location": row.location})
-            continue
-        job = Job(kind=JobKind.PURGE_TABLE, table=row, transaction=batch.transaction)
-        batch.add(job)
-        batch.after_commit(jobs.send_jobs, job)
+    mark_dropped(batch, rows, purge=True)
+    for row in rows:
         batch.record(str(row), table=row, before={"location": row.location})
 
 
@@ -367,12 +393,16 @@ def claim_location(batch: Batch, location: str, *, format: TableFormat = TableFo
         iceberg_paths.require_free(location)
 
 
-def require_free_location(location: str) -> None:
-    """The same before anything is written there; the commit looks again, under a lock."""
+def require_free_location(location: str, *, apart_from: int | None = None) -> None:
+    """The same before anything is written there; the commit looks again, under a lock.
+
+    ``apart_from`` is a table that may have it: the one that comes back from the trash.
+    """
     has_job = Job.objects.filter(table=OuterRef("pk"))
     held = (
         ~Q(state=TableState.DROPPED)
         | Exists(has_job.filter(status__in=[JobStatus.QUEUED, JobStatus.RUNNING]))
+        | Q(trash__job=None, trash__purge_at__isnull=False)  # a view that may come back
         # A deregistered table may be brought back. Its own location may be registered anew, but no
         # other table may lie around its data or inside it.
         | (
@@ -380,7 +410,8 @@ def require_free_location(location: str) -> None:
             & ~Exists(has_job.filter(kind=JobKind.PURGE_TABLE, status=JobStatus.SUCCEEDED))
         )
     )
-    holder = Table.objects.meeting(location).filter(held).select_related("namespace").first()
+    others = Table.objects.meeting(location).exclude(pk=apart_from)
+    holder = others.filter(held).select_related("namespace").first()
     if holder is not None:
         raise LocationTaken(location, f"table '{holder}' ({holder.location})")
 

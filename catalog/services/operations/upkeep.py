@@ -10,6 +10,7 @@ from django.db.models.functions import Now
 from catalog.errors import CommitConflict
 from catalog.identifiers import label
 from catalog.models import TableVersion
+from catalog.privileges import Privilege
 from catalog.services.commit import Batch
 from catalog.services.operations.tables import TableOperation
 
@@ -23,6 +24,7 @@ class RetireVersions(TableOperation):
 
     name = "CleanUpTable"
     action = "maintenance.retire_versions"
+    privilege = Privilege.MAINTAIN
 
     versions: tuple[int, ...]
     branch: str = ""
@@ -59,6 +61,7 @@ class RecordCleanUp(TableOperation):
 
     name = "CleanUpTable"
     action = "maintenance.clean_up"
+    privilege = Privilege.MAINTAIN
 
     branch: str = ""
     kept: tuple[int, ...] = ()

@@ -1,6 +1,6 @@
 import pytest
 
-from catalog.models import ApiKey
+from catalog.models import PrincipalLevel
 from catalog.services import api_keys
 from catalog.services.access import SYSTEM
 from tests.api.iceberg.client import Iceberg
@@ -16,5 +16,5 @@ def iceberg(db) -> Iceberg:
 @pytest.fixture
 def reader(db) -> Iceberg:
     """A client that may only read."""
-    _, key = api_keys.create_api_key(actor=SYSTEM, name="reader", level=ApiKey.Access.READ)
+    _, key = api_keys.create_api_key(actor=SYSTEM, name="reader", level=PrincipalLevel.READ)
     return Iceberg(key)

@@ -14,14 +14,15 @@ from catalog.errors import (
     PermissionDenied,
 )
 from catalog.models import AuditEvent, Function
+from catalog.privileges import READ_ONLY
 from catalog.services import functions
-from catalog.services.access import SYSTEM, Action, Principal
+from catalog.services.access import SYSTEM, Principal
 from catalog.services.functions import Content
 from tests.api.iceberg.client import Iceberg
 from tests.factories import make_namespace, unchanged
 
 pytestmark = pytest.mark.django_db
-READER = Principal("reader", Action.READ)
+READER = Principal("reader", READ_ONLY)
 F = ("ws", "add_one")
 
 

@@ -8,7 +8,7 @@ import pytest
 from pyiceberg.catalog.rest.scan_planning import PlanCompleted, ScanTasks
 
 from catalog.formats.iceberg import scan_planning
-from catalog.models import ApiKey
+from catalog.models import PrincipalLevel
 from catalog.services import api_keys
 from catalog.services.access import SYSTEM
 from tests.api.iceberg.client import Iceberg
@@ -183,7 +183,7 @@ def test_refused_tasks(iceberg: Iceberg, planned):
         iceberg.refused(
             404, "NoSuchPlanTaskException", f"'{task}'", f"POST {TASKS}", {"plan-task": task}
         )
-    _, key = api_keys.create_api_key(actor=SYSTEM, name="other", level=ApiKey.Access.READ)
+    _, key = api_keys.create_api_key(actor=SYSTEM, name="other", level=PrincipalLevel.READ)
     task = {"plan-task": planned["plan-tasks"][0]}
     Iceberg(key).refused(404, "NoSuchPlanTaskException", "ended", f"POST {TASKS}", task)
 

@@ -11,16 +11,17 @@ import pyarrow as pa
 import pytest
 
 from catalog.models import Table, TableState, TableVersion
+from catalog.privileges import Privilege
 from catalog.services import lance_commits, lance_data, lance_datasets, lance_preview, lance_refs
 from catalog.services import operations as ops
-from catalog.services.access import SYSTEM, Action, Principal
+from catalog.services.access import SYSTEM, Principal
 from catalog.services.commit import commit
 from tests.catalog.admin.test_iceberg_pages import facts, rows, url, walk, words
 from tests.catalog.admin.test_pages import cost
 from tests.factories import make_lance_table, make_table
 
 EVIL = "<script>alert(1)</script>"
-BOB = Principal("key:bob", Action.WRITE)
+BOB = Principal("key:bob", Privilege.ALL)
 TABS = {
     "schema": 5,
     "fragments": 5,

@@ -8,6 +8,7 @@ import pytest
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
+from catalog import models
 from catalog.errors import CommitConflict, InvalidInput, PermissionDenied, ServiceUnavailable
 from catalog.models import (
     ApiKey,
@@ -15,12 +16,14 @@ from catalog.models import (
     Job,
     JobKind,
     JobStatus,
+    PrincipalKind,
     Transaction,
     TransactionStatus,
 )
+from catalog.privileges import NOTHING, READ_ONLY, Privilege
 from catalog.services import access, api_keys, jobs, maintenance
 from catalog.services import operations as ops
-from catalog.services.access import SYSTEM, Action, Principal
+from catalog.services.access import SYSTEM, Principal
 from catalog.services.commit import commit
 from catalog.services.transactions import SetStatus, alter_transaction, describe_transaction
 from tests.factories import files, make_root, make_table, stage, unchanged
@@ -128,7 +131,7 @@ def test_a_job_follows_its_commit(sent, works):
 def test_who_may_not_write_starts_nothing(sent):
     make_table(*T)
     with unchanged(), pytest.raises(PermissionDenied):
-        start(actor=Principal("reader", Action.READ))
+        start(actor=Principal("reader", READ_ONLY))
     assert sent == []
 
 
@@ -314,34 +317,36 @@ def test_a_deregistered_table_has_no_jobs(sent):
 def test_a_job_acts_for_who_asked(sent, works):
     make_table(*T)
     api_keys.create_api_key(actor=SYSTEM, name="etl")
-    job = start(actor=Principal("etl", Action.WRITE, request_id="r-1"))
+    job = start(actor=Principal("etl", Privilege.ALL, request_id="r-1"))
     job = Job.objects.select_related("transaction").get(pk=job.pk)
-    assert jobs.principal(job) == Principal("etl", Action.WRITE, "r-1")
+    found = jobs.principal(job)
+    assert (found.name, found.everywhere, found.request_id) == ("etl", Privilege.ALL, "r-1")
     ApiKey.objects.update(revoked_at=timezone.now())
     with pytest.raises(PermissionDenied):
-        access.require(jobs.principal(job), Action.WRITE)
+        access.require(jobs.principal(job), Privilege.WRITE)
 
 
 @pytest.mark.django_db
 def test_a_job_acts_for_a_user_who_is_still_active(sent, django_user_model):
     make_table(*T)
-    user = django_user_model.objects.create_user("ada")
-    job = start(actor=Principal("user:ada", Action.WRITE))
+    user = django_user_model.objects.create_superuser("ada")
+    models.Principal.objects.create(name="user:ada", kind=PrincipalKind.USER, user=user)
+    job = start(actor=Principal("user:ada", Privilege.ALL))
     job = Job.objects.select_related("transaction").get(pk=job.pk)
-    assert jobs.principal(job).may == Action.WRITE
+    assert jobs.principal(job).everywhere == Privilege.ALL
     user.is_active = False
     user.save()
-    assert jobs.principal(job).may is None
+    assert jobs.principal(job).everywhere == NOTHING
 
 
 @pytest.mark.django_db
 def test_a_job_of_the_anonymous(sent, settings):
     make_table(*T)
     settings.MONODON_ANONYMOUS = "admin"
-    job = start(actor=Principal("anonymous", Action.WRITE))
-    assert jobs.principal(job).may == Action.WRITE
+    job = start(actor=Principal("anonymous", Privilege.ALL))
+    assert jobs.principal(job).everywhere == Privilege.ALL
     settings.MONODON_ANONYMOUS = "read"
-    assert jobs.principal(job).may is None
+    assert jobs.principal(job).everywhere == READ_ONLY
 
 
 # --- the lease, which a thread of its own keeps

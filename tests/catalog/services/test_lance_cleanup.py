@@ -24,6 +24,7 @@ from catalog.models import (
     Table,
     TableVersion,
 )
+from catalog.privileges import Privilege
 from catalog.services import (
     jobs,
     lance_cleanup,
@@ -36,14 +37,14 @@ from catalog.services import (
     versions,
 )
 from catalog.services import operations as ops
-from catalog.services.access import SYSTEM, Action, Principal
+from catalog.services.access import SYSTEM, Principal
 from catalog.services.commit import commit
 from tests.api.client import encoded_schema
 from tests.factories import files, make_lance_table, make_root, unchanged
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
 TABLE = ("ws", "t")
-ADA = Principal("ada", Action.WRITE)
+ADA = Principal("ada", Privilege.ALL)
 DAY = 86_400
 
 

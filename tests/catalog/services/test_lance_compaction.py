@@ -25,6 +25,7 @@ from catalog.models import (
     TableVersion,
     Transaction,
 )
+from catalog.privileges import Privilege
 from catalog.services import (
     api_keys,
     lance_commits,
@@ -35,7 +36,7 @@ from catalog.services import (
     maintenance,
 )
 from catalog.services import operations as ops
-from catalog.services.access import SYSTEM, Action, Principal
+from catalog.services.access import SYSTEM, Principal
 from catalog.services.commit import commit
 from catalog.services.jobs import JobCanceled
 from catalog.services.lance_index_plans import NewIndex
@@ -44,7 +45,7 @@ from tests.factories import files, make_lance_table, make_root
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
 TABLE = ("ws", "t")
-ADA = Principal("ada", Action.WRITE)
+ADA = Principal("ada", Privilege.ALL)
 DIMENSIONS = 8
 
 

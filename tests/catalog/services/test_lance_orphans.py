@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from catalog.models import AuditEvent, Job, JobKind, JobStatus, Table, TableVersion
+from catalog.privileges import Privilege
 from catalog.services import (
     lance_commits,
     lance_data,
@@ -21,14 +22,14 @@ from catalog.services import (
     versions,
 )
 from catalog.services import operations as ops
-from catalog.services.access import SYSTEM, Action, Principal
+from catalog.services.access import SYSTEM, Principal
 from catalog.services.commit import commit
 from catalog.services.jobs import JobCanceled
 from tests.factories import files, make_iceberg_table, make_lance_table, stage
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
 TABLE = ("ws", "t")
-ADA = Principal("ada", Action.WRITE)
+ADA = Principal("ada", Privilege.ALL)
 DAY = 86_400
 
 

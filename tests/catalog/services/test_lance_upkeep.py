@@ -12,6 +12,7 @@ from catalog import planning, policies
 from catalog.models import AuditEvent, Job, JobKind, JobStatus, Table, TableVersion
 from catalog.planning import StaleIndex
 from catalog.policies import EffectivePolicy
+from catalog.privileges import Privilege
 from catalog.services import (
     lance_commits,
     lance_data,
@@ -21,14 +22,14 @@ from catalog.services import (
     maintenance,
 )
 from catalog.services import operations as ops
-from catalog.services.access import SYSTEM, Action, Principal
+from catalog.services.access import SYSTEM, Principal
 from catalog.services.commit import commit
 from catalog.services.lance_index_plans import NewIndex
 from tests.factories import files, make_lance_table, make_table
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
 TABLE = ("ws", "t")
-ADA = Principal("ada", Action.WRITE)
+ADA = Principal("ada", Privilege.ALL)
 
 
 def policy(**values: Any) -> EffectivePolicy:

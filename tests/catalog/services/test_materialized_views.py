@@ -8,6 +8,7 @@ from django.utils import timezone
 
 from catalog.errors import CommitConflict, InvalidTableState
 from catalog.models import ApiKey, Job, JobStatus, MaterializedView, Table
+from catalog.privileges import Privilege
 from catalog.services import (
     api_keys,
     lance_commits,
@@ -16,7 +17,7 @@ from catalog.services import (
     materialized_views,
 )
 from catalog.services import operations as ops
-from catalog.services.access import SYSTEM, Action, Principal
+from catalog.services.access import SYSTEM, Principal
 from catalog.services.commit import commit
 from catalog.services.lance_data import insert
 from catalog.services.materialized_views import Refresh
@@ -26,7 +27,7 @@ from tests.factories import make_lance_table
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
 SOURCE, VIEW = ("ws", "t"), ("ws", "v")
-ADA = Principal("ada", Action.WRITE)
+ADA = Principal("ada", Privilege.ALL)
 
 
 def ids(*numbers: int) -> pa.Table:

@@ -4,8 +4,9 @@ import pytest
 
 from catalog.errors import InvalidInput, NamespaceNotFound, PermissionDenied, TableNotFound
 from catalog.models import AuditEvent, MaintenancePolicy, Table
+from catalog.privileges import READ_ONLY
 from catalog.services import policies
-from catalog.services.access import SYSTEM, Action, Principal
+from catalog.services.access import SYSTEM, Principal
 from tests.factories import (
     make_iceberg_table,
     make_namespace,
@@ -15,7 +16,7 @@ from tests.factories import (
 )
 
 pytestmark = pytest.mark.django_db
-READER = Principal("reader", Action.READ)
+READER = Principal("reader", READ_ONLY)
 
 
 @pytest.fixture(autouse=True)

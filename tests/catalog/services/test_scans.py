@@ -23,17 +23,18 @@ from catalog.errors import (
 )
 from catalog.formats.iceberg import scan_planning
 from catalog.models import ScanPlan
+from catalog.privileges import READ_ONLY
 from catalog.services import iceberg_commits, iceberg_tables, scans
-from catalog.services.access import SYSTEM, Action, Principal
+from catalog.services.access import SYSTEM, Principal
 from tasks import maintenance as tasks
 from tests.catalog.formats.iceberg.test_scan_planning import SIMPLE, compare, paths, row
 from tests.catalog.formats.iceberg.written import Written
 from tests.factories import make_iceberg_table, make_namespace, make_table, unchanged
 
 pytestmark = pytest.mark.django_db
-ADA = Principal("ada", Action.READ)
-BOB = Principal("bob", Action.READ)
-NOBODY = Principal("nobody", None)
+ADA = Principal("ada", READ_ONLY)
+BOB = Principal("bob", READ_ONLY)
+NOBODY = Principal("nobody")
 T = ("ws", "t")
 
 

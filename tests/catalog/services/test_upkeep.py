@@ -35,9 +35,10 @@ from catalog.models import (
     TableState,
 )
 from catalog.planning import StaleIndex, Statistics
+from catalog.privileges import READ_ONLY, Privilege
 from catalog.services import jobs, lance_data, locks, maintenance, policies, upkeep
 from catalog.services import operations as ops
-from catalog.services.access import SYSTEM, Action, Principal
+from catalog.services.access import SYSTEM, Principal
 from catalog.services.commit import commit
 from tests.factories import (
     make_iceberg_table,
@@ -50,7 +51,7 @@ from tests.factories import (
 )
 
 pytestmark = [pytest.mark.usefixtures("warehouse"), pytest.mark.django_db]
-READER = Principal("reader", Action.READ)
+READER = Principal("reader", READ_ONLY)
 WELL = Statistics(
     format="lance",
     version=1,
@@ -742,7 +743,7 @@ def test_a_thousand_tables_take_a_fixed_number_of_statements(figures):
 def test_somebody_asks_for_maintenance_outside_of_window_and_mode(figures):
     live("ws", "t")
     say("ws", compaction="off", window_from="00:00", window_to="00:00")
-    actor = Principal("ann", Action.WRITE)
+    actor = Principal("ann", Privilege.ALL)
     job = upkeep.start(actor=actor, table=("ws", "t"), kind=JobKind.COMPACT, is_dry_run=True)
     job = Job.objects.select_related("transaction").get(pk=job.pk)
     assert (job.kind, job.is_dry_run, job.transaction.actor) == ("compact", True, "ann")
@@ -790,7 +791,7 @@ def test_what_failed_is_asked_for_once_more_under_the_policy_of_now(status, sent
     old = end(status)
     say("ws", unindexed_rows=77)
     sent.clear()
-    new = upkeep.retry(actor=Principal("ann", Action.WRITE), job=old.pk)
+    new = upkeep.retry(actor=Principal("ann", Privilege.ALL), job=old.pk)
     new = Job.objects.select_related("transaction").get(pk=new.pk)
     assert (new.kind, new.is_dry_run, new.status) == ("optimize_indexes", True, "queued")
     assert (new.transaction.actor, sent) == ("ann", [new.pk])
