@@ -7,6 +7,7 @@
     │   ├── InvalidManifestPath
     │   ├── InvalidTransactionState
     │   ├── InvalidJobState
+    │   ├── InvalidApprovalState
     │   ├── InvalidMetadata
     │   ├── SchemaMismatch          data does not have the table's schema
     │   ├── DataTooLarge            more than this server takes in one request
@@ -25,6 +26,11 @@
     │   ├── WarehouseNotFound
     │   ├── ViewNotFound
     │   ├── FunctionNotFound
+    │   ├── LabelNotFound
+    │   ├── PrincipalNotFound
+    │   ├── KeyNotFound
+    │   ├── TrashItemNotFound
+    │   ├── ApprovalNotFound
     │   ├── PlanNotFound
     │   └── PlanTaskNotFound
     ├── Conflict                    what is there already stands against it
@@ -33,12 +39,18 @@
     │   ├── TableAlreadyExists
     │   ├── ViewAlreadyExists
     │   ├── FunctionAlreadyExists
+    │   ├── LabelAlreadyExists
+    │   ├── LabelInUse
+    │   ├── PrincipalAlreadyExists
+    │   ├── LastAdministrator       nobody could administer the catalog any more
     │   ├── VersionAlreadyExists
     │   ├── TagAlreadyExists
     │   ├── BranchAlreadyExists
     │   ├── IndexAlreadyExists
     │   ├── PropertyAlreadySet
     │   ├── LocationTaken
+    │   ├── NotRecoverable          its data is gone, or goes
+    │   ├── ApprovalOutdated        what was to be approved is not what was asked for any more
     │   ├── RequirementFailed
     │   └── CommitConflict          others kept committing; nothing changed
     ├── InvalidTableState
@@ -46,6 +58,9 @@
     ├── Unauthenticated
     │   └── TokenExpired            it was good once; get another
     ├── PermissionDenied
+    ├── Protected                   until its flag is taken off
+    ├── ApprovalRequired            a second person has to approve it
+    ├── TooManyAttempts             too many wrong secrets; wait
     ├── ServiceUnavailable          try again later; nothing changed
     └── OutcomeUnknown              the commit was sent, and its answer lost
 
@@ -100,6 +115,12 @@ class InvalidJobState(InvalidInput):
     def __init__(self, job: int, status: str, wanted: str) -> None:
         super().__init__(f"Job {job} is {status} and cannot be {wanted}")
         self.job, self.status = job, status
+
+
+class InvalidApprovalState(InvalidInput):
+    def __init__(self, approval: int, status: str, wanted: str) -> None:
+        super().__init__(f"Approval request {approval} is {status} and cannot be {wanted}")
+        self.approval, self.status = approval, status
 
 
 class InvalidMetadata(InvalidInput):
@@ -204,6 +225,36 @@ class FunctionNotFound(NotFound):
         self.function = tuple(function)
 
 
+class LabelNotFound(NotFound):
+    def __init__(self, key: str) -> None:
+        super().__init__(f"Label '{key}' does not exist")
+        self.key = key
+
+
+class PrincipalNotFound(NotFound):
+    def __init__(self, name: str) -> None:
+        super().__init__(f"Principal '{name}' does not exist")
+        self.name = name
+
+
+class KeyNotFound(NotFound):
+    def __init__(self, name: str) -> None:
+        super().__init__(f"API key '{name}' does not exist")
+        self.name = name
+
+
+class TrashItemNotFound(NotFound):
+    def __init__(self, what: object) -> None:
+        super().__init__(f"Nothing in the trash is '{what}'")
+        self.what = what
+
+
+class ApprovalNotFound(NotFound):
+    def __init__(self, approval: object) -> None:
+        super().__init__(f"Approval request '{approval}' does not exist")
+        self.approval = approval
+
+
 class PlanNotFound(NotFound):
     def __init__(self, plan: str) -> None:
         super().__init__(f"Scan plan '{plan}' does not exist or has ended")
@@ -262,6 +313,36 @@ class FunctionAlreadyExists(Conflict):
         self.function = tuple(function)
 
 
+class LabelAlreadyExists(Conflict):
+    def __init__(self, key: str) -> None:
+        super().__init__(f"Label '{key}' exists already")
+        self.key = key
+
+
+class LabelInUse(Conflict):
+    def __init__(self, key: str, cause: str) -> None:
+        super().__init__(
+            f"Label '{key}' cannot be changed so: {cause}",
+            detail="Take it away there first.",
+        )
+        self.key = key
+
+
+class PrincipalAlreadyExists(Conflict):
+    def __init__(self, name: str) -> None:
+        super().__init__(f"Principal '{name}' exists already, or another has its subject")
+        self.name = name
+
+
+class LastAdministrator(Conflict):
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"'{name}' is the last administrator who can still come in",
+            detail="Make somebody else an administrator first.",
+        )
+        self.name = name
+
+
 class VersionAlreadyExists(Conflict):
     def __init__(self, table: Sequence[str], version: int, branch: str = "") -> None:
         on = f" on branch '{branch}'" if branch else ""
@@ -299,6 +380,17 @@ class LocationTaken(Conflict):
         self.location = location
 
 
+class NotRecoverable(Conflict):
+    def __init__(self, what: object, cause: str, *, detail: str | None = None) -> None:
+        super().__init__(f"'{what}' cannot be brought back: {cause}", detail=detail)
+
+
+class ApprovalOutdated(Conflict):
+    def __init__(self, target: str) -> None:
+        super().__init__(f"'{target}' is not any more what it was when this was asked for")
+        self.target = target
+
+
 class RequirementFailed(Conflict):
     """What an Iceberg commit was made against is no longer so. Clients match these words."""
 
@@ -334,6 +426,46 @@ class TokenExpired(Unauthenticated):
 
 class PermissionDenied(CatalogError):
     pass
+
+
+class TooManyAttempts(CatalogError):
+    """``seconds``: how long to wait, rounded up."""
+
+    def __init__(self, seconds: int) -> None:
+        super().__init__(f"Too many wrong credentials; try again in {seconds} seconds")
+        self.seconds = seconds
+
+
+class Protected(CatalogError):
+    """Names all that is protected among what was to be dropped, as ``table 'prod.users'``."""
+
+    def __init__(self, things: Sequence[str]) -> None:
+        shown = ", ".join(things[:_NAMED])
+        more = f" and {len(things) - _NAMED} more" if len(things) > _NAMED else ""
+        verb = "is" if len(things) == 1 else "are"
+        super().__init__(
+            f"{shown[:1].upper()}{shown[1:]}{more} {verb} protected",
+            detail="Who may manage it has to take the protection off first.",
+        )
+        self.things = tuple(things)
+
+
+_NAMED = 10
+
+
+class ApprovalRequired(CatalogError):
+    """``request`` is the number of what waits for a second person now; None: nothing was asked."""
+
+    request: int | None = None
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what[:1].upper()}{what[1:]} needs the approval of a second person")
+        self.what = what
+
+    def ask(self, request: int) -> None:
+        """Tell the number of the request."""
+        self.request = request
+        self.message += f": request {request} waits for it"
 
 
 class ServiceUnavailable(CatalogError):

@@ -6,8 +6,9 @@ A value that nobody changes is a constant where it is used, not a setting here.
 import os
 import secrets
 import shlex
+from datetime import timedelta
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 from psycopg import ProgrammingError
@@ -20,8 +21,8 @@ def _wrong(name: str, value: str, allowed: str) -> ImproperlyConfigured:
     return ImproperlyConfigured(f"{name} is {value!r}; it must be {allowed}")
 
 
-def _flag(name: str) -> bool:
-    value = os.environ.get(name, "").strip().lower()
+def _flag(name: str, *, default: bool = False) -> bool:
+    value = os.environ.get(name, "").strip().lower() or str(default).lower()
     if value in {"1", "true", "yes", "on"}:
         return True
     if value in {"", "0", "false", "no", "off"}:
@@ -36,15 +37,29 @@ def _choice(name: str, default: str, allowed: tuple[str, ...]) -> str:
     return value
 
 
-def _number(name: str, default: int) -> int:
+def _number(name: str, default: int, *, least: int = 1) -> int:
     value = os.environ.get(name, "").strip() or str(default)
-    if not (value.isascii() and value.isdigit() and len(value) < 19 and int(value) > 0):
-        raise _wrong(name, value, "a positive number")
+    if not (value.isascii() and value.isdigit() and len(value) < 19 and int(value) >= least):
+        raise _wrong(name, value, "a positive number" if least else "0 or a positive number")
     return int(value)
 
 
 def _list(name: str) -> list[str]:
     return [part.strip() for part in os.environ.get(name, "").split(",") if part.strip()]
+
+
+def _web_url(name: str, value: str) -> str:
+    """An address that secrets may be sent to: https, or on this machine."""
+    try:
+        parts = urlsplit(value)
+        is_fine = parts.scheme == "https" or (
+            parts.scheme == "http" and parts.hostname in {"localhost", "127.0.0.1", "::1"}
+        )
+    except ValueError:
+        is_fine = False
+    if not is_fine or not parts.hostname or parts.query or parts.fragment or parts.username:
+        raise _wrong(name, value, "an https:// URL without a query; http:// only on this machine")
+    return value
 
 
 def _spark_conf(text: str) -> dict[str, str]:
@@ -82,9 +97,66 @@ MONODON_LANCE_CACHE_BYTES = _number("MONODON_LANCE_CACHE_BYTES", 512 * 1024**2)
 MONODON_INDEX_IN_REQUEST_ROWS = _number("MONODON_INDEX_IN_REQUEST_ROWS", 5_000_000)
 """How many rows a request indexes itself; larger tables are left to a job. Rows of a BTREE: types
 that take longer count a row several times (lance_index_plans)."""
+MONODON_TRASH_SECONDS = _number("MONODON_TRASH_SECONDS", 7 * 86_400, least=0)
+"""How long what is dropped can be brought back, unless a namespace says otherwise; 0: not at all."""
+MONODON_PURGE_GRACE_SECONDS = _number("MONODON_PURGE_GRACE_SECONDS", 300, least=0)
+"""How long a purge that was asked for, or is due, can still be stopped."""
+MONODON_APPROVAL_DAYS = _number("MONODON_APPROVAL_DAYS", 7)
+"""How long a request waits for a second person."""
 MONODON_ADMIN_USER = os.environ.get("MONODON_ADMIN_USER", "admin")
 MONODON_ADMIN_PASSWORD = os.environ.get("MONODON_ADMIN_PASSWORD", "")
 MONODON_ADMIN_API_KEY = os.environ.get("MONODON_ADMIN_API_KEY", "")
+
+# --- who is let in -----------------------------------------------------------------------------
+
+MONODON_PROXIES = int(os.environ.get("MONODON_PROXIES", "").strip() or 0)
+"""How many proxies stand before the server, each adding to X-Forwarded-For; 0: none is believed."""
+MONODON_PUBLIC_URL = os.environ.get("MONODON_PUBLIC_URL", "").strip().rstrip("/")
+"""Where browsers find the server, such as https://catalog.example.com; empty: what they ask for."""
+
+MONODON_OIDC_ISSUERS = [
+    _web_url("MONODON_OIDC_ISSUERS", issuer) for issuer in _list("MONODON_OIDC_ISSUERS")
+]
+"""OpenID Connect issuers whose tokens stand for principals."""
+MONODON_OIDC_AUDIENCES = _list("MONODON_OIDC_AUDIENCES")
+"""Whom a token must be for: one of these."""
+MONODON_OIDC_ALGORITHMS = _list("MONODON_OIDC_ALGORITHMS") or ["RS256", "PS256", "ES256", "EdDSA"]
+MONODON_OIDC_NAME_CLAIM = os.environ.get("MONODON_OIDC_NAME_CLAIM") or "preferred_username"
+MONODON_OIDC_GROUPS_CLAIM = os.environ.get("MONODON_OIDC_GROUPS_CLAIM") or "groups"
+MONODON_OIDC_AUTO_CREATE = _flag("MONODON_OIDC_AUTO_CREATE")
+"""Whether an unknown subject gets a principal, to which nothing is granted yet."""
+MONODON_OIDC_CLIENT_ID = os.environ.get("MONODON_OIDC_CLIENT_ID", "")
+"""Of the web admin at the first issuer; with it, its log-in page has a button."""
+MONODON_OIDC_CLIENT_SECRET = os.environ.get("MONODON_OIDC_CLIENT_SECRET", "")
+MONODON_OIDC_SCOPES = os.environ.get("MONODON_OIDC_SCOPES") or "openid profile email"
+MONODON_OIDC_BUTTON = os.environ.get("MONODON_OIDC_BUTTON") or "Single sign-on"
+MONODON_OIDC_STAFF_GROUPS = _list("MONODON_OIDC_STAFF_GROUPS")
+"""Who is in one of these groups of the issuer may enter the admin."""
+MONODON_OIDC_ADMIN_GROUPS = _list("MONODON_OIDC_ADMIN_GROUPS")
+"""Who is in one of these may do everything, in the admin and elsewhere."""
+
+_SIGNATURES = {
+    *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
+    *("ES256", "ES384", "ES512", "EdDSA"),
+}
+if not _SIGNATURES.issuperset(MONODON_OIDC_ALGORITHMS):
+    # With a shared secret (HS256) whoever reads tokens could make them, too.
+    raise _wrong(
+        "MONODON_OIDC_ALGORITHMS",
+        ",".join(MONODON_OIDC_ALGORITHMS),
+        f"some of {', '.join(sorted(_SIGNATURES))}",
+    )
+if MONODON_PROXIES < 0:
+    raise _wrong("MONODON_PROXIES", str(MONODON_PROXIES), "a number from 0 on")
+if MONODON_PUBLIC_URL:
+    _web_url("MONODON_PUBLIC_URL", MONODON_PUBLIC_URL)
+if MONODON_OIDC_CLIENT_ID and not MONODON_OIDC_ISSUERS:
+    raise ImproperlyConfigured("MONODON_OIDC_CLIENT_ID needs MONODON_OIDC_ISSUERS")
+if MONODON_OIDC_ISSUERS and not (MONODON_OIDC_AUDIENCES or MONODON_OIDC_CLIENT_ID):
+    raise ImproperlyConfigured(
+        "MONODON_OIDC_ISSUERS needs MONODON_OIDC_AUDIENCES: a token that is for any service must not"
+        " open this one"
+    )
 
 # --- Django ------------------------------------------------------------------------------------
 
@@ -126,8 +198,14 @@ LANGUAGE_CODE = "en-us"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 DATA_UPLOAD_MAX_MEMORY_SIZE = MONODON_MAX_BODY_BYTES
 SECURE_CONTENT_TYPE_NOSNIFF = True
-SESSION_COOKIE_HTTPONLY = True
-SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _flag("MONODON_SECURE_COOKIES")
+SESSION_COOKIE_HTTPONLY = CSRF_COOKIE_HTTPONLY = True
+# Lax, not Strict: the way back from the issuer of a single sign-on comes from another site.
+SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _flag(
+    "MONODON_SECURE_COOKIES", default=MONODON_PUBLIC_URL.startswith("https://")
+)
+if MONODON_PROXIES:
+    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 LOGIN_URL = "admin:login"
 LOGIN_REDIRECT_URL = "admin:index"
 
@@ -143,6 +221,7 @@ INSTALLED_APPS = [
     "django.contrib.postgres",
     "django_prometheus",
     "django_celery_beat",
+    "axes",
     "rest_framework",
     "drf_spectacular",
     "drf_spectacular_sidecar",
@@ -163,10 +242,27 @@ ADMIN_MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "axes.middleware.AxesMiddleware",
     "django_prometheus.middleware.PrometheusAfterMiddleware",
 ]
 # Django looks for them in MIDDLEWARE only.
-SILENCED_SYSTEM_CHECKS = ["admin.E408", "admin.E409", "admin.E410"]
+SILENCED_SYSTEM_CHECKS = ["admin.E408", "admin.E409", "admin.E410", "axes.W002"]
+
+AUTHENTICATION_BACKENDS = [
+    "axes.backends.AxesStandaloneBackend",
+    "django.contrib.auth.backends.ModelBackend",
+]
+# By user and address together: nobody can lock another one out from elsewhere.
+AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
+AXES_FAILURE_LIMIT = 5
+AXES_COOLOFF_TIME = timedelta(minutes=15)
+AXES_RESET_ON_SUCCESS = True
+AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
+AXES_LOCKOUT_CALLABLE = "catalog.admin.sign_on.locked_out"
+AXES_IPWARE_META_PRECEDENCE_ORDER = ["REMOTE_ADDR"]
+AXES_DISABLE_ACCESS_LOG = True  # the audit trail has it
+AXES_ENABLE_ADMIN = False
+AXES_VERBOSE = False
 
 TEMPLATES = [
     {

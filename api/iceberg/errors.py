@@ -24,11 +24,15 @@ STATUS_AND_TYPE: dict[type[errors.CatalogError], tuple[int, str]] = {
     errors.InvalidManifestPath: (400, "BadRequestException"),
     errors.InvalidTransactionState: (400, "BadRequestException"),
     errors.InvalidJobState: (400, "BadRequestException"),
+    errors.InvalidApprovalState: (400, "BadRequestException"),
     errors.InvalidMetadata: (400, "BadRequestException"),
     errors.SchemaMismatch: (400, "BadRequestException"),
     errors.DataTooLarge: (400, "BadRequestException"),
     errors.Unauthenticated: (401, "NotAuthorizedException"),
     errors.PermissionDenied: (403, "NotAuthorizedException"),
+    # Not 409: Iceberg's clients read that as "exists already", or as "is not empty".
+    errors.Protected: (403, "NotAuthorizedException"),
+    errors.ApprovalRequired: (403, "NotAuthorizedException"),
     errors.NamespaceNotFound: (404, "NoSuchNamespaceException"),
     errors.TableNotFound: (404, "NoSuchTableException"),
     errors.VersionNotFound: (404, "NoSuchTableException"),
@@ -41,6 +45,11 @@ STATUS_AND_TYPE: dict[type[errors.CatalogError], tuple[int, str]] = {
     errors.WarehouseNotFound: (404, "NoSuchWarehouseException"),
     errors.ViewNotFound: (404, "NoSuchViewException"),
     errors.FunctionNotFound: (404, "NoSuchFunctionException"),
+    errors.LabelNotFound: (404, "NotFoundException"),
+    errors.PrincipalNotFound: (404, "NotFoundException"),
+    errors.KeyNotFound: (404, "NotFoundException"),
+    errors.TrashItemNotFound: (404, "NotFoundException"),
+    errors.ApprovalNotFound: (404, "NotFoundException"),
     errors.PlanNotFound: (404, "NoSuchPlanIdException"),
     errors.PlanTaskNotFound: (404, "NoSuchPlanTaskException"),
     RouteNotFound: (404, "NotFoundException"),
@@ -56,6 +65,12 @@ STATUS_AND_TYPE: dict[type[errors.CatalogError], tuple[int, str]] = {
     errors.IndexAlreadyExists: (409, "AlreadyExistsException"),
     errors.PropertyAlreadySet: (409, "AlreadyExistsException"),
     errors.LocationTaken: (409, "AlreadyExistsException"),
+    errors.LabelAlreadyExists: (409, "AlreadyExistsException"),
+    errors.LabelInUse: COMMIT_FAILED,
+    errors.PrincipalAlreadyExists: (409, "AlreadyExistsException"),
+    errors.LastAdministrator: COMMIT_FAILED,
+    errors.NotRecoverable: COMMIT_FAILED,
+    errors.ApprovalOutdated: COMMIT_FAILED,
     errors.NamespaceNotEmpty: (409, "NamespaceNotEmptyException"),
     errors.RequirementFailed: COMMIT_FAILED,
     errors.CommitConflict: COMMIT_FAILED,
@@ -64,6 +79,7 @@ STATUS_AND_TYPE: dict[type[errors.CatalogError], tuple[int, str]] = {
     BodyTooLarge: (413, "BadRequestException"),
     errors.TokenExpired: (_TIMEOUT, "AuthenticationTimeoutException"),
     errors.ContradictoryInput: (422, "UnprocessableEntityException"),
+    errors.TooManyAttempts: (429, "TooManyRequestsException"),
     errors.OutcomeUnknown: COMMIT_STATE_UNKNOWN,
     errors.ServiceUnavailable: (503, "SlowDownException"),
     # Never raised themselves: what they gather is above.
@@ -87,6 +103,8 @@ def answer(error: errors.CatalogError) -> tuple[int, bytes, dict[str, str]]:
     headers = dict(_EXTRA_HEADERS.get(type(error), {}))
     if isinstance(error, MethodNotAllowed):
         headers["Allow"] = error.allowed
+    if isinstance(error, errors.TooManyAttempts):
+        headers["Retry-After"] = str(error.seconds)
     return status, body(status, kind, message(error)), headers
 
 

@@ -50,16 +50,32 @@ STATUS_AND_CODE: dict[type[errors.CatalogError], tuple[HTTPStatus, int]] = {
     errors.InvalidTableState: (HTTPStatus.CONFLICT, 19),
     errors.TableHasNoData: (HTTPStatus.CONFLICT, 19),
     errors.SchemaMismatch: (HTTPStatus.BAD_REQUEST, 20),
+    errors.TooManyAttempts: (HTTPStatus.TOO_MANY_REQUESTS, 21),
     errors.BranchNotFound: (HTTPStatus.NOT_FOUND, 22),
     errors.BranchAlreadyExists: (HTTPStatus.CONFLICT, 23),
     errors.ContradictoryInput: (HTTPStatus.BAD_REQUEST, 13),
     errors.WarehouseNotFound: (HTTPStatus.NOT_FOUND, 1),
     errors.ViewNotFound: (HTTPStatus.NOT_FOUND, 4),
     errors.FunctionNotFound: (HTTPStatus.NOT_FOUND, 4),
+    errors.LabelNotFound: (HTTPStatus.NOT_FOUND, 4),
+    errors.PrincipalNotFound: (HTTPStatus.NOT_FOUND, 4),
+    errors.KeyNotFound: (HTTPStatus.NOT_FOUND, 4),
+    errors.TrashItemNotFound: (HTTPStatus.NOT_FOUND, 4),
+    errors.ApprovalNotFound: (HTTPStatus.NOT_FOUND, 10),
+    errors.InvalidApprovalState: (HTTPStatus.BAD_REQUEST, 13),
+    errors.NotRecoverable: (HTTPStatus.CONFLICT, 14),
+    errors.ApprovalOutdated: (HTTPStatus.CONFLICT, 14),
+    # In the state it is in, nobody may do it; and alone, the caller may not.
+    errors.Protected: (HTTPStatus.CONFLICT, 19),
+    errors.ApprovalRequired: (HTTPStatus.FORBIDDEN, 15),
     errors.PlanNotFound: (HTTPStatus.NOT_FOUND, 4),
     errors.PlanTaskNotFound: (HTTPStatus.NOT_FOUND, 4),
     errors.ViewAlreadyExists: (HTTPStatus.CONFLICT, 5),
     errors.FunctionAlreadyExists: (HTTPStatus.CONFLICT, 5),
+    errors.LabelAlreadyExists: (HTTPStatus.CONFLICT, 14),
+    errors.LabelInUse: (HTTPStatus.CONFLICT, 14),
+    errors.PrincipalAlreadyExists: (HTTPStatus.CONFLICT, 14),
+    errors.LastAdministrator: (HTTPStatus.CONFLICT, 14),
     errors.CommitConflict: (HTTPStatus.CONFLICT, 14),
     errors.OutcomeUnknown: (HTTPStatus.INTERNAL_SERVER_ERROR, 18),
     # Never raised themselves: what they gather is above.
@@ -83,6 +99,8 @@ def answer(error: errors.CatalogError, instance: str) -> tuple[HTTPStatus, bytes
     headers = dict(_EXTRA_HEADERS.get(type(error), {}))
     if isinstance(error, MethodNotAllowed):
         headers["Allow"] = error.allowed
+    if isinstance(error, errors.TooManyAttempts):
+        headers["Retry-After"] = str(error.seconds)
     return status, body(code, message, error.detail, instance), headers
 
 

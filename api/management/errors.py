@@ -38,6 +38,11 @@ STATUS_AND_TITLE: dict[type[errors.CatalogError], tuple[int, str]] = {
     errors.WarehouseNotFound: (404, "Warehouse not found"),
     errors.ViewNotFound: (404, "View not found"),
     errors.FunctionNotFound: (404, "Function not found"),
+    errors.LabelNotFound: (404, "Label not found"),
+    errors.PrincipalNotFound: (404, "Principal not found"),
+    errors.KeyNotFound: (404, "Key not found"),
+    errors.TrashItemNotFound: (404, "Not in the trash"),
+    errors.ApprovalNotFound: (404, "Approval request not found"),
     errors.PlanNotFound: (404, "Plan not found"),
     errors.PlanTaskNotFound: (404, "Plan task not found"),
     MethodNotAllowed: (405, "Method not allowed"),
@@ -47,6 +52,10 @@ STATUS_AND_TITLE: dict[type[errors.CatalogError], tuple[int, str]] = {
     errors.TableAlreadyExists: (409, "Table already exists"),
     errors.ViewAlreadyExists: (409, "View already exists"),
     errors.FunctionAlreadyExists: (409, "Function already exists"),
+    errors.LabelAlreadyExists: (409, "Label already exists"),
+    errors.LabelInUse: (409, "Label in use"),
+    errors.PrincipalAlreadyExists: (409, "Principal already exists"),
+    errors.LastAdministrator: (409, "Last administrator"),
     errors.VersionAlreadyExists: (409, "Version already exists"),
     errors.TagAlreadyExists: (409, "Tag already exists"),
     errors.BranchAlreadyExists: (409, "Branch already exists"),
@@ -59,8 +68,14 @@ STATUS_AND_TITLE: dict[type[errors.CatalogError], tuple[int, str]] = {
     errors.TableHasNoData: (409, "Table has no data"),
     errors.InvalidTransactionState: (409, "Invalid transaction state"),
     errors.InvalidJobState: (409, "Invalid job state"),
+    errors.InvalidApprovalState: (409, "Invalid approval state"),
+    errors.NotRecoverable: (409, "Not recoverable"),
+    errors.ApprovalOutdated: (409, "Approval outdated"),
+    errors.Protected: (409, "Protected"),
+    errors.ApprovalRequired: (409, "Approval required"),
     BodyTooLarge: (413, "Body too large"),
     errors.DataTooLarge: (413, "Data too large"),
+    errors.TooManyAttempts: (429, "Too many attempts"),
     errors.OutcomeUnknown: (500, "Outcome unknown"),
     errors.Unsupported: (501, "Unsupported"),
     errors.ServiceUnavailable: (503, "Service unavailable"),
@@ -79,6 +94,8 @@ def answer(error: errors.CatalogError, instance: str) -> tuple[int, bytes, dict[
     headers = dict(_EXTRA_HEADERS.get(type(error), {}))
     if isinstance(error, MethodNotAllowed):
         headers["Allow"] = error.allowed
+    if isinstance(error, errors.TooManyAttempts):
+        headers["Retry-After"] = str(error.seconds)
     text = error.message if error.detail is None else f"{error.message}. {error.detail}"
     return status, body(status, title, text, instance), headers
 

@@ -13,7 +13,15 @@ from contextlib import contextmanager
 from django.db import connection
 
 from catalog.identifiers import Identifier, digest
-from catalog.models import Job, Namespace, Table, Transaction
+from catalog.models import (
+    ApiKey,
+    Job,
+    LabelDefinition,
+    Namespace,
+    SearchDocument,
+    Table,
+    Transaction,
+)
 from catalog.services import statements
 
 
@@ -117,10 +125,35 @@ def lock_transaction_of_job(pk: int) -> Transaction | None:
     return lock_transaction(owner) if owner is not None else None
 
 
+def lock_label(key: str) -> LabelDefinition | None:
+    """Lock the definition of a label; after the tables and namespaces that get it."""
+    rows = LabelDefinition.objects.filter(key=key)
+    return rows.select_for_update(of=("self",), no_key=True).first()
+
+
+def lock_documents(pks: Collection[int]) -> list[SearchDocument]:
+    """Lock search documents by primary key, last of all; each with its table or namespace."""
+    rows = SearchDocument.objects.filter(pk__in=pks).order_by("pk")
+    related = rows.select_related("namespace", "table__namespace")
+    return list(related.select_for_update(of=("self",), no_key=True))
+
+
 def lock_locations() -> None:
     """Let one transaction at a time decide whether a location that a caller chose is free."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [0x4D6F6E6F])
+
+
+def lock_api_key(pk: int) -> ApiKey | None:
+    """Lock an API key, and nothing else before or after it."""
+    rows = ApiKey.objects.select_related("principal", "namespace", "replaced_by").filter(pk=pk)
+    return rows.select_for_update(of=("self",), no_key=True).first()
+
+
+def lock_principals() -> None:
+    """Let one transaction at a time change who may administer the catalog."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [0x4D6F6E70])
 
 
 @contextmanager

@@ -1,14 +1,18 @@
 """Access tokens: an API key for an hour, signed, so that nothing is stored.
 
-A token names its key, so it ends with it: whoever presents one is looked up by that key.
+A token names its key, so it ends with it: whoever presents one is looked up by that key. It may be
+for less than its key: only for some privileges, which it names too.
 
 A job that works in a process of its own gets a token too. It names the attempt, so it ends with that:
 what a worker left behind, after it lost its lease or was told to stop, can commit nothing any more.
 """
 
+from dataclasses import dataclass
+
 from django.core import signing
 
 from catalog.errors import TokenExpired, Unauthenticated
+from catalog.privileges import Privilege
 
 PREFIX = "mnt_"
 JOB_PREFIX = "mnj_"
@@ -20,13 +24,26 @@ _signer = signing.TimestampSigner(salt="monodon.access-token", sep=".")
 _job_signer = signing.TimestampSigner(salt="monodon.job-token", sep=".")
 
 
-def issue_token(key: int) -> str:
-    """A token of the API key with this primary key."""
-    return PREFIX + _signer.sign_object({"key": key})
+@dataclass(frozen=True, slots=True)
+class AccessToken:
+    """What an access token says."""
+
+    key: int
+    """The primary key of its API key."""
+    privileges: Privilege = Privilege.ALL
+    """What may be done with it at most."""
 
 
-def read_token(text: str, *, expired_too: bool = False) -> int | None:
-    """The primary key of the API key that a token stands for; None: it is no token of ours.
+def issue_token(key: int, privileges: Privilege = Privilege.ALL) -> str:
+    """A token of the API key with this primary key, for no more than these privileges."""
+    facts = {"key": key}
+    if privileges != Privilege.ALL:
+        facts["may"] = privileges.value
+    return PREFIX + _signer.sign_object(facts)
+
+
+def read_token(text: str, *, expired_too: bool = False) -> AccessToken | None:
+    """What a token says; None: it is no token of ours.
 
     Raises TokenExpired, unless expired ones are wanted too.
     """
@@ -39,8 +56,7 @@ def read_token(text: str, *, expired_too: bool = False) -> int | None:
         raise TokenExpired from None
     except (signing.BadSignature, ValueError):
         return None
-    key: int = facts["key"]
-    return key
+    return AccessToken(facts["key"], Privilege(facts.get("may", Privilege.ALL.value)))
 
 
 def issue_job_token(job: int, attempt: int) -> str:

@@ -78,6 +78,7 @@ def test_types_agree_with_statuses():
         "CommitFailedException": {409},
         "AuthenticationTimeoutException": {419},
         "UnprocessableEntityException": {422},
+        "TooManyRequestsException": {429},
         "CommitStateUnknownException": {500},
         "SlowDownException": {503},
     }
@@ -98,7 +99,7 @@ def test_only_a_sure_refusal_is_final():
     final = {kind for kind in errors.STATUS_AND_TYPE if errors.is_final(kind.__new__(kind))}
     passing = {kind.__name__ for kind in set(errors.STATUS_AND_TYPE) - final}
     assert passing == {
-        *("Unauthenticated", "TokenExpired", "PermissionDenied"),
+        *("Unauthenticated", "TokenExpired", "PermissionDenied", "TooManyAttempts"),
         *("ServiceUnavailable", "OutcomeUnknown", "CommitConflict"),
     }
     assert ServiceUnavailable not in final

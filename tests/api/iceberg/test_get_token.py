@@ -218,7 +218,7 @@ def test_a_token_does_what_its_key_does(db, reader: Iceberg):
     Iceberg(token).refused(
         403,
         "NotAuthorizedException",
-        "'reader' may not write",
+        "'reader' may not create anything",
         "POST namespaces",
         {"namespace": ["a"]},
     )

@@ -1,0 +1,168 @@
+"""The way into the admin: the log-in page, single sign-on (OpenID Connect), and who guessed too often.
+
+The sign-on is the authorization code flow with PKCE, state and nonce, as Authlib does it; issuer,
+keys and tokens are looked at by ``catalog.services.oidc``.
+"""
+
+import logging
+from typing import Any
+from urllib.parse import urlencode
+
+import requests
+from authlib.integrations.base_client import OAuthError
+from authlib.integrations.django_client import DjangoIntegration, DjangoOAuth2App
+from django.conf import settings
+from django.contrib import admin, messages
+from django.contrib.auth import login
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET
+from unfold.forms import AuthenticationForm
+
+from catalog.errors import CatalogError, Unauthenticated
+from catalog.models.audit import Door
+from catalog.services import oidc, refusals, sign_on, users
+
+log = logging.getLogger(__name__)
+
+SESSION_SECONDS = 12 * 3600
+"""After so long somebody has to prove to the issuer anew that they may come in."""
+_TIMEOUT = 10.0
+_NEXT = "sign_on_next"
+
+
+class LogInForm(AuthenticationForm):  # type: ignore[misc]
+    """The log-in page's form, which also tells the page whether there is a single sign-on."""
+
+    @property
+    def sign_on(self) -> str:
+        """What its button says; empty: there is none."""
+        return settings.MONODON_OIDC_BUTTON if is_configured() else ""
+
+    @property
+    def sign_on_url(self) -> str:
+        target = self.request.GET.get("next", "") if self.request is not None else ""
+        query = "?" + urlencode({"next": target}) if target else ""
+        return reverse("sign-on") + query
+
+
+def is_configured() -> bool:
+    return bool(settings.MONODON_OIDC_CLIENT_ID and settings.MONODON_OIDC_ISSUERS)
+
+
+class _Client(DjangoOAuth2App):  # type: ignore[misc]
+    """Authlib's client, whose issuer and ID tokens are looked at by our own rules."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            DjangoIntegration("admin"),
+            client_id=settings.MONODON_OIDC_CLIENT_ID,
+            client_secret=settings.MONODON_OIDC_CLIENT_SECRET,
+            client_kwargs={
+                "scope": settings.MONODON_OIDC_SCOPES,
+                "code_challenge_method": "S256",
+                "default_timeout": _TIMEOUT,
+                "token_endpoint_auth_method": (
+                    "client_secret_basic" if settings.MONODON_OIDC_CLIENT_SECRET else "none"
+                ),
+            },
+        )
+
+    def load_server_metadata(self) -> dict[str, str]:
+        document = oidc.document_of(settings.MONODON_OIDC_ISSUERS[0])
+        return {
+            name: oidc.require_safe(document.get(name))
+            for name in ("authorization_endpoint", "token_endpoint")
+        }
+
+    def parse_id_token(self, token: dict[str, Any], nonce: str, **_: Any) -> dict[str, Any]:
+        issuer, claims = oidc.verify(token["id_token"], [self.client_id], nonce=nonce)
+        if issuer != settings.MONODON_OIDC_ISSUERS[0]:
+            raise Unauthenticated("The ID token is of another issuer")
+        if claims.get("azp", self.client_id) != self.client_id:
+            raise Unauthenticated("The ID token is for another client")
+        return dict(claims)
+
+
+@require_GET
+@never_cache
+def begin(request: HttpRequest) -> HttpResponse:
+    """Send the browser to the issuer."""
+    if not is_configured():
+        return HttpResponseRedirect(reverse("admin:login"))
+    target = request.GET.get("next", "")
+    try:
+        answer: HttpResponse = _Client().authorize_redirect(request, _redirect_uri(request))
+    except (CatalogError, OAuthError, ValueError) as error:
+        return _refused(request, error)
+    if url_has_allowed_host_and_scheme(target, {request.get_host()}, request.is_secure()):
+        request.session[_NEXT] = target
+    return answer
+
+
+@require_GET
+@never_cache
+def finish(request: HttpRequest) -> HttpResponse:
+    """The browser comes back from the issuer: look who it is, and let them in."""
+    if not is_configured():
+        return HttpResponseRedirect(reverse("admin:login"))
+    target = request.session.pop(_NEXT, None) or reverse("admin:index")
+    try:
+        if not request.GET.get("code") and not request.GET.get("error"):
+            raise ValueError("no code")
+        token = _Client().authorize_access_token(request, allow_redirects=False)
+        claims = token.get("userinfo")
+        if not claims:
+            raise Unauthenticated("The issuer sent no ID token")
+        user = sign_on.user_of(claims["iss"], claims)
+    except (CatalogError, OAuthError, requests.RequestException, ValueError, KeyError) as error:
+        return _refused(request, error)
+    request.signed_on_by = users.SIGN_ON  # type: ignore[attr-defined]
+    login(request, user, "django.contrib.auth.backends.ModelBackend")
+    request.session.set_expiry(SESSION_SECONDS)
+    return HttpResponseRedirect(target)
+
+
+def _redirect_uri(request: HttpRequest) -> str:
+    path = reverse("sign-on-finish")
+    if settings.MONODON_PUBLIC_URL:
+        return f"{settings.MONODON_PUBLIC_URL}{path}"
+    return request.build_absolute_uri(path)
+
+
+def _refused(request: HttpRequest, error: Exception) -> HttpResponse:
+    """Back to the log-in page, which says why. What the issuer or the address said is not shown."""
+    if isinstance(error, CatalogError):
+        refusal = error
+    else:
+        refusal = Unauthenticated("The sign-on was not completed; try it again")
+        log.info("A sign-on failed: %s", type(error).__name__)
+    refusals.note(
+        refusal,
+        actor=None,
+        door=Door.ADMIN,
+        action="session.begin",
+        target="(sign-on)",
+        address=request.META.get("REMOTE_ADDR", ""),
+        request_id=getattr(request, "request_id", ""),
+    )
+    messages.error(request, refusal.message)
+    return HttpResponseRedirect(reverse("admin:login"))
+
+
+def locked_out(
+    request: HttpRequest, _response: HttpResponse | None, _credentials: dict[str, Any] | None
+) -> HttpResponse:
+    """What django-axes answers to who failed to log in too often."""
+    seconds = int(settings.AXES_COOLOFF_TIME.total_seconds())
+    context = {
+        **admin.site.each_context(request),
+        "title": "Too many failed log-ins",
+        "minutes": seconds // 60,
+    }
+    answer = render(request, "admin/catalog/locked_out.html", context, status=429)
+    answer.headers["Retry-After"] = str(seconds)
+    return answer

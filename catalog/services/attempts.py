@@ -1,0 +1,124 @@
+"""How often somebody may guess a secret: API keys, tokens, the secrets of OAuth2 clients.
+
+Wrong secrets are counted by the address that they come from and by the client that they are for.
+Only different ones: a program that sends the same revoked key for days guesses nothing. Who guessed
+too often is refused for the rest of the minute, but for secrets that proved right a while ago, so
+a guesser behind the same address shuts nobody out who works.
+
+Each process counts for itself, in memory that is bounded; what was not seen for the longest time
+is forgotten first.
+"""
+
+import hashlib
+import ipaddress
+import math
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from catalog.errors import TooManyAttempts
+
+WINDOW_SECONDS = 60.0
+BY_ADDRESS = 30
+BY_CLIENT = 100
+_PROVEN_SECONDS = 3600.0
+_SIZE = 10_000
+_IPV6_NETWORK = 64  # what one household or one machine has
+
+
+@dataclass(slots=True)
+class _Source:
+    until: float
+    guesses: set[bytes] = field(default_factory=set)
+
+
+class Attempts:
+    """What this process knows of wrong secrets. Every method may be called by many threads."""
+
+    def __init__(self, *, size: int = _SIZE, clock: Callable[[], float] = time.monotonic) -> None:
+        self._size, self._clock = size, clock
+        self._lock = threading.Lock()
+        self.forget()
+
+    def forget(self) -> None:
+        self._sources: OrderedDict[str, _Source] = OrderedDict()
+        self._proven: OrderedDict[bytes, float] = OrderedDict()
+
+    def check(self, secret: str, address: str, client: str = "") -> None:
+        """Raises TooManyAttempts for who may not try now."""
+        if not self._sources:
+            return
+        now = self._clock()
+        with self._lock:
+            wait = max(
+                self._wait(_by_address(address), BY_ADDRESS, now),
+                self._wait(_by_client(client), BY_CLIENT, now) if client else 0.0,
+            )
+            if wait <= 0 or self._proven.get(_mark(secret), 0.0) > now:
+                return
+        raise TooManyAttempts(math.ceil(wait))
+
+    def failed(self, secret: str, address: str, client: str = "") -> None:
+        """It was wrong."""
+        now, guess = self._clock(), _mark(secret)
+        with self._lock:
+            self._proven.pop(guess, None)
+            self._count(_by_address(address), BY_ADDRESS, guess, now)
+            if client:
+                self._count(_by_client(client), BY_CLIENT, guess, now)
+
+    def succeeded(self, secret: str) -> None:
+        """It was right."""
+        with self._lock:
+            mark = _mark(secret)
+            self._proven[mark] = self._clock() + _PROVEN_SECONDS
+            self._proven.move_to_end(mark)
+            if len(self._proven) > self._size:
+                self._proven.popitem(last=False)
+
+    def _wait(self, name: str, most: int, now: float) -> float:
+        source = self._sources.get(name)
+        if source is None:
+            return 0.0
+        if source.until <= now:
+            del self._sources[name]
+            return 0.0
+        return source.until - now if len(source.guesses) >= most else 0.0
+
+    def _count(self, name: str, most: int, guess: bytes, now: float) -> None:
+        source = self._sources.get(name)
+        if source is None or source.until <= now:
+            source = self._sources[name] = _Source(now + WINDOW_SECONDS)
+        self._sources.move_to_end(name)
+        if len(source.guesses) < most:
+            source.guesses.add(guess)
+        if len(self._sources) > self._size:
+            self._sources.popitem(last=False)
+
+
+def _mark(secret: str) -> bytes:
+    """Enough to tell secrets apart, and too little to find one again."""
+    return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).digest()[:8]
+
+
+@lru_cache(maxsize=4096)
+def _by_address(address: str) -> str:
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return "a:?"
+    if isinstance(found, ipaddress.IPv6Address):
+        if found.ipv4_mapped is None:
+            return f"a:{ipaddress.ip_network((found, _IPV6_NETWORK), strict=False)}"
+        found = found.ipv4_mapped
+    return f"a:{found}"
+
+
+def _by_client(client: str) -> str:
+    return "c:" + hashlib.sha256(client.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+attempts = Attempts()
