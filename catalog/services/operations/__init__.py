@@ -20,6 +20,7 @@ from catalog.services.operations.data import (
     UpdateTableSchemaMetadata,
     WriteVersion,
 )
+from catalog.services.operations.grants import SetGrant
 from catalog.services.operations.jobs import (
     StartBackfill,
     StartBuildIndex,
@@ -102,6 +103,7 @@ __all__ = [
     "RenameTable",
     "RestoreTable",
     "RetireVersions",
+    "SetGrant",
     "SetNamespacePolicy",
     "SetTablePolicy",
     "StartBackfill",

@@ -1,0 +1,104 @@
+"""Grants from the shell: setting one, and who may do what."""
+
+from argparse import ArgumentParser
+from collections.abc import Mapping
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from catalog import identifiers
+from catalog.errors import CatalogError
+from catalog.privileges import SINGLE, Privilege, essence, parse
+from catalog.services import grants
+from catalog.services.access import SYSTEM, On
+
+
+class Command(BaseCommand):
+    help = "Grant privileges on a namespace or a table, and tell who has which."
+    # They import the whole API: seconds of every start.
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        known = ",".join(privilege.word for privilege in SINGLE)
+        actions = parser.add_subparsers(dest="action", required=True)
+        give = actions.add_parser("set", help="let a principal have exactly these privileges")
+        give.add_argument("principal", help="etl, user:ada, group:analysts")
+        give.add_argument("privileges", help=f"some of {known}, or all")
+        take = actions.add_parser("remove", help="take away what a principal was granted")
+        take.add_argument("principal")
+        show = actions.add_parser("list", help="what is granted on this very place")
+        why = actions.add_parser("explain", help="who may do what here, and why")
+        why.add_argument("principal", nargs="?", help="only this one")
+        lost = actions.add_parser("what-if", help="what would be lost without the grant")
+        lost.add_argument("principal")
+        for each in (give, take, show, why, lost):
+            where = each.add_mutually_exclusive_group(required=True)
+            where.add_argument("--namespace", help="$ alone is the root")
+            where.add_argument("--table", help="namespace$table, or a view")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        action = options["action"].replace("-", "_")
+        try:
+            getattr(self, f"_{action}")(_on(options), options)
+        except CatalogError as refused:
+            raise CommandError(refused.message) from refused
+
+    def _set(self, on: On, options: Mapping[str, Any]) -> None:
+        self._grant(on, options["principal"], parse(options["privileges"].split(",")))
+
+    def _remove(self, on: On, options: Mapping[str, Any]) -> None:
+        self._grant(on, options["principal"], parse([]))
+
+    def _grant(self, on: On, principal: str, privileges: Privilege) -> None:
+        granted = grants.set_grant(actor=SYSTEM, on=on, principal=principal, privileges=privileges)
+        self.stdout.write(f"{principal} is granted {_words(granted)} on {on}")
+
+    def _list(self, on: On, options: Mapping[str, Any]) -> None:
+        token = None
+        while True:
+            rows, token = grants.list_grants(actor=SYSTEM, on=on, page_token=token)
+            for row in rows:
+                by = f"  by {row.granted_by}" if row.granted_by else ""
+                self.stdout.write(f"{row.principal.name:24} {_words(row.privileges)}{by}")
+            if token is None:
+                return
+
+    def _explain(self, on: On, options: Mapping[str, Any]) -> None:
+        token = None
+        while True:
+            found, token = grants.explain(
+                actor=SYSTEM, on=on, principal=options["principal"], page_token=token
+            )
+            for holder in found:
+                state = "" if holder.is_active else "  (not active)"
+                self.stdout.write(f"{holder.principal.name:24} {_words(holder.held)}{state}")
+                for source in holder.sources:
+                    self.stdout.write(f"    {source}: {_words(source.privileges)}")
+                for key in holder.keys:
+                    self.stdout.write(f"    with key '{key.name}': {_words(key.privileges)}")
+            if token is None:
+                return
+
+    def _what_if(self, on: On, options: Mapping[str, Any]) -> None:
+        token = None
+        while True:
+            found, token = grants.what_if(
+                actor=SYSTEM, on=on, principal=options["principal"], page_token=token
+            )
+            for loss in found:
+                self.stdout.write(
+                    f"{loss.principal.name:24} loses {_words(loss.lost)}; does not see"
+                    f" {loss.namespaces} namespaces and {loss.tables} tables any more"
+                )
+            if token is None:
+                return
+
+
+def _on(options: Mapping[str, Any]) -> On:
+    if options["table"] is not None:
+        return On.table(identifiers.parse(options["table"]))
+    return On.namespace(identifiers.parse(options["namespace"]))
+
+
+def _words(privileges: Privilege) -> str:
+    return "all" if privileges == Privilege.ALL else ", ".join(essence(privileges)) or "nothing"

@@ -1,0 +1,444 @@
+"""Grants: who may set them, what is told of them, and what would be lost."""
+
+import threading
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from catalog.errors import (
+    NamespaceNotFound,
+    PermissionDenied,
+    PrincipalNotFound,
+    TableNotFound,
+)
+from catalog.models import (
+    ApiKey,
+    AuditEvent,
+    Grant,
+    Namespace,
+    Principal,
+    PrincipalKind,
+    PrincipalLevel,
+    Table,
+    TableState,
+    Transaction,
+)
+from catalog.privileges import NOTHING, SINGLE, Privilege, closure
+from catalog.services import access, grants
+from catalog.services import operations as ops
+from catalog.services.access import SYSTEM, On
+from catalog.services.commit import commit
+from tests.catalog.services.test_access_oracle import SEEDS, make_world
+from tests.factories import make_iceberg_table, make_root, make_table, snapshot, unchanged
+
+A, AB, T = On.namespace(("a",)), On.namespace(("a", "b")), On.table(("a", "b", "t"))
+READ, GRANT, MANAGE = Privilege.READ, Privilege.GRANT, Privilege.MANAGE
+
+
+@pytest.fixture(autouse=True)
+def _catalog(db, settings, tmp_path):
+    settings.MONODON_WAREHOUSE = str(tmp_path)
+    make_root()
+    make_table("a", "b", "t")
+    make_table("a", "u")
+
+
+def principal(name: str, kind: PrincipalKind = PrincipalKind.SERVICE, **fields) -> Principal:
+    return Principal.objects.create(name=name, kind=kind, **fields)
+
+
+def group(name: str, *members: Principal) -> Principal:
+    row = principal(f"group:{name}", PrincipalKind.GROUP)
+    row.members.set(members)
+    return row
+
+
+def grant(name: str, on: On, privileges: Privilege, actor: access.Principal = SYSTEM) -> Privilege:
+    return grants.set_grant(actor=actor, on=on, principal=name, privileges=privileges)
+
+
+def who(name: str) -> access.Principal:
+    found = access.named(name)
+    assert found is not None
+    return found
+
+
+# --- setting ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("on", [A, AB, T, On.namespace(())])
+def test_what_is_granted_holds_with_what_it_includes(on):
+    principal("etl")
+    assert grant("etl", on, Privilege.WRITE) == closure(Privilege.WRITE)
+    assert Grant.objects.get().mask == Privilege.BROWSE | READ | Privilege.WRITE
+    assert access.held_on(who("etl"), T) == closure(Privilege.WRITE)
+    with pytest.raises(PermissionDenied):
+        access.require(who("etl"), MANAGE, T)
+    event = AuditEvent.objects.get(action="grant.set")
+    assert (event.actor, event.target) == ("system", str(on))
+    assert event.before == {"principal": "etl", "privileges": []}
+    assert event.after == {"principal": "etl", "privileges": ["browse", "read", "write"]}
+    assert Transaction.objects.get(pk=event.transaction_id).operations == [
+        {"operation": "SetGrant", "target": str(on), **event.after}
+    ]
+
+
+def test_a_grant_is_set_exactly_and_nothing_removes_it():
+    principal("etl")
+    grant("etl", T, MANAGE)
+    assert grant("etl", T, READ) == closure(READ)
+    assert [row.mask for row in Grant.objects.all()] == [closure(READ).value]
+    before = snapshot()
+    assert grant("etl", T, READ) == closure(READ)  # as it is: no event, no transaction
+    assert snapshot() == before
+    assert grant("etl", T, NOTHING) == NOTHING
+    assert not Grant.objects.exists()
+    with pytest.raises(NamespaceNotFound):
+        access.require(who("etl"), Privilege.BROWSE, T)
+    last = AuditEvent.objects.filter(action="grant.set").latest("pk")
+    assert last.before == {"principal": "etl", "privileges": ["browse", "read"]}
+    assert last.after == {"principal": "etl", "privileges": []}
+
+
+def test_grants_hold_for_iceberg_tables_and_views_too():
+    make_iceberg_table("a", "i")
+    Table.objects.filter(name="u").update(kind="view", format="iceberg")
+    principal("etl")
+    for name in ("i", "u"):
+        grant("etl", On.table(("a", name)), READ)
+        assert access.holds(who("etl"), READ, Table.objects.get(name=name))
+
+
+def test_who_may_grant_may_grant_what_it_holds():
+    for name in ("boss", "etl"):
+        principal(name)
+    grant("boss", A, GRANT | READ)
+    assert grant("etl", T, READ, who("boss")) == closure(READ)
+    assert Grant.objects.get(principal__name="etl").granted_by == "boss"
+    with unchanged(), pytest.raises(PermissionDenied, match=r"does not hold write on 'a\.b\.t'"):
+        grant("etl", T, Privilege.WRITE, who("boss"))
+    with unchanged(), pytest.raises(PermissionDenied, match="'boss' does not hold manage"):
+        grant("boss", A, Privilege.ALL, who("boss"))
+    with unchanged(), pytest.raises(NamespaceNotFound):
+        grant("etl", On.namespace(("x",)), READ, who("boss"))
+    # It cannot take away either what it does not hold.
+    grant("etl", T, Privilege.ALL)
+    with unchanged(), pytest.raises(PermissionDenied, match="does not hold manage"):
+        grant("etl", T, READ, who("boss"))
+    grant("etl", T, closure(READ) | GRANT)
+    assert grant("etl", T, NOTHING, who("boss")) == NOTHING
+
+
+def test_without_the_privilege_to_grant_nothing_is_granted():
+    for name in ("manager", "reader", "stranger", "etl"):
+        principal(name)
+    grant("manager", A, MANAGE)
+    grant("reader", A, READ)
+    for name in ("manager", "reader"):
+        with unchanged(), pytest.raises(PermissionDenied, match="may not grant anything"):
+            grant("etl", T, READ, who(name))
+    for on, missing in ((A, NamespaceNotFound), (T, NamespaceNotFound)):
+        with unchanged(), pytest.raises(missing):
+            grant("etl", on, READ, who("stranger"))
+    grant("stranger", On.table(("a", "u")), Privilege.ALL)
+    with unchanged(), pytest.raises(PermissionDenied):
+        grant("etl", A, READ, who("stranger"))  # it leads to a.u, so it may be seen
+    with unchanged(), pytest.raises(NamespaceNotFound):
+        grant("etl", T, READ, who("stranger"))
+
+
+def test_owners_hold_all_and_a_key_only_what_it_may():
+    row = principal("etl")
+    other = principal("other")
+    Namespace.objects.filter(name="a").update(owner="etl")
+    assert grant("other", T, Privilege.ALL, who("etl")) == Privilege.ALL
+    scoped = access.of_row(row, ApiKey(name="k", principal=row, scopes=["grant", "read"]))
+    with unchanged(), pytest.raises(PermissionDenied, match="does not hold write"):
+        grant(other.name, A, Privilege.WRITE, scoped)
+    assert grant(other.name, A, READ, scoped) == closure(READ)
+    inner = Namespace.objects.named(("a", "b")).get()
+    limited = access.of_row(row, ApiKey(name="l", principal=row, namespace=inner))
+    assert grant(other.name, AB, READ, limited) == closure(READ)
+    with unchanged(), pytest.raises(PermissionDenied):
+        grant(other.name, A, MANAGE, limited)
+    # What it owns outside of the key's namespace counts for nothing.
+    Table.objects.filter(name="u").update(owner="etl")
+    with unchanged(), pytest.raises(TableNotFound):
+        grant(other.name, On.table(("a", "u")), READ, limited)
+
+
+@pytest.mark.parametrize("name", ["nobody", "", "nul\x00"])
+def test_a_principal_that_is_not_there(name):
+    with unchanged(), pytest.raises(PrincipalNotFound):
+        grant(name, T, READ)
+
+
+def test_a_target_that_is_not_there():
+    principal("etl")
+    with unchanged(), pytest.raises(TableNotFound):
+        grant("etl", On.table(("a", "no")), READ)
+    with unchanged(), pytest.raises(NamespaceNotFound):
+        grant("etl", On.namespace(("no",)), READ)
+    with unchanged(), pytest.raises(NamespaceNotFound):
+        grant("etl", On.table(("no", "t")), READ)
+
+
+def test_grants_go_with_their_table_and_come_back_with_it():
+    principal("etl")
+    grant("etl", T, READ)
+    row = Table.objects.get(name="t")
+    commit([ops.DeregisterTable(table=T.identifier)], actor=SYSTEM)
+    with pytest.raises(NamespaceNotFound):
+        access.held_on(who("etl"), T)
+    make_table("a", "b", "t")  # another one of its name
+    with pytest.raises(NamespaceNotFound):
+        access.held_on(who("etl"), T)
+    assert not Table.objects.present().filter(access.visible_tables(who("etl"))).exists()
+    commit([ops.DeregisterTable(table=T.identifier)], actor=SYSTEM)
+    Table.objects.filter(pk=row.pk).update(state=TableState.DECLARED, dropped_at=None)
+    assert access.held_on(who("etl"), T) == closure(READ)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_who_grant_at_once_leave_one_grant_and_two_events(settings, tmp_path):
+    settings.MONODON_WAREHOUSE = str(tmp_path)
+    make_root()
+    if not Table.objects.named(T.identifier).exists():
+        make_table("a", "b", "t")
+    principal("etl")
+    barrier = threading.Barrier(2)
+    failures: list[BaseException] = []
+
+    def work(privileges: Privilege) -> None:
+        try:
+            barrier.wait(timeout=10)
+            grant("etl", T, privileges)
+        except BaseException as error:  # noqa: BLE001 -- told below
+            failures.append(error)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=work, args=[p]) for p in (READ, MANAGE)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert not failures
+    events = list(AuditEvent.objects.filter(action="grant.set").order_by("pk"))
+    assert len(events) == 2
+    # One came after the other, and saw what it left.
+    first, second = sorted(events, key=lambda event: len(event.before["privileges"]))
+    assert second.before["privileges"] == first.after["privileges"]
+    from catalog.privileges import words
+
+    assert words(Grant.objects.get().privileges) == second.after["privileges"]
+
+
+def test_the_lock_precedes_the_grant():
+    principal("etl")
+    with CaptureQueriesContext(connection) as captured:
+        grant("etl", T, READ)
+    texts = [query["sql"] for query in captured.captured_queries]
+    lock = next(i for i, sql in enumerate(texts) if "FOR NO KEY UPDATE" in sql)
+    write = next(i for i, sql in enumerate(texts) if 'INSERT INTO "catalog_grant"' in sql)
+    assert lock < write
+    assert "catalog_table" in texts[lock]
+
+
+# --- the list --------------------------------------------------------------------------------------
+
+
+def test_the_list_of_grants_tells_what_is_granted_on_this_very_place():
+    for name in ("a1", "a2", "a3", "boss", "reader"):
+        principal(name)
+        grant(name, T, READ)
+    grant("a1", A, MANAGE)
+    found, token = [], None
+    while True:
+        rows, token = grants.list_grants(actor=SYSTEM, on=T, limit=2, page_token=token)
+        found += [(row.principal.name, row.mask) for row in rows]
+        if token is None:
+            break
+    assert found == [(name, closure(READ).value) for name in ("a1", "a2", "a3", "boss", "reader")]
+    assert [row.principal.name for row in grants.list_grants(actor=SYSTEM, on=A)[0]] == ["a1"]
+    grant("boss", T, GRANT)
+    assert len(grants.list_grants(actor=who("boss"), on=T)[0]) == 5
+    assert len(grants.list_grants(actor=who("a1"), on=T)[0]) == 5  # who manages it may look
+    with pytest.raises(PermissionDenied, match="may not see who may do what"):
+        grants.list_grants(actor=who("reader"), on=T)
+    with pytest.raises(NamespaceNotFound):
+        grants.list_grants(actor=who("reader"), on=On.namespace(("x",)))
+
+
+# --- who may do what, and why ----------------------------------------------------------------------
+
+
+def test_every_source_is_told():
+    etl, ada = principal("etl"), principal("user:ada", PrincipalKind.USER)
+    principal("root", level=PrincipalLevel.ADMIN)
+    team = group("team", ada)
+    grant("etl", A, READ)
+    grant("etl", T, Privilege.WRITE)
+    grant(team.name, AB, Privilege.MAINTAIN)
+    Table.objects.filter(name="t").update(owner=team.name)
+    inner = Namespace.objects.named(("a", "b")).get()
+    elsewhere = Namespace.objects.named(()).get()
+    for name, fields in {
+        "limited": {"scopes": ["read"], "namespace": inner},
+        "off": {"revoked_at": "2020-01-01T00:00Z"},
+        "whole": {"namespace": elsewhere},
+    }.items():
+        ApiKey.objects.create(name=name, principal=etl, digest=name, **fields)
+    found = {one.principal.name: one for one in grants.explain(actor=SYSTEM, on=T)[0]}
+    assert set(found) == {"etl", "user:ada", "group:team", "root"}
+    assert [str(source) for source in found["etl"].sources] == ["grant on a", "grant on a.b.t"]
+    assert [source.is_here for source in found["etl"].sources] == [False, True]
+    assert found["etl"].held == closure(Privilege.WRITE)
+    assert [(key.name, key.privileges, key.within) for key in found["etl"].keys] == [
+        ("limited", closure(READ), "a.b"),
+        ("whole", closure(Privilege.WRITE), "(root)"),
+    ]
+    assert [str(source) for source in found["user:ada"].sources] == [
+        "owner of a.b.t, through group:team",
+        "grant on a.b, through group:team",
+    ]
+    assert found["user:ada"].held == Privilege.ALL
+    assert [str(source) for source in found["root"].sources] == ["level"]
+    above = {one.principal.name: one for one in grants.explain(actor=SYSTEM, on=A)[0]}
+    assert set(above) == {"etl", "root"}
+    assert [key.privileges for key in above["etl"].keys] == [NOTHING, closure(READ)]
+
+
+def test_superusers_and_who_is_not_active():
+    user = get_user_model().objects.create_superuser("ada", "", "x")
+    row, _ = Principal.objects.get_or_create(
+        name="user:ada", defaults={"kind": PrincipalKind.USER, "user": user}
+    )
+    Principal.objects.filter(pk=row.pk).update(user=user)
+    principal("gone", is_active=False)
+    grant("gone", T, READ)
+    found = {one.principal.name: one for one in grants.explain(actor=SYSTEM, on=T)[0]}
+    assert [str(source) for source in found["user:ada"].sources] == ["superuser"]
+    assert (found["gone"].held, found["gone"].is_active) == (NOTHING, False)
+    assert [str(source) for source in found["gone"].sources] == ["grant on a.b.t"]
+
+
+def test_what_one_holds_oneself_one_may_ask():
+    for name in ("etl", "other", "boss"):
+        principal(name)
+    grant("etl", T, READ)
+    grant("boss", A, GRANT)
+    (own,) = grants.explain(actor=who("etl"), on=T, principal="etl")[0]
+    assert own.held == closure(READ)
+    for wanted in (None, "other"):
+        with pytest.raises(PermissionDenied, match=r"may not see who may do what with 'a\.b\.t'"):
+            grants.explain(actor=who("etl"), on=T, principal=wanted)
+    with pytest.raises(NamespaceNotFound):
+        grants.explain(actor=who("other"), on=T, principal="other")
+    (nothing,) = grants.explain(actor=who("boss"), on=T, principal="other")[0]
+    assert (nothing.held, nothing.sources) == (NOTHING, [])
+    with pytest.raises(PrincipalNotFound):
+        grants.explain(actor=SYSTEM, on=T, principal="nobody")
+
+
+def test_explaining_takes_a_fixed_number_of_statements():
+    for n in range(12):
+        member = principal(f"p{n:02}")
+        group(f"g{n:02}", member)
+        grant(f"group:g{n:02}", A, READ)
+        grant(f"p{n:02}", T, READ)
+    with CaptureQueriesContext(connection) as captured:
+        found, token = grants.explain(actor=SYSTEM, on=T, limit=20)
+    assert (len(found), token) == (20, found[-1].principal.name)
+    assert len(captured) == 6
+    rest, token = grants.explain(actor=SYSTEM, on=T, page_token=token)
+    assert (len(rest), token) == (4, None)
+
+
+@pytest.mark.parametrize("seed", SEEDS[:10])
+def test_what_is_told_is_what_holds(seed):
+    world = make_world(seed)
+    live = [row for row in world.namespaces if row.dropped_at is None]
+    present = [row for row in world.tables if row.state != TableState.DROPPED]
+    for row in [*live[:5], *present[:5]]:
+        on = On.table(row.identifier) if isinstance(row, Table) else On.namespace(row.identifier)
+        told = {one.principal.name: one for one in grants.explain(actor=SYSTEM, on=on)[0]}
+        for each in world.principals:
+            actor = access.of_row(each)
+            held = NOTHING
+            if access.is_seen(actor, row):
+                held = access.held_on(actor, row)
+            assert (told[each.name].held if each.name in told else NOTHING) == held
+            for key in told[each.name].keys if each.name in told else ():
+                with_key = access.of_row(each, ApiKey.objects.get(name=key.name))
+                holds = [p for p in SINGLE if access.holds(with_key, p, row)]
+                assert key.privileges == Privilege(sum(holds)), (seed, each, key, row)
+
+
+# --- what if ---------------------------------------------------------------------------------------
+
+
+def test_what_would_be_lost_without_a_grant():
+    etl = principal("etl")
+    grant("etl", A, READ)
+    before = snapshot()
+    (loss,), token = grants.what_if(actor=SYSTEM, on=A, principal="etl")
+    assert snapshot() == before
+    assert token is None
+    assert (loss.before, loss.after, loss.lost) == (closure(READ), NOTHING, closure(READ))
+    assert (loss.namespaces, loss.tables) == (2, 2)
+    # What it has from elsewhere counts.
+    grant("etl", T, READ)
+    (loss,), _ = grants.what_if(actor=SYSTEM, on=A, principal="etl")
+    assert (loss.namespaces, loss.tables) == (0, 1)
+    team = group("team", etl)
+    grant(team.name, A, Privilege.WRITE)
+    (loss,), _ = grants.what_if(actor=SYSTEM, on=A, principal="etl")
+    assert (loss.lost, loss.namespaces, loss.tables) == (NOTHING, 0, 0)
+
+
+def test_members_of_a_group_lose_each_for_themselves():
+    ada, bob, eve = (
+        principal(f"user:{name}", PrincipalKind.USER) for name in ("ada", "bob", "eve")
+    )
+    off = principal("off", is_active=False)
+    admin = principal("root", level=PrincipalLevel.ADMIN)
+    team = group("team", ada, bob, eve, off, admin)
+    grant(team.name, A, Privilege.WRITE)
+    grant("user:bob", A, READ)
+    grant("user:eve", T, READ)
+    before = snapshot()
+    found, _ = grants.what_if(actor=SYSTEM, on=A, principal=team.name)
+    assert snapshot() == before
+    told = {loss.principal.name: (loss.lost, loss.namespaces, loss.tables) for loss in found}
+    assert told == {
+        "user:ada": (closure(Privilege.WRITE), 2, 2),
+        "user:bob": (Privilege.WRITE, 0, 0),
+        "user:eve": (closure(Privilege.WRITE), 0, 1),
+        "off": (NOTHING, 0, 0),
+        "root": (NOTHING, 0, 0),
+    }
+    page, token = grants.what_if(actor=SYSTEM, on=A, principal=team.name, limit=2)
+    assert len(page) == 2
+    rest, token = grants.what_if(actor=SYSTEM, on=A, principal=team.name, page_token=token)
+    assert (len(rest), token) == (3, None)
+
+
+def test_less_than_nothing_less_may_be_tried_too():
+    principal("etl")
+    grant("etl", A, MANAGE)
+    (loss,), _ = grants.what_if(actor=SYSTEM, on=A, principal="etl", privileges=READ)
+    assert loss.lost == closure(MANAGE) & ~closure(READ)
+    assert (loss.namespaces, loss.tables) == (0, 0)
+    assert Grant.objects.get().privileges == closure(MANAGE)
+
+
+def test_who_may_not_see_the_grants_may_not_try_either():
+    principal("etl")
+    grant("etl", T, READ)
+    with pytest.raises(PermissionDenied):
+        grants.what_if(actor=who("etl"), on=T, principal="etl")
+    with pytest.raises(PrincipalNotFound):
+        grants.what_if(actor=SYSTEM, on=T, principal="nobody")
