@@ -1,0 +1,224 @@
+"""What people say of namespaces, tables and columns, and the documents by which all is found."""
+
+from django.contrib.postgres.fields import ArrayField
+from django.contrib.postgres.indexes import GinIndex
+from django.contrib.postgres.search import SearchVectorField
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from catalog.models.namespaces import Namespace
+from catalog.models.tables import Table
+
+_ONE_TARGET = Q(namespace__isnull=False, table__isnull=True, column="") | Q(
+    namespace__isnull=True, table__isnull=False
+)
+
+
+class Sensitivity(models.TextChoices):
+    """How much harm it does when a stranger sees it, from the least to the most."""
+
+    PUBLIC = "public"
+    INTERNAL = "internal"
+    CONFIDENTIAL = "confidential"
+    RESTRICTED = "restricted"
+
+    @property
+    def rank(self) -> int:
+        """Its place in the order, from 0."""
+        return list(type(self)).index(self)
+
+
+class LabelPlace(models.TextChoices):
+    """What a label may be put on."""
+
+    NAMESPACE = "namespace"
+    TABLE = "table", "table or view"
+    COLUMN = "column"
+
+
+class LabelColour(models.TextChoices):
+    """The colours that the web admin has for labels."""
+
+    GREY = "grey"
+    BLUE = "blue"
+    GREEN = "green"
+    YELLOW = "yellow"
+    ORANGE = "orange"
+    RED = "red"
+
+
+class LabelDefinition(models.Model):
+    """A label that may be given: which values it takes, and where."""
+
+    key = models.TextField(unique=True)
+    description = models.TextField(blank=True)
+    colour = models.TextField(choices=LabelColour, default=LabelColour.GREY)
+    values = ArrayField(
+        models.TextField(), default=list, blank=True, help_text="None: any text is a value."
+    )
+    is_multiple = models.BooleanField(
+        default=False, help_text="Whether one thing may have several of its values."
+    )
+    places = ArrayField(models.TextField(choices=LabelPlace), help_text="Where it may be put.")
+    created_by = models.TextField(blank=True, editable=False)
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        verbose_name = "label"
+
+    def __str__(self) -> str:
+        return self.key
+
+
+class LabelAssignment(models.Model):
+    """A value of a label on a namespace, with all below it, on a table or on a column of one."""
+
+    definition = models.ForeignKey(
+        LabelDefinition,
+        models.PROTECT,
+        related_name="assignments",
+        db_index=False,  # label_on_namespace and label_on_table serve
+    )
+    namespace = models.ForeignKey(
+        Namespace, models.CASCADE, null=True, blank=True, related_name="labels"
+    )
+    table = models.ForeignKey(Table, models.CASCADE, null=True, blank=True, related_name="labels")
+    column = models.TextField(blank=True, default="", help_text="Its path; empty: no column.")
+    value = models.TextField(blank=True)
+    set_by = models.TextField(blank=True)
+    set_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=_ONE_TARGET, name="label_on_one_thing"),
+            models.UniqueConstraint(
+                fields=["definition", "namespace", "value"], name="label_on_namespace"
+            ),
+            models.UniqueConstraint(
+                fields=["definition", "table", "column", "value"], name="label_on_table"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.definition}={self.value}" if self.value else str(self.definition)
+
+
+class Facts(models.Model):
+    """What is said of a namespace, a table or a column. A row that says nothing is removed."""
+
+    namespace = models.ForeignKey(
+        Namespace,
+        models.CASCADE,
+        null=True,
+        blank=True,
+        related_name="facts",
+        db_index=False,  # facts_of_namespace serves
+    )
+    table = models.ForeignKey(
+        Table,
+        models.CASCADE,
+        null=True,
+        blank=True,
+        related_name="facts",
+        db_index=False,  # facts_of_table serves
+    )
+    column = models.TextField(blank=True, default="", help_text="Its path; empty: no column.")
+    description = models.TextField(blank=True, help_text="Markdown.")
+    sensitivity = models.TextField(blank=True, choices=Sensitivity, help_text="Empty: inherited.")
+    links = models.JSONField(default=list, blank=True, help_text="Titles and URLs, in order.")
+    updated_by = models.TextField(blank=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        verbose_name_plural = "facts"
+        constraints = [
+            models.CheckConstraint(condition=_ONE_TARGET, name="facts_of_one_thing"),
+            models.CheckConstraint(
+                condition=Q(sensitivity__in=["", *Sensitivity.values]),
+                name="facts_known_sensitivity",
+            ),
+            models.UniqueConstraint(fields=["namespace"], name="facts_of_namespace"),
+            models.UniqueConstraint(fields=["table", "column"], name="facts_of_table"),
+        ]
+        indexes = [
+            # A search resolves what is inherited from namespaces, of which few say it.
+            models.Index(
+                fields=["namespace"],
+                condition=Q(table=None) & ~Q(sensitivity=""),
+                name="facts_classified_namespaces",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"facts of {self.table or self.namespace}"
+
+
+class SearchDocument(models.Model):
+    """By what a namespace, a table or a view is found.
+
+    Facts change it in their own transaction; a pass that follows the audit trail does the rest, for
+    which ``due_at`` says that there is something to do. ``vector`` holds the words with their
+    weights and, behind a colon, the marks of filters (``catalog.services.search_words``).
+    """
+
+    namespace = models.OneToOneField(
+        Namespace, models.CASCADE, null=True, blank=True, related_name="search_document"
+    )
+    table = models.OneToOneField(
+        Table, models.CASCADE, null=True, blank=True, related_name="search_document"
+    )
+    vector = SearchVectorField(null=True, editable=False)
+    columns = models.JSONField(default=list, help_text="Path, type and comment of each.")
+    schema_version = models.TextField(
+        blank=True, help_text="What the columns were read from; empty: they were not read yet."
+    )
+    due_at = models.DateTimeField(null=True, help_text="When it is to be made anew; null: never.")
+    attempts = models.PositiveSmallIntegerField(default=0)
+    error = models.TextField(blank=True, help_text="Why the columns could not be read.")
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(namespace__isnull=False, table__isnull=True)
+                | Q(namespace__isnull=True, table__isnull=False),
+                name="document_of_one_thing",
+            ),
+        ]
+        indexes = [
+            # Without the list of what is pending: a search would read all of it.
+            GinIndex(fields=["vector"], fastupdate=False, name="document_vector"),
+            models.Index(
+                fields=["due_at", "id"], condition=Q(due_at__isnull=False), name="document_due"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"document of {self.table or self.namespace}"
+
+
+class SearchWord(models.Model):
+    """A word of names and columns under one of the keys by which words like it are found.
+
+    The keys are its trigrams, behind a hyphen itself with a letter left out, and behind an equals
+    sign itself. They take the place of pg_trgm, which not every server has.
+    """
+
+    pk = models.CompositePrimaryKey("key", "word")
+    key = models.TextField()
+    word = models.TextField()
+
+    def __str__(self) -> str:
+        return self.word
+
+
+class SearchCursor(models.Model):
+    """How far the pass that keeps the documents has followed the audit trail. One row."""
+
+    id = models.SmallIntegerField(primary_key=True, default=1)
+    xid = models.BigIntegerField(help_text="AuditEvent.xid of the last event it has seen.")
+    event = models.BigIntegerField(help_text="And its id.")
+
+    def __str__(self) -> str:
+        return f"{self.xid}/{self.event}"

@@ -1,0 +1,361 @@
+"""The pass that keeps the documents of the search: what it follows, and what it does not lose."""
+
+import shutil
+import threading
+import time
+
+import pyarrow as pa
+import pytest
+from django.db import connection, connections, transaction
+from django.utils import timezone
+
+from catalog.models import Namespace, SearchCursor, SearchDocument, Table, TableVersion
+from catalog.services import facts, iceberg_commits, lance_schemas, locks, search, search_documents
+from catalog.services import operations as ops
+from catalog.services.access import SYSTEM
+from catalog.services.commit import commit
+from catalog.services.facts import Changes
+from tests.factories import (
+    make_iceberg_table,
+    make_lance_table,
+    make_namespace,
+    make_root,
+    make_table,
+)
+
+
+@pytest.fixture(autouse=True)
+def _catalog(transactional_db, tmp_path, settings):
+    settings.MONODON_WAREHOUSE = str(tmp_path)
+    make_root()
+    make_namespace("ws")
+    make_table("ws", "first")
+    # The pass begins with all that is there, and follows from then on.
+    assert search_documents.keep() == 2
+    assert search_documents.keep() == 0
+
+
+def find(text: str) -> list[str]:
+    page = search.search(actor=SYSTEM, text=text)
+    assert not page.is_corrected
+    return [".".join(result.identifier) for result in page.results]
+
+
+def document(name: str) -> SearchDocument:
+    return SearchDocument.objects.get(table__name=name, table__dropped_at=None)
+
+
+def test_new_tables_and_namespaces_are_found_after_a_pass():
+    make_table("ws", "deeper", "second")
+    assert find("second") == []
+    assert search_documents.keep() == 2
+    assert find("second") == ["ws.deeper.second"]
+    assert find("kind:namespace deeper") == ["ws.deeper"]
+
+
+def test_a_renamed_table_is_found_by_its_new_name():
+    commit([ops.RenameTable(table=("ws", "first"), new=("ws", "other"))], actor=SYSTEM)
+    search_documents.keep()
+    assert (find("first"), find("other")) == ([], ["ws.other"])
+
+
+def test_what_was_dropped_is_not_found_even_before_a_pass():
+    commit([ops.DropTable(table=("ws", "first"))], actor=SYSTEM)
+    assert find("first") == []
+    search_documents.keep()
+    assert SearchDocument.objects.count() == 1
+    commit([ops.DropNamespace(namespace=("ws",))], actor=SYSTEM)
+    assert find("kind:namespace") == []
+    search_documents.keep()
+    assert not SearchDocument.objects.exists()
+
+
+def test_a_dropped_namespace_takes_its_tables_along():
+    commit([ops.DropNamespace(namespace=("ws",), cascade=True)], actor=SYSTEM)
+    search_documents.keep()
+    assert not SearchDocument.objects.exists()
+
+
+def test_the_columns_of_a_lance_table_follow_its_schema():
+    make_lance_table(("ws", "t"))
+    search_documents.keep()
+    assert document("t").columns == [["id", "int64", ""], ["name", "string", ""]]
+    lance_schemas.add_columns(
+        actor=SYSTEM,
+        table=("ws", "t"),
+        columns=[lance_schemas.NewColumn(name="colour", expression="'red'")],
+    )
+    search_documents.keep()
+    assert find("column:colour") == ["ws.t"]
+
+
+def test_the_columns_of_an_iceberg_table_follow_its_schema():
+    schema = {
+        "type": "struct",
+        "schema-id": 0,
+        "fields": [
+            {"id": 1, "name": "a", "type": "long", "required": True, "doc": "Counts sheep"},
+        ],
+    }
+    make_iceberg_table("ws", "i", schema=schema)
+    search_documents.keep()
+    assert document("i").columns == [["a", "long", "Counts sheep"]]
+    assert find("sheep") == ["ws.i"]
+    more = {**schema, "schema-id": 1}
+    more["fields"] = [*schema["fields"], {"id": 2, "name": "b", "type": "int", "required": False}]
+    change = iceberg_commits.TableChange(
+        table=("ws", "i"),
+        requirements=[],
+        updates=[
+            {"action": "add-schema", "schema": more, "last-column-id": 2},
+            {"action": "set-current-schema", "schema-id": -1},
+        ],
+    )
+    iceberg_commits.commit_table(actor=SYSTEM, change=change)
+    search_documents.keep()
+    assert [path for path, *_ in document("i").columns] == ["a", "b"]
+
+
+def test_facts_need_no_pass_and_leave_it_nothing_to_do():
+    facts.change_table_facts(
+        actor=SYSTEM, table=("ws", "first"), changes=Changes(description="Sheep")
+    )
+    assert find("sheep") == ["ws.first"]
+    assert search_documents.keep() == 0
+
+
+def test_a_transaction_that_commits_late_is_not_missed():
+    """Its events have lower ids than those that the pass has seen meanwhile."""
+    written, may_commit = threading.Event(), threading.Event()
+
+    def slow() -> None:
+        try:
+            with transaction.atomic():
+                commit([ops.DeclareTable(table=("ws", "late"))], actor=SYSTEM)
+                written.set()
+                may_commit.wait(timeout=60)
+        finally:
+            connections.close_all()
+
+    make_namespace("other")
+    thread = threading.Thread(target=slow)
+    thread.start()
+    assert written.wait(timeout=60)
+    make_table("other", "early")
+    search_documents.keep()
+    assert find("late") == []
+    may_commit.set()
+    thread.join(timeout=60)
+    search_documents.keep()
+    assert find("late") == ["ws.late"]
+    assert find("early") == ["other.early"]
+
+
+def test_a_pass_that_fails_follows_the_same_events_again(monkeypatch):
+    make_table("ws", "second")
+    before = SearchCursor.objects.values().get()
+
+    def broken() -> None:
+        raise ZeroDivisionError
+
+    make_namespace("n")
+    monkeypatch.setattr(search_documents, "_mark_namespaces", broken)
+    with pytest.raises(ZeroDivisionError):
+        search_documents.keep()
+    assert SearchCursor.objects.values().get() == before
+    assert not SearchDocument.objects.filter(table__name="second").exists()
+    monkeypatch.undo()
+    assert search_documents.keep() == 2
+    assert find("second") == ["ws.second"]
+
+
+def test_a_table_that_cannot_be_read_is_tried_again_later(caplog):
+    row = make_lance_table(("ws", "broken"))
+    make_lance_table(("ws", "sound"))
+    shutil.move(row.location, f"{row.location}.away")
+    search_documents.keep()
+    assert "The columns of 'ws.broken' cannot be read" in caplog.text
+    found = document("broken")
+    assert found.error
+    assert found.attempts == 1
+    assert 20 < (found.due_at - timezone.now()).total_seconds() <= 30
+    # By its name it is found all the same, and so are the others by their columns.
+    assert find("broken") == ["ws.broken"]
+    assert find("column:name") == ["ws.sound"]
+    assert search_documents.keep() == 0
+    shutil.move(f"{row.location}.away", row.location)
+    SearchDocument.objects.filter(pk=found.pk).update(due_at=timezone.now())
+    assert search_documents.keep() == 1
+    assert set(find("column:name")) == {"ws.broken", "ws.sound"}
+    found = document("broken")
+    assert (found.error, found.attempts, found.due_at) == ("", 0, None)
+
+
+def test_pauses_grow_and_are_bounded(monkeypatch):
+    row = make_lance_table(("ws", "broken"))
+    shutil.rmtree(row.location)
+    pauses = []
+    for _ in range(14):
+        SearchDocument.objects.filter(due_at__isnull=False).update(due_at=timezone.now())
+        search_documents.keep()
+        found = document("broken")
+        pauses.append(round((found.due_at - timezone.now()).total_seconds()))
+    assert [round(pause / 30) for pause in pauses[:5]] == [1, 2, 4, 8, 16]
+    assert 21_500 < pauses[-1] <= 21_600
+
+
+def test_a_pass_that_dies_of_a_table_does_not_die_of_it_at_once_again(monkeypatch):
+    make_lance_table(("ws", "deadly"))
+
+    def die(row: Table) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(search_documents.table_columns, "read", die)
+    with pytest.raises(MemoryError):
+        search_documents.keep()
+    make_table("ws", "third")
+    assert search_documents.keep() == 1
+    assert find("third") == ["ws.third"]
+    assert document("deadly").attempts == 1
+
+
+def test_a_pass_ends_in_time_and_the_next_goes_on(monkeypatch):
+    for number in range(3):
+        make_lance_table(("ws", f"t{number}"))
+
+    def slow(row: Table):
+        time.sleep(0.2)
+        return real(row)
+
+    real = search_documents.table_columns.read
+    monkeypatch.setattr(search_documents.table_columns, "read", slow)
+    search_documents.keep(seconds=0.3)
+    left = SearchDocument.objects.filter(due_at__isnull=False, attempts=0).count()
+    assert 1 <= left <= 2
+    search_documents.keep()
+    assert not SearchDocument.objects.filter(due_at__isnull=False).exists()
+    assert len(find("column:name")) == 3
+
+
+def test_a_version_that_changes_no_column_reads_none_again(monkeypatch):
+    make_lance_table(("ws", "t"))
+    search_documents.keep()
+    facts.change_table_facts(actor=SYSTEM, table=("ws", "t"), changes=Changes(description="x"))
+    SearchDocument.objects.update(due_at=timezone.now())
+
+    def read(row: Table) -> None:
+        raise AssertionError("it was read already")
+
+    monkeypatch.setattr(search_documents.table_columns, "read", read)
+    assert search_documents.keep() == 3
+
+
+def test_two_passes_do_not_meet():
+    make_table("ws", "second")
+    taken, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        try:
+            with locks.alone("search documents") as is_alone:
+                assert is_alone
+                taken.set()
+                done.wait(timeout=60)
+        finally:
+            connections.close_all()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert taken.wait(timeout=60)
+    assert search_documents.keep() == 0
+    assert not SearchDocument.objects.filter(table__name="second").exists()
+    done.set()
+    thread.join(timeout=60)
+    assert search_documents.keep() == 1
+
+
+def test_what_is_said_while_a_pass_writes_is_not_lost(monkeypatch):
+    """The pass has the document locked when it reads what is said; who says more waits for it."""
+    row = document("first")
+    SearchDocument.objects.filter(pk=row.pk).update(due_at=timezone.now())
+    at_it, threads = threading.Event(), []
+    real = search_documents._said
+
+    def say() -> None:
+        try:
+            at_it.wait(timeout=60)
+            facts.change_table_facts(
+                actor=SYSTEM, table=("ws", "first"), changes=Changes(description="Sheep")
+            )
+        finally:
+            connections.close_all()
+
+    def said(rows):
+        found = real(rows)
+        if not at_it.is_set():
+            at_it.set()
+            deadline = time.monotonic() + 30
+            while time.monotonic() < deadline and not _somebody_waits():
+                time.sleep(0.01)
+        return found
+
+    monkeypatch.setattr(search_documents, "_said", said)
+    threads.append(threading.Thread(target=say))
+    threads[0].start()
+    search_documents.keep()
+    threads[0].join(timeout=60)
+    assert find("sheep") == ["ws.first"]
+
+
+def _somebody_waits() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+            " AND datname = current_database())"
+        )
+        return cursor.fetchone()[0]
+
+
+def test_reindex_makes_all_anew():
+    make_lance_table(("ws", "t"))
+    SearchDocument.objects.all().delete()
+    SearchCursor.objects.all().delete()
+    heard = []
+    assert search_documents.reindex(told=heard.append) == 3
+    assert heard == [3]
+    assert find("column:name") == ["ws.t"]
+    SearchDocument.objects.update(vector="")
+    assert search_documents.reindex() == 3
+    assert find("column:name") == ["ws.t"]
+    assert search_documents.keep() == 0
+
+
+def test_many_documents_are_made_in_few_statements(django_assert_max_num_queries):
+    namespace = Namespace.objects.named(("ws",)).get()
+    for number in range(30):
+        make_table("ws", f"many_{number}")
+    assert TableVersion.objects.filter(table__namespace=namespace).count() == 0
+    search_documents.follow()
+    with django_assert_max_num_queries(30 + 20):
+        assert search_documents.make_due(until=time.monotonic() + 60) == 30
+
+
+def test_names_of_all_sorts_are_found():
+    for name in ("Bücher", "naïve_café", "日本語", "it's", "a.b", "100%", "x" * 200):
+        make_table("ws", name)
+    search_documents.keep()
+    assert find("bucher") == ["ws.Bücher"]
+    assert find("CAFE") == ["ws.naïve_café"]
+    assert find("日本") == ["ws.日本語"]
+    assert find("it's") == ["ws.it's"]
+    assert find("100%") == ["ws.100%"]
+    assert find("x" * 90) == ["ws." + "x" * 200]
+
+
+def test_a_table_of_many_columns_is_entered_as_far_as_it_goes():
+    schema = pa.schema(
+        [(f"column_{number}_with_a_long_name", pa.int32()) for number in range(3000)]
+    )
+    make_lance_table(("ws", "wide"), schema.empty_table())
+    search_documents.keep()
+    assert len(document("wide").columns) == 2000
+    assert find("column:column_1999_with") == ["ws.wide"]
