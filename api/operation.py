@@ -19,9 +19,18 @@ from rest_framework.views import APIView
 
 from api.errors import BodyTooLarge, MethodNotAllowed
 from api.request_id import request_id
-from catalog.errors import CatalogError, ContradictoryInput, InvalidInput, ServiceUnavailable
-from catalog.services import access
+from catalog.errors import (
+    CatalogError,
+    ContradictoryInput,
+    InvalidInput,
+    ServiceUnavailable,
+    TokenExpired,
+    Unauthenticated,
+)
+from catalog.identifiers import DEFAULT_DELIMITER
+from catalog.services import access, commit, refusals
 from catalog.services.access import Principal
+from catalog.services.attempts import attempts
 
 log = logging.getLogger(__name__)
 
@@ -43,11 +52,15 @@ class Operation(APIView):
     verb: ClassVar[str] = "GET"
     changes: ClassVar[bool] = False
     """Whether it writes."""
+    door: ClassVar[str] = ""
+    """What the audit trail calls the protocol."""
 
     handle: Callable[..., Any]
     """``handle(actor, body, **path)``: call one service and render what it returns."""
     request: HttpRequest  # type: ignore[assignment]
-    query_values: Mapping[str, str]
+    query_values: Mapping[str, str] = MappingProxyType({})
+    actor: Principal | None = None
+    """Who asks, once that is known."""
 
     def __init_subclass__(cls) -> None:
         # REST framework, and with it the OpenAPI document, reads the method off the class.
@@ -55,12 +68,13 @@ class Operation(APIView):
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: str) -> HttpResponse:
         request.operation = type(self).__name__  # type: ignore[attr-defined]
-        self.request = request
+        self.request, self.kwargs = request, kwargs
         try:
             self.query_values = parse_query(request.META.get("QUERY_STRING", ""))
             if request.method != self.verb:
                 raise MethodNotAllowed(request.method or "", self.verb)
-            return self.perform(self.authenticate(), kwargs)
+            self.actor = actor = self.authenticate()
+            return self.perform(actor, kwargs)
         except Exception as error:  # noqa: BLE001 -- the outermost frame
             return self.failed(error)
 
@@ -86,11 +100,13 @@ class Operation(APIView):
 
     def failed(self, error: Exception) -> HttpResponse:
         """The answer to anything that was raised, in the form of the protocol."""
-        if isinstance(error, CatalogError):
-            return self.refuse(error)
         if isinstance(error, DataError):
             # What PostgreSQL cannot store, such as a NUL character in a value.
-            return self.refuse(InvalidInput(f"A value cannot be stored: {first_line(error)}"))
+            error = InvalidInput(f"A value cannot be stored: {first_line(error)}")
+        if isinstance(error, CatalogError):
+            if refusals.concerns(error, self.actor, changes=self.changes):
+                self._note(error)
+            return self.refuse(error)
         if isinstance(error, (OperationalError, InterfaceError)):
             log.error("The database failed: %s", first_line(error))
             return self.refuse(ServiceUnavailable("The database is not available"))
@@ -101,9 +117,26 @@ class Operation(APIView):
             f"request id {request_id.get()}",
         )
 
+    def _note(self, error: CatalogError) -> None:
+        """Have a refusal written into the audit trail, later and elsewhere."""
+        meta = self.request.META
+        parts = [text for name, text in self.kwargs.items() if name != "prefix"]
+        delimiter = self.query_values.get("delimiter") or DEFAULT_DELIMITER
+        target = ".".join(parts).replace(delimiter, ".").replace("\x1f", ".").strip(".")
+        refusals.note(
+            error,
+            actor=self.actor,
+            door=self.door,
+            action=_action(type(self).__name__),
+            target=target,
+            presented_key=self._presented_key() or "",
+            address=meta.get("REMOTE_ADDR", ""),
+            request_id=request_id.get(),
+        )
+
     # -- the request
 
-    def authenticate(self) -> Principal:
+    def _presented_key(self) -> str | None:
         meta = self.request.META
         key = meta.get("HTTP_X_API_KEY")
         if not key:
@@ -111,7 +144,22 @@ class Operation(APIView):
             key = token.strip() if scheme.lower() == "bearer" else None
             if key == "None":  # PyIceberg's way of sending no token
                 key = None
-        actor = access.authenticate(key, request_id=request_id.get(), context=self.context())
+        return key or None
+
+    def authenticate(self) -> Principal:
+        key, address = self._presented_key(), self.request.META.get("REMOTE_ADDR", "")
+        if key is not None:
+            attempts.check(key, address)
+        try:
+            actor = access.authenticate(
+                key, request_id=request_id.get(), context=self.context(), door=self.door
+            )
+        except TokenExpired:
+            raise  # it was right once, so nobody guesses
+        except Unauthenticated:
+            if key is not None:
+                attempts.failed(key, address)
+            raise
         self.request.actor_name = actor.name  # type: ignore[attr-defined]
         return actor
 
@@ -143,6 +191,18 @@ class Operation(APIView):
         if text.isascii() and text.isdigit() and len(text) < 19 and int(text) > 0:
             return int(text)
         raise InvalidInput(f"Query parameter '{name}' is {text!r}; use a positive integer")
+
+
+@lru_cache(maxsize=1024)
+def _action(name: str, among: type[commit.Operation] = commit.Operation) -> str:
+    """What the audit trail calls an operation when it succeeds; its own name if it has no other."""
+    for kind in among.__subclasses__():
+        if kind.__dict__.get("name") == name:
+            return kind.action
+        found = _action(name, kind)
+        if found != name:
+            return found
+    return name
 
 
 def parse_query(query: str) -> Mapping[str, str]:

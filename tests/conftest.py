@@ -8,11 +8,14 @@ import pytest
 @pytest.fixture(autouse=True)
 def _nothing_kept() -> Iterator[None]:
     """What a process keeps of keys and tables belongs to the database of one test."""
-    from catalog.services import access, seen
+    from catalog.services import access, refusals, seen
 
     access.forget_keys()
     seen.tables.clear()
     seen.documents.clear()
+    refusals.ledger.forget()
+    # Its thread would write into the database of a later test; who tests refusals takes them here.
+    refusals.ledger.deliver = lambda due: None
     yield
     access.forget_keys()
     seen.tables.clear()

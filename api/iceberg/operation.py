@@ -17,6 +17,7 @@ from catalog import identifiers
 from catalog.errors import CatalogError, InvalidInput, OutcomeUnknown, ServiceUnavailable
 from catalog.identifiers import Identifier
 from catalog.models import IdempotencyRecord
+from catalog.models.audit import Door
 from catalog.services import idempotency
 from catalog.services.access import Principal
 
@@ -38,6 +39,7 @@ class IcebergOperation(Operation):
     - None: 204.
     """
 
+    door = Door.ICEBERG
     request_model: ClassVar[type[BaseModel] | str | None] = None
     """What the body is checked against and given as. A name: the specification's schema of a body
     that stays a dict. None: there is no body, and none is read."""
@@ -63,12 +65,10 @@ class IcebergOperation(Operation):
 
     warehouse: Identifier = ()
     """The namespace that the prefix names; everything in the request is relative to it."""
-    actor: Principal | None = None
     _is_first: bool = False
     """Whether nothing was noted under the request's Idempotency-Key, so it is carried out."""
 
     def perform(self, actor: Principal, path: dict[str, str]) -> HttpResponse:
-        self.actor = actor
         prefix = path.pop("prefix", None)
         if prefix is not None:
             self.warehouse = prefixes.read(prefix)

@@ -16,6 +16,7 @@ from api.operation import Operation, complaint
 from catalog import identifiers
 from catalog.errors import CatalogError, InvalidInput
 from catalog.identifiers import Identifier
+from catalog.models.audit import Door
 from catalog.services.access import Principal
 
 _E = TypeVar("_E", bound=Enum)
@@ -27,6 +28,7 @@ class LanceOperation(Operation):
     """One operation. Subclasses are named as the specification's operationId."""
 
     schema = LanceSchema()
+    door = Door.LANCE
     verb: ClassVar[str] = "POST"
     request_model: ClassVar[type[BaseModel] | None] = None
     request_schema: ClassVar[dict[str, Any] | None] = None

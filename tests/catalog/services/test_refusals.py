@@ -1,0 +1,194 @@
+"""Refusals in the audit trail: which are written, that a flood is counted, that none is in the way."""
+
+import logging
+import threading
+
+import pytest
+from django.db import connection, transaction
+
+from catalog.errors import (
+    CatalogError,
+    InvalidInput,
+    PermissionDenied,
+    ServiceUnavailable,
+    TableNotFound,
+    TokenExpired,
+    Unauthenticated,
+    VersionAlreadyExists,
+)
+from catalog.models import AuditEvent
+from catalog.privileges import READ_ONLY, Privilege
+from catalog.services import api_keys, refusals
+from catalog.services.access import SYSTEM, Principal
+
+ADA = Principal("user:ada", READ_ONLY, "req-1", {"job": "x"}, door="lance", key="ada-laptop")
+PART = Principal("etl")
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch) -> Clock:
+    """The ledger writes at once, and goes by this clock."""
+    clock = Clock()
+    monkeypatch.setattr(refusals, "ledger", refusals.Ledger(refusals.write, clock))
+    return clock
+
+
+def note(error: CatalogError, actor: Principal | None = ADA, **facts) -> None:
+    told = {"door": "lance", "action": "table.drop", "target": "ws.t", **facts}
+    refusals.note(error, actor=actor, **told)
+
+
+def written() -> list[AuditEvent]:
+    return list(AuditEvent.objects.filter(outcome="refused").order_by("pk"))
+
+
+@pytest.mark.parametrize(
+    ("error", "actor", "changes", "expected"),
+    [
+        (PermissionDenied("no"), ADA, False, True),
+        (PermissionDenied("no"), ADA, True, True),
+        (Unauthenticated("no"), None, False, True),
+        (TokenExpired(), None, False, True),
+        (VersionAlreadyExists(("t",), 3), ADA, True, True),
+        (InvalidInput("no"), ADA, True, True),
+        (InvalidInput("no"), ADA, False, False),
+        (InvalidInput("no"), None, True, False),
+        (ServiceUnavailable("no"), ADA, True, False),
+        (TableNotFound(("t",)), ADA, False, False),
+        (TableNotFound(("t",)), PART, False, True),
+        (TableNotFound(("t",)), ADA, True, True),
+    ],
+)
+def test_which_refusals_belong_into_the_trail(error, actor, changes, expected):
+    assert ADA.holds_everywhere(Privilege.BROWSE)
+    assert refusals.concerns(error, actor, changes=changes) is expected
+
+
+def test_a_refusal_tells_who_asked_for_what_through_which_door(db, clock):
+    note(PermissionDenied("'user:ada' may not manage 'ws.t'"), address="10.0.0.7")
+    (row,) = written()
+    assert (row.actor, row.door, row.key, row.request_id) == (
+        "user:ada",
+        "lance",
+        "ada-laptop",
+        "req-1",
+    )
+    assert (row.action, row.target, row.table_uuid) == ("table.drop", "ws.t", None)
+    assert row.error == "PermissionDenied: 'user:ada' may not manage 'ws.t'"
+    assert (row.after, row.context) == ({"address": "10.0.0.7"}, {"job": "x"})
+    assert row.transaction_id is None
+
+
+def test_a_key_that_is_no_longer_good_is_named_and_an_unknown_one_is_not_kept(db, clock):
+    _, key = api_keys.create_api_key(actor=SYSTEM, name="old-etl")
+    note(Unauthenticated("no"), None, presented_key=key)
+    note(Unauthenticated("no"), None, presented_key="mnd_" + "x" * 43)
+    note(Unauthenticated("no"), None, presented_key="hunter2", address="10.0.0.7")
+    first, second, third = written()
+    assert (first.actor, first.key) == ("anonymous", "old-etl")
+    assert (second.actor, second.key) == ("anonymous", "")
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT string_agg(e::text, '') FROM catalog_auditevent e")
+        (text,) = cursor.fetchone()
+    assert "hunter2" not in text
+    assert "xxxx" not in text
+    assert key not in text
+    assert third.after == {"address": "10.0.0.7"}
+
+
+def test_secrets_and_what_cannot_be_stored_stay_out(db, clock):
+    note(
+        InvalidInput("Location 'https://u:c4n4ry@h/x' is no place"),
+        target="a\x00b\ud800" + "c" * 5000,
+    )
+    (row,) = written()
+    assert "c4n4ry" not in row.error
+    assert row.target.startswith("ab?c")
+    assert len(row.target) < 1001
+
+
+def test_the_same_within_a_minute_is_counted_and_told_in_one_row(db, clock):
+    for _ in range(500):
+        note(PermissionDenied("no"))
+    assert len(written()) == 1
+    clock.now += 61
+    note(PermissionDenied("no"), target="ws.other")
+    first, other, counted = written()
+    assert (first.target, first.after) == ("ws.t", None)
+    assert {other.target, counted.target} == {"ws.t", "ws.other"}
+    assert [row.after for row in (other, counted) if row.target == "ws.t"] == [{"times": 499}]
+    clock.now += 61
+    note(PermissionDenied("no"))
+    assert len(written()) == 4, "after the minute it is told again"
+
+
+def test_a_flood_of_different_ones_is_bounded(db, clock):
+    """Whatever it varies: the names of tables, or the keys and addresses that it comes with."""
+    for number in range(5000):
+        note(PermissionDenied("no"), target=f"ws.t{number}")
+        note(Unauthenticated("no"), None, presented_key=f"mnd_{number}", address=f"10.0.{number}.1")
+    assert len(written()) == 300 + 60
+    clock.now += 61
+    refusals.ledger.deliver = None
+    refusals.ledger.flush()
+    rows = AuditEvent.objects.filter(action="refusals.count").order_by("actor")
+    assert [(row.actor, row.after) for row in rows] == [
+        ("", {"times": 4700}),
+        ("anonymous", {"times": 4940}),
+    ]
+    assert len(written()) == 362
+
+
+def test_anonymous_ones_do_not_crowd_out_the_others(db, clock):
+    for number in range(1000):
+        note(Unauthenticated("no"), None, address=f"10.0.{number}.1")
+    note(PermissionDenied("no"))
+    assert [row.actor for row in written()].count("user:ada") == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_thread_writes_them_and_the_answer_does_not_wait(monkeypatch):
+    wrote = threading.Event()
+    original = refusals.write
+
+    def write(due) -> None:
+        original(due)
+        wrote.set()
+
+    monkeypatch.setattr(refusals, "write", write)
+    ledger = refusals.Ledger()
+    monkeypatch.setattr(refusals, "ledger", ledger)
+    with transaction.atomic():
+        note(PermissionDenied("no"))
+        assert wrote.wait(60), "in a transaction of its own"
+        transaction.set_rollback(True)
+    (row,) = written()
+    assert row.error == "PermissionDenied: no"
+    note(PermissionDenied("no"))
+    ledger.flush()
+    assert [row.after for row in written()] == [None, None], "what was counted goes at the end"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_write_that_fails_is_logged_and_fails_nobody(monkeypatch, caplog):
+    monkeypatch.setattr(refusals, "ledger", refusals.Ledger(lambda due: None))
+    note(PermissionDenied("no"))
+    refusals.ledger.deliver = None
+    note(PermissionDenied("no"))
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE catalog_auditevent RENAME COLUMN door TO doorway")
+    try:
+        with caplog.at_level(logging.ERROR, "catalog.services.refusals"):
+            refusals.ledger.flush()
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("ALTER TABLE catalog_auditevent RENAME COLUMN doorway TO door")
+    assert "1 refusals could not be written to the audit trail" in caplog.text
+    assert written() == []
