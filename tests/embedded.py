@@ -25,6 +25,8 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
     root.chmod(0o711)  # as root, PostgreSQL runs as `nobody` and must pass through
     _forget_settings_of_the_shell()
     os.environ["MONODON_HOME"] = str(root / "home")
+    # What is dropped is purged at once, unless a test says otherwise.
+    os.environ["MONODON_TRASH_SECONDS"] = "0"
     with contextlib.ExitStack() as stack:
         if not os.environ.get("DATABASE_URL"):
             database = Postgres(root / "postgres", root / "run", durable=False)

@@ -15,6 +15,7 @@ from catalog.formats.lance import NamingScheme
 from catalog.identifiers import Identifier, digest
 from catalog.models import (
     ApiKey,
+    ApprovalRequest,
     AuditEvent,
     Branch,
     Facts,
@@ -40,6 +41,7 @@ from catalog.models import (
     TableHealth,
     TableVersion,
     Transaction,
+    TrashItem,
 )
 from catalog.services import iceberg_commits, lance_data
 from catalog.services import operations as ops
@@ -69,6 +71,13 @@ _MODELS = (
     MetricsReport,
     ScanPlan,
     Function,
+    Facts,
+    LabelAssignment,
+    LabelDefinition,
+    SearchDocument,
+    SearchWord,
+    TrashItem,
+    ApprovalRequest,
     Facts,
     LabelAssignment,
     LabelDefinition,

@@ -53,6 +53,7 @@ from catalog.models import (
     Table,
     Transaction,
     TransactionStatus,
+    TrashItem,
 )
 from catalog.privileges import Privilege
 from catalog.services import access, audit, locks, seen
@@ -83,6 +84,7 @@ _WRITE_ORDER: tuple[type[models.Model | Record], ...] = (
     NewVersion,
     MaterializedView,
     Job,
+    TrashItem,
     IdempotencyRecord,
 )
 
@@ -142,6 +144,13 @@ class Operation(ABC):
         before ``apply`` of the next attempt.
         """
         return None
+
+    def after_refusal(self, error: CatalogError, actor: Principal) -> None:
+        """What remains of this operation's refusal, when it was alone: a request to a second person.
+
+        Called after the rollback, when no lock is held.
+        """
+        return
 
 
 @dataclass(frozen=True)
@@ -246,6 +255,10 @@ class Batch:
     def forget_namespace(self, row: Namespace) -> None:
         self._namespaces.pop(row.digest, None)
 
+    def enter_namespace(self, row: Namespace) -> None:
+        """Let the later operations of this batch find a namespace that came back."""
+        self._namespaces[row.digest] = row
+
     def relocate_table(self, row: Table, old: uuid.UUID) -> None:
         """Let the later operations of this batch find a table under its new name."""
         self._tables.pop(old, None)
@@ -275,12 +288,16 @@ class Batch:
         table: Table | None = None,
         before: dict[str, Any] | None = None,
         after: dict[str, Any] | None = None,
+        action: str | None = None,
     ) -> None:
-        """Note what the current operation changed, for the audit trail and the transaction."""
+        """Note what the current operation changed, for the audit trail and the transaction.
+
+        ``action`` is another than the operation's, where that does several things.
+        """
         operation = self.current
         event = audit.event(
             self.actor,
-            operation.action,
+            action or operation.action,
             target,
             table=table,
             before=before,
@@ -404,8 +421,10 @@ def commit(operations: Sequence[Operation], *, actor: Principal) -> Commit:
         if isinstance(error, VersionAlreadyExists):
             VERSIONS.labels("conflict").inc()
         raise
-    except CatalogError:
+    except CatalogError as error:
         COMMITS.labels("refused").inc()
+        if len(operations) == 1:
+            operations[0].after_refusal(error, actor)
         raise
     finally:
         COMMIT_SECONDS.observe(time.perf_counter() - started)

@@ -6,7 +6,7 @@ around such a path. Iceberg tables may: of theirs only files go that their metad
 """
 
 import contextlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from django.db.models import Exists, OuterRef, Q
 
@@ -37,7 +37,17 @@ def claim(table: Table, paths: Collection[str]) -> None:
     if not new:
         return
     locks.lock_locations()
-    above = {directory for path in new for directory in (path, *storage.parents(path))}
+    _require_outside(table, new)
+    enter(table, new)
+
+
+def require_outside(table: Table) -> None:
+    """Refuse a table that comes back with files at or inside another's location. Raises LocationTaken."""
+    _require_outside(table, _outside(table, table.paths.values_list("path", flat=True)))
+
+
+def _require_outside(table: Table, paths: Collection[str]) -> None:
+    above = {directory for path in paths for directory in (path, *storage.parents(path))}
     going = Job.objects.filter(
         table=OuterRef("pk"), status__in=[JobStatus.QUEUED, JobStatus.RUNNING]
     )
@@ -46,7 +56,6 @@ def claim(table: Table, paths: Collection[str]) -> None:
     holder = others.select_related("namespace").first()
     if holder is not None:
         raise LocationTaken(holder.location, f"table '{holder}'")
-    enter(table, new)
 
 
 def enter(table: Table, paths: Collection[str]) -> None:
@@ -69,5 +78,5 @@ def require_free(location: str) -> None:
         raise LocationTaken(location, f"table '{used.table}' ({used.path})")
 
 
-def _outside(table: Table, paths: Collection[str]) -> set[str]:
+def _outside(table: Table, paths: Iterable[str]) -> set[str]:
     return {path for path in paths if table.location not in (path, *storage.parents(path))}

@@ -7,20 +7,23 @@ NO KEY, because rows that merely refer to a locked row must not wait.
 
 import uuid
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 
 from django.db import connection
+from django.db.models import Q
 
 from catalog.identifiers import Identifier, digest
 from catalog.models import (
     ApiKey,
+    ApprovalRequest,
     Job,
     LabelDefinition,
     Namespace,
     SearchDocument,
     Table,
     Transaction,
+    TrashItem,
 )
 from catalog.services import statements
 
@@ -106,6 +109,44 @@ def lock_tables_in(namespaces: Collection[Namespace]) -> list[Table]:
 def lock_table_row(pk: int) -> Table:
     """Lock one table by its primary key, dropped or not. Raises Table.DoesNotExist."""
     return Table.objects.select_for_update(of=("self",), no_key=True).get(pk=pk)
+
+
+def lock_trash(which: Q, also: Iterable[int] = ()) -> list[TrashItem]:
+    """Lock what is in the trash, first the namespaces, then the tables, last the rows themselves.
+
+    The rows come by primary key, with their namespaces and tables as they are under the lock. ``also``
+    are further dropped namespaces. Lock the live namespace that is to hold them first.
+    """
+    found = TrashItem.objects.filter(which)
+    dropped = found.filter(namespace__isnull=False).values_list("namespace_id", flat=True)
+    namespaces = {
+        row.pk: row
+        for row in Namespace.objects.filter(pk__in={*dropped, *also})
+        .order_by("pk")
+        .select_for_update(of=("self",), no_key=True)
+    }
+    of_tables = found.filter(table__isnull=False).values_list("table_id", flat=True)
+    tables = {
+        row.pk: row
+        for row in Table.objects.filter(pk__in=set(of_tables))
+        .select_related("namespace")
+        .order_by("pk")
+        .select_for_update(of=("self",), no_key=True)
+    }
+    rows = TrashItem.objects.filter(which).select_related("job", "transaction").order_by("pk")
+    items = list(rows.select_for_update(of=("self",), no_key=True))
+    for item in items:
+        if item.namespace_id is not None:
+            item.namespace = namespaces[item.namespace_id]
+        if item.table_id is not None:
+            item.table = tables[item.table_id]
+    return items
+
+
+def lock_approval(pk: int) -> ApprovalRequest | None:
+    """Lock a request to a second person; after all that it is about."""
+    rows = ApprovalRequest.objects.filter(pk=pk).select_related("namespace")
+    return rows.select_for_update(of=("self",), no_key=True).first()
 
 
 def lock_transaction(pk: uuid.UUID) -> Transaction:

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from django.db import transaction
+from django.db.models.functions import Now
 
 from catalog import storage
 from catalog.errors import (
@@ -15,7 +16,7 @@ from catalog.errors import (
     ServiceUnavailable,
     Unsupported,
 )
-from catalog.models import Job, JobKind, JobStatus, Table, TableFormat, TableState
+from catalog.models import Job, JobKind, JobStatus, Table, TableFormat, TableState, TrashItem
 from catalog.services import (
     iceberg_upkeep,
     jobs,
@@ -90,10 +91,12 @@ def _purge_table(job: Job, _report: Report) -> dict[str, Any]:
         if table.state != TableState.DROPPED:
             raise JobCanceled("the table was brought back")
         holder = purge.holder(table)
-    if holder is not None:
-        raise JobCanceled(f"its files belong to the table '{holder}' too")
-    if jobs.renew(job):
-        raise JobCanceled("canceled on request")
+        if holder is not None:
+            raise JobCanceled(f"its files belong to the table '{holder}' too")
+        if jobs.renew(job):
+            raise JobCanceled("canceled on request")
+        # From here on nobody brings it back.
+        TrashItem.objects.filter(table=table, purge_begun_at=None).update(purge_begun_at=Now())
     if table.format == TableFormat.ICEBERG:
         left = _purge_referenced(job, table)
         return {"note": f"left in place: {left}"} if left else {}

@@ -32,13 +32,13 @@ _MALFORMED = "malformed"
 
 
 def holder(table: Table) -> Table | None:
-    """Another present table that needs this one's files, if there is one.
+    """Another table that needs this one's files, if there is one: a present one, or one in the trash.
 
     That is one whose location meets its location. Of a Lance table all goes that lies there, so it
     is also an Iceberg table that has files there; of an Iceberg table, one with the same metadata
     file in its ledger: such a table was registered from this one's files, and moved since.
     """
-    others = Table.objects.present().exclude(pk=table.pk)
+    others = Table.objects.needed().exclude(pk=table.pk)
     found = others.meeting(table.location).select_related("namespace").first()
     if found is not None:
         return found
@@ -151,10 +151,10 @@ def _remove(path: str) -> bool:
 
 
 def _inside_other_tables(table: Table, paths: set[str]) -> set[str]:
-    """Those of the paths that lie at or inside the location of another present table."""
+    """Those of the paths that lie at or inside the location of another table that needs its files."""
     above = {path: {path, *storage.parents(path)} for path in paths}
     locations = set(
-        Table.objects.present()
+        Table.objects.needed()
         .exclude(pk=table.pk)
         .filter(location__in=set().union(*above.values()))
         .values_list("location", flat=True)
@@ -163,14 +163,14 @@ def _inside_other_tables(table: Table, paths: set[str]) -> set[str]:
 
 
 def _foreign_files(table: Table, locations: Iterable[str]) -> dict[str, Table]:
-    """The metadata files of other present Iceberg tables that have names of these, and whose.
+    """The metadata files of other Iceberg tables, present or in the trash, that have names of these.
 
     By their paths: each ledger spells them as its clients did.
     """
     versions = list(_foreign_versions(table, locations))
     if not versions:
         return {}
-    owners = Table.objects.present().filter(format=TableFormat.ICEBERG).select_related("namespace")
+    owners = Table.objects.needed().filter(format=TableFormat.ICEBERG).select_related("namespace")
     present = owners.in_bulk({pk for pk, _ in versions})
     files = {_path(location): present[pk] for pk, location in versions if pk in present}
     return {path: owner for path, owner in files.items() if path is not None}

@@ -188,7 +188,7 @@ def drop_subtree(batch: Batch, root: Namespace, *, despite_protection: bool = Fa
     for table in tables:
         table.namespace = by_pk[table.namespace_id]
     spared = {root.pk} if despite_protection else set()
-    trash.require_unprotected([row for row in namespaces if row.pk not in spared] + tables)
+    trash.require_unprotected([*(row for row in namespaces if row.pk not in spared), *tables])
     rules = trash.rules(list(by_pk))
     times = [rules[pk].purge_at(batch.now) for pk in by_pk]
     drop_tables(batch, tables, by_pk)

@@ -347,7 +347,6 @@ def mark_dropped(batch: Batch, rows: list[Table], *, purge: bool = False) -> Non
     for item in trash.throw_tables(rows, batch.transaction, batch.now, purges, times):
         batch.add(item)
     if any(row.is_materialized for row in rows):
-        batch.flush()
         MaterializedView.objects.filter(table__in=[row.pk for row in rows]).delete()
     Table.objects.filter(pk__in=[row.pk for row in rows]).update(
         state=TableState.DROPPED, dropped_at=Now(), updated_at=Now()
@@ -358,9 +357,7 @@ def mark_dropped(batch: Batch, rows: list[Table], *, purge: bool = False) -> Non
 
 def _order_purge(batch: Batch, row: Table, due: datetime | None) -> Job:
     """A job that no worker takes before it is due."""
-    job = Job(
-        kind=JobKind.PURGE_TABLE, table=row, transaction=batch.transaction, lease_until=due
-    )
+    job = Job(kind=JobKind.PURGE_TABLE, table=row, transaction=batch.transaction, lease_until=due)
     batch.add(job)
     batch.transaction.status = TransactionStatus.QUEUED
     if due is None:
@@ -410,7 +407,9 @@ def require_free_location(location: str, *, apart_from: int | None = None) -> No
             & ~Exists(has_job.filter(kind=JobKind.PURGE_TABLE, status=JobStatus.SUCCEEDED))
         )
     )
-    others = Table.objects.meeting(location).exclude(pk=apart_from)
+    others = Table.objects.meeting(location)
+    if apart_from is not None:
+        others = others.exclude(pk=apart_from)
     holder = others.filter(held).select_related("namespace").first()
     if holder is not None:
         raise LocationTaken(location, f"table '{holder}' ({holder.location})")

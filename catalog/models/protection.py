@@ -1,0 +1,178 @@
+from typing import Self
+
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from catalog.models.maintenance import Job, JobStatus
+from catalog.models.namespaces import Namespace
+from catalog.models.tables import Table
+from catalog.models.transactions import Transaction
+
+
+class GuardedAction(models.TextChoices):
+    """What a namespace's rule may ask a second person for."""
+
+    PURGE = "purge", "purging from the trash before its time"
+    DROP_PROTECTED = "drop_protected", "dropping a protected namespace, or taking its flag off"
+
+
+class TrashState(models.TextChoices):
+    """How far what was dropped is on its way; told by ``TrashItem.state``."""
+
+    KEPT = "kept", "kept until somebody purges it"
+    WAITING = "waiting", "waiting for its purge"
+    PURGING = "purging", "being purged"
+    FAILED = "failed", "the purge failed"
+
+
+class TrashItemQuerySet(models.QuerySet["TrashItem"]):
+    def held(self) -> Self:
+        """Without those whose data is gone."""
+        return self.exclude(job__status=JobStatus.SUCCEEDED)
+
+    def restorable(self) -> Self:
+        """Those of which nothing is gone yet."""
+        return self.filter(purge_begun_at=None)
+
+
+class TrashItem(models.Model):
+    """A namespace, table or view that was dropped, and can be brought back.
+
+    It goes when what was dropped is brought back, and some time after it is purged. A worker that
+    begins to remove files notes that here first, with the table locked: from then on nobody brings
+    the table back.
+    """
+
+    namespace = models.OneToOneField(
+        Namespace, models.CASCADE, null=True, blank=True, related_name="trash"
+    )
+    table = models.OneToOneField(Table, models.CASCADE, null=True, blank=True, related_name="trash")
+    job = models.OneToOneField(
+        Job,
+        models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="trash",
+        help_text="What removes the data; null: nothing does.",
+    )
+    transaction = models.ForeignKey(
+        Transaction, models.PROTECT, null=True, related_name="trash", help_text="The drop."
+    )
+    dropped_by = models.TextField(blank=True)
+    dropped_at = models.DateTimeField(db_default=Now(), editable=False)
+    purge_at = models.DateTimeField(
+        null=True,
+        blank=True,
+        db_index=True,
+        help_text="When its time here is over; null: it is kept until somebody purges it.",
+    )
+    purge_begun_at = models.DateTimeField(null=True, blank=True)
+    content = models.JSONField(
+        default=dict,
+        help_text="What the drop took out of other tables: the state, functions, a view's query.",
+    )
+
+    objects = TrashItemQuerySet.as_manager()
+
+    class Meta:
+        verbose_name = "dropped thing"
+        verbose_name_plural = "trash"
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(namespace__isnull=False, table__isnull=True)
+                | Q(namespace__isnull=True, table__isnull=False),
+                name="trash_of_one_thing",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return str(self.target)
+
+    @property
+    def target(self) -> Namespace | Table:
+        found = self.namespace or self.table
+        if found is None:
+            raise AssertionError("the database has a constraint for this")
+        return found
+
+    @property
+    def kind(self) -> str:
+        """``namespace``, ``table`` or ``view``."""
+        return "namespace" if self.table is None else self.table.kind
+
+    @property
+    def state(self) -> TrashState:
+        status = self.job.status if self.job is not None else None
+        if status == JobStatus.FAILED:
+            return TrashState.FAILED
+        if self.purge_begun_at is not None or status == JobStatus.RUNNING:
+            return TrashState.PURGING
+        return TrashState.KEPT if self.purge_at is None else TrashState.WAITING
+
+
+class ApprovalStatus(models.TextChoices):
+    """A request ends once; one that nobody decided before it expires is as good as refused.
+
+    pending ──▶ done (approved and carried out) | refused | withdrawn | expired
+    """
+
+    PENDING = "pending"
+    DONE = "done"
+    REFUSED = "refused"
+    WITHDRAWN = "withdrawn"
+    EXPIRED = "expired"
+
+
+class ApprovalRequest(models.Model):
+    """Something that somebody asked for and a second person has to approve."""
+
+    action = models.TextField(help_text="What is asked for, in words.")
+    target = models.TextField(help_text="What it would be done to.")
+    namespace = models.ForeignKey(
+        Namespace,
+        models.CASCADE,
+        related_name="approvals",
+        help_text="Who may manage it may decide.",
+    )
+    operation = models.JSONField(help_text="The operation that an approval carries out.")
+    expected = models.JSONField(help_text="What it was asked for on; if that changes, it fails.")
+    reason = models.TextField(blank=True, help_text="Why it is asked for.")
+    requester = models.TextField()
+    status = models.TextField(choices=ApprovalStatus, default=ApprovalStatus.PENDING)
+    decided_by = models.TextField(blank=True)
+    decision_reason = models.TextField(blank=True)
+    transaction = models.ForeignKey(
+        Transaction,
+        models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="approvals",
+        help_text="What the approval did.",
+    )
+    digest = models.TextField(help_text="SHA-256 of who asks for what, on what.")
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+    expires_at = models.DateTimeField()
+    decided_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            # Who asks again is told of the request that there is.
+            models.UniqueConstraint(
+                fields=["digest"],
+                condition=Q(status=ApprovalStatus.PENDING),
+                name="approval_asked_once",
+            ),
+        ]
+        indexes = [
+            models.Index(
+                fields=["expires_at"],
+                condition=Q(status=ApprovalStatus.PENDING),
+                name="approval_pending",
+            ),
+            models.Index(fields=["requester", "-id"], name="approval_of_requester"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.action} '{self.target}'"
+
