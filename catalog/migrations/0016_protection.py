@@ -1,4 +1,5 @@
 import django.contrib.postgres.fields
+import django.contrib.postgres.indexes
 import django.db.models.deletion
 import django.db.models.functions.datetime
 from django.db import migrations, models
@@ -35,6 +36,27 @@ _TRASH = """
 class Migration(migrations.Migration):
     dependencies = [("catalog", "0015_facts")]
     operations = [
+        # Of the catalog's history.
+        migrations.AddIndex(
+            model_name='auditevent',
+            index=django.contrib.postgres.indexes.BrinIndex(autosummarize=True, fields=['at'], name='audit_moments'),
+        ),
+        migrations.AddIndex(
+            model_name='auditevent',
+            index=models.Index(condition=models.Q(('action__in', ['table.rename', 'view.rename', 'table.undrop', 'namespace.undrop'])), fields=['table_uuid', 'id'], name='audit_of_lifetimes'),
+        ),
+        migrations.AddIndex(
+            model_name='table',
+            index=models.Index(condition=models.Q(('state', 'dropped')), fields=['namespace', 'name'], name='table_dropped_listing'),
+        ),
+        migrations.AddIndex(
+            model_name='tableversion',
+            index=django.contrib.postgres.indexes.BrinIndex(autosummarize=True, fields=['created_at'], name='table_version_entered'),
+        ),
+        migrations.AddIndex(
+            model_name='tableversion',
+            index=models.Index(condition=models.Q(('deleted_at__isnull', False)), fields=['deleted_at'], name='table_version_deleted'),
+        ),
         migrations.AddField(
             model_name='namespace',
             name='guarded',

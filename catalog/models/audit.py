@@ -1,5 +1,6 @@
 from typing import Any
 
+from django.contrib.postgres.indexes import BrinIndex
 from django.db import models
 from django.db.models.functions import Now
 
@@ -92,6 +93,16 @@ class AuditEvent(models.Model):
             ),
             models.Index(
                 fields=["-id"], name="audit_refusals", condition=models.Q(outcome=Outcome.REFUSED)
+            ),
+            # What happened between two moments: some pages for a million events.
+            BrinIndex(fields=["at"], name="audit_moments", autosummarize=True),
+            # By which names and when a table was there, beside what its row says; they are few.
+            models.Index(
+                fields=["table_uuid", "id"],
+                name="audit_of_lifetimes",
+                condition=models.Q(
+                    action__in=["table.rename", "view.rename", "table.undrop", "namespace.undrop"]
+                ),
             ),
         ]
 

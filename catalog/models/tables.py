@@ -114,6 +114,12 @@ class Table(models.Model):
                 condition=~models.Q(state=TableState.DROPPED),
                 name="table_listing",
             ),
+            # The past of a namespace: what was dropped from it since.
+            models.Index(
+                fields=["namespace", "name"],
+                condition=models.Q(state=TableState.DROPPED),
+                name="table_dropped_listing",
+            ),
             # Finds what lies below a location that is to be declared.
             models.Index(
                 fields=["location"],
