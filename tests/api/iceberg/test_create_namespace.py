@@ -97,7 +97,7 @@ def test_a_reader_does_not(reader: Iceberg):
     reader.refused(
         403,
         "NotAuthorizedException",
-        "'reader' may not write",
+        "'reader' may not create anything in '(root)'",
         "POST namespaces",
         {"namespace": ["a"]},
     )

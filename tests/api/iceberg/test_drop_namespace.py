@@ -51,5 +51,5 @@ def test_a_missing_one(iceberg: Iceberg):
 
 def test_a_reader_does_not(reader: Iceberg):
     make_namespace("a")
-    error = "'reader' may not write to 'a'"
+    error = "'reader' may not manage 'a'"
     reader.refused(403, "NotAuthorizedException", error, "DELETE namespaces/a")

@@ -99,7 +99,7 @@ def test_credentials_in_the_form(key, client):
         client = ApiKey.objects.get().prefix
         assert client.startswith("mnd_")
     named = {} if client is None else {"client_id": client}
-    token = granted(credentials(key, scope="a b", **named))
+    token = granted(credentials(key, scope="catalog", **named))
     make_namespace("a")
     assert Iceberg(token).get("namespaces")["namespaces"] == [["a"]]
 

@@ -87,7 +87,7 @@ def test_a_missing_namespace(iceberg: Iceberg):
 def test_a_reader_does_not(reader: Iceberg):
     make_namespace("a")
     body = {"updates": {"k": "v"}}
-    error = "'reader' may not write to 'a'"
+    error = "'reader' may not manage 'a'"
     reader.refused(403, "NotAuthorizedException", error, f"POST {PATH}", body)
 
 

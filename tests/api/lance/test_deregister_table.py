@@ -57,4 +57,4 @@ def test_body_id_must_be_the_path_id(lance: Lance):
 
 def test_read_only_key(reader: Lance):
     make_table("ws", "t")
-    reader.refused(403, 15, "may not write to 'ws.t'", "/v1/table/ws$t/deregister", {})
+    reader.refused(403, 15, "may not manage 'ws.t'", "/v1/table/ws$t/deregister", {})

@@ -81,5 +81,5 @@ def test_only_post(lance: Lance):
 def test_read_only_key(reader: Lance):
     table = make_table("ws", "t")
     stage(table, 1)
-    reader.refused(403, 15, "may not write to 'ws.t'", "/v1/table/ws$t/drop")
+    reader.refused(403, 15, "may not manage 'ws.t'", "/v1/table/ws$t/drop")
     assert len(files(Path(table.location))) == 1

@@ -223,7 +223,7 @@ def test_a_missing_namespace(lance: Lance):
 def test_read_only_key(reader: Lance):
     make_namespace("ws")
     body = {"location": "mine"}
-    reader.refused(403, 15, "may not write to 'ws'", "/v1/table/ws$t/register", body)
+    reader.refused(403, 15, "may not create anything in 'ws'", "/v1/table/ws$t/register", body)
 
 
 def test_overwrite_in_place_loses_no_version(lance: Lance, monkeypatch):

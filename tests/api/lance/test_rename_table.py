@@ -111,5 +111,5 @@ def test_what_is_malformed(lance: Lance, body, error):
 def test_read_only_key(reader: Lance):
     make_table("ws", "t")
     reader.refused(
-        403, 15, "may not write to 'ws.t'", "/v1/table/ws$t/rename", {"new_table_name": "u"}
+        403, 15, "may not manage 'ws.t'", "/v1/table/ws$t/rename", {"new_table_name": "u"}
     )

@@ -8,7 +8,6 @@ import pytest
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from catalog import models
 from catalog.errors import CommitConflict, InvalidInput, PermissionDenied, ServiceUnavailable
 from catalog.models import (
     ApiKey,
@@ -16,7 +15,6 @@ from catalog.models import (
     Job,
     JobKind,
     JobStatus,
-    PrincipalKind,
     Transaction,
     TransactionStatus,
 )
@@ -329,8 +327,8 @@ def test_a_job_acts_for_who_asked(sent, works):
 @pytest.mark.django_db
 def test_a_job_acts_for_a_user_who_is_still_active(sent, django_user_model):
     make_table(*T)
+    django_user_model.objects.create_superuser("root")
     user = django_user_model.objects.create_superuser("ada")
-    models.Principal.objects.create(name="user:ada", kind=PrincipalKind.USER, user=user)
     job = start(actor=Principal("user:ada", Privilege.ALL))
     job = Job.objects.select_related("transaction").get(pk=job.pk)
     assert jobs.principal(job).everywhere == Privilege.ALL
