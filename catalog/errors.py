@@ -457,6 +457,8 @@ class ApprovalRequired(CatalogError):
     """``request`` is the number of what waits for a second person now; None: nothing was asked."""
 
     request: int | None = None
+    draft: object = None
+    """What the request is made of."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"{what[:1].upper()}{what[1:]} needs the approval of a second person")

@@ -3,6 +3,7 @@ from typing import Self
 from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
+from django.utils import timezone
 
 from catalog.models.maintenance import Job, JobStatus
 from catalog.models.namespaces import Namespace
@@ -176,3 +177,7 @@ class ApprovalRequest(models.Model):
     def __str__(self) -> str:
         return f"{self.action} '{self.target}'"
 
+    @property
+    def is_expired(self) -> bool:
+        """Whether nobody decided in time, also before a pass noted that."""
+        return self.status == ApprovalStatus.PENDING and self.expires_at <= timezone.now()

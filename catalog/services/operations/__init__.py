@@ -1,5 +1,6 @@
 """The operations that the commit engine applies, one module per noun."""
 
+from catalog.services.operations.approvals import ApproveRequest
 from catalog.services.operations.data import (
     AlterTableAddColumns,
     AlterTableAlterColumns,
@@ -20,7 +21,6 @@ from catalog.services.operations.data import (
     UpdateTableSchemaMetadata,
     WriteVersion,
 )
-from catalog.services.operations.grants import SetGrant
 from catalog.services.operations.facts import (
     AssignLabel,
     CreateLabel,
@@ -33,6 +33,7 @@ from catalog.services.operations.facts import (
     SetOwner,
     UpdateLabel,
 )
+from catalog.services.operations.grants import SetGrant
 from catalog.services.operations.jobs import (
     StartBackfill,
     StartBuildIndex,
@@ -49,6 +50,15 @@ from catalog.services.operations.namespaces import (
     UpdateNamespaceProperties,
 )
 from catalog.services.operations.policies import SetNamespacePolicy, SetTablePolicy
+from catalog.services.operations.recovery import (
+    PurgeNow,
+    SetApprovalRule,
+    SetProtection,
+    SetRetention,
+    StopPurge,
+    UndropNamespace,
+    UndropTable,
+)
 from catalog.services.operations.refs import (
     CreateTableBranch,
     CreateTableTag,
@@ -83,6 +93,7 @@ __all__ = [
     "AlterTableAlterColumns",
     "AlterTableBackfillColumns",
     "AlterTableDropColumns",
+    "ApproveRequest",
     "AssignLabel",
     "CompactTable",
     "CreateLabel",
@@ -110,6 +121,7 @@ __all__ = [
     "MergeInsertIntoTable",
     "OptimizeIndexes",
     "PropertyChanges",
+    "PurgeNow",
     "RecordCleanUp",
     "RecordOrphans",
     "RecordRefresh",
@@ -120,12 +132,15 @@ __all__ = [
     "RenameTable",
     "RestoreTable",
     "RetireVersions",
-    "SetGrant",
+    "SetApprovalRule",
     "SetClassification",
     "SetDescription",
+    "SetGrant",
     "SetLinks",
     "SetNamespacePolicy",
     "SetOwner",
+    "SetProtection",
+    "SetRetention",
     "SetTablePolicy",
     "StartBackfill",
     "StartBuildIndex",
@@ -133,6 +148,9 @@ __all__ = [
     "StartJob",
     "StartMaintenance",
     "StartRefresh",
+    "StopPurge",
+    "UndropNamespace",
+    "UndropTable",
     "UpdateFieldMetadata",
     "UpdateLabel",
     "UpdateNamespaceProperties",

@@ -37,14 +37,6 @@ class _Draft:
     state: Mapping[str, Any]
 
 
-class NeedsSecond(ApprovalRequired):
-    """The refusal before its request is entered."""
-
-    def __init__(self, draft: _Draft) -> None:
-        super().__init__(f"{draft.what} '{draft.target}'")
-        self.draft = draft
-
-
 @dataclass(frozen=True, kw_only=True)
 class Guarded(Operation):
     """An operation for which a namespace's rule may ask for a second person."""
@@ -75,10 +67,12 @@ class Guarded(Operation):
             return True
         if action is not None and action not in trash.rules([namespace.pk])[namespace.pk].guarded:
             return False
-        raise NeedsSecond(_Draft(what, target, namespace, state))
+        needed = ApprovalRequired(f"{what} '{target}'")
+        needed.draft = _Draft(what, target, namespace, state)
+        raise needed
 
     def after_refusal(self, error: CatalogError, actor: Principal) -> None:
-        if not isinstance(error, NeedsSecond):
+        if not (isinstance(error, ApprovalRequired) and isinstance(error.draft, _Draft)):
             return
         draft = error.draft
         request = ApprovalRequest(

@@ -1,3 +1,5 @@
+import hashlib
+import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,11 +16,12 @@ from catalog.errors import (
     NamespaceNotFound,
 )
 from catalog.identifiers import Identifier, check, digest, label
-from catalog.models import Function, Namespace, Table
+from catalog.models import Function, GuardedAction, Namespace, Table
 from catalog.privileges import Privilege
 from catalog.services import access, locks, trash
 from catalog.services.access import On
 from catalog.services.commit import Batch, Operation
+from catalog.services.operations.guarded import Guarded
 from catalog.services.operations.tables import drop_tables
 
 
@@ -89,10 +92,11 @@ class CreateNamespace(Operation):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DropNamespace(Operation):
+class DropNamespace(Guarded):
     """Drop a namespace; with ``cascade`` everything in it too, else it must be empty.
 
-    The result is the dropped row, or None when there was none and ``missing_ok`` is set.
+    The result is the dropped row, or None when there was none and ``missing_ok`` is set. A protected
+    one is dropped only where a rule lets a second person approve it, and nothing in it is protected.
     """
 
     name = "DropNamespace"
@@ -126,8 +130,36 @@ class DropNamespace(Operation):
                 raise NamespaceNotEmpty(
                     row.path, tables=tables, namespaces=children, functions=functions
                 )
-        drop_subtree(batch, row)
+        drop_subtree(batch, row, despite_protection=self._is_approved(batch, row))
         return row
+
+    def _is_approved(self, batch: Batch, row: Namespace) -> bool:
+        """Whether a second person approved that a protected namespace goes. Raises ApprovalRequired."""
+        if not row.is_protected and self.approved_for is None:
+            return False
+        batch.flush()
+        namespaces = locks.lock_subtrees([row.identifier])
+        tables = list(
+            Table.objects.present().filter(namespace__in=namespaces).select_related("namespace")
+        )
+        if GuardedAction.DROP_PROTECTED in trash.rules([row.pk])[row.pk].guarded:
+            # Of what cannot be done anyway nobody is asked.
+            trash.require_unprotected([*(one for one in namespaces if one.pk != row.pk), *tables])
+        content = [sorted(one.pk for one in namespaces), sorted(one.pk for one in tables)]
+        return self.require_second(
+            batch,
+            action=GuardedAction.DROP_PROTECTED,
+            what="dropping protected namespace",
+            target=str(row),
+            namespace=row,
+            state={
+                "namespace": row.pk,
+                "is_protected": row.is_protected,
+                "namespaces": len(namespaces),
+                "tables": len(tables),
+                "content": hashlib.sha256(json.dumps(content).encode()).hexdigest(),
+            },
+        )
 
 
 @dataclass(frozen=True)
