@@ -2,6 +2,7 @@
 
 from catalog.models.access import ApiKey, Grant, Principal, PrincipalKind, PrincipalLevel
 from catalog.models.audit import AuditEvent
+from catalog.models.events import DeliveryStatus, Webhook, WebhookDelivery
 from catalog.models.facts import (
     Facts,
     LabelAssignment,
@@ -44,6 +45,7 @@ __all__ = [
     "ApprovalStatus",
     "AuditEvent",
     "Branch",
+    "DeliveryStatus",
     "Facts",
     "Function",
     "Grant",
@@ -82,4 +84,6 @@ __all__ = [
     "TransactionStatus",
     "TrashItem",
     "TrashState",
+    "Webhook",
+    "WebhookDelivery",
 ]

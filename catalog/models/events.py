@@ -1,0 +1,88 @@
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from catalog.models.audit import TransactionIdField
+from catalog.models.namespaces import Namespace
+
+
+class Webhook(models.Model):
+    """Whom the catalog tells of its events, by POST.
+
+    Its place in the stream of events is ``(xid, event)``: what comes behind it is yet to be told.
+    """
+
+    name = models.CharField(max_length=100, unique=True)
+    url = models.TextField(help_text="Where events are sent: https, or http to this machine.")
+    secret = models.BinaryField(editable=False, help_text="The signing secret, encrypted.")
+    types = ArrayField(
+        models.TextField(),
+        default=list,
+        blank=True,
+        help_text="Which events: table.create, table.* or *; none: all.",
+    )
+    namespace = models.ForeignKey(
+        Namespace,
+        models.CASCADE,
+        null=True,
+        blank=True,
+        help_text="Only what happens in it and below; null: everywhere.",
+    )
+    is_active = models.BooleanField(default=True)
+    xid = TransactionIdField(editable=False)
+    event = models.BigIntegerField(default=0, editable=False)
+    created_by = models.TextField(blank=True, editable=False)
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class DeliveryStatus(models.TextChoices):
+    """An event on its way to a webhook.
+
+    pending ──answered 2xx──▶ delivered
+       │ ▲
+       │ └──replayed── dead ◀──┐
+       └──refused too often────┘
+    """
+
+    PENDING = "pending"
+    DELIVERED = "delivered"
+    DEAD = "dead", "dead letter"
+
+
+class WebhookDelivery(models.Model):
+    """One event for one webhook. What was delivered is kept for some days, dead letters longer."""
+
+    webhook = models.ForeignKey(Webhook, models.CASCADE, related_name="deliveries")
+    event = models.BigIntegerField(help_text="AuditEvent.id.")
+    event_at = models.DateTimeField(help_text="AuditEvent.at, which leads to its partition.")
+    type = models.TextField()
+    target = models.TextField()
+    status = models.TextField(choices=DeliveryStatus, default=DeliveryStatus.PENDING)
+    attempts = models.PositiveSmallIntegerField(default=0)
+    due_at = models.DateTimeField(db_default=Now(), help_text="When it is tried next.")
+    answer = models.TextField(blank=True, help_text="What the last attempt came to.")
+    delivered_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        verbose_name_plural = "webhook deliveries"
+        constraints = [
+            models.UniqueConstraint(fields=["webhook", "event"], name="delivery_once"),
+        ]
+        indexes = [
+            models.Index(
+                fields=["due_at"],
+                name="delivery_due",
+                condition=Q(status=DeliveryStatus.PENDING),
+            ),
+            models.Index(fields=["webhook", "-id"], name="delivery_of_webhook"),
+            models.Index(
+                fields=["-id"], name="delivery_dead", condition=Q(status=DeliveryStatus.DEAD)
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.type} {self.target} to {self.webhook}"
