@@ -1,0 +1,252 @@
+"""What the catalog looked like at a moment, and what became of it between two: the pure part.
+
+A moment is written as a time, or as the id of a transaction; ``catalog.services.history`` reads the
+states, and what is here compares them.
+"""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+
+from catalog.errors import InvalidInput
+from catalog.identifiers import DEFAULT_DELIMITER, Identifier, parse
+
+
+@dataclass(frozen=True, slots=True)
+class BranchState:
+    """The newest version of a branch at a moment; the empty branch is main."""
+
+    branch: str
+    version: int
+    metadata_location: str
+    """The manifest of a Lance version, the metadata file of an Iceberg one."""
+    committed_at: datetime
+    transaction_id: uuid.UUID | None
+    actor: str
+    """Who committed it; empty where no transaction tells."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceState:
+    id: int
+    """Of its row. One that is dropped and made again has another."""
+    identifier: Identifier
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """A table or a view as it was."""
+
+    id: int
+    """Of its row, which renaming keeps. One that is dropped and made again has another."""
+    uuid: uuid.UUID
+    identifier: Identifier
+    format: str
+    kind: str
+    is_materialized: bool
+    created_at: datetime
+    branches: tuple[BranchState, ...] = ()
+    """Those with a version, main first."""
+    has_more_branches: bool = False
+
+
+class Change(StrEnum):
+    """What became of a namespace or a table between two moments."""
+
+    ADDED = "added"
+    DROPPED = "dropped"
+    RENAMED = "renamed"
+    """Also: moved to another namespace."""
+    ADVANCED = "advanced"
+    """Another version is the newest of a branch, be it a newer or an older one."""
+    PROPERTIES = "properties"
+
+
+@dataclass(frozen=True, slots=True)
+class BranchChange:
+    """What became of a branch. None: it had no version at that moment."""
+
+    branch: str
+    before: BranchState | None
+    after: BranchState | None
+    commits: int
+    """Versions entered between the moments, also those that were deleted again."""
+
+
+@dataclass(frozen=True, slots=True)
+class PropertyChange:
+    """Properties before and after; None where only the fact is known."""
+
+    before: Mapping[str, str] | None
+    after: Mapping[str, str] | None
+
+    @property
+    def says_a_change(self) -> bool:
+        """Whether they differ, or may: what was set may have been set back."""
+        return self.before is None or self.after is None or self.before != self.after
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceChange:
+    id: int
+    identifier: Identifier
+    changes: tuple[Change, ...]
+    properties: PropertyChange | None
+    actor: str
+    """Who changed it last, as far as the audit trail tells."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableChange:
+    id: int
+    uuid: uuid.UUID
+    before: Identifier | None
+    """Its name at the first moment; None: it was not there, or not in this namespace."""
+    after: Identifier | None
+    format: str
+    kind: str
+    changes: tuple[Change, ...]
+    branches: tuple[BranchChange, ...]
+    has_more_branches: bool
+    properties: PropertyChange | None
+    actor: str
+    """Who changed it last, as far as the audit trail and the ledger tell."""
+
+    @property
+    def identifier(self) -> Identifier:
+        return self.after or self.before or ()
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What the audit trail has of one thing between two moments."""
+
+    actor: str = ""
+    properties: PropertyChange | None = None
+
+
+NO_TRACE = Trace()
+
+
+def parse_moment(text: str) -> datetime | uuid.UUID:
+    """A time such as 2027-01-31T12:00:00Z (without a zone: in UTC), or a transaction's id.
+
+    Raises InvalidInput.
+    """
+    text = text.strip()
+    try:
+        return uuid.UUID(text)
+    except ValueError:
+        pass
+    try:
+        # In a query a plus is a blank, unless it was encoded.
+        found = datetime.fromisoformat(text.replace(" ", "+") if "T" in text else text)
+        return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise InvalidInput(
+            f"Moment {text!r} is neither a time such as 2027-01-31T12:00:00Z nor a transaction's id"
+        ) from None
+
+
+def parse_namespace(text: str) -> Identifier:
+    """What a person types: names between dots, or between ``$`` where a name has dots itself.
+
+    ``a.b`` is b in a, and ``a.b$`` is a name with a dot. Nothing is the whole catalog. Raises
+    InvalidIdentifier.
+    """
+    if not text:
+        return ()
+    if DEFAULT_DELIMITER in text:
+        return parse(text.removesuffix(DEFAULT_DELIMITER) or text, DEFAULT_DELIMITER)
+    return parse(text, ".")
+
+
+def compare_namespaces(
+    before: NamespaceState | None, after: NamespaceState | None, trace: Trace = NO_TRACE
+) -> NamespaceChange | None:
+    """What became of a namespace; None: nothing."""
+    known = after or before
+    if known is None:
+        return None
+    changes: list[Change] = []
+    if before is None:
+        changes = [Change.ADDED]
+    elif after is None:
+        changes = [Change.DROPPED]
+    properties = trace.properties if before is not None and after is not None else None
+    if properties is not None and properties.says_a_change:
+        changes.append(Change.PROPERTIES)
+    if not changes:
+        return None
+    return NamespaceChange(
+        id=known.id,
+        identifier=known.identifier,
+        changes=tuple(changes),
+        properties=properties if Change.PROPERTIES in changes else None,
+        actor=trace.actor,
+    )
+
+
+def compare_tables(
+    before: TableState | None,
+    after: TableState | None,
+    commits: Mapping[str, int] | None = None,
+    trace: Trace = NO_TRACE,
+) -> TableChange | None:
+    """What became of a table; None: nothing. ``commits`` are those between, by branch."""
+    known = after or before
+    if known is None:
+        return None
+    branches = _compare_branches(
+        before.branches if before else (), after.branches if after else (), commits or {}
+    )
+    changes: list[Change] = []
+    if before is None:
+        changes = [Change.ADDED]
+    elif after is None:
+        changes = [Change.DROPPED]
+    else:
+        if before.identifier != after.identifier:
+            changes.append(Change.RENAMED)
+        if branches:
+            changes.append(Change.ADVANCED)
+    properties = trace.properties if before is not None and after is not None else None
+    if properties is not None and properties.says_a_change:
+        changes.append(Change.PROPERTIES)
+    if not changes:
+        return None
+    newest = [found.after for found in branches if found.after is not None]
+    last = max(newest, key=lambda state: state.committed_at, default=None)
+    return TableChange(
+        id=known.id,
+        uuid=known.uuid,
+        before=before.identifier if before else None,
+        after=after.identifier if after else None,
+        format=known.format,
+        kind=known.kind,
+        changes=tuple(changes),
+        branches=branches,
+        has_more_branches=any(state.has_more_branches for state in (before, after) if state),
+        properties=properties if Change.PROPERTIES in changes else None,
+        actor=trace.actor or (last.actor if last else ""),
+    )
+
+
+def _compare_branches(
+    before: Sequence[BranchState], after: Sequence[BranchState], commits: Mapping[str, int]
+) -> tuple[BranchChange, ...]:
+    old = {state.branch: state for state in before}
+    new = {state.branch: state for state in after}
+    return tuple(
+        BranchChange(name, old.get(name), new.get(name), commits.get(name, 0))
+        for name in sorted(old.keys() | new.keys())
+        if _entry(old.get(name)) != _entry(new.get(name))
+    )
+
+
+def _entry(state: BranchState | None) -> tuple[int, datetime] | None:
+    """What tells two entries of the ledger apart: a new branch may have an old one's numbers."""
+    return None if state is None else (state.version, state.committed_at)
