@@ -103,6 +103,8 @@ MONODON_PURGE_GRACE_SECONDS = _number("MONODON_PURGE_GRACE_SECONDS", 300, least=
 """How long a purge that was asked for, or is due, can still be stopped."""
 MONODON_APPROVAL_DAYS = _number("MONODON_APPROVAL_DAYS", 7)
 """How long a request waits for a second person."""
+# Months of the audit trail that are kept before the present one; 0: all.
+MONODON_AUDIT_KEEP_MONTHS = _number("MONODON_AUDIT_KEEP_MONTHS", 0, least=0)
 MONODON_ADMIN_USER = os.environ.get("MONODON_ADMIN_USER", "admin")
 MONODON_ADMIN_PASSWORD = os.environ.get("MONODON_ADMIN_PASSWORD", "")
 MONODON_ADMIN_API_KEY = os.environ.get("MONODON_ADMIN_API_KEY", "")
@@ -393,6 +395,16 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": 60.0,
         "options": {"expires": 60.0},
     },
+    "seal-audit": {
+        "task": "tasks.maintenance.seal_audit",
+        "schedule": 5.0,
+        "options": {"expires": 5.0},
+    },
+    "make-audit-partitions": {
+        "task": "tasks.maintenance.make_audit_partitions",
+        "schedule": 86_400.0,
+    },
+    "drop-audit-months": {"task": "tasks.maintenance.drop_audit_months", "schedule": 86_400.0},
     "delete-old-health": {"task": "tasks.maintenance.delete_old_health", "schedule": 86_400.0},
 }
 

@@ -3,6 +3,8 @@
 from celery import shared_task
 
 from catalog.services import (
+    audit_chain,
+    audit_partitions,
     idempotency,
     jobs,
     maintenance,
@@ -63,3 +65,18 @@ def start_due() -> int:
 @shared_task(name="tasks.maintenance.delete_old_health", time_limit=600)
 def delete_old_health() -> int:
     return upkeep.delete_old_health()
+
+
+@shared_task(name="tasks.maintenance.seal_audit", time_limit=600)
+def seal_audit() -> int:
+    return audit_chain.seal()
+
+
+@shared_task(name="tasks.maintenance.make_audit_partitions", time_limit=300)
+def make_audit_partitions() -> int:
+    return audit_partitions.make_partitions()
+
+
+@shared_task(name="tasks.maintenance.drop_audit_months", time_limit=600)
+def drop_audit_months() -> int:
+    return audit_partitions.drop_due_months()

@@ -107,7 +107,10 @@ class ManagementSchemaGenerator(SchemaGenerator):
 
     def _responses(self, operation: type[ManagementOperation]) -> dict[str, Any]:
         responses: dict[str, Any] = {}
-        if operation.response_model is None:
+        if operation.media:
+            content = {media: {"schema": {"type": "string"}} for media in operation.media}
+            responses[str(HTTPStatus.OK.value)] = {"description": "A file", "content": content}
+        elif operation.response_model is None:
             responses[str(HTTPStatus.NO_CONTENT.value)] = {"description": "Success, no content"}
         else:
             content = self._content(operation.response_model)
@@ -139,5 +142,6 @@ def _parameters(path: str, operation: type[ManagementOperation]) -> list[dict[st
     ]
     names = set(operation.query) & {"namespace", "table"}
     spelled = ("delimiter",) if "{id}" in path or names else ()
-    described = [{"name": n, "in": "query", **_QUERY[n]} for n in (*operation.query, *spelled)]
+    known = _QUERY | dict(operation.described)
+    described = [{"name": n, "in": "query", **known[n]} for n in (*operation.query, *spelled)]
     return found + described

@@ -1,12 +1,13 @@
 """What all operations of the management API share: from the request to the call and back."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from enum import Enum
 from http import HTTPStatus
 from typing import Any, ClassVar, TypeVar
 
 from django.http import HttpResponse
+from django.http.response import HttpResponseBase
 from pydantic import BaseModel, ValidationError
 
 from api.management import errors
@@ -14,6 +15,7 @@ from api.operation import Operation, complaint, parse_object, refuse_repeated_ke
 from catalog import identifiers
 from catalog.errors import CatalogError, InvalidInput, JobNotFound
 from catalog.identifiers import Identifier
+from catalog.models.audit import Door
 from catalog.services.access import Principal
 
 _E = TypeVar("_E", bound=Enum)
@@ -26,6 +28,7 @@ class ManagementOperation(Operation):
     The path's ``id`` comes as an identifier, its ``job`` as a number.
     """
 
+    door = Door.MANAGEMENT
     request_model: ClassVar[type[BaseModel] | None] = None
     """None: there is no body, and none is read."""
     response_model: ClassVar[type[BaseModel] | None] = None
@@ -34,6 +37,10 @@ class ManagementOperation(Operation):
     """The status of success, where there is a body."""
     query: ClassVar[tuple[str, ...]] = ()
     """The query parameters it reads, beside the delimiter of its path."""
+    described: ClassVar[Mapping[str, dict[str, Any]]] = {}
+    """What the document tells of parameters that other operations do not have, or have otherwise."""
+    media: ClassVar[tuple[str, ...]] = ()
+    """What else than JSON it answers with; then ``handle`` returns the whole response."""
 
     handle: Callable[..., Any]
 
@@ -114,7 +121,9 @@ class ManagementOperation(Operation):
 
     # -- the answer
 
-    def render(self, answer: BaseModel | None) -> HttpResponse:
+    def render(self, answer: BaseModel | HttpResponseBase | None) -> HttpResponse:
+        if isinstance(answer, HttpResponseBase):
+            return answer  # type: ignore[return-value]
         if answer is None:
             response = HttpResponse(status=HTTPStatus.NO_CONTENT)
             del response["Content-Type"]

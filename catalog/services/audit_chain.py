@@ -208,13 +208,21 @@ def _seals(condition: str, values: Sequence[Any]) -> Iterator[Seal]:
 # --- verifying -----------------------------------------------------------------------------------
 
 
-def verify(*, table: uuid.UUID | None = None, since: datetime | None = None) -> Verification:
+def verify(
+    *,
+    table: uuid.UUID | None = None,
+    since: datetime | None = None,
+    expected: tuple[int, bytes] | None = None,
+) -> Verification:
     """Recompute the chain and compare it with the events, batch by batch.
 
     ``table``: only that table's events, each with the seals on both sides of its own. ``since``:
-    only what was sealed since then; the seal before it is trusted. Changes nothing.
+    only what was sealed since then; the seal before it is trusted. ``expected``: number and hash
+    of a seal that were noted elsewhere. Changes nothing.
     """
     found = Verification()
+    if expected is not None:
+        _look_for(found, *expected)
     newest = newest_seal()
     retention = newest_retention()
     start = numbers = _start(since) if since is not None else 0
@@ -240,6 +248,13 @@ def verify(*, table: uuid.UUID | None = None, since: datetime | None = None) -> 
         found.head, numbers = batch[-1], batch[-1].number
     _find_unsealed(found, newest, table, behind=start)
     return found
+
+
+def _look_for(found: Verification, number: int, hash: bytes) -> None:
+    known = next(_seals("s.number = %s", [number]), None)
+    if known is None or known.hash != hash:
+        how = "is missing" if known is None else "is another than was noted"
+        found.add(Finding("broken", f"Seal {number} {how}", seal=number))
 
 
 @dataclass(frozen=True, slots=True)

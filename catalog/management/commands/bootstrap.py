@@ -11,7 +11,7 @@ from django.contrib.auth import get_user_model
 from django.core.management import BaseCommand, call_command
 
 from catalog.models import ApiKey
-from catalog.services import access, api_keys
+from catalog.services import access, api_keys, audit_partitions
 
 _FIRST_KEY = "admin"
 
@@ -24,6 +24,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         self._say("Applying migrations")
         call_command("migrate", interactive=False, verbosity=0)
+        audit_partitions.make_partitions()
         self._collect_static()
         Path(settings.MONODON_WAREHOUSE).mkdir(parents=True, exist_ok=True)
         self._admin_user()

@@ -36,6 +36,8 @@ EXAMPLES: dict[str, Example] = {
     "CancelJob": Example("POST", "jobs/WAITS/cancel"),
     "RetryJob": Example("POST", "jobs/FAILED/retry", status=202),
     "GetSummary": Example("GET", "summary"),
+    "ListAudit": Example("GET", "audit?limit=2"),
+    "ExportAudit": Example("GET", "audit/export?format=jsonl"),
 }
 
 

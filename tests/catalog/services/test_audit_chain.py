@@ -298,6 +298,21 @@ def test_a_whole_tail_made_anew_shows_in_the_newest_hash():
     found = audit_chain.verify()
     assert found.is_sound
     assert found.head.hash != kept_elsewhere
+    (found,) = audit_chain.verify(expected=(3, kept_elsewhere)).findings
+    assert (found.kind, found.text) == ("broken", "Seal 3 is another than was noted")
+
+
+def test_a_tail_that_was_cut_off_shows_by_a_seal_that_was_noted():
+    ids = write(5)
+    audit_chain.seal()
+    noted = audit_chain.verify().head
+    assert audit_chain.verify(expected=(noted.number, noted.hash)).is_sound
+    with tampering():
+        run("DELETE FROM catalog_auditevent WHERE id = %s", ids[4])
+        run("DELETE FROM catalog_auditseal WHERE number = 5")
+    assert audit_chain.verify().is_sound
+    (found,) = audit_chain.verify(expected=(noted.number, noted.hash)).findings
+    assert found.text == "Seal 5 is missing"
 
 
 class Of:

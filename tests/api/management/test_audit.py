@@ -1,0 +1,203 @@
+"""Searching the audit trail through the API, and what the API's refusals leave in it."""
+
+import csv
+import io
+import json
+import uuid
+
+import pytest
+
+from catalog.models import AuditEvent, PrincipalLevel
+from catalog.services import api_keys, audit_trail, refusals
+from catalog.services.access import SYSTEM
+from tests.api.management.client import Management
+from tests.factories import make_lance_table, make_root, make_table, unchanged
+
+CANARY = "c4n4ry-9d1e"
+
+
+def make(**facts) -> AuditEvent:
+    told = {"actor": "ada", "action": "tag.create", "target": "ws.t", "door": "lance", **facts}
+    return AuditEvent.objects.create(**told)
+
+
+@pytest.mark.operation("ListAudit")
+def test_pages_of_what_is_searched_for(management: Management):
+    rows = [make(key="laptop", after={"tag": n}) for n in range(3)]
+    make(key="other")
+    with unchanged():
+        first = management.get("audit?key=laptop&limit=2")
+        second = management.get(f"audit?key=laptop&page_token={first['next_page_token']}")
+    assert [event["id"] for event in first["events"]] == [rows[2].pk, rows[1].pk]
+    assert [event["id"] for event in second["events"]] == [rows[0].pk]
+    assert second["next_page_token"] is None
+    told = second["events"][0]
+    assert (told["actor"], told["after"], told["door"]) == ("ada", {"tag": 0}, "lance")
+    assert (told["outcome"], told["table_uuid"], told["transaction_id"]) == ("done", None, None)
+    assert told["at"].endswith("Z")
+
+
+@pytest.mark.operation("ListAudit")
+def test_each_parameter(management: Management, warehouse):
+    table = make_table("ws", "t")
+    wanted = make(
+        table_uuid=table.uuid,
+        target="ws.old",
+        actor="bob",
+        action="tag.delete",
+        door="iceberg",
+        outcome="refused",
+        request_id="req-1",
+        transaction_id=uuid.uuid4(),
+    )
+    for query in (
+        "table=ws$t&action=tag.delete",
+        "target=ws.old",
+        "actor=bob",
+        "action=tag.delete",
+        "door=iceberg",
+        "outcome=refused",
+        "request_id=req-1",
+        f"transaction={wanted.transaction_id}",
+        f"actor=bob&since={wanted.at.isoformat().replace('+', '%2B')}",
+        "actor=bob&until=2999-01-01",
+    ):
+        found = management.get(f"audit?{query}")["events"]
+        assert [event["id"] for event in found] == [wanted.pk], query
+    assert management.get("audit?actor=bob&until=2020-01-01")["events"] == []
+
+
+@pytest.mark.operation("ListAudit")
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("door=window", "use lance, iceberg"),
+        ("outcome=done,refused", "takes one value"),
+        ("transaction=1", "use a UUID"),
+        ("since=yesterday", "use a time such as"),
+        ("page_token=x", "Page token 'x'"),
+        ("actor=%00", "NUL"),
+        ("limit=0", "positive integer"),
+    ],
+)
+def test_what_cannot_be_asked(management: Management, query, text):
+    management.refused(400, "invalid-input", text, f"GET audit?{query}")
+
+
+@pytest.mark.operation("ExportAudit")
+def test_the_present_filter_as_a_file(management: Management):
+    rows = [make(actor="=1+1", key="laptop") for _ in range(3)]
+    make()
+    response = management.call("GET", "audit/export?format=csv&key=laptop")
+    assert response.status_code == 200
+    assert response["content-type"] == "text/csv; charset=utf-8"
+    assert response["content-disposition"].startswith('attachment; filename="audit-')
+    text = b"".join(response.streaming_content).decode()
+    lines = list(csv.DictReader(io.StringIO(text, newline="")))
+    assert [int(line["id"]) for line in lines] == [row.pk for row in rows]
+    assert {line["actor"] for line in lines} == {"'=1+1"}
+    response = management.call("GET", "audit/export?format=jsonl&key=laptop")
+    assert response["content-type"] == "application/x-ndjson"
+    lines = [json.loads(line) for line in b"".join(response.streaming_content).splitlines()]
+    assert [line["id"] for line in lines] == [row.pk for row in rows]
+    told = AuditEvent.objects.filter(action="audit.export").order_by("pk")
+    assert [row.after["format"] for row in told] == ["csv", "jsonl"]
+    assert {(row.actor, row.door) for row in told} == {("tester", "management")}
+    management.refused(400, "invalid-input", "csv or jsonl", "GET audit/export?format=xml")
+
+
+@pytest.mark.operation("ExportAudit")
+def test_who_manages_a_table_gets_only_its_events(reader: Management, warehouse):
+    make_root()
+    make_lance_table(("ws", "t"))
+    for path in ("audit", "audit/export", "audit?table=ws$t", "audit/export?table=ws$t"):
+        reader.refused(403, "permission-denied", "'reader' may not manage", f"GET {path}")
+    assert not AuditEvent.objects.filter(action="audit.export").exists()
+
+
+# --- what refusals leave -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def written(monkeypatch):
+    """Refusals are written at once."""
+    monkeypatch.setattr(refusals, "ledger", refusals.Ledger(refusals.write))
+    return lambda: list(AuditEvent.objects.filter(outcome="refused").order_by("pk"))
+
+
+@pytest.fixture
+def tables(db, warehouse) -> None:
+    make_root()
+    make_lance_table(("ws", "t"))
+
+
+def test_refused_access_is_written_through_every_door(reader, tables, written):
+    assert reader.call("PUT", "tables/ws$t/policy", {"values": {}}).status_code == 403
+    assert reader.call("POST", "/v1/table/ws$t/drop", {}).status_code == 403
+    assert reader.call("DELETE", "/v1/namespaces/ws/tables/t").status_code == 403
+    told = [(row.door, row.action, row.target, row.actor, row.key) for row in written()]
+    assert told == [
+        ("management", "SetTablePolicy", "ws.t", "reader", "reader"),
+        ("lance", "table.drop", "ws.t", "reader", "reader"),
+        ("iceberg", "table.drop", "ws.t", "reader", "reader"),
+    ]
+    for row in written():
+        assert row.error.startswith("PermissionDenied: 'reader' may not ")
+        assert row.after == {"address": "127.0.0.1"}
+        assert row.request_id
+
+
+def test_who_is_not_known_is_written_without_what_was_sent(tables, written):
+    for headers in ({"x-api-key": CANARY}, {"authorization": f"Bearer {CANARY}"}):
+        assert Management(**headers).call("GET", "jobs").status_code == 401
+    assert Management().call("GET", "/v1/namespaces").status_code == 401
+    rows = written()
+    assert {(row.door, row.actor) for row in rows} == {
+        ("management", "anonymous"),
+        ("iceberg", "anonymous"),
+    }
+    assert all(row.error.startswith("Unauthenticated: ") for row in rows)
+    assert CANARY not in json.dumps([audit_trail.as_facts(row) for row in rows], default=str)
+
+
+def test_refused_changes_are_written_and_mistakes_of_readers_are_not(management, tables, written):
+    assert management.call("POST", "/v1/table/ws$t/version/create", {}).status_code == 400
+    assert management.call("POST", "/v1/namespace/ws/create", {}).status_code == 409
+    assert management.call("GET", "jobs?status=nothing").status_code == 400
+    assert management.call("GET", "tables/ws$no/policy").status_code == 404
+    told = [(row.action, row.error.partition(":")[0]) for row in written()]
+    assert told == [
+        ("version.create", "InvalidInput"),
+        ("namespace.create", "NamespaceAlreadyExists"),
+    ]
+
+
+def test_who_sees_a_part_only_is_written_when_it_asks_for_what_is_not_there(tables, written):
+    _, key = api_keys.create_api_key(actor=SYSTEM, name="part", level=PrincipalLevel.GRANTED)
+    assert Management(key).call("GET", "/v1/namespaces/ws/tables/t").status_code == 404
+    (row,) = written()
+    assert (row.actor, row.door, row.target) == ("part", "iceberg", "ws.t")
+    assert "NotFound" in row.error
+
+
+def test_headers_with_secrets_never_get_into_the_trail(management, tables, written):
+    secret = {
+        "x-lance-ctx-authorization": CANARY,
+        "x-lance-ctx-x-api-key": CANARY,
+        "x-lance-ctx-session-token": CANARY,
+        "x-lance-ctx-job": "nightly",
+        "cookie": f"a={CANARY}",
+    }
+    management.call("POST", "/v1/namespace/other/create", {}, headers=secret)
+    management.call("POST", "/v1/namespace/other/create", {}, headers=secret)
+    properties = {"s3.secret-access-key": CANARY, "owner": "ada"}
+    body = {"properties": properties}
+    management.call("POST", "/v1/namespace/more/create", body, headers=secret)
+    done = AuditEvent.objects.get(target="other", outcome="done")
+    (refused,) = written()
+    for row in (done, refused):
+        assert row.context["job"] == "nightly"
+    rows = [audit_trail.as_facts(row) for row in AuditEvent.objects.all()]
+    assert CANARY not in json.dumps(rows, default=str)
+    more = AuditEvent.objects.get(target="more")
+    assert more.after["properties"] == {"s3.secret-access-key": "***", "owner": "ada"}

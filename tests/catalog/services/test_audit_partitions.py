@@ -1,0 +1,310 @@
+"""The months of the audit trail: rows find theirs, old ones go, and what stays can be verified."""
+
+import uuid
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+from django.db import ProgrammingError, connection, transaction
+from django.db.migrations.executor import MigrationExecutor
+from django.utils import timezone
+
+from catalog.errors import InvalidInput, PermissionDenied, ServiceUnavailable
+from catalog.models import AuditEvent
+from catalog.models.audit import AuditSeal
+from catalog.privileges import READ_ONLY
+from catalog.services import audit, audit_chain, audit_partitions
+from catalog.services.access import SYSTEM, Principal
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def query(statement: str, *values):
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)
+        return cursor.fetchall() if cursor.description else []
+
+
+def month_ago(months: int) -> datetime:
+    now = timezone.now().astimezone(UTC)
+    count = now.year * 12 + now.month - 1 - months
+    return datetime(count // 12, count % 12 + 1, 15, tzinfo=UTC)
+
+
+def partition_of(pk: int) -> str:
+    return query("SELECT tableoid::regclass::text FROM catalog_auditevent WHERE id = %s", pk)[0][0]
+
+
+def partitions() -> set[str]:
+    rows = query(
+        "SELECT inhrelid::regclass::text FROM pg_inherits"
+        " WHERE inhparent IN ('catalog_auditevent'::regclass, 'catalog_auditseal'::regclass)"
+    )
+    return {name for (name,) in rows}
+
+
+@pytest.fixture(autouse=True)
+def _same_partitions_afterwards():
+    """A flush empties tables, and does not drop them."""
+    before = partitions()
+    yield
+    for name in partitions() - before:
+        query(f"DROP TABLE {name}")
+    assert partitions() == before
+
+
+def make_months(*months: int) -> None:
+    """As they would be if the catalog had run then."""
+    for number in months:
+        query("SELECT catalog_audit_make_partitions(%s::date, 1)", month_ago(number).date())
+
+
+def old_event(months: int, number: int = 0) -> AuditEvent:
+    at = month_ago(months) + timedelta(seconds=number)
+    return AuditEvent.objects.create(at=at, actor="a", action="tag.create", target=f"t{number}")
+
+
+def age_seals(months: int) -> None:
+    """Let the seals of now be of then, and the chain be right."""
+    query("ALTER TABLE catalog_auditseal DISABLE TRIGGER audit_is_append_only")
+    moment = (month_ago(months) + timedelta(days=1)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    head = None
+    for seal in list(audit_chain._seals("TRUE ORDER BY s.number", [])):
+        aged = seal if seal.sealed_at < moment else audit_chain.replace(seal, sealed_at=moment)
+        aged = audit_chain.replace(aged, previous=head.hash if head else audit_chain.GENESIS)
+        head = audit_chain.replace(aged, hash=aged.compute())
+        query(
+            "UPDATE catalog_auditseal SET sealed_at = %s, previous = %s, hash = %s"
+            " WHERE number = %s",
+            head.sealed_at,
+            head.previous,
+            head.hash,
+            head.number,
+        )
+    query("ALTER TABLE catalog_auditseal ENABLE ALWAYS TRIGGER audit_is_append_only")
+
+
+# --- making them ---------------------------------------------------------------------------------
+
+
+def test_the_coming_months_are_there_and_are_made_once():
+    assert audit_partitions.make_partitions() in {0, 2 * (audit_partitions.AHEAD + 1)}
+    assert audit_partitions.make_partitions() == 0
+    for number in range(audit_partitions.AHEAD + 1):
+        at = month_ago(-number)
+        assert f"catalog_auditevent_{at:%Y_%m}" in partitions()
+        assert partition_of(old_event(-number).pk) == f"catalog_auditevent_{at:%Y_%m}"
+        with pytest.raises(ProgrammingError, match="append-only"), transaction.atomic():
+            query("DELETE FROM " + f"catalog_auditevent_{at:%Y_%m}")
+
+
+def test_rows_without_a_month_go_to_the_default_one_and_move_when_it_is_made():
+    row, other = old_event(-20), old_event(-30)
+    assert partition_of(row.pk) == partition_of(other.pk) == "catalog_auditevent_default"
+    make_months(-20)
+    assert partition_of(row.pk) == f"catalog_auditevent_{month_ago(-20):%Y_%m}"
+    assert partition_of(other.pk) == "catalog_auditevent_default"
+    found = AuditEvent.objects.get(pk=row.pk)
+    assert (found.xid, found.at, found.target) == (row.xid, row.at, row.target)
+    for name in ("catalog_auditevent_default", partition_of(row.pk)):
+        with pytest.raises(ProgrammingError, match="append-only"), transaction.atomic():
+            query(f"DELETE FROM {name}")
+    assert AuditEvent.objects.count() == 2
+
+
+def test_only_so_many_at_once():
+    before = partitions()
+    with pytest.raises(Exception, match="1 to 200 months"), transaction.atomic():
+        query("SELECT catalog_audit_make_partitions('2020-01-01', 201)")
+    assert partitions() == before
+
+
+def test_the_migration_moves_the_rows_and_goes_back():
+    state = ("catalog", "0013_principals")
+    executor = MigrationExecutor(connection)
+    executor.migrate([state])
+    try:
+        query(
+            "INSERT INTO catalog_auditevent"
+            " (at, actor, action, target, request_id, after, transaction_id)"
+            " SELECT now() - i * interval '40 days', 'a', 'tag.create', 't' || i, 'r', '{\"a\": 1}',"
+            " gen_random_uuid() FROM generate_series(0, 5) i"
+        )
+        query(
+            "INSERT INTO catalog_auditevent (at, actor, action, target, request_id)"
+            " VALUES ('1970-01-01', 'a', 'tag.create', 'wrong clock', '')"
+        )
+        columns = "id, at, actor, action, target, request_id, after, transaction_id"
+        before = query(f"SELECT {columns} FROM catalog_auditevent ORDER BY id")
+        executor = MigrationExecutor(connection)
+        executor.migrate(executor.loader.graph.leaf_nodes())
+        assert query(f"SELECT {columns} FROM catalog_auditevent ORDER BY id") == before
+        assert {row.outcome for row in AuditEvent.objects.all()} == {"done"}
+        assert partition_of(before[-1][0]) == "catalog_auditevent_default"
+        for pk, at, *_ in before[:-1]:
+            assert partition_of(pk) == f"catalog_auditevent_{at.astimezone(UTC):%Y_%m}"
+        audit.record(SYSTEM, "tag.create", "next")
+        assert AuditEvent.objects.latest("pk").pk == before[-1][0] + 1
+        MigrationExecutor(connection).migrate([state])
+        assert query(f"SELECT {columns} FROM catalog_auditevent ORDER BY id")[:-1] == before
+        query(
+            "INSERT INTO catalog_auditevent (actor, action, target, request_id)"
+            " VALUES ('a', 'b', 'c', '')"
+        )
+        assert query("SELECT max(id) FROM catalog_auditevent") == [(before[-1][0] + 2,)]
+        query("TRUNCATE catalog_auditevent")
+    finally:
+        executor = MigrationExecutor(connection)
+        executor.migrate(executor.loader.graph.leaf_nodes())
+
+
+# --- dropping them -------------------------------------------------------------------------------
+
+
+def test_old_months_go_and_the_rest_is_still_verified():
+    make_months(5, 4, 3)
+    gone = [old_event(5, n) for n in range(3)]
+    audit_chain.seal()
+    age_seals(5)
+    gone += [old_event(4, n) for n in range(2)]
+    audit_chain.seal()
+    age_seals(4)
+    kept = old_event(3)
+    audit_chain.seal()
+    assert audit_chain.verify().findings == []
+    seal = AuditSeal.objects.get(event_id=gone[-1].pk)
+    dropped = audit_partitions.drop_months(actor=SYSTEM, keep_months=3)
+    assert [(one.month, one.events) for one in dropped] == [
+        (f"{month_ago(5):%Y-%m}", 3),
+        (f"{month_ago(4):%Y-%m}", 2),
+    ]
+    assert f"catalog_auditevent_{month_ago(4):%Y_%m}" not in partitions()
+    assert f"catalog_auditseal_{month_ago(4):%Y_%m}" not in partitions()
+    told = AuditEvent.objects.filter(action="audit.retention").order_by("pk")
+    assert [row.target for row in told] == [one.month for one in dropped]
+    assert told[0].before == {"events": 3, "first": gone[0].pk, "last": gone[2].pk}
+    assert told[1].after == {
+        "kept_from": f"{month_ago(3):%Y-%m}-01T00:00:00.000000Z",
+        "anchor": {"number": seal.number, "hash": bytes(seal.hash).hex()},
+    }
+    audit_chain.seal()
+    found = audit_chain.verify()
+    assert (found.seals, found.retired, found.findings) == (3, 0, [])
+    assert AuditEvent.objects.filter(pk=kept.pk).exists()
+    assert audit_partitions.drop_months(actor=SYSTEM, keep_months=3) == []
+
+
+def test_what_is_cut_off_beyond_the_anchor_shows():
+    make_months(4)
+    old_event(4)
+    audit_chain.seal()
+    age_seals(4)
+    for _ in range(3):
+        audit.record(SYSTEM, "tag.create", "t")
+    audit_chain.seal()
+    audit_partitions.drop_months(actor=SYSTEM, keep_months=1)
+    assert audit_chain.verify().is_sound
+    query("ALTER TABLE catalog_auditseal DISABLE TRIGGER audit_is_append_only")
+    query("DELETE FROM catalog_auditseal WHERE number = 2")
+    query("ALTER TABLE catalog_auditseal ENABLE ALWAYS TRIGGER audit_is_append_only")
+    texts = [one.text for one in audit_chain.verify().findings]
+    assert "Seal 2 is missing" in texts
+
+
+def test_events_that_were_sealed_a_month_later_are_retired():
+    make_months(4)
+    rows = [old_event(4, n) for n in range(3)]
+    audit_chain.seal()  # now, so their seals are of this month
+    audit_partitions.drop_months(actor=SYSTEM, keep_months=1)
+    audit_chain.seal()
+    found = audit_chain.verify()
+    assert (found.seals, found.retired, found.findings) == (4, len(rows), [])
+
+
+def test_a_month_with_events_that_no_seal_covers_stays(monkeypatch):
+    make_months(4)
+    row = old_event(4)
+    monkeypatch.setattr(audit_chain, "seal", lambda: 0)
+    before = partitions()
+    with pytest.raises(ServiceUnavailable, match=r"1 events of .* are not sealed yet"):
+        audit_partitions.drop_months(actor=SYSTEM, keep_months=1)
+    assert partitions() == before
+    assert list(AuditEvent.objects.values_list("pk", flat=True)) == [row.pk]
+
+
+def test_only_who_manages_the_catalog_drops_months_and_not_the_present_one():
+    make_months(4)
+    old_event(4)
+    before = partitions()
+    with pytest.raises(PermissionDenied):
+        audit_partitions.drop_months(actor=Principal("ada", READ_ONLY), keep_months=1)
+    with pytest.raises(InvalidInput):
+        audit_partitions.drop_months(actor=SYSTEM, keep_months=0)
+    assert partitions() == before
+    assert AuditEvent.objects.count() == 1
+
+
+def test_the_command_and_the_clock(capsys, settings):
+    make_months(4, 3)
+    old_event(4)
+    audit_chain.seal()
+    assert audit_partitions.drop_due_months() == 0, "off unless it is said"
+    with pytest.raises(CommandError, match="one month at least"):
+        call_command("audit_retention", "--keep-months", "0")
+    call_command("audit_retention", "--keep-months", "3")
+    assert f"{month_ago(4):%Y-%m}: 1 events dropped" in capsys.readouterr().out
+    settings.MONODON_AUDIT_KEEP_MONTHS = 2
+    assert audit_partitions.drop_due_months() == 1
+    call_command("audit_retention", "--keep-months", "2")
+    assert "No month is old enough" in capsys.readouterr().out
+
+
+# --- two roles -----------------------------------------------------------------------------------
+
+
+def test_a_role_that_may_only_add_and_read(capsys):
+    role = f"app_{uuid.uuid4().hex[:8]}"
+    query(f"CREATE ROLE {role}")
+    query(f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}")
+    call_command("audit_grants", role)
+    statements = capsys.readouterr().out
+    try:
+        query(statements)
+        with transaction.atomic():
+            query(f"SET LOCAL ROLE {role}")
+            audit.record(SYSTEM, "tag.create", "t")
+            assert AuditEvent.objects.count() == 1
+            assert query("SELECT catalog_audit_make_partitions(now()::date, 1)")
+        refused = [
+            "UPDATE catalog_auditevent SET actor = 'm'",
+            "DELETE FROM catalog_auditevent",
+            "TRUNCATE catalog_auditevent",
+            "ALTER TABLE catalog_auditevent DISABLE TRIGGER ALL",
+            (
+                "INSERT INTO catalog_auditevent (at, actor, action, target, request_id)"
+                " VALUES (now() - interval '1 day', 'a', 'b', 'c', '')"
+            ),
+            (
+                "INSERT INTO catalog_auditevent (xid, actor, action, target, request_id)"
+                " VALUES ('3', 'a', 'b', 'c', '')"
+            ),
+            "UPDATE catalog_auditseal SET number = 1",
+            "DROP TABLE catalog_auditseal",
+        ]
+        for name in partitions():
+            refused += [f"DELETE FROM {name}", f"TRUNCATE {name}", f"SELECT FROM {name}"]
+        for statement in refused:
+            with (
+                pytest.raises(ProgrammingError, match=r"permission denied|must be owner"),
+                transaction.atomic(),
+            ):
+                query(f"SET LOCAL ROLE {role}; {statement}")
+        with transaction.atomic():
+            query(f"SET LOCAL ROLE {role}")
+            assert audit_chain.seal() == 1
+        assert audit_chain.verify().is_sound
+    finally:
+        query(f"DROP OWNED BY {role}")
+        query(f"DROP ROLE {role}")
+        query("GRANT EXECUTE ON FUNCTION catalog_audit_make_partitions(date, integer) TO PUBLIC")
