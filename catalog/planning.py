@@ -40,7 +40,11 @@ class Statistics:
     stale_indexes: tuple[StaleIndex, ...] = ()
     indexes: int = 0
     manifests: int = 0
+    rewritten_manifests: int = 0
+    """How many would be left if they were rewritten."""
     delete_files: int = 0
+    rewritten_delete_files: int = 0
+    """The same of the position delete files."""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -116,20 +120,29 @@ def _all(s: Statistics, policy: EffectivePolicy) -> Iterator[Planned]:
 
 
 def _of_iceberg(s: Statistics, policy: EffectivePolicy) -> Iterator[Planned]:
-    if s.delete_files >= policy["min_delete_files"]:
+    gone = s.delete_files - s.rewritten_delete_files
+    if s.delete_files >= policy["min_delete_files"] and _is_worth_it(gone, s.delete_files):
         yield Planned(
             "rewrite_position_deletes",
             policy.mode("position_deletes"),
-            f"there are {s.delete_files} delete files",
+            f"{s.rewritten_delete_files} delete files can take the place of {s.delete_files}",
+            files_gone=gone,
             is_for_spark=True,
         )
-    if s.manifests >= policy["min_manifests"]:
+    gone = s.manifests - s.rewritten_manifests
+    if s.manifests >= policy["min_manifests"] and _is_worth_it(gone, s.manifests):
         yield Planned(
             "rewrite_manifests",
             policy.mode("manifests"),
-            f"there are {s.manifests} manifests",
+            f"{s.rewritten_manifests} manifests can take the place of {s.manifests}",
+            files_gone=gone,
             is_for_spark=True,
         )
+
+
+def _is_worth_it(gone: int, files: int) -> bool:
+    """All of them are written anew, so it has to be a part of them that goes."""
+    return gone > 0 and gone >= files / 4
 
 
 def score(statistics: Statistics, policy: EffectivePolicy) -> int:
@@ -142,7 +155,12 @@ def score(statistics: Statistics, policy: EffectivePolicy) -> int:
         (25, min(s.deleted_rows / rows / max(policy["deleted_ratio"], 0.01) / 2, 1.0)),
         (15, min(worst / rows * 2, 1.0)),
         (10, s.old_versions / max(s.versions, 1)),
-        (5, min(s.manifests / policy["min_manifests"] / 4, 1.0) if s.manifests > 1 else 0.0),
-        (5, min(s.delete_files / policy["min_delete_files"] / 4, 1.0)),
+        (5, _part(s.manifests - s.rewritten_manifests, policy["min_manifests"])),
+        (5, _part(s.delete_files - s.rewritten_delete_files, policy["min_delete_files"])),
     )
     return round(100 - sum(weight * part for weight, part in parts))
+
+
+def _part(gone: int, enough: int) -> float:
+    """How bad it is that so many files could be spared."""
+    return min(max(gone, 0) / enough / 4, 1.0)

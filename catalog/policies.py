@@ -128,7 +128,14 @@ RULES: tuple[Rule, ...] = (
     Rule("statistics", Unit.MODE, Mode.OFF, "Compute column statistics (Puffin).", ICEBERG),
     Rule("window_from", Unit.TIME, "", "Jobs begin from this time of the day (UTC) on."),
     Rule("window_to", Unit.TIME, "", "And not after this one. Empty: at any time."),
-    Rule("max_jobs", Unit.COUNT, 2, "So many jobs run at once under one policy.", low=1, high=1000),
+    Rule(
+        "max_jobs",
+        Unit.COUNT,
+        2,
+        "So many tables are at work at once under one policy. What waits to be tried again is not.",
+        low=1,
+        high=1000,
+    ),
     Rule(
         "spark_above",
         Unit.BYTES,

@@ -459,6 +459,16 @@ def modified_at(path: str) -> float | None:
     return status.st_mtime if is_plain else None
 
 
+def file_size(path: str) -> int | None:
+    """How many bytes a file has; None where there is none. Raises OSError."""
+    try:
+        return os.stat(path).st_size
+    except OSError as error:
+        if is_missing(error):
+            return None
+        raise
+
+
 def remove_file(path: str) -> bool:
     """Remove a file, if it is there; returns whether it was. Raises OSError."""
     try:

@@ -35,10 +35,14 @@ _FIGURES: tuple[tuple[str, str, str], ...] = (
     ("metadata_bytes", "Size of the metadata", ""),
     ("indexes", "Indexes", ""),
     ("manifests", "Manifests", "min_manifests"),
+    ("rewritten_manifests", "Manifests that rewriting would leave", ""),
     ("delete_files", "Position delete files", "min_delete_files"),
+    ("rewritten_delete_files", "Delete files that rewriting would leave", ""),
 )
 _ONLY: Mapping[str, frozenset[str]] = {
-    "lance": frozenset({"manifests", "delete_files"}),
+    "lance": frozenset(
+        {"manifests", "rewritten_manifests", "delete_files", "rewritten_delete_files"}
+    ),
     "iceberg": frozenset({"indexes"}),
 }
 """Figures that tables of a format do not have."""

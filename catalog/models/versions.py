@@ -1,10 +1,10 @@
 from collections.abc import Collection
-from typing import Self
+from typing import Any, Self
 
 from django.contrib.postgres.indexes import BrinIndex
 from django.db import models
-from django.db.models import F, Func, Q
-from django.db.models.functions import Now
+from django.db.models import F, Func, Q, Window
+from django.db.models.functions import Lead, Now
 
 from catalog.models.tables import Table
 from catalog.models.transactions import Transaction
@@ -36,6 +36,14 @@ class TableVersionQuerySet(models.QuerySet["TableVersion"]):
 
     def on(self, branch: str) -> Self:
         return self.filter(branch=branch)
+
+    def with_end(self) -> Any:
+        """With ``ended_at``: since when a version is not the newest of its branch any more."""
+        return self.annotate(
+            ended_at=Window(
+                Lead("created_at"), partition_by=F("branch"), order_by=F("version").asc()
+            )
+        )
 
     def in_files_named(self, names: Collection[str]) -> Self:
         """Versions whose file's last name is one of these, if they name it as a path or URI.

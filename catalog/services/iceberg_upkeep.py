@@ -6,24 +6,38 @@ their commits goes through the commit engine, and none counts once the job has l
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from django.db.models import Q
+from django.utils import timezone
 from pyiceberg.manifest import DataFileContent, ManifestFile
 
 from catalog import storage
-from catalog.errors import Unsupported
+from catalog.errors import InvalidLocation, Unsupported
 from catalog.formats.iceberg import manifests, upkeep
 from catalog.formats.iceberg.manifests import Entry
 from catalog.formats.iceberg.reading import Document
-from catalog.models import IcebergMetadata, IcebergPath, Job, JobKind, Table, TableState
+from catalog.models import (
+    IcebergMetadata,
+    IcebergPath,
+    Job,
+    JobKind,
+    Table,
+    TableFormat,
+    TableState,
+    TableVersion,
+)
+from catalog.models.versions import file_name
 from catalog.planning import Statistics
 from catalog.policies import EffectivePolicy, Value
 from catalog.services import jobs, metadata_files, policies, purge
+from catalog.services import operations as ops
+from catalog.services.commit import commit
 from catalog.services.jobs import Report, Spark
 from catalog.services.scans import TableFiles
 
@@ -36,6 +50,7 @@ _DELETED_PATH = 2_147_483_546  # the id of file_path in position delete files
 _KNOWN_TABLES = 256
 _ORPHAN_AGE = 86_400  # no policy and no parameter goes below
 _SHOWN = 1000
+_RETIRED_AT_ONCE = 10_000
 
 _Key = tuple[int, int, tuple[Any, ...]]
 _known: "OrderedDict[_Key, Statistics]" = OrderedDict()
@@ -46,6 +61,7 @@ class _Current:
     """A table's metadata as it is now."""
 
     sequence: int
+    location: str
     document: Document
     size: int
 
@@ -57,6 +73,12 @@ class _Current:
                 found: Mapping[str, Any] = snapshot
                 return found
         return None
+
+    @property
+    def metadata_files(self) -> set[str]:
+        """Those that the metadata's log has, and the current one."""
+        log = self.document.get("metadata-log") or []
+        return {self.location, *(entry["metadata-file"] for entry in log)}
 
 
 def measure(table: Table, policy: EffectivePolicy) -> Statistics | None:
@@ -74,7 +96,9 @@ def measure(table: Table, policy: EffectivePolicy) -> Statistics | None:
         found = _known[key] = _measure(current, policy)
         if len(_known) > _KNOWN_TABLES:
             _known.popitem(last=False)
-    return replace(found, old_versions=len(_expiring(current.document, policy)))
+    return replace(
+        found, old_versions=len(_expiring(current.document, policy, _older_than(policy)))
+    )
 
 
 def compact(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]:
@@ -104,39 +128,55 @@ def compact(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]:
 
 
 def clean_up(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]:
-    """Remove snapshots that the policy keeps no longer, and their files (expire_snapshots)."""
+    """Remove snapshots that the policy keeps no longer, and their files (expire_snapshots).
+
+    As many bytes are told as the files had of which the metadata said that they would go, and which
+    went; of more than 200,000 files none. The ledger forgets old versions whose metadata files the
+    metadata's log has forgotten.
+    """
     policy = _policy(job)
     before = _statistics(job, policy)
-    document = _document(job)
-    _require_gc(document)
-    expiring = _expiring(document, policy)
-    planned = {"snapshots_count": len(expiring), "snapshots": expiring[:_SHOWN]}
+    current = _require_current(job.table)
+    _require_gc(current.document)
+    older_than = _older_than(policy)
+    expiring = _expiring(current.document, policy, older_than)
+    going = _sizes(upkeep.files_of(current.document, set(expiring), TableFiles(), _MAX_FILES))
+    forgotten = _forgotten_versions(job.table, current, policy)
+    planned: dict[str, Any] = {
+        "snapshots_count": len(expiring),
+        "snapshots": expiring[:_SHOWN],
+        "forgotten_versions": len(forgotten),
+    }
+    if going is not None:
+        planned |= {"files": len(going), "bytes": sum(going.values())}
     if job.is_dry_run:
         return {"before": before.as_json(), "planned": planned}
+    _retire(job, report, forgotten)
     if not expiring:
-        return {"before": before.as_json(), "note": "every snapshot is to be kept"}
-    done = _run(
-        job,
-        report,
-        spark,
-        older_than_ms=_older_than(policy),
-        retain_last=policy["keep_versions"],
-    )
+        note = "every snapshot is to be kept"
+        return {"before": before.as_json(), "planned": planned, "note": note}
+    done = _run(job, report, spark, older_than_ms=older_than, retain_last=policy["keep_versions"])
     removed = sum(count or 0 for name, count in done.items() if name.startswith("deleted_"))
     report(removed, max(removed, 1))
-    return _outcome(job, policy, before, done) | {"planned": planned}
+    outcome = _outcome(job, policy, before, done) | {"planned": planned, "files": removed}
+    if going is not None:
+        outcome["bytes"] = sum(
+            size for path, size in going.items() if storage.file_size(path) is None
+        )
+    return outcome
 
 
 def remove_orphans(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]:
     """Remove files below the table's location that no snapshot has (remove_orphan_files).
 
-    Refused where another table owns anything there. Raises Unsupported.
+    Metadata files that the ledger names stay. Refused where another table owns anything there. Raises
+    Unsupported.
     """
     policy = _policy(job)
     before = _statistics(job, policy)
-    document = _document(job)
-    _require_gc(document)
-    require_alone(job.table, document)
+    current = _require_current(job.table)
+    _require_gc(current.document)
+    require_alone(job.table, current.document)
     age = max(policy["orphan_age"], _ORPHAN_AGE)
     done = _run(
         job,
@@ -144,22 +184,31 @@ def remove_orphans(job: Job, report: Report, *, spark: Spark | None) -> dict[str
         spark,
         older_than_ms=int((time.time() - age) * 1000),
         is_dry_run=job.is_dry_run,
+        kept_metadata=_metadata_of_ledger(job.table, current),
     )
     if job.is_dry_run:
         return {"before": before.as_json(), "planned": done}
-    report(done["orphan_files_count"], max(done["orphan_files_count"], 1))
-    return _outcome(job, policy, before, done)
+    removed = {"files": done["orphan_files_count"], "bytes": done["orphan_bytes"]}
+    report(removed["files"], max(removed["files"], 1))
+    if removed["files"]:
+        record = ops.RecordOrphans(
+            table=jobs.identify(job),
+            format=TableFormat.ICEBERG,
+            facts={"job": job.pk, **removed},
+        )
+        commit([record], actor=jobs.principal(job))
+    return _outcome(job, policy, before, done) | removed
 
 
 def rewrite_manifests(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]:
     """Make few manifests of many small ones, sorted by partition (rewrite_manifests)."""
-    return _simple(job, report, spark, lambda s: {"manifests": s.manifests})
+    return _simple(job, report, spark, _planned_manifests)
 
 
 def rewrite_position_deletes(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]:
     """Merge position delete files, without those of files that are gone."""
     options = {"partial-progress.enabled": "true", "min-input-files": "2"}
-    return _simple(job, report, spark, lambda s: {"delete_files": s.delete_files}, options=options)
+    return _simple(job, report, spark, _planned_deletes, options=options)
 
 
 def compute_statistics(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]:
@@ -218,11 +267,11 @@ def _policy(job: Job) -> EffectivePolicy:
     )
 
 
-def _document(job: Job) -> Document:
-    current = _current(job.table)
+def _require_current(table: Table) -> _Current:
+    current = _current(table)
     if current is None:
-        raise Unsupported(f"'{job.table}' has no metadata")
-    return current.document
+        raise Unsupported(f"'{table}' has no metadata")
+    return current
 
 
 def _statistics(job: Job, policy: EffectivePolicy) -> Statistics:
@@ -246,6 +295,17 @@ def _simple(
     if not _has_snapshots(before):
         return {"before": before.as_json(), "note": "the table is empty"}
     return _outcome(job, policy, before, _run(job, report, spark, **request))
+
+
+def _planned_manifests(found: Statistics) -> dict[str, Any]:
+    return {"manifests": found.manifests, "rewritten_manifests": found.rewritten_manifests}
+
+
+def _planned_deletes(found: Statistics) -> dict[str, Any]:
+    return {
+        "delete_files": found.delete_files,
+        "rewritten_delete_files": found.rewritten_delete_files,
+    }
 
 
 def _has_snapshots(found: Statistics) -> bool:
@@ -275,6 +335,57 @@ def _require_gc(document: Document) -> None:
         raise Unsupported("The table says gc.enabled=false: files of it are not removed")
 
 
+def _sizes(locations: Collection[str] | None) -> dict[str, int] | None:
+    """The files that are there, by path, and how large each is."""
+    if locations is None:
+        return None
+    found = {}
+    for location in locations:
+        try:
+            path = storage.iceberg_path(location)
+        except InvalidLocation:  # Spark may reach it; how large it is, is not known here
+            continue
+        size = storage.file_size(path)
+        if size is not None:
+            found[path] = size
+    return found
+
+
+def _forgotten_versions(table: Table, current: _Current, policy: EffectivePolicy) -> list[int]:
+    """Versions of the ledger that the metadata's log has forgotten and the policy does not keep."""
+    before = timezone.now() - timedelta(seconds=policy["keep_for"])
+    rows = TableVersion.objects.visible().on("").filter(table=table).with_end()
+    old = rows.filter(ended_at__lt=before).values_list("version", "manifest_path")
+    newest, logged = current.sequence - policy["keep_versions"], current.metadata_files
+    return [
+        version
+        for version, location in old.iterator()
+        if version <= newest and location not in logged
+    ]
+
+
+def _retire(job: Job, report: Report, forgotten: Sequence[int]) -> None:
+    """Leave tombstones in the ledger; the files go with the orphans, once they are old enough."""
+    for begin in range(0, len(forgotten), _RETIRED_AT_ONCE):
+        report(0, None)
+        operation = ops.RetireVersions(
+            table=jobs.identify(job),
+            format=TableFormat.ICEBERG,
+            versions=tuple(forgotten[begin : begin + _RETIRED_AT_ONCE]),
+            facts={"job": job.pk},
+        )
+        commit([operation], actor=jobs.principal(job))
+
+
+def _metadata_of_ledger(table: Table, current: _Current) -> list[str]:
+    """The names of the metadata files that the ledger has and the metadata's log has not."""
+    logged = current.metadata_files
+    rows = (
+        TableVersion.objects.visible().filter(table=table).values_list("manifest_path", flat=True)
+    )
+    return sorted({file_name(location) for location in rows.iterator() if location not in logged})
+
+
 # --- measuring ---------------------------------------------------------------------------------
 
 
@@ -284,7 +395,10 @@ def _current(table: Table) -> _Current | None:
         return None
     content = bytes(row.answer)
     return _Current(
-        row.sequence, metadata_files.read_answer(content), len(metadata_files.decompress(content))
+        row.sequence,
+        row.metadata_location,
+        metadata_files.read_answer(content),
+        len(metadata_files.decompress(content)),
     )
 
 
@@ -301,10 +415,10 @@ def _older_than(policy: EffectivePolicy) -> int:
     return int((time.time() - policy["keep_for"]) * 1000)
 
 
-def _expiring(document: Document, policy: EffectivePolicy) -> list[int]:
+def _expiring(document: Document, policy: EffectivePolicy, older_than: int) -> list[int]:
     return upkeep.expiring(
         document,
-        older_than=_older_than(policy),
+        older_than=older_than,
         retain_last=policy["keep_versions"],
         now=int(time.time() * 1000),
     )
@@ -312,9 +426,9 @@ def _expiring(document: Document, policy: EffectivePolicy) -> list[int]:
 
 def _measure(current: _Current, policy: EffectivePolicy) -> Statistics:
     snapshot = current.snapshot
-    found = _Found([], 0, 0, 0, 0)
+    found = _Found([], 0, 0, 0, 0, 0, 0)
     if snapshot is not None and snapshot.get("manifest-list"):
-        found = _read(snapshot["manifest-list"], current.document.get("default-spec-id", 0))
+        found = _read(snapshot["manifest-list"], current.document)
     rewrite = upkeep.compaction(found.files, **_compaction(policy))
     summary: Mapping[str, Any] = (snapshot or {}).get("summary") or {}
     times = found.times
@@ -336,7 +450,9 @@ def _measure(current: _Current, policy: EffectivePolicy) -> Statistics:
         old_versions=0,
         metadata_bytes=current.size,
         manifests=found.manifests,
+        rewritten_manifests=found.rewritten_manifests,
         delete_files=round(found.delete_files * times),
+        rewritten_delete_files=round(found.rewritten_delete_files * times),
     )
 
 
@@ -346,29 +462,36 @@ class _Found:
 
     files: Sequence[upkeep.File]
     manifests: int
+    rewritten_manifests: int
     delete_files: int
     """Position delete files; deletion vectors are none that could be merged."""
+    rewritten_delete_files: int
     deleted_rows: int
     times: float
     """The whole table is so many times what was read."""
 
 
-def _read(manifest_list: str, spec: int) -> _Found:
-    io = TableFiles()
+def _read(manifest_list: str, document: Document) -> _Found:
+    io, spec = TableFiles(), document.get("default-spec-id", 0)
     every = manifests.read_list(io, manifest_list)
     # Deletes first: they come to few, and tell of the data files.
     every.sort(key=lambda manifest: manifest.content != 1)
     total = sum(map(manifests.live_files, every))
     entries = list(islice(_entries(io, every), _MAX_FILES))
     deleted: dict[str, int] = {}
-    delete_files = deleted_rows = 0
+    deletes: list[upkeep.DeleteFile] = []
+    deleted_rows = 0
     for entry in entries:
         if entry.file.content != DataFileContent.POSITION_DELETES:
             continue
-        delete_files += not entry.is_deletion_vector
         deleted_rows += entry.file.record_count
-        if path := _deletes_of(entry):
+        path = _deletes_of(entry)
+        if path:
             deleted[path] = deleted.get(path, 0) + entry.file.record_count
+        if not entry.is_deletion_vector:
+            group = (entry.spec_id, *_partition(entry))
+            deletes.append(upkeep.DeleteFile(group, entry.file.file_size_in_bytes, path))
+    data = [entry for entry in entries if entry.file.content == DataFileContent.DATA]
     files = [
         upkeep.File(
             (spec, *_partition(entry)) if entry.spec_id == spec else (),
@@ -376,11 +499,20 @@ def _read(manifest_list: str, spec: int) -> _Found:
             entry.file.record_count,
             min(deleted.get(entry.file.file_path, 0), entry.file.record_count),
         )
-        for entry in entries
-        if entry.file.content == DataFileContent.DATA
+        for entry in data
     ]
+    live = {entry.file.file_path: (entry.spec_id, *_partition(entry)) for entry in data if deletes}
+    properties = document.get("properties") or {}
     times = total / len(entries) if len(entries) == _MAX_FILES else 1.0
-    return _Found(files, len(every), delete_files, deleted_rows, max(times, 1.0))
+    return _Found(
+        files,
+        len(every),
+        upkeep.rewritten_manifests(every, spec, properties),
+        len(deletes),
+        upkeep.rewritten_delete_files(deletes, live, properties),
+        deleted_rows,
+        max(times, 1.0),
+    )
 
 
 def _entries(io: TableFiles, every: Sequence[ManifestFile]) -> Iterator[Entry]:

@@ -1,11 +1,12 @@
 """Jobs as people see them: which there are, what they did, and stopping one."""
 
-from collections.abc import Collection
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 
 from django.db import connection
-from django.db.models import Count, Q
+from django.db.models import Q
 from django.utils import timezone
 
 from catalog.errors import InvalidInput, InvalidJobState, JobNotFound
@@ -32,13 +33,24 @@ class Tally:
     files_removed: int = 0
     """From storage."""
     bytes_reclaimed: int = 0
-    """In storage. Iceberg does not tell how large the files of expired snapshots were."""
+    """In storage, as far as the jobs tell."""
     files_merged: int = 0
     """How many data files fewer the tables have. The old ones go with the versions that have them."""
 
     def add(self, other: "Tally") -> None:
         for name in self.__slots__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What maintenance came to since a moment, by day (UTC) and kind, and what goes on now."""
+
+    tallies: Mapping[tuple[date, str], Tally]
+    queued: int
+    running: int
+    whole_since: datetime | None
+    """None: everything was looked at; else the moment since when that is so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,53 +133,75 @@ def cancel_job(*, actor: Principal, job: int) -> Job:
     return find_job(actor=actor, job=job)
 
 
-# Lance's jobs tell what they removed as files and bytes, Iceberg's procedures in words of their own.
-_SUMMARY = """
-    SELECT kind, ending, count(*),
-        COALESCE(sum(CASE WHEN ending = 'succeeded' THEN
-            COALESCE((result->>'files')::bigint, 0)
-            + COALESCE((result->'done'->>'orphan_files_count')::bigint, 0)
-            + (SELECT COALESCE(sum(value::bigint), 0) FROM jsonb_each_text(
-                CASE jsonb_typeof(result->'done') WHEN 'object' THEN result->'done' ELSE '{}'::jsonb END)
-               WHERE key LIKE 'deleted_%%' AND value ~ '^[0-9]+$')
-        END), 0),
-        COALESCE(sum(CASE WHEN ending = 'succeeded' THEN
-            COALESCE((result->>'bytes')::bigint, 0)
-            + COALESCE((result->'done'->>'orphan_bytes')::bigint, 0)
-        END), 0),
-        COALESCE(sum(CASE WHEN ending = 'succeeded' AND kind = 'compact' THEN GREATEST(
-            (result->'before'->>'files')::bigint - (result->'after'->>'files')::bigint, 0)
-        END), 0)
-    FROM (
-        SELECT kind, result,
-            CASE WHEN status = 'succeeded' AND is_dry_run THEN 'dry_runs' ELSE status END AS ending
-        FROM catalog_job WHERE kind = ANY(%s) AND finished_at >= %s
-    ) ended
-    GROUP BY kind, ending
+# Whatever removes files tells "files" and "bytes"; what odd results say does not count.
+_ACCOUNT = """
+    WITH ended AS MATERIALIZED (
+        SELECT kind, status, is_dry_run, finished_at, result
+        FROM catalog_job WHERE finished_at >= %(since)s ORDER BY finished_at DESC LIMIT %(limit)s
+    ), told AS (
+        SELECT (finished_at AT TIME ZONE 'UTC')::date AS day, kind,
+            CASE WHEN status = 'succeeded' AND is_dry_run THEN 'dry_runs' ELSE status END AS ending,
+            CASE WHEN status = 'succeeded' AND NOT is_dry_run THEN result END AS result
+        FROM ended WHERE kind = ANY(%(kinds)s)
+    ), figures AS (
+        SELECT day, kind, ending,
+            CASE WHEN jsonb_typeof(result->'files') = 'number' THEN (result->>'files')::numeric END
+                AS files,
+            CASE WHEN jsonb_typeof(result->'bytes') = 'number' THEN (result->>'bytes')::numeric END
+                AS bytes,
+            CASE WHEN kind = 'compact' AND jsonb_typeof(result#>'{before,files}') = 'number'
+                AND jsonb_typeof(result#>'{after,files}') = 'number'
+            THEN GREATEST(
+                (result#>>'{before,files}')::numeric - (result#>>'{after,files}')::numeric, 0
+            ) END AS merged
+        FROM told
+    )
+    SELECT day, kind, ending, count(*), COALESCE(sum(files), 0)::bigint,
+        COALESCE(sum(bytes), 0)::bigint, COALESCE(sum(merged), 0)::bigint, NULL::timestamptz
+    FROM figures GROUP BY day, kind, ending
+    UNION ALL
+    SELECT NULL, NULL, 'looked at', count(*), 0, 0, 0, min(finished_at) FROM ended
+    UNION ALL
+    SELECT NULL, NULL, status, count(*), 0, 0, 0, NULL FROM (
+        SELECT status FROM catalog_job
+        WHERE status IN ('queued', 'running') AND kind = ANY(%(kinds)s) LIMIT %(limit)s
+    ) active GROUP BY status
 """
 
 
+def account(*, since: datetime, limit: int | None = None) -> Account:
+    """Count what maintenance came to. One statement, which looks at the newest ``limit`` jobs."""
+    tallies: dict[tuple[date, str], Tally] = defaultdict(Tally)
+    active: Counter[str] = Counter()
+    whole_since = None
+    with connection.cursor() as cursor:
+        kinds = [str(kind) for kind in upkeep.MODES]
+        cursor.execute(_ACCOUNT, {"since": since, "limit": limit, "kinds": kinds})
+        for day, kind, ending, count, files, size, merged, oldest in cursor.fetchall():
+            if day is not None:
+                tally = Tally(
+                    **{ending: count},
+                    files_removed=files,
+                    bytes_reclaimed=size,
+                    files_merged=merged,
+                )
+                tallies[day, kind].add(tally)
+            elif ending != "looked at":
+                active[ending] = count
+            elif count == limit:
+                whole_since = oldest
+    return Account(dict(tallies), active["queued"], active["running"], whole_since)
+
+
 def summarize(*, actor: Principal, days: int = 30) -> Summary:
-    """What maintenance did on the last days. Two statements."""
+    """What maintenance did on the last days. One statement."""
     access.require(actor, Privilege.READ)
     since = timezone.now() - timedelta(days=min(days, MAX_DAYS))
-    kinds = [str(kind) for kind in upkeep.MODES]
-    active = Job.objects.filter(kind__in=kinds, status__in=upkeep.ACTIVE).aggregate(
-        queued=Count("pk", filter=Q(status=JobStatus.QUEUED)),
-        running=Count("pk", filter=Q(status=JobStatus.RUNNING)),
-    )
-    summary = Summary(since, **active)
-    with connection.cursor() as cursor:
-        cursor.execute(_SUMMARY, [kinds, since])
-        for kind, ending, count, files, size, merged in cursor.fetchall():
-            tally = Tally(
-                **{ending: count},
-                files_removed=int(files),
-                bytes_reclaimed=int(size),
-                files_merged=int(merged),
-            )
-            summary.total.add(tally)
-            summary.by_kind.setdefault(kind, Tally()).add(tally)
+    found = account(since=since)
+    summary = Summary(since, found.queued, found.running)
+    for (_, kind), tally in found.tallies.items():
+        summary.total.add(tally)
+        summary.by_kind.setdefault(kind, Tally()).add(tally)
     return summary
 
 

@@ -26,7 +26,7 @@ from datetime import timedelta
 from typing import Any
 
 from django.db.models import Count, F, Sum, Window
-from django.db.models.functions import Lead, RowNumber
+from django.db.models.functions import RowNumber
 from django.utils import timezone
 from lance.dataset import LanceDataset
 
@@ -79,7 +79,9 @@ def old_versions(table: Table, policy: Mapping[str, Any] | Any) -> dict[str, set
     """The versions that the policy keeps no longer and nothing else holds."""
     before = timezone.now() - timedelta(seconds=policy["keep_for"])
     rows = (
-        _with_end(TableVersion.objects.visible().filter(table=table))
+        TableVersion.objects.visible()
+        .filter(table=table)
+        .with_end()
         .annotate(
             place=Window(RowNumber(), partition_by=F("branch"), order_by=F("version").desc()),
         )
@@ -232,7 +234,7 @@ class _Cleaner:
     def _choose(self, branch: str) -> _Found | None:
         table = self._table
         rows = TableVersion.objects.on(branch).filter(table=table)
-        ended = list(_with_end(rows).values_list("version", "deleted_at", "ended_at"))
+        ended = list(rows.with_end().values_list("version", "deleted_at", "ended_at"))
         visible = {version for version, deleted_at, _ in ended if deleted_at is None}
         if not visible:
             return None
@@ -341,13 +343,6 @@ class _Cleaner:
                 table=table, branch=branch, kept=kept, facts={"job": self._job.pk}
             )
             commit([record], actor=self._actor)
-
-
-def _with_end(rows: Any) -> Any:
-    """With ``ended_at``: since when a version is not the newest of its branch any more."""
-    return rows.annotate(
-        ended_at=Window(Lead("created_at"), partition_by=F("branch"), order_by=F("version").asc())
-    )
 
 
 def _version_of(table: Table, branch: str, path: str) -> int | None:

@@ -82,6 +82,8 @@ _SECONDS = 45.0
 _BATCH = 1000
 # After a job that failed, or changed nothing, the same is not tried again at once.
 _PAUSE = timedelta(hours=1)
+# What these come to depends on the files of a version alone.
+_OF_FILES = (JobKind.REWRITE_MANIFESTS, JobKind.REWRITE_POSITION_DELETES)
 _TURN_EVERY = timedelta(hours=1)
 _STATISTICS_EVERY = timedelta(days=1)
 _LONGEST_REASON = 500
@@ -333,13 +335,15 @@ class _Last:
     version: int | None
     """Of the table, when it was done."""
 
-    def rests(self, now: datetime, measured_at: datetime) -> bool:
+    def rests(self, kind: JobKind, row: TableHealth, now: datetime) -> bool:
         """Whether the same is not to be done again yet."""
         if self.finished_at is None:
             return True
+        if self.was_useless and kind in _OF_FILES and self.version == row.statistics["version"]:
+            return True  # it would find what it left
         if self.status in _UNDONE or self.was_useless:
             return now - self.finished_at <= _PAUSE
-        return measured_at <= self.finished_at  # what is planned is what it did
+        return row.measured_at <= self.finished_at  # what is planned is what it did
 
 
 _LAST = """
@@ -349,7 +353,12 @@ _LAST = """
     CROSS JOIN LATERAL (
         SELECT created_at, finished_at, status,
             COALESCE(result->'after' IS NOT DISTINCT FROM result->'before'
-                     OR result->'after' IS NULL, true) AS was_useless,
+                     OR result->'after' IS NULL, true)
+                OR COALESCE((result#>>'{done,added_manifests_count}')::bigint
+                            >= (result#>>'{done,rewritten_manifests_count}')::bigint, false)
+                OR COALESCE((result#>>'{done,added_delete_files_count}')::bigint
+                            >= (result#>>'{done,rewritten_delete_files_count}')::bigint, false)
+                AS was_useless,
             (result->'after'->>'version')::bigint AS version
         FROM catalog_job
         WHERE table_id = t.id AND kind = k.kind AND NOT is_dry_run
@@ -441,7 +450,7 @@ class _Round:
         for planned in planning.plan(statistics, policy):
             kind = JobKind(planned.kind)
             before = last.get((row.table_id, kind))
-            rests = before is not None and before.rests(self._now, row.measured_at)
+            rests = before is not None and before.rests(kind, row, self._now)
             if planned.mode is Mode.ON and not rests:
                 yield kind, planned.parameters
         if self._is_time_for_orphans(row, policy, last.get((row.table_id, JobKind.REMOVE_ORPHANS))):
@@ -491,9 +500,17 @@ def _switched_on() -> set[str]:
 
 
 def _running_by_policy() -> Counter[str]:
-    """How many maintenance jobs are active under each policy that says how many may be."""
-    jobs = Job.objects.filter(status__in=ACTIVE, kind__in=list(MODES))
-    rows = [job.table for job in jobs.select_related("table__namespace")]
+    """How many tables are at work, or soon are, under each policy that says how many may be.
+
+    A table has one job at a time, so what waits behind another of its jobs takes no place of its own;
+    neither does what failed and waits for its next attempt, which may be hours away. What waits for
+    a worker does: those that came after it would wait too.
+    """
+    is_next = Q(lease_until=None) | Q(lease_until__lte=timezone.now())
+    at_work = Job.objects.filter(
+        Q(status=JobStatus.RUNNING) | Q(is_next, status=JobStatus.QUEUED), kind__in=list(MODES)
+    )
+    rows = list(Table.objects.filter(pk__in=at_work.values("table")).select_related("namespace"))
     found = policies.effective_policies(rows)
     return Counter(found[row.pk].values["max_jobs"].source for row in rows)
 

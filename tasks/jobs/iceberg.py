@@ -30,6 +30,7 @@ from pyspark.sql import SparkSession
 CATALOG = "monodon"
 JOB_PROPERTY = "monodon.job-id"
 _SHOWN = 1000  # files of a list
+_FOUND = "monodon_orphans"
 _SIZED = 10_000  # files whose sizes are asked for, one by one
 _GROUP = re.compile(r"Rewriting (\d+) (?:position delete )?files")
 _CONFLICTS = ("CommitFailedException", "ValidationException", "CommitStateUnknownException")
@@ -139,17 +140,38 @@ class Procedures:
         )
 
     def remove_orphans(self) -> dict[str, Any]:
-        """Lists first, to tell how large the files are."""
-        found = self._orphans(is_dry_run=True)
+        """Lists first, to tell how large the files are, and to leave those that the ledger names."""
+        found = [file for file in self._orphans(is_dry_run=True) if not self._is_kept(file)]
         bytes_found = self._sizes(found[:_SIZED])
         if not self._request["is_dry_run"] and found:
             tell("log", message=f"{len(found)} orphans were found")
-            found = self._orphans(is_dry_run=False)
+            # Of a view it takes what begins with the location, which listed files spell otherwise.
+            found = self._orphans(
+                is_dry_run=False,
+                file_list_view=self._view(found),
+                location=_text(os.path.commonprefix(found)),  # noqa: RUF071 -- to the letter
+            )
         return {
             "orphan_files_count": len(found),
             "orphan_bytes": bytes_found,
             "orphan_files": found[:_SHOWN],
         }
+
+    def _is_kept(self, file: str) -> bool:
+        """Metadata files are the catalog's, which may name them when their log does not any more.
+
+        By hand nobody tells which it names.
+        """
+        kept = self._request.get("kept_metadata")
+        name = file.rpartition("/")[2]
+        return ".metadata.json" in name and (kept is None or name in kept)
+
+    def _view(self, files: list[str]) -> str:
+        """A view of files to choose from, which the procedure looks at once more."""
+        rows = [(file, datetime.fromtimestamp(0, UTC)) for file in files]
+        columns = "file_path string, last_modified timestamp"
+        self._spark.createDataFrame(rows, columns).createOrReplaceTempView(_FOUND)
+        return _text(_FOUND)
 
     def rewrite_manifests(self) -> dict[str, Any]:
         return self._one("rewrite_manifests", use_caching="false")
@@ -160,11 +182,12 @@ class Procedures:
     def compute_statistics(self) -> dict[str, Any]:
         return self._one("compute_table_stats")
 
-    def _orphans(self, *, is_dry_run: bool) -> list[str]:
+    def _orphans(self, *, is_dry_run: bool, **arguments: str) -> list[str]:
         rows = self._call(
             "remove_orphan_files",
             older_than=self._moment(),
             dry_run=str(is_dry_run).lower(),
+            **arguments,
         )
         return sorted(row["orphan_file_location"] for row in rows)
 

@@ -95,7 +95,31 @@ def test_old_versions():
 def test_iceberg_has_its_own():
     iceberg = replace(WELL, format="iceberg", manifests=80, delete_files=30, old_versions=1)
     assert kinds(iceberg) == ["rewrite_position_deletes", "rewrite_manifests", "clean_up"]
+    some = replace(iceberg, rewritten_manifests=60, rewritten_delete_files=22)
+    assert [(job.kind, job.files_gone) for job in planning.plan(some, ON)] == [
+        ("rewrite_position_deletes", 8),
+        ("rewrite_manifests", 20),
+        ("clean_up", 0),
+    ]
     assert kinds(replace(iceberg, format="lance")) == ["clean_up"]
+
+
+def test_what_rewriting_would_not_make_fewer_is_left_alone():
+    same = replace(
+        WELL,
+        format="iceberg",
+        manifests=80,
+        rewritten_manifests=61,
+        delete_files=30,
+        rewritten_delete_files=30,
+    )
+    assert kinds(same) == []
+    few = replace(
+        same, manifests=49, rewritten_manifests=1, delete_files=9, rewritten_delete_files=1
+    )
+    assert kinds(few) == []
+    full = replace(same, rewritten_manifests=80)
+    assert planning.score(full, ON) == 100
 
 
 def test_all_at_once_comes_in_order():

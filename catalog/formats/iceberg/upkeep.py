@@ -1,16 +1,23 @@
 """What there is to maintain in an Iceberg table, as Iceberg's own procedures would find it."""
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import ManifestFile
+
+from catalog.formats.iceberg import manifests
 from catalog.formats.iceberg.reading import Document
 
 TOO_LARGE = 1.8
 """A file of so many times its target is split (``max-file-size-bytes``)."""
 _MAX_GROUP = 10 * 1024**3
+_MANIFEST_BYTES = 8 * 1024**2
+_DELETE_FILE_BYTES = 64 * 1024**2
+_SMALL = 0.75  # below this part of its target a delete file is rewritten
 _MAX_REF_AGE = "history.expire.max-ref-age-ms"
 
 
@@ -23,6 +30,17 @@ class File:
     size: int
     rows: int
     deleted_rows: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteFile:
+    """A position delete file that is no deletion vector."""
+
+    group: tuple[Any, ...]
+    """They are rewritten together within a partition."""
+    size: int
+    data_file: str | None
+    """The one whose rows it deletes; None: they may be those of several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +106,54 @@ def _has_many_deletes(file: File, deleted_ratio: float) -> bool:
     return bool(file.rows) and min(file.deleted_rows / file.rows, 1.0) >= _threshold(deleted_ratio)
 
 
+def rewritten_manifests(
+    found: Iterable[ManifestFile], spec: int, properties: Mapping[str, Any]
+) -> int:
+    """How many manifests ``rewrite_manifests`` leaves: it merges those of the current ``spec``."""
+    target = _number(properties.get("commit.manifest.target-size-bytes")) or _MANIFEST_BYTES
+    left = 0
+    sizes: dict[int, int] = defaultdict(int)
+    for manifest in found:
+        if manifest.partition_spec_id == spec:
+            sizes[manifest.content] += manifest.manifest_length
+        else:
+            left += 1
+    return left + sum(math.ceil(size / target) for size in sizes.values())
+
+
+def rewritten_delete_files(
+    found: Iterable[DeleteFile],
+    data_files: Mapping[str, tuple[Any, ...]],
+    properties: Mapping[str, Any],
+) -> int:
+    """How many delete files ``rewrite_position_delete_files`` leaves; ``data_files`` have their groups.
+
+    By Iceberg's default it writes one for each data file, so there is little to gain. What is not
+    known of a delete file of several data files is taken to be the worst: one for each of them.
+    """
+    target = _number(properties.get("write.delete.target-file-size-bytes")) or _DELETE_FILE_BYTES
+    is_by_file = str(properties.get("write.delete.granularity", "file")).lower() == "file"
+    there = Counter(data_files.values())
+    groups: dict[tuple[Any, ...], list[DeleteFile]] = defaultdict(list)
+    left = 0
+    for file in found:
+        if _SMALL * target <= file.size <= TOO_LARGE * target:
+            left += 1
+        else:
+            groups[file.group].append(file)
+    for group, files in groups.items():
+        if len(files) == 1:
+            after = 1
+        elif not is_by_file:
+            after = max(math.ceil(sum(file.size for file in files) / target), 1)
+        elif any(file.data_file is None for file in files):
+            after = there[group]
+        else:
+            after = len({file.data_file for file in files} & data_files.keys())
+        left += min(after, len(files))
+    return left
+
+
 def expiring(document: Document, *, older_than: int, retain_last: int, now: int) -> list[int]:
     """The snapshots that ``expire_snapshots`` removes; times are milliseconds.
 
@@ -125,6 +191,53 @@ def expiring(document: Document, *, older_than: int, retain_last: int, now: int)
         if one not in reachable and snapshot["timestamp-ms"] >= older_than:
             kept.add(one)
     return [one for one in snapshots if one not in kept]
+
+
+def files_of(
+    document: Document, snapshots: Collection[int], io: FileIO, limit: int
+) -> set[str] | None:
+    """The files that only these snapshots have, as ``expire_snapshots`` finds them.
+
+    None when that takes a look at more than ``limit`` files, or a snapshot of v1 names its manifests
+    itself. Raises InvalidMetadata.
+    """
+    every = document.get("snapshots") or []
+    if any("manifest-list" not in one for one in every):
+        return None
+    going = [one for one in every if one["snapshot-id"] in snapshots]
+    kept = [one for one in every if one["snapshot-id"] not in snapshots]
+    needed = _manifests(kept, io)
+    found_only_here = {
+        path: manifest for path, manifest in _manifests(going, io).items() if path not in needed
+    }
+    to_read = [*found_only_here.values(), *needed.values()]
+    if sum(map(manifests.live_files, to_read)) > limit:
+        return None
+    found = _paths(found_only_here.values(), io)
+    if found:  # a manifest may have been rewritten, and its files be there as before
+        found.difference_update(_paths(needed.values(), io))
+    found.update(found_only_here)
+    found.update({one["manifest-list"] for one in going} - {one["manifest-list"] for one in kept})
+    for key in ("statistics", "partition-statistics"):
+        found.update(
+            file["statistics-path"]
+            for file in document.get(key) or []
+            if file["snapshot-id"] in snapshots
+        )
+    return found
+
+
+def _manifests(snapshots: Iterable[Mapping[str, Any]], io: FileIO) -> dict[str, ManifestFile]:
+    """By path."""
+    return {
+        manifest.manifest_path: manifest
+        for snapshot in snapshots
+        for manifest in manifests.read_list(io, snapshot["manifest-list"])
+    }
+
+
+def _paths(found: Iterable[ManifestFile], io: FileIO) -> set[str]:
+    return {entry.file.file_path for manifest in found for entry in manifests.read(io, manifest)}
 
 
 def _line(snapshots: Mapping[int, Mapping[str, Any]], head: Mapping[str, Any]) -> Iterable[int]:

@@ -4,15 +4,17 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from catalog.models import Job, JobKind, JobStatus, Table, TableFormat
+from catalog.models import AuditEvent, Job, JobKind, JobStatus, Table, TableFormat
 from catalog.policies import effective
-from catalog.services import iceberg_upkeep, maintenance
+from catalog.services import iceberg_tables, iceberg_upkeep, maintenance
 from catalog.services import operations as ops
 from catalog.services.access import SYSTEM
 from catalog.services.commit import commit
-from tests.factories import make_iceberg_table, make_table
+from tests.catalog.services.writing import open_table
+from tests.factories import make_iceberg_table, make_namespace, make_table, unchanged
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
 
@@ -94,8 +96,140 @@ def test_orphans(is_dry_run: bool) -> None:
     (asked,) = spark.asked
     age = time.time() - asked.pop("older_than_ms") / 1000
     assert 86_400 <= age < 86_500, "never below a day"
-    assert asked == {"action": "remove_orphans", "table": ["ws", "t"], "is_dry_run": is_dry_run}
+    assert asked == {
+        "action": "remove_orphans",
+        "table": ["ws", "t"],
+        "is_dry_run": is_dry_run,
+        "kept_metadata": [],
+    }
     assert job.result["planned" if is_dry_run else "done"] == spark.answer
+    told = AuditEvent.objects.filter(action="maintenance.remove_orphans")
+    if is_dry_run:
+        assert "files" not in job.result
+        assert not told.exists()
+    else:
+        assert (job.result["files"], job.result["bytes"]) == (2, 7)
+        assert told.get().after == {"job": job.pk, "files": 2, "bytes": 7}
+
+
+# --- what the ledger names -------------------------------------------------------------------------
+
+
+def grow(times: int, **properties: str) -> None:
+    """A table, and so many snapshots of it, each with a file of its own."""
+    make_namespace("ws")
+    create = {"properties": properties} if properties else {}
+    make_iceberg_table("ws", "t", **create)
+    for number in range(times):
+        table = open_table("ws", "t")
+        rows = pa.Table.from_pylist([{"id": number}], table.schema().as_arrow())
+        (table.overwrite if number else table.append)(rows)
+
+
+def ledger(*, visible: bool = True) -> dict[int, str]:
+    rows = row("ws", "t").versions.filter(deleted_at__isnull=visible)
+    return {
+        version: path.rpartition("/")[2]
+        for version, path in rows.values_list("version", "manifest_path")
+    }
+
+
+def test_metadata_files_that_the_ledger_names_are_no_orphans() -> None:
+    grow(4, **{"write.metadata.previous-versions-max": "1"})
+    spark = FakeSpark(orphan_files_count=0, orphan_bytes=0, orphan_files=[])
+
+    run(JobKind.REMOVE_ORPHANS, spark)
+
+    newest = max(ledger())
+    kept = sorted(name for version, name in ledger().items() if version < newest - 1)
+    assert len(kept) >= 3
+    assert spark.asked[0]["kept_metadata"] == kept
+
+
+def test_what_the_log_has_forgotten_the_ledger_forgets_in_its_time() -> None:
+    grow(4, **{"write.metadata.previous-versions-max": "1"})
+    before, spark = ledger(), FakeSpark(deleted_data_files_count=0)
+    newest = max(before)
+
+    with unchanged():
+        assert iceberg_upkeep.measure(row("ws", "t"), effective([])) is not None
+    told = run(JobKind.CLEAN_UP, spark, is_dry_run=True, keep_for=0, keep_versions=1).result
+    assert told["planned"]["forgotten_versions"] == newest - 1
+    run(JobKind.CLEAN_UP, spark, keep_for=3600, keep_versions=1)
+    run(JobKind.CLEAN_UP, spark, keep_for=0, keep_versions=100)
+    assert ledger() == before, "too young, or among those that are kept"
+
+    job = run(JobKind.CLEAN_UP, spark, keep_for=0, keep_versions=1)
+
+    assert job.status == JobStatus.SUCCEEDED, job.error
+    assert sorted(ledger()) == [newest - 1, newest], (
+        "what the metadata's log names, and the current"
+    )
+    assert sorted(ledger(visible=False)) == list(range(newest - 1))
+    audited = AuditEvent.objects.get(action="maintenance.retire_versions")
+    assert audited.after == {"ranges": [[0, newest - 1]], "retired": newest - 1, "job": job.pk}
+    spark = FakeSpark(orphan_files_count=0, orphan_bytes=0, orphan_files=[])
+    run(JobKind.REMOVE_ORPHANS, spark)
+    assert spark.asked[0]["kept_metadata"] == []
+    assert iceberg_tables.load_table(actor=SYSTEM, table=("ws", "t")).document["snapshots"]
+
+
+# --- bytes -----------------------------------------------------------------------------------------
+
+
+class Expiring(FakeSpark):
+    """Removes some of the files that only old snapshots have, as Iceberg would all."""
+
+    def __init__(self, *names: str, **answer: Any) -> None:
+        super().__init__(**answer)
+        self.names = names
+
+    def __call__(self, *args: Any, **options: Any) -> dict[str, Any]:
+        for pattern in self.names:
+            for path in Path(row("ws", "t").location).rglob(pattern):
+                path.unlink()
+        return super().__call__(*args, **options)
+
+
+def test_the_bytes_that_went_are_told() -> None:
+    grow(3)
+    location = Path(row("ws", "t").location)
+    data = {path: path.stat().st_size for path in location.rglob("*.parquet")}
+    snapshots = open_table("ws", "t").snapshots()
+    last = {local(task.file.file_path) for task in open_table("ws", "t").scan().plan_files()}
+    gone = {path: size for path, size in data.items() if path not in last}
+    assert len(gone) == 2
+    lists = {local(one.manifest_list) for one in snapshots[:-1]}
+
+    told = run(JobKind.CLEAN_UP, FakeSpark(), is_dry_run=True, keep_for=0, keep_versions=1)
+    planned = told.result["planned"]
+    assert planned["snapshots_count"] == len(snapshots) - 1
+    assert planned["bytes"] >= sum(gone.values()) + sum(path.stat().st_size for path in lists)
+    assert planned["files"] > len(gone) + len(lists)
+
+    spark = Expiring(*(path.name for path in gone), deleted_data_files_count=2, deleted_x=None)
+    job = run(JobKind.CLEAN_UP, spark, keep_for=0, keep_versions=1)
+
+    assert job.status == JobStatus.SUCCEEDED, job.error
+    assert job.result["files"] == 2
+    assert job.result["bytes"] == sum(gone.values()), "of what is still there nothing counts"
+    assert job.result["planned"]["bytes"] == planned["bytes"]
+
+
+def test_of_too_many_files_no_bytes_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(iceberg_upkeep, "_MAX_FILES", 1)
+    grow(3)
+
+    job = run(JobKind.CLEAN_UP, FakeSpark(deleted_data_files_count=2), keep_for=0, keep_versions=1)
+
+    assert job.status == JobStatus.SUCCEEDED, job.error
+    assert job.result["files"] == 2
+    assert "bytes" not in job.result
+    assert "bytes" not in job.result["planned"]
+
+
+def local(uri: str) -> Path:
+    return Path("/" + uri.removeprefix("file:").lstrip("/"))
 
 
 def refused(spark: FakeSpark) -> str:

@@ -464,6 +464,35 @@ def test_max_jobs_counts_those_of_the_policy_that_says_it(figures):
     assert due() == [("compact", "ws.inner.c")]
 
 
+def test_what_waits_for_its_next_attempt_takes_no_place(figures):
+    for name in ("a", "b", "c"):
+        live("ws", name)
+    figures |= dict.fromkeys("abc", SMALL)
+    measured()
+    say("ws", compaction="on", max_jobs=1)
+    assert due() == [("compact", "ws.a")]
+    assert due() == [], "it will run as soon as a worker is free"
+    end(JobStatus.QUEUED)  # a conflict: it is tried again later
+    assert due() == [("compact", "ws.b")]
+    Job.objects.filter(status=JobStatus.QUEUED).update(lease_until=timezone.now())
+    end()
+    assert due() == [], "its time has come"
+
+
+def test_what_waits_behind_another_job_of_its_table_takes_no_place(figures):
+    for name in ("a", "b", "c"):
+        live("ws", name)
+    figures |= dict.fromkeys("bc", SMALL)
+    measured()
+    say("ws", compaction="on", max_jobs=2)
+    for kind in (JobKind.COMPACT, JobKind.CLEAN_UP, JobKind.REMOVE_ORPHANS):
+        upkeep.start(actor=SYSTEM, table=("ws", "a"), kind=kind)
+    assert due() == [("compact", "ws.b")]
+    assert due() == []
+    jobs.take(Job.objects.earliest("pk").pk)
+    assert due() == []
+
+
 @pytest.mark.parametrize(
     ("window", "clock", "is_open"),
     [
@@ -520,6 +549,35 @@ def test_after_a_job_that_changed_nothing_there_is_a_pause(figures):
     assert due() == []
     Job.objects.update(finished_at=timezone.now() - timedelta(minutes=61))
     assert due() == [("compact", "ws.t")]
+
+
+@pytest.mark.parametrize("kind", ["manifests", "delete_files"])
+def test_files_that_rewriting_did_not_make_fewer_are_left_until_there_are_others(figures, kind):
+    make_root()
+    made = make_iceberg_table("ws", "i")
+    say("ws", manifests="on", position_deletes="on")
+    figures["i"] = replace(WELL, **{kind: 100, f"rewritten_{kind}": 1})
+    measured()
+    (planned,) = due()
+    job = Job.objects.get()
+    version = TableHealth.objects.newest().get(table=job.table).statistics["version"]
+    taken = jobs.take(job.pk)
+    done = {f"rewritten_{kind}_count": 100, f"added_{kind}_count": 100}
+    # Its own commit made another version, of just as many files.
+    taken.result = {"before": {"version": version - 1}, "after": {"version": version}, "done": done}
+    jobs.finish(taken, JobStatus.SUCCEEDED)
+    Job.objects.update(finished_at=timezone.now() - timedelta(days=5))
+    assert due() == []
+
+    taken.result["after"]["version"] = version - 1  # others have written meanwhile
+    Job.objects.update(result=taken.result)
+    assert due() == [planned]
+    done[f"added_{kind}_count"] = 99
+    Job.objects.filter(status=JobStatus.QUEUED).delete()
+    taken.result["after"]["version"] = version
+    Job.objects.update(result=taken.result)
+    assert due() == [planned], "it was of some use"
+    assert made.document["format-version"] == 2
 
 
 def test_after_a_job_that_was_useful_the_next_measurement_decides(figures):

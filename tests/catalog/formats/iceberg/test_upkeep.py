@@ -1,12 +1,19 @@
 """What compaction and expiration would do; the procedures themselves run in tests/clients."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.io import load_file_io
+from pyiceberg.manifest import ManifestContent, ManifestFile
 
-from catalog.formats.iceberg.upkeep import File, Rewrite, compaction, expiring
+from catalog.errors import InvalidMetadata
+from catalog.formats.iceberg import upkeep
+from catalog.formats.iceberg.upkeep import DeleteFile, File, Rewrite, compaction, expiring
+from tests.catalog.formats.iceberg.written import Written
 
 MB = 1024**2
+SCHEMA = {"fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
 OPTIONS: dict[str, Any] = {
     "target": 100 * MB,
     "small_ratio": 0.5,
@@ -107,3 +114,102 @@ def branches(**refs: dict[str, Any]) -> dict[str, Any]:
 )
 def test_expiring(given: dict[str, Any], retain_last: int, expected: list[int]) -> None:
     assert expiring(given, older_than=10, retain_last=retain_last, now=100) == expected
+
+
+# --- the files of snapshots ----------------------------------------------------------------------
+
+
+def name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def going(made: Written, *snapshots: int, limit: int = 100) -> set[str] | None:
+    found = upkeep.files_of(made.document, set(snapshots), load_file_io(), limit)
+    return None if found is None else {name(path) for path in found}
+
+
+@pytest.fixture
+def rewritten(tmp_path: Path) -> Written:
+    """Files 1 and 2; then 3 and 4, where 1 was moved to another manifest and 2 is gone."""
+    made = Written(tmp_path, SCHEMA)
+    one, two, three, four = (made.file([]) for _ in range(4))
+    made.commit([one, two])
+    made.commit([three])
+    made.commit([four], existing=[(one, 1, 1001)], removed=[made.manifests[0].manifest_path])
+    made.document["statistics"] = [
+        {"snapshot-id": 1000 + n, "statistics-path": f"s{n}", "file-size-in-bytes": 1}
+        for n in (1, 2, 3)
+    ]
+    made.document["partition-statistics"] = [{"snapshot-id": 1002, "statistics-path": "p2"}]
+    return made
+
+
+def test_the_files_that_only_old_snapshots_have(rewritten: Written) -> None:
+    lists = [name(one["manifest-list"]) for one in rewritten.document["snapshots"]]
+    first = "m0-1001.avro"
+    assert going(rewritten, 1001) == {lists[0], "s1"}, "the next one has the manifest too"
+    assert going(rewritten, 1001, 1002) == {*lists[:2], first, "00002.parquet", "s1", "s2", "p2"}
+    assert going(rewritten) == set()
+    every = going(rewritten, 1001, 1002, 1003)
+    assert every is not None
+    assert {f"0000{n}.parquet" for n in (1, 2, 3, 4)} <= every
+
+
+def test_of_too_many_files_nothing_is_said(rewritten: Written) -> None:
+    assert going(rewritten, 1001, 1002, limit=5) is not None
+    assert going(rewritten, 1001, 1002, limit=4) is None
+    del rewritten.document["snapshots"][0]["manifest-list"]  # as v1 may
+    assert going(rewritten, 1001) is None
+
+
+def test_a_manifest_that_cannot_be_read(rewritten: Written) -> None:
+    Path(rewritten.directory, "metadata", "m0-1001.avro").write_bytes(b"torn")
+    with pytest.raises(InvalidMetadata, match="m0-1001"):
+        going(rewritten, 1001, 1002)
+
+
+# --- what rewriting leaves -----------------------------------------------------------------------
+
+
+def manifest(length: int, spec: int = 0, content: ManifestContent = ManifestContent.DATA) -> Any:
+    return ManifestFile.from_args(
+        _table_format_version=2, manifest_length=length, partition_spec_id=spec, content=content
+    )
+
+
+def test_manifests_of_the_present_spec_are_merged() -> None:
+    deletes = [manifest(1000, content=ManifestContent.DELETES)] * 3
+    every = [*[manifest(3 * MB)] * 4, *deletes, *[manifest(10, spec=1)] * 5]
+    assert upkeep.rewritten_manifests(every, 0, {}) == 2 + 1 + 5
+    small = {"commit.manifest.target-size-bytes": str(MB)}
+    assert upkeep.rewritten_manifests(every, 0, small) == 12 + 1 + 5
+    assert upkeep.rewritten_manifests(every, 1, {"commit.manifest.target-size-bytes": "?"}) == 7 + 1
+    assert upkeep.rewritten_manifests([], 0, {}) == 0
+
+
+DATA = {"a": ("p",), "b": ("p",), "c": ("q",)}
+BY_PARTITION = {"write.delete.granularity": "partition"}
+
+
+@pytest.mark.parametrize(
+    ("given", "properties", "left"),
+    [
+        ([], {}, 0),
+        ([("p", "a"), ("p", "b")], {}, 2),  # one for each data file: there is nothing to gain
+        ([("p", "a"), ("p", "a"), ("p", "b")], {}, 2),
+        ([("p", "a"), ("p", "gone"), ("p", "gone")], {}, 1),
+        ([("p", "gone"), ("p", "gone")], {}, 0),
+        ([("p", None)] * 3, {}, 2),  # at worst
+        ([("p", None), ("q", None)], {}, 2),
+        ([("q", None)] * 2, {}, 1),
+        ([("p", "a"), ("p", "b"), ("q", "c")], BY_PARTITION, 2),
+        ([("p", None)] * 30, BY_PARTITION, 1),
+        ([("p", None)] * 3, BY_PARTITION | {"write.delete.target-file-size-bytes": "1500"}, 2),
+        ([("p", None)] * 3, BY_PARTITION | {"write.delete.target-file-size-bytes": "1000"}, 3),
+    ],
+)
+def test_delete_files_that_are_left(
+    given: list[tuple[str, str | None]], properties: dict[str, str], left: int
+) -> None:
+    files = [DeleteFile((group,), 1000, path) for group, path in given]
+    assert upkeep.rewritten_delete_files(files, DATA, properties) == left
