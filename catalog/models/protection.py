@@ -24,7 +24,7 @@ class TrashState(models.TextChoices):
     KEPT = "kept", "kept until somebody purges it"
     WAITING = "waiting", "waiting for its purge"
     PURGING = "purging", "being purged"
-    FAILED = "failed", "the purge failed"
+    FAILED = "failed", "the purge failed, or was stopped after it had begun"
 
 
 class TrashItemQuerySet(models.QuerySet["TrashItem"]):
@@ -105,11 +105,13 @@ class TrashItem(models.Model):
     @property
     def state(self) -> TrashState:
         status = self.job.status if self.job is not None else None
+        if self.purge_begun_at is not None:
+            goes_on = status in {JobStatus.QUEUED, JobStatus.RUNNING}
+            return TrashState.PURGING if goes_on else TrashState.FAILED
         if status == JobStatus.FAILED:
             return TrashState.FAILED
-        if self.purge_begun_at is not None or status == JobStatus.RUNNING:
-            return TrashState.PURGING
-        return TrashState.KEPT if self.purge_at is None else TrashState.WAITING
+        is_kept = self.purge_at is None or status == JobStatus.CANCELED
+        return TrashState.KEPT if is_kept else TrashState.WAITING
 
 
 class ApprovalStatus(models.TextChoices):

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from django.db import transaction as db
+from django.db.models import QuerySet
 
 from catalog.errors import (
     InvalidInput,
     InvalidTransactionState,
+    PermissionDenied,
     PropertyAlreadySet,
     TransactionNotFound,
     label,
@@ -82,9 +84,9 @@ def describe_transaction(*, actor: Principal, transaction: Identifier) -> Transa
     if len(transaction) == 1:
         row = _find(transaction)
         _require_seen(actor, row)
-        return TransactionFacts(TransactionStatus(row.status), _properties(row))
-    if not access.holds(actor, Privilege.READ, On.table(transaction[:-1])):
-        raise TransactionNotFound(label(transaction))
+        return TransactionFacts(TransactionStatus(row.status), _properties(actor, row))
+    _require_table_seen(actor, transaction)
+    access.require(actor, Privilege.READ, On.table(transaction[:-1]))
     version = _version(transaction)
     facts = {
         "monodon.table": label(transaction[:-1]),
@@ -95,7 +97,7 @@ def describe_transaction(*, actor: Principal, transaction: Identifier) -> Transa
     if version.transaction is None:
         return TransactionFacts(TransactionStatus.SUCCEEDED, facts)
     row = version.transaction
-    return TransactionFacts(TransactionStatus(row.status), _properties(row) | facts)
+    return TransactionFacts(TransactionStatus(row.status), _properties(actor, row) | facts)
 
 
 def alter_transaction(
@@ -104,14 +106,17 @@ def alter_transaction(
     """Apply all actions in order, or none. Raises TransactionNotFound, InvalidTransactionState,
     PropertyAlreadySet, NotFound for a property that must be there.
     """
-    found = _find(transaction) if len(transaction) == 1 else _version(transaction).transaction
+    if len(transaction) == 1:
+        found: Transaction | None = _find(transaction)
+    else:
+        _require_table_seen(actor, transaction)
+        access.require(actor, Privilege.BROWSE, On.table(transaction[:-1]))
+        found = _version(transaction).transaction
     if found is None:
         raise TransactionNotFound(label(transaction))
     with db.atomic():
         row = locks.lock_transaction(found.pk)
-        if row.actor != actor.name:
-            _require_seen(actor, row)
-            access.require(actor, Privilege.WRITE)
+        _require_alterable(actor, row, actions)
         before = {"status": row.status, "properties": dict(row.properties)}
         for action in actions:
             match action:
@@ -130,7 +135,7 @@ def alter_transaction(
             after={"status": row.status, "properties": row.properties},
             transaction_id=row.pk,
         )
-    return TransactionFacts(TransactionStatus(row.status), _properties(row))
+    return TransactionFacts(TransactionStatus(row.status), _properties(actor, row))
 
 
 def _set_status(row: Transaction, status: TransactionStatus) -> None:
@@ -169,9 +174,40 @@ def _require_seen(actor: Principal, row: Transaction) -> None:
     """A transaction is seen by who made it, and by who may browse one of its tables."""
     if row.actor == actor.name or actor.holds_everywhere(Privilege.BROWSE):
         return
-    events = AuditEvent.objects.filter(transaction_id=row.pk).values("table_uuid")
-    if not Table.objects.filter(access.visible_tables(actor), uuid__in=events).exists():
+    if not _tables(row).filter(access.visible_tables(actor)).exists():
         raise TransactionNotFound(str(row.pk))
+
+
+def _require_table_seen(actor: Principal, transaction: Identifier) -> None:
+    """The same for one that is named by a table and a version of it."""
+    if not access.is_seen(actor, On.table(transaction[:-1])):
+        raise TransactionNotFound(label(transaction))
+
+
+def _require_alterable(actor: Principal, row: Transaction, actions: Sequence[Alteration]) -> None:
+    """Who made it may alter it with a key that lets write, and who may write to all its tables.
+
+    Canceling its jobs takes no more than MAINTAIN.
+    """
+    _require_seen(actor, row)
+    only_cancels = all(isinstance(action, SetStatus) for action in actions)
+    enough = Privilege.MAINTAIN if only_cancels else Privilege.WRITE
+    if row.actor == actor.name and (enough | Privilege.WRITE) & actor.ceiling:
+        return
+    if actor.holds_everywhere(Privilege.WRITE):
+        return
+    tables = list(_tables(row).select_related("namespace"))
+    for table in tables:
+        if not (access.holds(actor, enough, table) or access.holds(actor, Privilege.WRITE, table)):
+            raise PermissionDenied(f"'{actor.name}' may not alter transaction '{row.pk}'")
+    if not tables:
+        access.require(actor, Privilege.WRITE)
+
+
+def _tables(row: Transaction) -> QuerySet[Table]:
+    """The tables that a transaction is about, those that were dropped since too."""
+    events = AuditEvent.objects.filter(transaction_id=row.pk, table_uuid__isnull=False)
+    return Table.objects.filter(uuid__in=events.values("table_uuid"))
 
 
 def _find(transaction: Identifier) -> Transaction:
@@ -196,22 +232,32 @@ def _version(transaction: Identifier) -> TableVersion:
     return version
 
 
-def _properties(row: Transaction) -> dict[str, str]:
+def _properties(actor: Principal, row: Transaction) -> dict[str, str]:
+    operations = row.operations
+    if row.actor != actor.name and not actor.holds_everywhere(Privilege.BROWSE):
+        # Of the rest, who sees one table of a transaction is not told.
+        seen = _tables(row).filter(access.visible_tables(actor)).values("uuid")
+        events = AuditEvent.objects.filter(transaction_id=row.pk, table_uuid__in=seen)
+        targets = set(events.values_list("target", flat=True))
+        operations = [done for done in operations if done["target"] in targets]
     reported = {
-        "monodon.operations": ",".join(done["operation"] for done in row.operations),
-        "monodon.targets": ",".join(dict.fromkeys(done["target"] for done in row.operations)),
+        "monodon.operations": ",".join(done["operation"] for done in operations),
+        "monodon.targets": ",".join(dict.fromkeys(done["target"] for done in operations)),
         "monodon.actor": row.actor,
         "monodon.created_at": row.created_at.isoformat(),
     }
-    return {**row.properties, **reported, **_of_jobs(row)}
+    return {**row.properties, **reported, **_of_jobs(actor, row)}
 
 
-def _of_jobs(row: Transaction) -> dict[str, str]:
+def _of_jobs(actor: Principal, row: Transaction) -> dict[str, str]:
     """What the transaction left to jobs: how many there are, and how the decisive one fares.
 
     That is the first that failed, else the first that is not over, else the last.
     """
-    found = list(row.jobs.order_by("pk"))
+    jobs_of_it = row.jobs.order_by("pk")
+    if row.actor != actor.name:
+        jobs_of_it = jobs_of_it.filter(access.visible_tables(actor, "table__"))
+    found = list(jobs_of_it)
     if not found:
         return {}
     failed = [job for job in found if job.status == JobStatus.FAILED]
@@ -227,6 +273,8 @@ def _of_jobs(row: Transaction) -> dict[str, str]:
         "job_unit": job.unit,
         "job_attempts": str(job.attempts),
     }
+    if job.status == JobStatus.QUEUED and job.lease_until is not None:
+        facts["job_due_at"] = job.lease_until.isoformat()
     if job.total is not None:
         facts["job_total"] = str(job.total)
     if job.error:

@@ -139,6 +139,7 @@ def throw_tables(
             job=jobs.get(row.pk),
             transaction=transaction,
             dropped_by=transaction.actor,
+            dropped_at=now,
             purge_at=now if purge_at is None else purge_at,
             content=content,
         )
@@ -151,6 +152,7 @@ def throw_tables(
 def throw_namespaces(
     rows: Sequence[Namespace],
     transaction: Transaction,
+    now: datetime,
     purge_at: datetime | None,
     functions: Mapping[int, Sequence[Mapping[str, Any]]],
 ) -> list[TrashItem]:
@@ -162,6 +164,7 @@ def throw_namespaces(
             namespace=row,
             transaction=transaction,
             dropped_by=transaction.actor,
+            dropped_at=now,
             purge_at=purge_at,
             content={"functions": list(functions.get(row.pk, ()))},
         )

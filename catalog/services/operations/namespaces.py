@@ -227,7 +227,8 @@ def drop_subtree(batch: Batch, root: Namespace, *, despite_protection: bool = Fa
     functions = drop_functions(batch, namespaces)
     # As long as anything of it can come back.
     purge_at = max((moment for moment in times if moment is not None), default=None)
-    for item in trash.throw_namespaces(namespaces, batch.transaction, purge_at, functions):
+    thrown = trash.throw_namespaces(namespaces, batch.transaction, batch.now, purge_at, functions)
+    for item in thrown:
         batch.add(item)
     Namespace.objects.filter(pk__in=list(by_pk)).update(dropped_at=Now())
     for row in namespaces:

@@ -245,7 +245,7 @@ class Undrop(TrashOperation):
     def chain(self, lowest: Namespace | None) -> list[Namespace]:
         """The dropped namespaces from this one up."""
         found = []
-        while self.with_parents and lowest is not None and lowest.dropped_at is not None:
+        while lowest is not None and lowest.dropped_at is not None:
             found.append(lowest)
             lowest = lowest.parent
         return found

@@ -1,0 +1,734 @@
+"""What is dropped waits in the trash, can be brought back as it was, and is purged in its time."""
+
+import base64
+from datetime import timedelta
+
+import pyarrow as pa
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from catalog import storage
+from catalog.errors import (
+    InvalidInput,
+    InvalidTableState,
+    LocationTaken,
+    NamespaceAlreadyExists,
+    NamespaceNotFound,
+    NotRecoverable,
+    PermissionDenied,
+    TableAlreadyExists,
+    TrashItemNotFound,
+    ViewAlreadyExists,
+)
+from catalog.models import (
+    AuditEvent,
+    Function,
+    Grant,
+    Job,
+    JobStatus,
+    MaterializedView,
+    Namespace,
+    PrincipalLevel,
+    Table,
+    TableState,
+    Transaction,
+    TrashItem,
+    TrashState,
+)
+from catalog.privileges import Privilege, closure
+from catalog.services import (
+    access,
+    api_keys,
+    functions,
+    iceberg_commits,
+    iceberg_tables,
+    iceberg_views,
+    jobs,
+    lance_data,
+    lance_queries,
+    lance_refs,
+    maintenance,
+    materialized_views,
+    recovery,
+    trash,
+)
+from catalog.services import operations as ops
+from catalog.services.access import SYSTEM, Principal
+from catalog.services.commit import commit
+from catalog.services.functions import Content
+from catalog.services.transactions import describe_transaction
+from tests.factories import (
+    files,
+    make_iceberg_table,
+    make_lance_table,
+    make_namespace,
+    make_table,
+    make_version,
+    snapshot,
+    unchanged,
+)
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
+
+DAY = 86_400
+
+
+@pytest.fixture(autouse=True)
+def sent(monkeypatch, settings) -> list[int]:
+    """The jobs that the broker was told of. What is dropped stays for a week."""
+    settings.MONODON_TRASH_SECONDS = 7 * DAY
+    found: list[int] = []
+    monkeypatch.setattr(
+        "celery.current_app.send_task", lambda name, args, **options: found.append(args[0])
+    )
+    return found
+
+
+def drop(*table: str) -> TrashItem:
+    commit([ops.DropTable(table=table)], actor=SYSTEM)
+    return TrashItem.objects.latest("pk")
+
+
+def drop_namespace(*path: str) -> TrashItem:
+    commit([ops.DropNamespace(namespace=path, cascade=True)], actor=SYSTEM)
+    return recovery.last_dropped(actor=SYSTEM, name=path, is_namespace=True)
+
+
+def undrop(item: TrashItem, **options: object):
+    return recovery.undrop(actor=SYSTEM, item=item.pk, **options)
+
+
+def make_due(item: TrashItem) -> Job:
+    """The time of what waits is over."""
+    past = timezone.now() - timedelta(seconds=1)
+    TrashItem.objects.filter(pk=item.pk).update(purge_at=past)
+    Job.objects.filter(trash=item).update(lease_until=past)
+    return Job.objects.get(trash=item)
+
+
+def principal(name: str, *grants: tuple[Privilege, object]) -> Principal:
+    """A service account with what is granted to it."""
+    key, _ = api_keys.create_api_key(actor=SYSTEM, name=name, level=PrincipalLevel.GRANTED)
+    for privilege, target in grants:
+        where = {"namespace" if isinstance(target, Namespace) else "table": target}
+        mask = int(closure(privilege))
+        Grant.objects.create(principal=key.principal, mask=mask, **where)
+    found = access.named(name)
+    assert found is not None
+    return found
+
+
+# --- what a drop leaves ----------------------------------------------------------------------------
+
+
+def test_a_drop_waits_for_its_retention_and_then_a_job_purges_it(sent, settings):
+    table = make_lance_table(("ws", "t"))
+    before = files(table.location)
+    item = drop("ws", "t")
+    assert (item.table_id, item.dropped_by, item.state) == (table.pk, "system", TrashState.WAITING)
+    due = item.dropped_at + timedelta(seconds=7 * DAY + settings.MONODON_PURGE_GRACE_SECONDS)
+    assert (item.purge_at, item.job.lease_until) == (due, due)
+    assert sent == []
+    assert jobs.send_waiting_jobs() == 0
+    maintenance.run_job(item.job_id)  # nobody takes it before
+    assert files(table.location) == before
+    job = make_due(item)
+    assert jobs.send_waiting_jobs() == 1
+    maintenance.run_job(job.pk)
+    job.refresh_from_db()
+    assert job.status == JobStatus.SUCCEEDED
+    assert files(table.location) == {}
+    item.refresh_from_db()
+    assert item.purge_begun_at is not None
+    with pytest.raises(TrashItemNotFound), unchanged():
+        undrop(item)
+
+
+def test_a_drop_is_queued_until_it_is_purged():
+    make_lance_table(("ws", "t"))
+    done = commit([ops.DropTable(table=("ws", "t"))], actor=SYSTEM)
+    item = TrashItem.objects.get()
+
+    def status() -> str:
+        return describe_transaction(actor=SYSTEM, transaction=(done.id,)).status
+
+    facts = describe_transaction(actor=SYSTEM, transaction=(done.id,))
+    assert (facts.status, facts.properties["monodon.job_due_at"]) == (
+        "Queued",
+        item.purge_at.isoformat(),
+    )
+    maintenance.run_job(make_due(item).pk)
+    assert status() == "Succeeded"
+
+
+def test_bringing_back_cancels_the_drop():
+    make_lance_table(("ws", "t"))
+    done = commit([ops.DropTable(table=("ws", "t"))], actor=SYSTEM)
+    undrop(TrashItem.objects.get())
+    assert describe_transaction(actor=SYSTEM, transaction=(done.id,)).status == "Canceled"
+    assert Job.objects.get().status == JobStatus.CANCELED
+
+
+def test_no_retention_is_a_purge_at_once(settings, sent):
+    settings.MONODON_TRASH_SECONDS = 0
+    table = make_lance_table(("ws", "t"))
+    item = drop("ws", "t")
+    assert sent == [item.job_id]
+    maintenance.run_job(item.job_id)
+    assert files(table.location) == {}
+
+
+def test_the_nearest_namespace_says_how_long():
+    make_table("a", "b", "t")
+    make_table("a", "u")
+    recovery.set_retention(actor=SYSTEM, namespace=(), seconds=3 * DAY)
+    recovery.set_retention(actor=SYSTEM, namespace=("a", "b"), seconds=DAY)
+
+    def kept(*table: str) -> float:
+        item = drop(*table)
+        return (item.purge_at - item.dropped_at).total_seconds() - 300
+
+    assert (kept("a", "b", "t"), kept("a", "u")) == (DAY, 3 * DAY)
+    rules = recovery.rules_of(actor=SYSTEM, namespace=("a", "b")).rules
+    assert (rules.seconds, rules.retention_source) == (DAY, "a.b")
+    rules = recovery.rules_of(actor=SYSTEM, namespace=("a",)).rules
+    assert (rules.seconds, rules.retention_source) == (3 * DAY, "(root)")
+    event = AuditEvent.objects.filter(action="retention.set").latest("pk")
+    assert (event.target, event.before, event.after) == (
+        "a.b",
+        {"retention_seconds": None},
+        {"retention_seconds": DAY},
+    )
+    recovery.set_retention(actor=SYSTEM, namespace=("a", "b"), seconds=None)
+    rules = recovery.rules_of(actor=SYSTEM, namespace=("a", "b")).rules
+    assert rules.seconds == 3 * DAY
+
+
+@pytest.mark.parametrize("seconds", [-1, trash.MAX_SECONDS + 1])
+def test_a_retention_that_is_none(seconds):
+    make_namespace("a")
+    with pytest.raises(InvalidInput), unchanged():
+        recovery.set_retention(actor=SYSTEM, namespace=("a",), seconds=seconds)
+
+
+def test_what_is_deregistered_stays_until_somebody_purges_it():
+    table = make_lance_table(("ws", "t"))
+    commit([ops.DeregisterTable(table=("ws", "t"))], actor=SYSTEM)
+    item = TrashItem.objects.get()
+    assert (item.state, item.purge_at, item.job) == (TrashState.KEPT, None, None)
+    (job,) = recovery.purge_now(actor=SYSTEM, item=item.pk)
+    maintenance.run_job(job.pk)
+    assert files(table.location) != {}
+    maintenance.run_job(make_due(item).pk)
+    assert files(table.location) == {}
+
+
+# --- bringing back a table ---------------------------------------------------------------------------
+
+
+def test_a_lance_table_is_as_it_was():
+    table = make_lance_table(("ws", "t"))
+    lance_refs.create_tag(actor=SYSTEM, table=("ws", "t"), tag="first", version=1)
+    etl = principal("etl", (Privilege.READ, table))
+    before = snapshot()
+    on_disk = files(table.location)
+    row = undrop(drop("ws", "t"))
+    assert (row.pk, row.state) == (table.pk, TableState.LIVE)
+    after = snapshot()
+    changing = {"Transaction", "AuditEvent", "Job", "Table", "SearchDocument"}
+    assert {name for name in before if before[name] != after[name]} <= changing
+    (old,), (new,) = before["Table"], after["Table"]
+    assert {k: v for k, v in old.items() if k != "updated_at"} == {
+        k: v for k, v in new.items() if k != "updated_at"
+    }
+    assert files(table.location) == on_disk
+    assert lance_queries.count_rows(actor=etl, table=("ws", "t")) == 3
+    (tag,) = lance_refs.list_tags(actor=SYSTEM, table=("ws", "t"))[0]
+    assert tag.name == "first"
+    more = pa.table({"id": [4], "name": ["d"]}).to_reader()
+    lance_data.insert(actor=SYSTEM, table=("ws", "t"), data=more)
+    assert lance_queries.count_rows(actor=SYSTEM, table=("ws", "t")) == 4
+
+
+def test_the_trail_tells_of_it():
+    table = make_lance_table(("ws", "t"))
+    item = drop("ws", "t")
+    undrop(item)
+    event = AuditEvent.objects.latest("pk")
+    assert (event.action, event.target, event.table_uuid, event.after) == (
+        "table.undrop",
+        "ws.t",
+        table.uuid,
+        {"location": table.location, "dropped_by": "system"},
+    )
+    done = Transaction.objects.get(pk=event.transaction_id)
+    assert done.operations[0]["operation"] == "UndropTable"
+
+
+def test_a_declared_table_is_declared_again():
+    make_table("ws", "t", properties={"k": "v"})
+    row = undrop(drop("ws", "t"))
+    row.refresh_from_db()
+    assert (row.state, row.properties) == (TableState.DECLARED, {"k": "v"})
+
+
+def test_an_iceberg_table_with_its_paths(warehouse):
+    outside = warehouse / "elsewhere"
+    loaded = make_iceberg_table("ws", "t", properties={"write.data.path": str(outside)})
+    iceberg_tables.drop_table(actor=SYSTEM, table=("ws", "t"), purge=True)
+    item = TrashItem.objects.get()
+    for location in (loaded.location, f"{loaded.location}/in", str(outside), str(warehouse / "x")):
+        declare = ops.DeclareTable(table=("ws", "u"), location=location)
+        if location == str(warehouse / "x"):
+            commit([declare], actor=SYSTEM)
+            continue
+        with pytest.raises(LocationTaken), unchanged():
+            commit([declare], actor=SYSTEM)
+    undrop(item)
+    again = iceberg_tables.load_table(actor=SYSTEM, table=("ws", "t"))
+    assert again == loaded
+    assert again.document == loaded.document
+    assert Table.objects.get(pk=loaded.pk).paths.get().path == str(outside)
+
+
+def test_iceberg_drop_without_purge_is_kept_and_comes_back():
+    make_iceberg_table("ws", "t")
+    iceberg_tables.drop_table(actor=SYSTEM, table=("ws", "t"))
+    item = TrashItem.objects.get()
+    assert item.state == TrashState.KEPT
+    undrop(item)
+    iceberg_tables.load_table(actor=SYSTEM, table=("ws", "t"))
+
+
+def make_view(*name: str) -> None:
+    schema = {"type": "struct", "schema-id": 0, "fields": []}
+    version = {
+        "version-id": 1,
+        "schema-id": 0,
+        "timestamp-ms": 1,
+        "summary": {},
+        "default-namespace": list(name[:-1]),
+        "representations": [{"type": "sql", "sql": "select 1", "dialect": "spark"}],
+    }
+    iceberg_views.create_view(actor=SYSTEM, view=name, schema=schema, view_version=version)
+
+
+def test_a_view_comes_back_until_its_time_is_over():
+    make_namespace("ws")
+    make_view("ws", "v")
+    make_view("ws", "w")
+    iceberg_views.drop_view(actor=SYSTEM, view=("ws", "v"))
+    item = TrashItem.objects.get()
+    assert (item.kind, item.state, item.job) == ("view", TrashState.WAITING, None)
+    assert undrop(item).kind == "view"
+    iceberg_views.drop_view(actor=SYSTEM, view=("ws", "w"))
+    item = TrashItem.objects.get()
+    assert recovery.forget() == 0
+    TrashItem.objects.update(purge_at=timezone.now() - timedelta(seconds=1))
+    assert recovery.forget() == 1
+    with pytest.raises(TrashItemNotFound), unchanged():
+        undrop(item)
+
+
+def test_a_view_whose_name_a_table_has():
+    make_namespace("ws")
+    make_view("ws", "v")
+    iceberg_views.drop_view(actor=SYSTEM, view=("ws", "v"))
+    item = TrashItem.objects.get()
+    make_table("ws", "v")
+    with pytest.raises(TableAlreadyExists), unchanged():
+        undrop(item)
+    make_view("ws", "w")
+    with pytest.raises(ViewAlreadyExists), unchanged():
+        undrop(item, new=("ws", "w"))
+    assert undrop(item, new=("ws", "z")).kind == "view"
+
+
+def test_a_materialized_view_keeps_its_query():
+    make_lance_table(("ws", "t"))
+    schema = pa.schema([("id", pa.int64())])
+    materialized_views.create_view(
+        actor=SYSTEM,
+        table=("ws", "v"),
+        kind="query",
+        source_query="SELECT id FROM ws.t WHERE true",
+        output_schema=base64.b64encode(schema.serialize().to_pybytes()).decode(),
+        auto_refresh=True,
+    )
+    (before,) = MaterializedView.objects.values()
+    item = drop("ws", "v")
+    assert MaterializedView.objects.count() == 0
+    undrop(item)
+    (after,) = MaterializedView.objects.values()
+    assert after == before
+
+
+def test_a_name_that_is_taken_is_told_and_another_can_be_given():
+    old = make_lance_table(("ws", "t"))
+    item = drop("ws", "t")
+    new = make_lance_table(("ws", "t"))
+    with pytest.raises(TableAlreadyExists) as refused, unchanged():
+        undrop(item)
+    assert refused.value.detail == "Bring it back under another name."
+    row = undrop(item, new=("ws", "t2"))
+    assert (row.pk, row.identifier) == (old.pk, ("ws", "t2"))
+    assert Table.objects.named(("ws", "t")).get() == new
+    assert Table.objects.named(("ws", "t2")).get() == old
+
+
+def test_a_namespace_that_is_gone_is_told_or_comes_along():
+    table = make_lance_table(("a", "b", "t"))
+    namespace = table.namespace
+    recovery.set_retention(actor=SYSTEM, namespace=("a", "b"), seconds=DAY)
+    item = drop("a", "b", "t")
+    commit([ops.DropNamespace(namespace=("a",), cascade=True)], actor=SYSTEM)
+    with pytest.raises(NamespaceNotFound) as refused, unchanged():
+        undrop(item)
+    assert "with_parents" in refused.value.detail
+    with pytest.raises(NamespaceNotFound), unchanged():
+        undrop(item, new=("x", "t"), with_parents=True)
+    row = undrop(item, with_parents=True)
+    assert row.pk == table.pk
+    found = Namespace.objects.named(("a", "b")).get()
+    assert (found.pk, found.retention_seconds) == (namespace.pk, DAY)
+    assert Namespace.objects.named(("a",)).count() == 1
+    assert lance_queries.count_rows(actor=SYSTEM, table=("a", "b", "t")) == 3
+    targets = AuditEvent.objects.filter(action="table.undrop").values_list("target", flat=True)
+    assert list(targets)[-1:] == ["a.b.t"]
+
+
+def test_it_comes_back_into_a_new_namespace_of_the_name():
+    table = make_lance_table(("a", "t"))
+    item = drop("a", "t")
+    commit([ops.DropNamespace(namespace=("a",))], actor=SYSTEM)
+    new = make_namespace("a")
+    row = undrop(item)
+    assert (row.pk, row.namespace_id) == (table.pk, new.pk)
+
+
+def test_once_the_purge_has_begun_it_is_too_late(monkeypatch):
+    make_lance_table(("ws", "t"))
+    item = drop("ws", "t")
+    job = make_due(item)
+
+    class Killed(BaseException):
+        pass
+
+    def die(_directory):
+        raise Killed
+
+    monkeypatch.setattr(storage, "remove_tree", die)
+    with pytest.raises(Killed):
+        maintenance.run_job(job.pk)
+    item.refresh_from_db()
+    assert item.state == TrashState.PURGING
+    with pytest.raises(NotRecoverable, match="its purge has begun"), unchanged():
+        undrop(item)
+    for call in (recovery.keep, recovery.purge_now):
+        with pytest.raises(InvalidTableState), unchanged():
+            call(actor=SYSTEM, item=item.pk)
+    monkeypatch.undo()
+    Job.objects.filter(pk=job.pk).update(lease_until=timezone.now() - timedelta(seconds=1))
+    maintenance.run_job(job.pk)
+    job.refresh_from_db()
+    assert job.status == JobStatus.SUCCEEDED
+    assert Table.objects.get().state == TableState.DROPPED
+
+
+def test_a_purge_that_failed_can_be_asked_for_again(monkeypatch):
+    table = make_lance_table(("ws", "t"))
+    item = drop("ws", "t")
+    job = make_due(item)
+    Job.objects.filter(pk=job.pk).update(attempts=jobs.MAX_ATTEMPTS - 1)
+
+    def fail(_directory):
+        raise OSError("storage is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "remove_tree", fail)
+        maintenance.run_job(job.pk)
+    item.refresh_from_db()
+    assert item.state == TrashState.FAILED
+    with pytest.raises(NotRecoverable), unchanged():
+        undrop(item)
+    (again,) = recovery.purge_now(actor=SYSTEM, item=item.pk)
+    assert again.pk != job.pk
+    maintenance.run_job(make_due(item).pk)
+    assert files(table.location) == {}
+
+
+def test_a_location_that_another_table_got_meanwhile():
+    table = make_lance_table(("ws", "t"))
+    commit([ops.DeregisterTable(table=("ws", "t"))], actor=SYSTEM)
+    item = TrashItem.objects.get()
+    register = ops.RegisterTable(table=("ws", "u"), location=table.location)
+    commit([register], actor=SYSTEM)
+    with pytest.raises(LocationTaken), unchanged():
+        undrop(item)
+    other = drop("ws", "u")
+    maintenance.run_job(make_due(other).pk)
+    with pytest.raises(NotRecoverable, match=r"those of table 'ws\.u' too"), unchanged():
+        undrop(item)
+
+
+def test_a_purge_that_was_canceled_leaves_it_to_be_brought_back():
+    make_lance_table(("ws", "t"))
+    item = drop("ws", "t")
+    jobs.cancel_jobs_of(item.transaction)
+    item.refresh_from_db()
+    assert TrashItem.objects.get().state == TrashState.KEPT
+    undrop(item)
+    assert lance_queries.count_rows(actor=SYSTEM, table=("ws", "t")) == 3
+
+
+def test_dropped_again_it_waits_again():
+    table = make_lance_table(("ws", "t"))
+    first = drop("ws", "t")
+    undrop(first)
+    second = drop("ws", "t")
+    assert (second.table_id, second.pk != first.pk) == (table.pk, True)
+    maintenance.run_job(make_due(second).pk)
+    assert files(table.location) == {}
+
+
+def test_files_that_another_table_in_the_trash_needs_stay():
+    """What was registered from an Iceberg table's metadata shares its files."""
+    first = make_iceberg_table("ws", "t")
+    iceberg_tables.drop_table(actor=SYSTEM, table=("ws", "t"))
+    iceberg_commits.register_table(
+        actor=SYSTEM, table=("ws", "u"), metadata_location=first.metadata_location
+    )
+    iceberg_tables.drop_table(actor=SYSTEM, table=("ws", "u"), purge=True)
+    old = TrashItem.objects.get(table=first.pk)
+    recovery.purge_now(actor=SYSTEM, item=old.pk)
+    before = files(first.location)
+    job = make_due(old)
+    maintenance.run_job(job.pk)
+    job.refresh_from_db()
+    assert (job.status, files(first.location)) == (JobStatus.CANCELED, before)
+    undrop(recovery.last_dropped(actor=SYSTEM, name=("ws", "u")))
+    iceberg_tables.load_table(actor=SYSTEM, table=("ws", "u"))
+
+
+# --- bringing back a namespace -------------------------------------------------------------------------
+
+
+def test_a_namespace_with_all_that_went_with_it():
+    make_namespace("a", "b", properties={"k": "v"})
+    one = make_lance_table(("a", "b", "one"))
+    make_iceberg_table("a", "two")
+    make_view("a", "three")
+    earlier = make_lance_table(("a", "earlier"))
+    content = Content(
+        definitions=[
+            {
+                "definition-id": "int",
+                "parameters": [{"name": "x", "type": "int"}],
+                "return-type": "int",
+                "versions": [
+                    {
+                        "version-id": 1,
+                        "representations": [{"type": "sql", "dialect": "spark", "sql": "1"}],
+                        "timestamp-ms": 1,
+                    }
+                ],
+                "current-version-id": 1,
+            }
+        ]
+    )
+    functions.create_function(actor=SYSTEM, function=("a", "b", "f"), content=content)
+    (function,) = Function.objects.values("name", "metadata", "owner", "created_at", "namespace")
+    drop("a", "earlier")
+    before = {row.pk: row.identifier for row in Namespace.objects.live()}
+    item = drop_namespace("a")
+    assert recovery.contents(actor=SYSTEM, item=item.pk)[1:] == (2, 3)
+    assert Function.objects.count() == 0
+    row = undrop(item)
+    assert row.identifier == ("a",)
+    assert {row.pk: row.identifier for row in Namespace.objects.live()} == before
+    assert Namespace.objects.named(("a", "b")).get().properties == {"k": "v"}
+    assert lance_queries.count_rows(actor=SYSTEM, table=("a", "b", "one")) == 3
+    iceberg_tables.load_table(actor=SYSTEM, table=("a", "two"))
+    assert Table.objects.named(("a", "three")).get().kind == "view"
+    assert Table.objects.get(pk=earlier.pk).state == TableState.DROPPED
+    assert Function.objects.values(*function).get() == function
+    assert TrashItem.objects.get().table == earlier
+    assert Job.objects.exclude(table=earlier).exclude(status=JobStatus.CANCELED).count() == 0
+    assert Table.objects.get(pk=one.pk).namespace.ancestors[-1] == one.namespace_id
+
+
+def test_a_namespace_under_another_name():
+    make_lance_table(("a", "b", "t"))
+    item = drop_namespace("a")
+    make_namespace("a")
+    with pytest.raises(NamespaceAlreadyExists) as refused, unchanged():
+        undrop(item)
+    assert refused.value.detail == "Bring it back under another name."
+    make_namespace("x")
+    row = undrop(item, new=("x", "y"))
+    assert row.identifier == ("x", "y")
+    below = Namespace.objects.named(("x", "y", "b")).get()
+    root = Namespace.objects.named(()).get()
+    x = Namespace.objects.named(("x",)).get()
+    assert below.ancestors == [root.pk, x.pk, row.pk, below.pk]
+    assert lance_queries.count_rows(actor=SYSTEM, table=("x", "y", "b", "t")) == 3
+
+
+def test_a_namespace_of_which_a_table_is_gone():
+    lost = make_lance_table(("a", "lost"))
+    kept = make_lance_table(("a", "kept"))
+    item = drop_namespace("a")
+    maintenance.run_job(make_due(TrashItem.objects.get(table=lost)).pk)
+    with pytest.raises(NotRecoverable, match=r"'a\.lost'"), unchanged():
+        undrop(item)
+    undrop(item, without_purged=True)
+    assert list(Table.objects.present()) == [kept]
+
+
+def test_the_namespace_above_it_is_gone_too():
+    make_table("a", "b", "t")
+    item = drop_namespace("a", "b")
+    commit([ops.DropNamespace(namespace=("a",))], actor=SYSTEM)
+    with pytest.raises(NamespaceNotFound), unchanged():
+        undrop(item)
+    assert undrop(item, with_parents=True).identifier == ("a", "b")
+    assert Table.objects.named(("a", "b", "t")).exists()
+
+
+def test_an_empty_namespace_comes_back_and_is_forgotten():
+    make_namespace("a")
+    commit([ops.DropNamespace(namespace=("a",))], actor=SYSTEM)
+    item = TrashItem.objects.get()
+    undrop(item)
+    commit([ops.DropNamespace(namespace=("a",))], actor=SYSTEM)
+    TrashItem.objects.update(purge_at=timezone.now() - timedelta(seconds=1))
+    assert recovery.forget() == 1
+
+
+# --- purging -------------------------------------------------------------------------------------------
+
+
+def test_purge_now_leaves_time_to_stop_it(settings):
+    table = make_lance_table(("ws", "t"))
+    item = drop("ws", "t")
+    (job,) = recovery.purge_now(actor=SYSTEM, item=item.pk, reason="GDPR")
+    assert job.pk == item.job_id
+    soon = timezone.now() + timedelta(seconds=settings.MONODON_PURGE_GRACE_SECONDS)
+    job.refresh_from_db()
+    assert abs(job.lease_until - soon) < timedelta(seconds=60)
+    maintenance.run_job(job.pk)
+    assert files(table.location) != {}
+    kept = recovery.keep(actor=SYSTEM, item=item.pk)
+    assert (kept.state, kept.purge_at) == (TrashState.KEPT, None)
+    job.refresh_from_db()
+    assert job.status == JobStatus.CANCELED
+    maintenance.run_job(job.pk)
+    undrop(item)
+    told = AuditEvent.objects.filter(action__startswith="trash.").order_by("pk")
+    assert [(event.action, event.target) for event in told] == [
+        ("trash.purge", "ws.t"),
+        ("trash.keep", "ws.t"),
+    ]
+    assert told[0].after["reason"] == "GDPR"
+
+
+def test_purge_now_of_a_namespace_takes_all_of_it(settings):
+    settings.MONODON_PURGE_GRACE_SECONDS = 0
+    one, two = make_lance_table(("a", "one")), make_lance_table(("a", "b", "two"))
+    item = drop_namespace("a")
+    for job in recovery.purge_now(actor=SYSTEM, item=item.pk):
+        maintenance.run_job(job.pk)
+    assert files(one.location) == files(two.location) == {}
+    assert recovery.forget() == 2  # the namespaces; the tables tell for a day that they are purged
+
+
+def test_what_runs_already_is_not_hastened(monkeypatch):
+    make_lance_table(("ws", "t"))
+    item = drop("ws", "t")
+    taken = jobs.take(make_due(item).pk)
+    assert taken is not None
+    with pytest.raises(InvalidTableState), unchanged():
+        recovery.purge_now(actor=SYSTEM, item=item.pk)
+
+
+# --- who may, and who sees -----------------------------------------------------------------------------
+
+
+def test_who_managed_it_may_bring_it_back():
+    table = make_lance_table(("ws", "t"))
+    manager = principal("manager", (Privilege.MANAGE, table.namespace))
+    writer = principal("writer", (Privilege.WRITE, table.namespace))
+    stranger = principal("stranger")
+    item = drop("ws", "t")
+    with unchanged():
+        for call in (recovery.undrop, recovery.purge_now, recovery.keep):
+            with pytest.raises(TrashItemNotFound):
+                call(actor=stranger, item=item.pk)
+            with pytest.raises(PermissionDenied):
+                call(actor=writer, item=item.pk)
+        for actor in (writer, stranger):
+            with pytest.raises((PermissionDenied, NamespaceNotFound)):
+                recovery.set_retention(actor=actor, namespace=("ws",), seconds=0)
+            with pytest.raises((PermissionDenied, NamespaceNotFound)):
+                recovery.set_approval_rule(actor=actor, namespace=("ws",), actions=["purge"])
+    assert [row.pk for row in recovery.list_trash(actor=writer)[0]] == [item.pk]
+    assert recovery.list_trash(actor=stranger) == ([], None)
+    assert recovery.undrop(actor=manager, item=item.pk).pk == table.pk
+
+
+def test_who_managed_a_dropped_namespace_may_bring_it_back():
+    namespace = make_namespace("a", "b")
+    above = principal("above", (Privilege.MANAGE, namespace.parent))
+    beside = principal("beside", (Privilege.MANAGE, make_namespace("c")))
+    item = drop_namespace("a", "b")
+    with pytest.raises(TrashItemNotFound), unchanged():
+        recovery.undrop(actor=beside, item=item.pk)
+    recovery.undrop(actor=above, item=item.pk)
+
+
+def test_a_place_where_nothing_may_be_made():
+    table = make_lance_table(("ws", "t"))
+    manager = principal("manager", (Privilege.MANAGE, table.namespace))
+    make_namespace("other")
+    item = drop("ws", "t")
+    with pytest.raises(NamespaceNotFound), unchanged():
+        recovery.undrop(actor=manager, item=item.pk, new=("other", "t"))
+
+
+def test_the_list_is_paged_and_filtered():
+    for name in ("a", "b", "c"):
+        make_table("x", "y", name)
+        drop("x", "y", name)
+    make_table("z", "d")
+    drop("z", "d")
+    first, token = recovery.list_trash(actor=SYSTEM, limit=3)
+    rest, end = recovery.list_trash(actor=SYSTEM, limit=3, page_token=token)
+    assert [str(row) for row in first + rest] == ["z.d", "x.y.c", "x.y.b", "x.y.a"]
+    assert end is None
+    inside, _ = recovery.list_trash(actor=SYSTEM, namespace=("x",))
+    assert [str(row) for row in inside] == ["x.y.c", "x.y.b", "x.y.a"]
+    assert recovery.list_trash(actor=SYSTEM, dropped_by="ada")[0] == []
+    with pytest.raises(InvalidInput):
+        recovery.list_trash(actor=SYSTEM, page_token="x")
+    with CaptureQueriesContext(connection) as queries:
+        rows, _ = recovery.list_trash(actor=SYSTEM)
+        assert (str(rows[0]), rows[0].state, rows[0].size) == ("z.d", "waiting", None)
+    assert len(queries) == 1
+
+
+def test_what_is_not_there():
+    for call in (recovery.undrop, recovery.purge_now, recovery.keep, recovery.find_item):
+        with pytest.raises(TrashItemNotFound), unchanged():
+            call(actor=SYSTEM, item=12345)
+    with pytest.raises(TrashItemNotFound):
+        recovery.last_dropped(actor=SYSTEM, name=("x",))
+
+
+def test_a_version_number_goes_on():
+    make_table("ws", "t")
+    make_version(("ws", "t"), 1)
+    undrop(drop("ws", "t"))
+    make_version(("ws", "t"), 2)
+    assert Table.objects.get().versions.count() == 2
