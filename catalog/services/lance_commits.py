@@ -1,31 +1,32 @@
 """Writing to Lance tables: Lance makes the new version, the commit engine decides whether it stands.
 
-    request's thread                         Lance's thread
+    request's thread                         Lance's threads
     find the newest version
-    start the work ───────────────────────▶  write data files, stage a manifest
-    commit through the engine  ◀───────────  "create version 8"
-    answer ───────────────────────────────▶  done; or: another has 8, so rebase on it, "create 9"
-    look up versions           ◀───────────  "describe version 8"
+    call Lance ───────────────────────────▶  write data files, stage a manifest
+                                             "create version 8": commit through the engine
+                                             another has 8: "describe version 8", rebase on it,
+                                             "create version 9"
     return what it did         ◀───────────  finished
 
-Lance asks its catalog (a LanceNamespace) from threads of its own. The questions are carried to the
-thread of the request, which waits for the work and has the database connection and the caller. So
-a managed table has one history, whoever wrote it.
+Lance asks its catalog (a LanceNamespace) from threads of its own. There the questions are answered,
+one at a time, with the database connection and the caller of the request, whose thread waits for
+Lance meanwhile. So a managed table has one history, whoever wrote it.
 """
 
 import contextvars
 import logging
-import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache, partial
 from typing import Any, Generic, TypeVar
 
-from django.db import DatabaseError
+from django.db import DEFAULT_DB_ALIAS, DatabaseError, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models.functions import Now
 from lance.dataset import LanceDataset
 from lance_namespace import LanceNamespace
@@ -55,7 +56,7 @@ T = TypeVar("T")
 
 _ATTEMPTS = 5
 _RENEW_SECONDS = 60.0
-_THREADS = 128  # as many as a process may have request threads
+_THREADS = 8  # what was given up may still run when the main thread does its next work
 
 _Make = Callable[[ops.CreateVersion], Operation]
 """Makes of a version, as Lance asks to create it, the operation to commit."""
@@ -98,11 +99,11 @@ def write(
     """Let ``work`` change a dataset of the table's newest version; its commits go to the ledger.
 
     ``operation`` names what is done in the audit trail and in the transaction, ``summary`` tells
-    more of it; ``facts`` are further fields of the operation. ``work`` runs in another thread: it
-    may use nothing of the database. When others change the table meanwhile in a way that Lance
-    cannot rebase on, the work is done again, if it can be repeated. ``version`` is an older one to begin from (RestoreTable). After the timeout
-    nothing is committed any more (ServiceUnavailable); nor when ``may_commit`` raises, which is
-    asked in this thread before each commit.
+    more of it; ``facts`` are further fields of the operation. ``work`` may use nothing of the
+    database, whose connection serves what Lance asks meanwhile. When others change the table
+    meanwhile in a way that Lance cannot rebase on, the work is done again, if it can be repeated.
+    ``version`` is an older one to begin from (RestoreTable). After the timeout nothing is committed
+    any more (ServiceUnavailable); nor when ``may_commit`` raises, which is asked before each commit.
 
     Raises the refusals of ``find_snapshot`` and of the engine, CommitConflict when others kept
     changing the table, and whatever is the caller's mistake (``lance_errors``).
@@ -304,6 +305,16 @@ def _may_heal(error: CommitConflict) -> bool:
     return lance_errors.RETRYABLE in str(error.__cause__ or "")
 
 
+def _run(work: Callable[[], T]) -> T:
+    """Do the work here; for the main thread, beside it: signals, such as of a time limit, are for it.
+
+    A call of Lance may take minutes, in which Python hands on no signal.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return work()
+    return _threads().submit(contextvars.copy_context().run, work).result()
+
+
 @cache
 def _threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(_THREADS, thread_name_prefix="lance")
@@ -329,40 +340,54 @@ class _Ledger(LanceNamespace):
     may_commit: Callable[[], None] | None = None
     """Raises when nothing may be committed any more."""
     last: int | None = None
-    _questions: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = field(
-        default_factory=queue.SimpleQueue
-    )
+    _context: contextvars.Context = field(init=False)
+    _thread: int = field(init=False)
+    _connection: BaseDatabaseWrapper = field(init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _is_left: bool = False
 
     # -- in the request's thread
 
     def carry(self, work: Callable[[], T]) -> T:
-        """Run the work in a thread of its own and answer, in this one, what it asks."""
-        context = contextvars.copy_context()
-        running = _threads().submit(context.run, work)
-        running.add_done_callback(lambda _: self._questions.put(None))
+        """Run the work, and answer what it asks meanwhile."""
+        self._context = contextvars.copy_context()
+        self._thread = threading.get_ident()
+        self._connection = connections[DEFAULT_DB_ALIAS]
         try:
-            self._attend()
-        finally:
-            self._leave()
-        try:
-            with lance_errors.no_panic():
-                return running.result()
+            with lance_errors.no_panic(), self._answering(), self._renewing():
+                return _run(work)
         except Exception as error:
             raise self._refusal(error) from error
 
-    def _attend(self) -> None:
-        """Answer until the work is done."""
-        while True:
-            try:
-                question = self._questions.get(timeout=_RENEW_SECONDS)
-            except queue.Empty:
-                self._renew()
-                continue
-            if question is None:
-                return
-            _answer(*question)
+    @contextmanager
+    def _answering(self) -> Iterator[None]:
+        """Lend the connection to Lance's threads, and wait at the end for who has it."""
+        self._connection.inc_thread_sharing()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._is_left = True
+            self._connection.dec_thread_sharing()
+
+    @contextmanager
+    def _renewing(self) -> Iterator[None]:
+        """Renew the note, if there is one, until this is left."""
+        if self.note is None:
+            yield
+            return
+        is_done = threading.Event()
+
+        def renew() -> None:
+            with suppress(ServiceUnavailable):
+                while not is_done.wait(_RENEW_SECONDS):
+                    self._ask(self._renew)
+
+        threading.Thread(target=renew, name="note", daemon=True).start()
+        try:
+            yield
+        finally:
+            is_done.set()
 
     def _renew(self) -> None:
         if self.note is None:
@@ -371,14 +396,6 @@ class _Ledger(LanceNamespace):
             StagedFile.objects.filter(path=self.note).update(created_at=Now())
         except DatabaseError:  # the work goes on; should the note be gone, the commit will tell
             log.warning("The note of %s was not renewed", self.note, exc_info=True)
-
-    def _leave(self) -> None:
-        """Answer no more: nobody is to wait for ever in a thread of Lance."""
-        with self._lock:
-            self._is_left = True
-        while not self._questions.empty():
-            if (question := self._questions.get()) is not None:
-                question[1].set_exception(_nobody_answers())
 
     def written(self, result: T, last: int) -> Written[T]:
         version = self.last if self.last is not None else last
@@ -483,20 +500,18 @@ class _Ledger(LanceNamespace):
         return self.known is None and self.committed is None
 
     def _ask(self, question: Callable[[], T]) -> T:
-        answer: Future[T] = Future()
+        """Answer it with what the request has. Raises ServiceUnavailable when that has ended."""
         with self._lock:
             if self._is_left:
-                raise _nobody_answers()
-            self._questions.put((question, answer))
-        return answer.result()
+                raise ServiceUnavailable("The request that this was done for has ended")
+            return self._context.run(self._answer, question)
 
-
-def _answer(question: Callable[[], Any], answer: Future[Any]) -> None:
-    try:
-        answer.set_result(question())
-    except Exception as error:  # noqa: BLE001 -- it is raised where the question was asked
-        answer.set_exception(error)
-
-
-def _nobody_answers() -> ServiceUnavailable:
-    return ServiceUnavailable("The request that this was done for has ended")
+    def _answer(self, question: Callable[[], T]) -> T:
+        if threading.get_ident() == self._thread:
+            return question()
+        # Lance's threads have no connection of their own, which would stay open with them.
+        connections[DEFAULT_DB_ALIAS] = self._connection
+        try:
+            return question()
+        finally:
+            del connections[DEFAULT_DB_ALIAS]

@@ -6,7 +6,6 @@ change, whatever the number of rows, so the server keeps them prepared.
 """
 
 import json
-import threading
 import uuid
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -21,8 +20,6 @@ from django.db.models.expressions import DatabaseDefault, RawSQL
 from django.db.models.functions import Now
 
 from catalog.models import Table, TableState, TableVersion
-
-_local = threading.local()
 
 
 class Record:
@@ -58,17 +55,18 @@ class NewVersion(Record):
 
 
 def hot_cursor() -> CursorWrapper:
-    """A cursor of this thread's connection, kept for the next statement. Do not close it.
+    """A cursor of this thread's connection, kept with it for the next statement. Do not close it.
 
     Making one costs as much as a small statement's way to the server and back.
     """
-    kept: tuple[Any, CursorWrapper] | None = getattr(_local, "kept", None)
     own = connections[DEFAULT_DB_ALIAS]
     own.ensure_connection()
     if own.queries_logged:
         return own.cursor()
+    kept: tuple[Any, CursorWrapper] | None = getattr(own, "kept_cursor", None)
     if kept is None or kept[0] is not own.connection:
-        kept = _local.kept = (own.connection, own.cursor())
+        kept = (own.connection, own.cursor())
+        own.kept_cursor = kept  # type: ignore[attr-defined]
     return kept[1]
 
 

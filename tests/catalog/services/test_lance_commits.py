@@ -1,15 +1,21 @@
 """Writes during which something else happens to the table."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from functools import partial
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pytest
 from django.db import OperationalError, connection
 from django.db.models import QuerySet
 
+from api.request_id import request_id
 from catalog.errors import CommitConflict, ServiceUnavailable
-from catalog.models import TableVersion
+from catalog.models import StagedFile, TableVersion
 from catalog.services import lance_commits, lance_data, lance_datasets, seen
 from catalog.services import operations as ops
 from catalog.services.access import SYSTEM
@@ -18,6 +24,7 @@ from tests.factories import make_lance_table, make_root
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
+T_ = TypeVar("T_")
 T, OTHER = ("w", "t"), ("w", "other")
 NEW = pa.table({"id": [7]})
 
@@ -87,8 +94,66 @@ def test_the_first_version_of_a_declared_table_is_of_that_table():
     assert lance_datasets.read(actor=SYSTEM, table=T).to_table() == NEW
 
 
-def test_a_note_that_cannot_be_renewed_does_not_leave_lance_waiting(monkeypatch):
-    """It asks while the request's thread fails, and once more when that is gone."""
+def here(action: Callable[[], T_]) -> T_:
+    return action()
+
+
+def in_a_thread(action: Callable[[], T_]) -> T_:
+    """As a web server does it: signals are not for this thread, so it calls Lance itself."""
+
+    def act() -> T_:
+        try:
+            return action()
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(1) as threads:
+        return threads.submit(act).result()
+
+
+@pytest.mark.parametrize("run", [here, in_a_thread])
+def test_lance_asks_with_the_connection_of_the_request(monkeypatch, run):
+    real, seen_at_commit = commit, []
+
+    def committing(*args: Any, **kwargs: Any) -> Any:
+        seen_at_commit.append((threading.get_ident(), connection.connection, request_id.get()))
+        return real(*args, **kwargs)
+
+    def act() -> tuple[int, object, object]:
+        token = request_id.set("abc")
+        own = connection.connection
+        lance_data.insert(actor=SYSTEM, table=T, data=NEW)
+        request_id.reset(token)
+        assert connection.vendor == "postgresql"
+        connection.validate_thread_sharing()
+        assert not connection.allow_thread_sharing
+        return threading.get_ident(), own, connection.connection
+
+    monkeypatch.setattr(lance_commits, "commit", committing)
+    thread, before, after = run(lambda: (connection.ensure_connection(), act())[1])
+    assert before is after
+    [(asked_from, used, known_as)] = seen_at_commit
+    assert asked_from != thread
+    assert (used, known_as) == (before, "abc")
+    assert lance_datasets.read(actor=SYSTEM, table=T).count_rows() == 2
+
+
+@pytest.mark.parametrize("run", [here, in_a_thread])
+def test_a_refusal_is_the_one_of_the_engine(monkeypatch, run):
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise CommitConflict("no")
+
+    monkeypatch.setattr(lance_commits, "commit", refuse)
+    with pytest.raises(CommitConflict, match=r"^no$"):
+        run(lambda: insert(NEW.to_reader()))
+    monkeypatch.undo()
+    assert lance_datasets.read(actor=SYSTEM, table=T).count_rows() == 1
+    insert(NEW.to_reader())  # and the connection is as it was
+    assert lance_datasets.read(actor=SYSTEM, table=T).count_rows() == 2
+
+
+@pytest.mark.parametrize("run", [here, in_a_thread])
+def test_a_note_that_cannot_be_renewed_does_not_leave_lance_waiting(monkeypatch, run):
     monkeypatch.setattr(lance_commits, "_RENEW_SECONDS", 0.05)
     failed = threading.Event()
 
@@ -101,22 +166,48 @@ def test_a_note_that_cannot_be_renewed_does_not_leave_lance_waiting(monkeypatch)
         assert failed.wait(10)
         monkeypatch.undo()
 
-    lance_data.create_table(actor=SYSTEM, table=OTHER, data=during(slow))
+    run(lambda: lance_data.create_table(actor=SYSTEM, table=OTHER, data=during(slow)))
     assert lance_datasets.read(actor=SYSTEM, table=OTHER).count_rows() == 1
 
 
-def test_what_asks_after_the_request_is_refused(monkeypatch):
-    asked: list[lance_commits._Ledger] = []
+@pytest.mark.parametrize("run", [here, in_a_thread])
+def test_a_note_is_renewed_as_long_as_the_work_takes(monkeypatch, run):
+    monkeypatch.setattr(lance_commits, "_RENEW_SECONDS", 0.05)
+    times: list[datetime] = []
 
-    def interrupted(ledger: lance_commits._Ledger) -> None:
-        asked.append(ledger)
+    def slow() -> None:
+        [note] = StagedFile.objects.all()
+        deadline = time.monotonic() + 10
+        while StagedFile.objects.get().created_at == note.created_at:
+            assert time.monotonic() < deadline
+        times.append(StagedFile.objects.get().created_at)
+
+    run(lambda: lance_data.create_table(actor=SYSTEM, table=OTHER, data=during(slow)))
+    assert len(times) == 1
+    assert not StagedFile.objects.exists()
+    deadline = time.monotonic() + 10
+    while any(thread.name == "note" for thread in threading.enumerate()):
+        assert time.monotonic() < deadline
+
+
+def test_what_lance_asks_after_the_request_is_refused(monkeypatch):
+    """A signal ends the request while its data is still awaited."""
+    go_on, work, ledgers = threading.Event(), [], []
+
+    def interrupted(task: partial[Any]) -> None:
+        ledgers.append(task.args[1])
+        work.append(threads.submit(task))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(lance_commits._Ledger, "_attend", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        insert(NEW.to_reader())
+    monkeypatch.setattr(lance_commits, "_run", interrupted)
+    with ThreadPoolExecutor(1) as threads:
+        with pytest.raises(KeyboardInterrupt):
+            insert(during(lambda: go_on.wait(10)))
+        go_on.set()
+        with pytest.raises(OSError):  # noqa: PT011 -- what Lance says is its own affair
+            work[0].result()
     with pytest.raises(ServiceUnavailable, match="has ended"):
-        asked[0]._ask(lambda: 1)
+        ledgers[0]._ask(lambda: 1)
     monkeypatch.undo()
     assert lance_datasets.read(actor=SYSTEM, table=T).count_rows() == 1
 
