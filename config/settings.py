@@ -405,6 +405,7 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": 86_400.0,
     },
     "drop-audit-months": {"task": "tasks.maintenance.drop_audit_months", "schedule": 86_400.0},
+    "empty-trash": {"task": "tasks.maintenance.empty_trash", "schedule": 60.0},
     "delete-old-health": {"task": "tasks.maintenance.delete_old_health", "schedule": 86_400.0},
 }
 

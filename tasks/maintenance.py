@@ -3,6 +3,7 @@
 from celery import shared_task
 
 from catalog.services import (
+    approvals,
     audit_chain,
     audit_partitions,
     idempotency,
@@ -10,6 +11,7 @@ from catalog.services import (
     maintenance,
     materialized_views,
     metadata_files,
+    recovery,
     scans,
     upkeep,
     versions,
@@ -60,6 +62,11 @@ def measure_due() -> int:
 @shared_task(name="tasks.maintenance.start_due", time_limit=300)
 def start_due() -> int:
     return upkeep.start_due()
+
+
+@shared_task(name="tasks.maintenance.empty_trash", time_limit=300)
+def empty_trash() -> int:
+    return recovery.forget() + approvals.expire()
 
 
 @shared_task(name="tasks.maintenance.delete_old_health", time_limit=600)
