@@ -89,13 +89,13 @@ class ApproveRequest(Operation):
             context=approver.context,
             door=approver.door,
         )
+        batch.transaction.actor = requester.name
+        batch.transaction.properties["monodon.approved_by"] = approver.name
         batch.actor, batch.current = requester, self.asked
         try:
             self.asked.apply(batch)
         finally:
             batch.actor, batch.current = approver, self
-        batch.transaction.actor = requester.name
-        batch.transaction.properties["monodon.approved_by"] = approver.name
         return {"requester": row.requester, "action": row.action}
 
 

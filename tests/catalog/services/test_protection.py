@@ -1,0 +1,487 @@
+"""What is protected is dropped through no door; and what takes two is done when a second person says so."""
+
+from datetime import timedelta
+
+import pyarrow as pa
+import pytest
+from django.utils import timezone
+
+from catalog.errors import (
+    ApprovalNotFound,
+    ApprovalOutdated,
+    ApprovalRequired,
+    InvalidApprovalState,
+    InvalidInput,
+    NamespaceNotEmpty,
+    NamespaceNotFound,
+    PermissionDenied,
+    Protected,
+    TableNotFound,
+    TrashItemNotFound,
+)
+from catalog.models import (
+    ApprovalRequest,
+    ApprovalStatus,
+    AuditEvent,
+    Grant,
+    Job,
+    Namespace,
+    PrincipalLevel,
+    Table,
+    TableState,
+    Transaction,
+    TrashItem,
+)
+from catalog.privileges import Privilege, closure
+from catalog.services import (
+    access,
+    api_keys,
+    approvals,
+    iceberg_commits,
+    iceberg_tables,
+    iceberg_views,
+    lance_data,
+    recovery,
+)
+from catalog.services import operations as ops
+from catalog.services.access import SYSTEM, Principal
+from catalog.services.commit import commit
+from tests.catalog.services.test_recovery import make_view
+from tests.factories import (
+    files,
+    make_iceberg_table,
+    make_lance_table,
+    make_namespace,
+    make_table,
+    unchanged,
+)
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
+
+
+@pytest.fixture(autouse=True)
+def _quiet(monkeypatch, settings) -> None:
+    settings.MONODON_TRASH_SECONDS = 86_400
+    monkeypatch.setattr("celery.current_app.send_task", lambda *args, **options: None)
+
+
+def manager(name: str, *where: Namespace) -> Principal:
+    key, _ = api_keys.create_api_key(actor=SYSTEM, name=name, level=PrincipalLevel.GRANTED)
+    for namespace in where:
+        mask = int(closure(Privilege.MANAGE))
+        Grant.objects.create(principal=key.principal, mask=mask, namespace=namespace)
+    found = access.named(name)
+    assert found is not None
+    return found
+
+
+def protect(*table: str, is_protected: bool = True) -> None:
+    recovery.set_table_protection(actor=SYSTEM, table=table, is_protected=is_protected)
+
+
+def protect_namespace(*path: str, **options: object):
+    return recovery.set_namespace_protection(
+        **{"actor": SYSTEM, "namespace": path, "is_protected": True, **options}
+    )
+
+
+# --- protection ------------------------------------------------------------------------------------
+
+
+def test_no_door_drops_or_overwrites_a_protected_lance_table(warehouse):
+    table = make_lance_table(("ws", "t"))
+    protect("ws", "t")
+    elsewhere = str(warehouse / "x")
+    data = lance_data_reader()
+    with unchanged():
+        for operation in (
+            ops.DropTable(table=("ws", "t")),
+            ops.DropTable(table=("ws", "t"), purge=False),
+            ops.DeregisterTable(table=("ws", "t")),
+            ops.RegisterTable(table=("ws", "t"), location=elsewhere, overwrite=True),
+            ops.DropNamespace(namespace=("ws",), cascade=True),
+            ops.CreateNamespace(namespace=("ws",), mode=ops.CreateMode.OVERWRITE),
+        ):
+            with pytest.raises(Protected) as refused:
+                commit([operation], actor=SYSTEM)
+            assert refused.value.message == "Table 'ws.t' is protected"
+    before = files(table.location)
+    with pytest.raises(Protected):
+        lance_data.create_table(actor=SYSTEM, table=("ws", "t"), data=data, mode="overwrite")
+    assert files(table.location) == before
+    assert Table.objects.present().get() == table
+    protect("ws", "t", is_protected=False)
+    commit([ops.DropTable(table=("ws", "t"))], actor=SYSTEM)
+
+
+def lance_data_reader():
+    return pa.table({"id": [1]}).to_reader()
+
+
+def test_no_door_drops_or_overwrites_a_protected_iceberg_table():
+    make_iceberg_table("ws", "t")
+    other = make_iceberg_table("ws", "other")
+    protect("ws", "t")
+    with unchanged():
+        for purge in (False, True):
+            with pytest.raises(Protected):
+                iceberg_tables.drop_table(actor=SYSTEM, table=("ws", "t"), purge=purge)
+        with pytest.raises(Protected):
+            iceberg_tables.unregister_table(actor=SYSTEM, table=("ws", "t"))
+        with pytest.raises(Protected):
+            iceberg_commits.register_table(
+                actor=SYSTEM,
+                table=("ws", "t"),
+                metadata_location=other.metadata_location,
+                overwrite=True,
+            )
+
+
+def test_a_protected_view():
+    make_namespace("ws")
+    make_view("ws", "v")
+    protect("ws", "v")
+    with pytest.raises(Protected, match=r"View 'ws\.v' is protected"), unchanged():
+        iceberg_views.drop_view(actor=SYSTEM, view=("ws", "v"))
+
+
+def test_writes_and_renames_go_on():
+    make_lance_table(("ws", "t"))
+    protect("ws", "t")
+    lance_data.insert(
+        actor=SYSTEM,
+        table=("ws", "t"),
+        data=pa.table({"id": [9], "name": ["x"]}).to_reader(),
+    )
+    commit([ops.RenameTable(table=("ws", "t"), new=("ws", "u"))], actor=SYSTEM)
+    assert Table.objects.get().is_protected
+
+
+def test_a_protected_namespace_is_not_dropped_nor_what_is_above_it():
+    make_table("a", "b", "t")
+    protect_namespace("a", "b")
+    protect("a", "b", "t")
+    with unchanged():
+        for path in (("a",), ("a", "b")):
+            for operation in (
+                ops.DropNamespace(namespace=path, cascade=True),
+                ops.CreateNamespace(namespace=path, mode=ops.CreateMode.OVERWRITE),
+            ):
+                with pytest.raises(Protected) as refused:
+                    commit([operation], actor=SYSTEM)
+                assert refused.value.message == ("Namespace 'a.b', table 'a.b.t' are protected")
+    make_namespace("c")
+    protect_namespace("c")
+    with pytest.raises(Protected), unchanged():
+        commit([ops.DropNamespace(namespace=("c",))], actor=SYSTEM)
+    with pytest.raises(NamespaceNotEmpty), unchanged():
+        commit([ops.DropNamespace(namespace=("a",))], actor=SYSTEM)
+
+
+def test_a_protected_namespace_does_not_keep_single_tables():
+    make_table("a", "t")
+    protect_namespace("a")
+    commit([ops.DropTable(table=("a", "t"))], actor=SYSTEM)
+    assert Table.objects.get().state == TableState.DROPPED
+
+
+def test_who_may_protect_and_the_trail():
+    table = make_table("a", "t")
+    ada = manager("ada", table.namespace)
+    bob = manager("bob", make_namespace("b"))
+    with pytest.raises((NamespaceNotFound, TableNotFound)), unchanged():
+        recovery.set_table_protection(actor=bob, table=("a", "t"), is_protected=True)
+    recovery.set_table_protection(actor=ada, table=("a", "t"), is_protected=True)
+    with unchanged():  # it is already
+        recovery.set_table_protection(actor=ada, table=("a", "t"), is_protected=True)
+    event = AuditEvent.objects.latest("pk")
+    assert (event.action, event.actor, event.target, event.before, event.after) == (
+        "protection.set",
+        "ada",
+        "a.t",
+        {"is_protected": False},
+        {"is_protected": True},
+    )
+
+
+def test_it_comes_back_unprotected_things_as_they_were():
+    make_table("a", "t")
+    make_table("a", "u")
+    commit([ops.DropNamespace(namespace=("a",), cascade=True)], actor=SYSTEM)
+    item = recovery.last_dropped(actor=SYSTEM, name=("a",), is_namespace=True)
+    recovery.undrop(actor=SYSTEM, item=item.pk)
+    assert not Table.objects.filter(is_protected=True).exists()
+
+
+# --- two persons -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def guarded() -> tuple[Principal, Principal]:
+    """Ada and Bob, who manage ``a``, where everything takes two."""
+    namespace = make_namespace("a")
+    recovery.set_approval_rule(actor=SYSTEM, namespace=("a",), actions=["purge", "drop_protected"])
+    return manager("ada", namespace), manager("bob", namespace)
+
+
+def ask_to_purge(ada: Principal) -> tuple[TrashItem, ApprovalRequest]:
+    make_lance_table(("a", "t"))
+    commit([ops.DropTable(table=("a", "t"))], actor=ada)
+    item = TrashItem.objects.get()
+    with pytest.raises(ApprovalRequired) as refused:
+        recovery.purge_now(actor=ada, item=item.pk, reason="disk is full")
+    request = ApprovalRequest.objects.get()
+    assert refused.value.request == request.pk
+    assert refused.value.message == (
+        f"Purging table 'a.t' needs the approval of a second person: request {request.pk} waits"
+        " for it"
+    )
+    return item, request
+
+
+def test_a_purge_is_done_when_another_approves(guarded):
+    ada, bob = guarded
+    item, request = ask_to_purge(ada)
+    assert (request.requester, request.reason, request.target, request.status) == (
+        "ada",
+        "disk is full",
+        "a.t",
+        ApprovalStatus.PENDING,
+    )
+    job = Job.objects.get()
+    due = job.lease_until
+    assert approvals.list_approvals(actor=bob, waiting_for_me=True)[0] == [request]
+    assert approvals.list_approvals(actor=ada, waiting_for_me=True)[0] == []
+    done = approvals.approve(actor=bob, request=request.pk, reason="fine")
+    assert (done.status, done.decided_by, done.decision_reason) == ("done", "bob", "fine")
+    job.refresh_from_db()
+    assert job.lease_until < due
+    assert done.transaction == Transaction.objects.latest("created_at")
+    assert done.transaction.actor == "ada"
+    assert done.transaction.properties == {"monodon.approved_by": "bob"}
+    told = AuditEvent.objects.filter(target="a.t").order_by("-pk")[:3]
+    assert [(event.actor, event.action) for event in reversed(told)] == [
+        ("ada", "approval.request"),
+        ("ada", "trash.purge"),
+        ("bob", "approval.approve"),
+    ]
+    assert approvals.list_approvals(actor=bob, waiting_for_me=True)[0] == []
+    with pytest.raises(InvalidApprovalState, match="is done"), unchanged():
+        approvals.approve(actor=bob, request=request.pk)
+    item.refresh_from_db()
+    assert item.purge_at == job.lease_until
+
+
+def test_who_asks_again_is_told_of_the_same_request(guarded):
+    ada, bob = guarded
+    item, request = ask_to_purge(ada)
+    with pytest.raises(ApprovalRequired) as refused, unchanged():
+        recovery.purge_now(actor=ada, item=item.pk)
+    assert refused.value.request == request.pk
+    with pytest.raises(ApprovalRequired) as refused:
+        recovery.purge_now(actor=bob, item=item.pk)
+    assert refused.value.request != request.pk
+
+
+def test_nobody_approves_what_they_asked_for(guarded):
+    ada, _ = guarded
+    _, request = ask_to_purge(ada)
+    key, _ = api_keys.add_key(actor=SYSTEM, principal="ada", name="ada-2")
+    by_another_key = access.of_row(key.principal, key)
+    with unchanged():
+        for call in (approvals.approve, approvals.refuse):
+            with pytest.raises(PermissionDenied, match="somebody else has to decide"):
+                call(actor=ada, request=request.pk, reason="me")
+        with pytest.raises(PermissionDenied):
+            approvals.approve(actor=by_another_key, request=request.pk)
+
+
+def test_who_may_not_manage_it_does_not_decide(guarded):
+    ada, bob = guarded
+    _, request = ask_to_purge(ada)
+    outsider = manager("outsider", make_namespace("b"))
+    key, _ = api_keys.create_api_key(actor=SYSTEM, name="reader", level=PrincipalLevel.READ)
+    reader = access.of_row(key.principal, key)
+    with unchanged():
+        for call in (approvals.approve, approvals.refuse):
+            with pytest.raises(ApprovalNotFound):
+                call(actor=outsider, request=request.pk, reason="x")
+            with pytest.raises(PermissionDenied):
+                call(actor=reader, request=request.pk, reason="x")
+        with pytest.raises(ApprovalNotFound):
+            approvals.find_approval(actor=outsider, request=request.pk)
+        with pytest.raises(PermissionDenied):
+            approvals.withdraw(actor=bob, request=request.pk)
+        with pytest.raises(ApprovalNotFound):
+            approvals.approve(actor=bob, request=request.pk + 1)
+    assert approvals.list_approvals(actor=outsider) == ([], None)
+    assert approvals.list_approvals(actor=reader)[0] == [request]
+
+
+def test_who_asked_must_still_be_allowed_to(guarded):
+    ada, bob = guarded
+    _, request = ask_to_purge(ada)
+    Grant.objects.filter(principal__name="ada").delete()
+    with pytest.raises(TrashItemNotFound, match="Nothing in the trash"), unchanged():
+        approvals.approve(actor=bob, request=request.pk)
+    assert approvals.find_approval(actor=bob, request=request.pk).status == "pending"
+
+
+def test_refused_withdrawn_and_expired_are_over(guarded):
+    ada, bob = guarded
+    item, first = ask_to_purge(ada)
+    with pytest.raises(InvalidInput), unchanged():
+        approvals.refuse(actor=bob, request=first.pk, reason=" ")
+    approvals.refuse(actor=bob, request=first.pk, reason="no")
+
+    def ask() -> int:
+        with pytest.raises(ApprovalRequired) as refused:
+            recovery.purge_now(actor=ada, item=item.pk)
+        return refused.value.request
+
+    second = ask()
+    approvals.withdraw(actor=ada, request=second)
+    third = ask()
+    ApprovalRequest.objects.filter(pk=third).update(
+        expires_at=timezone.now() - timedelta(seconds=1)
+    )
+    for request, status in ((first.pk, "refused"), (second, "withdrawn"), (third, "expired")):
+        with unchanged():
+            with pytest.raises(InvalidApprovalState, match=f"is {status}"):
+                approvals.approve(actor=bob, request=request)
+            with pytest.raises(InvalidApprovalState, match=f"is {status}"):
+                approvals.refuse(actor=bob, request=request, reason="no")
+    expired, _ = approvals.list_approvals(actor=bob, status=ApprovalStatus.EXPIRED)
+    assert [row.pk for row in expired] == [third]
+    assert approvals.list_approvals(actor=bob, status=ApprovalStatus.PENDING)[0] == []
+    assert approvals.expire() == 1
+    assert ask() not in {first.pk, second, third}
+    actions = AuditEvent.objects.filter(action__startswith="approval.").order_by("pk")
+    assert [event.action for event in actions] == [
+        "approval.request",
+        "approval.refuse",
+        "approval.request",
+        "approval.withdraw",
+        "approval.request",
+        "approval.request",
+    ]
+
+
+def test_where_a_purge_takes_two_a_short_retention_is_no_way_around(guarded, settings):
+    ada, _ = guarded
+    recovery.set_retention(actor=ada, namespace=("a",), seconds=0)
+    make_lance_table(("a", "t"))
+    commit([ops.DropTable(table=("a", "t"))], actor=ada)
+    item = TrashItem.objects.get()
+    assert (item.purge_at - item.dropped_at).total_seconds() == pytest.approx(86_400 + 300)
+
+
+def test_a_protected_namespace_is_dropped_when_another_approves(guarded):
+    ada, bob = guarded
+    make_table("a", "b", "t")
+    protect_namespace("a", "b")
+    drop = ops.DropNamespace(namespace=("a", "b"), cascade=True)
+    with pytest.raises(ApprovalRequired) as refused:
+        commit([drop], actor=ada)
+    assert Namespace.objects.named(("a", "b")).exists()
+    approvals.approve(actor=bob, request=refused.value.request)
+    assert not Namespace.objects.named(("a", "b")).exists()
+    assert TrashItem.objects.filter(dropped_by="ada").count() == 2
+
+
+def test_of_what_cannot_be_done_nobody_is_asked(guarded):
+    ada, _ = guarded
+    make_table("a", "b", "t")
+    protect_namespace("a", "b")
+    protect("a", "b", "t")
+    with pytest.raises(Protected, match=r"Table 'a\.b\.t' is protected"), unchanged():
+        commit([ops.DropNamespace(namespace=("a", "b"), cascade=True)], actor=ada)
+
+
+@pytest.mark.parametrize("change", ["more", "less", "other", "unprotected"])
+def test_what_changed_since_is_not_approved(guarded, change):
+    ada, bob = guarded
+    make_table("a", "b", "t")
+    protect_namespace("a", "b")
+    with pytest.raises(ApprovalRequired) as refused:
+        commit([ops.DropNamespace(namespace=("a", "b"), cascade=True)], actor=ada)
+    if change == "more":
+        make_table("a", "b", "u")
+    elif change == "less":
+        commit([ops.DropTable(table=("a", "b", "t"))], actor=SYSTEM)
+    else:
+        Namespace.objects.filter(name="b").update(is_protected=False)
+    if change == "other":
+        commit([ops.DropNamespace(namespace=("a", "b"), cascade=True)], actor=SYSTEM)
+        make_table("a", "b", "t")
+        protect_namespace("a", "b")
+    with pytest.raises(ApprovalOutdated), unchanged():
+        approvals.approve(actor=bob, request=refused.value.request)
+
+
+def test_a_purge_of_what_came_back_is_not_approved(guarded):
+    ada, bob = guarded
+    item, request = ask_to_purge(ada)
+    recovery.undrop(actor=ada, item=item.pk)
+    with pytest.raises(TrashItemNotFound, match="Nothing in the trash"), unchanged():
+        approvals.approve(actor=bob, request=request.pk)
+
+
+def test_taking_the_protection_off_takes_two(guarded):
+    ada, bob = guarded
+    make_namespace("a", "b")
+    protect_namespace("a", "b", actor=ada)
+    with pytest.raises(ApprovalRequired) as refused:
+        protect_namespace("a", "b", actor=ada, is_protected=False, reason="over")
+    assert Namespace.objects.named(("a", "b")).get().is_protected
+    approvals.approve(actor=bob, request=refused.value.request)
+    assert not Namespace.objects.named(("a", "b")).get().is_protected
+
+
+def test_asking_for_less_takes_two_and_asking_for_more_does_not(guarded):
+    ada, bob = guarded
+    make_namespace("a", "b")
+    rule = {"actor": ada, "namespace": ("a", "b")}
+    recovery.set_approval_rule(**rule, actions=["purge"])
+    recovery.set_approval_rule(**rule, actions=[])  # it holds from above
+    above = {"actor": ada, "namespace": ("a",)}
+    with pytest.raises(ApprovalRequired) as refused:
+        recovery.set_approval_rule(**above, actions=["purge"], reason="too slow")
+    assert set(Namespace.objects.named(("a",)).get().guarded) == {"purge", "drop_protected"}
+    approvals.approve(actor=bob, request=refused.value.request)
+    assert Namespace.objects.named(("a",)).get().guarded == ["purge"]
+    with pytest.raises(InvalidInput, match="'x' needs no second person"), unchanged():
+        recovery.set_approval_rule(**above, actions=["x"])
+
+
+def test_rules_hold_below_and_tell_where_they_are_said(guarded):
+    make_namespace("a", "b")
+    found = recovery.rules_of(actor=SYSTEM, namespace=("a", "b")).rules
+    assert found.guarded == {"purge": "a", "drop_protected": "a"}
+
+
+def test_requests_are_paged(guarded):
+    ada, bob = guarded
+    item, _ = ask_to_purge(ada)
+    with pytest.raises(ApprovalRequired):
+        recovery.purge_now(actor=bob, item=item.pk)
+    first, token = approvals.list_approvals(actor=SYSTEM, limit=1)
+    rest, end = approvals.list_approvals(actor=SYSTEM, limit=1, page_token=token)
+    assert ([row.requester for row in first + rest], end) == (["bob", "ada"], None)
+    with pytest.raises(InvalidInput):
+        approvals.list_approvals(actor=SYSTEM, page_token="x")
+
+
+def test_with_others_in_one_commit_it_is_only_refused(guarded):
+    ada, _ = guarded
+    make_namespace("a", "b")
+    protect_namespace("a", "b")
+    with pytest.raises(ApprovalRequired) as refused, unchanged():
+        commit(
+            [
+                ops.CreateNamespace(namespace=("a", "c")),
+                ops.DropNamespace(namespace=("a", "b")),
+            ],
+            actor=ada,
+        )
+    assert refused.value.request is None
