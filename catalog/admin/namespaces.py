@@ -9,13 +9,14 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import OuterRef, QuerySet
 from django.http import HttpRequest, HttpResponseRedirect
 from django.http.response import HttpResponseBase
+from django.urls import URLPattern
 from unfold.widgets import (
     UnfoldAdminTextareaWidget,
     UnfoldAdminTextInputWidget,
     UnfoldBooleanSwitchWidget,
 )
 
-from catalog.admin import audit, cells
+from catalog.admin import audit, cells, history
 from catalog.admin.actor import actor
 from catalog.admin.maintenance_policies import namespace_policy, namespace_tab
 from catalog.admin.pages import (
@@ -75,6 +76,9 @@ class NamespaceAdmin(ReadOnlyAdmin):
     actions_detail = ["policy", "drop"]
     search_fields = ["name"]
     page_related = ["parent"]
+
+    def get_urls(self) -> list[URLPattern]:
+        return [*history.urls(self), *super().get_urls()]
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return self.may(request, "add")

@@ -10,6 +10,7 @@ from django.urls import reverse
 from django_celery_beat.models import PeriodicTask
 from unfold.dataclasses import SearchResult
 
+from catalog.admin import history
 from catalog.admin.cells import list_url, page_url
 from catalog.identifiers import digest
 from catalog.models import (
@@ -84,6 +85,8 @@ def navigation(request: HttpRequest) -> list[dict[str, Any]]:
             for name, icon, model in entries
             if may_see(request, model)
         ]
+        if title == "Activity" and history.may_see(request):
+            items.append({"title": "History", "icon": "manage_history", "link": history.url()})
         if items:
             groups.append({"title": title, "separator": True, "items": items})
     return groups

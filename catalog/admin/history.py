@@ -1,0 +1,305 @@
+"""The past of the catalog: what there was at a moment, and what became of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import urlencode
+
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from django.urls import URLPattern, path, reverse
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from catalog import history as past
+from catalog.admin import cells
+from catalog.admin.actor import actor
+from catalog.admin.pages import PANEL_SIZE, Panel, ReadOnlyAdmin, query, word
+from catalog.errors import CatalogError, NotFound
+from catalog.identifiers import Identifier, label
+from catalog.models import Namespace, Table, Transaction
+from catalog.services import history
+from catalog.services.access import Principal
+
+_BRANCHES = 5  # of a table, in a line
+_AGO: Sequence[tuple[str, timedelta]] = (
+    ("An hour ago", timedelta(hours=1)),
+    ("Yesterday", timedelta(days=1)),
+    ("A week ago", timedelta(weeks=1)),
+    ("A month ago", timedelta(days=30)),
+)
+_COLOURS = {
+    past.Change.ADDED: "success",
+    past.Change.DROPPED: "danger",
+    past.Change.RENAMED: "warning",
+    past.Change.ADVANCED: "info",
+    past.Change.PROPERTIES: "plain",
+}
+
+
+def urls(admin: ReadOnlyAdmin) -> list[URLPattern]:
+    """The route of the page, among those of the namespaces' admin."""
+
+    def view(request: HttpRequest) -> HttpResponseBase:
+        return _view(admin, request)
+
+    return [path("history/", admin.admin_site.admin_view(view), name="catalog_history")]
+
+
+def url(**parameters: str) -> str:
+    found = reverse("admin:catalog_history")
+    return f"{found}?{urlencode(parameters)}" if parameters else found
+
+
+def may_see(request: HttpRequest) -> bool:
+    """Whether somebody may look at namespaces and tables."""
+    return request.user.has_perm("catalog.view_namespace") and request.user.has_perm(
+        "catalog.view_table"
+    )
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What the form says."""
+
+    at: str
+    to: str
+    namespace: str
+    token: str | None
+
+
+def _view(admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponseBase:
+    if not may_see(request):
+        raise PermissionDenied
+    asked = _Asked(
+        at=word(request, "at").strip() or _spell(timezone.now() - timedelta(days=1)),
+        to=word(request, "to").strip(),
+        namespace=word(request, "namespace").strip(),
+        token=word(request, "page") or None,
+    )
+    context: dict[str, Any] = {
+        "title": "History",
+        "asked": asked,
+        "ago": [
+            (text, query(request, at=_spell(timezone.now() - span), page=None))
+            for text, span in _AGO
+        ],
+        "url": url(),
+        "panels": [],
+    }
+    status = 200
+    try:
+        context |= _found(request, actor(request, "catalog.view_namespace"), asked)
+    except CatalogError as error:
+        status = 404 if isinstance(error, NotFound) else 400
+        context["refused"] = error.message
+    return admin.render(request, "admin/catalog/history.html", context, status)
+
+
+def _found(request: HttpRequest, who: Principal, asked: _Asked) -> dict[str, Any]:
+    where = past.parse_namespace(asked.namespace)
+    moment = past.parse_moment(asked.at)
+    if asked.to:
+        return _changes(request, who, asked, where, moment)
+    page = history.catalog_at(
+        actor=who, moment=moment, namespace=where, limit=PANEL_SIZE, page_token=asked.token
+    )
+    now = _spell(timezone.now())
+    compare = query(request, at=asked.at, to=now, page=None)
+    panels = []
+    if page.namespaces or not asked.token:
+        panels.append(_namespaces(page.namespaces))
+    last = _tables(page.tables, is_last=page.next_page is None)
+    if page.tables or page.next_page is None:
+        panels.append(last)
+    return {
+        "says": format_html("The catalog as it was at {}.", cells.moment(page.at)),
+        "compare": compare,
+        "panels": panels,
+        **_pages(request, asked, page.next_page),
+    }
+
+
+def _changes(
+    request: HttpRequest,
+    who: Principal,
+    asked: _Asked,
+    where: Identifier,
+    since: history.Moment,
+) -> dict[str, Any]:
+    until = past.parse_moment(asked.to)
+    page = history.changes_between(
+        actor=who,
+        since=since,
+        until=until,
+        namespace=where,
+        limit=PANEL_SIZE,
+        page_token=asked.token,
+    )
+    counts = None
+    if not asked.token:
+        found = history.count_changes(actor=who, since=since, until=until, namespace=where)
+        counts = [
+            ("namespaces added", found.namespaces_added),
+            ("namespaces dropped", found.namespaces_dropped),
+            ("tables added", found.tables_added),
+            ("tables dropped", found.tables_dropped),
+            ("tables renamed", found.tables_renamed),
+            ("tables advanced", found.tables_advanced),
+            ("commits", found.commits),
+        ]
+    panels = []
+    if page.namespaces:
+        panels.append(_namespace_changes(page.namespaces))
+    if page.tables or not page.namespaces:
+        panels.append(_table_changes(page.tables, page.next_page is not None))
+    span = (cells.moment(page.since), cells.moment(page.until))
+    return {
+        "says": format_html("What changed from {} to {}.", *span),
+        "counts": counts,
+        "panels": panels,
+        **_pages(request, asked, page.next_page),
+    }
+
+
+def _pages(request: HttpRequest, asked: _Asked, following: str | None) -> dict[str, str | None]:
+    # With the moments that this page took for given: the next one is of the same.
+    return {
+        "first": query(request, at=asked.at, page=None) if asked.token else None,
+        "following": query(request, at=asked.at, page=following) if following else None,
+    }
+
+
+def _spell(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+# --- what there was ------------------------------------------------------------------------------
+
+
+def _namespaces(rows: Sequence[past.NamespaceState]) -> Panel:
+    return Panel(
+        title="Namespaces",
+        columns=("Namespace", "Created"),
+        rows=[
+            (_link(Namespace, row.id, label(row.identifier)), cells.moment(row.created_at))
+            for row in rows
+        ],
+        empty="There was no namespace.",
+    )
+
+
+def _tables(rows: Sequence[past.TableState], *, is_last: bool) -> Panel:
+    return Panel(
+        title="Tables and views",
+        columns=("Name", "Format", "Kind", "Versions", "Committed", "Metadata", "Transaction"),
+        rows=[_table(row) for row in rows],
+        empty="There was no table or view." if is_last else "They are on the next page.",
+    )
+
+
+def _table(row: past.TableState) -> tuple[object, ...]:
+    shown = row.branches[:_BRANCHES]
+    more = len(row.branches) - len(shown)
+    versions: list[object] = [_version(branch.branch, branch.version) for branch in shown]
+    if more or row.has_more_branches:
+        versions.append(cells.muted(f"and {more}{'+' if row.has_more_branches else ''} branches"))
+    return (
+        _link(Table, row.id, label(row.identifier)),
+        row.format,
+        "materialized view" if row.is_materialized else row.kind,
+        cells.lines(versions),
+        cells.lines(cells.moment(branch.committed_at) for branch in shown),
+        cells.lines(cells.code(branch.metadata_location) for branch in shown),
+        cells.lines(_transaction(branch) for branch in shown),
+    )
+
+
+def _version(branch: str, version: int | str) -> SafeString | str:
+    return cells.spaced([cells.muted(branch), version]) if branch else str(version)
+
+
+def _transaction(branch: past.BranchState) -> SafeString:
+    if branch.transaction_id is None:
+        return cells.NOTHING
+    short = cells.code(str(branch.transaction_id)[:13], branch.transaction_id)
+    return _link(Transaction, branch.transaction_id, short)
+
+
+def _link(model: type[Namespace | Table | Transaction], pk: object, text: object) -> SafeString:
+    return cells.anchor(reverse(f"admin:catalog_{model._meta.model_name}_change", args=[pk]), text)
+
+
+# --- what became of it ---------------------------------------------------------------------------
+
+
+def _namespace_changes(rows: Sequence[past.NamespaceChange]) -> Panel:
+    return Panel(
+        title="Namespaces that changed",
+        columns=("Namespace", "Change", "Properties", "Who last"),
+        rows=[
+            (
+                _link(Namespace, row.id, label(row.identifier)),
+                _badges(row.changes),
+                _properties(row.properties),
+                cells.who(row.actor),
+            )
+            for row in rows
+        ],
+        empty="No namespace changed.",
+    )
+
+
+def _table_changes(rows: Sequence[past.TableChange], leads_on: bool) -> Panel:
+    return Panel(
+        title="Tables and views that changed",
+        columns=("Name", "Change", "Versions", "Commits", "Properties", "Who last"),
+        rows=[_table_change(row) for row in rows],
+        empty="Nothing among these; there may be changes on the next page."
+        if leads_on
+        else "Nothing changed.",
+    )
+
+
+def _table_change(row: past.TableChange) -> tuple[object, ...]:
+    name: list[object] = [_link(Table, row.id, label(row.identifier))]
+    if past.Change.RENAMED in row.changes:
+        name.append(cells.muted(f"was {label(row.before or ())}"))
+    shown = row.branches[:_BRANCHES]
+    more = len(row.branches) - len(shown)
+    versions: list[object] = [_ends(branch) for branch in shown]
+    if more or row.has_more_branches:
+        versions.append(cells.muted(f"and {more}{'+' if row.has_more_branches else ''} branches"))
+    return (
+        cells.lines(name),
+        _badges(row.changes),
+        cells.lines(versions),
+        cells.lines(f"{branch.commits:,}" for branch in shown),
+        _properties(row.properties),
+        cells.who(row.actor),
+    )
+
+
+def _ends(branch: past.BranchChange) -> SafeString | str:
+    before, after = (end.version if end else "–" for end in (branch.before, branch.after))
+    return _version(branch.branch, f"{before} → {after}")
+
+
+def _badges(changes: Sequence[past.Change]) -> SafeString:
+    return cells.spaced(cells.badge(change.value, _COLOURS[change]) for change in changes)
+
+
+def _properties(found: past.PropertyChange | None) -> SafeString:
+    if found is None:
+        return cells.NOTHING
+    if found.before is None or found.after is None:
+        return cells.muted("changed")
+    lines = []
+    for key in sorted(found.before.keys() | found.after.keys()):
+        old, new = found.before.get(key), found.after.get(key)
+        if old != new:
+            lines.append(cells.spaced([cells.muted(key), cells.delta(new, old)]))
+    return cells.lines(lines)
