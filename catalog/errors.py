@@ -231,6 +231,12 @@ class LabelNotFound(NotFound):
         self.key = key
 
 
+class WebhookNotFound(NotFound):
+    def __init__(self, name: str) -> None:
+        super().__init__(f"Webhook '{name}' does not exist")
+        self.name = name
+
+
 class PrincipalNotFound(NotFound):
     def __init__(self, name: str) -> None:
         super().__init__(f"Principal '{name}' does not exist")

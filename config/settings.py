@@ -105,6 +105,10 @@ MONODON_APPROVAL_DAYS = _number("MONODON_APPROVAL_DAYS", 7)
 """How long a request waits for a second person."""
 # Months of the audit trail that are kept before the present one; 0: all.
 MONODON_AUDIT_KEEP_MONTHS = _number("MONODON_AUDIT_KEEP_MONTHS", 0, least=0)
+MONODON_WEBHOOK_HOSTS = {host.lower() for host in _list("MONODON_WEBHOOK_HOSTS")}
+"""Receivers of webhooks that need no public address and no https."""
+MONODON_EVENT_STREAMS = _number("MONODON_EVENT_STREAMS", 2, least=0)
+"""How many streams of events a web process has open at once; each takes a thread."""
 MONODON_ADMIN_USER = os.environ.get("MONODON_ADMIN_USER", "admin")
 MONODON_ADMIN_PASSWORD = os.environ.get("MONODON_ADMIN_PASSWORD", "")
 MONODON_ADMIN_API_KEY = os.environ.get("MONODON_ADMIN_API_KEY", "")
@@ -405,6 +409,8 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": 86_400.0,
     },
     "drop-audit-months": {"task": "tasks.maintenance.drop_audit_months", "schedule": 86_400.0},
+    "tell-webhooks": {"task": "tasks.maintenance.tell_webhooks", "schedule": 2.0},
+    "forget-deliveries": {"task": "tasks.maintenance.forget_deliveries", "schedule": 3600.0},
     "empty-trash": {"task": "tasks.maintenance.empty_trash", "schedule": 60.0},
     "delete-old-health": {"task": "tasks.maintenance.delete_old_health", "schedule": 86_400.0},
 }
@@ -473,6 +479,7 @@ UNFOLD = {
     "SHOW_HISTORY": False,  # the audit trail tells more, and cannot be edited
     "SHOW_VIEW_ON_SITE": False,
     "BORDER_RADIUS": "8px",
+    "LOGIN": {"form": "catalog.admin.sign_on.LogInForm"},
     "DASHBOARD_CALLBACK": "catalog.admin.dashboard.dashboard",
     "COMMAND": {"search_callback": "catalog.admin.navigation.search"},
     "SIDEBAR": {

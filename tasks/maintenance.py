@@ -1,5 +1,7 @@
 """The tasks. Each loads nothing of its own: it calls a service, which records the outcome."""
 
+import time
+
 from celery import shared_task
 
 from catalog.services import (
@@ -15,6 +17,7 @@ from catalog.services import (
     scans,
     upkeep,
     versions,
+    webhooks,
 )
 from tasks import spark
 
@@ -62,6 +65,21 @@ def measure_due() -> int:
 @shared_task(name="tasks.maintenance.start_due", time_limit=300)
 def start_due() -> int:
     return upkeep.start_due()
+
+
+@shared_task(name="tasks.maintenance.tell_webhooks", time_limit=300)
+def tell_webhooks() -> int:
+    """Until nothing is due, for half a minute at most; beat calls again soon."""
+    until = time.monotonic() + 30
+    told = webhooks.fan_out()
+    while (sent := webhooks.deliver()) and time.monotonic() < until:
+        told += sent
+    return told
+
+
+@shared_task(name="tasks.maintenance.forget_deliveries", time_limit=300)
+def forget_deliveries() -> int:
+    return webhooks.forget()
 
 
 @shared_task(name="tasks.maintenance.empty_trash", time_limit=300)

@@ -46,6 +46,7 @@ STATUS_AND_TYPE: dict[type[errors.CatalogError], tuple[int, str]] = {
     errors.ViewNotFound: (404, "NoSuchViewException"),
     errors.FunctionNotFound: (404, "NoSuchFunctionException"),
     errors.LabelNotFound: (404, "NotFoundException"),
+    errors.WebhookNotFound: (404, "NotFoundException"),
     errors.PrincipalNotFound: (404, "NotFoundException"),
     errors.KeyNotFound: (404, "NotFoundException"),
     errors.TrashItemNotFound: (404, "NotFoundException"),

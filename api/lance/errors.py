@@ -58,6 +58,7 @@ STATUS_AND_CODE: dict[type[errors.CatalogError], tuple[HTTPStatus, int]] = {
     errors.ViewNotFound: (HTTPStatus.NOT_FOUND, 4),
     errors.FunctionNotFound: (HTTPStatus.NOT_FOUND, 4),
     errors.LabelNotFound: (HTTPStatus.NOT_FOUND, 4),
+    errors.WebhookNotFound: (HTTPStatus.NOT_FOUND, 4),
     errors.PrincipalNotFound: (HTTPStatus.NOT_FOUND, 4),
     errors.KeyNotFound: (HTTPStatus.NOT_FOUND, 4),
     errors.TrashItemNotFound: (HTTPStatus.NOT_FOUND, 4),

@@ -39,6 +39,7 @@ STATUS_AND_TITLE: dict[type[errors.CatalogError], tuple[int, str]] = {
     errors.ViewNotFound: (404, "View not found"),
     errors.FunctionNotFound: (404, "Function not found"),
     errors.LabelNotFound: (404, "Label not found"),
+    errors.WebhookNotFound: (404, "Webhook not found"),
     errors.PrincipalNotFound: (404, "Principal not found"),
     errors.KeyNotFound: (404, "Key not found"),
     errors.TrashItemNotFound: (404, "Not in the trash"),

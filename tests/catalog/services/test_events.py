@@ -1,0 +1,179 @@
+"""The stream of events: whatever was committed is in it, once, and in order."""
+
+import threading
+
+import pytest
+from django.db import connections, transaction
+
+from catalog.errors import InvalidInput, NamespaceNotFound
+from catalog.models import AuditEvent
+from catalog.services import audit, events
+from catalog.services import operations as ops
+from catalog.services.access import SYSTEM, Principal
+from catalog.services.commit import commit
+from tests.factories import make_namespace, make_root, make_table
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("warehouse")]
+
+
+def types(page: events.Page) -> list[str]:
+    return [events.as_cloud_event(row)["type"] for row in page.rows]
+
+
+def test_a_reader_gets_what_happens_behind_its_place():
+    make_root()
+    start = events.newest_place()
+    make_namespace("ws")
+    commit([ops.DeclareTable(table=("ws", "t"))], actor=SYSTEM)
+    page = events.read(actor=SYSTEM, after=start)
+    assert types(page) == ["monodon.namespace.create", "monodon.table.declare"]
+    assert page.is_last
+    again = events.read(actor=SYSTEM, after=page.place)
+    assert (again.rows, again.is_last) == ([], True)
+    first = events.read(actor=SYSTEM, after=start, limit=1)
+    assert (len(first.rows), first.is_last) == (1, False)
+    assert types(events.read(actor=SYSTEM, after=first.place)) == ["monodon.table.declare"]
+
+
+def test_an_event_says_what_the_commit_did():
+    make_root()
+    make_namespace("ws")
+    start = events.newest_place()
+    done = commit([ops.DeclareTable(table=("ws", "t"))], actor=SYSTEM)
+    (row,) = events.read(actor=SYSTEM, after=start).rows
+    event = events.as_cloud_event(row)
+    assert event["specversion"] == "1.0"
+    assert event["id"] == f"{row.xid}-{row.pk}"
+    assert event["subject"] == "ws.t"
+    assert event["time"].endswith("Z")
+    assert event["data"]["transaction_id"] == done.id
+    assert event["data"]["actor"] == "system"
+    (lines,) = events.as_stream([row])
+    assert lines.startswith(f"id: {event['id']}\nevent: monodon.table.declare\ndata: {{")
+    assert lines.endswith("}\n\n")
+    assert lines.count("\n") == 4
+
+
+def test_what_commits_late_comes_late_and_is_not_lost():
+    make_root()
+    start = events.newest_place()
+    began, may_end = threading.Event(), threading.Event()
+
+    def slow() -> None:
+        with transaction.atomic():
+            audit.record(SYSTEM, "slow.one", "x")  # it has its number now
+            began.set()
+            may_end.wait(30)
+        connections.close_all()
+
+    thread = threading.Thread(target=slow)
+    thread.start()
+    assert began.wait(30)
+    audit.record(SYSTEM, "quick.one", "x")
+    page = events.read(actor=SYSTEM, after=start)
+    assert types(page) == []  # behind the slow one, which is under way
+    may_end.set()
+    thread.join()
+    assert types(events.read(actor=SYSTEM, after=page.place)) == [
+        "monodon.slow.one",
+        "monodon.quick.one",
+    ]
+
+
+def test_what_was_rolled_back_or_refused_is_no_event():
+    make_root()
+    start = events.newest_place()
+    with transaction.atomic():
+        audit.record(SYSTEM, "never.was", "x")
+        transaction.set_rollback(True)
+    AuditEvent.objects.create(actor="ada", action="table.drop", target="x", outcome="refused")
+    audit.record(SYSTEM, "it.was", "x")
+    assert types(events.read(actor=SYSTEM, after=start)) == ["monodon.it.was"]
+
+
+def test_some_types_and_one_namespace():
+    make_root()
+    make_namespace("ws")
+    make_namespace("ws2")
+    start = events.newest_place()
+    make_namespace("ws", "inner")
+    make_table("ws", "inner", "t")
+    make_table("ws2", "t")
+    commit([ops.RenameTable(table=("ws2", "t"), new=("ws2", "u"))], actor=SYSTEM)
+
+    def found(*patterns: str, namespace: tuple[str, ...] = ()) -> list[str]:
+        choice = events.Choice(types=patterns, namespace=namespace)
+        rows = events.read(actor=SYSTEM, after=start, choice=choice).rows
+        return [f"{row.action} {row.target}" for row in rows]
+
+    assert found("table.rename") == ["table.rename ws2.u"]
+    assert found("namespace.*") == ["namespace.create ws.inner"]
+    inside = found(namespace=("ws",))
+    assert inside[0] == "namespace.create ws.inner"
+    assert {line.split(" ")[1] for line in inside} == {"ws.inner", "ws.inner.t"}
+    assert found("table.*", namespace=("ws", "inner"))
+    with pytest.raises(NamespaceNotFound):
+        found(namespace=("nowhere",))
+
+
+@pytest.mark.parametrize("pattern", ["", "a b", "x" * 101, "table.[ab]", "*'; --"])
+def test_what_is_no_type_is_refused(pattern):
+    with pytest.raises(InvalidInput, match="no type of events"):
+        events.Choice(types=(pattern,))
+
+
+@pytest.mark.parametrize("text", ["", "1", "-", "1-", "a-b", "1-2-3", "-1-2", "9" * 30 + "-1"])
+def test_what_is_no_place_is_refused(text):
+    with pytest.raises(InvalidInput, match="no place"):
+        events.Place.parse(text)
+
+
+def test_who_may_browse_nothing_gets_nothing():
+    make_root()
+    start = events.newest_place()
+    make_table("ws", "t")
+    nobody = Principal("nobody")
+    page = events.read(actor=nobody, after=start)
+    assert (page.rows, page.is_last) == ([], True)
+    assert page.place > start
+
+
+def test_after_a_restore_into_another_server_readers_go_on():
+    make_root()
+    ahead = events.Place(1 << 60, 5)
+    page = events.read(actor=SYSTEM, after=ahead)
+    assert page.rows == []
+    assert page.place < ahead
+    audit.record(SYSTEM, "goes.on", "x")
+    assert types(events.read(actor=SYSTEM, after=page.place)) == ["monodon.goes.on"]
+
+
+def test_many_writers_and_one_reader_agree():
+    """Whatever order they commit in, the reader gets each event once."""
+    make_root()
+    start = place = events.newest_place()
+    stop = threading.Event()
+
+    def write(number: int) -> None:
+        for count in range(60):
+            with transaction.atomic():
+                audit.record(SYSTEM, f"writer{number}.n", str(count))
+        connections.close_all()
+
+    writers = [threading.Thread(target=write, args=(number,)) for number in range(4)]
+    for writer in writers:
+        writer.start()
+    got: list[tuple[str, str]] = []
+    while any(writer.is_alive() for writer in writers) or not stop.is_set():
+        if not any(writer.is_alive() for writer in writers):
+            stop.set()
+        page = events.read(actor=SYSTEM, after=place, limit=7)
+        got += [(row.action, row.target) for row in page.rows]
+        place = page.place
+    while rows := (page := events.read(actor=SYSTEM, after=place)).rows:
+        got += [(row.action, row.target) for row in rows]
+        place = page.place
+    assert sorted(got) == sorted(
+        (f"writer{number}.n", str(count)) for number in range(4) for count in range(60)
+    )
+    assert len(events.read(actor=SYSTEM, after=start, limit=1000).rows) == 240
