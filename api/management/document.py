@@ -47,6 +47,12 @@ _QUERY: dict[str, dict[str, Any]] = {
     },
     "table": {"description": "Spelled as in a path.", "schema": {"type": "string"}},
     "format": {"schema": {"type": "string", "enum": TableFormat.values}},
+    "at": {
+        "description": "A time, or the id of a transaction: the state right after it.",
+        "schema": {"type": "string"},
+    },
+    "from": {"description": "As at.", "schema": {"type": "string"}},
+    "to": {"description": "As at; not before from.", "schema": {"type": "string"}},
     "max_score": {"schema": {"type": "integer", "minimum": 0, "maximum": 100}},
     "status": {
         "description": f"Some of {', '.join(JobStatus.values)}, between commas.",

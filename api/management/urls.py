@@ -11,7 +11,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, re_path
 
 from api.management.operation import ManagementOperation
-from api.management.views import audit, fallback, health, jobs, policies
+from api.management.views import audit, fallback, health, history, jobs, policies
 
 _GROUPS = {
     # Any character: a line break too is for the identifier to refuse, not for the router.
@@ -71,6 +71,9 @@ urlpatterns = [
     _route("jobs/{job}/cancel", jobs.CancelJob),
     _route("jobs/{job}/retry", jobs.RetryJob),
     _route("summary", jobs.GetSummary),
+    _route("history", history.GetHistory),
+    _route("history/changes", history.ListChanges),
+    _route("history/counts", history.CountChanges),
     _route("audit", audit.ListAudit),
     _route("audit/export", audit.ExportAudit),
 ]

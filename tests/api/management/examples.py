@@ -36,6 +36,9 @@ EXAMPLES: dict[str, Example] = {
     "CancelJob": Example("POST", "jobs/WAITS/cancel"),
     "RetryJob": Example("POST", "jobs/FAILED/retry", status=202),
     "GetSummary": Example("GET", "summary"),
+    "GetHistory": Example("GET", "history?at=2026-01-01T00:00:00Z"),
+    "ListChanges": Example("GET", "history/changes?from=2026-01-01&to=2026-01-02"),
+    "CountChanges": Example("GET", "history/counts?from=2026-01-01&to=2026-01-02"),
     "ListAudit": Example("GET", "audit?limit=2"),
     "ExportAudit": Example("GET", "audit/export?format=jsonl"),
 }

@@ -1,0 +1,183 @@
+"""The past over HTTP."""
+
+import uuid
+from datetime import datetime, timedelta
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from catalog.models import Table, Transaction
+from catalog.services import operations as ops
+from catalog.services.access import SYSTEM
+from catalog.services.commit import commit
+from tests.api.management.client import Management
+from tests.factories import make_namespace, make_root, make_table, make_version
+
+# One transaction of the test holds all, and the clock of the database goes on in it.
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def _catalog(db):
+    make_root()
+
+
+def now() -> str:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp()")
+        return cursor.fetchone()[0].isoformat().replace("+00:00", "Z")
+
+
+@pytest.mark.operation("GetHistory")
+def test_what_there_was(reader: Management):
+    table = make_table("a", "t")
+    make_version(("a", "t"), 1)
+    make_version(("a", "t"), 1, branch="dev")
+    then = now()
+    make_version(("a", "t"), 2)
+    commit([ops.RenameTable(table=("a", "t"), new=("a", "u"))], actor=SYSTEM)
+    make_table("b", "v")
+    found = reader.get(f"history?at={then}")
+    assert found["at"] == then
+    assert [row["namespace"] for row in found["namespaces"]] == [["a"]]
+    (row,) = found["tables"]
+    assert (row["id"], row["uuid"], row["table"]) == (table.pk, str(table.uuid), ["a", "t"])
+    assert (row["format"], row["kind"], row["is_materialized"]) == ("lance", "table", False)
+    assert [(b["branch"], b["version"], b["actor"]) for b in row["branches"]] == [
+        ("", 1, "system"),
+        ("dev", 1, "system"),
+    ]
+    assert row["branches"][0]["metadata_location"] == "elsewhere/1.manifest"
+    assert (row["has_more_branches"], found["next_page_token"]) == (False, None)
+
+
+@pytest.mark.operation("GetHistory")
+def test_in_pages_and_in_a_namespace(reader: Management):
+    for name in ("a", "b"):
+        for table in ("t", "größe und mehr", "x.y"):
+            make_table(name, "below", table)
+    then = now()
+    found, token = [], ""
+    while token is not None:
+        page = reader.get(f"history?at={then}&namespace=a&limit=2&page_token={token}")
+        assert len(page["namespaces"]) + len(page["tables"]) <= 2
+        found += [row["namespace"] for row in page["namespaces"]]
+        found += [row["table"] for row in page["tables"]]
+        token = page["next_page_token"]
+    assert found[:2] == [["a"], ["a", "below"]]
+    assert sorted(found[2:]) == [
+        ["a", "below", "größe und mehr"],
+        ["a", "below", "t"],
+        ["a", "below", "x.y"],
+    ]
+    below = reader.get(f"history?at={then}&namespace=b$below")
+    assert (len(below["namespaces"]), len(below["tables"])) == (1, 3)
+
+
+@pytest.mark.operation("GetHistory")
+def test_a_transaction_is_a_moment(reader: Management):
+    make_table("a", "t")
+    done = commit(
+        [ops.CreateVersion(table=("a", "t"), version=1, manifest_path="x/1.manifest")],
+        actor=SYSTEM,
+    )
+    make_version(("a", "t"), 2)
+    found = reader.get(f"history?at={done.id}")
+    (branch,) = found["tables"][0]["branches"]
+    assert (branch["version"], branch["transaction_id"]) == (1, done.id)
+    stamp = Transaction.objects.get(pk=done.id).created_at
+    assert datetime.fromisoformat(found["at"]) == stamp
+
+
+@pytest.mark.operation("ListChanges")
+def test_what_changed(reader: Management):
+    make_namespace("a", properties={"k": "1"})
+    kept, gone = make_table("a", "kept"), make_table("a", "gone")
+    make_version(("a", "kept"), 1)
+    first = now()
+    make_version(("a", "kept"), 2)
+    make_version(("a", "kept"), 3)
+    commit([ops.RenameTable(table=("a", "kept"), new=("a", "new"))], actor=SYSTEM)
+    commit([ops.DeregisterTable(table=("a", "gone"))], actor=SYSTEM)
+    update = ops.UpdateNamespaceProperties(namespace=("a",), updates={"k": "2"})
+    commit([update], actor=SYSTEM)
+    last = now()
+    found = reader.get(f"history/changes?from={first}&to={last}")
+    assert (found["since"], found["until"]) == (first, last)
+    (namespace,) = found["namespaces"]
+    assert (namespace["namespace"], namespace["changes"]) == (["a"], ["properties"])
+    assert namespace["properties"] == {"before": {"k": "1"}, "after": {"k": "2"}}
+    by_id = {row["id"]: row for row in found["tables"]}
+    assert by_id.keys() == {kept.pk, gone.pk}
+    assert (by_id[gone.pk]["changes"], by_id[gone.pk]["after"]) == (["dropped"], None)
+    row = by_id[kept.pk]
+    assert (row["before"], row["after"]) == (["a", "kept"], ["a", "new"])
+    assert (row["changes"], row["actor"]) == (["renamed", "advanced"], "system")
+    (branch,) = row["branches"]
+    assert (branch["before"]["version"], branch["after"]["version"]) == (1, 3)
+    assert (branch["commits"], found["next_page_token"]) == (2, None)
+    page = reader.get(f"history/changes?from={first}&to={last}&limit=1")
+    assert (len(page["namespaces"]), page["tables"]) == (1, [])
+    assert page["next_page_token"] is not None
+
+
+@pytest.mark.operation("CountChanges")
+def test_how_much_changed(reader: Management):
+    make_table("a", "t")
+    first = now()
+    make_version(("a", "t"), 1)
+    make_table("b", "u")
+    last = now()
+    found = reader.get(f"history/counts?from={first}&to={last}")
+    assert found == {
+        "since": first,
+        "until": last,
+        "namespaces_added": 1,
+        "namespaces_dropped": 0,
+        "tables_added": 1,
+        "tables_dropped": 0,
+        "tables_renamed": 0,
+        "tables_advanced": 1,
+        "commits": 1,
+    }
+    assert reader.get(f"history/counts?from={first}&to={last}&namespace=b")["tables_advanced"] == 0
+
+
+def test_what_cannot_be_asked(reader: Management):
+    make_table("a", "t")
+    then, unknown = now(), uuid.uuid4()
+    later = (timezone.now() + timedelta(days=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    refused = reader.refused
+    refused(400, "invalid-input", "'at' is missing", "GET history")
+    refused(400, "invalid-input", "'to' is missing", f"GET history/changes?from={then}")
+    refused(400, "invalid-input", "'from' is missing", f"GET history/counts?to={then}")
+    refused(400, "invalid-input", "neither a time", "GET history?at=yesterday")
+    refused(400, "invalid-input", "has not come yet", f"GET history?at={later}")
+    refused(
+        400,
+        "invalid-input",
+        "is after the second",
+        f"GET history/changes?from={then}&to=2026-01-01",
+    )
+    refused(400, "invalid-input", "Page token 'x'", f"GET history?at={then}&page_token=x")
+    refused(404, "transaction-not-found", str(unknown), f"GET history?at={unknown}")
+    refused(404, "namespace-not-found", "'no'", f"GET history?at={then}&namespace=no")
+    refused(405, "method-not-allowed", "POST", f"POST history?at={then}")
+    Management().refused(401, "unauthenticated", "No API key", f"GET history?at={then}")
+    assert Table.objects.count() == 1
+
+
+def test_a_page_costs_the_same_however_much_there_is(reader: Management):
+    counted = []
+    for start in (0, 8):
+        for i in range(start, start + 8):
+            make_table("a", f"t{i}")
+            make_version(("a", f"t{i}"), 1)
+        path = f"history/changes?from=2026-01-01&to={now()}&namespace=a"
+        reader.get(path)  # the key is known from here on
+        with CaptureQueriesContext(connection) as queries:
+            assert len(reader.get(path)["tables"]) == start + 8
+        counted.append(len(queries))
+    assert counted[0] == counted[1]
