@@ -116,9 +116,16 @@ def _read(table: Table, snapshot: int | None) -> pa.Table:
 
 
 def iceberg_orphans(server: LiveServer, name: Name) -> set[str]:
-    """Files below a table that its metadata does not name, and that are no metadata of its own."""
+    """Files below a table that neither its metadata nor the ledger names."""
     table = pyice.connect(server.url, token=server.key).load_table(name)
     needed = {table.metadata_location, *(log.metadata_file for log in table.metadata.metadata_log)}
+    ledger = query(
+        server,
+        "SELECT manifest_path FROM catalog_tableversion WHERE deleted_at IS NULL"
+        " AND starts_with(manifest_path, %s)",
+        table.location(),
+    )
+    needed.update(row["manifest_path"] for row in ledger)
     needed.update(each.statistics_path for each in table.metadata.statistics)
     for snapshot in table.snapshots():
         needed.add(snapshot.manifest_list)

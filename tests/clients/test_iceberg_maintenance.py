@@ -92,7 +92,7 @@ class Jobs:
     def followed(self, pk: int, within: float = 300.0) -> dict[str, Any]:
         return self.wait(pk, lambda job: job["status"] in ENDED, within)
 
-    def wait(self, pk: int, what: Any, within: float = 120.0) -> dict[str, Any]:
+    def wait(self, pk: int, what: Any, within: float = 300.0) -> dict[str, Any]:
         deadline = time.monotonic() + within
         while not what(job := self.get(pk)):
             assert time.monotonic() < deadline, (job, self.log(pk), self._live.log)
@@ -461,7 +461,7 @@ class Cluster:
     def kill_worker(self) -> None:
         """One with its executor, which has begun."""
         worker = self._all[1]
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while not psutil.Process(worker.pid).children():
             assert time.monotonic() < deadline, self.log.read_text()
             time.sleep(0.05)
@@ -489,7 +489,7 @@ class Cluster:
             )
 
     def _wait(self, words: str, times: int) -> None:
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 180
         while self.log.read_text().count(words) < times:
             assert time.monotonic() < deadline, self.log.read_text()
             time.sleep(0.1)
