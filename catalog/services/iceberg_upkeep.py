@@ -184,7 +184,7 @@ def remove_orphans(job: Job, report: Report, *, spark: Spark | None) -> dict[str
         spark,
         older_than_ms=int((time.time() - age) * 1000),
         is_dry_run=job.is_dry_run,
-        kept_metadata=_metadata_of_ledger(job.table, current),
+        kept_metadata=_metadata_of_ledger(job.table),
     )
     if job.is_dry_run:
         return {"before": before.as_json(), "planned": done}
@@ -377,13 +377,15 @@ def _retire(job: Job, report: Report, forgotten: Sequence[int]) -> None:
         commit([operation], actor=jobs.principal(job))
 
 
-def _metadata_of_ledger(table: Table, current: _Current) -> list[str]:
-    """The names of the metadata files that the ledger has and the metadata's log has not."""
-    logged = current.metadata_files
+def _metadata_of_ledger(table: Table) -> list[str]:
+    """The names of the metadata files that the ledger has.
+
+    Those that the metadata's log has too: it may forget them before Spark looks at it.
+    """
     rows = (
         TableVersion.objects.visible().filter(table=table).values_list("manifest_path", flat=True)
     )
-    return sorted({file_name(location) for location in rows.iterator() if location not in logged})
+    return sorted({file_name(location) for location in rows.iterator()})
 
 
 # --- measuring ---------------------------------------------------------------------------------
