@@ -31,6 +31,8 @@ _ID = "The names from the root down, joined by the delimiter. The delimiter alon
 _PATH: dict[str, dict[str, Any]] = {
     "id": {"description": _ID, "schema": {"type": "string"}},
     "job": {"schema": {"type": "integer", "minimum": 1}},
+    "item": {"schema": {"type": "integer", "minimum": 1}},
+    "approval": {"schema": {"type": "integer", "minimum": 1}},
 }
 
 

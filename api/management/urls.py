@@ -11,12 +11,24 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, re_path
 
 from api.management.operation import ManagementOperation
-from api.management.views import audit, fallback, health, history, jobs, policies
+from api.management.views import (
+    approvals,
+    audit,
+    fallback,
+    health,
+    history,
+    jobs,
+    policies,
+    protection,
+    trash,
+)
 
 _GROUPS = {
     # Any character: a line break too is for the identifier to refuse, not for the router.
     "{id}": r"(?P<id>[\s\S]+)",
     "{job}": r"(?P<job>[^/]+)",
+    "{item}": r"(?P<item>[^/]+)",
+    "{approval}": r"(?P<approval>[^/]+)",
 }
 
 ROUTES: dict[str, dict[str, type[ManagementOperation]]] = {}
@@ -61,6 +73,24 @@ urlpatterns = [
         policies.SetTablePolicy,
         policies.DeleteTablePolicy,
     ),
+    _route(
+        "namespaces/{id}/protection",
+        protection.GetNamespaceProtection,
+        protection.SetNamespaceProtection,
+    ),
+    _route("tables/{id}/protection", protection.GetTableProtection, protection.SetTableProtection),
+    _route("namespaces/{id}/retention", protection.GetRetention, protection.SetRetention),
+    _route("namespaces/{id}/approval-rule", protection.GetApprovalRule, protection.SetApprovalRule),
+    _route("trash", trash.ListTrash),
+    _route("trash/{item}", trash.GetTrashItem),
+    _route("trash/{item}/undrop", trash.UndropTrashItem),
+    _route("trash/{item}/purge", trash.PurgeTrashItem),
+    _route("trash/{item}/keep", trash.KeepTrashItem),
+    _route("approvals", approvals.ListApprovals),
+    _route("approvals/{approval}", approvals.GetApproval),
+    _route("approvals/{approval}/approve", approvals.ApproveRequest),
+    _route("approvals/{approval}/refuse", approvals.RefuseRequest),
+    _route("approvals/{approval}/withdraw", approvals.WithdrawRequest),
     _route("health", health.ListHealth),
     _route("tables/{id}/health", health.GetTableHealth),
     _route("tables/{id}/measure", health.MeasureTable),

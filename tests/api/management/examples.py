@@ -1,12 +1,17 @@
 """A request of every operation that succeeds, and the catalog that it needs."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from catalog.models import Job, JobKind, JobStatus
-from catalog.services import jobs, policies, upkeep
-from catalog.services.access import SYSTEM
-from tests.factories import make_lance_table, make_root
+from catalog.errors import ApprovalRequired
+from catalog.models import ApprovalRequest, Job, JobKind, JobStatus, TrashItem
+from catalog.privileges import Privilege
+from catalog.services import jobs, policies, recovery, upkeep
+from catalog.services import operations as ops
+from catalog.services.access import SYSTEM, Principal
+from catalog.services.commit import commit
+from tests.factories import make_lance_table, make_namespace, make_root, make_table
 
 
 @dataclass(frozen=True)
@@ -26,6 +31,24 @@ EXAMPLES: dict[str, Example] = {
     "GetTablePolicy": Example("GET", "tables/ws$t/policy"),
     "SetTablePolicy": Example("PUT", "tables/ws$t/policy", {"values": {"cleanup": "on"}}),
     "DeleteTablePolicy": Example("DELETE", "tables/ws$t/policy", status=204),
+    "GetNamespaceProtection": Example("GET", "namespaces/ws/protection"),
+    "SetNamespaceProtection": Example("PUT", "namespaces/ws/protection", {"protected": True}),
+    "GetTableProtection": Example("GET", "tables/ws$t/protection"),
+    "SetTableProtection": Example("PUT", "tables/ws$t/protection", {"protected": True}),
+    "GetRetention": Example("GET", "namespaces/ws/retention"),
+    "SetRetention": Example("PUT", "namespaces/ws/retention", {"seconds": 3600}),
+    "GetApprovalRule": Example("GET", "namespaces/ws/approval-rule"),
+    "SetApprovalRule": Example("PUT", "namespaces/ws/approval-rule", {"actions": ["purge"]}),
+    "ListTrash": Example("GET", "trash"),
+    "GetTrashItem": Example("GET", "trash/DROPPED"),
+    "UndropTrashItem": Example("POST", "trash/DROPPED/undrop", {"new": ["ws", "back"]}),
+    "PurgeTrashItem": Example("POST", "trash/DROPPED/purge", {"reason": "old"}, 202),
+    "KeepTrashItem": Example("POST", "trash/DROPPED/keep"),
+    "ListApprovals": Example("GET", "approvals"),
+    "GetApproval": Example("GET", "approvals/ASKED"),
+    "ApproveRequest": Example("POST", "approvals/ASKED/approve", {}),
+    "RefuseRequest": Example("POST", "approvals/ASKED/refuse", {"reason": "no"}),
+    "WithdrawRequest": Example("POST", "approvals/OWN/withdraw"),
     "ListHealth": Example("GET", "health"),
     "GetTableHealth": Example("GET", "tables/ws$t/health"),
     "MeasureTable": Example("POST", "tables/ws$t/measure"),
@@ -57,7 +80,22 @@ def make_catalog() -> dict[str, int]:
     jobs.finish(taken, JobStatus.FAILED, "no good")
     waits = upkeep.start(actor=SYSTEM, table=("ws", "t"), kind=JobKind.CLEAN_UP)
     assert Job.objects.count() == 2
-    return {"FAILED": failed.pk, "WAITS": waits.pk}
+    return {"FAILED": failed.pk, "WAITS": waits.pk, **_make_trash()}
+
+
+def _make_trash() -> dict[str, int]:
+    """A table that was deregistered, and two requests to a second person."""
+    make_table("ws", "gone")
+    commit([ops.DeregisterTable(table=("ws", "gone"))], actor=SYSTEM)
+    make_namespace("guarded")
+    recovery.set_namespace_protection(actor=SYSTEM, namespace=("guarded",), is_protected=True)
+    recovery.set_approval_rule(actor=SYSTEM, namespace=("guarded",), actions=["drop_protected"])
+    asked = []
+    for actor in (SYSTEM, Principal("tester", Privilege.ALL)):
+        with suppress(ApprovalRequired):
+            commit([ops.DropNamespace(namespace=("guarded",))], actor=actor)
+        asked.append(ApprovalRequest.objects.latest("pk").pk)
+    return {"DROPPED": TrashItem.objects.get().pk, "ASKED": asked[0], "OWN": asked[1]}
 
 
 def spell(path: str, known: dict[str, int]) -> str:

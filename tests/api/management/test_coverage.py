@@ -25,7 +25,7 @@ def marked() -> set[str]:
 
 def test_every_operation_has_a_test():
     assert marked() == set(operations())
-    assert len(operations()) == sum(len(served) for served in urls.ROUTES.values()) == 22
+    assert len(operations()) == sum(len(served) for served in urls.ROUTES.values())
 
 
 def test_every_operation_says_what_it_is():

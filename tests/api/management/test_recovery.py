@@ -1,0 +1,238 @@
+"""Protection, the trash and approvals, as programs reach them; and what the protocols answer."""
+
+import pytest
+
+from catalog.models import ApprovalRequest, Job, JobStatus, PrincipalLevel, Table, TrashItem
+from catalog.services import api_keys, recovery
+from catalog.services.access import SYSTEM
+from tests.api.client import Lance
+from tests.api.iceberg.client import Iceberg
+from tests.api.management.client import Management
+from tests.factories import (
+    make_iceberg_table,
+    make_lance_table,
+    make_namespace,
+    make_root,
+    unchanged,
+)
+
+
+@pytest.fixture(autouse=True)
+def _catalog(db, settings, monkeypatch):
+    settings.MONODON_TRASH_SECONDS = 3600
+    monkeypatch.setattr("celery.current_app.send_task", lambda *args, **options: None)
+    make_root()
+
+
+@pytest.fixture
+def keys(db) -> dict[str, str]:
+    made = {}
+    for name in ("ada", "bob"):
+        _, made[name] = api_keys.create_api_key(actor=SYSTEM, name=name)
+    return made
+
+
+@pytest.mark.operation("GetTableProtection")
+@pytest.mark.operation("SetTableProtection")
+def test_a_protected_table(management: Management, reader: Management, keys):
+    table = make_lance_table(("ws", "t"))
+    make_iceberg_table("ws", "i")
+    for name in ("ws$t", "ws$i"):
+        path = f"tables/{name}/protection"
+        assert management.put(path, {"protected": True}) == {"protected": True}
+        assert reader.get(path) == {"protected": True}
+    lance = Lance(keys["ada"])
+    lance.refused(409, 19, "Table 'ws.t' is protected", "/v1/table/ws$t/drop")
+    lance.refused(409, 19, "Table 'ws.t' is protected", "/v1/table/ws$t/deregister", {})
+    cascade = {"behavior": "Cascade"}
+    told = "Table 'ws.t', table 'ws.i' are protected"
+    lance.refused(409, 19, told, "/v1/namespace/ws/drop", cascade)
+    iceberg = Iceberg(keys["ada"])
+    iceberg.refused(
+        403, "NotAuthorizedException", "Table 'ws.i' is protected", "DELETE namespaces/ws/tables/i"
+    )
+    assert Table.objects.present().filter(pk=table.pk).exists()
+    management.put("tables/ws$t/protection", {"protected": False})
+    lance.post("/v1/table/ws$t/drop")
+    reader.refused(
+        403, "permission-denied", "manage", "PUT tables/ws$i/protection", {"protected": False}
+    )
+    management.refused(
+        404, "table-not-found", "ws.x", "PUT tables/ws$x/protection", {"protected": True}
+    )
+    management.refused(
+        400, "invalid-input", "protect", "PUT tables/ws$i/protection", {"protect": False}
+    )
+
+
+@pytest.mark.operation("GetNamespaceProtection")
+@pytest.mark.operation("SetNamespaceProtection")
+def test_a_protected_namespace(management: Management, reader: Management, keys):
+    make_namespace("ws")
+    path = "namespaces/ws/protection"
+    assert management.get(path) == {"protected": False}
+    assert management.put(path, {"protected": True}) == reader.get(path) == {"protected": True}
+    told = "Namespace 'ws' is protected"
+    Lance(keys["ada"]).refused(409, 19, told, "/v1/namespace/ws/drop", {})
+    Iceberg(keys["ada"]).refused(403, "NotAuthorizedException", told, "DELETE namespaces/ws")
+    management.refused(
+        404, "namespace-not-found", "'x'", "PUT namespaces/x/protection", {"protected": True}
+    )
+    reader.refused(403, "permission-denied", "manage", f"PUT {path}", {"protected": False})
+
+
+@pytest.mark.operation("GetRetention")
+@pytest.mark.operation("SetRetention")
+def test_retention(management: Management, reader: Management):
+    make_namespace("ws", "in")
+    assert management.get("namespaces/ws/retention") == {
+        "said": None,
+        "seconds": 3600,
+        "source": "",
+    }
+    said = {"said": 60, "seconds": 60, "source": "ws"}
+    assert management.put("namespaces/ws/retention", {"seconds": 60}) == said
+    assert reader.get("namespaces/ws$in/retention") == {**said, "said": None}
+    put = "PUT namespaces/ws/retention"
+    management.refused(400, "invalid-input", "0 to", put, {"seconds": -1})
+    management.refused(400, "invalid-input", "seconds", put, {})
+    reader.refused(403, "permission-denied", "manage", put, {"seconds": 0})
+
+
+@pytest.mark.operation("ListTrash")
+@pytest.mark.operation("GetTrashItem")
+@pytest.mark.operation("UndropTrashItem")
+def test_a_table_comes_back(management: Management, reader: Management, keys):
+    table = make_lance_table(("ws", "t"))
+    Lance(keys["ada"]).post("/v1/table/ws$t/drop")
+    (item,) = reader.get("trash?namespace=ws&dropped_by=ada")["items"]
+    assert item == reader.get(f"trash/{item['id']}")
+    assert item["kind"] == "table"
+    assert (item["name"], item["format"], item["location"]) == (
+        ["ws", "t"],
+        "lance",
+        table.location,
+    )
+    assert (item["state"], item["dropped_by"], item["bytes"]) == ("waiting", "ada", None)
+    assert item["purge_at"] > item["dropped_at"]
+    undrop = f"trash/{item['id']}/undrop"
+    reader.refused(403, "permission-denied", "may not manage 'ws.t'", f"POST {undrop}", {})
+    make_lance_table(("ws", "t"))
+    detail = "Table 'ws.t' exists already. Bring it back under another name."
+    management.refused(409, "table-already-exists", detail, f"POST {undrop}", {})
+    management.refused(404, "namespace-not-found", "'x'", f"POST {undrop}", {"new": ["x", "t"]})
+    assert management.post(undrop, {"new": ["ws", "old"]}) == {
+        "kind": "table",
+        "name": ["ws", "old"],
+    }
+    assert management.get("trash") == {"items": [], "next_page_token": None}
+    management.refused(404, "not-in-the-trash", str(item["id"]), f"POST {undrop}", {})
+    management.refused(404, "not-in-the-trash", "'x'", "GET trash/x")
+
+
+@pytest.mark.operation("PurgeTrashItem")
+@pytest.mark.operation("KeepTrashItem")
+def test_purging_and_stopping_it(management: Management, reader: Management, keys):
+    make_iceberg_table("ws", "i")
+    Iceberg(keys["ada"]).call("DELETE", "namespaces/ws/tables/i?purgeRequested=true")
+    (item,) = management.get("trash")["items"]
+    purge, keep = f"trash/{item['id']}/purge", f"trash/{item['id']}/keep"
+    reader.refused(403, "permission-denied", "manage", f"POST {purge}", {})
+    reader.refused(403, "permission-denied", "manage", f"POST {keep}")
+    told = management.post(purge, {"reason": "GDPR"}, status=202)
+    assert told["jobs"] == [item["job"]]
+    assert item["purge_at"] > told["begins_at"]
+    kept = management.post(keep)
+    assert (kept["state"], kept["purge_at"]) == ("kept", None)
+    assert Job.objects.get().status == JobStatus.CANCELED
+    TrashItem.objects.update(purge_begun_at=item["dropped_at"])
+    management.refused(409, "invalid-table-state", "is being purged already", f"POST {keep}")
+    management.refused(
+        409, "not-recoverable", "its purge has begun", f"POST trash/{item['id']}/undrop", {}
+    )
+
+
+@pytest.mark.operation("GetApprovalRule")
+@pytest.mark.operation("SetApprovalRule")
+@pytest.mark.operation("ListApprovals")
+@pytest.mark.operation("GetApproval")
+@pytest.mark.operation("ApproveRequest")
+def test_a_second_person_approves(keys, reader: Management):
+    ada, bob = Management(keys["ada"]), Management(keys["bob"])
+    make_namespace("ws", "in")
+    rule = ada.put("namespaces/ws/approval-rule", {"actions": ["drop_protected"]})
+    assert rule == {"said": ["drop_protected"], "effective": {"drop_protected": "ws"}}
+    assert ada.get("namespaces/ws$in/approval-rule") == {**rule, "said": []}
+    ada.put("namespaces/ws$in/protection", {"protected": True})
+    answer = Lance(keys["ada"]).call("POST", "/v1/namespace/ws$in/drop", {})
+    request = ApprovalRequest.objects.get()
+    assert (answer.status_code, answer.json()["code"]) == (403, 15)
+    told = (
+        "Dropping protected namespace 'ws.in' needs the approval of a second person:"
+        f" request {request.pk} waits for it"
+    )
+    assert told in answer.json()["error"]
+    answer = Iceberg(keys["ada"]).call("DELETE", "namespaces/ws%1Fin")
+    assert answer.status_code == 403
+    assert told in answer.json()["error"]["message"]
+    with unchanged():
+        answer = ada.call("PUT", "namespaces/ws/approval-rule", {"actions": ["drop_protected"]})
+    assert answer.status_code == 200
+    (waits,) = bob.get("approvals?waiting_for_me=true")["approvals"]
+    assert waits == reader.get(f"approvals/{request.pk}")
+    assert (waits["requester"], waits["namespace"], waits["status"]) == (
+        "ada",
+        ["ws", "in"],
+        "pending",
+    )
+    assert waits["operation"]["operation"] == "DropNamespace"
+    assert ada.get("approvals?waiting_for_me=true")["approvals"] == []
+    approve = f"POST approvals/{request.pk}/approve"
+    ada.refused(403, "permission-denied", "somebody else has to decide", approve, {})
+    reader.refused(403, "permission-denied", "manage", approve, {})
+    bob.refused(404, "approval-request-not-found", "'x'", "GET approvals/x")
+    done = bob.post(f"approvals/{request.pk}/approve", {"reason": "yes"})
+    assert (done["status"], done["decided_by"], done["decision_reason"]) == ("done", "bob", "yes")
+    bob.refused(409, "invalid-approval-state", "is done", approve, {})
+    assert [one["id"] for one in bob.get("approvals?status=done")["approvals"]] == [request.pk]
+    bob.refused(400, "invalid-input", "status", "GET approvals?status=done,pending")
+
+
+@pytest.mark.operation("RefuseRequest")
+@pytest.mark.operation("WithdrawRequest")
+def test_a_second_person_refuses(keys):
+    ada, bob = Management(keys["ada"]), Management(keys["bob"])
+    make_namespace("ws")
+    ada.put("namespaces/ws/approval-rule", {"actions": ["purge"]})
+    loosen = {"actions": [], "reason": "too slow"}
+    answer = ada.call("PUT", "namespaces/ws/approval-rule", loosen)
+    assert (answer.status_code, answer.json()["type"]) == (409, "urn:monodon:approval-required")
+    request = ApprovalRequest.objects.get()
+    assert f"request {request.pk} waits" in answer.json()["detail"]
+    assert request.reason == "too slow"
+    refuse = f"approvals/{request.pk}/refuse"
+    bob.refused(400, "invalid-input", "reason", f"POST {refuse}", {})
+    bob.refused(403, "permission-denied", "withdraw", f"POST approvals/{request.pk}/withdraw")
+    assert bob.post(refuse, {"reason": "no"})["decision_reason"] == "no"
+    ada.refused(409, "invalid-approval-state", "refused", f"POST approvals/{request.pk}/withdraw")
+    ada.call("PUT", "namespaces/ws/approval-rule", loosen)
+    again = ApprovalRequest.objects.latest("pk")
+    assert ada.post(f"approvals/{again.pk}/withdraw")["status"] == "withdrawn"
+    assert ada.get("namespaces/ws/approval-rule")["said"] == ["purge"]
+
+
+def test_who_sees_nothing_of_it_is_told_nothing(keys):
+    make_lance_table(("ws", "t"))
+    Lance(keys["ada"]).post("/v1/table/ws$t/drop")
+    item = TrashItem.objects.get()
+    _, key = api_keys.create_api_key(actor=SYSTEM, name="x", level=PrincipalLevel.GRANTED)
+    stranger = Management(key)
+    assert stranger.get("trash")["items"] == []
+    for method, path, body in (
+        ("GET", f"trash/{item.pk}", None),
+        ("POST", f"trash/{item.pk}/undrop", {}),
+        ("POST", f"trash/{item.pk}/purge", {}),
+        ("POST", f"trash/{item.pk}/keep", None),
+    ):
+        stranger.refused(404, "not-in-the-trash", str(item.pk), f"{method} {path}", body)
+    assert recovery.list_trash(actor=SYSTEM)[0] == [item]
