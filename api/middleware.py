@@ -20,7 +20,7 @@ log = logging.getLogger("monodon.request")
 _Handler = Callable[[HttpRequest], HttpResponseBase]
 
 REQUEST_ID_HEADER = "x-request-id"
-API_PATHS = ("/v1/", "/management/", "/health/", "/metrics", "/schema/")
+API_PATHS = ("/v1/", "/management/", "/oauth/", "/health/", "/metrics", "/schema/")
 """Paths of programs: no session, no cookie, no CSRF token, no static files."""
 
 REQUEST_SECONDS = Histogram(
@@ -51,6 +51,8 @@ class RequestMiddleware:
         current = given if _GIVEN_ID.fullmatch(given) else os.urandom(16).hex()
         token = request_id.set(current)
         request.request_id = current  # type: ignore[attr-defined]  # for the admin, which knows no api
+        if settings.MONODON_PROXIES:
+            _believe_proxies(request)
         try:
             response = self.get_response(request)
             response.headers[REQUEST_ID_HEADER] = current
@@ -85,6 +87,16 @@ class RequestMiddleware:
                     "actor": getattr(request, "actor_name", "-"),
                 },
             )
+
+
+def _believe_proxies(request: HttpRequest) -> None:
+    """Take the client's address from what our own proxies wrote, and nothing that clients wrote.
+
+    Each proxy adds the address that it was asked from at the end of X-Forwarded-For.
+    """
+    told = [part.strip() for part in request.META.get("HTTP_X_FORWARDED_FOR", "").split(",")]
+    if len(told) >= settings.MONODON_PROXIES and told[-settings.MONODON_PROXIES]:
+        request.META["REMOTE_ADDR"] = told[-settings.MONODON_PROXIES]
 
 
 class AdminMiddleware:

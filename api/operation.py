@@ -28,7 +28,7 @@ from catalog.errors import (
     Unauthenticated,
 )
 from catalog.identifiers import DEFAULT_DELIMITER
-from catalog.services import access, commit, refusals
+from catalog.services import access, commit, oidc, refusals
 from catalog.services.access import Principal
 from catalog.services.attempts import attempts
 
@@ -157,7 +157,8 @@ class Operation(APIView):
         except TokenExpired:
             raise  # it was right once, so nobody guesses
         except Unauthenticated:
-            if key is not None:
+            # Nobody guesses a signature; and for a moment, new keys of an issuer are unknown.
+            if key is not None and not oidc.is_token(key):
                 attempts.failed(key, address)
             raise
         self.request.actor_name = actor.name  # type: ignore[attr-defined]

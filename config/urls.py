@@ -2,8 +2,10 @@ from django.contrib import admin
 from django.urls import include, path, re_path
 from django.views.generic import RedirectView
 
+from api.iceberg.views.oauth import GetToken
 from api.lance.views.fallback import NoRoute
 from api.management.views.fallback import NoRoute as NoManagementRoute
+from catalog.admin import sign_on
 
 urlpatterns = [
     path("v1/", include("api.iceberg.urls")),
@@ -11,7 +13,10 @@ urlpatterns = [
     path("v1", NoRoute.as_view()),
     path("management/v1/", include("api.management.urls")),
     re_path(r"^management(?:/|$)", NoManagementRoute.as_view()),
+    path("oauth/token", GetToken.as_view()),
     path("", include("api.urls")),
+    path("admin/sign-on/", sign_on.begin, name="sign-on"),
+    path("admin/sign-on/callback", sign_on.finish, name="sign-on-finish"),
     path("admin/", admin.site.urls),
     path("admin", RedirectView.as_view(pattern_name="admin:index")),
     path("", RedirectView.as_view(pattern_name="admin:index"), name="home"),

@@ -9,8 +9,10 @@ import pytest
 def _nothing_kept() -> Iterator[None]:
     """What a process keeps of keys and tables belongs to the database of one test."""
     from catalog.services import access, refusals, seen
+    from catalog.services.attempts import attempts
 
     access.forget_keys()
+    attempts.forget()
     seen.tables.clear()
     seen.documents.clear()
     refusals.ledger.forget()

@@ -18,7 +18,9 @@ from api.management.views import (
     health,
     history,
     jobs,
+    keys,
     policies,
+    principals,
     protection,
     trash,
 )
@@ -29,6 +31,10 @@ _GROUPS = {
     "{job}": r"(?P<job>[^/]+)",
     "{item}": r"(?P<item>[^/]+)",
     "{approval}": r"(?P<approval>[^/]+)",
+    # Their names hold no slash.
+    "{principal}": r"(?P<principal>[^/]+)",
+    "{member}": r"(?P<member>[^/]+)",
+    "{key}": r"(?P<key>[^/]+)",
 }
 
 ROUTES: dict[str, dict[str, type[ManagementOperation]]] = {}
@@ -106,4 +112,13 @@ urlpatterns = [
     _route("history/counts", history.CountChanges),
     _route("audit", audit.ListAudit),
     _route("audit/export", audit.ExportAudit),
+    _route("principals", principals.ListPrincipals, principals.CreatePrincipal),
+    _route("principals/{principal}", principals.GetPrincipal, principals.UpdatePrincipal),
+    _route(
+        "principals/{principal}/members/{member}", principals.AddMember, principals.RemoveMember
+    ),
+    _route("keys", keys.ListKeys, keys.CreateKey),
+    _route("keys/{key}", keys.GetKey),
+    _route("keys/{key}/rotate", keys.RotateKey),
+    _route("keys/{key}/revoke", keys.RevokeKey),
 ]

@@ -1,41 +1,62 @@
-"""OAuth2 access tokens (RFC 6749 section 4.4, RFC 8693), for clients that must have one."""
+"""OAuth2 access tokens (RFC 6749 section 4.4, RFC 8693), for clients that must have one.
+
+Authlib finds the grant, asks it for a token and tells errors in the form of RFC 6749 section 5.2.
+Here is what it cannot know: that a client's secret is an API key, and what a scope means.
+"""
 
 import base64
 import binascii
+import logging
+from typing import Any
 from urllib.parse import parse_qsl, unquote_plus
 
 import orjson
+from authlib.oauth2.rfc6749 import (
+    AuthorizationServer,
+    InvalidGrantError,
+    InvalidRequestError,
+    InvalidScopeError,
+    OAuth2Error,
+    OAuth2Request,
+    UnsupportedGrantTypeError,
+)
+from authlib.oauth2.rfc6749.grants import BaseGrant, ClientCredentialsGrant, TokenEndpointMixin
+from authlib.oauth2.rfc6749.requests import BasicOAuth2Payload
 from django.http import HttpResponse
+from django.utils import timezone
 
 from api.errors import BodyTooLarge
 from api.iceberg import errors
 from api.iceberg import messages as m
 from api.iceberg.operation import JSON, IcebergOperation
-from catalog.errors import CatalogError, InvalidInput, ServiceUnavailable, Unauthenticated
+from catalog.errors import (
+    CatalogError,
+    InvalidInput,
+    ServiceUnavailable,
+    TokenExpired,
+    TooManyAttempts,
+    Unauthenticated,
+)
 from catalog.models import ApiKey
+from catalog.privileges import Privilege, closure, essence, parse
 from catalog.services import api_keys, tokens
 from catalog.services.access import Principal
+from catalog.services.attempts import attempts
 
-_CLIENT_CREDENTIALS = "client_credentials"
+# At level debug it writes tokens.
+logging.getLogger("authlib").setLevel(logging.WARNING)
+
 _TOKEN_EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"  # noqa: S105 -- a name
 _ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105 -- a name
 _DEFAULT_SCOPE = "catalog"
+_EVERYTHING = {_DEFAULT_SCOPE, "PRINCIPAL_ROLE:ALL"}
+"""What PyIceberg and Java, and DuckDB, ask for unless they are told otherwise."""
 _NOT_STORED = {"Cache-Control": "no-store", "Pragma": "no-cache"}
-
-
-class InvalidGrant(InvalidInput):
-    pass
-
-
-class UnsupportedGrantType(InvalidInput):
-    pass
-
 
 # RFC 6749 section 5.2; the first class that fits counts.
 _ERRORS: tuple[tuple[type[CatalogError], int, str], ...] = (
-    (InvalidGrant, 400, "invalid_grant"),
-    (UnsupportedGrantType, 400, "unsupported_grant_type"),
     (Unauthenticated, 401, "invalid_client"),
+    (TooManyAttempts, 429, "temporarily_unavailable"),
     (ServiceUnavailable, 503, "temporarily_unavailable"),
     (BodyTooLarge, 413, "invalid_request"),
     (CatalogError, 400, "invalid_request"),
@@ -46,6 +67,7 @@ class GetToken(IcebergOperation):
     """Give an access token of an hour for an API key, or for a token that is about to expire.
 
     The client's secret is the API key; its id is the key's name, or how the key begins, or empty.
+    The scope may name privileges, between blanks, beyond which the token does nothing.
     """
 
     verb = "POST"
@@ -57,51 +79,19 @@ class GetToken(IcebergOperation):
         return Principal("-")
 
     def perform(self, actor: Principal, path: dict[str, str]) -> HttpResponse:
-        form = _form(self.content())
-        key = self._key(form)
-        self.request.actor_name = key.name  # type: ignore[attr-defined]
-        answer = {
-            "access_token": tokens.issue_token(key.pk),
-            "token_type": "bearer",
-            "expires_in": tokens.LIFETIME_SECONDS,
-            "issued_token_type": _ACCESS_TOKEN,
-            "scope": form.get("scope") or _DEFAULT_SCOPE,
-        }
-        return HttpResponse(orjson.dumps(answer), content_type=JSON, headers=_NOT_STORED)
+        answer: HttpResponse = _server.create_token_response(self)
+        return answer
 
-    def _key(self, form: dict[str, str]) -> ApiKey:
-        kind = form.get("grant_type")
-        client = self._client(form)
-        if kind == _CLIENT_CREDENTIALS:
-            if client is None:
-                raise Unauthenticated("client_secret is missing: send the API key")
-            return client
-        if kind != _TOKEN_EXCHANGE:
-            raise UnsupportedGrantType(
-                f"grant_type is {kind!r}; use {_CLIENT_CREDENTIALS} or {_TOKEN_EXCHANGE}"
-            )
-        subject = form.get("subject_token")
-        if not subject:
-            raise InvalidInput("subject_token is missing")
-        try:
-            return api_keys.find_subject(token=subject, client=client)
-        except Unauthenticated as error:
-            raise InvalidGrant(f"subject_token: {error.message}") from None
-
-    def _client(self, form: dict[str, str]) -> ApiKey | None:
-        """The client that proves itself, by HTTP Basic or in the form; None: it does not."""
-        scheme, _, value = self.request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
-        if scheme.lower() == "basic":
-            return _basic_client(value)
-        secret = form.get("client_secret")
-        if not secret:
-            return None
-        return api_keys.find_client(client_id=form.get("client_id", ""), client_secret=secret)
+    @property
+    def address(self) -> str:
+        return str(self.request.META.get("REMOTE_ADDR", ""))
 
     def refuse(self, error: CatalogError) -> HttpResponse:
         status, name = next((s, n) for kind, s, n in _ERRORS if isinstance(error, kind))
         headers = dict(_NOT_STORED)
-        if status == 401:
+        if isinstance(error, TooManyAttempts):
+            headers["Retry-After"] = str(error.seconds)
+        elif status == 401:
             headers["WWW-Authenticate"] = 'Basic realm="monodon"'
         elif status == 503:
             headers |= errors.RETRY
@@ -111,30 +101,210 @@ class GetToken(IcebergOperation):
         return _refusal(500, "server_error", f"{message}: {detail}", _NOT_STORED)
 
 
-def _basic_client(value: str) -> ApiKey:
+class _Request(OAuth2Request):  # type: ignore[misc]
+    """A request as Authlib reads it."""
+
+    def __init__(self, operation: GetToken) -> None:
+        # The server may stand behind a proxy that speaks TLS: Authlib would refuse anything else.
+        super().__init__("POST", "https://localhost/")
+        self.operation = operation
+        self.payload = BasicOAuth2Payload(_form(operation.content()))
+
+
+class _Client:
+    """The API key that proved itself, as Authlib sees it: every client may use every grant."""
+
+    def __init__(self, key: ApiKey, limit: Privilege) -> None:
+        self.key = key
+        self.limit = limit
+        """What its token may do: no more than what was presented."""
+
+    def check_grant_type(self, _grant_type: str) -> bool:
+        return True
+
+    def check_endpoint_auth_method(self, _method: str, _endpoint: str) -> bool:
+        return True
+
+
+class _ClientCredentials(ClientCredentialsGrant):  # type: ignore[misc]
+    TOKEN_ENDPOINT_AUTH_METHODS = ("api_key",)
+
+
+class _TokenExchange(BaseGrant, TokenEndpointMixin):  # type: ignore[misc]
+    """A token for a token of the same client (RFC 8693), or for the key itself."""
+
+    GRANT_TYPE = _TOKEN_EXCHANGE
+
+    def validate_token_request(self) -> None:
+        form, operation = self.request.payload.data, self.request.operation
+        client = _presented_key(operation, form)
+        subject = form.get("subject_token")
+        if not subject:
+            raise InvalidRequestError("subject_token is missing")
+        if form.get("subject_token_type", _ACCESS_TOKEN) != _ACCESS_TOKEN:
+            raise InvalidRequestError(f"subject_token_type must be {_ACCESS_TOKEN}")
+        attempts.check(subject, operation.address)
+        try:
+            key = api_keys.find_subject(token=subject, client=client)
+        except Unauthenticated as error:
+            if not isinstance(error, TokenExpired):
+                attempts.failed(subject, operation.address)
+            raise InvalidGrantError(_plain(f"subject_token: {error.message}")) from None
+        token = tokens.read_token(subject, expired_too=True)
+        limit = Privilege.ALL if token is None else token.privileges
+        self.request.client = _Client(key, key.ceiling & limit)
+        self.validate_requested_scope()
+
+    def create_token_response(self) -> tuple[int, dict[str, Any], list[tuple[str, str]]]:
+        token = self.generate_token(scope=self.request.payload.scope, include_refresh_token=False)
+        return 200, token, self.TOKEN_RESPONSE_HEADER
+
+
+class _Server(AuthorizationServer):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_client_auth_method("api_key", _authenticate)
+        self.register_token_generator("default", _issue)
+        self.register_grant(_ClientCredentials)
+        self.register_grant(_TokenExchange)
+
+    def query_client(self, client_id: str) -> None:
+        """Nobody is known by the id alone."""
+
+    def create_oauth2_request(self, request: GetToken) -> _Request:
+        return _Request(request)
+
+    def send_signal(self, name: str, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    def save_token(self, token: dict[str, Any], request: _Request) -> None:
+        """Tokens are signed, so nothing is stored."""
+        request.operation.request.actor_name = request.client.key.name  # type: ignore[attr-defined]
+
+    def validate_requested_scope(self, scope: str | None) -> None:
+        _privileges(scope)
+
+    def handle_error_response(self, request: _Request, error: OAuth2Error) -> HttpResponse:
+        if isinstance(error, UnsupportedGrantTypeError):
+            error.description = _plain(
+                f"grant_type is {error.grant_type!r}; use client_credentials or {_TOKEN_EXCHANGE}"
+            )
+        answer: HttpResponse = super().handle_error_response(request, error)
+        return answer
+
+    def handle_response(
+        self, status: int, body: dict[str, Any], _headers: list[tuple[str, str]]
+    ) -> HttpResponse:
+        return HttpResponse(
+            orjson.dumps(body), status=status, content_type=JSON, headers=_NOT_STORED
+        )
+
+
+def _authenticate(_query_client: Any, request: _Request) -> _Client:
+    """The client of a request for its own token. Raises Unauthenticated, TooManyAttempts."""
+    key = _presented_key(request.operation, request.payload.data)
+    if key is None:
+        raise Unauthenticated("client_secret is missing: send the API key")
+    return _Client(key, key.ceiling)
+
+
+def _presented_key(operation: GetToken, form: dict[str, str]) -> ApiKey | None:
+    """The key that a client proves itself with, by HTTP Basic or in the form; None: it does not."""
+    scheme, _, value = operation.request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
+    if scheme.lower() != "basic":
+        secret = form.get("client_secret")
+        if not secret:
+            return None
+        return _find_client(operation, [(form.get("client_id", ""), secret)])
     try:
         text = base64.b64decode(value.strip(), validate=True).decode()
     except (binascii.Error, ValueError):
         raise Unauthenticated("The Authorization header is not valid") from None
     client_id, _, secret = text.partition(":")
-    try:
-        return api_keys.find_client(client_id=client_id, client_secret=secret)
-    except Unauthenticated:
+    readings = [(client_id, secret)]
+    if "%" in text or "+" in text:
         # The RFC wants both form-encoded here; hardly any client does that.
-        if "%" not in text and "+" not in text:
-            raise
-    return api_keys.find_client(
-        client_id=unquote_plus(client_id), client_secret=unquote_plus(secret)
-    )
+        readings.append((unquote_plus(client_id), unquote_plus(secret)))
+    return _find_client(operation, readings)
+
+
+def _find_client(operation: GetToken, readings: list[tuple[str, str]]) -> ApiKey:
+    """The key of the first reading that is right. A wrong one counts as one attempt."""
+    client_id, secret = readings[0]
+    attempts.check(secret, operation.address, client_id)
+    for reading in readings:
+        try:
+            key = api_keys.find_client(client_id=reading[0], client_secret=reading[1])
+        except Unauthenticated as error:
+            refused = error
+        else:
+            attempts.succeeded(secret)
+            return key
+    if not isinstance(refused, TokenExpired):
+        attempts.failed(secret, operation.address, client_id)
+    raise refused
+
+
+def _privileges(scope: str | None) -> Privilege:
+    """What a scope asks for. Raises InvalidScopeError for a word that means nothing here."""
+    words = (scope or _DEFAULT_SCOPE).split()
+    if not _EVERYTHING.isdisjoint(words):
+        words = [word for word in words if word not in _EVERYTHING] + ["all"]
+    try:
+        return closure(parse(words))
+    except InvalidInput as error:
+        raise InvalidScopeError(_plain(error.message)) from None
+
+
+def _issue(client: _Client, scope: str | None = None, **_: Any) -> dict[str, Any]:
+    """The answer with a token. Raises InvalidScopeError for more than what the client may."""
+    asked = _privileges(scope)
+    if asked == Privilege.ALL:
+        granted = client.limit
+        told = scope or _DEFAULT_SCOPE if granted == Privilege.ALL else " ".join(essence(granted))
+    else:
+        granted, told = asked, scope or _DEFAULT_SCOPE
+        if beyond := asked & ~client.limit:
+            raise InvalidScopeError(f"Beyond what was presented: {' '.join(essence(beyond))}")
+    return {
+        "access_token": tokens.issue_token(client.key.pk, granted),
+        "token_type": "bearer",
+        "expires_in": _lifetime(client.key),
+        "issued_token_type": _ACCESS_TOKEN,
+        "scope": told,
+    }
+
+
+def _lifetime(key: ApiKey) -> int:
+    """For how many seconds a token of this key is good: it ends with its key."""
+    if key.expires_at is None:
+        return tokens.LIFETIME_SECONDS
+    remaining = int((key.expires_at - timezone.now()).total_seconds())
+    return max(0, min(tokens.LIFETIME_SECONDS, remaining))
+
+
+_ONCE = {"grant_type", "client_id", "client_secret", "scope", "subject_token", "subject_token_type"}
 
 
 def _form(content: bytes) -> dict[str, str]:
     try:
-        return dict(parse_qsl(content.decode(), keep_blank_values=True, max_num_fields=100))
+        pairs = parse_qsl(content.decode(), keep_blank_values=True, max_num_fields=100)
     except ValueError:
         raise InvalidInput("The request body is not form-encoded") from None
+    names = [name for name, _ in pairs if name in _ONCE]
+    if len(names) != len(set(names)):
+        raise InvalidInput("A parameter is there more than once")
+    return dict(pairs)
+
+
+def _plain(text: str) -> str:
+    """With the characters only that the RFC allows in an error's description."""
+    return "".join(c if " " <= c <= "~" and c not in '"\\' else "?" for c in text[:500])
 
 
 def _refusal(status: int, name: str, text: str, headers: dict[str, str]) -> HttpResponse:
     content = orjson.dumps({"error": name, "error_description": text})
     return HttpResponse(content, status=status, content_type=JSON, headers=headers)
+
+
+_server = _Server()

@@ -5,9 +5,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from catalog.errors import ApprovalRequired
-from catalog.models import ApprovalRequest, Job, JobKind, JobStatus, TrashItem
+from catalog.models import (
+    ApprovalRequest,
+    Job,
+    JobKind,
+    JobStatus,
+    PrincipalKind,
+    PrincipalLevel,
+    TrashItem,
+)
 from catalog.privileges import Privilege
-from catalog.services import jobs, policies, recovery, upkeep
+from catalog.services import api_keys, jobs, policies, principals, recovery, upkeep
 from catalog.services import operations as ops
 from catalog.services.access import SYSTEM, Principal
 from catalog.services.commit import commit
@@ -59,6 +67,17 @@ EXAMPLES: dict[str, Example] = {
     "CancelJob": Example("POST", "jobs/WAITS/cancel"),
     "RetryJob": Example("POST", "jobs/FAILED/retry", status=202),
     "GetSummary": Example("GET", "summary"),
+    "ListPrincipals": Example("GET", "principals"),
+    "CreatePrincipal": Example("POST", "principals", {"name": "etl", "kind": "service"}, 201),
+    "GetPrincipal": Example("GET", "principals/group:known"),
+    "UpdatePrincipal": Example("PATCH", "principals/group:known", {"description": "new"}),
+    "AddMember": Example("PUT", "principals/group:known/members/known", status=204),
+    "RemoveMember": Example("DELETE", "principals/group:known/members/known", status=204),
+    "ListKeys": Example("GET", "keys"),
+    "CreateKey": Example("POST", "keys", {"principal": "known", "name": "another"}, 201),
+    "GetKey": Example("GET", "keys/known"),
+    "RotateKey": Example("POST", "keys/known/rotate", {"overlap_seconds": 60}, 201),
+    "RevokeKey": Example("POST", "keys/known/revoke"),
     "GetHistory": Example("GET", "history?at=2026-01-01T00:00:00Z"),
     "ListChanges": Example("GET", "history/changes?from=2026-01-01&to=2026-01-02"),
     "CountChanges": Example("GET", "history/counts?from=2026-01-01&to=2026-01-02"),
@@ -80,6 +99,8 @@ def make_catalog() -> dict[str, int]:
     jobs.finish(taken, JobStatus.FAILED, "no good")
     waits = upkeep.start(actor=SYSTEM, table=("ws", "t"), kind=JobKind.CLEAN_UP)
     assert Job.objects.count() == 2
+    api_keys.create_api_key(actor=SYSTEM, name="known", level=PrincipalLevel.GRANTED)
+    principals.create_principal(actor=SYSTEM, name="group:known", kind=PrincipalKind.GROUP)
     return {"FAILED": failed.pk, "WAITS": waits.pk, **_make_trash()}
 
 

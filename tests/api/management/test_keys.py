@@ -1,0 +1,214 @@
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.utils import timezone
+
+from catalog.models import ApiKey, AuditEvent, PrincipalLevel
+from catalog.services import access, api_keys, principals
+from catalog.services.access import SYSTEM
+from tests.api.management.client import Management
+from tests.factories import make_namespace, unchanged
+
+
+@pytest.fixture
+def etl(db) -> Management:
+    """A service account to which nothing is granted."""
+    _, key = api_keys.create_api_key(actor=SYSTEM, name="etl", level=PrincipalLevel.GRANTED)
+    return Management(key)
+
+
+def written() -> str:
+    return str(list(AuditEvent.objects.values())) + str(list(ApiKey.objects.values()))
+
+
+@pytest.mark.operation("CreateKey")
+def test_a_principal_gets_several_keys(management: Management, etl: Management):
+    body = {"principal": "etl", "name": "laptop", "scopes": ["write"]}
+    response = management.call("POST", "keys", body)
+    assert (response.status_code, response["cache-control"]) == (201, "no-store")
+    made = response.json()
+    details = made["details"]
+    assert details == {
+        "name": "laptop",
+        "principal": "etl",
+        "prefix": made["key"][:8],
+        "scopes": ["browse", "read", "write"],
+        "namespace": None,
+        "created_by": "tester",
+        "created_at": details["created_at"],
+        "expires_at": None,
+        "revoked_at": None,
+        "last_used_at": None,
+        "replaced_by": None,
+    }
+    assert made["key"] not in written()
+    assert Management(made["key"]).get("principals/etl")["name"] == "etl"
+    etl.get("principals/etl")
+    event = AuditEvent.objects.filter(action="api_key.create").latest("pk")
+    assert (event.target, event.after["scopes"]) == ("laptop", ["write"])
+
+
+@pytest.mark.operation("CreateKey")
+@pytest.mark.parametrize(
+    ("change", "status", "kind"),
+    [
+        ({"name": "etl"}, 400, "invalid-input"),
+        ({"name": "a:b"}, 400, "invalid-input"),
+        ({"name": "system"}, 400, "invalid-input"),
+        ({"name": "x" * 101}, 400, "invalid-input"),
+        ({"scopes": []}, 400, "invalid-input"),
+        ({"scopes": ["rule"]}, 400, "invalid-input"),
+        ({"principal": "nobody"}, 404, "principal-not-found"),
+        ({"principal": "a\x00b"}, 400, "invalid-input"),
+        ({"principal": "group:g"}, 400, "invalid-input"),
+        ({"namespace": ["gone"]}, 404, "namespace-not-found"),
+        ({"expires_at": "2020-01-01T00:00:00Z"}, 400, "invalid-input"),
+        ({"expires_at": "2099-01-01T00:00:00"}, 400, "invalid-input"),
+    ],
+)
+def test_keys_that_nobody_gets(management: Management, etl, change, status, kind):
+    principals.create_principal(actor=SYSTEM, name="group:g", kind="group")
+    body = {"principal": "etl", "name": "laptop"} | change
+    management.refused(status, kind, "", "POST keys", body)
+
+
+@pytest.mark.operation("CreateKey")
+def test_a_key_of_ones_own_does_no_more_than_the_one_that_asks(etl: Management, management):
+    namespace = make_namespace("a")
+    make_namespace("b")
+    narrow = management.post(
+        "keys",
+        {
+            "principal": "etl",
+            "name": "narrow",
+            "scopes": ["read"],
+            "namespace": ["a"],
+            "expires_at": "2099-01-01T00:00:00Z",
+        },
+        status=201,
+    )
+    client = Management(narrow["key"])
+    wider = {"principal": "etl", "name": "wider"}
+    client.refused(
+        403,
+        "permission-denied",
+        "came in with read only",
+        "POST keys",
+        wider | {"scopes": ["write"]},
+    )
+    client.refused(404, "namespace-not-found", "", "POST keys", wider | {"namespace": ["b"]})
+    client.refused(
+        403, "permission-denied", "of 'tester'", "POST keys", wider | {"principal": "tester"}
+    )
+    made = client.post("keys", wider | {"expires_at": "2100-01-01T00:00:00Z"}, status=201)[
+        "details"
+    ]
+    assert made["scopes"] == ["browse", "read"]
+    assert made["namespace"] == ["a"]
+    row = ApiKey.objects.get(name="wider")
+    assert (row.namespace, row.expires_at) == (namespace, datetime(2099, 1, 1, tzinfo=UTC))
+    # Nor does it rotate a key that does more.
+    client.refused(
+        403, "permission-denied", "came in with", "POST keys/etl/rotate", {"overlap_seconds": 60}
+    )
+
+
+@pytest.mark.operation("ListKeys")
+@pytest.mark.operation("GetKey")
+def test_everybody_sees_its_own_keys(management: Management, etl: Management):
+    assert [row["name"] for row in etl.get("keys")["keys"]] == ["etl"]
+    assert [row["name"] for row in management.get("keys")["keys"]] == ["etl", "tester"]
+    assert [row["name"] for row in management.get("keys?principal=etl")["keys"]] == ["etl"]
+    page = management.get("keys?limit=1")
+    assert page["next_page_token"] == "etl"
+    assert [r["name"] for r in management.get("keys?page_token=etl")["keys"]] == ["tester"]
+    assert etl.get("keys/etl")["last_used_at"] is not None
+    assert etl.get("keys?principal=tester")["keys"] == []
+    for name in ("tester", "nobody"):
+        etl.refused(404, "key-not-found", f"'{name}'", f"GET keys/{name}")
+
+
+@pytest.mark.operation("RotateKey")
+def test_a_key_is_replaced_with_an_overlap(etl: Management, monkeypatch):
+    made = etl.post("keys/etl/rotate", {"overlap_seconds": 3600}, status=201)
+    old, new = ApiKey.objects.get(name="etl"), ApiKey.objects.get(name="etl-2")
+    assert old.replaced_by == new
+    assert timedelta(minutes=59) < old.expires_at - timezone.now() <= timedelta(hours=1)
+    assert (new.principal, new.scopes, new.expires_at) == (old.principal, None, None)
+    Management(made["key"]).get("keys/etl")
+    assert etl.get("keys/etl")["replaced_by"] == "etl-2"
+    etl.refused(
+        400,
+        "invalid-input",
+        "replaced before, by 'etl-2'",
+        "POST keys/etl/rotate",
+        {"overlap_seconds": 60},
+    )
+    again = Management(made["key"]).post("keys/etl-2/rotate", {"overlap_seconds": 60}, status=201)
+    assert again["details"]["name"] == "etl-3"
+    # After the overlap the old one has ended.
+    ApiKey.objects.filter(name="etl").update(expires_at=timezone.now())
+    access.forget_keys()
+    etl.refused(401, "unauthenticated", "", "GET keys")
+    assert made["key"] not in written()
+
+
+@pytest.mark.operation("RotateKey")
+def test_a_rotation_without_overlap_ends_the_old_key_at_once(etl: Management):
+    made = etl.post("keys/etl/rotate", {"overlap_seconds": 0, "name": "fresh"}, status=201)
+    etl.refused(401, "unauthenticated", "", "GET keys")
+    assert Management(made["key"]).get("keys/fresh")["principal"] == "etl"
+
+
+@pytest.mark.operation("RotateKey")
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"overlap_seconds": -1},
+        {"overlap_seconds": 31 * 86_400},
+        {"name": "tester"},
+        {"name": "a:b"},
+        {"expires_at": "2020-01-01T00:00:00Z"},
+    ],
+)
+def test_rotations_that_are_refused(management: Management, etl, body):
+    body = {"overlap_seconds": 60} | body
+    management.refused(400, "invalid-input", "", "POST keys/etl/rotate", body)
+    management.refused(404, "key-not-found", "", "POST keys/nobody/rotate", {"overlap_seconds": 60})
+
+
+@pytest.mark.operation("RotateKey")
+def test_an_end_stays_unless_an_administrator_moves_it(management: Management, etl: Management):
+    end = timezone.now() + timedelta(days=3)
+    api_keys.add_key(actor=SYSTEM, principal="etl", name="short", expires_at=end)
+    later = {"overlap_seconds": 60, "expires_at": "2099-01-01T00:00:00Z"}
+    etl.post("keys/short/rotate", later, status=201)
+    assert ApiKey.objects.get(name="short-2").expires_at == end
+    management.post("keys/short-2/rotate", later, status=201)
+    assert ApiKey.objects.get(name="short-3").expires_at == datetime(2099, 1, 1, tzinfo=UTC)
+    api_keys.revoke_api_key(actor=SYSTEM, key=ApiKey.objects.get(name="short-3"))
+    management.refused(
+        400, "invalid-input", "has ended", "POST keys/short-3/rotate", {"overlap_seconds": 60}
+    )
+
+
+@pytest.mark.operation("RevokeKey")
+def test_a_key_is_revoked(management: Management, etl: Management):
+    assert management.post("keys/etl/revoke")["revoked_at"] is not None
+    etl.refused(401, "unauthenticated", "", "GET keys")
+    with unchanged():
+        management.post("keys/etl/revoke")
+
+
+@pytest.mark.operation("RevokeKey")
+def test_another_ones_key_is_not_there(etl: Management, management):
+    etl.refused(404, "key-not-found", "", "POST keys/tester/revoke")
+    assert management.get("keys/tester")["revoked_at"] is None
+
+
+def test_a_key_within_a_namespace_administers_nothing(management: Management):
+    make_namespace("a")
+    body = {"principal": "tester", "name": "inside", "namespace": ["a"]}
+    inside = Management(management.post("keys", body, status=201)["key"])
+    inside.refused(403, "permission-denied", "", "GET principals")
+    inside.refused(403, "permission-denied", "", "POST keys", {"principal": "reader", "name": "x"})
