@@ -35,7 +35,7 @@ def list_approvals(
     that they may decide now. Raises InvalidInput.
     """
     size = min(limit or PAGE_SIZE, MAX_PAGE)
-    rows = waiting_for(actor) if waiting_for_me else _seen(actor)
+    rows = waiting_for(actor) if waiting_for_me else visible(actor)
     not_over = Q(expires_at__gt=timezone.now())
     if status == ApprovalStatus.EXPIRED:
         rows = rows.filter(Q(status=status) | Q(~not_over, status=ApprovalStatus.PENDING))
@@ -53,7 +53,7 @@ def list_approvals(
 
 def find_approval(*, actor: Principal, request: int) -> ApprovalRequest:
     """Raises ApprovalNotFound."""
-    row = _seen(actor).filter(pk=request).first()
+    row = visible(actor).filter(pk=request).first()
     if row is None:
         raise ApprovalNotFound(request)
     return row
@@ -82,7 +82,8 @@ def waiting_for(actor: Principal) -> "QuerySet[ApprovalRequest]":
     return rows.annotate(held=held).annotate(manage=manage).filter(manage__gt=0)
 
 
-def _seen(actor: Principal) -> "QuerySet[ApprovalRequest]":
+def visible(actor: Principal) -> "QuerySet[ApprovalRequest]":
+    """Those that the actor made, and those about what they may browse."""
     rows = ApprovalRequest.objects.select_related("namespace")
     if actor.holds_everywhere(Privilege.BROWSE):
         return rows

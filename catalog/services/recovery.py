@@ -51,7 +51,7 @@ def list_trash(
     when it was last measured, or None. Raises InvalidInput.
     """
     size = min(limit or PAGE_SIZE, MAX_PAGE)
-    rows = _seen(actor)
+    rows = visible(actor)
     if namespace:
         below = f"path__0_{len(namespace)}"
         path = list(namespace)
@@ -70,7 +70,7 @@ def list_trash(
 
 def find_item(*, actor: Principal, item: int) -> TrashItem:
     """What is in the trash under this number, with its ``size``. Raises TrashItemNotFound."""
-    row = _seen(actor).filter(pk=item).first()
+    row = visible(actor).filter(pk=item).first()
     if row is None:
         raise TrashItemNotFound(item)
     return row
@@ -79,14 +79,14 @@ def find_item(*, actor: Principal, item: int) -> TrashItem:
 def last_dropped(*, actor: Principal, name: Identifier, is_namespace: bool = False) -> TrashItem:
     """What bore this name and was dropped last. Raises TrashItemNotFound."""
     what = {"namespace__digest" if is_namespace else "table__digest": digest(name)}
-    row = _seen(actor).filter(**what).order_by("-pk").first()
+    row = visible(actor).filter(**what).order_by("-pk").first()
     if row is None:
         raise TrashItemNotFound(label(name))
     return row
 
 
-def _seen(actor: Principal) -> TrashItemQuerySet:
-    """What the actor may browse where it was."""
+def visible(actor: Principal) -> TrashItemQuerySet:
+    """What is in the trash and the actor may browse where it was, with its ``size``."""
     rows = TrashItem.objects.held().select_related(
         "namespace", "table__namespace", "job", "transaction"
     )
