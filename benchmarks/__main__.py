@@ -1,11 +1,11 @@
-"""`python -m benchmarks [data|scale|iceberg|maintenance]`."""
+"""`python -m benchmarks [data|scale|iceberg|maintenance|search]`."""
 
 import argparse
 import dataclasses
 import sys
 from pathlib import Path
 
-from benchmarks import compare, data, iceberg, maintenance, report, scale
+from benchmarks import compare, data, iceberg, maintenance, report, scale, search
 from benchmarks.errors import BenchmarkError
 from server.errors import ServerError
 
@@ -15,7 +15,7 @@ def main() -> int:
     parser.add_argument(
         "set",
         nargs="?",
-        choices=["compare", "data", "scale", "iceberg", "maintenance"],
+        choices=["compare", "data", "scale", "iceberg", "maintenance", "search"],
         default="compare",
     )
     parser.add_argument(
@@ -33,6 +33,9 @@ def main() -> int:
     try:
         if arguments.set == "scale":
             scale.scale(arguments.directory, rounds=2 if arguments.quick else 5, connections=8)
+            return 0
+        if arguments.set == "search":
+            search.measure(search.QUICK if arguments.quick else search.FULL, arguments.directory)
             return 0
         if arguments.set == "maintenance":
             size = maintenance.QUICK if arguments.quick else maintenance.FULL

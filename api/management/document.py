@@ -12,7 +12,7 @@ from api.management import messages as m
 from api.management.operation import JSON, ManagementOperation
 from api.management.urls import ROUTES
 from catalog.models import JobKind, JobStatus, TableFormat
-from catalog.services import health, job_control
+from catalog.services import health, job_control, search_query
 
 SECURITY_SCHEMES = {
     "ApiKeyAuth": {"type": "apiKey", "in": "header", "name": "x-api-key"},
@@ -31,6 +31,7 @@ _ID = "The names from the root down, joined by the delimiter. The delimiter alon
 _PATH: dict[str, dict[str, Any]] = {
     "id": {"description": _ID, "schema": {"type": "string"}},
     "job": {"schema": {"type": "integer", "minimum": 1}},
+    "label": {"description": "Its key.", "schema": {"type": "string"}},
     "principal": {"description": "Its name: etl, user:ada.", "schema": {"type": "string"}},
     "member": {"description": "The name of a principal.", "schema": {"type": "string"}},
     "key": {"description": "The name of an API key.", "schema": {"type": "string"}},
@@ -82,6 +83,10 @@ _QUERY: dict[str, dict[str, Any]] = {
     "limit": {
         "description": f"Larger ones count as {health.MAX_PAGE}.",
         "schema": {"type": "integer", "minimum": 1, "default": health.PAGE_SIZE},
+    },
+    "q": {
+        "description": "What is searched for: words, phrases, filters.",
+        "schema": {"type": "string", "maxLength": search_query.MAX_QUERY},
     },
     "page_token": {
         "description": "The next_page_token of the page before.",

@@ -14,14 +14,17 @@ from api.management.operation import ManagementOperation
 from api.management.views import (
     approvals,
     audit,
+    facts,
     fallback,
     health,
     history,
     jobs,
     keys,
+    labels,
     policies,
     principals,
     protection,
+    search,
     trash,
 )
 
@@ -29,6 +32,7 @@ _GROUPS = {
     # Any character: a line break too is for the identifier to refuse, not for the router.
     "{id}": r"(?P<id>[\s\S]+)",
     "{job}": r"(?P<job>[^/]+)",
+    "{label}": r"(?P<label>[^/]+)",
     "{item}": r"(?P<item>[^/]+)",
     "{approval}": r"(?P<approval>[^/]+)",
     # Their names hold no slash.
@@ -107,6 +111,11 @@ urlpatterns = [
     _route("jobs/{job}/cancel", jobs.CancelJob),
     _route("jobs/{job}/retry", jobs.RetryJob),
     _route("summary", jobs.GetSummary),
+    _route("namespaces/{id}/facts", facts.GetNamespaceFacts, facts.UpdateNamespaceFacts),
+    _route("tables/{id}/facts", facts.GetTableFacts, facts.UpdateTableFacts),
+    _route("labels", labels.ListLabels, labels.CreateLabel),
+    _route("labels/{label}", labels.GetLabel, labels.UpdateLabel, labels.DeleteLabel),
+    _route("search", search.Search),
     _route("history", history.GetHistory),
     _route("history/changes", history.ListChanges),
     _route("history/counts", history.CountChanges),

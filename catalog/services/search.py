@@ -4,8 +4,8 @@ At most three statements: what namespaces say that is inherited, if the query as
 sensitivity; the search; and, when nothing is found, the search for words like those of the query.
 
 A word may be in a million documents, and an index of words knows no order. So of those that have the
-whole query as their name, of those that have all its words in their names and of all others up to
-``DEPTH`` are taken each, ranked, and paged through.
+whole query as their name first, of those that have all its words in their names next and of all
+others last, ``DEPTH`` are taken, ranked, and paged through.
 """
 
 import base64
@@ -23,12 +23,13 @@ from django.db.models.expressions import RawSQL
 from catalog.errors import InvalidInput
 from catalog.identifiers import Identifier
 from catalog.models import SearchDocument, Sensitivity, TableState
+from catalog.privileges import Privilege
 from catalog.services import access, search_query, search_words
 from catalog.services.access import Principal
 from catalog.services.search_query import Query
 from catalog.services.search_words import all_of, any_of, mark, term
 
-DEPTH = 1_000
+DEPTH = 500
 PAGE_SIZE = 20
 MAX_PAGE = 100
 _MOST_MATCHES = 5  # told of one result
@@ -180,8 +181,8 @@ _CARRIERS = """
 # What is shown is read for the page alone.
 _PAGE = """
     {near}
-    hit AS MATERIALIZED ({hits}),
-    best AS (SELECT id, max(tier) AS tier FROM hit GROUP BY id),
+    {hits},
+    best AS (SELECT id, max(tier) AS tier FROM ({all_hits}) AS hit GROUP BY id),
     ranked AS (
         SELECT d.id, best.tier,
             {rank} AS rank,
@@ -243,6 +244,46 @@ _NEAR = """
 """
 
 
+# Of each kind of hits, as many as those before have left over.
+_HIT = """
+    hit{tier} (id, tier) AS MATERIALIZED (
+        SELECT id, {tier} FROM ({rows}) AS found (id) LIMIT greatest(0, {depth}{before})
+    )
+"""
+_LESS = " - (SELECT count(*) FROM hit{tier})"
+_ALL = "SELECT * FROM hit{tier}"
+
+_REACH = """
+    SELECT string_agg(quote_literal(mark), ' | ')::tsquery FROM (
+        SELECT unnest(ARRAY[':p:' || root, ':w:' || root])
+            FROM unnest(monodon_roots(%s::bigint[], %s::text[])) root
+        UNION SELECT ':w:' || passage
+            FROM unnest(monodon_passages(%s::bigint[], %s::text[], %s::bigint[])) passage
+        UNION SELECT ':d:' || table_id FROM catalog_grant
+            WHERE principal_id = ANY(%s::bigint[]) AND table_id IS NOT NULL
+        UNION SELECT ':d:' || pk FROM unnest(%s::bigint[]) pk
+        UNION SELECT unnest(%s::text[])
+    ) AS reach (mark)
+"""
+_WITHIN = """
+    SELECT string_agg(quote_literal(mark), ' | ')::tsquery FROM (
+        SELECT ':p:' || %s::bigint
+        UNION SELECT ':w:' || unnest(ancestors) FROM catalog_namespace WHERE id = %s
+    ) AS reach (mark)
+"""
+
+# Words in the places of a query. A word to which none is like gets one that is in no document.
+_PUT_IN = """
+    (SELECT format(%s::text, VARIADIC ARRAY(
+        SELECT coalesce(
+            string_agg(quote_literal({mark} || near.word), ' | '), quote_literal(':none:')
+        )
+        FROM generate_series(1, %s) AS p LEFT JOIN near ON near.place = p
+        GROUP BY p ORDER BY p
+    ))::tsquery)
+"""
+
+
 class _Look:
     """One search: its statements, and what they have in common."""
 
@@ -279,7 +320,8 @@ class _Look:
 
         # PostgreSQL's format() puts the words in. Words hold no percent sign; filters may.
         near = all_of(one.near(place) for one in self._query.terms)
-        template = all_of([near, *(each.replace("%", "%%") for each in self._filters)])
+        template_filters = [each.replace("%", "%%") for each in self._filters]
+        template = all_of([near, *template_filters])
         words = [
             {
                 "place": number,
@@ -289,16 +331,15 @@ class _Look:
             }
             for (kind, word), number in places.items()
         ]
-        # A word to which none is like stays without an alternative, and finds nothing by it.
-        put_in = (
-            "(SELECT format(%s::text, VARIADIC ARRAY(SELECT coalesce(string_agg("
-            "quote_literal(near.mark || near.word), ' | '), quote_literal(':none:'))"
-            " FROM generate_series(1, %s) AS p LEFT JOIN near ON near.place = p"
-            " GROUP BY p ORDER BY p))::tsquery)"
-        )
         parameters = [template, len(places)]
+        put_in = _PUT_IN.format(mark="near.mark")
+        tiers: list[tuple[int, str, Sequence[Any]]] = [(_ANYWHERE, put_in, parameters)]
+        if len(places) == 1 and not self._query.terms[0].in_columns:
+            # What has such a word as its whole name comes first.
+            whole = all_of(["%1$s", *template_filters])
+            tiers.insert(0, (_EXACT, _PUT_IN.format(mark="':e:'"), [whole, 1]))
         return self._run(
-            [(_ANYWHERE, put_in, parameters)],
+            tiers,
             f"ts_rank(d.vector, {put_in}, 1)::float8",
             parameters,
             near=orjson.dumps(words).decode(),
@@ -312,19 +353,21 @@ class _Look:
         *,
         near: str | None = None,
     ) -> list[dict[str, Any]]:
+        within, of_reach = self._reach
         hits: list[str] = []
         parameters: list[Any] = [] if near is None else [near]
-        for tier, query, of_query in tiers:
+        for number, (tier, query, of_query) in enumerate(tiers):
             # A query that is made in the statement comes as its text, others as a parameter.
             text = query if of_query else "%s::tsquery"
             condition = RawSQL(  # noqa: S611 -- a fixed text
-                f"catalog_searchdocument.vector @@ {text}",
-                list(of_query) or [query],
+                f"catalog_searchdocument.vector @@ ({text}{within})",
+                [*(list(of_query) or [query]), *of_reach],
                 output_field=BooleanField(),
             )
             rows = SearchDocument.objects.filter(self._visible).filter(condition)
-            sql, given = rows.order_by().values("pk")[:DEPTH].query.sql_with_params()
-            hits.append(f"(SELECT id, {tier} AS tier FROM ({sql}) AS found (id))")  # noqa: S608
+            sql, given = rows.order_by().values("pk").query.sql_with_params()
+            before = "".join(_LESS.format(tier=other) for other, _, _ in tiers[:number])
+            hits.append(_HIT.format(tier=tier, rows=sql, depth=DEPTH, before=before))
             parameters += given
         parameters += rank_parameters
         behind = ""
@@ -337,7 +380,8 @@ class _Look:
             likely = ", ARRAY(SELECT DISTINCT word FROM near) AS likely"
         text = _PAGE.format(
             near=_NEAR if near is not None else "",
-            hits=" UNION ALL ".join(hits),
+            hits=",\n".join(hits),
+            all_hits=" UNION ALL ".join(_ALL.format(tier=tier) for tier, _, _ in tiers),
             rank=rank,
             behind=behind,
             size=self._size + 1,
@@ -358,6 +402,24 @@ class _Look:
         return (tables & access.visible_tables(self._actor, "table__")) | (
             namespaces & access.visible_namespaces(self._actor, "namespace__")
         )
+
+    @cached_property
+    def _reach(self) -> tuple[str, list[Any]]:
+        """What the actor may browse once more, as marks, so that the index leaves out the rest.
+
+        Somewhat more than that: whether it is so, ``_visible`` says of what the index finds.
+        """
+        actor = self._actor
+        text, parameters = "", []
+        if Privilege.BROWSE not in actor.everywhere:
+            text += f" && ({_REACH})"
+            ids, names, tables = list(actor.ids), list(actor.names), list(actor.tables)
+            owners = [mark("o", name) for name in names]
+            parameters += [ids, names, ids, names, tables, ids, tables, owners]
+        if actor.within is not None:
+            text += f" && ({_WITHIN})"
+            parameters += [actor.within, actor.within]
+        return text, parameters
 
     @cached_property
     def _filters(self) -> list[str]:

@@ -144,11 +144,13 @@ def _vector(
     if row.table is not None:
         above, name, owner = row.table.namespace.identifier, row.table.name, row.table.owner
         above_ids = row.table.namespace.ancestors
+        vector.mark(mark("d", str(row.table_id)))
         vector.mark(mark("f", row.table.format))
         vector.mark(mark("k", row.table.kind))
     elif row.namespace is not None:
         above, name, owner = row.namespace.identifier[:-1], row.namespace.name, row.namespace.owner
         above_ids = row.namespace.ancestors[:-1]
+        vector.mark(mark("w", str(row.namespace_id)))
         vector.mark(mark("k", "namespace"))
     else:
         raise AssertionError("the database has a constraint for this")

@@ -13,6 +13,7 @@ owner and the names above D), and marks, which begin with a colon, as no word do
     :o:user:ada :o:ada                   its owner
     :f:lance    :k:view                  format and kind
     :i:prod.sales  :p:12                 the namespaces above it, by name and by primary key
+    :w:12        :d:345                  itself, a namespace or a table
 
 One index answers for all of them at once, which is why filters are marks and no columns.
 """

@@ -15,7 +15,7 @@ from catalog.models import (
     TrashItem,
 )
 from catalog.privileges import Privilege
-from catalog.services import api_keys, jobs, policies, principals, recovery, upkeep
+from catalog.services import api_keys, facts, jobs, policies, principals, recovery, upkeep
 from catalog.services import operations as ops
 from catalog.services.access import SYSTEM, Principal
 from catalog.services.commit import commit
@@ -67,6 +67,16 @@ EXAMPLES: dict[str, Example] = {
     "CancelJob": Example("POST", "jobs/WAITS/cancel"),
     "RetryJob": Example("POST", "jobs/FAILED/retry", status=202),
     "GetSummary": Example("GET", "summary"),
+    "GetNamespaceFacts": Example("GET", "namespaces/ws/facts"),
+    "UpdateNamespaceFacts": Example("PATCH", "namespaces/ws/facts", {"description": "x"}),
+    "GetTableFacts": Example("GET", "tables/ws$t/facts"),
+    "UpdateTableFacts": Example("PATCH", "tables/ws$t/facts", {"labels": {"known": ["a"]}}),
+    "ListLabels": Example("GET", "labels"),
+    "CreateLabel": Example("POST", "labels", {"key": "another"}, 201),
+    "GetLabel": Example("GET", "labels/known"),
+    "UpdateLabel": Example("PATCH", "labels/known", {"colour": "red"}),
+    "DeleteLabel": Example("DELETE", "labels/known", status=204),
+    "Search": Example("GET", "search?q=known"),
     "ListPrincipals": Example("GET", "principals"),
     "CreatePrincipal": Example("POST", "principals", {"name": "etl", "kind": "service"}, 201),
     "GetPrincipal": Example("GET", "principals/group:known"),
@@ -90,6 +100,7 @@ def make_catalog() -> dict[str, int]:
     """Table ``ws.t`` with policies, figures, a job that failed and one that waits."""
     make_root()
     make_lance_table(("ws", "t"))
+    facts.create_label(actor=SYSTEM, key="known")
     policies.set_namespace_policy(actor=SYSTEM, namespace=("ws",), values={"keep_versions": 5})
     policies.set_table_policy(actor=SYSTEM, table=("ws", "t"), values={"keep_versions": 6})
     upkeep.measure(actor=SYSTEM, table=("ws", "t"))

@@ -1,0 +1,55 @@
+"""What is said of namespaces and tables: descriptions, owners, labels, sensitivity, links."""
+
+from api.management import fact_messages as m
+from api.management.operation import ManagementOperation
+from catalog.identifiers import Identifier
+from catalog.services import facts
+from catalog.services.access import Principal
+
+
+class GetNamespaceFacts(ManagementOperation):
+    """What is said of a namespace, and what it inherits from those above."""
+
+    response_model = m.FactsModel
+
+    def handle(self, actor: Principal, body: None, id: Identifier) -> m.FactsModel:
+        return m.FactsModel.of(facts.facts_of_namespace(actor=actor, namespace=id))
+
+
+class UpdateNamespaceFacts(ManagementOperation):
+    """Say something of a namespace; what is left out stays as it is."""
+
+    verb = "PATCH"
+    changes = True
+    request_model = m.UpdateNamespaceFactsRequest
+    response_model = m.FactsModel
+
+    def handle(
+        self, actor: Principal, body: m.UpdateNamespaceFactsRequest, id: Identifier
+    ) -> m.FactsModel:
+        facts.change_namespace_facts(actor=actor, namespace=id, changes=body.changes())
+        return m.FactsModel.of(facts.facts_of_namespace(actor=actor, namespace=id))
+
+
+class GetTableFacts(ManagementOperation):
+    """What is said of a table or view and of its columns, and what it inherits."""
+
+    response_model = m.FactsModel
+
+    def handle(self, actor: Principal, body: None, id: Identifier) -> m.FactsModel:
+        return m.FactsModel.of(facts.facts_of_table(actor=actor, table=id))
+
+
+class UpdateTableFacts(ManagementOperation):
+    """Say something of a table or view and its columns; what is left out stays as it is."""
+
+    verb = "PATCH"
+    changes = True
+    request_model = m.UpdateTableFactsRequest
+    response_model = m.FactsModel
+
+    def handle(
+        self, actor: Principal, body: m.UpdateTableFactsRequest, id: Identifier
+    ) -> m.FactsModel:
+        facts.change_table_facts(actor=actor, table=id, changes=body.changes())
+        return m.FactsModel.of(facts.facts_of_table(actor=actor, table=id))

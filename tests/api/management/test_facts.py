@@ -1,0 +1,152 @@
+"""What is said of namespaces and tables, over HTTP."""
+
+import pytest
+
+from catalog.models import AuditEvent, Transaction
+from catalog.services import search_documents
+from tests.api.management.client import Management
+from tests.factories import (
+    make_iceberg_table,
+    make_lance_table,
+    make_root,
+    make_table,
+    unchanged,
+)
+
+
+@pytest.fixture(autouse=True)
+def _catalog(db, management: Management):
+    make_root()
+    make_lance_table(("ws", "t"))
+    make_iceberg_table("ws", "i")
+    for key in ("pii", "team"):
+        management.post("labels", {"key": key}, status=201)
+
+
+EMPTY = {
+    "owner": "system",
+    "description": "",
+    "links": [],
+    "labels": [],
+    "said_sensitivity": None,
+    "sensitivity": None,
+    "sensitivity_source": "",
+    "highest_sensitivity": None,
+}
+
+
+@pytest.mark.operation("GetTableFacts")
+@pytest.mark.operation("GetNamespaceFacts")
+def test_nothing_is_said_at_first(reader: Management):
+    table = {"identifier": ["ws", "t"], "kind": "table", "format": "lance", "columns": []}
+    with unchanged():
+        assert reader.get("tables/ws$t/facts") == EMPTY | table
+    search_documents.keep()
+    columns = reader.get("tables/ws$i/facts")["columns"]
+    assert [(one["path"], one["type"]) for one in columns] == [("id", "long"), ("name", "string")]
+    namespace = {"identifier": ["ws"], "kind": "namespace", "format": None, "columns": []}
+    assert reader.get("namespaces/ws/facts") == EMPTY | namespace
+    assert reader.get("namespaces/$/facts")["identifier"] == []
+
+
+@pytest.mark.operation("UpdateTableFacts")
+def test_all_is_said_of_a_table_in_one_transaction(management: Management):
+    before = Transaction.objects.count()
+    said = {
+        "description": "# Orders",
+        "links": [{"title": "Wiki", "url": "https://example.org"}],
+        "labels": {"pii": ["yes"], "team": ["web"]},
+        "sensitivity": "internal",
+        "owner": "tester",
+        "columns": {"name": {"description": "Who", "sensitivity": "restricted"}},
+    }
+    found = management.send("PATCH", "tables/ws$t/facts", said)
+    assert found == management.get("tables/ws$t/facts")
+    assert (found["description"], found["links"]) == (said["description"], said["links"])
+    assert (found["owner"], found["said_sensitivity"]) == ("tester", "internal")
+    assert (found["sensitivity"], found["sensitivity_source"]) == ("internal", "ws.t")
+    assert found["highest_sensitivity"] == "restricted"
+    assert {one["key"]: one["values"] for one in found["labels"]} == said["labels"]
+    assert [one["description"] for one in found["columns"] if one["path"] == "name"] == ["Who"]
+    assert Transaction.objects.count() == before + 1
+    assert (
+        AuditEvent.objects.filter(
+            transaction_id=Transaction.objects.latest("created_at").pk
+        ).count()
+        == 8
+    )
+
+
+@pytest.mark.operation("UpdateTableFacts")
+def test_what_is_left_out_stays(management: Management):
+    path = "tables/ws$i/facts"
+    management.send(
+        "PATCH", path, {"description": "x", "sensitivity": "public", "labels": {"pii": ["yes"]}}
+    )
+    found = management.send("PATCH", path, {"labels": {"team": ["web"]}})
+    assert (found["description"], found["sensitivity"]) == ("x", "public")
+    found = management.send("PATCH", path, {"sensitivity": None, "labels": {"pii": []}})
+    assert (found["description"], found["sensitivity"]) == ("x", None)
+    assert [one["key"] for one in found["labels"]] == ["team"]
+    with unchanged():
+        assert management.send("PATCH", path, {}) == found
+
+
+@pytest.mark.operation("UpdateNamespaceFacts")
+def test_a_namespace_hands_down_what_is_said_of_it(management: Management):
+    found = management.send(
+        "PATCH", "namespaces/ws/facts", {"sensitivity": "confidential", "labels": {"pii": ["no"]}}
+    )
+    assert found == management.get("namespaces/ws/facts")
+    table = management.get("tables/ws$t/facts")
+    assert (table["sensitivity"], table["said_sensitivity"]) == ("confidential", None)
+    assert table["labels"] == [
+        {"key": "pii", "values": ["no"], "source": "ws", "is_inherited": True}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "kind", "text"),
+    [
+        ({"columns": {"nothing": {"description": "x"}}}, 404, "column-not-found", "'nothing'"),
+        ({"description": "x", "labels": {"no": ["x"]}}, 404, "label-not-found", "'no'"),
+        ({"owner": "nobody"}, 400, "invalid-input", "no principal 'nobody'"),
+        ({"links": [{"title": "x", "url": "javascript:x"}]}, 400, "invalid-input", "http or https"),
+        ({"sensitivity": "secret"}, 400, "invalid-input", "sensitivity"),
+        ({"describtion": "x"}, 400, "invalid-input", "describtion"),
+        ({"columns": {"id": {"owner": "x"}}}, 400, "invalid-input", "owner"),
+        ({"labels": {"pii": ["a", "b"]}}, 400, "invalid-input", "one value"),
+    ],
+)
+def test_refusals_change_nothing(management: Management, body, status, kind, text):
+    management.refused(status, kind, text, "PATCH tables/ws$t/facts", body)
+
+
+def test_who_may_only_read_says_nothing(reader: Management):
+    body = {"description": "x"}
+    for path in ("tables/ws$t/facts", "namespaces/ws/facts"):
+        reader.refused(403, "permission-denied", "may not manage", f"PATCH {path}", body)
+
+
+def test_what_is_not_there(management: Management):
+    for method, body in (("GET", None), ("PATCH", {"description": "x"})):
+        management.refused(404, "table-not-found", "'ws.x'", f"{method} tables/ws$x/facts", body)
+        management.refused(404, "namespace-not-found", "'x'", f"{method} tables/x$x/facts", body)
+        management.refused(404, "namespace-not-found", "'x'", f"{method} namespaces/x/facts", body)
+
+
+def test_a_namespace_has_no_columns(management: Management):
+    management.refused(
+        400,
+        "invalid-input",
+        "columns",
+        "PATCH namespaces/ws/facts",
+        {"columns": {"id": {"description": "x"}}},
+    )
+
+
+def test_names_may_hold_anything(management: Management):
+    make_table("ws", "a/facts b")
+    path = "tables/ws$a%2Ffacts%20b/facts"
+    found = management.send("PATCH", path, {"description": "x"})
+    assert found["identifier"] == ["ws", "a/facts b"]

@@ -1,0 +1,71 @@
+"""The search, over HTTP."""
+
+import pytest
+
+from catalog.services import search_documents
+from tests.api.management.client import Management
+from tests.factories import make_iceberg_table, make_lance_table, make_root, make_table, unchanged
+
+
+@pytest.fixture(autouse=True)
+def _catalog(db):
+    make_root()
+    make_lance_table(("ws", "orders"))
+    make_iceberg_table("ws", "old_orders")
+    search_documents.keep()
+
+
+@pytest.mark.operation("Search")
+def test_a_search(reader: Management):
+    with unchanged():
+        found = reader.get("search?q=orders")
+    assert (found["is_corrected"], found["next_page_token"]) == (False, None)
+    assert [one["identifier"] for one in found["results"]] == [
+        ["ws", "orders"],
+        ["ws", "old_orders"],
+    ]
+    assert found["results"][1] == {
+        "kind": "table",
+        "format": "iceberg",
+        "identifier": ["ws", "old_orders"],
+        "owner": "system",
+        "description": "",
+        "matches": [
+            {
+                "field": "name",
+                "parts": [
+                    {"text": "old_", "is_hit": False},
+                    {"text": "orders", "is_hit": True},
+                ],
+            }
+        ],
+    }
+    assert reader.get("search?q=kind:namespace")["results"][0]["format"] is None
+
+
+@pytest.mark.operation("Search")
+def test_pages(reader: Management):
+    first = reader.get("search?q=orders&limit=1")
+    second = reader.get(f"search?q=orders&limit=1&page_token={first['next_page_token']}")
+    assert [one["identifier"][-1] for one in first["results"]] == ["orders"]
+    assert [one["identifier"][-1] for one in second["results"]] == ["old_orders"]
+    assert second["next_page_token"] is None
+
+
+def test_a_misspelled_word(reader: Management):
+    found = reader.get("search?q=odrers")
+    assert found["is_corrected"]
+    assert found["results"][0]["matches"][0]["parts"] == [{"text": "orders", "is_hit": True}]
+
+
+def test_refusals(reader: Management):
+    reader.refused(400, "invalid-input", "nothing to search for", "GET search")
+    reader.refused(400, "invalid-input", "label:pii=yes", "GET search?q=label:")
+    reader.refused(400, "invalid-input", "page token", "GET search?q=a&page_token=x")
+    reader.refused(400, "invalid-input", "limit", "GET search?q=a&limit=0")
+    Management().refused(401, "unauthenticated", "No API key", "GET search?q=a")
+
+
+def test_what_is_not_indexed_yet_is_not_found_and_nothing_breaks(reader: Management):
+    make_table("ws", "brand_new")
+    assert reader.get("search?q=brand")["results"] == []
