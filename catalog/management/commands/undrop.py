@@ -1,0 +1,75 @@
+"""``manage.py undrop``: what is in the trash, and bringing it back."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from catalog import identifiers
+from catalog.errors import CatalogError
+from catalog.identifiers import Identifier
+from catalog.models import TrashItem
+from catalog.services import recovery
+from catalog.services.access import SYSTEM
+
+
+class Command(BaseCommand):
+    help = "Show what is in the trash, or bring something back."
+    # They import the whole API: seconds of every start.
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("name", nargs="?", help="namespace$table; none: list what there is")
+        parser.add_argument("--namespace", action="store_true", help="the name is a namespace's")
+        parser.add_argument("--item", type=int, help="its number, where several bore the name")
+        parser.add_argument("--as", dest="new", metavar="name", help="give it another name")
+        parser.add_argument(
+            "--with-parents", action="store_true", help="bring namespaces above it back too"
+        )
+        parser.add_argument(
+            "--without-purged", action="store_true", help="leave tables that are gone behind"
+        )
+        parser.add_argument("--limit", type=int, default=50, help="of the list")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            if options["name"] is None and options["item"] is None:
+                self._list(options["limit"])
+            else:
+                self._undrop(options)
+        except CatalogError as refused:
+            detail = f". {refused.detail}" if refused.detail else ""
+            raise CommandError(f"{refused.message}{detail}") from refused
+
+    def _list(self, limit: int) -> None:
+        rows, _ = recovery.list_trash(actor=SYSTEM, limit=max(limit, 1))
+        if not rows:
+            self.stdout.write("The trash is empty.")
+        for row in rows:
+            until = f"purged at {row.purge_at:%F %T}" if row.purge_at else "kept"
+            self.stdout.write(
+                f"{row.pk:>8}  {row.kind:9} {row!s:40} {row.state:8} dropped {row.dropped_at:%F %T}"
+                f" by {row.dropped_by or '?'}, {until}"
+            )
+
+    def _undrop(self, options: dict[str, Any]) -> None:
+        new = options["new"]
+        row = recovery.undrop(
+            actor=SYSTEM,
+            item=self._find(options).pk,
+            new=None if new is None else _identifier(new),
+            with_parents=options["with_parents"],
+            without_purged=options["without_purged"],
+        )
+        self.stdout.write(f"'{row}' is back.")
+
+    @staticmethod
+    def _find(options: dict[str, Any]) -> TrashItem:
+        if options["item"] is not None:
+            return recovery.find_item(actor=SYSTEM, item=options["item"])
+        name = _identifier(options["name"])
+        return recovery.last_dropped(actor=SYSTEM, name=name, is_namespace=options["namespace"])
+
+
+def _identifier(text: str) -> Identifier:
+    return identifiers.parse(text, identifiers.DEFAULT_DELIMITER)

@@ -1,0 +1,216 @@
+"""Who brings something back meets who takes its name, its files, or the same decision."""
+
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+
+import pytest
+from django.db import connection, connections
+from django.test.utils import CaptureQueriesContext
+
+from catalog.errors import (
+    ApprovalRequired,
+    CatalogError,
+    InvalidApprovalState,
+    NotRecoverable,
+    TableAlreadyExists,
+    TrashItemNotFound,
+)
+from catalog.models import ApprovalRequest, Job, JobStatus, Table, TableState, TrashItem
+from catalog.privileges import Privilege
+from catalog.services import approvals, maintenance, purge, recovery
+from catalog.services import operations as ops
+from catalog.services.access import SYSTEM, Principal
+from catalog.services.commit import commit
+from tests.factories import files, make_lance_table, make_namespace, make_root
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("warehouse")]
+
+ADA, BOB, EVE = (Principal(name, Privilege.ALL) for name in ("ada", "bob", "eve"))
+
+
+@pytest.fixture(autouse=True)
+def _quiet(monkeypatch, settings):
+    settings.MONODON_TRASH_SECONDS = 3600
+    monkeypatch.setattr("celery.current_app.send_task", lambda *args, **options: None)
+    make_root()
+
+
+def together(*calls: Callable[[], object]) -> list[object]:
+    """What each call gives, or the refusal it meets, begun at the same moment."""
+    barrier = threading.Barrier(len(calls))
+    found: list[object] = [None] * len(calls)
+
+    def run(index: int) -> None:
+        try:
+            barrier.wait(30)
+            found[index] = calls[index]()
+        except CatalogError as error:
+            found[index] = error
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=run, args=(index,)) for index in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    return found
+
+
+def dropped(*name: str) -> TrashItem:
+    make_lance_table(name)
+    commit([ops.DropTable(table=name)], actor=SYSTEM)
+    return TrashItem.objects.latest("pk")
+
+
+@pytest.mark.parametrize("round", range(5))
+def test_bringing_back_meets_a_new_table_of_the_name(round):
+    item = dropped("ws", "t")
+    back, new = together(
+        lambda: recovery.undrop(actor=SYSTEM, item=item.pk),
+        lambda: commit([ops.DeclareTable(table=("ws", "t"))], actor=SYSTEM),
+    )
+    winner = Table.objects.named(("ws", "t")).get()
+    if winner.pk == item.table_id:
+        assert isinstance(new, TableAlreadyExists)
+        assert not TrashItem.objects.exists()
+    else:
+        assert isinstance(back, TableAlreadyExists)
+        assert TrashItem.objects.get() == item
+        assert Job.objects.get().status == JobStatus.QUEUED
+
+
+@pytest.mark.parametrize("round", range(5))
+def test_bringing_back_meets_the_purge(round):
+    item = dropped("ws", "t")
+    before = files(item.table.location)
+    Job.objects.update(lease_until=None)
+    back, _ = together(
+        lambda: recovery.undrop(actor=SYSTEM, item=item.pk),
+        lambda: maintenance.run_job(item.job_id),
+    )
+    table, job = Table.objects.get(), Job.objects.get()
+    if isinstance(back, Table):
+        assert (table.state, job.status) == (TableState.LIVE, JobStatus.CANCELED)
+        assert files(table.location) == before
+    else:
+        assert isinstance(back, NotRecoverable | TrashItemNotFound)
+        assert (table.state, job.status) == (TableState.DROPPED, JobStatus.SUCCEEDED)
+        assert files(table.location) == {}
+
+
+def test_a_worker_that_has_taken_the_job_finds_it_brought_back(monkeypatch):
+    """The worker looks at the table while it comes back: it waits, and removes nothing."""
+    item = dropped("ws", "t")
+    before = files(item.table.location)
+    Job.objects.update(lease_until=None)
+    real = maintenance.locks.lock_table_row
+    done = []
+
+    def first_bring_back(pk: int) -> Table:
+        if not done:
+            done.append(together(lambda: recovery.undrop(actor=SYSTEM, item=item.pk))[0])
+        return real(pk)
+
+    # The other one needs the row that the worker's transaction is about to lock.
+    monkeypatch.setattr(maintenance.locks, "lock_table_row", first_bring_back)
+    maintenance.run_job(item.job_id)
+    assert isinstance(done[0], Table)
+    assert Job.objects.get().status == JobStatus.CANCELED
+    assert Table.objects.get().state == TableState.LIVE
+    assert files(item.table.location) == before
+
+
+def test_who_comes_when_the_worker_has_begun_waits_and_is_refused(monkeypatch):
+    item = dropped("ws", "t")
+    Job.objects.update(lease_until=None)
+    real, begun, found = purge.holder, threading.Event(), []
+
+    def slow(table: Table):
+        begun.set()  # the row is locked
+        return real(table)
+
+    monkeypatch.setattr(purge, "holder", slow)
+
+    def bring_back() -> object:
+        begun.wait(30)
+        return recovery.undrop(actor=SYSTEM, item=item.pk)
+
+    found = together(bring_back, lambda: maintenance.run_job(item.job_id))
+    assert isinstance(found[0], NotRecoverable | TrashItemNotFound)
+    assert Job.objects.get().status == JobStatus.SUCCEEDED
+
+
+def test_one_of_two_brings_it_back():
+    item = dropped("ws", "t")
+    found = together(
+        lambda: recovery.undrop(actor=SYSTEM, item=item.pk, new=("ws", "a")),
+        lambda: recovery.undrop(actor=SYSTEM, item=item.pk, new=("ws", "b")),
+    )
+    assert sorted(isinstance(one, Table) for one in found) == [False, True]
+    assert any(isinstance(one, TrashItemNotFound) for one in found)
+    assert Table.objects.present().count() == 1
+
+
+@pytest.mark.parametrize("round", range(3))
+def test_of_two_who_approve_one_does(round):
+    make_namespace("a", "b")
+    recovery.set_approval_rule(actor=SYSTEM, namespace=("a",), actions=["purge"])
+    item = dropped("a", "b", "t")
+    with pytest.raises(ApprovalRequired):
+        recovery.purge_now(actor=ADA, item=item.pk)
+    request = ApprovalRequest.objects.get()
+    found = together(
+        lambda: approvals.approve(actor=BOB, request=request.pk),
+        lambda: approvals.approve(actor=EVE, request=request.pk),
+    )
+    assert sorted(isinstance(one, InvalidApprovalState) for one in found) == [False, True]
+    request.refresh_from_db()
+    assert request.status == "done"
+    assert request.transaction.operations[0]["operation"] == "PurgeNow"
+
+
+def test_an_approval_meets_a_refusal():
+    make_namespace("a")
+    recovery.set_approval_rule(actor=SYSTEM, namespace=("a",), actions=["purge"])
+    item = dropped("a", "t")
+    due = item.purge_at
+    with pytest.raises(ApprovalRequired):
+        recovery.purge_now(actor=ADA, item=item.pk)
+    request = ApprovalRequest.objects.get()
+    found = together(
+        lambda: approvals.approve(actor=BOB, request=request.pk),
+        lambda: approvals.refuse(actor=EVE, request=request.pk, reason="no"),
+    )
+    assert sorted(isinstance(one, InvalidApprovalState) for one in found) == [False, True]
+    request.refresh_from_db()
+    item.refresh_from_db()
+    assert (request.status, item.purge_at < due) in {("done", True), ("refused", False)}
+
+
+def test_rows_are_locked_in_the_order_of_all_transactions():
+    """Namespaces, then tables, then what is in the trash, all before anything is written."""
+    make_lance_table(("a", "b", "t"))
+    commit([ops.DropNamespace(namespace=("a",), cascade=True)], actor=SYSTEM)
+    item = recovery.last_dropped(actor=SYSTEM, name=("a",), is_namespace=True)
+    with ExitStack() as stack:
+        queries = stack.enter_context(CaptureQueriesContext(connection))
+        recovery.undrop(actor=SYSTEM, item=item.pk)
+    locked = [
+        next(name for name in ("trashitem", "table", "namespace") if f'"catalog_{name}".' in sql)
+        for sql in (query["sql"] for query in queries.captured_queries)
+        if "FOR NO KEY UPDATE" in sql and 'FROM "catalog_transaction"' not in sql
+    ]
+    assert locked[-3:] == ["namespace", "table", "trashitem"]
+    first_write = next(
+        place
+        for place, query in enumerate(queries.captured_queries)
+        if query["sql"].startswith(("UPDATE", "INSERT", "DELETE"))
+    )
+    last_lock = max(
+        place
+        for place, query in enumerate(queries.captured_queries)
+        if 'FROM "catalog_trashitem"' in query["sql"] and "FOR NO KEY" in query["sql"]
+    )
+    assert last_lock < first_write

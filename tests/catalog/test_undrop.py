@@ -1,0 +1,65 @@
+"""The command that brings back what was dropped."""
+
+from io import StringIO
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from catalog.models import Namespace, Table, TrashItem
+from catalog.services import operations as ops
+from catalog.services.access import SYSTEM
+from catalog.services.commit import commit
+from tests.factories import make_table, unchanged
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
+
+
+@pytest.fixture(autouse=True)
+def _quiet(monkeypatch, settings):
+    settings.MONODON_TRASH_SECONDS = 3600
+    monkeypatch.setattr("celery.current_app.send_task", lambda *args, **options: None)
+
+
+def undrop(*args: str) -> str:
+    out = StringIO()
+    call_command("undrop", *args, stdout=out)
+    return out.getvalue()
+
+
+def test_it_lists_and_brings_back():
+    assert undrop() == "The trash is empty.\n"
+    table = make_table("ws", "t")
+    commit([ops.DropTable(table=("ws", "t"))], actor=SYSTEM)
+    item = TrashItem.objects.get()
+    listed = undrop()
+    assert listed.split()[:4] == [str(item.pk), "table", "ws.t", "waiting"]
+    assert "by system, purged at" in listed
+    assert undrop("ws$t") == "'ws.t' is back.\n"
+    assert Table.objects.present().get() == table
+
+
+def test_by_number_and_under_another_name():
+    first, second = make_table("ws", "t"), None
+    commit([ops.DropTable(table=("ws", "t"))], actor=SYSTEM)
+    item = TrashItem.objects.get()
+    second = make_table("ws", "t")
+    commit([ops.DeregisterTable(table=("ws", "t"))], actor=SYSTEM)
+    assert undrop("--item", str(item.pk), "--as", "ws$u") == "'ws.u' is back.\n"
+    assert Table.objects.named(("ws", "u")).get() == first
+    undrop("ws$t")
+    assert Table.objects.named(("ws", "t")).get() == second
+
+
+def test_a_namespace():
+    make_table("a", "b", "t")
+    commit([ops.DropNamespace(namespace=("a", "b"), cascade=True)], actor=SYSTEM)
+    commit([ops.DropNamespace(namespace=("a",))], actor=SYSTEM)
+    with pytest.raises(CommandError, match="with_parents"), unchanged():
+        undrop("a$b", "--namespace")
+    assert undrop("a$b", "--namespace", "--with-parents") == "'a.b' is back.\n"
+    assert Namespace.objects.live().count() == 3
+
+
+def test_what_is_not_there():
+    with pytest.raises(CommandError, match=r"Nothing in the trash is 'ws\.t'"), unchanged():
+        undrop("ws$t")
