@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cache, partial
 from typing import Any, Generic, TypeVar
@@ -95,6 +95,7 @@ def write(
     can_repeat: bool = True,
     timeout: timedelta | None = None,
     may_commit: Callable[[], None] | None = None,
+    goes_on: bool = False,
 ) -> Written[T]:
     """Let ``work`` change a dataset of the table's newest version; its commits go to the ledger.
 
@@ -104,6 +105,8 @@ def write(
     meanwhile in a way that Lance cannot rebase on, the work is done again, if it can be repeated.
     ``version`` is an older one to begin from (RestoreTable). After the timeout nothing is committed
     any more (ServiceUnavailable); nor when ``may_commit`` raises, which is asked before each commit.
+    ``goes_on`` says that ``work`` leaves the dataset at the version that it made, so that the next
+    write to the table may go on with it.
 
     Raises the refusals of ``find_snapshot`` and of the engine, CommitConflict when others kept
     changing the table, and whatever is the caller's mistake (``lance_errors``).
@@ -129,13 +132,16 @@ def write(
             **(facts or {}),
         )
         try:
-            result, last = ledger.carry(partial(_change, snapshot, ledger, work))
+            opened: _Opened = lance_datasets.writers.take(snapshot.key) or _Opened(snapshot)
+            result, last = ledger.carry(partial(opened.change, ledger, work))
         except CommitConflict as error:
             if not can_repeat or attempt == _ATTEMPTS or not _may_heal(error):
                 raise
             continue
         except OSError as error:
             raise _if_gone(snapshot, actor) or error from error
+        if goes_on:
+            opened.keep(ledger, last)
         return ledger.written(result, last)
     raise AssertionError("unreachable")
 
@@ -170,7 +176,7 @@ def visit(
     )
     ledger = _Ledger(actor, snapshot.table, snapshot.location, branch)
     ledger.known = snapshot.entry
-    result, _ = ledger.carry(partial(_change, snapshot, ledger, work))
+    result, _ = ledger.carry(partial(_Opened(snapshot).change, ledger, work))
     return result
 
 
@@ -262,21 +268,54 @@ def _begin(ledger: "_Ledger", work: Callable[[NewDataset], T]) -> tuple[T, int]:
     return work(NewDataset(options)), 1
 
 
-def _change(
-    snapshot: Snapshot, ledger: "_Ledger", work: Callable[[LanceDataset], T]
-) -> tuple[T, int]:
-    dataset: LanceDataset = LanceDataset(
-        snapshot.location,
-        None if snapshot.branch else snapshot.version,
-        session=lance_datasets.session_for(snapshot),
-        namespace_client=ledger,
-        table_id=list(snapshot.table),
-        namespace_client_managed_versioning=True,
-    )
-    if snapshot.branch:
-        dataset = dataset.checkout_version((snapshot.branch, snapshot.version))
-    result = work(dataset)
-    return result, dataset.version
+class _Opened:
+    """A version that one writer at a time goes on from; Lance opens it when that writer begins."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._catalog = _Catalog()
+        self._dataset: LanceDataset | None = None
+
+    def change(self, ledger: "_Ledger", work: Callable[[LanceDataset], T]) -> tuple[T, int]:
+        self._catalog.ledger = ledger
+        dataset = self._dataset or self._open()
+        result = work(dataset)
+        self._dataset = dataset
+        return result, dataset.version
+
+    def keep(self, ledger: "_Ledger", last: int) -> None:
+        """Keep it for who finds the version that was made to be the newest."""
+        if ledger.committed is None or ledger.last != last:
+            return
+        entered = ledger.committed.results[0]
+        before = self._snapshot
+        entry = Version(
+            entered.version,
+            entered.manifest_path,
+            entered.manifest_size,
+            entered.e_tag,
+            entered.metadata,
+            entered.created_at,
+        )
+        self._snapshot = replace(before, entry=entry)
+        self._catalog.ledger = None
+        lance_datasets.session_for(self._snapshot)  # which has the manifest by now
+        cost = lance_datasets.open_cost(entry.manifest_size)
+        lance_datasets.writers.put(self._snapshot.key, self, cost=cost)
+
+    def _open(self) -> LanceDataset:
+        snapshot = self._snapshot
+        dataset = LanceDataset(
+            snapshot.location,
+            None if snapshot.branch else snapshot.version,
+            session=lance_datasets.session_for(snapshot),
+            namespace_client=self._catalog,
+            table_id=list(snapshot.table),
+            namespace_client_managed_versioning=True,
+        )
+        if snapshot.branch:
+            dataset = dataset.checkout_version((snapshot.branch, snapshot.version))
+        return dataset
 
 
 def _as(
@@ -318,6 +357,33 @@ def _run(work: Callable[[], T]) -> T:
 @cache
 def _threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(_THREADS, thread_name_prefix="lance")
+
+
+class _Catalog(LanceNamespace):
+    """What a dataset that outlives a write asks: the ledger of the write that is under way."""
+
+    ledger: "_Ledger | None" = None
+
+    def namespace_id(self) -> str:
+        return "monodon"
+
+    def describe_table(self, request: Any) -> m.DescribeTableResponse:
+        return self._present().describe_table(request)
+
+    def list_table_versions(self, request: Any) -> m.ListTableVersionsResponse:
+        return self._present().list_table_versions(request)
+
+    def describe_table_version(self, request: Any) -> m.DescribeTableVersionResponse:
+        return self._present().describe_table_version(request)
+
+    def create_table_version(self, request: Any) -> m.CreateTableVersionResponse:
+        return self._present().create_table_version(request)
+
+    def _present(self) -> "_Ledger":
+        ledger = self.ledger
+        if ledger is None:
+            raise _has_ended()
+        return ledger
 
 
 @dataclass
@@ -503,7 +569,7 @@ class _Ledger(LanceNamespace):
         """Answer it with what the request has. Raises ServiceUnavailable when that has ended."""
         with self._lock:
             if self._is_left:
-                raise ServiceUnavailable("The request that this was done for has ended")
+                raise _has_ended()
             return self._context.run(self._answer, question)
 
     def _answer(self, question: Callable[[], T]) -> T:
@@ -515,3 +581,7 @@ class _Ledger(LanceNamespace):
             return question()
         finally:
             del connections[DEFAULT_DB_ALIAS]
+
+
+def _has_ended() -> ServiceUnavailable:
+    return ServiceUnavailable("The request that this was done for has ended")

@@ -105,6 +105,7 @@ def insert(
             work=lambda dataset: _append(rows, dataset, "overwrite" if overwrite else "append"),
             summary={"mode": "overwrite"} if overwrite else None,
             can_repeat=False,
+            goes_on=True,
         )
     except TableHasNoData:
         return _begin(actor, table, rows, ops.InsertIntoTable)

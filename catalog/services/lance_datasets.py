@@ -33,7 +33,8 @@ from catalog.services.versions import Version
 
 # Lance keeps what it read of manifests and indexes in a session, by size; a dataset itself is
 # little more than its manifest. Half of the budget is for indexes, which cost most to read again.
-_INDEX_SHARE, _METADATA_SHARE, _DATASET_SHARE, _ANSWER_SHARE = 0.5, 0.3125, 0.125, 0.0625
+_INDEX_SHARE, _METADATA_SHARE, _ANSWER_SHARE = 0.5, 0.3125, 0.0625
+_DATASET_SHARE, _WRITER_SHARE = 0.09375, 0.03125
 _DATASET_COST = 64 * 1024
 _MANIFEST_FACTOR = 8  # parsed, against its bytes in the file
 
@@ -131,9 +132,13 @@ def open_dataset(snapshot: Snapshot) -> LanceDataset:
         return kept
     with refusing(snapshot.table):
         dataset = _open(snapshot)
-    size = snapshot.entry.manifest_size or 0
-    _opened.put(snapshot.key, dataset, cost=_DATASET_COST + _MANIFEST_FACTOR * size)
+    _opened.put(snapshot.key, dataset, cost=open_cost(snapshot.entry.manifest_size))
     return dataset
+
+
+def open_cost(manifest_size: int | None) -> int:
+    """About how many bytes a dataset takes that is open."""
+    return _DATASET_COST + _MANIFEST_FACTOR * (manifest_size or 0)
 
 
 def read(
@@ -172,6 +177,7 @@ def session() -> Session:
 def forget_opened() -> None:
     """Close what is kept open, and forget what was answered."""
     _opened.clear()
+    writers.clear()
     answers.clear()
 
 
@@ -242,6 +248,13 @@ class Kept(Generic[T]):
             self._kept.move_to_end(key)
             return found[0]
 
+    def take(self, key: Hashable) -> T | None:
+        """The same, and it is kept no more."""
+        with self._lock:
+            value, cost = self._kept.pop(key, (None, 0))
+            self._cost -= cost
+            return value
+
     def put(self, key: Hashable, value: T, *, cost: int) -> None:
         limit = settings.MONODON_LANCE_CACHE_BYTES * self._share
         with self._lock:
@@ -259,5 +272,7 @@ class Kept(Generic[T]):
 
 
 _opened: Kept[LanceDataset] = Kept(_DATASET_SHARE)
+writers: Kept[Any] = Kept(_WRITER_SHARE)
+"""What a writer left open at the version that it made, for the next one."""
 answers: Kept[bytes] = Kept(_ANSWER_SHARE)
 """Answers to queries, by version and request."""

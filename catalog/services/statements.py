@@ -194,7 +194,7 @@ def insert_if_unchanged(
     """Lock live tables and, if they still have their names, insert rows as ``insert_together``.
 
     With a swap only if that succeeds too. All in one statement, which waits for whoever holds a
-    lock and then looks again. Returns the time of its transaction; None: a table is not what it
+    lock and then looks again. Returns the time that its rows got by default; None: a table is not what it
     was, and nothing is written.
     """
     shapes = _shapes(groups)
@@ -288,7 +288,7 @@ def _guarded_insert_text(shapes: _Shapes, *, has_swap: bool) -> str:
         {swap}
         unchanged AS MATERIALIZED (SELECT EXISTS (SELECT FROM complete) {swapped} AS yes),
         {", ".join(inserts)}
-        SELECT yes, now() FROM unchanged
+        SELECT yes, statement_timestamp() FROM unchanged
     """  # noqa: S608 -- names of our own models
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from django.db import OperationalError, connection
 from django.db.models import QuerySet
+from lance.dataset import LanceDataset
 
 from api.request_id import request_id
 from catalog.errors import CommitConflict, ServiceUnavailable
@@ -195,7 +196,7 @@ def test_what_lance_asks_after_the_request_is_refused(monkeypatch):
     go_on, work, ledgers = threading.Event(), [], []
 
     def interrupted(task: partial[Any]) -> None:
-        ledgers.append(task.args[1])
+        ledgers.append(task.args[0])
         work.append(threads.submit(task))
         raise KeyboardInterrupt
 
@@ -210,6 +211,66 @@ def test_what_lance_asks_after_the_request_is_refused(monkeypatch):
         ledgers[0]._ask(lambda: 1)
     monkeypatch.undo()
     assert lance_datasets.read(actor=SYSTEM, table=T).count_rows() == 1
+
+
+@pytest.fixture
+def opened(monkeypatch) -> list[int]:
+    """The versions that writers open."""
+    versions = []
+
+    def opening(location: str, version: int, **options: Any) -> LanceDataset:
+        versions.append(version)
+        return LanceDataset(location, version, **options)
+
+    monkeypatch.setattr(lance_commits, "LanceDataset", opening)
+    return versions
+
+
+def test_an_insert_goes_on_with_what_the_last_one_left_open(opened):
+    for _ in range(3):
+        insert(NEW.to_reader())
+    assert opened == [1]
+    assert lance_datasets.find_snapshot(actor=SYSTEM, table=T).key in lance_datasets.writers._kept
+    lance_data.delete(actor=SYSTEM, table=T, predicate="id = 1")
+    insert(NEW.to_reader())
+    assert opened == [1, 5]
+    lance_data.insert(actor=SYSTEM, table=T, data=NEW, overwrite=True)
+    insert(NEW.to_reader())
+    assert opened == [1, 5]
+    assert lance_datasets.read(actor=SYSTEM, table=T).to_table() == pa.table({"id": [7, 7]})
+
+
+def test_what_an_insert_left_open_is_for_one_at_a_time(opened):
+    insert(NEW.to_reader())
+    insert(during(lambda: insert(NEW.to_reader())))
+    assert opened == [1, 2]
+    insert(NEW.to_reader())
+    assert opened == [1, 2]
+    found = lance_datasets.read(actor=SYSTEM, table=T).to_table()["id"].to_pylist()
+    assert sorted(found) == [1, 7, 7, 7, 100]
+
+
+def test_an_insert_that_failed_leaves_nothing_open(monkeypatch, opened):
+    insert(NEW.to_reader())
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise CommitConflict("no")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lance_commits, "commit", refuse)
+        with pytest.raises(CommitConflict):
+            insert(NEW.to_reader())
+    insert(NEW.to_reader())
+    assert opened == [1, 2]
+    assert lance_datasets.read(actor=SYSTEM, table=T).count_rows() == 3
+
+
+def test_what_was_left_open_of_a_table_is_nothing_for_the_next_of_its_name(opened):
+    insert(NEW.to_reader())
+    drop()
+    insert(NEW.to_reader())
+    assert opened == [1, 1]
+    assert lance_datasets.read(actor=SYSTEM, table=T).count_rows() == 2
 
 
 def test_who_saw_the_first_table_of_a_name_writes_to_the_second():
