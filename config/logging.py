@@ -30,6 +30,8 @@ def configure(options: dict[str, str]) -> None:
     # Refusals are told by RequestMiddleware; what is left here are tracebacks.
     logging.getLogger("django.request").setLevel(logging.ERROR)
     logging.getLogger("celery.beat").setLevel(logging.WARNING)
+    # The audit trail tells who signs in, and who fails to.
+    logging.getLogger("axes").setLevel(logging.WARNING)
     # Two lines for each periodic task, every fifteen seconds.
     logging.getLogger("celery.app.trace").setLevel(logging.WARNING)
     logging.getLogger("celery.worker.strategy").setLevel(logging.WARNING)

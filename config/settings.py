@@ -479,7 +479,6 @@ UNFOLD = {
     "SHOW_HISTORY": False,  # the audit trail tells more, and cannot be edited
     "SHOW_VIEW_ON_SITE": False,
     "BORDER_RADIUS": "8px",
-    "LOGIN": {"form": "catalog.admin.sign_on.LogInForm"},
     "DASHBOARD_CALLBACK": "catalog.admin.dashboard.dashboard",
     "COMMAND": {"search_callback": "catalog.admin.navigation.search"},
     "SIDEBAR": {

@@ -49,6 +49,10 @@ class LogInForm(AuthenticationForm):  # type: ignore[misc]
         return reverse("sign-on") + query
 
 
+# Not in the settings: the site would import this, and with it every page, before it is there itself.
+admin.site.login_form = LogInForm
+
+
 def is_configured() -> bool:
     return bool(settings.MONODON_OIDC_CLIENT_ID and settings.MONODON_OIDC_ISSUERS)
 

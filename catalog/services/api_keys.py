@@ -108,6 +108,36 @@ def add_key(
     return key, secret
 
 
+def create_for(
+    *,
+    actor: access.Principal,
+    name: str,
+    principal: str | None = None,
+    level: PrincipalLevel = PrincipalLevel.GRANTED,
+    scopes: Iterable[str] | None = None,
+    namespace: Identifier | None = None,
+    expires_at: datetime | None = None,
+) -> tuple[ApiKey, str]:
+    """A key of a principal, or, if none is named, of a new service account with the key's name.
+
+    All of it or nothing. Raises as ``add_key`` and ``principals.create_principal``.
+    """
+    with transaction.atomic():
+        if principal is None:
+            row = principals.create_principal(
+                actor=actor, name=name, kind=PrincipalKind.SERVICE, level=level
+            )
+            principal = row.name
+        return add_key(
+            actor=actor,
+            principal=principal,
+            name=name,
+            scopes=scopes,
+            namespace=namespace,
+            expires_at=expires_at,
+        )
+
+
 def rotate(
     *,
     actor: access.Principal,

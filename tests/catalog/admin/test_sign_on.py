@@ -1,0 +1,335 @@
+"""The way into the admin: passwords, single sign-on, and who guesses."""
+
+import logging
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from axes.models import AccessAttempt
+from django.contrib.auth.models import User
+from django.contrib.sessions.models import Session
+from django.test import Client
+
+from catalog.models import ApiKey, AuditEvent, Principal, PrincipalKind
+from catalog.services import oidc, principals, refusals, users
+from catalog.services.access import SYSTEM
+from tests import issuer as issuers
+from tests.issuer import CLIENT, SECRET, Issuer
+
+LOGIN = "/admin/login/"
+
+
+@pytest.fixture
+def issuer(db, settings):
+    oidc.forget()
+    with issuers.running() as found:
+        settings.MONODON_OIDC_ISSUERS = [found.url]
+        settings.MONODON_OIDC_CLIENT_ID = CLIENT
+        settings.MONODON_OIDC_CLIENT_SECRET = SECRET
+        settings.MONODON_OIDC_AUTO_CREATE = True
+        settings.MONODON_OIDC_STAFF_GROUPS = ["staff"]
+        settings.MONODON_OIDC_ADMIN_GROUPS = ["admins"]
+        found.claims = {"preferred_username": "ada", "groups": ["staff", "x"]}
+        yield found
+    oidc.forget()
+
+
+def go(client: Client, issuer: Issuer, query: str = ""):
+    """Press the button, agree at the issuer, and come back."""
+    there = client.get(f"/admin/sign-on/{query}")
+    assert there.status_code == 302
+    return client.get(issuer.authorize(there["location"]))
+
+
+def is_in(client: Client) -> bool:
+    return client.get("/admin/").status_code == 200
+
+
+def is_refused(client: Client, answer, text: str) -> None:
+    assert (answer.status_code, answer["location"]) == (302, LOGIN)
+    assert text in client.get(LOGIN).content.decode()
+    assert not is_in(client)
+
+
+# --- passwords -----------------------------------------------------------------------------------
+
+
+def log_in(client: Client, password: str, username: str = "ada"):
+    return client.post(LOGIN + "?next=/admin/", {"username": username, "password": password})
+
+
+@pytest.fixture
+def told(monkeypatch) -> list:
+    found: list = []
+    monkeypatch.setattr(refusals.ledger, "deliver", found.extend)
+    return found
+
+
+def test_the_trail_tells_who_comes_and_goes(client, db, told):
+    User.objects.create_superuser("ada", password="right")
+    before = client.get(LOGIN).cookies["csrftoken"]
+    assert (before["samesite"], before["httponly"]) == ("Lax", True)
+    session = client.session
+    session["seen"] = 1
+    session.save()
+    client.cookies["sessionid"] = fixed = session.session_key
+    log_in(client, "wrong")
+    answer = log_in(client, "right")
+    cookie = answer.cookies["sessionid"]
+    # A session that somebody else knows is not the one that is signed in.
+    assert cookie.value != fixed
+    assert not Session.objects.filter(pk=fixed).exists()
+    assert (cookie["samesite"], cookie["httponly"], cookie["secure"]) == ("Lax", True, "")
+    client.post("/admin/logout/")
+    events = AuditEvent.objects.filter(action__startswith="session.").order_by("pk")
+    assert [(e.action, e.actor, e.target, e.door) for e in events] == [
+        ("session.begin", "user:ada", "user:ada", "admin"),
+        ("session.end", "user:ada", "user:ada", "admin"),
+    ]
+    assert events[0].after == {"address": "127.0.0.1", "by": "password"}
+    [(refusal, times)] = told
+    assert (refusal.action, refusal.target, refusal.error, times) == (
+        "session.begin",
+        "user:ada",
+        "Unauthenticated",
+        1,
+    )
+
+
+def test_what_is_no_name_is_not_written_down(client, db, told):
+    log_in(client, "x", "my-password-in-the-wrong-field")
+    assert [refusal.target for refusal, _ in told] == ["(unknown user)"]
+
+
+def test_who_guesses_passwords_is_locked_out(client, db, settings):
+    User.objects.create_superuser("ada", password="right")
+    User.objects.create_superuser("bob", password="right")
+    for i in range(4):
+        assert log_in(client, f"wrong {i}").status_code == 200
+    answer = log_in(client, "wrong 5")
+    assert (answer.status_code, answer["retry-after"]) == (429, "900")
+    assert "Try again in 15 minutes" in answer.content.decode()
+    assert log_in(client, "right").status_code == 429
+    assert not is_in(client)
+    # Neither another person, nor ada from elsewhere, is shut out.
+    assert log_in(Client(), "right", "bob").status_code == 302
+    assert log_in(Client(REMOTE_ADDR="192.0.2.7"), "right").status_code == 302
+    assert AccessAttempt.objects.get().failures_since_start == 5
+    AccessAttempt.objects.all().delete()
+    assert log_in(client, "right").status_code == 302
+
+
+# --- single sign-on ------------------------------------------------------------------------------
+
+
+def test_the_button_is_there_if_there_is_a_sign_on(client, issuer: Issuer, settings):
+    settings.MONODON_OIDC_BUTTON = "Our company"
+    page = client.get(LOGIN + "?next=/admin/catalog/").content.decode()
+    assert "Our company" in page
+    assert 'href="/admin/sign-on/?next=%2Fadmin%2Fcatalog%2F"' in page
+    settings.MONODON_OIDC_CLIENT_ID = ""
+    assert "sign-on" not in client.get(LOGIN).content.decode()
+    for path in ("/admin/sign-on/", "/admin/sign-on/callback?code=x&state=y"):
+        assert client.get(path)["location"] == LOGIN
+
+
+def test_a_person_signs_on(client, issuer: Issuer):
+    answer = go(client, issuer, "?next=/admin/catalog/table/")
+    assert answer["location"] == "/admin/catalog/table/"
+    assert is_in(client)
+    user = User.objects.get()
+    assert (user.username, user.is_staff, user.is_superuser) == ("ada", True, False)
+    assert not user.has_usable_password()
+    row = Principal.objects.get()
+    assert (row.name, row.user, row.subject) == ("user:ada", user, "ada-1")
+    event = AuditEvent.objects.get(action="session.begin")
+    assert (event.actor, event.after["by"]) == ("user:ada", "sign-on")
+    assert client.session.get_expiry_age() == 12 * 3600
+    # And again, as the same one.
+    go(Client(), issuer)
+    assert (User.objects.count(), Principal.objects.count()) == (1, 1)
+
+
+def test_what_is_asked_of_the_issuer(client, issuer: Issuer, settings):
+    there = client.get("/admin/sign-on/")["location"]
+    asked = parse_qs(urlsplit(there).query)
+    assert {"state", "nonce", "code_challenge"} <= asked.keys()
+    assert asked["redirect_uri"] == ["http://testserver/admin/sign-on/callback"]
+    assert SECRET not in there
+    settings.MONODON_PUBLIC_URL = "https://catalog.example.com"
+    there = client.get("/admin/sign-on/")["location"]
+    asked = parse_qs(urlsplit(there).query)
+    assert asked["redirect_uri"] == ["https://catalog.example.com/admin/sign-on/callback"]
+
+
+@pytest.mark.parametrize(
+    "target", ["https://evil.example.com/", "//evil.example.com", "javascript:x"]
+)
+def test_nobody_is_sent_elsewhere(client, issuer: Issuer, target):
+    assert go(client, issuer, f"?next={target}")["location"] == "/admin/"
+
+
+def test_the_session_is_a_new_one(client, issuer: Issuer):
+    client.get("/admin/sign-on/")
+    fixed = client.session.session_key
+    go(client, issuer)
+    assert client.session.session_key != fixed
+    assert not Session.objects.filter(pk=fixed).exists()
+
+
+def test_groups_decide_each_time(client, issuer: Issuer):
+    issuer.claims["groups"] = ["admins"]
+    User.objects.create_superuser("root", password="x")
+    go(client, issuer)
+    user = User.objects.get(username="ada")
+    assert (user.is_staff, user.is_superuser) == (True, True)
+    issuer.claims["groups"] = ["x"]
+    stranger = Client()
+    is_refused(stranger, go(stranger, issuer), "may not enter the admin")
+    user.refresh_from_db()
+    assert (user.is_staff, user.is_superuser) == (False, False)
+    assert not is_in(client)
+
+
+def test_without_groups_the_users_own_flag_decides(client, issuer: Issuer, settings):
+    settings.MONODON_OIDC_STAFF_GROUPS = settings.MONODON_OIDC_ADMIN_GROUPS = []
+    User.objects.create_user("ada", is_staff=True)
+    principals.update_principal(actor=SYSTEM, name="user:ada", issuer=issuer.url, subject="ada-1")
+    go(client, issuer)
+    assert is_in(client)
+    User.objects.update(is_staff=False)
+    stranger = Client()
+    is_refused(stranger, go(stranger, issuer), "may not enter the admin")
+
+
+def test_nobody_signs_on_as_somebody_else(client, issuer: Issuer):
+    User.objects.create_superuser("ada", password="x")
+    is_refused(client, go(client, issuer), "is another")
+    assert Principal.objects.get().issuer == ""
+
+
+def test_the_unknown_and_the_inactive(client, issuer: Issuer, settings):
+    settings.MONODON_OIDC_AUTO_CREATE = False
+    is_refused(client, go(client, issuer), "not known here")
+    assert not User.objects.exists()
+    principals.create_principal(
+        actor=SYSTEM, name="svc", kind=PrincipalKind.SERVICE, issuer=issuer.url, subject="ada-1"
+    )
+    is_refused(client, go(client, issuer), "is no person")
+    principals.update_principal(actor=SYSTEM, name="svc", is_active=False)
+    is_refused(client, go(client, issuer), "was deactivated")
+
+
+def test_who_is_deactivated_is_out_at_once(client, issuer: Issuer):
+    go(client, issuer)
+    assert is_in(client)
+    principals.update_principal(actor=SYSTEM, name="user:ada", is_active=False)
+    assert not is_in(client)
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"aud": "another"},
+        {"aud": [CLIENT, "another"], "azp": "another"},
+        {"exp": 1},
+        {"iss": "https://elsewhere.example.com"},
+        {"sub": None},
+    ],
+)
+def test_id_tokens_that_do_not_hold(client, issuer: Issuer, claims):
+    issuer.claims |= claims
+    answer = go(client, issuer)
+    assert (answer.status_code, answer["location"]) == (302, LOGIN)
+    assert not is_in(client)
+    assert not User.objects.exists()
+
+
+def test_an_id_token_of_another_log_in(client, issuer: Issuer):
+    issuer.nonce = "of-another"
+    is_refused(client, go(client, issuer), "of another log-in")
+
+
+def test_an_id_token_that_another_signed(client, issuer: Issuer):
+    client.get("/admin/sign-on/")
+    real = issuer.token
+    key = issuers.other_keys()["oct"]
+    issuer.token = lambda **claims: real(key=key, header={"kid": "one"}, **claims)
+    is_refused(client, go(client, issuer), "not valid")
+
+
+def test_a_state_that_was_not_given_out_here(client, issuer: Issuer):
+    back = issuer.authorize(client.get("/admin/sign-on/")["location"])
+    stranger = Client()
+    is_refused(stranger, stranger.get(back), "was not completed")
+    assert client.get(back)["location"] == "/admin/"
+    # A code and a state are good once.
+    again = client.get(back)
+    assert (again.status_code, again["location"]) == (302, LOGIN)
+
+
+@pytest.mark.parametrize(
+    "query", ["", "?code=x", "?state=x", "?error=access_denied&error_description=%3Cscript%3E"]
+)
+def test_ways_back_that_lead_nowhere(client, issuer: Issuer, query):
+    client.get("/admin/sign-on/")
+    answer = client.get(f"/admin/sign-on/callback{query}")
+    is_refused(client, answer, "was not completed")
+
+
+@pytest.mark.parametrize("status", [302, 400, 500])
+def test_an_issuer_that_fails(client, issuer: Issuer, status):
+    back = issuer.authorize(client.get("/admin/sign-on/")["location"])
+    issuer.status = status
+    is_refused(client, client.get(back), "was not completed")
+    assert "/elsewhere" not in issuer.asked
+    oidc.forget()
+    is_refused(client, client.get("/admin/sign-on/"), "cannot be had")
+
+
+def test_endpoints_that_are_not_safe(client, issuer: Issuer):
+    issuer.document = {"token_endpoint": "http://id.example.com/token"}
+    is_refused(client, client.get("/admin/sign-on/"), "was not completed")
+
+
+def test_no_secret_is_told_logged_or_kept(client, issuer: Issuer, caplog, capsys):
+    caplog.set_level(logging.DEBUG)
+    pages = [client.get(LOGIN), go(client, issuer), client.get("/admin/")]
+    issuer.nonce = "other"
+    stranger = Client()
+    pages += [go(stranger, issuer), stranger.get(LOGIN)]
+    told = "".join(page.content.decode() + str(page.headers) for page in pages)
+    told += caplog.text + "".join(str(record.__dict__) for record in caplog.records)
+    for model in (AuditEvent, Principal, ApiKey, User):
+        told += str(list(model.objects.values()))
+    told += str([row.get_decoded() for row in Session.objects.all()])
+    told += "".join(capsys.readouterr())
+    assert len(issuer.told) == 8
+    for secret in (SECRET, *issuer.told):
+        for part in secret.split("."):
+            assert part not in told
+
+
+# --- users and principals ------------------------------------------------------------------------
+
+
+def test_users_get_principals_and_lose_their_rights(db):
+    user = User.objects.create_user("bob", password="x")
+    row = Principal.objects.get()
+    assert (row.name, row.user, row.level) == ("user:bob", user, "granted")
+    user.is_active = False
+    user.save()
+    row.refresh_from_db()
+    assert not row.is_active
+    principals.update_principal(actor=SYSTEM, name="user:bob", is_active=True)
+    user.refresh_from_db()
+    assert user.is_active
+    with users.acting_as(users.access.Principal("user:root")):
+        user.delete()
+    assert not Principal.objects.exists()
+    events = AuditEvent.objects.filter(target="user:bob").order_by("pk")
+    assert [(event.action, event.actor) for event in events] == [
+        ("principal.create", "system"),
+        ("principal.update", "system"),
+        ("principal.update", "system"),
+        ("principal.delete", "user:root"),
+    ]

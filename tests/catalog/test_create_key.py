@@ -1,0 +1,58 @@
+from datetime import timedelta
+from io import StringIO
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.utils import timezone
+
+from catalog.models import ApiKey, Principal
+from catalog.services import access, api_keys
+from catalog.services.access import SYSTEM
+from tests.factories import make_namespace, unchanged
+
+
+def run(*arguments: str) -> tuple[str, str]:
+    out, err = StringIO(), StringIO()
+    call_command("create_key", *arguments, stdout=out, stderr=err)
+    return out.getvalue(), err.getvalue()
+
+
+def test_a_new_service_account(db):
+    key, told = run("etl", "--days", "7", "--scope", "write", "--scope", "create")
+    assert "'etl' of 'etl'" in told
+    row = ApiKey.objects.get()
+    assert access.find_key(key.strip()) == row
+    assert (row.principal.level, row.scopes) == ("granted", ["write", "create"])
+    left = row.expires_at - timezone.now()
+    assert timedelta(days=6, hours=23) < left <= timedelta(days=7)
+    assert key.strip() not in told
+
+
+def test_a_key_of_a_principal_within_a_namespace(db):
+    api_keys.create_api_key(actor=SYSTEM, name="etl")
+    namespace = make_namespace("a", "b")
+    run("etl-b", "--principal", "etl", "--namespace", "a$b")
+    row = ApiKey.objects.get(name="etl-b")
+    assert (row.principal.name, row.namespace, row.scopes) == ("etl", namespace, None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["known"], "exists already"),
+        (["x", "--principal", "nobody"], "'nobody' does not exist"),
+        (["x", "--principal", "known", "--level", "read"], "--level"),
+        (["x", "--scope", "rule"], "no privilege"),
+        (["x", "--namespace", "gone"], "'gone' does not exist"),
+        (["x", "--days", "-1"], "time is over"),
+        (["x", "--days", "1e30"], "too much"),
+        (["a:b"], "colon"),
+        (["system"], "of the catalog itself"),
+    ],
+)
+def test_what_is_refused_makes_nothing(db, arguments, text):
+    api_keys.create_api_key(actor=SYSTEM, name="known")
+    known = list(Principal.objects.values())
+    with unchanged(), pytest.raises(CommandError, match=text):
+        run(*arguments)
+    assert list(Principal.objects.values()) == known
