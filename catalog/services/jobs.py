@@ -40,6 +40,9 @@ MAX_ATTEMPTS = 8  # the last one about two hours after the first
 MAX_TAKEN = 20  # a job that takes its worker down with it is not tried for ever
 _BACK_OFF = timedelta(seconds=15)
 _SENT_AT_ONCE = 100
+# Beat sends what waits every 15 s. Messages that wait longer only keep a worker, when it is free at last,
+# busy with finding out that others did the job; and clocks may differ by so much.
+_MESSAGE_SECONDS = 120
 _LEASE = timedelta(minutes=2)
 _KEEP_SECONDS = 2.0  # so soon is a request to stop seen, and progress shown
 Report = Callable[[int, int | None], None]
@@ -82,7 +85,7 @@ def send_jobs(jobs: Sequence[Job]) -> None:
     try:
         for job in jobs[:_SENT_AT_ONCE]:  # the rest follows in beat's next rounds
             current_app.send_task(
-                "tasks.maintenance.run_job", args=[job.pk], retry=False, expires=600
+                "tasks.maintenance.run_job", args=[job.pk], retry=False, expires=_MESSAGE_SECONDS
             )
     except OperationalError:
         log.warning("The broker is away; %d jobs wait for the next round", len(jobs))

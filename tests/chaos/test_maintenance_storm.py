@@ -225,7 +225,7 @@ class Upkeep:
             "SELECT DISTINCT t.format, j.kind FROM catalog_job j JOIN catalog_table t"
             " ON t.id = table_id WHERE j.status = 'succeeded' AND j.error = ''"
         )
-        deadline = time.monotonic() + 900
+        deadline = time.monotonic() + 1800
         while left := kinds - {
             (row["format"], row["kind"]) for row in judgement.query(self.server, statement)
         }:

@@ -319,6 +319,17 @@ def test_a_location_is_not_given_out_while_it_is_purged(job: Job):
     commit([ops.RegisterTable(table=("ws", "u"), location=location)], actor=SYSTEM)
 
 
+def test_messages_are_forgotten_before_they_pile_up(job: Job, settings, monkeypatch):
+    """Beat sends what waits again and again; a worker that is busy for long takes none of them."""
+    told: list[float] = []
+    monkeypatch.setattr(
+        "celery.current_app.send_task", lambda *_, expires, **options: told.append(expires)
+    )
+    jobs.send_waiting_jobs()
+    every = settings.CELERY_BEAT_SCHEDULE["send-queued-jobs"]["schedule"]
+    assert 4 * every <= told[0] <= 10 * every
+
+
 def test_a_cascade_ends_when_its_last_job_ends(sent):
     for name in ("a", "b", "c"):
         stage(make_table("ws", name), 1)
