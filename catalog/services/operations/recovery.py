@@ -1,8 +1,9 @@
 """Protecting, bringing back from the trash, purging from it, and the rules of both."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.conf import settings
 
@@ -235,8 +236,14 @@ class Undrop(TrashOperation):
             found = batch.namespace(tuple(rows[-1].path[:-1]))
             access.require(batch.actor, Privilege.CREATE, found)
             for row in reversed(rows):
+                before = _was(row)
                 _revive(batch, row, tuple(row.path), found)
-                batch.record(str(row), after={"brought_back_for": label(self.target)})
+                batch.record(
+                    str(row),
+                    action="namespace.undrop",
+                    before=before,
+                    after={"brought_back_for": label(self.target)},
+                )
                 found = row
             return found
         access.require(batch.actor, Privilege.CREATE, found)
@@ -294,9 +301,9 @@ class UndropTable(Undrop):
             taken.detail = "Bring it back under another name."
             raise taken
         _require_places([item])
-        before = table.digest
+        before, was = table.digest, {table.pk: _was(table)}
         table.namespace, table.name = namespace, self.target[-1]
-        _restore_tables(batch, [item])
+        _restore_tables(batch, [item], was)
         batch.relocate_table(table, before)
         return table
 
@@ -336,8 +343,7 @@ class UndropNamespace(Undrop):
         root = first.namespace
         if root is None:
             raise TrashItemNotFound(self.item)
-        before = root.identifier
-        self.require_same(before)
+        self.require_same(root.identifier)
         tables = [one for one in items if one.table is not None]
         if self.without_purged:
             tables = [one for one in tables if not _is_lost(one)]
@@ -348,6 +354,8 @@ class UndropNamespace(Undrop):
             taken.detail = "Bring it back under another name."
             raise taken
         _require_places(tables)
+        before = _was(root)
+        were = {one.table.pk: _was(one.table) for one in tables if one.table is not None}
         revived = {root.pk: root}
         below = [one.namespace for one in items if one.namespace is not None and one is not first]
         _revive(batch, root, self.target, parent)
@@ -358,10 +366,10 @@ class UndropNamespace(Undrop):
         for one in tables:
             if one.table is not None:
                 one.table.namespace = revived[one.table.namespace_id]
-        _restore_tables(batch, tables)
+        _restore_tables(batch, tables, were)
         batch.record(
             label(self.target),
-            before={"name": label(before)},
+            before=before,
             after={"namespaces": len(revived), "tables": len(tables)},
         )
         return root
@@ -391,7 +399,14 @@ def _revive(batch: Batch, row: Namespace, path: Identifier, parent: Namespace) -
     batch.enter_namespace(row)
 
 
-def _restore_tables(batch: Batch, items: Sequence[TrashItem]) -> None:
+def _was(row: Namespace | Table) -> dict[str, Any]:
+    """What the trail tells of something that comes back, by which history knows when it was away."""
+    return {"name": str(row), "dropped_at": row.dropped_at and row.dropped_at.isoformat()}
+
+
+def _restore_tables(
+    batch: Batch, items: Sequence[TrashItem], were: Mapping[int, dict[str, Any]]
+) -> None:
     """Make locked, dropped tables present in the namespaces that they have now."""
     rows = [one.table for one in items if one.table is not None]
     jobs.cancel_jobs_of_tables(rows)
@@ -406,6 +421,7 @@ def _restore_tables(batch: Batch, items: Sequence[TrashItem]) -> None:
             str(table),
             action="table.undrop",
             table=table,
+            before=were[table.pk],
             after={"location": table.location, "dropped_by": one.dropped_by},
         )
     Table.objects.bulk_update(

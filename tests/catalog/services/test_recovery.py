@@ -255,14 +255,16 @@ def test_a_lance_table_is_as_it_was():
 def test_the_trail_tells_of_it():
     table = make_lance_table(("ws", "t"))
     item = drop("ws", "t")
-    undrop(item)
+    table.refresh_from_db()
+    undrop(item, new=("ws", "u"))
     event = AuditEvent.objects.latest("pk")
     assert (event.action, event.target, event.table_uuid, event.after) == (
         "table.undrop",
-        "ws.t",
+        "ws.u",
         table.uuid,
         {"location": table.location, "dropped_by": "system"},
     )
+    assert event.before == {"name": "ws.t", "dropped_at": table.dropped_at.isoformat()}
     done = Transaction.objects.get(pk=event.transaction_id)
     assert done.operations[0]["operation"] == "UndropTable"
 
@@ -574,6 +576,21 @@ def test_a_namespace_under_another_name():
     x = Namespace.objects.named(("x",)).get()
     assert below.ancestors == [root.pk, x.pk, row.pk, below.pk]
     assert lance_queries.count_rows(actor=SYSTEM, table=("x", "y", "b", "t")) == 3
+
+
+def test_history_knows_when_it_was_away():
+    make_lance_table(("a", "b", "t"))
+    there = timezone.now()
+    item = drop_namespace("a")
+    away = timezone.now()
+    undrop(item, new=("z",))
+
+    tells = AuditEvent.objects.filter(action__in=["namespace.undrop", "table.undrop"])
+    assert sorted((event.target, event.before["name"]) for event in tells) == [
+        ("z", "a"),
+        ("z.b.t", "a.b.t"),
+    ]
+    assert all(there.isoformat() < event.before["dropped_at"] < away.isoformat() for event in tells)
 
 
 def test_a_namespace_of_which_a_table_is_gone():
