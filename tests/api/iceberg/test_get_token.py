@@ -302,3 +302,65 @@ def test_a_bug(key, monkeypatch, caplog):
 
     monkeypatch.setattr(tokens, "issue_token", broken)
     refused(500, "server_error", "unexpected server error", credentials(key))
+
+
+# --- scopes --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["/oauth/token", "/v1/oauth/tokens"])
+def test_a_scope_narrows_the_token(key, path):
+    raw = urlencode(credentials(key, scope="read")).encode()
+    answer = Iceberg().client.post(path, raw, content_type="application/x-www-form-urlencoded")
+    assert answer.json()["scope"] == "read"
+    client = Iceberg(answer.json()["access_token"])
+    client.get("namespaces")
+    client.refused(
+        403, "NotAuthorizedException", "may not create", "POST namespaces", {"namespace": ["a"]}
+    )
+
+
+def test_an_exchange_widens_nothing(key):
+    narrow = granted(credentials(key, scope="write"))
+    form = exchange(narrow)
+    assert ask(form).json()["scope"] == "write"
+    assert ask(form | {"scope": "catalog"}).json()["scope"] == "write"
+    assert ask(form | {"scope": "read browse"}).json()["scope"] == "read browse"
+    refused(400, "invalid_scope", "Beyond what was presented: grant", form | {"scope": "grant"})
+    again = ask(form).json()["access_token"]
+    Iceberg(again).get("namespaces")
+    Iceberg(again).refused(
+        403, "NotAuthorizedException", "may not", "POST namespaces", {"namespace": ["a"]}
+    )
+
+
+@pytest.mark.parametrize("scope", ["rule", "PRINCIPAL_ROLE:boss", "read rule", 'a"b', "ä"])
+def test_scopes_that_mean_nothing(key, scope):
+    refused(400, "invalid_scope", "no privilege", credentials(key, scope=scope))
+    refused(400, "invalid_scope", "no privilege", exchange(key, scope=scope))
+
+
+def test_a_key_with_scopes_gives_no_more(db):
+    api_keys.create_api_key(actor=SYSTEM, name="etl")
+    _, key = api_keys.add_key(
+        actor=SYSTEM,
+        principal="etl",
+        name="narrow",
+        scopes=["read"],
+        expires_at=timezone.now() + timedelta(minutes=10),
+    )
+    answer = ask(credentials(key)).json()
+    assert answer["scope"] == "read"
+    assert 590 <= answer["expires_in"] <= 600
+    refused(400, "invalid_scope", "Beyond", credentials(key, scope="write"))
+
+
+def test_a_parameter_twice(key):
+    form = urlencode(credentials(key)).encode()
+    refused(400, "invalid_request", "more than once", form + b"&client_secret=x")
+    refused(400, "invalid_request", "more than once", form + b"&scope=read&scope=read")
+
+
+def test_other_types_of_tokens(key):
+    kind = "urn:ietf:params:oauth:token-type:id_token"
+    form = exchange(key) | {"subject_token_type": kind}
+    refused(400, "invalid_request", "subject_token_type must be", form)
