@@ -26,6 +26,8 @@ class Options:
     port: int
     web_workers: int
     web_threads: int
+    event_streams: int
+    """Of a web process; each takes a thread beside those that answer."""
     worker_concurrency: int
     database_url: str | None
     redis_url: str | None
@@ -43,6 +45,7 @@ class Options:
                 environment, "MONODON_WEB_WORKERS", min(max(cpus, 2), 4), low=1, high=64
             ),
             web_threads=_number(environment, "MONODON_WEB_THREADS", 4, low=1, high=128),
+            event_streams=_number(environment, "MONODON_EVENT_STREAMS", 2, low=0, high=128),
             worker_concurrency=_number(
                 environment, "MONODON_WORKER_CONCURRENCY", min(cpus, 4), low=1, high=64
             ),

@@ -353,7 +353,7 @@ def web_command(options: Options) -> list[str]:
         *("--host", options.host, "--port", str(options.port)),
         *("--workers", str(options.web_workers)),
         # A thread that idles away takes its database connection and its prepared statements with it.
-        *("--blocking-threads", str(options.web_threads)),
+        *("--blocking-threads", str(options.web_threads + options.event_streams)),
         *("--blocking-threads-idle-timeout", "600"),
         # Counts open connections of one worker, idle ones too; what exceeds it waits in the backlog.
         *("--backlog", "1024", "--backpressure", "512"),

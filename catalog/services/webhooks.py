@@ -119,6 +119,8 @@ def create_webhook(
 def update_webhook(*, actor: Principal, name: str, changes: Changes) -> Webhook:
     """Change where it is, what it wants, or whether it is told. Raises WebhookNotFound, InvalidInput."""
     access.require(actor, Privilege.ALL)
+    if changes == Changes():
+        raise InvalidInput("Say what to change: url, types or is_active")
     if changes.url is not None:
         check_url(changes.url)
     if changes.types is not None:

@@ -15,7 +15,7 @@ from catalog.models import (
     TrashItem,
 )
 from catalog.privileges import Privilege
-from catalog.services import api_keys, facts, jobs, policies, principals, recovery, upkeep
+from catalog.services import api_keys, facts, jobs, policies, principals, recovery, upkeep, webhooks
 from catalog.services import operations as ops
 from catalog.services.access import SYSTEM, Principal
 from catalog.services.commit import commit
@@ -39,6 +39,22 @@ EXAMPLES: dict[str, Example] = {
     "GetTablePolicy": Example("GET", "tables/ws$t/policy"),
     "SetTablePolicy": Example("PUT", "tables/ws$t/policy", {"values": {"cleanup": "on"}}),
     "DeleteTablePolicy": Example("DELETE", "tables/ws$t/policy", status=204),
+    "ListNamespaceGrants": Example("GET", "namespaces/ws/grants"),
+    "SetNamespaceGrant": Example(
+        "PUT", "namespaces/ws/grants", {"principal": "grantee", "privileges": ["grant"]}
+    ),
+    "DeleteNamespaceGrant": Example("DELETE", "namespaces/ws/grants?principal=grantee", status=204),
+    "ExplainNamespaceAccess": Example("GET", "namespaces/ws/access"),
+    "WhatIfNamespaceGrant": Example(
+        "POST", "namespaces/ws/access/what-if", {"principal": "grantee"}
+    ),
+    "ListTableGrants": Example("GET", "tables/ws$t/grants"),
+    "SetTableGrant": Example(
+        "PUT", "tables/ws$t/grants", {"principal": "grantee", "privileges": ["grant"]}
+    ),
+    "DeleteTableGrant": Example("DELETE", "tables/ws$t/grants?principal=grantee", status=204),
+    "ExplainTableAccess": Example("GET", "tables/ws$t/access"),
+    "WhatIfTableGrant": Example("POST", "tables/ws$t/access/what-if", {"principal": "grantee"}),
     "GetNamespaceProtection": Example("GET", "namespaces/ws/protection"),
     "SetNamespaceProtection": Example("PUT", "namespaces/ws/protection", {"protected": True}),
     "GetTableProtection": Example("GET", "tables/ws$t/protection"),
@@ -67,6 +83,9 @@ EXAMPLES: dict[str, Example] = {
     "CancelJob": Example("POST", "jobs/WAITS/cancel"),
     "RetryJob": Example("POST", "jobs/FAILED/retry", status=202),
     "GetSummary": Example("GET", "summary"),
+    "GetHistory": Example("GET", "history?at=2026-01-01T00:00:00Z"),
+    "ListChanges": Example("GET", "history/changes?from=2026-01-01&to=2026-01-02"),
+    "CountChanges": Example("GET", "history/counts?from=2026-01-01&to=2026-01-02"),
     "GetNamespaceFacts": Example("GET", "namespaces/ws/facts"),
     "UpdateNamespaceFacts": Example("PATCH", "namespaces/ws/facts", {"description": "x"}),
     "GetTableFacts": Example("GET", "tables/ws$t/facts"),
@@ -88,9 +107,23 @@ EXAMPLES: dict[str, Example] = {
     "GetKey": Example("GET", "keys/known"),
     "RotateKey": Example("POST", "keys/known/rotate", {"overlap_seconds": 60}, 201),
     "RevokeKey": Example("POST", "keys/known/revoke"),
-    "GetHistory": Example("GET", "history?at=2026-01-01T00:00:00Z"),
-    "ListChanges": Example("GET", "history/changes?from=2026-01-01&to=2026-01-02"),
-    "CountChanges": Example("GET", "history/counts?from=2026-01-01&to=2026-01-02"),
+    "GetGovernance": Example("GET", "governance"),
+    "PlanGovernance": Example(
+        "POST", "governance/plan", {"version": 1, "labels": [{"key": "new"}]}
+    ),
+    "ApplyGovernance": Example("PUT", "governance", {"version": 1, "labels": [{"key": "new"}]}),
+    "ListEvents": Example("GET", "events?after=0-0"),
+    "StreamEvents": Example("GET", "events/stream?after=0-0"),
+    "ListWebhooks": Example("GET", "webhooks"),
+    "CreateWebhook": Example(
+        "POST", "webhooks", {"name": "another", "url": "https://example.com/hook"}, 201
+    ),
+    "GetWebhook": Example("GET", "webhooks/known"),
+    "UpdateWebhook": Example("PATCH", "webhooks/known", {"types": ["table.*"]}),
+    "DeleteWebhook": Example("DELETE", "webhooks/known", status=204),
+    "RotateWebhookSecret": Example("POST", "webhooks/known/rotate"),
+    "ListDeliveries": Example("GET", "webhooks/known/deliveries?status=dead"),
+    "ReplayWebhook": Example("POST", "webhooks/known/replay", {"dead": True}),
     "ListAudit": Example("GET", "audit?limit=2"),
     "ExportAudit": Example("GET", "audit/export?format=jsonl"),
 }
@@ -101,6 +134,7 @@ def make_catalog() -> dict[str, int]:
     make_root()
     make_lance_table(("ws", "t"))
     facts.create_label(actor=SYSTEM, key="known")
+    webhooks.create_webhook(actor=SYSTEM, name="known", url="https://example.com/known")
     policies.set_namespace_policy(actor=SYSTEM, namespace=("ws",), values={"keep_versions": 5})
     policies.set_table_policy(actor=SYSTEM, table=("ws", "t"), values={"keep_versions": 6})
     upkeep.measure(actor=SYSTEM, table=("ws", "t"))

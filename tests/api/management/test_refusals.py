@@ -86,7 +86,15 @@ def test_the_keys_of_others_are_not_there(reader, refuse, operation):
     refuse(reader, operation, 404, "key-not-found", "'known' does not exist")
 
 
-FOR_ADMINISTRATORS = {"ListPrincipals", "GetPrincipal"}
+FOR_ADMINISTRATORS = {
+    "ListPrincipals",
+    "GetPrincipal",
+    "ListWebhooks",
+    "GetWebhook",
+    "ListDeliveries",
+    "GetGovernance",
+    "PlanGovernance",
+}
 
 
 @pytest.mark.parametrize("operation", sorted(FOR_ADMINISTRATORS))

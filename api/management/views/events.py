@@ -1,0 +1,271 @@
+"""Events: asking for them, having them streamed, and webhooks."""
+
+import threading
+import time
+from collections.abc import Iterator
+from http import HTTPStatus
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpResponse, StreamingHttpResponse
+
+from api.management import event_messages as m
+from api.management.operation import ManagementOperation
+from catalog.errors import CatalogError, InvalidInput, ServiceUnavailable
+from catalog.models import DeliveryStatus
+from catalog.services import events, webhooks
+from catalog.services.access import Principal
+
+_STREAM = "text/event-stream"
+_STREAM_SECONDS = 300.0
+_LOOK_SECONDS = 0.5
+_SILENCE_SECONDS = 15.0
+_RETRY_MILLISECONDS = 1000
+_DESCRIBED: dict[str, dict[str, Any]] = {
+    "after": {
+        "description": "The id of an event, or the place that an answer told; 0-0 is the beginning"
+        " of what the trail still has. By default what happens from now on.",
+        "schema": {"type": "string"},
+    },
+    "types": {
+        "description": "Such as table.create,table.drop or view.*; with commas between several.",
+        "schema": {"type": "string"},
+    },
+    "namespace": {
+        "description": "What happens in it and below; spelled as in a path.",
+        "schema": {"type": "string"},
+    },
+    "status": {"schema": {"type": "string", "enum": DeliveryStatus.values}},
+}
+_open = threading.BoundedSemaphore(max(settings.MONODON_EVENT_STREAMS, 1))
+
+
+class _EventOperation(ManagementOperation):
+    described = _DESCRIBED
+
+    def choice(self) -> events.Choice:
+        """What the parameters say. Raises InvalidInput."""
+        types = self.query_values.get("types") or ""
+        return events.Choice(
+            types=tuple(part.strip() for part in types.split(",")) if types else (),
+            namespace=self.named("namespace") or (),
+        )
+
+    def after(self) -> events.Place | None:
+        text = self.query_values.get("after")
+        return events.Place.parse(text) if text else None
+
+
+class ListEvents(_EventOperation):
+    """Events behind a place, as many as there are, for programs that ask now and then."""
+
+    response_model = m.EventPage
+    query = ("after", "types", "namespace", "limit")
+
+    def handle(self, actor: Principal, body: None) -> m.EventPage:
+        page = events.read(
+            actor=actor, after=self.after(), choice=self.choice(), limit=self.count("limit")
+        )
+        told = [events.as_cloud_event(row) for row in page.rows]
+        return m.EventPage(events=told, place=str(page.place), is_last=page.is_last)
+
+
+class StreamEvents(_EventOperation):
+    """Events as they happen (server-sent events). Who comes back with Last-Event-ID misses none.
+
+    A stream ends after some minutes; browsers and clients come back by themselves.
+    """
+
+    media = (_STREAM,)
+    query = ("after", "types", "namespace")
+
+    def handle(self, actor: Principal, body: None) -> StreamingHttpResponse:
+        last = self.request.META.get("HTTP_LAST_EVENT_ID")
+        after = events.Place.parse(last) if last else self.after()
+        choice = self.choice()
+        first = events.read(actor=actor, after=after, choice=choice)
+        if not (settings.MONODON_EVENT_STREAMS and _open.acquire(blocking=False)):
+            raise ServiceUnavailable("All streams of events are taken; ask for events instead")
+        return StreamingHttpResponse(
+            _Stream(self, actor, choice, first),
+            content_type=_STREAM,
+            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+        )
+
+
+class _Stream:
+    """The lines of a stream. Closing it gives its place to another one."""
+
+    def __init__(
+        self,
+        operation: ManagementOperation,
+        actor: Principal,
+        choice: events.Choice,
+        first: events.Page,
+    ) -> None:
+        self._operation, self._actor, self._choice, self._page = operation, actor, choice, first
+        self._lines = self._run()
+        self._is_open = True
+
+    def __iter__(self) -> Iterator[str]:
+        return self._lines
+
+    def close(self) -> None:
+        self._lines.close()  # type: ignore[attr-defined]
+        if self._is_open:
+            self._is_open = False
+            _open.release()
+
+    def _run(self) -> Iterator[str]:
+        yield f"retry: {_RETRY_MILLISECONDS}\n\n"
+        ends = time.monotonic() + _STREAM_SECONDS
+        spoke = checked = time.monotonic()
+        while time.monotonic() < ends:
+            for text in events.as_stream(self._page.rows):
+                yield text
+                spoke = time.monotonic()
+            if self._page.is_last:
+                if time.monotonic() - spoke > _SILENCE_SECONDS:
+                    # So that proxies keep it open, and who is gone is noticed.
+                    yield f"id: {self._page.place}\n: nothing yet\n\n"
+                    spoke = time.monotonic()
+                time.sleep(_LOOK_SECONDS)
+            try:
+                if time.monotonic() - checked > _SILENCE_SECONDS:
+                    self._actor = self._operation.authenticate()  # who lost the key hears no more
+                    checked = time.monotonic()
+                self._page = events.read(
+                    actor=self._actor, after=self._page.place, choice=self._choice
+                )
+            except CatalogError:
+                return
+
+
+class _WebhookOperation(ManagementOperation):
+    described = _DESCRIBED
+
+
+class _Secret(_WebhookOperation):
+    """One whose answer holds a secret, which nothing on the way may keep."""
+
+    def render(self, answer: Any) -> HttpResponse:
+        response = super().render(answer)
+        response.headers["Cache-Control"] = "no-store"
+        return response
+
+
+class ListWebhooks(_WebhookOperation):
+    """Webhooks by name."""
+
+    response_model = m.WebhookPage
+    query = ("limit", "page_token")
+
+    def handle(self, actor: Principal, body: None) -> m.WebhookPage:
+        rows, token = webhooks.list_webhooks(actor=actor, **self.page)
+        return m.WebhookPage(
+            webhooks=[m.WebhookModel.of(row) for row in rows], next_page_token=token
+        )
+
+
+class CreateWebhook(_Secret):
+    """Tell a receiver of events from now on. Its signing secret is in this answer alone."""
+
+    verb = "POST"
+    changes = True
+    request_model = m.CreateWebhookRequest
+    response_model = m.NewWebhook
+    status = HTTPStatus.CREATED
+
+    def handle(self, actor: Principal, body: m.CreateWebhookRequest) -> m.NewWebhook:
+        row, secret = webhooks.create_webhook(
+            actor=actor,
+            name=body.name,
+            url=body.url,
+            types=body.types,
+            namespace=tuple(body.namespace or ()),
+        )
+        return m.NewWebhook(secret=secret, details=m.WebhookModel.of(row))
+
+
+class GetWebhook(_WebhookOperation):
+    """A webhook."""
+
+    response_model = m.WebhookModel
+
+    def handle(self, actor: Principal, body: None, webhook: str) -> m.WebhookModel:
+        return m.WebhookModel.of(webhooks.find_webhook(actor=actor, name=webhook))
+
+
+class UpdateWebhook(_WebhookOperation):
+    """Change a webhook; what is left out stays as it is."""
+
+    verb = "PATCH"
+    changes = True
+    request_model = m.UpdateWebhookRequest
+    response_model = m.WebhookModel
+
+    def handle(
+        self, actor: Principal, body: m.UpdateWebhookRequest, webhook: str
+    ) -> m.WebhookModel:
+        changes = webhooks.Changes(**dict(body))
+        return m.WebhookModel.of(
+            webhooks.update_webhook(actor=actor, name=webhook, changes=changes)
+        )
+
+
+class DeleteWebhook(_WebhookOperation):
+    """Tell a receiver nothing any more."""
+
+    verb = "DELETE"
+    changes = True
+
+    def handle(self, actor: Principal, body: None, webhook: str) -> None:
+        webhooks.delete_webhook(actor=actor, name=webhook)
+
+
+class RotateWebhookSecret(_Secret):
+    """Sign with a new secret from the next attempt on."""
+
+    verb = "POST"
+    changes = True
+    response_model = m.WebhookSecret
+
+    def handle(self, actor: Principal, body: None, webhook: str) -> m.WebhookSecret:
+        return m.WebhookSecret(secret=webhooks.rotate_secret(actor=actor, name=webhook))
+
+
+class ListDeliveries(_WebhookOperation):
+    """What a webhook was told, the newest first; ``status=dead`` are the dead letters."""
+
+    response_model = m.DeliveryPage
+    query = ("status", "limit", "page_token")
+
+    def handle(self, actor: Principal, body: None, webhook: str) -> m.DeliveryPage:
+        chosen = self.chosen("status", DeliveryStatus)
+        if len(chosen) > 1:
+            raise InvalidInput("Query parameter 'status' takes one value")
+        rows, token = webhooks.list_deliveries(
+            actor=actor, name=webhook, status=chosen[0] if chosen else None, **self.page
+        )
+        return m.DeliveryPage(
+            deliveries=[m.DeliveryModel.of(row) for row in rows], next_page_token=token
+        )
+
+
+class ReplayWebhook(_WebhookOperation):
+    """Send dead letters again, or everything from a place in the stream on."""
+
+    verb = "POST"
+    changes = True
+    request_model = m.ReplayRequest
+    response_model = m.Replayed
+
+    def handle(self, actor: Principal, body: m.ReplayRequest, webhook: str) -> m.Replayed:
+        if [body.dead, body.deliveries, body.place].count(None) != 2:
+            raise InvalidInput("Say one of 'dead', 'deliveries' and 'place'")
+        if body.place is not None:
+            place = events.Place.parse(body.place)
+            webhooks.replay_from(actor=actor, name=webhook, place=place)
+            return m.Replayed(deliveries=None)
+        count = webhooks.replay(actor=actor, name=webhook, deliveries=body.deliveries)
+        return m.Replayed(deliveries=count)

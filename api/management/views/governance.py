@@ -1,0 +1,80 @@
+"""The state of governance as one document; `manage.py governance` has it as YAML."""
+
+from typing import Any
+
+from pydantic import BaseModel
+
+from api.management.operation import ManagementOperation
+from catalog.services import governance
+from catalog.services.access import Principal
+
+
+class ChangeModel(BaseModel):
+    target: str
+    what: str
+    before: Any
+    after: Any
+
+
+class Changes(BaseModel):
+    """In the order in which they are made."""
+
+    changes: list[ChangeModel]
+
+    @classmethod
+    def of(cls, found: list[governance.Change]) -> "Changes":
+        return cls(
+            changes=[
+                ChangeModel(target=one.target, what=one.what, before=one.before, after=one.after)
+                for one in found
+            ]
+        )
+
+
+class State(governance.Document):
+    """A document that leaves nothing out."""
+
+    principals: list[governance.PrincipalPart]
+    labels: list[governance.LabelPart]
+    namespaces: list[governance.NamespacePart]
+    tables: list[governance.TablePart]
+
+
+class GetGovernance(ManagementOperation):
+    """What is said of principals, labels, namespaces and tables, to be kept and applied again."""
+
+    response_model = State
+    query = ("namespace",)
+    described = {
+        "namespace": {
+            "description": "Only this one and below; spelled as in a path.",
+            "schema": {"type": "string"},
+        }
+    }
+
+    def handle(self, actor: Principal, body: None) -> State:
+        found = governance.export(actor=actor, namespace=self.named("namespace") or ())
+        return State(**dict(governance.read(found)))
+
+
+class PlanGovernance(ManagementOperation):
+    """What applying a document would change; nothing is changed."""
+
+    verb = "POST"
+    request_model = governance.Document
+    response_model = Changes
+
+    def handle(self, actor: Principal, body: governance.Document) -> Changes:
+        return Changes.of(governance.plan(actor=actor, document=body))
+
+
+class ApplyGovernance(ManagementOperation):
+    """Make everything that a document names as it says, all or nothing."""
+
+    verb = "PUT"
+    changes = True
+    request_model = governance.Document
+    response_model = Changes
+
+    def handle(self, actor: Principal, body: governance.Document) -> Changes:
+        return Changes.of(governance.apply(actor=actor, document=body))

@@ -1,0 +1,70 @@
+"""The state of governance as a YAML file: exported, compared, applied."""
+
+import sys
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from catalog import identifiers
+from catalog.errors import CatalogError
+from catalog.services import governance, governance_files
+from catalog.services.access import SYSTEM
+
+
+class Command(BaseCommand):
+    help = "Export the state of governance as YAML, tell what a file would change, or apply it."
+    # They import the whole API: seconds of every start.
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        actions = parser.add_subparsers(dest="action", required=True)
+        export = actions.add_parser("export", help="write what is so now")
+        export.add_argument("--namespace", help="only this one and below: prod$sales")
+        export.add_argument("--output", help="a file; by default standard output")
+        diff = actions.add_parser(
+            "diff", help="tell what applying would change; status 1 if anything"
+        )
+        apply = actions.add_parser("apply", help="make everything as the file says, or nothing")
+        for each in (diff, apply):
+            each.add_argument("file", help="- is standard input")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            getattr(self, f"_{options['action']}")(options)
+        except CatalogError as refused:
+            text = f"{refused.message}. {refused.detail}" if refused.detail else refused.message
+            raise CommandError(text) from refused
+        except OSError as error:
+            raise CommandError(str(error)) from error
+
+    def _export(self, options: dict[str, Any]) -> None:
+        text = options["namespace"]
+        namespace = identifiers.parse(text, identifiers.DEFAULT_DELIMITER) if text else ()
+        written = governance_files.write(governance.export(actor=SYSTEM, namespace=namespace))
+        if options["output"]:
+            Path(options["output"]).write_text(written, encoding="utf-8")
+        else:
+            self.stdout.write(written, ending="")
+
+    def _diff(self, options: dict[str, Any]) -> None:
+        changes = governance.plan(actor=SYSTEM, document=_document(options["file"]))
+        self._tell(changes, "would change")
+        if changes:
+            sys.exit(1)
+
+    def _apply(self, options: dict[str, Any]) -> None:
+        changes = governance.apply(actor=SYSTEM, document=_document(options["file"]))
+        self._tell(changes, "changed")
+
+    def _tell(self, changes: list[governance.Change], verb: str) -> None:
+        for change in changes:
+            self.stdout.write(str(change))
+        self.stdout.write(f"{len(changes) or 'nothing'} {verb}")
+
+
+def _document(name: str) -> governance.Document:
+    if name == "-":
+        return governance.read(governance_files.parse(sys.stdin.read()))
+    return governance.read(governance_files.parse(Path(name).read_text(encoding="utf-8")))

@@ -1,0 +1,65 @@
+"""YAML of governance: plain values only. No tags, anchors or aliases, and no key twice."""
+
+from typing import Any
+
+import yaml
+
+from catalog.errors import InvalidInput
+
+MAX_CHARACTERS = 20_000_000
+_MAX_DEPTH = 30
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML's own safe loader builds no objects; this one also takes nothing by reference, since a
+    few lines of references can stand for billions of values."""
+
+    _depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
+            raise yaml.MarkedYAMLError(
+                problem="anchors and aliases are not taken", problem_mark=event.start_mark
+            )
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            raise yaml.MarkedYAMLError(
+                problem="it is nested too deeply", problem_mark=event.start_mark
+            )
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        seen = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                raise yaml.MarkedYAMLError(
+                    problem=f"{key.value!r} is there twice", problem_mark=key.start_mark
+                )
+            seen.add(key.value)
+        return super().construct_mapping(node, deep=deep)
+
+
+def parse(text: str) -> Any:
+    """The plain values of a file. Raises InvalidInput that tells line and column."""
+    if len(text) > MAX_CHARACTERS:
+        raise InvalidInput(f"The file has more than {MAX_CHARACTERS} characters")
+    try:
+        loader = _Loader(text)
+        try:
+            return loader.get_single_data()
+        finally:
+            loader.dispose()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = "" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}: "
+        raise InvalidInput(f"The file is no YAML that is taken: {where}{error.problem}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"The file is no YAML that is taken: {str(error)[:200]}") from None
+
+
+def write(document: dict[str, Any]) -> str:
+    """As people read it: in the order of the document, a line for each thing that is said."""
+    return str(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100))

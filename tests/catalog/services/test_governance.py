@@ -1,0 +1,159 @@
+"""Governance as a document: taken along, compared, applied, and applied again."""
+
+import pytest
+
+from catalog.errors import CatalogError, InvalidInput, PermissionDenied
+from catalog.models import AuditEvent, Grant, Principal, PrincipalKind
+from catalog.privileges import READ_ONLY
+from catalog.services import access, facts, governance, governance_files, principals
+from catalog.services import operations as ops
+from catalog.services.access import SYSTEM
+from catalog.services.commit import commit
+from tests.factories import make_lance_table, make_namespace, make_root, unchanged
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("warehouse")]
+
+FILE = """
+version: 1
+principals:
+- {name: etl, kind: service, level: read, description: loads, groups: ["group:jobs"]}
+- {name: "group:jobs", kind: group}
+- {name: "group:analysts", kind: group, description: they look}
+labels:
+- {key: pii, colour: red, values: ["yes", "no"], places: [table, column]}
+- {key: team}
+namespaces:
+- name: [prod]
+  owner: etl
+  description: What **counts**.
+  sensitivity: internal
+  labels: {team: [sales]}
+  links: [{title: Wiki, url: "https://example.com/wiki"}]
+  retention_seconds: 86400
+  approvals: [purge]
+  is_protected: true
+  grants: {"group:analysts": [read], etl: [write, create]}
+  maintenance: {keep_versions: 5}
+tables:
+- name: [prod, users]
+  labels: {pii: ["yes"]}
+  grants: {etl: [manage]}
+  columns:
+    name: {description: As told., sensitivity: restricted, labels: {pii: ["no"]}}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _catalog():
+    make_root()
+    make_lance_table(("prod", "users"))
+
+
+def document(text: str = FILE) -> governance.Document:
+    return governance.read(governance_files.parse(text))
+
+
+def test_it_is_applied_and_then_there_is_nothing_to_do():
+    planned = governance.plan(actor=SYSTEM, document=document())
+    assert Principal.objects.filter(name="etl").count() == 0
+    done = governance.apply(actor=SYSTEM, document=document())
+    assert [str(change) for change in done] == [str(change) for change in planned]
+    assert governance.plan(actor=SYSTEM, document=document()) == []
+    before = AuditEvent.objects.count()
+    assert governance.apply(actor=SYSTEM, document=document()) == []
+    assert AuditEvent.objects.count() == before
+    etl = access.named("etl")
+    assert etl is not None
+    assert access.held_on(etl, access.On.table(("prod", "users"))) == access.Privilege.ALL  # owner
+    said = facts.facts_of_table(actor=SYSTEM, table=("prod", "users"))
+    assert {given.key: list(given.values) for given in said.labels}["pii"] == ["yes"]
+
+
+def test_what_is_taken_along_can_be_applied():
+    governance.apply(actor=SYSTEM, document=document())
+    text = governance_files.write(governance.export(actor=SYSTEM))
+    assert governance.plan(actor=SYSTEM, document=document(text)) == []
+    found = governance.export(actor=SYSTEM)
+    (prod,) = found["namespaces"]
+    assert prod["name"] == ["prod"]
+    assert prod["grants"] == {"etl": ["write", "create"], "group:analysts": ["read"]}
+    assert prod["maintenance"] == {"keep_versions": 5}
+    (users,) = found["tables"]
+    assert users["columns"]["name"]["sensitivity"] == "restricted"
+    below = governance.export(actor=SYSTEM, namespace=("prod",))
+    assert "principals" not in below
+    assert below["tables"] == found["tables"]
+
+
+def test_a_mapping_is_whole_and_what_is_left_out_stays():
+    governance.apply(actor=SYSTEM, document=document())
+    changes = governance.apply(
+        actor=SYSTEM,
+        document=document(
+            'version: 1\nnamespaces:\n- {name: [prod], grants: {"group:analysts": [browse]}}\n'
+        ),
+    )
+    assert [str(change) for change in changes] == [
+        "prod: grant to etl: write, create → nothing",
+        "prod: grant to group:analysts: read → browse",
+    ]
+    assert Grant.objects.filter(namespace__isnull=False).count() == 1
+    said = facts.facts_of_namespace(actor=SYSTEM, namespace=("prod",))
+    assert said.description == "What **counts**."
+
+
+def test_all_or_nothing():
+    """The last thing that the document wants is refused, and so is everything before it."""
+    text = FILE.replace("maintenance: {keep_versions: 5}", "maintenance: {keep_versions: -1}")
+    with unchanged(), pytest.raises(InvalidInput):
+        governance.apply(actor=SYSTEM, document=document(text))
+    assert not Principal.objects.filter(name="etl").exists()
+    text = FILE.replace("etl: [manage]", "nobody-knows: [manage]")
+    with unchanged(), pytest.raises(CatalogError):
+        governance.apply(actor=SYSTEM, document=document(text))
+    assert not Principal.objects.filter(name="etl").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "valid dictionary|model"),
+        ("version: 2", "version"),
+        ("version: 1\nnamespace: []", "namespace: Extra"),
+        ("version: 1\nnamespaces: [{name: [prod], grant: {}}]", "grant: Extra"),
+        ("version: 1\nnamespaces: [{name: [prod], grants: {a: [fly]}}]", "'fly' is no privilege"),
+        ("version: 1\nnamespaces: [{name: [nowhere], owner: etl}]", "does not exist"),
+        ("version: 1\ntables: [{name: [prod, nothing], owner: etl}]", "does not exist"),
+        ("version: 1\ntables: [{name: [prod, users]}, {name: [prod, users]}]", "twice"),
+        ('version: 1\nprincipals: [{name: "user:ada", kind: user}]', "does not exist"),
+        ("version: 1\nversion: 1", "line 2, column 1: 'version' is there twice"),
+        ("version: &a 1\nlabels: *a", "anchors and aliases"),
+        ("version: !!python/object/apply:os.system ['true']", "could not determine a constructor"),
+        ("version: 1\nlabels: " + "[" * 40 + "]" * 40, "nested too deeply"),
+        ("a: [", "no YAML"),
+        ("\x00", "no YAML"),
+    ],
+)
+def test_what_is_wrong_is_told_and_changes_nothing(text, told):
+    with unchanged(), pytest.raises(CatalogError, match=told):
+        governance.apply(actor=SYSTEM, document=document(text))
+
+
+def test_it_is_for_administrators():
+    principals.create_principal(actor=SYSTEM, name="etl", kind=PrincipalKind.SERVICE)
+    etl = access.Principal("etl", READ_ONLY)
+    for call in (
+        lambda: governance.export(actor=etl),
+        lambda: governance.plan(actor=etl, document=document()),
+        lambda: governance.apply(actor=etl, document=document()),
+    ):
+        with unchanged(), pytest.raises(PermissionDenied):
+            call()
+
+
+def test_names_with_dots_are_names():
+    make_namespace("a.b")
+    commit([ops.DeclareTable(table=("a.b", "c.d"))], actor=SYSTEM)
+    text = "version: 1\ntables: [{name: [a.b, c.d], description: odd}]"
+    assert len(governance.apply(actor=SYSTEM, document=document(text))) == 1
+    assert governance.export(actor=SYSTEM)["tables"][-1]["name"] == ["a.b", "c.d"]
