@@ -22,7 +22,7 @@ from typing import Any, Self
 
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
-from django.db.models import Q
+from django.db.models import F, Q
 from django.db.models.expressions import RawSQL
 from django.utils import timezone
 
@@ -189,6 +189,26 @@ def holds(actor: Principal, privilege: Privilege, target: Target) -> bool:
     return True
 
 
+def holds_somewhere(actor: Principal, privilege: Privilege) -> bool:
+    """Whether there is anything on which it holds this. Three statements at most."""
+    if privilege in actor.everywhere:
+        return True
+    if privilege not in actor.ceiling:
+        return False
+    grants = Grant.objects.filter(principal__in=actor.ids)
+    if (
+        grants.annotate(part=F("mask").bitand(privilege.value))
+        .filter(part=privilege.value)
+        .exists()
+    ):
+        return True
+    names = actor.names
+    return (
+        Namespace.objects.live().filter(owner__in=names).exists()
+        or Table.objects.present().filter(owner__in=names).exists()
+    )
+
+
 def is_seen(actor: Principal, target: Target) -> bool:
     """Whether it is not told to be missing: it may be browsed, or leads to what may be."""
     if actor.holds_everywhere(Privilege.BROWSE):
@@ -321,6 +341,21 @@ def visible_tables(actor: Principal, path: str = "") -> Q:
         found = Q(**{f"{path}pk__in": []})
     if actor.within is not None:
         found &= Q(**{f"{path}namespace__ancestors__contains": [actor.within]})
+    return found
+
+
+def visible_contents(actor: Principal, path: str = "namespace__") -> Q:
+    """The same for what lies in namespaces and is no table: functions.
+
+    ``path`` is the lookup that leads to the namespace. One that only leads on shows nothing of it.
+    """
+    found = Q()
+    if Privilege.BROWSE not in actor.everywhere:
+        found = Q(**{f"{path}pk__in": _rows(_INSIDE, actor)})
+    if Privilege.BROWSE not in actor.ceiling:
+        found = Q(pk__in=[])
+    if actor.within is not None:
+        found &= Q(**{f"{path}ancestors__contains": [actor.within]})
     return found
 
 

@@ -55,7 +55,6 @@ from catalog.models import (
     TransactionStatus,
     TrashItem,
 )
-from catalog.privileges import Privilege
 from catalog.services import access, audit, locks, seen
 from catalog.services.access import Principal
 from catalog.services.statements import (
@@ -220,8 +219,9 @@ class Batch:
         if row is None:
             if Table.objects.named(identifier).exists():
                 raise _Replaced
-            # Who may not browse the namespace is not told whether it is there.
-            access.require(self.actor, Privilege.BROWSE, access.On.namespace(identifier[:-1]))
+            # Who may not see the namespace is not told whether it is there.
+            if not access.is_seen(self.actor, access.On.namespace(identifier[:-1])):
+                raise NamespaceNotFound(identifier[:-1])
             if not Namespace.objects.named(identifier[:-1]).exists():
                 raise NamespaceNotFound(identifier[:-1])
             raise TableNotFound(identifier)

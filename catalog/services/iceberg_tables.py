@@ -111,9 +111,15 @@ def find_etag(*, actor: Principal, table: Identifier) -> str | None:
 _HOLDER = "SELECT format, kind FROM catalog_table WHERE digest = %s AND state <> 'dropped'"
 
 
-def table_exists(*, actor: Principal, table: Identifier, kind: TableKind = TableKind.TABLE) -> None:
-    """Raises TableNotFound, or ViewNotFound. One statement."""
-    access.require(actor, Privilege.BROWSE, on(table, kind))
+def table_exists(
+    *,
+    actor: Principal,
+    table: Identifier,
+    kind: TableKind = TableKind.TABLE,
+    privilege: Privilege = Privilege.BROWSE,
+) -> None:
+    """Raises TableNotFound, or ViewNotFound, and PermissionDenied without the privilege on it."""
+    access.require(actor, privilege, on(table, kind))
     cursor = hot_cursor()
     cursor.execute(_HOLDER, [digest(table)])
     row = cursor.fetchone()

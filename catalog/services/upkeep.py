@@ -101,7 +101,12 @@ class Measurement:
 
 
 def plan(*, actor: Principal, table: Identifier) -> Measurement:
-    """Measure a table now and plan; nothing is kept. Raises TableNotFound, TableHasNoData."""
+    """Measure a table now and plan; nothing is kept. Raises TableNotFound, TableHasNoData.
+
+    Needs READ or MAINTAIN.
+    """
+    if not access.holds(actor, Privilege.MAINTAIN, On.table(table)):
+        access.require(actor, Privilege.READ, On.table(table))
     row = tables.find_any(actor=actor, table=table)
     found = _measure(row, policies.effective_policy(row))
     if found is None:

@@ -8,6 +8,7 @@ from api.iceberg.messages import CreateTableRequest, RegisterTableRequest, Renam
 from api.iceberg.operation import JSON, IcebergOperation
 from catalog.errors import InvalidInput
 from catalog.formats.iceberg import metadata
+from catalog.privileges import Privilege
 from catalog.services import iceberg_commits, iceberg_tables, metadata_files
 from catalog.services.access import Principal
 from catalog.services.iceberg_commits import TableChange
@@ -191,7 +192,8 @@ class LoadCredentials(IcebergOperation):
     response_model = "LoadCredentialsResponse"
 
     def handle(self, actor: Principal, body: None, *, namespace: str, table: str) -> dict[str, Any]:
-        iceberg_tables.table_exists(actor=actor, table=self.identify(namespace, table))
+        identifier = self.identify(namespace, table)
+        iceberg_tables.table_exists(actor=actor, table=identifier, privilege=Privilege.READ)
         return {"storage-credentials": []}
 
 

@@ -1,0 +1,188 @@
+"""Grants over HTTP and from the shell: setting, listing, explaining, and what would be lost."""
+
+from io import StringIO
+
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+
+from catalog.models import AuditEvent, Grant, Principal, PrincipalKind
+from catalog.services import api_keys
+from catalog.services.access import SYSTEM
+from tests.api.management.client import Management
+from tests.factories import make_root, make_table, unchanged
+
+READ = ["browse", "read"]
+PLACES = ["namespaces/ws", "tables/ws$t", "namespaces/$"]
+
+
+@pytest.fixture(autouse=True)
+def _catalog(db):
+    make_root()
+    make_table("ws", "t")
+    Principal.objects.create(name="etl", kind=PrincipalKind.SERVICE)
+    Principal.objects.create(name="group:team", kind=PrincipalKind.GROUP)
+
+
+@pytest.mark.operation("SetNamespaceGrant")
+@pytest.mark.operation("SetTableGrant")
+@pytest.mark.operation("DeleteNamespaceGrant")
+@pytest.mark.operation("DeleteTableGrant")
+@pytest.mark.operation("ListNamespaceGrants")
+@pytest.mark.operation("ListTableGrants")
+@pytest.mark.parametrize("place", PLACES)
+def test_a_grant_is_set_listed_and_taken(management: Management, place):
+    body = {"principal": "etl", "privileges": ["read"]}
+    assert management.put(f"{place}/grants", body) == {"principal": "etl", "privileges": READ}
+    (grant,) = management.get(f"{place}/grants")["grants"]
+    assert grant == {
+        "principal": "etl",
+        "kind": "service",
+        "privileges": READ,
+        "granted_by": "tester",
+        "granted_at": grant["granted_at"],
+    }
+    everything = management.put(f"{place}/grants", {"principal": "etl", "privileges": ["all"]})
+    assert len(everything["privileges"]) == 7
+    management.delete(f"{place}/grants?principal=etl")
+    assert management.get(f"{place}/grants") == {"grants": [], "next_page_token": None}
+    actions = AuditEvent.objects.filter(action="grant.set").order_by("pk")
+    assert [len(event.after["privileges"]) for event in actions] == [2, 7, 0]
+    assert {event.actor for event in actions} == {"tester"}
+
+
+@pytest.mark.operation("ListTableGrants")
+def test_the_list_has_pages(management: Management):
+    for name in ("etl", "group:team"):
+        management.put("tables/ws$t/grants", {"principal": name, "privileges": ["write"]})
+    first = management.get("tables/ws$t/grants?limit=1")
+    assert (first["grants"][0]["principal"], first["next_page_token"]) == ("etl", "etl")
+    second = management.get("tables/ws$t/grants?limit=1&page_token=etl")
+    assert (second["grants"][0]["principal"], second["next_page_token"]) == ("group:team", None)
+
+
+@pytest.mark.operation("SetTableGrant")
+@pytest.mark.parametrize(
+    ("body", "kind", "text"),
+    [
+        ({"principal": "etl"}, "invalid-input", "privileges: Field required"),
+        ({"principal": "etl", "privileges": ["reed"]}, "invalid-input", "'reed' is no privilege"),
+        ({"principal": "etl", "privilege": []}, "invalid-input", "privilege"),
+        ({"principal": "no", "privileges": []}, "principal-not-found", "'no' does not exist"),
+    ],
+)
+def test_what_cannot_be_granted(management: Management, body, kind, text):
+    status = 404 if kind == "principal-not-found" else 400
+    management.refused(status, kind, text, "PUT tables/ws$t/grants", body)
+
+
+@pytest.mark.operation("DeleteTableGrant")
+def test_a_removal_says_whose(management: Management):
+    request = "DELETE tables/ws$t/grants"
+    management.refused(400, "invalid-input", "says whose grant goes", request)
+    management.refused(404, "principal-not-found", "'x'", f"{request}?principal=x")
+
+
+@pytest.mark.operation("ExplainTableAccess")
+@pytest.mark.operation("ExplainNamespaceAccess")
+def test_who_may_do_what_and_why(management: Management):
+    Principal.objects.get(name="group:team").members.set([Principal.objects.get(name="etl")])
+    management.put("namespaces/ws/grants", {"principal": "group:team", "privileges": ["read"]})
+    _, key = api_keys.create_api_key(actor=SYSTEM, principal="etl", name="etl-key")
+    (told,) = management.get("tables/ws$t/access?principal=etl")["principals"]
+    assert told == {
+        "principal": "etl",
+        "kind": "service",
+        "is_active": True,
+        "privileges": READ,
+        "sources": [
+            {
+                "because": "grant",
+                "privileges": READ,
+                "on": "ws",
+                "is_here": False,
+                "through": "group:team",
+            }
+        ],
+        "keys": [
+            {
+                "name": "etl-key",
+                "privileges": READ,
+                "scopes": ["browse", "read", "write", "create", "manage", "maintain", "grant"],
+                "within": None,
+            }
+        ],
+    }
+    names = [one["principal"] for one in management.get("namespaces/ws/access")["principals"]]
+    assert names == ["etl", "group:team", "tester"]
+    own = Management(key)
+    assert own.get("tables/ws$t/access?principal=etl")["principals"] == [told]
+    own.refused(403, "permission-denied", "may not see who", "GET tables/ws$t/access")
+
+
+@pytest.mark.operation("WhatIfNamespaceGrant")
+@pytest.mark.operation("WhatIfTableGrant")
+def test_what_would_be_lost(management: Management):
+    management.put("namespaces/ws/grants", {"principal": "etl", "privileges": ["write"]})
+    with unchanged():
+        found = management.post("namespaces/ws/access/what-if", {"principal": "etl"})
+        less = management.post(
+            "namespaces/ws/access/what-if", {"principal": "etl", "privileges": ["read"]}
+        )
+        nothing = management.post("tables/ws$t/access/what-if", {"principal": "etl"})
+    write = [*READ, "write"]
+    assert found["principals"] == [
+        {
+            "principal": "etl",
+            "before": write,
+            "after": [],
+            "lost": write,
+            "namespaces": 1,
+            "tables": 1,
+        }
+    ]
+    assert less["principals"][0]["lost"] == ["write"]
+    assert nothing["principals"][0]["lost"] == []
+
+
+# --- from the shell --------------------------------------------------------------------------------
+
+
+def shell(*words: str) -> str:
+    out = StringIO()
+    call_command("grant", *words, stdout=out)
+    return out.getvalue()
+
+
+def test_from_the_shell():
+    assert shell("set", "etl", "write,maintain", "--namespace", "ws") == (
+        "etl is granted write, maintain on ws\n"
+    )
+    assert shell("list", "--namespace", "ws").split() == [
+        "etl",
+        "write,",
+        "maintain",
+        "by",
+        "system",
+    ]
+    told = shell("explain", "--table", "ws$t")
+    assert "etl                      write, maintain\n    grant on ws: write, maintain" in told
+    lost = shell("what-if", "etl", "--namespace", "ws")
+    assert "loses write, maintain; does not see 1 namespaces and 1 tables any more" in lost
+    assert shell("remove", "etl", "--namespace", "ws") == "etl is granted nothing on ws\n"
+    assert not Grant.objects.exists()
+    assert shell("set", "etl", "all", "--namespace", "$") == "etl is granted all on (root)\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("set", "etl", "reed", "--table", "ws$t"), "'reed' is no privilege"),
+        (("set", "no", "read", "--table", "ws$t"), "'no' does not exist"),
+        (("set", "etl", "read", "--table", "ws$no"), "'ws.no' does not exist"),
+        (("explain", "no", "--namespace", "ws"), "'no' does not exist"),
+    ],
+)
+def test_what_the_shell_refuses(words, text):
+    with unchanged(), pytest.raises(CommandError, match=text):
+        shell(*words)

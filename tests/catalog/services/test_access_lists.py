@@ -1,0 +1,139 @@
+"""Lists for who may browse some things only: what they show, and a fixed number of statements."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from catalog.models import Grant, Job, JobKind, Namespace, Principal, Table, TableHealth
+from catalog.privileges import Privilege, closure
+from catalog.services import access, health, iceberg_tables, job_control, namespaces, tables
+from tests.factories import make_namespace, make_root, make_table
+
+MOST = 5
+"""Statements of a list, whoever asks."""
+
+
+@pytest.fixture(autouse=True)
+def _catalog(db, settings, tmp_path):
+    settings.MONODON_WAREHOUSE = str(tmp_path)
+    make_root()
+    make_namespace("hidden")
+    for number in range(12):
+        row = make_table("ws", f"t{number:02}")
+        TableHealth.objects.create(
+            table=row,
+            measured_at=timezone.now(),
+            is_newest=True,
+            score=50,
+            statistics={},
+            planned=[],
+        )
+        Job.objects.create(kind=JobKind.COMPACT, table=row)
+    Table.objects.filter(name__in=["t08", "t09"]).update(format="iceberg")
+
+
+def by_tables(who: Principal) -> None:
+    for row in Table.objects.filter(name__in=["t01", "t03", "t08"]):
+        Grant.objects.create(principal=who, table=row, mask=closure(Privilege.READ).value)
+
+
+def by_namespace(who: Principal) -> None:
+    row = Namespace.objects.named(("ws",)).get()
+    Grant.objects.create(principal=who, namespace=row, mask=Privilege.BROWSE.value)
+
+
+def as_owner(who: Principal) -> None:
+    Table.objects.filter(name__in=["t01", "t03", "t08"]).update(owner=who.name)
+
+
+def through_a_group(who: Principal) -> None:
+    group = Principal.objects.create(name="group:g", kind="group")
+    who.groups.add(group)
+    by_tables(group)
+
+
+def with_nothing(who: Principal) -> None:
+    pass
+
+
+LANCE = [f"t{n:02}" for n in range(12) if n not in (8, 9)]
+SOME = (["t01", "t03"], ["t08"])
+CASES: list[tuple[Callable[[Principal], None], list[str], list[str]]] = [
+    (by_tables, *SOME),
+    (as_owner, *SOME),
+    (through_a_group, *SOME),
+    (by_namespace, LANCE, ["t08", "t09"]),
+]
+who_asks = pytest.mark.parametrize(("how", "lance", "iceberg"), CASES)
+
+
+def asked(how: Callable[[Principal], None]) -> access.Principal:
+    row = Principal.objects.create(name="who", kind="service")
+    how(row)
+    return access.of_row(row)
+
+
+def counted(call: Callable[[], Any]) -> Any:
+    with CaptureQueriesContext(connection) as captured:
+        found = call()
+    assert len(captured) <= MOST, [query["sql"] for query in captured]
+    return found
+
+
+@who_asks
+def test_every_list_shows_what_may_be_browsed(how, lance, iceberg):
+    actor = asked(how)
+    ws = ("ws",)
+    assert counted(lambda: tables.list_tables(actor=actor, namespace=ws))[0] == lance
+    every, _ = counted(lambda: tables.list_all_tables(actor=actor))
+    assert every == [("ws", name) for name in lance]
+    found, _ = counted(lambda: iceberg_tables.list_tables(actor=actor, namespace=ws))
+    assert list(found) == iceberg
+    children = counted(lambda: namespaces.list_children(actor=actor, namespace=()))
+    assert children.names == ["ws"]
+    measured, _ = counted(lambda: health.list_health(actor=actor))
+    assert {row.table.name for row in measured} == {*lance, *iceberg}
+    jobs, _ = counted(lambda: job_control.list_jobs(actor=actor))
+    assert {job.table.name for job in jobs} == {*lance, *iceberg}
+
+
+@who_asks
+def test_pages_hold_as_many_as_were_asked_for(how, lance, iceberg):
+    actor = asked(how)
+    found, token = [], None
+    while True:
+        names, token = tables.list_tables(actor=actor, namespace=("ws",), limit=1, page_token=token)
+        assert len(names) == 1
+        found += names
+        if token is None:
+            break
+    assert found == lance
+
+
+def test_who_may_browse_nothing_is_shown_nothing():
+    actor = asked(with_nothing)
+    assert tables.list_all_tables(actor=actor)[0] == []
+    assert namespaces.list_children(actor=actor, namespace=()).names == []
+    assert health.list_health(actor=actor)[0] == []
+    assert job_control.list_jobs(actor=actor)[0] == []
+
+
+def test_who_may_do_everything_is_asked_nothing():
+    actor = access.SYSTEM
+    with CaptureQueriesContext(connection) as captured:
+        assert access.holds(actor, Privilege.MANAGE, Table.objects.model(pk=5))
+        assert access.is_seen(actor, access.On.table(("no", "such")))
+    assert not captured.captured_queries
+    assert not access.visible_tables(actor)
+    assert not access.visible_namespaces(actor)
+
+
+def test_one_question_is_one_statement():
+    actor = asked(by_tables)
+    with CaptureQueriesContext(connection) as captured:
+        access.require(actor, Privilege.READ, access.On.table(("ws", "t01")))
+    assert len(captured) == 1
