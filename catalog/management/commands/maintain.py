@@ -67,7 +67,7 @@ class Command(BaseCommand):
         found = upkeep.plan(actor=SYSTEM, table=_identifier(options["table"]))
         self.stdout.write(f"{found.table}: health {found.score} of 100")
         for name, value in found.statistics.as_json().items():
-            self.stdout.write(f"  {name:16} {value}")
+            self.stdout.write(f"  {name:22} {value}")
         if not found.planned:
             self.stdout.write("Nothing needs to be done.")
         for job in found.planned:
