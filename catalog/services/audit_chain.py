@@ -119,64 +119,87 @@ def seal() -> int:
     with locks.alone("audit.seal") as is_alone:
         if not is_alone:
             return 0
+        head = newest_seal()
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint")
+            (end,) = cursor.fetchone()
+        if head is not None and int(head.xid) >= end:
+            return _seal_by_search(head)
+        behind: tuple[str, int] | None
+        behind = (head.xid, head.event_id or 0) if head is not None else ("0", 0)
         sealed = 0
-        while done := _seal_batch():
+        while behind is not None:
+            done, behind = _seal_batch(behind)
             sealed += done
-            if done < BATCH:
-                break
         return sealed
 
 
-def _seal_batch() -> int:
+def _seal_batch(behind: tuple[str, int]) -> tuple[int, tuple[str, int] | None]:
+    """Seal the next events in the order. Returns how many, and behind which it goes on, if it does."""
     with transaction.atomic(), connection.cursor() as cursor:
-        head = newest_seal()
         cursor.execute(
-            f"""
-            SELECT pg_snapshot_xmin(now)::text::bigint, pg_snapshot_xmax(now)::text::bigint,
-                {_UTC.format("clock_timestamp()")}
-            FROM pg_current_snapshot() AS now
-            """  # noqa: S608 -- no input in the text
+            "SELECT pg_snapshot_xmin(pg_current_snapshot())::text,"  # noqa: S608 -- no input in the text
+            f" {_UTC.format('clock_timestamp()')},"
+            " EXISTS (SELECT FROM catalog_auditseal WHERE event_id IS NULL)"
         )
-        oldest, end, moment = cursor.fetchone()
-        if head is not None and int(head.xid) >= end:
-            return _seal_by_search(cursor, head, oldest, end, moment)
-        xid, event = (head.xid, head.event_id or 0) if head is not None else ("0", 0)
+        oldest, moment, was_restored = cursor.fetchone()
         cursor.execute(
-            _unsealed("(e.xid, e.id) > (%s::xid8, %s) AND e.xid < %s::text::xid8", "e.xid, e.id"),
-            [xid, event, str(oldest), BATCH],
+            _batch("(xid, id) > (%s::text::xid8, %s) AND xid < %s::text::xid8", "xid, id"),
+            [*behind, oldest, BATCH],
         )
         rows = cursor.fetchall()
-        _write(cursor, head, moment, rows)
-        return len(rows)
+        # Transactions of the server before may have such ids too.
+        unsealed = _without_seal(cursor, rows) if was_restored else rows
+        _write(cursor, newest_seal(), moment, unsealed)
+    return len(unsealed), (rows[-1][3], rows[-1][0]) if len(rows) == BATCH else None
 
 
-def _seal_by_search(cursor: Any, head: Seal | None, oldest: int, end: int, moment: str) -> int:
+def _seal_by_search(head: Seal | None) -> int:
     """After a restore: seal what has no seal, then tell from which transaction on the order holds."""
     found, after = 0, 0
-    while True:
+    with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(
-            _unsealed(
-                "e.id > %s AND (e.xid < %s::text::xid8 OR e.xid >= %s::text::xid8)",
-                "e.id",
-            ),
-            [after, str(oldest), str(end), BATCH],
+            "SELECT pg_snapshot_xmin(now)::text, pg_snapshot_xmax(now)::text,"  # noqa: S608 -- no input in the text
+            f" {_UTC.format('clock_timestamp()')} FROM pg_current_snapshot() AS now"
         )
-        rows = cursor.fetchall()
-        if not rows:
-            break
-        head, after, found = _write(cursor, head, moment, rows), rows[-1][0], found + len(rows)
-    _write(cursor, head, moment, [(None, None, None, str(oldest), bytes(32))])
+        oldest, end, moment = cursor.fetchone()
+        while True:
+            cursor.execute(
+                _batch("id > %s AND (xid < %s::text::xid8 OR xid >= %s::text::xid8)", "id"),
+                [after, oldest, end, BATCH],
+            )
+            rows = cursor.fetchall()
+            if not rows:
+                break
+            unsealed = _without_seal(cursor, rows)
+            head, after, found = (
+                _write(cursor, head, moment, unsealed),
+                rows[-1][0],
+                found + len(unsealed),
+            )
+        _write(cursor, head, moment, [(None, None, None, oldest, bytes(32))])
     return found
 
 
-def _unsealed(condition: str, order: str) -> str:
+def _batch(condition: str, order: str) -> str:
+    """Events in an order that an index has; first which, then what they hold."""
+    ordered = ", ".join(f"e.{name}" for name in order.split(", "))
     return f"""
         SELECT e.id, {_UTC.format("e.at")}, e.table_uuid::text, e.xid::text, {_DIGEST}
-        FROM catalog_auditevent e
-        WHERE {condition}
-            AND NOT EXISTS (SELECT FROM catalog_auditseal s WHERE s.event_id = e.id)
-        ORDER BY {order} LIMIT %s
+        FROM (
+            SELECT * FROM catalog_auditevent WHERE {condition} ORDER BY {order} LIMIT %s
+        ) AS e
+        ORDER BY {ordered}
     """  # noqa: S608 -- no input in the text
+
+
+def _without_seal(cursor: Any, rows: Sequence[Any]) -> list[Any]:
+    cursor.execute(
+        "SELECT event_id FROM catalog_auditseal WHERE event_id = ANY(%s)",
+        [[row[0] for row in rows]],
+    )
+    sealed = {event_id for (event_id,) in cursor.fetchall()}
+    return [row for row in rows if row[0] not in sealed]
 
 
 def _write(cursor: Any, head: Seal | None, moment: str, rows: Sequence[Any]) -> Seal | None:

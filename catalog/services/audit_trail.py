@@ -52,12 +52,14 @@ class Search:
     key: str | None = None
     request_id: str | None = None
     transaction_id: uuid.UUID | None = None
+    text: str | None = None
+    """Part of a target, or a whole actor, key or request id."""
     since: datetime | None = None
     until: datetime | None = None
     """Before it."""
 
     def __post_init__(self) -> None:
-        for name in ("target", "actor", "action", "door", "outcome", "key", "request_id"):
+        for name in ("target", "actor", "action", "door", "outcome", "key", "request_id", "text"):
             if "\x00" in (getattr(self, name) or ""):
                 raise InvalidInput(f"'{name}' holds a NUL character")
 
@@ -78,8 +80,8 @@ class Search:
         """Whether an index leads to few rows, or to all that are wanted in their order."""
         if self.table or self.table_uuid or self.transaction_id:
             return True
-        others = self.target or self.action or self.door or self.key or self.request_id
-        return not others and not (self.actor and self.outcome)
+        others = (self.target, self.action, self.door, self.key, self.request_id, self.text)
+        return not any(others) and not (self.actor and self.outcome)
 
     def rows(self) -> QuerySet[AuditEvent]:
         """The events, in no order."""
@@ -93,6 +95,9 @@ class Search:
             rows = rows.filter(table_uuid__in=list(uuids))
         if self.target is not None:
             rows = rows.filter(Q(target=self.target) | Q(target__startswith=f"{self.target}."))
+        if self.text is not None:
+            said = {"actor": self.text, "key": self.text, "request_id": self.text}
+            rows = rows.filter(Q(target__icontains=self.text) | Q(*said.items(), _connector=Q.OR))
         if self.since is not None:
             rows = rows.filter(at__gte=self.since)
         return rows if self.until is None else rows.filter(at__lt=self.until)

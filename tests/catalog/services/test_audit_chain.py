@@ -15,6 +15,7 @@ from catalog.models import AuditEvent
 from catalog.models.audit import AuditSeal
 from catalog.services import audit, audit_chain, locks
 from catalog.services.access import SYSTEM
+from tests.sealing import seal_all
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -49,10 +50,10 @@ def findings(**options) -> list[tuple[str, int | None]]:
 
 def test_what_is_committed_is_sealed_once_and_in_order():
     ids = write(5)
-    assert audit_chain.seal() == 5
+    assert seal_all() == 5
     assert audit_chain.seal() == 0
     more = write(3)
-    assert audit_chain.seal() == 3
+    assert seal_all() == 3
     seals = list(AuditSeal.objects.order_by("number"))
     assert [seal.number for seal in seals] == list(range(1, 9))
     assert [seal.event_id for seal in seals] == ids + more
@@ -69,7 +70,7 @@ def test_batches_follow_each_other(monkeypatch):
     monkeypatch.setattr(audit_chain, "BATCH", 3)
     monkeypatch.setattr(audit_chain, "_WINDOW", 4)
     ids = write(10)
-    assert audit_chain.seal() == 10
+    assert seal_all() == 10
     assert audit_chain.verify().seals == 10
     with tampering():
         run("DELETE FROM catalog_auditevent WHERE id = %s", ids[6])
@@ -78,7 +79,7 @@ def test_batches_follow_each_other(monkeypatch):
 
 def test_what_is_not_sealed_yet_waits_and_is_no_finding():
     write(2)
-    audit_chain.seal()
+    seal_all()
     write(3)
     found = audit_chain.verify()
     assert (found.seals, found.waiting, found.findings) == (2, 3, [])
@@ -111,7 +112,7 @@ def test_nothing_is_sealed_before_an_older_transaction_has_ended():
     finally:
         end.set()
         thread.join()
-    assert audit_chain.seal() == 4
+    assert seal_all() == 4
     first = AuditSeal.objects.get(number=1)
     assert AuditEvent.objects.get(pk=first.event_id).target == "ws.slow"
     assert audit_chain.verify().is_sound
@@ -136,7 +137,7 @@ def test_one_pass_at_a_time():
         end.set()
         thread.join()
     assert not AuditSeal.objects.exists()
-    assert audit_chain.seal() == 2
+    assert seal_all() == 2
 
 
 @pytest.mark.parametrize(
@@ -161,7 +162,7 @@ def test_one_pass_at_a_time():
 )
 def test_an_altered_event_is_named(column, value):
     ids = write(5)
-    audit_chain.seal()
+    seal_all()
     with tampering():
         run(f"UPDATE catalog_auditevent SET {column} = {value} WHERE id = %s", ids[3])
     assert findings() == [("altered", ids[3])]
@@ -169,7 +170,7 @@ def test_an_altered_event_is_named(column, value):
 
 def test_an_altered_id_is_a_removed_and_an_inserted_event():
     ids = write(3)
-    audit_chain.seal()
+    seal_all()
     with tampering():
         run("UPDATE catalog_auditevent SET id = 0 WHERE id = %s", ids[1])
     assert findings() == [("removed", ids[1]), ("inserted", 0)]
@@ -177,7 +178,7 @@ def test_an_altered_id_is_a_removed_and_an_inserted_event():
 
 def test_a_removed_event_is_named_also_when_its_seal_went_too():
     ids = write(5)
-    audit_chain.seal()
+    seal_all()
     with tampering():
         run("DELETE FROM catalog_auditevent WHERE id = %s", ids[2])
     assert findings() == [("removed", ids[2])]
@@ -189,7 +190,7 @@ def test_a_removed_event_is_named_also_when_its_seal_went_too():
 
 def test_a_removed_seal_shows_its_event_too():
     ids = write(5)
-    audit_chain.seal()
+    seal_all()
     with tampering():
         run("DELETE FROM catalog_auditseal WHERE number IN (2, 3)")
     found = audit_chain.verify()
@@ -201,7 +202,7 @@ def test_a_removed_seal_shows_its_event_too():
 
 def test_an_event_that_was_inserted_between_is_named():
     ids = write(5)
-    audit_chain.seal()
+    seal_all()
     run("SELECT setval('catalog_auditevent_id_seq', %s)", ids[-1] + 100)
     middle = AuditEvent.objects.get(pk=ids[2])
     inserted = AuditEvent.objects.create(
@@ -218,7 +219,7 @@ def test_an_event_that_was_inserted_between_is_named():
 
 def test_an_event_that_was_inserted_with_a_seal_is_named():
     write(5)
-    audit_chain.seal()
+    seal_all()
     forged = AuditEvent.objects.create(actor="m", action="tag.create", target="x", xid=3)
     run(
         "INSERT INTO catalog_auditseal SELECT number, now(), %s, at, table_uuid, xid, digest,"
@@ -232,12 +233,12 @@ def test_an_event_that_was_inserted_with_a_seal_is_named():
 
 def test_an_event_that_is_dated_back_is_named():
     write(2)
-    audit_chain.seal()
+    seal_all()
     old = AuditEvent.objects.create(
         at=timezone.now() - timedelta(hours=3), actor="m", action="tag.create", target="x"
     )
     write(1)
-    assert audit_chain.seal() == 2
+    assert seal_all() == 2
     assert findings() == [("dated back", old.pk)]
 
 
@@ -253,7 +254,7 @@ def test_an_event_that_is_dated_back_is_named():
 )
 def test_an_altered_seal_is_named(change):
     ids = write(5)
-    audit_chain.seal()
+    seal_all()
     with tampering():
         run(f"UPDATE catalog_auditseal SET {change} WHERE number = 3")
     found = [one for one in audit_chain.verify().findings if one.kind == "broken"]
@@ -262,7 +263,7 @@ def test_an_altered_seal_is_named(change):
 
 def test_an_event_and_its_seal_made_anew_show_at_the_next_seal():
     ids = write(5)
-    audit_chain.seal()
+    seal_all()
     with tampering():
         run("UPDATE catalog_auditevent SET actor = 'mallory' WHERE id = %s", ids[2])
         forge(ids[2])
@@ -290,7 +291,7 @@ def forge(event_id: int) -> None:
 
 def test_a_whole_tail_made_anew_shows_in_the_newest_hash():
     ids = write(3)
-    audit_chain.seal()
+    seal_all()
     kept_elsewhere = audit_chain.verify().head.hash
     with tampering():
         run("UPDATE catalog_auditevent SET actor = 'mallory' WHERE id = %s", ids[2])
@@ -304,7 +305,7 @@ def test_a_whole_tail_made_anew_shows_in_the_newest_hash():
 
 def test_a_tail_that_was_cut_off_shows_by_a_seal_that_was_noted():
     ids = write(5)
-    audit_chain.seal()
+    seal_all()
     noted = audit_chain.verify().head
     assert audit_chain.verify(expected=(noted.number, noted.hash)).is_sound
     with tampering():
@@ -329,7 +330,7 @@ def test_one_table_alone():
         write(1, table=other)[0],
         write(1, table=mine)[0],
     )
-    audit_chain.seal()
+    seal_all()
     found = audit_chain.verify(table=mine.uuid)
     assert (found.seals, found.is_sound) == (2, True)
     with tampering():
@@ -349,10 +350,10 @@ def test_one_table_alone():
 
 def test_since_a_moment():
     first = write(3)
-    audit_chain.seal()
+    seal_all()
     moment = timezone.now()
     second = write(3)
-    audit_chain.seal()
+    seal_all()
     assert audit_chain.verify(since=moment).seals == 3
     with tampering():
         run("UPDATE catalog_auditevent SET actor = 'm' WHERE id IN (%s, %s)", first[0], second[0])
@@ -374,13 +375,16 @@ def test_after_a_restore_into_a_server_with_lower_transaction_ids():
     sealed_there = list(AuditEvent.objects.order_by("pk"))[:2]
     seal_as_elsewhere(sealed_there)
     here = write(2)
-    assert audit_chain.seal() == 3
+    assert seal_all() == 3
     assert audit_chain.seal() == 0
     later = write(2)
-    assert audit_chain.seal() == 2
+    assert seal_all() == 2
     sealed = AuditSeal.objects.order_by("number").values_list("event_id", flat=True)
     ids = list(AuditEvent.objects.order_by("pk").values_list("pk", flat=True))
-    assert list(sealed) == [*ids[:3], *here, None, *later]
+    # What the pass of the search met under way comes behind the mark that it left.
+    assert list(sealed)[:3] == ids[:3]
+    assert list(sealed).count(None) == 1
+    assert {pk for pk in sealed if pk is not None} == {*ids[:3], *here, *later}
     found = audit_chain.verify()
     assert (found.seals, found.waiting, found.findings) == (8, 0, [])
 
@@ -400,7 +404,7 @@ def seal_as_elsewhere(events: list[AuditEvent]) -> None:
 def test_many_findings_are_counted(monkeypatch):
     monkeypatch.setattr(audit_chain, "MAX_FINDINGS", 3)
     write(10)
-    audit_chain.seal()
+    seal_all()
     with tampering():
         run("UPDATE catalog_auditevent SET actor = 'm'")
     found = audit_chain.verify()

@@ -16,6 +16,7 @@ from catalog.models.audit import AuditSeal
 from catalog.privileges import READ_ONLY
 from catalog.services import audit, audit_chain, audit_partitions
 from catalog.services.access import SYSTEM, Principal
+from tests.sealing import seal_all
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -165,13 +166,13 @@ def test_the_migration_moves_the_rows_and_goes_back():
 def test_old_months_go_and_the_rest_is_still_verified():
     make_months(5, 4, 3)
     gone = [old_event(5, n) for n in range(3)]
-    audit_chain.seal()
+    seal_all()
     age_seals(5)
     gone += [old_event(4, n) for n in range(2)]
-    audit_chain.seal()
+    seal_all()
     age_seals(4)
     kept = old_event(3)
-    audit_chain.seal()
+    seal_all()
     assert audit_chain.verify().findings == []
     seal = AuditSeal.objects.get(event_id=gone[-1].pk)
     dropped = audit_partitions.drop_months(actor=SYSTEM, keep_months=3)
@@ -188,7 +189,7 @@ def test_old_months_go_and_the_rest_is_still_verified():
         "kept_from": f"{month_ago(3):%Y-%m}-01T00:00:00.000000Z",
         "anchor": {"number": seal.number, "hash": bytes(seal.hash).hex()},
     }
-    audit_chain.seal()
+    seal_all()
     found = audit_chain.verify()
     assert (found.seals, found.retired, found.findings) == (3, 0, [])
     assert AuditEvent.objects.filter(pk=kept.pk).exists()
@@ -198,11 +199,11 @@ def test_old_months_go_and_the_rest_is_still_verified():
 def test_what_is_cut_off_beyond_the_anchor_shows():
     make_months(4)
     old_event(4)
-    audit_chain.seal()
+    seal_all()
     age_seals(4)
     for _ in range(3):
         audit.record(SYSTEM, "tag.create", "t")
-    audit_chain.seal()
+    seal_all()
     audit_partitions.drop_months(actor=SYSTEM, keep_months=1)
     assert audit_chain.verify().is_sound
     query("ALTER TABLE catalog_auditseal DISABLE TRIGGER audit_is_append_only")
@@ -215,9 +216,9 @@ def test_what_is_cut_off_beyond_the_anchor_shows():
 def test_events_that_were_sealed_a_month_later_are_retired():
     make_months(4)
     rows = [old_event(4, n) for n in range(3)]
-    audit_chain.seal()  # now, so their seals are of this month
+    seal_all()  # now, so their seals are of this month
     audit_partitions.drop_months(actor=SYSTEM, keep_months=1)
-    audit_chain.seal()
+    seal_all()
     found = audit_chain.verify()
     assert (found.seals, found.retired, found.findings) == (4, len(rows), [])
 
@@ -248,7 +249,7 @@ def test_only_who_manages_the_catalog_drops_months_and_not_the_present_one():
 def test_the_command_and_the_clock(capsys, settings):
     make_months(4, 3)
     old_event(4)
-    audit_chain.seal()
+    seal_all()
     assert audit_partitions.drop_due_months() == 0, "off unless it is said"
     with pytest.raises(CommandError, match="one month at least"):
         call_command("audit_retention", "--keep-months", "0")
@@ -302,7 +303,7 @@ def test_a_role_that_may_only_add_and_read(capsys):
                 query(f"SET LOCAL ROLE {role}; {statement}")
         with transaction.atomic():
             query(f"SET LOCAL ROLE {role}")
-            assert audit_chain.seal() == 1
+            assert seal_all() == 1
         assert audit_chain.verify().is_sound
     finally:
         query(f"DROP OWNED BY {role}")

@@ -18,6 +18,7 @@ from catalog.services import audit_chain, audit_trail
 from catalog.services.access import SYSTEM, Principal
 from catalog.services.audit_trail import Search
 from tests.factories import make_table
+from tests.sealing import seal_all
 
 pytestmark = pytest.mark.django_db
 
@@ -246,6 +247,7 @@ def test_the_command_writes_a_new_file(tmp_path, capfdbinary):
 @pytest.mark.django_db(transaction=True)
 def test_the_command_that_verifies(capsys):
     row = make(table_uuid=uuid.uuid4())
+    seal_all()
     call_command("audit_verify", "--seal")
     out = capsys.readouterr().out
     assert "1 seals, 0 of them" in out
