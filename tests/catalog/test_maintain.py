@@ -60,7 +60,7 @@ def test_the_plan_of_a_table_keeps_nothing():
     with unchanged():
         text = maintain_("plan", "ws$t")
     assert text.startswith("ws.t: health 100 of 100\n")
-    assert "  rows             3\n" in text
+    assert f"  {'rows':22} 3\n" in text
     assert text.endswith("Nothing needs to be done.\n")
 
 
