@@ -1,0 +1,36 @@
+"""The tasks of the audit trail, and that the clock knows them."""
+
+import pytest
+from django.conf import settings as configured
+
+from catalog.models.audit import AuditSeal
+from catalog.services import audit, audit_chain
+from catalog.services.access import SYSTEM
+from tasks import maintenance
+from tests.sealing import seal_all
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_sealing():
+    audit.record(SYSTEM, "tag.create", "ws.t")
+    assert maintenance.seal_audit() + seal_all() == 1
+    assert maintenance.seal_audit() == 0
+    assert AuditSeal.objects.count() == 1
+    assert audit_chain.verify().is_sound
+
+
+def test_the_coming_months_and_those_that_are_over():
+    maintenance.make_audit_partitions()
+    assert maintenance.make_audit_partitions() == 0
+    assert maintenance.drop_audit_months() == 0
+
+
+def test_the_clock_knows_them():
+    scheduled = {entry["task"] for entry in configured.CELERY_BEAT_SCHEDULE.values()}
+    for task in (
+        maintenance.seal_audit,
+        maintenance.make_audit_partitions,
+        maintenance.drop_audit_months,
+    ):
+        assert task.name in scheduled
