@@ -2,6 +2,7 @@
 
 from catalog.admin import (
     api_keys,
+    approvals,
     audit,
     functions,
     jobs,
@@ -12,10 +13,12 @@ from catalog.admin import (
     schedules,
     tables,
     transactions,
+    trash,
 )
 
 __all__ = [
     "api_keys",
+    "approvals",
     "audit",
     "functions",
     "jobs",
@@ -26,4 +29,5 @@ __all__ = [
     "schedules",
     "tables",
     "transactions",
+    "trash",
 ]

@@ -7,7 +7,14 @@ from typing import cast
 from django.http import HttpRequest
 from isal import isal_zlib
 
-from catalog.admin import cells, iceberg_details, iceberg_schemas, iceberg_snapshots, ledger
+from catalog.admin import (
+    cells,
+    iceberg_details,
+    iceberg_schemas,
+    iceberg_snapshots,
+    ledger,
+    protection,
+)
 from catalog.admin.pages import Page, Panel, Tab, part, query
 from catalog.formats.iceberg import describe, describe_views, lenient
 from catalog.formats.iceberg.describe_views import ViewVersion
@@ -142,6 +149,7 @@ def _contents(request: HttpRequest, document: Document) -> list[tuple[str, objec
 def _history(row: Table, updated: object = None) -> list[tuple[str, object]]:
     facts: list[tuple[str, object]] = [
         ("Owner", row.owner or cells.NOTHING),
+        ("Protected", protection.badge(row)),
         ("Created", cells.moment(row.created_at)),
     ]
     if updated is not None:

@@ -13,7 +13,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from lance.dataset import LanceDataset
 
-from catalog.admin import cells, lance_panels, lance_preview, lance_refs, ledger
+from catalog.admin import cells, lance_panels, lance_preview, lance_refs, ledger, protection
 from catalog.admin.actor import actor
 from catalog.admin.pages import COUNT_LIMIT, Page, Panel, Tab, count_up_to, number, query, word
 from catalog.errors import CatalogError
@@ -197,6 +197,7 @@ def _history(row: Table) -> list[tuple[str, object]]:
         ("Properties", cells.mapping(row.properties)),
         ("Managed versioning", "yes" if row.managed_versioning else "no"),
         ("Owner", row.owner or cells.NOTHING),
+        ("Protected", protection.badge(row)),
         ("Created", cells.moment(row.created_at)),
         ("Changed", cells.moment(row.updated_at)),
     ]

@@ -16,7 +16,7 @@ from unfold.widgets import (
     UnfoldBooleanSwitchWidget,
 )
 
-from catalog.admin import audit, cells, history
+from catalog.admin import audit, cells, history, protection
 from catalog.admin.actor import actor
 from catalog.admin.maintenance_policies import namespace_policy, namespace_tab
 from catalog.admin.pages import (
@@ -73,7 +73,7 @@ class DropForm(forms.Form):
 
 @admin.register(Namespace)
 class NamespaceAdmin(ReadOnlyAdmin):
-    actions_detail = ["policy", "drop"]
+    actions_detail = ["policy", "rules", "protect", "drop"]
     search_fields = ["name"]
     page_related = ["parent"]
 
@@ -93,7 +93,7 @@ class NamespaceAdmin(ReadOnlyAdmin):
         return self.may(request, "change")
 
     def offered_actions(self, row: Namespace) -> Sequence[str]:
-        return ["policy"] if row.parent_id is None else self.actions_detail
+        return ["policy", "rules"] if row.parent_id is None else self.actions_detail
 
     # -- the tree
 
@@ -171,6 +171,7 @@ class NamespaceAdmin(ReadOnlyAdmin):
             ("Path", cells.code(str(row))),
             ("Parent", cells.link(row.parent)),
             ("Owner", row.owner or cells.NOTHING),
+            ("Protected", protection.badge(row)),
             ("Properties", cells.mapping(row.properties)),
             ("Created", cells.moment(row.created_at)),
             ("Changed", cells.moment(row.updated_at)),
@@ -234,6 +235,16 @@ class NamespaceAdmin(ReadOnlyAdmin):
         row = self.find(request, object_id)
         return namespace_policy(self, request, row) if row else self.missing(request, object_id)
 
+    @button("Retention and approvals", permission="policy", icon="auto_delete")
+    def rules(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
+        row = self.find(request, object_id)
+        return protection.rules(self, request, row) if row else self.missing(request, object_id)
+
+    @button("Protection", permission="policy", icon="shield")
+    def protect(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
+        row = self.find(request, object_id)
+        return protection.protect(self, request, row) if row else self.missing(request, object_id)
+
     @button("Drop", permission="drop", icon="delete", danger=True)
     def drop(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
         row = self.find(request, object_id)
@@ -252,8 +263,8 @@ class NamespaceAdmin(ReadOnlyAdmin):
         return self.ask(
             request,
             title=f"Drop namespace '{row}'?",
-            text="An empty namespace is dropped at once. With the switch, the tables in it are dropped "
-            "too, and jobs remove their data.",
+            text="With the switch, the tables in it are dropped too. What is dropped goes into the trash, "
+            "from which it can be brought back until its time there is over.",
             submit="Drop",
             danger=True,
             form=DropForm(sent(request)),

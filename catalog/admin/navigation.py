@@ -15,6 +15,7 @@ from catalog.admin.cells import list_url, page_url
 from catalog.identifiers import digest
 from catalog.models import (
     ApiKey,
+    ApprovalRequest,
     AuditEvent,
     Function,
     Job,
@@ -23,6 +24,7 @@ from catalog.models import (
     Table,
     TableHealth,
     Transaction,
+    TrashItem,
 )
 
 _FOUND = 10
@@ -35,11 +37,13 @@ _GROUPS: tuple[tuple[str, tuple[tuple[str, str, type[Model]], ...]], ...] = (
             ("Tables", "table", Table),
             ("Materialized views", "table_view", MaterializedView),
             ("Functions", "function", Function),
+            ("Trash", "delete", TrashItem),
         ),
     ),
     (
         "Activity",
         (
+            ("Approvals", "approval", ApprovalRequest),
             ("Transactions", "commit", Transaction),
             ("Audit events", "history", AuditEvent),
             ("Health of tables", "monitor_heart", TableHealth),

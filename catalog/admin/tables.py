@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import ChoicesDropdownFilter, DropdownFilter, TextFilter
 from unfold.widgets import UnfoldAdminTextInputWidget, UnfoldBooleanSwitchWidget
 
-from catalog.admin import cells, iceberg, lance, maintenance_actions, maintenance_health
+from catalog.admin import cells, iceberg, lance, maintenance_actions, maintenance_health, protection
 from catalog.admin.actor import actor
 from catalog.admin.maintenance_actions import MaintainActions
 from catalog.admin.maintenance_policies import table_policy
@@ -100,7 +100,7 @@ class TableAdmin(MaintainActions, ReadOnlyAdmin):
     search_help_text = "A name, nyc.flights, or a location"
     ordering = ["-pk"]
     actions = maintenance_actions.BULK
-    actions_detail = [maintenance_actions.MENU, "policy", "rename", "deregister", "drop"]
+    actions_detail = [maintenance_actions.MENU, "policy", "protect", "rename", "deregister", "drop"]
     page_related = ["namespace"]
 
     @admin.display(description="Table")
@@ -148,9 +148,9 @@ class TableAdmin(MaintainActions, ReadOnlyAdmin):
     def offered_actions(self, row: Table) -> Sequence[str | dict[str, Any]]:
         # A view has no data that could stay behind.
         if row.kind == TableKind.VIEW:
-            return ["rename", "drop"]
+            return ["protect", "rename", "drop"]
         menu = maintenance_actions.menu(maintenance_actions.offered(row))
-        return [menu, "policy", "rename", "deregister", "drop"]
+        return [menu, "policy", "protect", "rename", "deregister", "drop"]
 
     # -- a table's page
 
@@ -170,6 +170,11 @@ class TableAdmin(MaintainActions, ReadOnlyAdmin):
     def policy(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
         row = self.find(request, object_id)
         return table_policy(self, request, row) if row else self.missing(request, object_id)
+
+    @button("Protection", permission="rename", icon="shield")
+    def protect(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
+        row = self.find(request, object_id)
+        return protection.protect(self, request, row) if row else self.missing(request, object_id)
 
     @button("Rename", permission="rename", icon="edit")
     def rename(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
@@ -231,7 +236,7 @@ class TableAdmin(MaintainActions, ReadOnlyAdmin):
         def call(data: dict[str, Any]) -> HttpResponseBase:
             purge = data.get("purge", row.kind == TableKind.TABLE)
             _drop(self.actor(request, "delete", row), row, purge=purge)
-            outcome = "; a job removes its data" if purge else ""
+            outcome = "; its data is removed when its time in the trash is over" if purge else ""
             messages.success(request, f"{row.kind.capitalize()} '{row}' was dropped{outcome}")
             return HttpResponseRedirect(cells.page_url(row) + ("?tab=jobs" if purge else ""))
 
@@ -283,10 +288,13 @@ def _drop(actor: Principal, row: Table, *, purge: bool) -> None:
 
 def _drop_warning(row: Table, has_choice: bool) -> str:
     if row.kind == TableKind.VIEW:
-        return "Its definition is gone from the catalog; the tables that it reads stay."
+        return "It goes into the trash for a while; the tables that it reads stay."
     if has_choice:
         return f"Its data stays at {row.location}, unless the switch says otherwise."
-    return f"A job removes its data at {row.location}. Deregister it to keep the data."
+    return (
+        f"It goes into the trash; when its time there is over, a job removes its data at {row.location}."
+        " Deregister it to keep the data."
+    )
 
 
 def split(text: str) -> tuple[str, ...]:

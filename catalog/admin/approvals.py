@@ -1,0 +1,198 @@
+"""What waits for a second person: the list, and deciding."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponseRedirect
+from django.http.response import HttpResponseBase
+from django.utils.safestring import SafeString
+from unfold.contrib.filters.admin import ChoicesDropdownFilter, DropdownFilter
+from unfold.widgets import UnfoldAdminTextInputWidget
+
+from catalog.admin import cells
+from catalog.admin.actor import actor
+from catalog.admin.pages import Page, ReadOnlyAdmin, button, sent
+from catalog.models import ApprovalRequest, ApprovalStatus
+from catalog.services import approvals
+
+_COLOURS = {
+    ApprovalStatus.PENDING: "warning",
+    ApprovalStatus.DONE: "success",
+    ApprovalStatus.REFUSED: "danger",
+    ApprovalStatus.WITHDRAWN: "plain",
+    ApprovalStatus.EXPIRED: "plain",
+}
+
+
+class WaitingFilter(DropdownFilter):  # type: ignore[misc]
+    title = "what needs me"
+    parameter_name = "waiting"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Sequence[tuple[str, str]]:
+        return [("me", "What I may decide now")]
+
+    def queryset(
+        self, request: HttpRequest, queryset: "QuerySet[ApprovalRequest]"
+    ) -> "QuerySet[ApprovalRequest]":
+        if self.value() != "me":
+            return queryset
+        return approvals.waiting_for(actor(request, "catalog.change_table")).order_by("-pk")
+
+
+class DecisionForm(forms.Form):
+    reason = forms.CharField(
+        required=False, widget=UnfoldAdminTextInputWidget(), help_text="Told to who asked."
+    )
+
+
+@admin.register(ApprovalRequest)
+class ApprovalAdmin(ReadOnlyAdmin):
+    list_display = ["asked", "target", "requester_cell", "status_badge", "created", "expires"]
+    list_display_links = ["asked"]
+    list_filter = [WaitingFilter, ("status", ChoicesDropdownFilter)]
+    search_fields = ["target", "requester"]
+    search_help_text = "What it is about, or who asked"
+    ordering = ["-pk"]
+    actions_detail = ["approve", "refuse", "withdraw"]
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return self.has_view_permission(request)
+
+    def has_view_permission(self, request: HttpRequest, obj: object = None) -> bool:
+        return bool(request.user.is_active and request.user.is_staff)
+
+    def has_decide_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        row = None if object_id is None else self.find(request, object_id)
+        return row is not None and row.requester != self._name(request)
+
+    def has_withdraw_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        row = None if object_id is None else self.find(request, object_id)
+        return row is not None and row.requester == self._name(request)
+
+    def _name(self, request: HttpRequest) -> str:
+        return actor(request, "catalog.change_table").name
+
+    def get_queryset(self, request: HttpRequest) -> "QuerySet[ApprovalRequest]":
+        return approvals.visible(actor(request, "catalog.change_table")).order_by("-pk")
+
+    def find(self, request: HttpRequest, object_id: str) -> ApprovalRequest | None:
+        if not (object_id.isascii() and object_id.isdigit() and len(object_id) < 19):
+            return None
+        return self.get_queryset(request).filter(pk=int(object_id)).first()
+
+    @admin.display(description="Asked for")
+    def asked(self, row: ApprovalRequest) -> str:
+        return row.action
+
+    @admin.display(description="By")
+    def requester_cell(self, row: ApprovalRequest) -> SafeString:
+        return cells.who(row.requester)
+
+    @admin.display(description="Status")
+    def status_badge(self, row: ApprovalRequest) -> SafeString:
+        status = ApprovalStatus.EXPIRED if row.is_expired else ApprovalStatus(row.status)
+        return cells.badge(status, _COLOURS[status])
+
+    @admin.display(description="Asked")
+    def created(self, row: ApprovalRequest) -> SafeString:
+        return cells.moment(row.created_at)
+
+    @admin.display(description="Expires")
+    def expires(self, row: ApprovalRequest) -> SafeString:
+        return cells.moment(row.expires_at)
+
+    def offers_actions(self, row: ApprovalRequest) -> bool:
+        return row.status == ApprovalStatus.PENDING and not row.is_expired
+
+    def page(self, request: HttpRequest, row: ApprovalRequest) -> Page:
+        return Page(
+            facts=(
+                ("Asked for", row.action),
+                ("Target", cells.code(row.target)),
+                ("In", cells.link(row.namespace)),
+                ("By", cells.who(row.requester)),
+                ("Why", row.reason or cells.NOTHING),
+                ("Operation", cells.mapping(row.operation)),
+                ("On", cells.mapping(row.expected)),
+                ("Status", self.status_badge(row)),
+                ("Decided by", cells.who(row.decided_by)),
+                ("Decision", row.decision_reason or cells.NOTHING),
+                ("Transaction", cells.link(row.transaction)),
+                ("Asked", cells.moment(row.created_at)),
+                ("Expires", cells.moment(row.expires_at)),
+                ("Decided", cells.moment(row.decided_at)),
+            )
+        )
+
+    # -- what changes
+
+    @button("Approve", permission="decide", icon="check_circle")
+    def approve(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
+        return self._decide(
+            request,
+            object_id,
+            "Approve",
+            "It is carried out at once, as who asked, if they still may and nothing changed.",
+            lambda row, reason: approvals.approve(
+                actor=actor(request, "catalog.change_table"), request=row.pk, reason=reason
+            ),
+        )
+
+    @button("Refuse", permission="decide", icon="cancel", danger=True)
+    def refuse(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
+        return self._decide(
+            request,
+            object_id,
+            "Refuse",
+            "Who asked is told why.",
+            lambda row, reason: approvals.refuse(
+                actor=actor(request, "catalog.change_table"), request=row.pk, reason=reason
+            ),
+        )
+
+    @button("Withdraw", permission="withdraw", icon="undo")
+    def withdraw(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
+        return self._decide(
+            request,
+            object_id,
+            "Withdraw",
+            "",
+            lambda row, _reason: approvals.withdraw(
+                actor=actor(request, "catalog.change_table"), request=row.pk
+            ),
+            with_reason=False,
+        )
+
+    def _decide(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        verb: str,
+        text: str,
+        decide: Callable[[ApprovalRequest, str], ApprovalRequest],
+        *,
+        with_reason: bool = True,
+    ) -> HttpResponseBase:
+        row = self.find(request, object_id)
+        if row is None:
+            return self.missing(request, object_id)
+
+        def call(data: dict[str, Any]) -> HttpResponseBase:
+            done = decide(row, data.get("reason", ""))
+            messages.success(request, f"Request {row.pk} is {done.get_status_display().lower()}")
+            return HttpResponseRedirect(cells.page_url(row))
+
+        return self.ask(
+            request,
+            title=f"{verb}: {row}, asked for by {row.requester}?",
+            text=text,
+            submit=verb,
+            danger=verb == "Approve",
+            form=DecisionForm(sent(request)) if with_reason else None,
+            call=call,
+            back=cells.page_url(row),
+            original=row,
+        )
