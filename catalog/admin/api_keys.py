@@ -1,6 +1,6 @@
-"""API keys: making one, which is shown once, and revoking it. Nothing else can be done to a key."""
+"""API keys: making one, which is shown once, replacing it by another, and revoking it."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django import forms
@@ -10,12 +10,19 @@ from django.http import HttpRequest, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.utils import timezone
 from django.utils.safestring import SafeString
-from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
+from unfold.widgets import (
+    UnfoldAdminCheckboxSelectMultipleWidget,
+    UnfoldAdminSelectWidget,
+    UnfoldAdminTextInputWidget,
+)
 
 from catalog.admin import cells
 from catalog.admin.actor import actor
 from catalog.admin.pages import Page, ReadOnlyAdmin, button, sent
 from catalog.models import ApiKey, PrincipalLevel
+from catalog.privileges import SINGLE, words
+from catalog.services import api_keys
+from catalog.services.access import Principal
 from catalog.services.api_keys import create_api_key, revoke_api_key
 
 
@@ -36,6 +43,23 @@ class CreateForm(forms.Form):
         initial=PrincipalLevel.READ,
         widget=UnfoldAdminSelectWidget(choices=PrincipalLevel.choices),
     )
+    principal = forms.CharField(
+        required=False,
+        widget=UnfoldAdminTextInputWidget(),
+        help_text="Whose key it is: etl, user:ada. Empty: the service account of the key's name,"
+        " which is made with the access above if there is none.",
+    )
+    scopes = forms.MultipleChoiceField(
+        required=False,
+        choices=[(one.word, one.word) for one in SINGLE],
+        widget=UnfoldAdminCheckboxSelectMultipleWidget(),
+        help_text="What may be done with it at most. None: all that its principal may.",
+    )
+    namespace = forms.CharField(
+        required=False,
+        widget=UnfoldAdminTextInputWidget(),
+        help_text="Where it may be used, with all below: nyc.weather. Empty: everywhere.",
+    )
     expires = forms.DateTimeField(
         required=False, widget=_moment_widget(), help_text="In UTC. Empty: never."
     )
@@ -47,14 +71,29 @@ class CreateForm(forms.Form):
         return expires
 
 
+class RotateForm(forms.Form):
+    hours = forms.FloatField(
+        min_value=0,
+        max_value=api_keys.MAX_OVERLAP / timedelta(hours=1),
+        initial=24,
+        widget=UnfoldAdminTextInputWidget(),
+        help_text="So long the old key goes on working. 0: it ends at once.",
+    )
+
+
 @admin.register(ApiKey)
 class ApiKeyAdmin(ReadOnlyAdmin):
-    list_display = ["name", "begins", "access_level", "state", "created", "expires", "used"]
+    list_display = ["name", "whose", "begins", "access_level", "state", "expires", "used"]
     list_display_links = ["name"]
     list_select_related = ("principal",)
     search_fields = ["name", "prefix"]
     ordering = ["-pk"]
-    actions_detail = ["revoke"]
+    page_related = ("principal", "namespace", "replaced_by")
+    actions_detail = ["rotate", "revoke"]
+
+    @admin.display(description="Principal")
+    def whose(self, row: ApiKey) -> SafeString:
+        return cells.link(row.principal)
 
     @admin.display(description="Begins with")
     def begins(self, row: ApiKey) -> SafeString:
@@ -67,10 +106,6 @@ class ApiKeyAdmin(ReadOnlyAdmin):
     @admin.display(description="State")
     def state(self, row: ApiKey) -> SafeString:
         return state(row)
-
-    @admin.display(description="Created")
-    def created(self, row: ApiKey) -> SafeString:
-        return cells.moment(row.created_at)
 
     @admin.display(description="Expires")
     def expires(self, row: ApiKey) -> object:
@@ -94,9 +129,14 @@ class ApiKeyAdmin(ReadOnlyAdmin):
             facts=(
                 ("Name", row.name),
                 ("Begins with", cells.code(row.prefix + "…")),
+                ("Principal", cells.link(row.principal)),
                 ("Access", row.principal.get_level_display()),
+                ("Scopes", "all" if row.scopes is None else ", ".join(words(row.ceiling))),
+                ("Namespace", cells.link(row.namespace) if row.namespace else "everywhere"),
                 ("State", state(row)),
+                ("Replaced by", cells.link(row.replaced_by)),
                 ("Created", cells.moment(row.created_at)),
+                ("Created by", cells.who(row.created_by)),
                 ("Expires", cells.moment(row.expires_at) if row.expires_at else "never"),
                 ("Revoked", cells.moment(row.revoked_at)),
                 ("Last used", cells.moment(row.last_used_at)),
@@ -113,18 +153,8 @@ class ApiKeyAdmin(ReadOnlyAdmin):
             raise PermissionDenied
 
         def create(data: dict[str, Any]) -> HttpResponseBase:
-            row, key = create_api_key(
-                actor=actor(request, self.permission("add")),
-                name=data["name"],
-                level=PrincipalLevel(data["access"]),
-                expires_at=data["expires"],
-            )
-            # In the answer itself, which nothing stores: a message would leave it in a cookie.
-            return self.render(
-                request,
-                "admin/catalog/api_key.html",
-                {"title": f"API key '{row.name}'", "key": key, "original": row},
-            )
+            row, key = _create(actor(request, self.permission("add")), data)
+            return self._show(request, row, key)
 
         return self.ask(
             request,
@@ -133,6 +163,39 @@ class ApiKeyAdmin(ReadOnlyAdmin):
             form=CreateForm(sent(request)),
             call=create,
             back=cells.list_url(ApiKey),
+        )
+
+    def _show(self, request: HttpRequest, row: ApiKey, key: str) -> HttpResponseBase:
+        # In the answer itself, which nothing stores: a message would leave it in a cookie.
+        return self.render(
+            request,
+            "admin/catalog/api_key.html",
+            {"title": f"API key '{row.name}'", "key": key, "original": row},
+        )
+
+    @button("Rotate", permission="revoke", icon="autorenew")
+    def rotate(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
+        row = self.find(request, object_id)
+        if row is None:
+            return self.missing(request, object_id)
+
+        def call(data: dict[str, Any]) -> HttpResponseBase:
+            new, key = api_keys.rotate(
+                actor=actor(request, self.permission("delete")),
+                key=row,
+                overlap=timedelta(hours=data["hours"]),
+            )
+            return self._show(request, new, key)
+
+        return self.ask(
+            request,
+            title=f"Replace API key '{row}'",
+            text="Another key takes its place, and is shown once; it may do the same.",
+            submit="Make the new key",
+            form=RotateForm(sent(request)),
+            call=call,
+            back=cells.page_url(row),
+            original=row,
         )
 
     @button("Revoke", permission="revoke", icon="block", danger=True)
@@ -164,3 +227,17 @@ def state(row: ApiKey) -> SafeString:
     if row.expires_at is not None and row.expires_at <= timezone.now():
         return cells.badge("expired", "warning")
     return cells.badge("active", "success")
+
+
+def _create(actor: Principal, data: dict[str, Any]) -> tuple[ApiKey, str]:
+    name, level = data["name"], PrincipalLevel(data["access"])
+    narrow: dict[str, Any] = {
+        "scopes": data["scopes"] or None,
+        "namespace": tuple(data["namespace"].split(".")) if data["namespace"] else None,
+    }
+    whose, expires = data["principal"].strip() or None, data["expires"]
+    if whose is None and not any(narrow.values()):
+        return create_api_key(actor=actor, name=name, level=level, expires_at=expires)
+    return api_keys.create_for(
+        actor=actor, name=name, principal=whose, level=level, expires_at=expires, **narrow
+    )

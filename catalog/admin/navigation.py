@@ -10,6 +10,7 @@ from django.urls import reverse
 from django_celery_beat.models import PeriodicTask
 from unfold.dataclasses import SearchResult
 
+from catalog import models
 from catalog.admin import history
 from catalog.admin.cells import list_url, page_url
 from catalog.identifiers import digest
@@ -53,6 +54,7 @@ _GROUPS: tuple[tuple[str, tuple[tuple[str, str, type[Model]], ...]], ...] = (
     (
         "Access",
         (
+            ("Principals", "badge", models.Principal),
             ("API keys", "key", ApiKey),
             ("Users", "person", User),
             ("Groups", "group", Group),

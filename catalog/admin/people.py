@@ -1,13 +1,35 @@
-"""Users and groups: Django's own pages in the look of the others."""
+"""Users and groups: Django's own pages in the look of the others.
 
+Each user is a principal, too (``catalog.services.users``), and those are changed by its rules.
+"""
+
+from typing import Any
+
+from django import forms
 from django.contrib import admin
 from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group, User
+from django.http import HttpRequest, HttpResponseRedirect
+from django.http.response import HttpResponseBase
 from unfold.admin import ModelAdmin
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
-from catalog.admin.pages import InfinitePaginator
+from catalog.admin.actor import actor
+from catalog.admin.pages import InfinitePaginator, refuse
+from catalog.errors import CatalogError
+from catalog.services import users
+
+
+class CreateForm(UserCreationForm):  # type: ignore[misc]
+    def clean_username(self) -> str:
+        username: str = super().clean_username()
+        try:
+            users.check_new_name(username)
+        except CatalogError as error:
+            raise forms.ValidationError(error.message) from None
+        return username
+
 
 admin.site.unregister(User)
 admin.site.unregister(Group)
@@ -16,10 +38,42 @@ admin.site.unregister(Group)
 @admin.register(User)
 class UserAdmin(DjangoUserAdmin, ModelAdmin):  # type: ignore[misc, type-arg]
     form = UserChangeForm
-    add_form = UserCreationForm
+    add_form = CreateForm
     change_password_form = AdminPasswordChangeForm
     show_full_result_count = False
     paginator = InfinitePaginator
+
+    def get_readonly_fields(self, request: HttpRequest, obj: User | None = None) -> Any:
+        """The name of a principal stands in the audit trail, as an owner and in grants."""
+        return [*super().get_readonly_fields(request, obj), *(["username"] if obj else [])]
+
+    def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
+        """The principal, with its keys and grants, goes along: nobody needs a permission for that."""
+        found, counts, _, protected = super().get_deleted_objects(objs, request)
+        return found, counts, set(), protected
+
+    # Django opens the transaction of each of these, so a refusal has undone everything.
+
+    def changeform_view(self, request: HttpRequest, *args: Any, **options: Any) -> HttpResponseBase:
+        return self._watched(request, super().changeform_view, *args, **options)
+
+    def delete_view(self, request: HttpRequest, *args: Any, **options: Any) -> HttpResponseBase:
+        return self._watched(request, super().delete_view, *args, **options)
+
+    def changelist_view(self, request: HttpRequest, *args: Any, **options: Any) -> HttpResponseBase:
+        return self._watched(request, super().changelist_view, *args, **options)
+
+    def _watched(
+        self, request: HttpRequest, view: Any, *args: Any, **options: Any
+    ) -> HttpResponseBase:
+        """Have the audit trail tell who does it; what is refused is a message."""
+        try:
+            with users.acting_as(actor(request, "auth.change_user")):
+                answer: HttpResponseBase = view(request, *args, **options)
+                return answer
+        except CatalogError as error:
+            refuse(request, error)
+            return HttpResponseRedirect(request.get_full_path())
 
 
 @admin.register(Group)

@@ -1,0 +1,241 @@
+"""Principals, their keys and their users in the web admin."""
+
+import re
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from catalog.admin.cells import page_url
+from catalog.models import ApiKey, AuditEvent, Principal, PrincipalKind, PrincipalLevel
+from catalog.services import access, api_keys, principals
+from catalog.services.access import SYSTEM
+from tests.factories import make_namespace
+
+LIST = "/admin/catalog/principal/"
+
+
+def principal(name: str, kind: PrincipalKind = PrincipalKind.SERVICE, **more: object) -> Principal:
+    return principals.create_principal(actor=SYSTEM, name=name, kind=kind, **more)
+
+
+def press(browser: Client, row: object, action: str, **form: object):
+    url = page_url(row).replace("change/", f"{action}/")
+    assert browser.get(url).status_code == 200
+    return browser.post(url, form)
+
+
+def said(browser: Client, answer) -> str:
+    if answer.status_code == 302:
+        return browser.get(answer["location"]).content.decode()
+    return answer.content.decode()
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "whole"),
+    [
+        ("service", "etl", "etl"),
+        ("group", "data", "group:data"),
+        ("user", "grace", "user:grace"),
+    ],
+)
+def test_a_principal_is_made(browser, kind, name, whole):
+    form = {"kind": kind, "name": name, "level": "read", "description": "x"}
+    answer = browser.post(f"{LIST}add/", form)
+    row = Principal.objects.get(name=whole)
+    assert answer["location"] == page_url(row)
+    assert (row.kind, row.level, row.description) == (kind, "read", "x")
+    event = AuditEvent.objects.get(action="principal.create", target=whole)
+    assert (event.actor, event.door) == ("user:ada", "admin")
+    assert whole in said(browser, browser.get(LIST))
+    assert "exists already" in said(browser, browser.post(f"{LIST}add/", form))
+
+
+@pytest.mark.parametrize("name", ["a:b", "system", "a/b"])
+def test_names_that_nobody_gets(browser, name):
+    form = {"kind": "service", "name": name, "level": "granted"}
+    assert "name" in said(browser, browser.post(f"{LIST}add/", form))
+    assert [row.name for row in Principal.objects.all()] == ["user:ada"]
+
+
+def test_a_principal_is_changed_deactivated_and_activated(browser):
+    row = principal("etl")
+    press(browser, row, "edit", level="admin", description="new", issuer="", subject="")
+    row.refresh_from_db()
+    assert (row.level, row.description) == ("admin", "new")
+    press(browser, row, "deactivate")
+    row.refresh_from_db()
+    assert not row.is_active
+    page = said(browser, browser.get(page_url(row)))
+    assert "inactive" in page
+    assert "/activate/" in page
+    assert "/deactivate/" not in page
+    press(browser, row, "activate")
+    row.refresh_from_db()
+    assert row.is_active
+
+
+def test_groups_and_their_members(browser):
+    row, group = principal("etl"), principal("group:data", PrincipalKind.GROUP)
+    press(browser, row, "join", group="group:data")
+    assert "group:data" in said(browser, browser.get(page_url(row)))
+    assert "etl" in said(browser, browser.get(page_url(group)))
+    assert "/join/" not in said(browser, browser.get(page_url(group)))
+    answer = press(browser, row, "join", group="nobody")
+    assert "does not exist" in said(browser, answer)
+    press(browser, row, "leave", group="group:data")
+    assert not row.groups.exists()
+
+
+def test_pages_of_principals_are_for_administrators(browser, db):
+    row = principal("etl")
+    User.objects.create_user("bob", password="x", is_staff=True)
+    bob = Client()
+    bob.force_login(User.objects.get(username="bob"))
+    assert bob.get(LIST).status_code == 403
+    assert bob.get(page_url(row)).status_code == 403
+    assert (
+        bob.post(f"{LIST}add/", {"kind": "service", "name": "x", "level": "admin"}).status_code
+        == 403
+    )
+    assert bob.post(page_url(row).replace("change/", "deactivate/")).status_code == 403
+    row.refresh_from_db()
+    assert row.is_active
+    assert not Principal.objects.filter(name="x").exists()
+
+
+def test_the_list_costs_a_fixed_number_of_queries(browser, django_assert_max_num_queries):
+    for i in range(20):
+        principal(f"p{i}")
+    with django_assert_max_num_queries(6):
+        browser.get(LIST)
+    with django_assert_max_num_queries(8):
+        browser.get(page_url(Principal.objects.get(name="p1")))
+
+
+# --- keys ----------------------------------------------------------------------------------------
+
+
+def shown(answer) -> str:
+    assert "no-store" in answer["cache-control"]
+    found = re.search(r'id="api-key">(mnd_[\w-]+)<', answer.content.decode())
+    assert found
+    return found[1]
+
+
+def test_a_key_for_less_than_its_principal(browser):
+    principal("etl", level=PrincipalLevel.ADMIN)
+    namespace = make_namespace("nyc", "weather")
+    form = {
+        "name": "narrow",
+        "access": "read",
+        "principal": "etl",
+        "scopes": ["read", "write"],
+        "namespace": "nyc.weather",
+    }
+    key = shown(browser.post("/admin/catalog/apikey/add/", form))
+    row = ApiKey.objects.get()
+    assert access.find_key(key) == row
+    assert (row.principal.name, row.scopes, row.namespace) == ("etl", ["write"], namespace)
+    page = said(browser, browser.get(page_url(row)))
+    assert "browse, read, write" in page
+    assert "nyc.weather" in page
+    assert key not in page + said(browser, browser.get("/admin/catalog/apikey/"))
+
+
+def test_a_key_is_replaced(browser):
+    row, old = api_keys.create_api_key(actor=SYSTEM, name="etl")
+    key = shown(press(browser, row, "rotate", hours="2"))
+    row.refresh_from_db()
+    assert row.replaced_by == access.find_key(key)
+    assert access.find_key(old) == row
+    assert "etl-2" in said(browser, browser.get(page_url(row)))
+    assert "replaced before" in said(browser, press(browser, row, "rotate", hours="2"))
+    assert ApiKey.objects.count() == 2
+
+
+# --- users ---------------------------------------------------------------------------------------
+
+
+def user_form(**more: str) -> dict[str, str]:
+    form = {"username": "bob", "usable_password": "true"}
+    return form | {"password1": "long-enough-7", "password2": "long-enough-7"} | more
+
+
+def test_a_user_gets_a_principal(browser):
+    browser.post("/admin/auth/user/add/", user_form())
+    row = Principal.objects.get(name="user:bob")
+    assert row.user.username == "bob"
+    event = AuditEvent.objects.get(action="principal.create", target="user:bob")
+    assert event.actor == "user:ada"
+
+
+def test_a_user_takes_nobodys_name(browser):
+    principal("user:bob", PrincipalKind.USER, issuer="https://id.example.com", subject="1")
+    answer = browser.post("/admin/auth/user/add/", user_form())
+    assert "exists already" in answer.content.decode()
+    assert not User.objects.filter(username="bob").exists()
+
+
+def changed(user: User, **more: str) -> dict[str, str]:
+    form = {
+        "is_staff": "on",
+        "is_active": "on",
+        "is_superuser": "on",
+        "date_joined_0": "2026-01-01",
+        "date_joined_1": "00:00:00",
+        **more,
+    }
+    return {name: value for name, value in form.items() if value}
+
+
+@pytest.mark.parametrize("change", [{"is_active": ""}, {"is_superuser": ""}])
+def test_the_last_administrator_stays(browser, change):
+    user = User.objects.get()
+    url = f"/admin/auth/user/{user.pk}/change/"
+    assert "is the last administrator" in said(browser, browser.post(url, changed(user, **change)))
+    user.refresh_from_db()
+    assert (user.is_active, user.is_superuser) == (True, True)
+    answer = browser.post(f"/admin/auth/user/{user.pk}/delete/", {"post": "yes"})
+    assert "is the last administrator" in said(browser, answer)
+    User.objects.create_superuser("eve", password="x")
+    browser.post(url, changed(user, **change))
+    user.refresh_from_db()
+    assert (user.is_active, user.is_superuser) != (True, True)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_nor_goes_the_last_administrator_among_many(browser):
+    user = User.objects.get()
+    other = User.objects.create_user("bob", password="x")
+    chosen = [user.pk, other.pk]
+    form = {"action": "delete_selected", "_selected_action": chosen, "post": "yes"}
+    answer = browser.post("/admin/auth/user/", form)
+    assert "is the last administrator" in said(browser, answer)
+    assert {row.pk for row in User.objects.all()} == set(chosen)
+    assert Principal.objects.count() == 2
+
+
+def test_a_user_keeps_the_name(browser):
+    user = User.objects.get()
+    browser.post(f"/admin/auth/user/{user.pk}/change/", changed(user, username="other"))
+    assert [row.username for row in User.objects.all()] == ["ada"]
+
+
+def test_who_is_deactivated_loses_the_rights_of_the_keys(browser):
+    bob = User.objects.create_user("bob", password="x")
+    _, key = api_keys.add_key(actor=SYSTEM, principal="user:bob", name="laptop")
+    access.authenticate(key)
+    browser.post(f"/admin/auth/user/{bob.pk}/change/", changed(bob, is_active="", is_superuser=""))
+    with pytest.raises(access.Unauthenticated):
+        access.authenticate(key)
+    event = AuditEvent.objects.filter(target="user:bob").latest("pk")
+    assert (event.actor, event.after) == ("user:ada", {"is_active": False})
+
+
+def test_a_deleted_user_takes_the_principal_along(browser):
+    bob = User.objects.create_user("bob", password="x")
+    browser.post(f"/admin/auth/user/{bob.pk}/delete/", {"post": "yes"})
+    assert not Principal.objects.filter(name="user:bob").exists()
+    event = AuditEvent.objects.get(action="principal.delete")
+    assert (event.actor, event.target) == ("user:ada", "user:bob")
