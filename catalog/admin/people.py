@@ -10,8 +10,7 @@ from django.contrib import admin
 from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group, User
-from django.http import HttpRequest, HttpResponseRedirect
-from django.http.response import HttpResponseBase
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from unfold.admin import ModelAdmin
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
@@ -54,22 +53,30 @@ class UserAdmin(DjangoUserAdmin, ModelAdmin):  # type: ignore[misc, type-arg]
 
     # Django opens the transaction of each of these, so a refusal has undone everything.
 
-    def changeform_view(self, request: HttpRequest, *args: Any, **options: Any) -> HttpResponseBase:
-        return self._watched(request, super().changeform_view, *args, **options)
+    def changeform_view(
+        self,
+        request: HttpRequest,
+        object_id: str | None = None,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        return self._watched(request, super().changeform_view, object_id, form_url, extra_context)
 
-    def delete_view(self, request: HttpRequest, *args: Any, **options: Any) -> HttpResponseBase:
-        return self._watched(request, super().delete_view, *args, **options)
+    def delete_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        return self._watched(request, super().delete_view, object_id, extra_context)
 
-    def changelist_view(self, request: HttpRequest, *args: Any, **options: Any) -> HttpResponseBase:
-        return self._watched(request, super().changelist_view, *args, **options)
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        return self._watched(request, super().changelist_view, extra_context)
 
-    def _watched(
-        self, request: HttpRequest, view: Any, *args: Any, **options: Any
-    ) -> HttpResponseBase:
+    def _watched(self, request: HttpRequest, view: Any, *args: Any) -> HttpResponse:
         """Have the audit trail tell who does it; what is refused is a message."""
         try:
             with users.acting_as(actor(request, "auth.change_user")):
-                answer: HttpResponseBase = view(request, *args, **options)
+                answer: HttpResponse = view(request, *args)
                 return answer
         except CatalogError as error:
             refuse(request, error)
