@@ -412,6 +412,11 @@ CELERY_BEAT_SCHEDULE = {
     "tell-webhooks": {"task": "tasks.maintenance.tell_webhooks", "schedule": 2.0},
     "forget-deliveries": {"task": "tasks.maintenance.forget_deliveries", "schedule": 3600.0},
     "empty-trash": {"task": "tasks.maintenance.empty_trash", "schedule": 60.0},
+    "keep-search-documents": {
+        "task": "tasks.maintenance.keep_search_documents",
+        "schedule": 5.0,
+        "options": {"expires": 5.0},
+    },
     "delete-old-health": {"task": "tasks.maintenance.delete_old_health", "schedule": 86_400.0},
 }
 

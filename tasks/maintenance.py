@@ -15,6 +15,7 @@ from catalog.services import (
     metadata_files,
     recovery,
     scans,
+    search_documents,
     upkeep,
     versions,
     webhooks,
@@ -85,6 +86,11 @@ def forget_deliveries() -> int:
 @shared_task(name="tasks.maintenance.empty_trash", time_limit=300)
 def empty_trash() -> int:
     return recovery.forget() + approvals.expire()
+
+
+@shared_task(name="tasks.maintenance.keep_search_documents", time_limit=120)
+def keep_search_documents() -> int:
+    return search_documents.keep()
 
 
 @shared_task(name="tasks.maintenance.delete_old_health", time_limit=600)

@@ -12,14 +12,15 @@ from unfold.dataclasses import SearchResult
 
 from catalog import models
 from catalog.admin import history
-from catalog.admin.cells import list_url, page_url
-from catalog.identifiers import digest
+from catalog.admin import search as search_page
+from catalog.admin.cells import list_url
 from catalog.models import (
     ApiKey,
     ApprovalRequest,
     AuditEvent,
     Function,
     Job,
+    LabelDefinition,
     MaterializedView,
     Namespace,
     Table,
@@ -27,8 +28,6 @@ from catalog.models import (
     Transaction,
     TrashItem,
 )
-
-_FOUND = 10
 
 _GROUPS: tuple[tuple[str, tuple[tuple[str, str, type[Model]], ...]], ...] = (
     (
@@ -38,6 +37,7 @@ _GROUPS: tuple[tuple[str, tuple[tuple[str, str, type[Model]], ...]], ...] = (
             ("Tables", "table", Table),
             ("Materialized views", "table_view", MaterializedView),
             ("Functions", "function", Function),
+            ("Labels", "label", LabelDefinition),
             ("Trash", "delete", TrashItem),
         ),
     ),
@@ -82,6 +82,7 @@ def navigation(request: HttpRequest) -> list[dict[str, Any]]:
         {
             "items": [
                 {"title": "Overview", "icon": "ac_unit", "link": reverse("admin:index")},
+                {"title": "Search", "icon": "search", "link": search_page.url()},
             ],
         }
     ]
@@ -104,24 +105,5 @@ def may_see(request: HttpRequest, model: type[Model]) -> bool:
 
 
 def search(request: HttpRequest, term: str) -> list[SearchResult]:
-    """Tables and namespaces: by whole name (``nyc.flights``), else by the beginning of one."""
-    results = []
-    for model, icon in ((Namespace, "account_tree"), (Table, "table")):
-        if not may_see(request, model):
-            continue
-        results += [
-            SearchResult(str(row), model._meta.verbose_name, page_url(row), icon)
-            for row in _find(model, term)
-        ]
-    return results
-
-
-def _find(model: type[Namespace] | type[Table], term: str) -> list[Namespace] | list[Table]:
-    term = term.replace("\x00", "")
-    if model is Table:
-        tables = Table.objects.present().select_related("namespace")
-        exact = tables.filter(digest=digest(term.split(".")))
-        return list(exact) or list(tables.filter(name__istartswith=term).order_by("pk")[:_FOUND])
-    namespaces = Namespace.objects.live().exclude(parent=None)
-    named = namespaces.filter(digest=digest(term.split(".")))
-    return list(named) or list(namespaces.filter(name__istartswith=term).order_by("pk")[:_FOUND])
+    """What the catalog's search finds, as far as the user may see it."""
+    return search_page.in_bar(request, term)

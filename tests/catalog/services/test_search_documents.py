@@ -6,6 +6,8 @@ import time
 
 import pyarrow as pa
 import pytest
+from django.conf import settings
+from django.core.management import call_command
 from django.db import connection, connections, transaction
 from django.utils import timezone
 
@@ -15,6 +17,7 @@ from catalog.services import operations as ops
 from catalog.services.access import SYSTEM
 from catalog.services.commit import commit
 from catalog.services.facts import Changes
+from tasks.maintenance import keep_search_documents
 from tests.factories import (
     make_iceberg_table,
     make_lance_table,
@@ -359,3 +362,15 @@ def test_a_table_of_many_columns_is_entered_as_far_as_it_goes():
     search_documents.keep()
     assert len(document("wide").columns) == 2000
     assert find("column:column_1999_with") == ["ws.wide"]
+
+
+def test_the_command_and_the_task_do_the_same(capsys):
+    make_table("ws", "second")
+    keep_search_documents()
+    assert find("second") == ["ws.second"]
+    SearchDocument.objects.update(vector="")
+    call_command("search_reindex")
+    assert "3 documents were made" in capsys.readouterr().out
+    assert find("second") == ["ws.second"]
+    entry = settings.CELERY_BEAT_SCHEDULE["keep-search-documents"]
+    assert entry["task"] == keep_search_documents.name

@@ -1,0 +1,149 @@
+"""The page of the search, and what the command bar (Ctrl-K) finds."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+from urllib.parse import urlencode
+
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+from unfold.dataclasses import SearchResult
+
+from catalog.admin import cells
+from catalog.admin.actor import actor
+from catalog.admin.pages import ReadOnlyAdmin, query, word
+from catalog.errors import CatalogError
+from catalog.identifiers import digest, label
+from catalog.models import Namespace, Table
+from catalog.services import search
+from catalog.services.access import Principal, visible_namespaces, visible_tables
+from catalog.services.search import Match, Result
+
+NAME = "admin:catalog_search"
+_PERMISSION = "catalog.view_table"
+_IN_BAR = 10
+_ICONS = {"namespace": "account_tree", "table": "table", "view": "table_eye"}
+_EXAMPLES: Sequence[tuple[str, str]] = (
+    ("customer ord", "Words of names, columns, descriptions, labels; the last may be a beginning"),
+    ('"customer orders"', "Words that stand beside each other"),
+    ("column:email", "Tables with such a column"),
+    ("label:pii=yes", "What has a label with this value, or inherits it; label:pii: with any"),
+    ("sensitivity:restricted", "What is so sensitive, or has a column that is"),
+    ("owner:ada", "What belongs to somebody"),
+    ("in:prod.sales orders", "In a namespace and below"),
+    ("format:lance kind:table", "By format, and by kind: table, view, namespace"),
+)
+
+
+def urls(admin: ReadOnlyAdmin) -> list[URLPattern]:
+    """The route of the page, among those of the labels' admin."""
+
+    def view(request: HttpRequest) -> HttpResponseBase:
+        return _view(admin, request)
+
+    return [path("search/", admin.admin_site.admin_view(view), name="catalog_search")]
+
+
+def url(text: str = "") -> str:
+    found = reverse(NAME)
+    return f"{found}?{urlencode({'q': text})}" if text else found
+
+
+def in_bar(request: HttpRequest, text: str) -> list[SearchResult]:
+    """What the command bar shows while somebody types.
+
+    What bears the text as its whole name is found at once; all else, when the pass has met it.
+    """
+    who = actor(request, _PERMISSION)
+    try:
+        page = search.search(actor=who, text=text, limit=_IN_BAR)
+    except CatalogError:
+        return []
+    found = [*_named(who, text)]
+    links = {one.link for one in found}
+    found += [
+        SearchResult(
+            title=label(one.identifier),
+            description=" · ".join([_kind(one), *(_plain(match) for match in one.matches[:1])]),
+            link=_page(one),
+            icon=_ICONS[one.kind],
+        )
+        for one in page.results
+        if _page(one) not in links
+    ]
+    if page.next_page:
+        found.append(SearchResult("More results", f"for {text}", url(text), "search"))
+    return found
+
+
+def _named(who: Principal, text: str) -> Iterable[SearchResult]:
+    name = digest(text.replace("\x00", "").split("."))
+    for table in Table.objects.present().filter(visible_tables(who), digest=name):
+        yield SearchResult(text, f"{table.format} {table.kind}", cells.page_url(table), "table")
+    for row in Namespace.objects.live().filter(visible_namespaces(who), digest=name):
+        yield SearchResult(text, "namespace", cells.page_url(row), "account_tree")
+
+
+def _view(admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponseBase:
+    text = word(request, "q").strip()
+    context: dict[str, Any] = {
+        "title": "Search",
+        "text": text,
+        "url": url(),
+        "examples": [(one, url(one), what) for one, what in _EXAMPLES],
+    }
+    status = 200
+    if text:
+        try:
+            page = search.search(
+                actor=actor(request, _PERMISSION),
+                text=text,
+                page_token=word(request, "page") or None,
+            )
+        except CatalogError as error:
+            context["refused"], status = error.message, 400
+        else:
+            context |= {
+                "results": [_shown(one) for one in page.results],
+                "is_corrected": page.is_corrected,
+                "first": query(request, page=None) if word(request, "page") else None,
+                "following": query(request, page=page.next_page) if page.next_page else None,
+            }
+    return admin.render(request, "admin/catalog/search.html", context, status)
+
+
+def _shown(found: Result) -> dict[str, Any]:
+    return {
+        "title": label(found.identifier),
+        "url": _page(found),
+        "kind": _kind(found),
+        "owner": found.owner,
+        "matches": [(match.field, _marked(match)) for match in found.matches],
+    }
+
+
+def _kind(found: Result) -> str:
+    return f"{found.format} {found.kind}" if found.format else found.kind
+
+
+def _page(found: Result) -> str:
+    model = "namespace" if found.kind == "namespace" else "table"
+    return reverse(f"admin:catalog_{model}_change", args=[found.pk])
+
+
+def _marked(match: Match) -> SafeString:
+    """The text with marks around what was looked for; all of it is escaped."""
+    return format_html_join(
+        "",
+        "{}",
+        (
+            (format_html("<mark>{}</mark>", part.text) if part.is_hit else part.text,)
+            for part in match.parts
+        ),
+    )
+
+
+def _plain(match: Match) -> str:
+    return cells.clipped("".join(part.text for part in match.parts), 80)

@@ -1,0 +1,169 @@
+"""The pages of labels, and those of the search."""
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+
+from catalog.admin import facts as shown
+from catalog.models import AuditEvent, LabelDefinition, Sensitivity, Table
+from catalog.services import facts, search_documents
+from catalog.services.access import SYSTEM
+from catalog.services.facts import Changes, ColumnChanges
+from catalog.services.operations import Link
+from tests.factories import make_iceberg_table, make_root, make_table, unchanged
+
+LABELS = "/admin/catalog/labeldefinition/"
+SEARCH = f"{LABELS}search/"
+FORM = {
+    "key": "pii",
+    "description": "Of **people**",
+    "colour": "red",
+    "values": "yes\n no \n\n",
+    "places": ["table", "column"],
+}
+
+
+@pytest.fixture(autouse=True)
+def _catalog(db, warehouse):
+    make_root()
+    make_table("prod", "orders")
+    make_iceberg_table("prod", "<b>events")
+
+
+def text(response) -> str:
+    return response.content.decode()
+
+
+def test_a_label_is_defined_changed_and_deleted(browser):
+    assert "Define a label" in text(browser.get(f"{LABELS}add/"))
+    answer = browser.post(f"{LABELS}add/", FORM, follow=True)
+    assert "was defined" in text(answer)
+    assert "<strong>people</strong>" in text(answer)
+    row = LabelDefinition.objects.get()
+    assert (row.values, row.places, row.is_multiple) == (["yes", "no"], ["table", "column"], False)
+    assert AuditEvent.objects.get(action="label.create").actor == "user:ada"
+    assert "pii" in text(browser.get(LABELS))
+    assert 'value="red" selected' in text(browser.get(action("edit", row)))
+    facts.change_table_facts(
+        actor=SYSTEM, table=("prod", "orders"), changes=Changes(labels={"pii": ["yes"]})
+    )
+    assert "prod.orders" in text(browser.get(f"{LABELS}{row.pk}/change/"))
+
+
+def action(name: str, row: LabelDefinition) -> str:
+    return reverse(f"admin:catalog_labeldefinition_{name}", args=[row.pk])
+
+
+def test_a_label_in_use_stays(browser):
+    row = facts.create_label(actor=SYSTEM, key="pii", values=["yes", "no"])
+    facts.change_table_facts(
+        actor=SYSTEM, table=("prod", "orders"), changes=Changes(labels={"pii": ["yes"]})
+    )
+    with unchanged():
+        answer = browser.post(action("edit", row), {**FORM, "values": "no"})
+        assert "value &#x27;yes&#x27; is given" in text(answer)
+        answer = browser.post(action("remove", row), follow=True)
+        assert "1 assignments have it" in text(answer)
+    facts.change_table_facts(
+        actor=SYSTEM, table=("prod", "orders"), changes=Changes(labels={"pii": []})
+    )
+    browser.post(action("edit", row), {**FORM, "values": "no"})
+    assert LabelDefinition.objects.get().values == ["no"]
+    browser.post(action("remove", row))
+    assert not LabelDefinition.objects.exists()
+
+
+def test_what_makes_no_sense_is_told(browser):
+    with unchanged():
+        assert "a-z" in text(browser.post(f"{LABELS}add/", {**FORM, "key": "A B"}))
+        assert "required" in text(browser.post(f"{LABELS}add/", {**FORM, "places": []}))
+
+
+def test_who_may_only_look_defines_nothing(sign_in):
+    looker = sign_in("read")
+    facts.create_label(actor=SYSTEM, key="pii")
+    with unchanged():
+        assert looker.post(f"{LABELS}add/", FORM).status_code == 403
+        assert looker.post(action("remove", LabelDefinition.objects.get())).status_code in {
+            302,
+            403,
+        }
+
+
+def test_the_search_page_teaches_its_language(browser):
+    page = text(browser.get(SEARCH))
+    for example in ("label:pii=yes", "column:email", "in:prod.sales", "sensitivity:restricted"):
+        assert example in page
+    assert "How to search" in page
+
+
+def test_results_are_marked_and_escaped(browser):
+    search_documents.keep()
+    page = text(browser.get(SEARCH, {"q": "events"}))
+    assert "&lt;b&gt;<mark>events</mark>" in page
+    assert "<b>events" not in page
+    table = Table.objects.get(name="<b>events")
+    assert f"/admin/catalog/table/{table.pk}/change/" in page
+    page = text(browser.get(SEARCH, {"q": "ordres"}))
+    assert "spelled nearly so" in page
+    assert "<mark>orders</mark>" in page
+
+
+def test_a_search_that_finds_nothing_or_is_wrong(browser):
+    page = text(browser.get(SEARCH, {"q": "<script>nothing"}))
+    assert "Nothing that you may see matches “&lt;script&gt;nothing”" in page
+    answer = browser.get(SEARCH, {"q": "kind:thing"})
+    assert answer.status_code == 400
+    assert "table, view, namespace" in text(answer)
+    assert browser.get(SEARCH, {"q": "a", "page": "x"}).status_code == 400
+
+
+def test_the_search_needs_somebody(client):
+    assert client.get(SEARCH).status_code == 302
+
+
+def test_the_command_bar_finds_tables(browser):
+    search_documents.keep()
+    page = text(browser.get("/admin/search/", {"s": "orde", "extended": "1"}))
+    assert "prod.orders" in page
+    table = Table.objects.get(name="orders")
+    assert f"/admin/catalog/table/{table.pk}/change/" in page
+    assert browser.get("/admin/search/", {"s": "label:", "extended": "1"}).status_code == 200
+
+
+def test_all_that_a_page_shows_of_a_table():
+    facts.create_label(actor=SYSTEM, key="pii")
+    facts.change_table_facts(
+        actor=SYSTEM,
+        table=("prod", "<b>events"),
+        changes=Changes(
+            description="# Events\n<script>",
+            links=[Link("<i>Wiki", "https://example.org/?a=1&b=2")],
+            labels={"pii": ["<u>"]},
+            columns={
+                "name": ColumnChanges(
+                    description="*Who*", sensitivity=Sensitivity.RESTRICTED, sets_sensitivity=True
+                )
+            },
+        ),
+    )
+    search_documents.keep()
+    row = Table.objects.select_related("namespace").get(name="<b>events")
+    with CaptureQueriesContext(connection) as queries:
+        found = shown.for_page(row)
+    assert len(queries) == 3
+    assert found.description == "<h1>Events</h1>\n<p>&lt;script&gt;</p>\n"
+    (link,) = found.links
+    assert link == (
+        '<a class="m-link" href="https://example.org/?a=1&amp;b=2" rel="noopener noreferrer"'
+        ' target="_blank">&lt;i&gt;Wiki</a>'
+    )
+    assert "pii=&lt;u&gt;" in found.labels
+    assert "restricted" in found.sensitivity
+    path, type_, description, _, sensitivity = found.columns[1]
+    assert "name" in path
+    assert "string" in type_
+    assert "<em>Who</em>" in description
+    assert "restricted" in sensitivity
+    assert [name for name, _ in found.lines] == ["Owner", "Labels", "Sensitivity", "Links"]
