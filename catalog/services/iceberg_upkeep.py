@@ -233,7 +233,7 @@ def require_alone(table: Table, document: Document) -> None:
     for location in locations:
         above = [location, *storage.parents(location)]
         others = Table.objects.exclude(pk=table.pk)
-        holder = others.present().meeting(location).select_related("namespace").first()
+        holder = others.needed().meeting(location).select_related("namespace").first()
         paths = IcebergPath.objects.exclude(table=table).exclude(table__state=TableState.DROPPED)
         used = (
             paths.filter(Q(path__in=above) | Q(path__startswith=location + "/"))

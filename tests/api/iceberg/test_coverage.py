@@ -101,5 +101,6 @@ def test_only_a_sure_refusal_is_final():
     assert passing == {
         *("Unauthenticated", "TokenExpired", "PermissionDenied", "TooManyAttempts"),
         *("ServiceUnavailable", "OutcomeUnknown", "CommitConflict"),
+        *("Protected", "ApprovalRequired"),
     }
     assert ServiceUnavailable not in final
