@@ -115,7 +115,7 @@ MONODON_ADMIN_API_KEY = os.environ.get("MONODON_ADMIN_API_KEY", "")
 
 # --- who is let in -----------------------------------------------------------------------------
 
-MONODON_PROXIES = int(os.environ.get("MONODON_PROXIES", "").strip() or 0)
+MONODON_PROXIES = _number("MONODON_PROXIES", 0, least=0)
 """How many proxies stand before the server, each adding to X-Forwarded-For; 0: none is believed."""
 MONODON_PUBLIC_URL = os.environ.get("MONODON_PUBLIC_URL", "").strip().rstrip("/")
 """Where browsers find the server, such as https://catalog.example.com; empty: what they ask for."""
@@ -152,8 +152,6 @@ if not _SIGNATURES.issuperset(MONODON_OIDC_ALGORITHMS):
         ",".join(MONODON_OIDC_ALGORITHMS),
         f"some of {', '.join(sorted(_SIGNATURES))}",
     )
-if MONODON_PROXIES < 0:
-    raise _wrong("MONODON_PROXIES", str(MONODON_PROXIES), "a number from 0 on")
 if MONODON_PUBLIC_URL:
     _web_url("MONODON_PUBLIC_URL", MONODON_PUBLIC_URL)
 if MONODON_OIDC_CLIENT_ID and not MONODON_OIDC_ISSUERS:

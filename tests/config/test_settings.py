@@ -78,3 +78,42 @@ def test_an_empty_value_is_the_default(read):
     assert found["MONODON_ANONYMOUS"] == "none"
     assert found["MONODON_MAX_BODY_BYTES"] == 16 * 1024 * 1024
     assert found["DEBUG"] is False
+
+
+_ISSUER = {"MONODON_OIDC_ISSUERS": "https://id.example.com", "MONODON_OIDC_AUDIENCES": "monodon"}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"MONODON_OIDC_ISSUERS": "http://id.example.com"}, "an https:// URL"),
+        ({"MONODON_OIDC_ISSUERS": "https://id.example.com?x=1"}, "an https:// URL"),
+        ({"MONODON_OIDC_ISSUERS": "https://u:secret@id.example.com"}, "an https:// URL"),
+        ({"MONODON_OIDC_ISSUERS": "https://[::1"}, "an https:// URL"),
+        ({"MONODON_PUBLIC_URL": "catalog.example.com"}, "an https:// URL"),
+        ({"MONODON_OIDC_ALGORITHMS": "RS256,HS256"}, "MONODON_OIDC_ALGORITHMS is 'RS256,HS256'"),
+        ({"MONODON_OIDC_ALGORITHMS": "none"}, "MONODON_OIDC_ALGORITHMS is 'none'"),
+        ({"MONODON_OIDC_AUDIENCES": ""}, "needs MONODON_OIDC_AUDIENCES"),
+        ({"MONODON_OIDC_ISSUERS": "", "MONODON_OIDC_CLIENT_ID": "x"}, "needs MONODON_OIDC_ISSUERS"),
+        ({"MONODON_PROXIES": "-1"}, "MONODON_PROXIES is '-1'"),
+        ({"MONODON_PROXIES": "x"}, "MONODON_PROXIES is 'x'"),
+    ],
+)
+def test_issuers_that_are_not_safe_end_the_start(read, change, message):
+    assert read(**_ISSUER)["MONODON_OIDC_ISSUERS"] == ["https://id.example.com"]
+    with pytest.raises(ImproperlyConfigured, match=message):
+        read(**_ISSUER | change)
+
+
+@pytest.mark.parametrize(
+    ("url", "secure"),
+    [("", False), ("http://127.0.0.1:2333", False), ("https://c.example.com", True)],
+)
+def test_cookies_are_secure_where_browsers_come_over_tls(read, url, secure):
+    found = read(MONODON_PUBLIC_URL=url)
+    for cookie in ("SESSION_COOKIE", "CSRF_COOKIE"):
+        assert found[f"{cookie}_SECURE"] is secure
+        assert found[f"{cookie}_HTTPONLY"] is True
+        assert found[f"{cookie}_SAMESITE"] == "Lax"
+    assert "SECURE_PROXY_SSL_HEADER" not in found
+    assert "SECURE_PROXY_SSL_HEADER" in read(MONODON_PROXIES="1")

@@ -1,0 +1,38 @@
+import threading
+
+import pytest
+from django.db import connection
+
+from catalog.errors import LastAdministrator
+from catalog.models import AuditEvent, Principal, PrincipalLevel
+from catalog.services import api_keys, principals
+from catalog.services.access import SYSTEM
+from tests.factories import make_root
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_administrators_do_not_lower_each_other_at_once():
+    """Each sees the other when it begins; one of them has to stay."""
+    make_root()
+    for name in ("one", "two"):
+        api_keys.create_api_key(actor=SYSTEM, name=name)
+    barrier, outcomes = threading.Barrier(2), []
+
+    def lower(name: str) -> None:
+        barrier.wait()
+        try:
+            principals.update_principal(actor=SYSTEM, name=name, level=PrincipalLevel.READ)
+            outcomes.append("lowered")
+        except LastAdministrator:
+            outcomes.append("stays")
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=lower, args=(name,)) for name in ("one", "two")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(outcomes) == ["lowered", "stays"]
+    assert Principal.objects.filter(level=PrincipalLevel.ADMIN).count() == 1
+    assert AuditEvent.objects.filter(action="principal.update").count() == 1
