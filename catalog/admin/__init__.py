@@ -16,6 +16,7 @@ from catalog.admin import (
     tables,
     transactions,
     trash,
+    webhooks,
 )
 
 __all__ = [
@@ -34,4 +35,5 @@ __all__ = [
     "tables",
     "transactions",
     "trash",
+    "webhooks",
 ]

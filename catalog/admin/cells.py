@@ -184,3 +184,8 @@ def spaced(parts: Iterable[object]) -> SafeString:
 
 def lines(parts: Iterable[object]) -> SafeString:
     return format_html_join("", "<div>{}</div>", ((part,) for part in parts)) or NOTHING
+
+
+def prose(html: SafeString) -> SafeString:
+    """Rendered Markdown, with the look of a text."""
+    return format_html('<div class="m-prose">{}</div>', html)

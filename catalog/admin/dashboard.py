@@ -4,12 +4,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.db import connection
-from django.db.models import Max
+from django.db.models import Max, Q
 from django.http import HttpRequest
 
 from catalog.admin import cells, jobs, maintenance_health, maintenance_month, transactions
+from catalog.admin.actor import actor
 from catalog.admin.navigation import may_see
 from catalog.models import Job, JobStatus, Namespace, Table, TableHealth, Transaction
+from catalog.privileges import Privilege
+from catalog.services import access
 
 EXACT = 50_000
 """A table of the database with more rows is not counted: PostgreSQL's own estimate is shown."""
@@ -53,7 +56,9 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     """The context of templates/admin/index.html."""
     context["title"] = "Overview"
     context["server"] = request.build_absolute_uri("/").rstrip("/")
-    if may_see(request, Table):
+    asking = actor(request)
+    sees_all = asking.holds_everywhere(Privilege.READ)
+    if sees_all:
         found = counts()
         # The root namespace is always there and nobody's.
         context["cards"] = [
@@ -64,13 +69,15 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
         ]
         context["is_empty"] = not found["tables"].number and not found["views"].number
     if may_see(request, Transaction):
-        newest = list(Transaction.objects.order_by("-pk")[:_NEWEST])
+        own = Q() if sees_all else Q(actor=asking.name)
+        newest = list(Transaction.objects.filter(own).order_by("-pk")[:_NEWEST])
         context["transactions"] = transactions.panel(
             newest, "Nothing was committed yet.", title="Newest transactions"
         )
     if may_see(request, Job):
+        seen = access.visible_tables(asking, "table__")
         context["active_jobs"] = jobs.panel(
-            Job.objects.filter(status__in=[JobStatus.QUEUED, JobStatus.RUNNING])
+            Job.objects.filter(seen, status__in=[JobStatus.QUEUED, JobStatus.RUNNING])
             .select_related("table__namespace")
             .order_by("created_at")[:_NEWEST],
             "No job waits or runs.",
@@ -78,16 +85,19 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
         )
         newest_job = Job.objects.aggregate(newest=Max("pk"))["newest"] or 0
         context["failed_jobs"] = jobs.panel(
-            Job.objects.filter(status=JobStatus.FAILED, pk__gt=newest_job - _LOOK_BACK)
+            Job.objects.filter(seen, status=JobStatus.FAILED, pk__gt=newest_job - _LOOK_BACK)
             .select_related("table__namespace")
             .order_by("-pk")[:_NEWEST],
             "No job failed lately.",
             title="Failed jobs",
         )
+    if sees_all:
         context["month"] = maintenance_month.month()
     if may_see(request, TableHealth):
         context["health_url"] = cells.list_url(TableHealth)
-        context["unhealthy"] = maintenance_health.unhealthy(_NEWEST)
+        context["unhealthy"] = maintenance_health.unhealthy(
+            access.visible_tables(asking, "table__"), _NEWEST
+        )
     if may_see(request, Namespace):
         context["namespaces_url"] = cells.list_url(Namespace)
     return context

@@ -9,7 +9,7 @@ import orjson
 from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.utils.dateparse import parse_datetime
@@ -28,7 +28,9 @@ from catalog.errors import InvalidMetadata
 from catalog.formats.iceberg import functions as format_
 from catalog.identifiers import digest, label
 from catalog.models import AuditEvent, Function, Namespace
-from catalog.services import functions
+from catalog.privileges import Privilege
+from catalog.services import access, functions
+from catalog.services.access import Principal
 from catalog.services.functions import Content
 
 _MAX_DEPTH = 200
@@ -188,19 +190,27 @@ class FunctionAdmin(ReadOnlyAdmin):
     def changed(self, row: Function) -> SafeString:
         return cells.moment(row.updated_at)
 
+    def seen(self, asking: Principal) -> Q:
+        return access.visible_contents(asking)
+
+    def target(self, row: Function) -> Namespace:
+        return row.namespace
+
     def has_add_permission(self, request: HttpRequest) -> bool:
-        return self.may(request, "add")
+        return self.may(request, Privilege.CREATE)
 
     def has_edit_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        return self.may(request, "change")
+        return self.may(request, Privilege.CREATE, object_id)
 
     def has_drop_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        return self.may(request, "delete")
+        return self.may(request, Privilege.CREATE, object_id)
 
     # -- a function's page
 
     def page(self, request: HttpRequest, row: Function) -> Page:
         metadata = row.metadata
+        if not access.holds(actor(request), Privilege.READ, row.namespace):
+            return Page(facts=(("Name", cells.code(label(_identifier(row)))), ("Owner", row.owner)))
         return Page(
             facts=(
                 ("Name", cells.code(label(_identifier(row)))),
@@ -233,7 +243,7 @@ class FunctionAdmin(ReadOnlyAdmin):
 
         def create(data: dict[str, Any]) -> HttpResponseBase:
             row = functions.create_function(
-                actor=actor(request, self.permission("add")),
+                actor=actor(request),
                 function=(*data["namespace"].split("."), data["name"]),
                 content=_content(data),
             )
@@ -257,7 +267,7 @@ class FunctionAdmin(ReadOnlyAdmin):
 
         def change(data: dict[str, Any]) -> HttpResponseBase:
             functions.update_function(
-                actor=actor(request, self.permission("change")),
+                actor=actor(request),
                 function=_identifier(row),
                 content=_content(data),
                 seen_at=data["seen_at"],
@@ -293,9 +303,7 @@ class FunctionAdmin(ReadOnlyAdmin):
             return self.missing(request, object_id)
 
         def call(_data: dict[str, Any]) -> HttpResponseBase:
-            functions.drop_function(
-                actor=actor(request, self.permission("delete")), function=_identifier(row)
-            )
+            functions.drop_function(actor=actor(request), function=_identifier(row))
             messages.success(request, f"Function '{label(_identifier(row))}' was dropped")
             return HttpResponseRedirect(cells.list_url(Function))
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
-from django.db.models import BigIntegerField, F, QuerySet, Subquery, Value
+from django.db.models import BigIntegerField, F, Q, QuerySet, Subquery, Value
 from django.db.models.functions import Coalesce
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
@@ -21,8 +21,10 @@ from catalog.admin.actor import actor
 from catalog.admin.pages import Page, Panel, ReadOnlyAdmin, button
 from catalog.errors import InvalidInput
 from catalog.identifiers import DEFAULT_DELIMITER, digest
-from catalog.models import Job, JobKind, JobStatus, TransactionStatus
-from catalog.services import upkeep
+from catalog.models import Job, JobKind, JobStatus, Table, TransactionStatus
+from catalog.privileges import Privilege
+from catalog.services import access, upkeep
+from catalog.services.access import Principal
 from catalog.services.transactions import SetStatus, alter_transaction
 
 SEARCHED = 200_000
@@ -125,11 +127,17 @@ class JobAdmin(ReadOnlyAdmin):
     def problem(self, row: Job) -> SafeString:
         return cells.code(row.error)
 
+    def seen(self, asking: Principal) -> Q:
+        return access.visible_tables(asking, "table__")
+
+    def target(self, row: Job) -> Table:
+        return row.table
+
     def has_cancel_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        return self.may(request, "change")
+        return self.may(request, Privilege.MAINTAIN, object_id)
 
     def has_maintain_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        return maintenance_actions.may_maintain(request)
+        return self.may(request, Privilege.MAINTAIN, object_id)
 
     def offers_actions(self, row: Job) -> bool:
         return bool(self.offered_actions(row))
@@ -193,7 +201,7 @@ class JobAdmin(ReadOnlyAdmin):
             if row.transaction_id is None:
                 raise InvalidInput(f"Job {row.pk} belongs to no transaction and cannot be canceled")
             alter_transaction(
-                actor=actor(request, self.permission("change")),
+                actor=actor(request),
                 transaction=(str(row.transaction_id),),
                 actions=[SetStatus(TransactionStatus.CANCELED)],
             )

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from django.core.exceptions import PermissionDenied
 from django.db.models import OuterRef
 from django.http import HttpRequest
 from django.utils.html import format_html
@@ -43,7 +42,7 @@ def open_version(
         return Opened(None, _DROPPED)
     if row.state == TableState.DECLARED:
         return Opened(None, _DECLARED)
-    reader = actor(request, "catalog.view_table")
+    reader = actor(request)
     try:
         return Opened(
             lance_contents.open_table(actor=reader, table=row, version=version, branch=branch)
@@ -54,11 +53,9 @@ def open_version(
         return Opened(None, f"Its files cannot be read: {error}")
 
 
-def table_page(request: HttpRequest, row: Table, *, may_preview: bool) -> Page:
+def table_page(request: HttpRequest, row: Table) -> Page:
     newest = open_version(request, row)
     contents, fault = _contents(newest)
-    if request.GET.get("tab") == "preview" and not may_preview:
-        raise PermissionDenied
     preview = Tab("preview", "Data", _of(request, row, newest, partial(lance_preview.panel, row)))
     return Page(
         facts=[
@@ -71,7 +68,7 @@ def table_page(request: HttpRequest, row: Table, *, may_preview: bool) -> Page:
             Tab("schema", "Schema", _of(request, row, newest, lance_panels.schema_tab)),
             Tab("fragments", "Fragments", _of(request, row, newest, lance_panels.fragments)),
             Tab("indexes", "Indexes", _of(request, row, newest, lance_panels.indexes)),
-            *((preview,) if may_preview else ()),
+            preview,
             Tab(
                 "refs",
                 "Tags and branches",

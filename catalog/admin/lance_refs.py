@@ -16,8 +16,6 @@ from catalog.services import lance_refs
 from catalog.services.lance_contents import Unreadable, reading
 from catalog.services.lance_refs import BranchFacts, Tag
 
-_PERMISSION = "catalog.view_table"
-
 
 def refs_tab(request: HttpRequest, row: Table) -> list[Panel]:
     """Tags as storage has them, branches as the ledger has them."""
@@ -42,7 +40,7 @@ def _told(title: str, build: Callable[[], Panel]) -> Panel:
 def _tags(request: HttpRequest, row: Table) -> Panel:
     after = word(request, "tag")
     found, token = lance_refs.list_tags(
-        actor=actor(request, _PERMISSION),
+        actor=actor(request),
         table=row.identifier,
         limit=PANEL_SIZE,
         page_token=after or None,
@@ -82,7 +80,7 @@ def _in_ledger(row: Table, tags: list[Tag]) -> set[tuple[str, int]]:
 def _branches(request: HttpRequest, row: Table) -> Panel:
     after = word(request, "from")
     found, token = lance_refs.list_branches(
-        actor=actor(request, _PERMISSION),
+        actor=actor(request),
         table=row.identifier,
         limit=PANEL_SIZE,
         page_token=after or None,

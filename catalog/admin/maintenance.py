@@ -13,11 +13,14 @@ from unfold.contrib.filters.admin import DropdownFilter, TextFilter
 
 from catalog.admin import cells
 from catalog.admin import maintenance_health as health
-from catalog.admin.maintenance_actions import BULK, TITLES, may_maintain
+from catalog.admin.maintenance_actions import BULK, TITLES
 from catalog.admin.maintenance_charts import FAIR, GOOD
 from catalog.admin.pages import ReadOnlyAdmin
 from catalog.identifiers import DEFAULT_DELIMITER, digest
-from catalog.models import JobKind, Namespace, TableFormat, TableHealth, TableState
+from catalog.models import JobKind, Namespace, Table, TableFormat, TableHealth, TableState
+from catalog.privileges import Privilege
+from catalog.services import access
+from catalog.services.access import Principal
 from catalog.services.tables import at_or_below
 
 
@@ -119,10 +122,17 @@ class TableHealthAdmin(ReadOnlyAdmin):
     list_before_template = "admin/catalog/maintenance_lead.html"
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[TableHealth]:
-        return TableHealth.objects.newest().exclude(table__state=TableState.DROPPED)
+        rows = TableHealth.objects.newest().exclude(table__state=TableState.DROPPED)
+        return self.only_seen(request, rows)
+
+    def seen(self, asking: Principal) -> Q:
+        return access.visible_tables(asking, "table__")
+
+    def target(self, row: TableHealth) -> Table:
+        return row.table
 
     def has_maintain_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        return may_maintain(request)
+        return self.may(request, Privilege.MAINTAIN, object_id)
 
     @admin.display(description="Table")
     def table_link(self, row: TableHealth) -> SafeString:

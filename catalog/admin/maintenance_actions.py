@@ -18,10 +18,10 @@ from catalog.admin.actor import actor
 from catalog.admin.pages import ReadOnlyAdmin, button, sent
 from catalog.errors import CatalogError, TableNotFound
 from catalog.models import Job, JobKind, Table, TableFormat, TableHealth, TableState
-from catalog.services import upkeep
+from catalog.privileges import Privilege
+from catalog.services import access, upkeep
 from catalog.services.access import Principal
 
-PERMISSION = "catalog.change_table"
 AT_ONCE = 200
 """An action of a list begins jobs of so many tables, and of no more."""
 _TOLD = 5
@@ -70,8 +70,8 @@ def kinds(table_format: str) -> list[JobKind]:
     return [kind for kind in TITLES if table_format in upkeep.FORMATS[kind]]
 
 
-def may_maintain(request: HttpRequest) -> bool:
-    return request.user.has_perm(PERMISSION)
+def may_maintain(request: HttpRequest, row: Table) -> bool:
+    return access.holds(actor(request), Privilege.MAINTAIN, row)
 
 
 def start(request: HttpRequest, row: Table, kind: JobKind, *, is_dry_run: bool) -> Job:
@@ -82,7 +82,7 @@ def start(request: HttpRequest, row: Table, kind: JobKind, *, is_dry_run: bool) 
 
 def retry(request: HttpRequest, row: Job) -> Job:
     """Ask once more for what failed or was canceled. Raises CatalogError."""
-    return upkeep.retry(actor=actor(request, PERMISSION), job=row.pk)
+    return upkeep.retry(actor=actor(request), job=row.pk)
 
 
 def _asking(request: HttpRequest, row: Table) -> Principal:
@@ -90,7 +90,7 @@ def _asking(request: HttpRequest, row: Table) -> Principal:
     if row.state == TableState.DROPPED:
         # Services go by name, and another table may bear it now.
         raise TableNotFound(row.identifier)
-    return actor(request, PERMISSION)
+    return actor(request)
 
 
 def told(job: Job, row: Table) -> SafeString:
@@ -165,7 +165,7 @@ class MaintainActions:
         )
 
     def has_maintain_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        return may_maintain(request)
+        return cast(ReadOnlyAdmin, self).may(request, Privilege.MAINTAIN, object_id)
 
 
 def menu(of: Sequence[JobKind]) -> dict[str, Any]:
@@ -179,7 +179,7 @@ MENU = menu(list(TITLES))
 
 def press_bar(request: HttpRequest, row: Table) -> SafeString | str:
     """Each kind as two buttons, "now" and "dry run", that need no further question."""
-    if not may_maintain(request) or row.state != TableState.LIVE:
+    if row.state != TableState.LIVE or not may_maintain(request, row):
         return ""
     base = _base(row)
     pressed = [

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from django.db.models import Q
 from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -193,12 +194,12 @@ def _last_jobs(row: Table) -> Panel:
     )
 
 
-def unhealthy(limit: int) -> Panel:
-    """The tables that need work most, for the first page."""
+def unhealthy(seen: Q, limit: int) -> Panel:
+    """Of the tables that may be browsed those that need work most, for the first page."""
     rows = (
         TableHealth.objects.newest()
         .exclude(table__state=TableState.DROPPED)
-        .filter(score__lt=100)
+        .filter(seen, score__lt=100)
         .select_related("table__namespace")
         .order_by("score", "table")[:limit]
     )

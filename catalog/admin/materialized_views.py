@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.contrib import admin, messages
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.utils.safestring import SafeString
@@ -14,9 +14,11 @@ from catalog.admin import audit, cells, jobs
 from catalog.admin.actor import actor
 from catalog.admin.pages import PANEL_SIZE, Page, Panel, ReadOnlyAdmin, Tab, button
 from catalog.formats import view_queries
-from catalog.models import AuditEvent, MaterializedView, TableState
+from catalog.models import AuditEvent, MaterializedView, Table, TableState
 from catalog.models.materialized_views import MaterializedViewQuerySet
-from catalog.services import materialized_views
+from catalog.privileges import Privilege
+from catalog.services import access, materialized_views
+from catalog.services.access import Principal
 from catalog.services.materialized_views import Refresh
 
 _QUERY_LENGTH = 20_000
@@ -52,7 +54,7 @@ class MaterializedViewAdmin(ReadOnlyAdmin):
     page_related = ["table__namespace", "source__namespace"]
 
     def get_queryset(self, request: HttpRequest) -> "QuerySet[MaterializedView]":
-        return MaterializedView.objects.with_lag()
+        return self.only_seen(request, MaterializedView.objects.with_lag())
 
     @admin.display(description="View")
     def view(self, row: MaterializedView) -> str:
@@ -78,10 +80,18 @@ class MaterializedViewAdmin(ReadOnlyAdmin):
     def problem(self, row: MaterializedView) -> SafeString:
         return cells.code(row.error)
 
+    def seen(self, asking: Principal) -> Q:
+        return access.visible_tables(asking, "table__")
+
+    def target(self, row: MaterializedView) -> Table:
+        return row.table
+
     def has_refresh_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        return self.may(request, "change")
+        return self.may(request, Privilege.WRITE, object_id)
 
     def page(self, request: HttpRequest, row: MaterializedView) -> Page:
+        if not access.holds(actor(request), Privilege.READ, row.table):
+            return Page(facts=(("View", cells.link(row.table)),))
         query = view_queries.from_json(row.definition)
         lag = MaterializedView.objects.with_lag().get(pk=row.pk)
         return Page(
@@ -113,7 +123,7 @@ class MaterializedViewAdmin(ReadOnlyAdmin):
 
         def call(_data: dict[str, Any]) -> HttpResponseBase:
             materialized_views.start_refresh(
-                actor=actor(request, self.permission("change")),
+                actor=actor(request),
                 table=row.table.identifier,
                 refresh=Refresh(),
             )

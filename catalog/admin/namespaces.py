@@ -6,7 +6,7 @@ from typing import Any, cast
 from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
-from django.db.models import OuterRef, QuerySet
+from django.db.models import OuterRef, Q, QuerySet
 from django.http import HttpRequest, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.urls import URLPattern
@@ -16,7 +16,7 @@ from unfold.widgets import (
     UnfoldBooleanSwitchWidget,
 )
 
-from catalog.admin import audit, cells, history, protection
+from catalog.admin import audit, cells, grants, history, protection
 from catalog.admin.actor import actor
 from catalog.admin.maintenance_policies import namespace_policy, namespace_tab
 from catalog.admin.pages import (
@@ -35,6 +35,9 @@ from catalog.admin.pages import (
 )
 from catalog.errors import NamespaceNotFound
 from catalog.models import AuditEvent, Namespace, Table
+from catalog.privileges import Privilege
+from catalog.services import access
+from catalog.services.access import Principal
 from catalog.services.commit import commit
 from catalog.services.operations import CreateNamespace, DropNamespace
 
@@ -73,27 +76,43 @@ class DropForm(forms.Form):
 
 @admin.register(Namespace)
 class NamespaceAdmin(ReadOnlyAdmin):
-    actions_detail = ["policy", "rules", "protect", "drop"]
+    actions_detail = ["grant", "policy", "rules", "protect", "drop"]
     search_fields = ["name"]
     page_related = ["parent"]
 
     def get_urls(self) -> list[URLPattern]:
         return [*history.urls(self), *super().get_urls()]
 
+    def seen(self, asking: Principal) -> Q:
+        return access.visible_namespaces(asking)
+
+    def target(self, row: Namespace) -> Namespace:
+        return row
+
     def has_add_permission(self, request: HttpRequest) -> bool:
-        return self.may(request, "add")
+        parent = number(request, "parent")
+        return self.may(request, Privilege.CREATE, None if parent is None else str(parent))
 
     def has_drop_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        return self.may(request, "delete")
+        return self.may(request, Privilege.MANAGE, object_id)
 
     def offers_actions(self, row: Namespace) -> bool:
         return row.dropped_at is None
 
     def has_policy_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        return self.may(request, "change")
+        return self.may(request, Privilege.MAINTAIN, object_id)
+
+    def has_protect_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return self.may(request, Privilege.MANAGE, object_id)
+
+    def has_grant_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return self.may(request, Privilege.GRANT, object_id)
+
+    def adds_to(self, request: HttpRequest, row: Namespace) -> bool:
+        return access.holds(actor(request), Privilege.CREATE, row)
 
     def offered_actions(self, row: Namespace) -> Sequence[str]:
-        return ["policy", "rules"] if row.parent_id is None else self.actions_detail
+        return ["grant", "policy", "rules"] if row.parent_id is None else self.actions_detail
 
     # -- the tree
 
@@ -111,10 +130,9 @@ class NamespaceAdmin(ReadOnlyAdmin):
         if parent is None:
             return self.missing(request, request.GET["parent"])
         depth = number(request, "depth", 0) or 0
+        inside = Namespace.objects.live().filter(parent=parent, name__gt=word(request, "after"))
         rows = list(
-            _counted(
-                Namespace.objects.live().filter(parent=parent, name__gt=word(request, "after"))
-            ).order_by("name")[: _ROWS + 1]
+            _counted(request, self.only_seen(request, inside)).order_by("name")[: _ROWS + 1]
         )
         following = None
         if len(rows) > _ROWS:
@@ -134,25 +152,27 @@ class NamespaceAdmin(ReadOnlyAdmin):
             "trail": _trail(parent),
             "is_first": not request.GET.get("after"),
             "first": query(request, after=None),
-            "add_url": f"add/?parent={parent.pk}" if self.has_add_permission(request) else None,
+            "add_url": f"add/?parent={parent.pk}" if self.adds_to(request, parent) else None,
         }
         return self.render(request, "admin/catalog/namespaces.html", context)
 
     def _parent(self, request: HttpRequest) -> Namespace | None:
         if "parent" not in request.GET:
             return Namespace.objects.named(()).get()
-        return Namespace.objects.live().filter(pk=number(request, "parent") or 0).first()
+        rows = self.only_seen(request, Namespace.objects.live())
+        return rows.filter(pk=number(request, "parent") or 0).first()
 
     def _found(
         self, request: HttpRequest, context: dict[str, Any], wanted: str, dropped: bool
     ) -> HttpResponseBase:
-        rows = Namespace.objects.exclude(parent=None).filter(dropped_at__isnull=not dropped)
+        rows = self.only_seen(request, Namespace.objects.exclude(parent=None))
+        rows = rows.filter(dropped_at__isnull=not dropped)
         if wanted:
             rows = rows.filter(name__icontains=wanted)
         before = number(request, "before")
         if before is not None:
             rows = rows.filter(pk__lt=before)
-        found = list(_counted(rows).order_by("-pk")[: _FOUND + 1])
+        found = list(_counted(request, rows).order_by("-pk")[: _FOUND + 1])
         context |= {
             "rows": [_row(row, 0, str(row), is_flat=True) for row in found[:_FOUND]],
             "following": (
@@ -167,6 +187,8 @@ class NamespaceAdmin(ReadOnlyAdmin):
     # -- a namespace's page
 
     def page(self, request: HttpRequest, row: Namespace) -> Page:
+        if not access.holds(actor(request), Privilege.BROWSE, row):
+            return _passage(request, row)
         facts: list[tuple[str, object]] = [
             ("Path", cells.code(str(row))),
             ("Parent", cells.link(row.parent)),
@@ -184,6 +206,7 @@ class NamespaceAdmin(ReadOnlyAdmin):
                 Tab("tables", "Tables and views", lambda: _tables(request, row)),
                 Tab("namespaces", "Namespaces", lambda: _children(request, row)),
                 Tab("maintenance", "Maintenance", lambda: namespace_tab(request, row)),
+                *grants.tabs(request, row),
                 Tab("audit", "Audit events", lambda: _events(request, row)),
             ),
             aside_template="admin/catalog/namespace_aside.html",
@@ -191,7 +214,7 @@ class NamespaceAdmin(ReadOnlyAdmin):
                 "tree_url": cells.list_url(Namespace, f"parent={row.pk}"),
                 "add_url": (
                     cells.list_url(Namespace).rstrip("/") + f"/add/?parent={row.pk}"
-                    if self.has_add_permission(request)
+                    if self.adds_to(request, row)
                     else None
                 ),
                 "is_dropped": row.dropped_at is not None,
@@ -216,7 +239,7 @@ class NamespaceAdmin(ReadOnlyAdmin):
             operation = CreateNamespace(
                 namespace=(*parent.identifier, data["name"]), properties=data["properties"]
             )
-            done = commit([operation], actor=actor(request, self.permission("add")))
+            done = commit([operation], actor=actor(request))
             row = cast(Namespace, done.results[0])
             messages.success(request, f"Namespace '{row}' was created")
             return HttpResponseRedirect(cells.page_url(row))
@@ -230,17 +253,22 @@ class NamespaceAdmin(ReadOnlyAdmin):
             back=cells.list_url(Namespace, f"parent={parent.pk}"),
         )
 
+    @button("Grant", permission="grant", icon="key")
+    def grant(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
+        row = self.find(request, object_id)
+        return grants.form(self, request, row) if row else self.missing(request, object_id)
+
     @button("Maintenance policy", permission="policy", icon="tune")
     def policy(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
         row = self.find(request, object_id)
         return namespace_policy(self, request, row) if row else self.missing(request, object_id)
 
-    @button("Retention and approvals", permission="policy", icon="auto_delete")
+    @button("Retention and approvals", permission="protect", icon="auto_delete")
     def rules(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
         row = self.find(request, object_id)
         return protection.rules(self, request, row) if row else self.missing(request, object_id)
 
-    @button("Protection", permission="policy", icon="shield")
+    @button("Protection", permission="protect", icon="shield")
     def protect(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
         row = self.find(request, object_id)
         return protection.protect(self, request, row) if row else self.missing(request, object_id)
@@ -256,7 +284,7 @@ class NamespaceAdmin(ReadOnlyAdmin):
                 # The operation goes by name, and another namespace may bear it now.
                 raise NamespaceNotFound(row.path)
             operation = DropNamespace(namespace=row.identifier, cascade=data["cascade"])
-            commit([operation], actor=actor(request, self.permission("delete")))
+            commit([operation], actor=actor(request))
             messages.success(request, f"Namespace '{row}' was dropped")
             return HttpResponseRedirect(cells.list_url(Namespace, f"parent={row.parent_id}"))
 
@@ -274,10 +302,24 @@ class NamespaceAdmin(ReadOnlyAdmin):
         )
 
 
-def _counted(rows: QuerySet[Namespace]) -> QuerySet[Namespace]:
+def _counted(request: HttpRequest, rows: QuerySet[Namespace]) -> QuerySet[Namespace]:
+    asking = actor(request)
+    children = Namespace.objects.live().filter(access.visible_namespaces(asking))
+    tables = Table.objects.present().filter(access.visible_tables(asking))
     return rows.annotate(
-        namespace_count=count_up_to(Namespace.objects.live().filter(parent=OuterRef("pk"))),
-        table_count=count_up_to(Table.objects.present().filter(namespace=OuterRef("pk"))),
+        namespace_count=count_up_to(children.filter(parent=OuterRef("pk"))),
+        table_count=count_up_to(tables.filter(namespace=OuterRef("pk"))),
+    )
+
+
+def _passage(request: HttpRequest, row: Namespace) -> Page:
+    """A namespace that only leads to what may be browsed: its name, and the way on."""
+    return Page(
+        facts=[("Path", cells.code(str(row))), ("Parent", cells.link(row.parent))],
+        tabs=(
+            Tab("tables", "Tables and views", lambda: _tables(request, row)),
+            Tab("namespaces", "Namespaces", lambda: _children(request, row)),
+        ),
     )
 
 
@@ -310,11 +352,10 @@ def _trail(row: Namespace) -> Sequence[tuple[str, str]]:
 
 def _children(request: HttpRequest, row: Namespace) -> Panel:
     after = word(request, "after")
-    found: list[Any] = list(
-        _counted(Namespace.objects.live().filter(parent=row, name__gt=after)).order_by("name")[
-            : PANEL_SIZE + 1
-        ]
-    )
+    asking = actor(request)
+    inside = Namespace.objects.live().filter(parent=row, name__gt=after)
+    seen = inside.filter(access.visible_namespaces(asking))
+    found: list[Any] = list(_counted(request, seen).order_by("name")[: PANEL_SIZE + 1])
     return Panel(
         columns=("Name", "Namespaces", "Tables, views", "Owner", "Created"),
         rows=[
@@ -339,9 +380,11 @@ def _children(request: HttpRequest, row: Namespace) -> Panel:
 
 def _tables(request: HttpRequest, row: Namespace) -> Panel:
     after = word(request, "after")
+    asking = actor(request)
+    tells_where = access.holds(asking, Privilege.READ, row)
     found = list(
         Table.objects.present()
-        .filter(namespace=row, name__gt=after)
+        .filter(access.visible_tables(asking), namespace=row, name__gt=after)
         .select_related("namespace")
         .order_by("name")[: PANEL_SIZE + 1]
     )
@@ -353,7 +396,7 @@ def _tables(request: HttpRequest, row: Namespace) -> Panel:
                 table.format,
                 table.kind,
                 cells.badge(table.state),
-                cells.code(table.location),
+                cells.code(table.location) if tells_where else cells.NOTHING,
                 cells.moment(table.created_at),
             )
             for table in found[:PANEL_SIZE]

@@ -3,6 +3,7 @@
 from typing import Any
 from urllib.parse import quote
 
+from django.contrib import admin
 from django.contrib.auth.models import Group, User
 from django.db.models import Model
 from django.http import HttpRequest
@@ -27,6 +28,7 @@ from catalog.models import (
     TableHealth,
     Transaction,
     TrashItem,
+    Webhook,
 )
 
 _GROUPS: tuple[tuple[str, tuple[tuple[str, str, type[Model]], ...]], ...] = (
@@ -49,6 +51,7 @@ _GROUPS: tuple[tuple[str, tuple[tuple[str, str, type[Model]], ...]], ...] = (
             ("Audit events", "history", AuditEvent),
             ("Health of tables", "monitor_heart", TableHealth),
             ("Jobs", "pending_actions", Job),
+            ("Webhooks", "webhook", Webhook),
         ),
     ),
     (
@@ -100,8 +103,8 @@ def navigation(request: HttpRequest) -> list[dict[str, Any]]:
 
 
 def may_see(request: HttpRequest, model: type[Model]) -> bool:
-    label, name = model._meta.app_label, model._meta.model_name
-    return request.user.has_perm(f"{label}.view_{name}")
+    """Whether the pages of a model are for the user."""
+    return bool(admin.site.get_model_admin(model).has_view_permission(request))
 
 
 def search(request: HttpRequest, term: str) -> list[SearchResult]:

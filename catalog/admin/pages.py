@@ -13,7 +13,7 @@ from django.contrib.admin import ShowFacets
 from django.contrib.admin.utils import unquote
 from django.contrib.postgres.expressions import ArraySubquery
 from django.core.exceptions import PermissionDenied
-from django.db.models import Func, IntegerField, Model, QuerySet
+from django.db.models import Func, IntegerField, Model, Q, QuerySet
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.http.response import HttpResponseBase
 from django.template.response import TemplateResponse
@@ -21,7 +21,12 @@ from unfold import decorators, paginator
 from unfold.admin import ModelAdmin
 from unfold.enums import ActionVariant
 
+from catalog.admin.actor import actor, is_administrator
 from catalog.errors import CatalogError
+from catalog.models import Namespace, Table
+from catalog.privileges import Privilege
+from catalog.services import access
+from catalog.services.access import Principal
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -195,11 +200,55 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return False
 
-    def may(self, request: HttpRequest, verb: str) -> bool:
-        return request.user.has_perm(self.permission(verb))
+    # -- who may see and press what
+
+    def seen(self, asking: Principal) -> Q | None:
+        """The condition of the rows that somebody may browse; None: this is for administrators."""
+        return None
+
+    def target(self, row: Any) -> Namespace | Table | None:
+        """The namespace or table whose privileges decide about a row."""
+        return None
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return self.has_view_permission(request)
+
+    def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        user = request.user
+        if not (user.is_active and user.is_staff):
+            return False
+        return self.seen(actor(request)) is not None or is_administrator(request)
+
+    def may(
+        self, request: HttpRequest, needed: Privilege | str, object_id: str | None = None
+    ) -> bool:
+        """Whether somebody holds this on the row of a page; for a list, on anything at all.
+
+        A verb of Django's (``add``, ``change``), where no privilege says it: administrators may.
+        """
+        privilege = Privilege.ALL if isinstance(needed, str) else needed
+        asking = actor(request)
+        if asking.holds_everywhere(privilege):
+            return True
+        if self.seen(asking) is None:
+            return False
+        if object_id is None:
+            return access.holds_somewhere(asking, privilege)
+        row = self.find(request, object_id)
+        target = None if row is None else self.target(row)
+        return target is not None and access.holds(asking, privilege, target)
 
     def permission(self, verb: str) -> str:
+        """How Django calls it; nothing of the catalog goes by that."""
         return f"{self.opts.app_label}.{verb}_{self.opts.model_name}"
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        rows: QuerySet[Any] = super().get_queryset(request)
+        return self.only_seen(request, rows)
+
+    def only_seen(self, request: HttpRequest, rows: QuerySet[Any]) -> QuerySet[Any]:
+        condition = self.seen(actor(request))
+        return rows if condition is None else rows.filter(condition)
 
     # -- a row's page
 
@@ -217,6 +266,7 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
     def find(self, request: HttpRequest, object_id: str) -> Any:
         """The row of a page, or None."""
         rows = self.model._default_manager.select_related(*self.page_related)
+        rows = self.only_seen(request, rows)
         field = self.opts.pk
         try:
             return rows.get(pk=field.to_python(unquote(object_id)))

@@ -14,7 +14,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from unfold.admin import ModelAdmin
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
-from catalog.admin.actor import actor
+from catalog.admin.actor import AdministratorsOnly, actor
 from catalog.admin.pages import InfinitePaginator, refuse
 from catalog.errors import CatalogError
 from catalog.services import users
@@ -35,7 +35,7 @@ admin.site.unregister(Group)
 
 
 @admin.register(User)
-class UserAdmin(DjangoUserAdmin, ModelAdmin):  # type: ignore[misc, type-arg]
+class UserAdmin(AdministratorsOnly, DjangoUserAdmin, ModelAdmin):  # type: ignore[misc, type-arg]
     form = UserChangeForm
     add_form = CreateForm
     change_password_form = AdminPasswordChangeForm
@@ -84,6 +84,6 @@ class UserAdmin(DjangoUserAdmin, ModelAdmin):  # type: ignore[misc, type-arg]
 
 
 @admin.register(Group)
-class GroupAdmin(DjangoGroupAdmin, ModelAdmin):  # type: ignore[misc]
+class GroupAdmin(AdministratorsOnly, DjangoGroupAdmin, ModelAdmin):  # type: ignore[misc]
     show_full_result_count = False
     paginator = InfinitePaginator

@@ -14,6 +14,7 @@ from django_celery_beat.models import (
 from unfold.admin import ModelAdmin, TabularInline
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
+from catalog.admin.actor import AdministratorsOnly
 from catalog.admin.pages import InfinitePaginator
 
 for model in (PeriodicTask, IntervalSchedule, CrontabSchedule, SolarSchedule, ClockedSchedule):
@@ -36,13 +37,13 @@ class PeriodicTaskInline(beat.PeriodicTaskInline, TabularInline):  # type: ignor
 
 
 @admin.register(PeriodicTask)
-class PeriodicTaskAdmin(beat.PeriodicTaskAdmin, ModelAdmin):  # type: ignore[misc]
+class PeriodicTaskAdmin(AdministratorsOnly, beat.PeriodicTaskAdmin, ModelAdmin):  # type: ignore[misc]
     form = PeriodicTaskForm
     show_full_result_count = False
     paginator = InfinitePaginator
 
 
-class ScheduleAdmin(beat.ScheduleAdmin, ModelAdmin):  # type: ignore[misc]
+class ScheduleAdmin(AdministratorsOnly, beat.ScheduleAdmin, ModelAdmin):  # type: ignore[misc]
     inlines = [PeriodicTaskInline]
     show_full_result_count = False
     paginator = InfinitePaginator

@@ -7,25 +7,40 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import ChoicesDropdownFilter, DropdownFilter, TextFilter
 from unfold.widgets import UnfoldAdminTextInputWidget, UnfoldBooleanSwitchWidget
 
-from catalog.admin import cells, iceberg, lance, maintenance_actions, maintenance_health, protection
-from catalog.admin.actor import actor
+from catalog.admin import (
+    bulk,
+    cells,
+    describing,
+    grants,
+    iceberg,
+    lance,
+    lineage,
+    maintenance_actions,
+    maintenance_health,
+    protection,
+)
+from catalog.admin.actor import actor, reads_everything
+from catalog.admin.facts import for_page
 from catalog.admin.maintenance_actions import MaintainActions
 from catalog.admin.maintenance_policies import table_policy
 from catalog.admin.pages import Page, ReadOnlyAdmin, Tab, button, sent
 from catalog.errors import CatalogError, TableNotFound, ViewNotFound
 from catalog.identifiers import DEFAULT_DELIMITER, Identifier, check_name, digest, parse
 from catalog.models import Table, TableFormat, TableKind, TableState
-from catalog.services import iceberg_tables, iceberg_views
+from catalog.privileges import Privilege
+from catalog.services import access, iceberg_tables, iceberg_views
 from catalog.services.access import Principal
 from catalog.services.commit import commit
 from catalog.services.operations import DeregisterTable, DropTable, RenameTable
+
+SAY = {"title": "Describe", "icon": "edit_note", "items": ["describe", "label"]}
 
 
 class StateFilter(DropdownFilter):  # type: ignore[misc]
@@ -99,8 +114,17 @@ class TableAdmin(MaintainActions, ReadOnlyAdmin):
     search_fields = ["name", "location"]
     search_help_text = "A name, nyc.flights, or a location"
     ordering = ["-pk"]
-    actions = maintenance_actions.BULK
-    actions_detail = [maintenance_actions.MENU, "policy", "protect", "rename", "deregister", "drop"]
+    actions = [*bulk.ACTIONS, *maintenance_actions.BULK]
+    actions_detail = [
+        maintenance_actions.MENU,
+        SAY,
+        "grant",
+        "policy",
+        "protect",
+        "rename",
+        "deregister",
+        "drop",
+    ]
     page_related = ["namespace"]
 
     @admin.display(description="Table")
@@ -125,7 +149,7 @@ class TableAdmin(MaintainActions, ReadOnlyAdmin):
         term = search_term.strip()
         if not term:
             return queryset, False
-        if "/" in term:
+        if "/" in term and reads_everything(request):
             return queryset.filter(location__startswith=term.removeprefix("file://")), False
         if wanted := as_uuid(term):
             return queryset.filter(uuid=wanted), False
@@ -136,11 +160,25 @@ class TableAdmin(MaintainActions, ReadOnlyAdmin):
                 return exact, False
         return queryset.filter(name__icontains=term), False
 
+    def seen(self, asking: Principal) -> Q:
+        return access.visible_tables(asking)
+
+    def target(self, row: Table) -> Table:
+        return row
+
+    def get_list_display(self, request: HttpRequest) -> Sequence[str]:
+        # A location tells how to read what perhaps may only be browsed.
+        hidden = set() if reads_everything(request) else {"where"}
+        return [name for name in self.list_display if name not in hidden]
+
     def has_drop_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        return self.may(request, "delete")
+        return self.may(request, Privilege.MANAGE, object_id)
 
     def has_rename_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        return self.may(request, "change")
+        return self.may(request, Privilege.MANAGE, object_id)
+
+    def has_grant_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return self.may(request, Privilege.GRANT, object_id)
 
     def offers_actions(self, row: Table) -> bool:
         return row.state != TableState.DROPPED
@@ -148,23 +186,47 @@ class TableAdmin(MaintainActions, ReadOnlyAdmin):
     def offered_actions(self, row: Table) -> Sequence[str | dict[str, Any]]:
         # A view has no data that could stay behind.
         if row.kind == TableKind.VIEW:
-            return ["protect", "rename", "drop"]
+            return [SAY, "grant", "protect", "rename", "drop"]
         menu = maintenance_actions.menu(maintenance_actions.offered(row))
-        return [menu, "policy", "protect", "rename", "deregister", "drop"]
+        return [menu, SAY, "grant", "policy", "protect", "rename", "deregister", "drop"]
 
     # -- a table's page
 
     def page(self, request: HttpRequest, row: Table) -> Page:
-        if row.kind == TableKind.VIEW:
-            return iceberg.view_page(request, row)
-        if row.format == TableFormat.ICEBERG:
+        said = for_page(row)
+        shared = (*lineage.tabs(request, row), *grants.tabs(request, row))
+        if row.kind == TableKind.TABLE:
+            health = Tab("maintenance", "Maintenance", lambda: maintenance_health.tab(request, row))
+            shared = (health, *shared)
+        if not access.holds(actor(request), Privilege.READ, row):
+            page = _browsed(row)
+        elif row.kind == TableKind.VIEW:
+            page = iceberg.view_page(request, row)
+        elif row.format == TableFormat.ICEBERG:
             page = iceberg.table_page(request, row)
         else:
-            page = lance.table_page(request, row, may_preview=self.may(request, "preview"))
-        health = Tab("maintenance", "Maintenance", lambda: maintenance_health.tab(request, row))
-        return replace(page, tabs=(*page.tabs, health))
+            page = lance.table_page(request, row)
+        tabs = (
+            describing.with_columns(tab, said) if tab.key == "schema" else tab for tab in page.tabs
+        )
+        return replace(page, facts=describing.among(page.facts, said), tabs=(*tabs, *shared))
 
     # -- what changes
+
+    @button("Grant", permission="grant", icon="key")
+    def grant(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
+        row = self.find(request, object_id)
+        return grants.form(self, request, row) if row else self.missing(request, object_id)
+
+    @button("Description and owner", permission="rename", icon="edit_note")
+    def describe(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
+        row = self.find(request, object_id)
+        return describing.describe(self, request, row) if row else self.missing(request, object_id)
+
+    @button("Labels", permission="rename", icon="label")
+    def label(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
+        row = self.find(request, object_id)
+        return describing.label(self, request, row) if row else self.missing(request, object_id)
 
     @button("Policy", permission="maintain", icon="tune")
     def policy(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
@@ -184,7 +246,7 @@ class TableAdmin(MaintainActions, ReadOnlyAdmin):
 
         def call(data: dict[str, Any]) -> HttpResponseBase:
             new = (*data["namespace"], data["name"])
-            _rename(self.actor(request, "change", row), row, new)
+            _rename(self.actor(request, row), row, new)
             messages.success(request, f"{row.kind.capitalize()} '{row}' is now '{'.'.join(new)}'")
             return HttpResponseRedirect(cells.page_url(row))
 
@@ -210,7 +272,7 @@ class TableAdmin(MaintainActions, ReadOnlyAdmin):
             return self.missing(request, object_id)
 
         def call(_data: dict[str, Any]) -> HttpResponseBase:
-            _deregister(self.actor(request, "delete", row), row)
+            _deregister(self.actor(request, row), row)
             messages.success(request, f"Table '{row}' was deregistered; its data stays")
             return HttpResponseRedirect(cells.page_url(row))
 
@@ -235,7 +297,7 @@ class TableAdmin(MaintainActions, ReadOnlyAdmin):
 
         def call(data: dict[str, Any]) -> HttpResponseBase:
             purge = data.get("purge", row.kind == TableKind.TABLE)
-            _drop(self.actor(request, "delete", row), row, purge=purge)
+            _drop(self.actor(request, row), row, purge=purge)
             outcome = "; its data is removed when its time in the trash is over" if purge else ""
             messages.success(request, f"{row.kind.capitalize()} '{row}' was dropped{outcome}")
             return HttpResponseRedirect(cells.page_url(row) + ("?tab=jobs" if purge else ""))
@@ -252,13 +314,28 @@ class TableAdmin(MaintainActions, ReadOnlyAdmin):
             original=row,
         )
 
-    def actor(self, request: HttpRequest, verb: str, row: Table) -> Principal:
+    def actor(self, request: HttpRequest, row: Table) -> Principal:
         """Who presses the button. Raises TableNotFound, or ViewNotFound, for a dropped row."""
         if row.state == TableState.DROPPED:
             # Services go by name, and another table may bear it now.
             missing = ViewNotFound if row.kind == TableKind.VIEW else TableNotFound
             raise missing(row.identifier)
-        return actor(request, self.permission(verb))
+        return actor(request)
+
+
+def _browsed(row: Table) -> Page:
+    """What is said of a table, for who may not load it: no location, schema, properties or history."""
+    facts: list[tuple[str, object]] = [
+        ("Name", cells.code(str(row))),
+        ("Namespace", cells.link(row.namespace)),
+        ("Format", row.format),
+        ("Kind", row.kind),
+        ("State", cells.badge(row.state)),
+        ("Owner", row.owner or cells.NOTHING),
+        ("Created", cells.moment(row.created_at)),
+        ("Access", "You may browse it, not read it."),
+    ]
+    return Page(facts=facts)
 
 
 def _rename(actor: Principal, row: Table, new: Identifier) -> None:

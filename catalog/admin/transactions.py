@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from django.contrib import admin
-from django.db.models import QuerySet, Subquery, UUIDField, Value
+from django.db.models import Q, QuerySet, Subquery, UUIDField, Value
 from django.db.models.functions import Coalesce
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
@@ -15,6 +15,8 @@ from catalog.admin import cells, jobs
 from catalog.admin.pages import Page, Panel, ReadOnlyAdmin
 from catalog.identifiers import digest
 from catalog.models import Table, Transaction
+from catalog.privileges import Privilege
+from catalog.services.access import Principal
 
 SEARCHED = 100_000
 """How many of the newest transactions are looked through where no index leads."""
@@ -47,6 +49,11 @@ class TransactionAdmin(ReadOnlyAdmin):
     @admin.display(description="At")
     def created(self, row: Transaction) -> SafeString:
         return cells.moment(row.created_at)
+
+    def seen(self, asking: Principal) -> Q:
+        """All of them by who browses everything; else one's own."""
+        everything = asking.holds_everywhere(Privilege.BROWSE)
+        return Q() if everything else Q(actor=asking.name)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Transaction]:
         rows: QuerySet[Transaction] = super().get_queryset(request)

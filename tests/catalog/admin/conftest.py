@@ -4,8 +4,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from django.contrib.auth.models import Permission, User
+from django.contrib.auth.models import User
 from django.test import Client
+
+from catalog.models import Principal, PrincipalKind
+from catalog.privileges import parse
+from catalog.services import grants
+from catalog.services.access import SYSTEM, On
 
 
 @pytest.fixture(autouse=True)
@@ -28,15 +33,18 @@ def browser(db, warehouse) -> Client:
 
 @pytest.fixture
 def sign_in(db, warehouse) -> Callable[..., Client]:
-    """Sign a member of the staff in who has just these permissions."""
+    """Sign a member of the staff in who was granted just these privileges, on everything."""
 
-    def signed_in(*permissions: str) -> Client:
+    def signed_in(*privileges: str) -> Client:
         user = User.objects.create_user("bob", password="x", is_staff=True)
-        user.user_permissions.set(
-            Permission.objects.filter(
-                content_type__app_label="catalog", codename__in=list(permissions)
-            )
+        row, _ = Principal.objects.get_or_create(
+            name="user:bob", defaults={"kind": PrincipalKind.USER}
         )
+        Principal.objects.filter(pk=row.pk).update(user=user)
+        if privileges:
+            grants.set_grant(
+                actor=SYSTEM, on=On.namespace(()), principal=row.name, privileges=parse(privileges)
+            )
         client = Client()
         client.force_login(user)
         return client

@@ -151,7 +151,7 @@ def test_a_dropped_table_shows_what_it_was_and_offers_nothing(browser):
 @pytest.mark.parametrize("make", [table, make_view])
 def test_who_may_only_see_may_not_press(sign_in, make):
     row = make("prod", "t")
-    browser = sign_in("view_table")
+    browser = sign_in("read")
     events = AuditEvent.objects.count()
     for action in ("drop", "deregister", "rename"):
         assert browser.post(url(row, action)).status_code == 403

@@ -595,7 +595,7 @@ def test_wrong_input_never_breaks_a_page(browser, query):
 
 def test_who_may_only_see_tables_sees_the_page_without_buttons(sign_in):
     row = make_full_table("prod", "events")
-    page = sign_in("view_table").get(url(row)).content.decode()
+    page = sign_in("read").get(url(row)).content.decode()
     assert "9c12d441-03fe-4693-9a96-a0705ddf69c1" in page
     assert "/drop/" not in page
     assert "/rename/" not in page

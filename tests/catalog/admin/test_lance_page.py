@@ -470,23 +470,25 @@ def test_large_rows_are_not_read_all(browser, warehouse, db, monkeypatch):
 # --- who may
 
 
-def test_rows_need_a_permission_of_their_own(sign_in, row):
-    client = sign_in("view_table")
-    page = client.get(url(row)).content.decode()
-    assert "tab=fragments" in page
+@pytest.mark.parametrize("tab", TABS)
+def test_who_may_browse_only_sees_neither_rows_nor_schema(sign_in, row, tab):
+    client = sign_in("browse")
+    page = client.get(url(row, tab)).content.decode()
+    assert "tab=fragments" not in page
     assert "tab=preview" not in page
-    assert client.get(url(row, "preview")).status_code == 403
+    assert row.location not in page
+    assert "You may browse it, not read it." in page
 
 
-def test_who_may_preview_sees_rows(sign_in, row):
-    client = sign_in("view_table", "preview_table")
+def test_who_may_read_sees_rows(sign_in, row):
+    client = sign_in("read")
     assert "tab=preview" in client.get(url(row)).content.decode()
     assert rows(client, url(row, "preview")) == [["1", "a"], ["2", "b"], ["3", "c"]]
 
 
 @pytest.mark.parametrize("tab", TABS)
-def test_without_view_permission_there_is_no_page(sign_in, row, tab):
-    assert sign_in("preview_table").get(url(row, tab)).status_code == 403
+def test_without_a_privilege_there_is_no_page(sign_in, row, tab):
+    assert sign_in().get(url(row, tab)).status_code == 302  # as for one that is not there
 
 
 # --- what is wrong with a table

@@ -171,7 +171,7 @@ def test_a_mode_that_there_is_none(browser):
 
 def test_who_may_only_see_may_not_say(sign_in, browser):
     row = make_table("prod", "t")
-    bob = sign_in("view_table", "view_namespace")
+    bob = sign_in("read")
     for subject in (row, row.namespace):
         assert url(subject) not in bob.get(url(subject, "change")).content.decode()
         with unchanged():

@@ -162,7 +162,7 @@ def test_refresh_now(browser, view):
 
 
 def test_who_may_only_see_may_not_press(sign_in, browser, view):
-    bob = sign_in("view_materializedview")
+    bob = sign_in("read")
     assert "Refresh now" not in text(bob.get(url(view)))
     with unchanged():
         assert bob.post(url(view, "refresh")).status_code == 403

@@ -1,0 +1,235 @@
+"""Grants on the pages of namespaces and tables: what is granted, who may do what and why, and what
+would be lost, shown before it goes."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponseRedirect
+from django.http.response import HttpResponseBase
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget, UnfoldAdminTextInputWidget
+
+from catalog.admin import cells
+from catalog.admin.actor import actor
+from catalog.admin.pages import PANEL_SIZE, Panel, ReadOnlyAdmin, Tab, query, refuse, sent, word
+from catalog.errors import CatalogError, NamespaceNotFound, TableNotFound
+from catalog.models import Grant, Namespace, Principal, Table, TableState
+from catalog.privileges import SINGLE, Privilege, essence, parse
+from catalog.services import access, grants
+from catalog.services.access import On
+from catalog.services.grants import Holder, Loss
+
+_MEANS = {
+    Privilege.BROWSE: "see that it exists, what is said of it, and who owns it",
+    Privilege.READ: "load it: its location, schema and rows",
+    Privilege.WRITE: "commit to it",
+    Privilege.CREATE: "make namespaces, tables and views in it",
+    Privilege.MANAGE: "rename, drop, owner, properties, labels, protection",
+    Privilege.MAINTAIN: "policies of maintenance, and its jobs",
+    Privilege.GRANT: "give privileges to others, and take them",
+}
+_SHOWN = 20  # of those who would lose something
+
+
+class GrantForm(forms.Form):
+    principal = forms.CharField(
+        widget=UnfoldAdminTextInputWidget(),
+        help_text="The name of a principal: etl, user:ada, group:analysts.",
+    )
+    privileges = forms.MultipleChoiceField(
+        required=False,
+        choices=[(one.word, f"{one.word}: {_MEANS[one]}") for one in SINGLE],
+        widget=UnfoldAdminCheckboxSelectMultipleWidget(),
+        help_text="Exactly these, and what they include. None: the grant goes.",
+    )
+    confirmed = forms.BooleanField(required=False, widget=forms.HiddenInput())
+
+
+def tabs(request: HttpRequest, row: Namespace | Table) -> Sequence[Tab]:
+    """The tab of who may grant, or manage; nobody else's."""
+    if _is_gone(row):
+        return ()
+    asking = actor(request)
+    if not asking.holds_everywhere(Privilege.ALL):
+        held = access.held_on(asking, row)
+        if not held & (Privilege.GRANT | Privilege.MANAGE):
+            return ()
+    return (Tab("access", "Access", lambda: panels(request, row)),)
+
+
+def panels(request: HttpRequest, row: Namespace | Table) -> list[Panel]:
+    """What is granted here, and who may do what here by that and by everything else."""
+    try:
+        return [_granted(request, row), _explained(request, row)]
+    except CatalogError as error:
+        return [Panel((), (), error.message)]
+
+
+def form(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace | Table) -> HttpResponseBase:
+    """Set a grant. What somebody would lose is shown first, and goes when it is sent again."""
+    principal = word(request, "principal")
+    chosen = essence(_present(row, principal)) if not word(request, "remove") else []
+    initial = {"principal": principal, "privileges": chosen}
+    filled = GrantForm(sent(request), initial=initial)
+    text: SafeString | str = "It holds here and for all below, with what they have from elsewhere."
+    if isinstance(row, Table):
+        text = "It holds for this table alone, with what they have from elsewhere."
+    is_asked_again = False
+    if filled.is_valid():
+        data = filled.cleaned_data
+        try:
+            if _is_gone(row):
+                # Services go by name, and another one may bear it now.
+                missing = TableNotFound if isinstance(row, Table) else NamespaceNotFound
+                raise missing(row.identifier)
+            losses = [] if data["confirmed"] else _losses(request, row, data)
+            if not losses:
+                return _set(request, row, data)
+            is_asked_again = True
+            text = _warning(losses)
+            again = request.POST.copy()
+            again["confirmed"] = "1"
+            filled = GrantForm(again)
+        except CatalogError as error:
+            refuse(request, error)
+    context = {
+        "title": f"Grant privileges on '{row}'",
+        "form": filled,
+        "text": text,
+        "submit_text": "Do it all the same" if is_asked_again else "Grant",
+        "danger": is_asked_again,
+        "back": _back(row),
+        "original": row,
+    }
+    return page.render(request, "admin/catalog/form.html", context)
+
+
+def _set(request: HttpRequest, row: Namespace | Table, data: dict[str, Any]) -> HttpResponseBase:
+    granted = grants.set_grant(
+        actor=actor(request),
+        on=_on(row),
+        principal=data["principal"],
+        privileges=parse(data["privileges"]),
+    )
+    what = ", ".join(essence(granted)) or "nothing any more"
+    messages.success(request, f"'{data['principal']}' is granted {what} on '{row}'")
+    return HttpResponseRedirect(_back(row))
+
+
+def _losses(request: HttpRequest, row: Namespace | Table, data: dict[str, Any]) -> list[Loss]:
+    found, _ = grants.what_if(
+        actor=actor(request),
+        on=_on(row),
+        principal=data["principal"],
+        privileges=parse(data["privileges"]),
+    )
+    return [loss for loss in found if loss.lost or loss.namespaces or loss.tables]
+
+
+def _warning(losses: list[Loss]) -> SafeString:
+    lines = format_html_join(
+        "",
+        "<li>{} loses {}; {} namespaces and {} tables would be out of sight</li>",
+        (
+            (loss.principal.name, ", ".join(essence(loss.lost)), loss.namespaces, loss.tables)
+            for loss in losses[:_SHOWN]
+        ),
+    )
+    more = f"and {len(losses) - _SHOWN} more lose something" if len(losses) > _SHOWN else ""
+    return format_html("This takes something away:<ul>{}</ul>{}", lines, more)
+
+
+# --- panels ----------------------------------------------------------------------------------------
+
+
+def _granted(request: HttpRequest, row: Namespace | Table) -> Panel:
+    asking = actor(request)
+    after = word(request, "granted")
+    found, token = grants.list_grants(
+        actor=asking, on=_on(row), limit=PANEL_SIZE, page_token=after or None
+    )
+    may_grant = access.holds(asking, Privilege.GRANT, row)
+    return Panel(
+        title="Granted here",
+        columns=("Principal", "Privileges", "By", "At", ""),
+        rows=[
+            (
+                grant.principal.name,
+                _words(grant.privileges),
+                cells.who(grant.granted_by),
+                cells.moment(grant.granted_at),
+                _links(row, grant) if may_grant else "",
+            )
+            for grant in found
+        ],
+        empty="Nothing is granted on this very place.",
+        first=query(request, granted=None) if after else None,
+        following=query(request, granted=token) if token else None,
+    )
+
+
+def _explained(request: HttpRequest, row: Namespace | Table) -> Panel:
+    after = word(request, "holder")
+    found, token = grants.explain(
+        actor=actor(request), on=_on(row), limit=PANEL_SIZE, page_token=after or None
+    )
+    return Panel(
+        title="Who may do what here, and why",
+        columns=("Principal", "Holds", "Why", "With its keys"),
+        rows=[(_name(one), _words(one.held), _why(one), _keys(one)) for one in found],
+        empty="Nobody but superusers.",
+        first=query(request, holder=None) if after else None,
+        following=query(request, holder=token) if token else None,
+    )
+
+
+def _name(holder: Holder) -> str:
+    return holder.principal.name if holder.is_active else f"{holder.principal.name} (not active)"
+
+
+def _why(holder: Holder) -> SafeString:
+    return _lines([f"{source}: {_words(source.privileges)}" for source in holder.sources])
+
+
+def _keys(holder: Holder) -> SafeString:
+    return _lines([f"{key.name}: {_words(key.privileges)}" for key in holder.keys])
+
+
+def _lines(lines: Sequence[str]) -> SafeString:
+    return format_html_join(SafeString("<br>"), "{}", ((line,) for line in lines))
+
+
+def _words(privileges: Privilege) -> str:
+    return "all" if privileges == Privilege.ALL else ", ".join(essence(privileges)) or "nothing"
+
+
+def _links(row: Namespace | Table, grant: Grant) -> SafeString:
+    base = cells.page_url(row).removesuffix("change/") + "grant/"
+    return format_html(
+        '<a href="{0}?principal={1}">change</a> · <a href="{0}?principal={1}&amp;remove=1">remove</a>',
+        base,
+        grant.principal.name,
+    )
+
+
+def _present(row: Namespace | Table, principal: str) -> Privilege:
+    of_it = Principal.objects.filter(name=principal)
+    grant = Grant.objects.on(row).filter(principal__in=of_it).first() if principal else None
+    return Privilege(0) if grant is None else grant.privileges
+
+
+def _on(row: Namespace | Table) -> On:
+    return On.table(row.identifier) if isinstance(row, Table) else On.namespace(row.identifier)
+
+
+def _is_gone(row: Namespace | Table) -> bool:
+    if isinstance(row, Table):
+        return row.state == TableState.DROPPED
+    return row.dropped_at is not None
+
+
+def _back(row: Namespace | Table) -> str:
+    return cells.page_url(row) + "?tab=access"

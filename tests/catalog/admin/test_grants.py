@@ -1,0 +1,135 @@
+"""The admin by grants: what the pages show to whom, setting a grant, and what is told before it goes."""
+
+import pytest
+
+from catalog.models import AuditEvent, Grant, Namespace, Principal, PrincipalKind, Table
+from catalog.privileges import Privilege, closure
+from catalog.services import grants
+from catalog.services.access import SYSTEM, On
+from tests.factories import make_namespace, make_table, unchanged
+
+TABLES, NAMESPACES = "/admin/catalog/table/", "/admin/catalog/namespace/"
+
+
+def url(row: Table | Namespace, action: str = "change") -> str:
+    noun = "table" if isinstance(row, Table) else "namespace"
+    return f"/admin/catalog/{noun}/{row.pk}/{action}/"
+
+
+def text(answer) -> str:
+    assert answer.status_code == 200, answer
+    return answer.content.decode()
+
+
+def give(principal: str, on: On, privileges: Privilege) -> None:
+    grants.set_grant(actor=SYSTEM, on=on, principal=principal, privileges=privileges)
+
+
+@pytest.fixture
+def row(db, warehouse) -> Table:
+    Principal.objects.create(name="etl", kind=PrincipalKind.SERVICE)
+    make_table("other", "secret")
+    return make_table("prod", "t")
+
+
+def test_lists_and_pages_show_what_may_be_browsed(sign_in, row):
+    bob = sign_in()
+    give("user:bob", On.table(("prod", "t")), Privilege.BROWSE)
+    listed = text(bob.get(TABLES))
+    assert "prod.t" in listed
+    assert "other.secret" not in listed
+    assert row.location not in listed
+    tree = text(bob.get(NAMESPACES))
+    assert ">prod<" in tree.replace(" ", "").replace("\n", "")
+    assert "other" not in tree.replace("others", "")
+    page = text(bob.get(url(row)))
+    assert "You may browse it, not read it." in page
+    assert row.location not in page
+    hidden = Table.objects.get(name="secret")
+    absent = url(hidden).replace(str(hidden.pk), "987654")
+    answers = [bob.get(path, follow=True) for path in (url(hidden), absent)]
+    assert answers[0].redirect_chain == answers[1].redirect_chain
+    for action in ("drop", "rename", "grant", "policy", "compact"):
+        with unchanged():
+            assert bob.post(url(row, action), {"name": "u"}).status_code == 403
+            assert bob.post(url(hidden, action)).status_code in {302, 403}
+    namespace = row.namespace
+    passing = text(bob.get(url(namespace)))
+    assert "Properties" not in passing
+    assert ">t<" in passing.replace(" ", "").replace("\n", "")
+
+
+@pytest.mark.parametrize(
+    ("privilege", "offered"),
+    [
+        (Privilege.READ, set()),
+        (Privilege.GRANT, {"grant"}),
+        (Privilege.MAINTAIN, {"policy"}),
+        (Privilege.MANAGE, {"policy", "rename", "deregister", "drop"}),
+        (Privilege.ALL, {"grant", "policy", "rename", "deregister", "drop"}),
+    ],
+)
+def test_buttons_go_by_the_privileges_on_the_row(sign_in, row, privilege, offered):
+    bob = sign_in()
+    give("user:bob", On.table(("prod", "t")), privilege)
+    page = text(bob.get(url(row)))
+    shown = {
+        action
+        for action in ("grant", "policy", "rename", "deregister", "drop")
+        if url(row, action) in page
+    }
+    assert shown == offered
+    may_see = bool(privilege & (Privilege.GRANT | Privilege.MANAGE))
+    assert ("tab=access" in page) == may_see
+
+
+@pytest.mark.parametrize("on_table", [True, False])
+def test_a_grant_is_set_on_the_page(browser, row, on_table):
+    place = row if on_table else row.namespace
+    answer = browser.post(
+        url(place, "grant"), {"principal": "etl", "privileges": ["write", "maintain"]}
+    )
+    assert answer.status_code == 302
+    assert answer.headers["location"] == url(place) + "?tab=access"
+    grant = Grant.objects.get()
+    assert grant.privileges == closure(Privilege.WRITE | Privilege.MAINTAIN)
+    assert (grant.target, grant.granted_by) == (place, "user:ada")
+    assert AuditEvent.objects.latest("pk").action == "grant.set"
+    page = text(browser.get(url(place) + "?tab=access"))
+    for part in ("Granted here", "etl", "write, maintain", f"grant on {place}"):
+        assert part in page
+
+
+def test_what_would_be_lost_is_shown_before_it_goes(browser, row):
+    give("etl", On.namespace(("prod",)), Privilege.WRITE)
+    form = f"{url(row.namespace, 'grant')}?principal=etl&remove=1"
+    assert 'value="etl"' in text(browser.get(form))
+    with unchanged():
+        asked = text(browser.post(form, {"principal": "etl", "privileges": []}))
+    assert "etl loses write; 1 namespaces and 1 tables would be out of sight" in asked
+    assert 'name="confirmed" value="1"' in asked
+    done = browser.post(form, {"principal": "etl", "privileges": [], "confirmed": "1"})
+    assert done.status_code == 302
+    assert not Grant.objects.exists()
+
+
+def test_what_cannot_be_granted_is_a_message(browser, sign_in, row):
+    with unchanged():
+        answer = browser.post(url(row, "grant"), {"principal": "no", "privileges": ["read"]})
+    assert "&#x27;no&#x27; does not exist" in text(answer)
+    bob = sign_in()
+    give("user:bob", On.table(("prod", "t")), Privilege.GRANT)
+    with unchanged():
+        answer = bob.post(url(row, "grant"), {"principal": "etl", "privileges": ["manage"]})
+    assert "does not hold" in text(answer)
+
+
+def test_a_namespace_is_made_where_one_may_create(sign_in, db, warehouse):
+    parent = make_namespace("prod")
+    bob = sign_in()
+    give("user:bob", On.namespace(("prod",)), Privilege.CREATE)
+    add = f"{NAMESPACES}add/?parent={parent.pk}"
+    assert bob.post(add, {"name": "new", "properties": ""}).status_code == 302
+    assert Namespace.objects.named(("prod", "new")).get().owner == "user:bob"
+    with unchanged():
+        assert bob.post(f"{NAMESPACES}add/", {"name": "x"}).status_code in {200, 403}
