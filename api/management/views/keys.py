@@ -38,10 +38,7 @@ class ListKeys(ManagementOperation):
 
 
 class CreateKey(_Secret):
-    """Make a key, which is told in this answer and never again.
-
-    A key of one's own does no more, in no more places and for no longer than the one that asks.
-    """
+    """Make a key, told in this answer and never again; one's own does no more than the asking one."""
 
     verb = "POST"
     changes = True
