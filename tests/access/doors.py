@@ -1,0 +1,194 @@
+"""The three protocols as the matrix sees them: their operations, with an example and a rule of each."""
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from django.http import HttpResponse
+
+from catalog.models import ApiKey, Grant, Namespace, Principal, PrincipalKind, Table
+from catalog.privileges import Privilege, closure
+from catalog.services import access
+from tests.access import iceberg_examples, rules
+from tests.access.rules import Place, Rule
+from tests.api.client import Lance
+from tests.api.iceberg.client import Iceberg
+from tests.api.iceberg.test_coverage import operations as iceberg_operations
+from tests.api.lance import examples as lance_examples
+from tests.api.lance.test_coverage import operations as lance_operations
+from tests.api.management import examples as management_examples
+from tests.api.management.client import Management
+from tests.api.management.test_coverage import operations as management_operations
+from tests.factories import make_namespace
+
+KEY = "mnd_the_key_of_who_asks"
+_ABSENT = "zz"
+"""A name that nothing has."""
+ABSENT_JOB = "987654321"
+
+
+@dataclass(frozen=True)
+class Request:
+    method: str
+    path: str
+    body: dict[str, Any] | None = None
+    status: int = 200
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def with_words(self, known: dict[str, str]) -> "Request":
+        path, body = self.path, json.dumps(self.body)
+        for word, text in known.items():
+            path = re.sub(rf"\b{word}\b", str(text), path)
+            body = re.sub(rf'"{word}"', json.dumps(text), body)
+        return replace(self, path=path, body=json.loads(body))
+
+    def elsewhere(self, names: tuple[str, ...]) -> "Request":
+        """The same about namespaces, or tables, of which there is none."""
+        path, body = self.path, json.dumps(self.body)
+        for name in names:
+            path = re.sub(rf"(?<![\w-]){name}(?![\w-])", _ABSENT * len(name), path)
+            body = body.replace(f'"{name}"', f'"{_ABSENT * len(name)}"')
+        path = re.sub(r"^jobs/\d+", f"jobs/{ABSENT_JOB}", path)
+        return replace(self, path=path, body=json.loads(body))
+
+
+@dataclass(frozen=True)
+class Door:
+    name: str
+    rules: dict[str, Rule]
+    operations: dict[str, Any]
+    requests: dict[str, Request]
+    client: Callable[[str], Any]
+    prepare: Callable[[str, access.Principal], dict[str, str]]
+
+    def send(self, request: Request) -> HttpResponse:
+        client = self.client(KEY)
+        return client.call(request.method, request.path, request.body, **request.options)
+
+
+def _lance(operation: str, who: access.Principal) -> dict[str, str]:
+    lance_examples.make_catalog()
+    prepare = lance_examples.EXAMPLES[operation].prepare
+    if prepare is not None:
+        prepare(Lance(administrator()))
+    return {}
+
+
+def _management(operation: str, who: access.Principal) -> dict[str, str]:
+    known = management_examples.make_catalog()
+    principal(GRANTEE)
+    for place in ({"namespace": _named("ws")}, {"table": _table()}):
+        Grant.objects.create(
+            principal=Principal.objects.get(name=GRANTEE), mask=Privilege.BROWSE.value, **place
+        )
+    return {word: str(value) for word, value in known.items()}
+
+
+GRANTEE = "grantee"
+DOORS = {
+    "lance": Door(
+        "lance",
+        rules.LANCE,
+        lance_operations(),
+        {
+            name: Request(one.method, one.path, one.body, one.status, one.options)
+            for name, one in lance_examples.EXAMPLES.items()
+        },
+        Lance,
+        _lance,
+    ),
+    "iceberg": Door(
+        "iceberg",
+        rules.ICEBERG,
+        {
+            name: operation
+            for name, operation in iceberg_operations().items()
+            if name not in rules.WITHOUT_SIGN_IN
+        },
+        {
+            name: Request(one.method, one.path, one.body, one.status)
+            for name, one in iceberg_examples.EXAMPLES.items()
+        },
+        Iceberg,
+        iceberg_examples.make_catalog,
+    ),
+    "management": Door(
+        "management",
+        rules.MANAGEMENT,
+        {
+            name: operation
+            for name, operation in management_operations().items()
+            if name not in rules.NOT_SAID_YET
+        },
+        {
+            name: Request(one.method, one.path, one.body, one.status)
+            for name, one in management_examples.EXAMPLES.items()
+            if name not in rules.NOT_SAID_YET
+        },
+        Management,
+        _management,
+    ),
+}
+EVERY = [(door, name) for door in DOORS for name in DOORS[door].operations]
+
+
+# --- who asks --------------------------------------------------------------------------------------
+
+
+def principal(name: str, **fields: Any) -> Principal:
+    return Principal.objects.get_or_create(
+        name=name, defaults={"kind": PrincipalKind.SERVICE, **fields}
+    )[0]
+
+
+def administrator() -> str:
+    row = principal("administrator", level="admin")
+    key = "mnd_the_key_of_the_administrator"
+    digest = access.key_digest(key)
+    ApiKey.objects.get_or_create(name=row.name, defaults={"principal": row, "digest": digest})
+    return key
+
+
+def who_asks() -> Principal:
+    """Somebody with a key and without any privilege, in a catalog with a namespace for others."""
+    make_namespace("other")
+    row = principal("who")
+    ApiKey.objects.create(name="who", principal=row, digest=access.key_digest(KEY))
+    return row
+
+
+def _named(*path: str) -> Namespace:
+    return Namespace.objects.named(path).get()
+
+
+def _table() -> Table:
+    return Table.objects.named(("ws", "t")).get()
+
+
+def table_of(request: Request) -> Table:
+    """The table, or view, that an example is about."""
+    if request.path.startswith("jobs/"):
+        return _table()
+    text = f"{request.path} {json.dumps(request.body)}"
+    rows = Table.objects.present().filter(namespace__path=["ws"])
+    found = [
+        row
+        for row in rows
+        if re.search(rf"(ws\$|/tables/|/views/|\"name\": \"){row.name}(?![\w])", text)
+        or f'["ws", "{row.name}"]' in text
+    ]
+    assert len(found) == 1, (request.path, found)
+    return found[0]
+
+
+def give(who: Principal, privilege: Privilege, place: Namespace | Table) -> None:
+    """Let it have this privilege there, and nothing else anywhere."""
+    Grant.objects.filter(principal=who).delete()
+    target = {"table": place} if isinstance(place, Table) else {"namespace": place}
+    Grant.objects.create(principal=who, mask=closure(privilege).value, **target)
+
+
+def place_of(rule: Rule) -> Namespace:
+    return _named() if rule.place is Place.ROOT else _named("ws")

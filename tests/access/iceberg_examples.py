@@ -1,0 +1,152 @@
+"""A request of every operation of the Iceberg protocol that succeeds, and the catalog it needs."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from catalog import storage
+from catalog.privileges import Privilege
+from catalog.services import functions, iceberg_commits, iceberg_tables, iceberg_views, scans
+from catalog.services.access import SYSTEM, Principal
+from catalog.services.functions import Content
+from tests.catalog.formats.iceberg.test_scan_planning import SIMPLE, row
+from tests.catalog.formats.iceberg.written import Written
+from tests.catalog.services.test_scans import register
+from tests.factories import ICEBERG_SCHEMA, make_namespace, make_root
+
+_VERSION = {
+    "version-id": 1,
+    "schema-id": 0,
+    "timestamp-ms": 2_000,
+    "summary": {"engine-name": "spark"},
+    "representations": [{"type": "sql", "sql": "select 1", "dialect": "spark"}],
+    "default-namespace": ["ws"],
+}
+_DEFINITION = {
+    "parameters": [{"name": "x", "type": "int"}],
+    "return-type": "int",
+    "versions": [
+        {
+            "representations": [{"type": "sql", "dialect": "spark", "sql": "x + 1"}],
+            "timestamp-ms": 7,
+        }
+    ],
+}
+_COUNT = {"unit": "count", "value": 1}
+_REPORT = {
+    "report-type": "scan-report",
+    "table-name": "ws.t",
+    "snapshot-id": 1,
+    "filter": {"type": "eq", "term": "id", "value": 1},
+    "schema-id": 0,
+    "projected-field-ids": [1],
+    "projected-field-names": ["id"],
+    "metrics": {"result-data-files": _COUNT},
+}
+_SET = [{"action": "set-properties", "updates": {"key": "value"}}]
+T, V = "namespaces/ws/tables/t", "namespaces/ws/views/v"
+
+
+@dataclass(frozen=True)
+class Example:
+    method: str
+    path: str
+    """In it, and in the body, ``PLAN``, ``TASK`` and ``TABLEFILE`` stand for what the catalog has."""
+    body: dict[str, Any] | None = None
+    status: int = 200
+
+
+def _name(name: str) -> dict[str, Any]:
+    return {"namespace": ["ws"], "name": name}
+
+
+EXAMPLES: dict[str, Example] = {
+    "getConfig": Example("GET", "config?warehouse=ws"),
+    "createNamespace": Example("POST", "namespaces", {"namespace": ["new"], "properties": {}}),
+    "listNamespaces": Example("GET", "namespaces?parent=ws"),
+    "loadNamespaceMetadata": Example("GET", "namespaces/ws"),
+    "namespaceExists": Example("HEAD", "namespaces/ws", status=204),
+    "dropNamespace": Example("DELETE", "namespaces/ws", status=204),
+    "updateProperties": Example("POST", "namespaces/ws/properties", {"updates": {"k": "v"}}),
+    "listTables": Example("GET", "namespaces/ws/tables"),
+    "createTable": Example(
+        "POST", "namespaces/ws/tables", {"name": "new", "schema": ICEBERG_SCHEMA}
+    ),
+    "registerTable": Example(
+        "POST", "namespaces/ws/register", {"name": "new", "metadata-location": "TABLEFILE"}
+    ),
+    "loadTable": Example("GET", T),
+    "tableExists": Example("HEAD", T, status=204),
+    "updateTable": Example("POST", T, {"requirements": [], "updates": _SET}),
+    "dropTable": Example("DELETE", T, status=204),
+    "unregisterTable": Example("POST", f"{T}/unregister"),
+    "renameTable": Example(
+        "POST", "tables/rename", {"source": _name("t"), "destination": _name("u")}, 204
+    ),
+    "loadCredentials": Example("GET", f"{T}/credentials"),
+    "planTableScan": Example("POST", f"{T}/plan", {}),
+    "fetchPlanningResult": Example("GET", f"{T}/plan/PLAN"),
+    "cancelPlanning": Example("DELETE", f"{T}/plan/PLAN", status=204),
+    "fetchScanTasks": Example("POST", f"{T}/tasks", {"plan-task": "TASK"}),
+    "reportMetrics": Example("POST", f"{T}/metrics", _REPORT, 204),
+    "commitTransaction": Example(
+        "POST",
+        "transactions/commit",
+        {"table-changes": [{"identifier": _name("t"), "requirements": [], "updates": _SET}]},
+        204,
+    ),
+    "listViews": Example("GET", "namespaces/ws/views"),
+    "createView": Example(
+        "POST",
+        "namespaces/ws/views",
+        {"name": "new", "schema": ICEBERG_SCHEMA, "view-version": _VERSION, "properties": {}},
+    ),
+    "registerView": Example(
+        "POST", "namespaces/ws/register-view", {"name": "new", "metadata-location": "VIEWFILE"}
+    ),
+    "loadView": Example("GET", V),
+    "viewExists": Example("HEAD", V, status=204),
+    "replaceView": Example("POST", V, {"updates": _SET}),
+    "dropView": Example("DELETE", V, status=204),
+    "renameView": Example(
+        "POST", "views/rename", {"source": _name("v"), "destination": _name("u")}, 204
+    ),
+    "listFunctions": Example("GET", "namespaces/ws/functions"),
+    "loadFunction": Example("GET", "namespaces/ws/functions/f"),
+}
+EMPTY = {"dropNamespace"}
+"""What needs the namespace to be empty."""
+
+
+def make_catalog(operation: str, who: Principal) -> dict[str, str]:
+    """Namespace ``ws`` with table ``t`` of a few files, view ``v`` and function ``f``.
+
+    Returns what stands for the words of the examples. Plans are kept for ``who``.
+    """
+    make_root()
+    make_namespace("ws")
+    if operation in EMPTY:
+        return {}
+    made = Written(Path(storage.new_location("t")), SIMPLE)
+    for number in range(3):
+        made.commit([made.file([row(number, number)])])
+    register(made, "ws", "t")
+    functions.create_function(
+        actor=SYSTEM, function=("ws", "f"), content=Content(definitions=[_DEFINITION], doc="adds")
+    )
+    known = {}
+    for name in ("v", "gone"):
+        made_view = iceberg_views.create_view(
+            actor=SYSTEM, view=("ws", name), schema=ICEBERG_SCHEMA, view_version=_VERSION
+        )
+        known["VIEWFILE"] = made_view.metadata_location
+    iceberg_views.drop_view(actor=SYSTEM, view=("ws", "gone"))
+    lost = iceberg_commits.create_table(actor=SYSTEM, table=("ws", "gone"), schema=ICEBERG_SCHEMA)
+    iceberg_tables.unregister_table(actor=SYSTEM, table=("ws", "gone"))
+    everything = replace(who, everywhere=Privilege.ALL)
+    plan = scans.plan_scan(actor=everything, table=("ws", "t"), request={})
+    return known | {
+        "TABLEFILE": lost.metadata_location,
+        "PLAN": plan.plan,
+        "TASK": plan.plan_tasks[0],
+    }

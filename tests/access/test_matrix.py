@@ -1,0 +1,168 @@
+"""Every operation of every protocol with every privilege: what suffices is done, what may be seen is
+refused, and what may not be browsed is answered like what is not there. No refusal changes a row."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+from django.http import HttpResponse
+
+from catalog.formats.iceberg import scan_planning
+from catalog.models import Grant, Namespace, Principal
+from catalog.privileges import SINGLE, Privilege
+from catalog.services import access
+from tests.access import rules
+from tests.access.doors import (
+    ABSENT_JOB,
+    DOORS,
+    EVERY,
+    Door,
+    Request,
+    give,
+    place_of,
+    table_of,
+    who_asks,
+)
+from tests.access.rules import Place, Rule, Unseen
+from tests.factories import make_root, unchanged
+
+every_operation = pytest.mark.parametrize(("door", "operation"), EVERY)
+
+
+@pytest.fixture(autouse=True)
+def _place(db, settings, tmp_path, monkeypatch):
+    directory = tmp_path / "warehouse"
+    directory.mkdir()
+    (tmp_path / "static").mkdir()
+    settings.STATIC_ROOT = str(tmp_path / "static")
+    settings.MONODON_WAREHOUSE = str(directory)
+    settings.MONODON_ALLOWED_ROOTS = []
+    settings.MONODON_MANIFEST_PATHS = "any"
+    monkeypatch.setattr(scan_planning, "FILES_AT_ONCE", 1)  # so that a plan has tasks to fetch
+    monkeypatch.setattr("celery.current_app.send_task", lambda *args, **options: None)
+
+
+def set_up(door: Door, operation: str) -> tuple[Principal, Request, Rule]:
+    make_root()
+    who = who_asks()
+    known = door.prepare(operation, access.of_row(who))
+    return who, door.requests[operation].with_words(known), door.rules[operation]
+
+
+def error_of(response: HttpResponse) -> Any:
+    """What an answer says, without the id of its request."""
+    if not response.content or "json" not in response.get("content-type", ""):
+        return response.content
+    found = json.loads(response.content)
+    if isinstance(found, dict):
+        found.pop("request_id", None)
+    return found
+
+
+def forbidden(response: HttpResponse) -> bool:
+    return response.status_code == 403
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_every_operation_has_a_rule_and_an_example(door):
+    one = DOORS[door]
+    assert set(one.rules) == set(one.operations), "say in tests/access/rules.py what it takes"
+    assert set(one.requests) == set(one.operations)
+
+
+@every_operation
+def test_what_does_not_suffice_is_refused(door, operation):
+    one = DOORS[door]
+    who, request, rule = set_up(one, operation)
+    refused = 404 if rule == rules.OWN else 403
+    places: list[Any] = [place_of(rule)]
+    if rule.place is Place.TABLE:
+        places.append(table_of(request))
+    for place in places:
+        for privilege in SINGLE:
+            if not rule.suffices(privilege):
+                give(who, privilege, place)
+                with unchanged():
+                    response = one.send(request)
+                assert response.status_code == refused, (privilege, place, response.content)
+
+
+def _answers(one: Door, request: Request, names: tuple[str, ...]) -> tuple[Any, Any]:
+    """The answer, and the one about what is not there, told in the same names."""
+    with unchanged():
+        response = one.send(request)
+        other = request.elsewhere(names)
+        absent = one.send(other)
+    assert response.status_code == absent.status_code, (response.content, absent.content)
+    text = json.dumps(error_of(absent), default=repr)
+    for name in names:
+        text = re.sub(rf"\b{'zz' * len(name)}\b", name, text)
+    if (job := re.match(r"jobs/(\d+)", request.path)) is not None:
+        text = text.replace(ABSENT_JOB, job[1])
+    return json.dumps(error_of(response), default=repr), text
+
+
+@every_operation
+def test_what_may_not_be_browsed_is_not_there(door, operation):
+    one = DOORS[door]
+    who, request, rule = set_up(one, operation)
+    assert not Grant.objects.filter(principal=who).exists()
+    other = Namespace.objects.named(("other",)).get()
+    for has_something_elsewhere in (False, True):
+        if has_something_elsewhere:
+            give(who, Privilege.ALL, other)
+        if rule.unseen is Unseen.EMPTY:
+            with unchanged():
+                response = one.send(request)
+            assert response.status_code == 200, response.content
+            assert not {"ws", "known"} & set(re.findall(r"\w+", response.content.decode()))
+            continue
+        if rule.unseen is Unseen.REFUSED:
+            with unchanged():
+                assert forbidden(one.send(request))
+            continue
+        found, absent = _answers(one, request, ("known",) if rule == rules.OWN else ("ws",))
+        assert found == absent
+        with unchanged():
+            assert one.send(request).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("door", "operation"),
+    [(d, o) for d, o in EVERY if DOORS[d].rules.get(o, rules.ADMIN).place is Place.TABLE],
+)
+def test_a_table_that_may_not_be_browsed_is_not_there(door, operation):
+    """Though something else in its namespace may be."""
+    one = DOORS[door]
+    who, request, _ = set_up(one, operation)
+    from tests.factories import make_table
+
+    give(who, Privilege.ALL, make_table("ws", "mine"))
+    table = table_of(request)
+    if request.path.startswith("jobs/"):
+        with unchanged():
+            assert one.send(request).status_code == 404
+        return
+    found, absent = _answers(one, request, (table.name,))
+    assert found == absent
+    with unchanged():
+        assert one.send(request).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("door", "operation", "privilege", "on_table"),
+    [
+        (door, operation, privilege, on_table)
+        for door, operation in EVERY
+        for privilege in DOORS[door].rules.get(operation, rules.ADMIN).sufficing
+        for on_table in (False, True)
+        if not on_table or DOORS[door].rules[operation].place is Place.TABLE
+    ],
+)
+def test_what_suffices_is_done(door, operation, privilege, on_table):
+    one = DOORS[door]
+    who, request, rule = set_up(one, operation)
+    give(who, privilege, table_of(request) if on_table else place_of(rule))
+    response = one.send(request)
+    assert response.status_code == request.status, response.content
