@@ -63,7 +63,10 @@ class TableChange:
 
     @property
     def is_creation(self) -> bool:
-        return any(each.get("type") == "assert-create" for each in self.requirements)
+        return any(
+            isinstance(each, Mapping) and each.get("type") == "assert-create"
+            for each in self.requirements  # which are yet to be checked
+        )
 
 
 # --- creating ----------------------------------------------------------------------------------

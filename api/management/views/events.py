@@ -71,10 +71,7 @@ class ListEvents(_EventOperation):
 
 
 class StreamEvents(_EventOperation):
-    """Events as they happen (server-sent events). Who comes back with Last-Event-ID misses none.
-
-    A stream ends after some minutes; browsers and clients come back by themselves.
-    """
+    """Server-sent events for some minutes; who comes back with Last-Event-ID misses none."""
 
     media = (_STREAM,)
     query = ("after", "types", "namespace")
@@ -118,6 +115,8 @@ class _Stream:
 
     def _run(self) -> Iterator[str]:
         yield f"retry: {_RETRY_MILLISECONDS}\n\n"
+        if not self._page.rows:  # so that who loses the stream before the first event has a place
+            yield f"id: {self._page.place}\n\n"
         ends = time.monotonic() + _STREAM_SECONDS
         spoke = checked = time.monotonic()
         while time.monotonic() < ends:

@@ -252,8 +252,8 @@ def check_link(link: Link) -> None:
 class SetOwner(FactOperation):
     """Make a principal the owner of a namespace or a table; an empty name: nobody owns it.
 
-    Who owns something may do everything with it. Raises InvalidInput where no such principal is
-    active.
+    Who owns something may do everything with it, so only who may do that already gives it away.
+    Raises InvalidInput where no such principal is active.
     """
 
     name = "SetOwner"
@@ -269,6 +269,7 @@ class SetOwner(FactOperation):
     def apply(self, batch: Batch) -> str:
         of_this = self.locked(batch)
         (row,) = of_this.values()
+        access.require(batch.actor, Privilege.ALL, row)
         if row.owner == self.owner:
             return self.owner
         if self.owner and access.named(self.owner) is None:

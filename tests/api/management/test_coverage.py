@@ -1,5 +1,6 @@
 """Every operation has a test, and every refusal of the catalog has a place in the form of problems."""
 
+import inspect
 import re
 from pathlib import Path
 
@@ -30,7 +31,7 @@ def test_every_operation_has_a_test():
 
 def test_every_operation_says_what_it_is():
     for name, view in operations().items():
-        assert (view.__doc__ or "").endswith("."), name
+        assert (inspect.getdoc(view) or "").endswith("."), name
         assert view.changes or view.verb in {"GET", "POST"}, name
 
 

@@ -1,0 +1,141 @@
+"""Events and webhooks over HTTP."""
+
+import json
+
+import pytest
+
+from catalog.models import AuditEvent, DeliveryStatus, Webhook, WebhookDelivery
+from catalog.services import audit, events, webhooks
+from catalog.services.access import SYSTEM
+from tests.factories import make_namespace, make_root, unchanged
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
+HOOK = {"name": "hook", "url": "https://example.com/hook", "types": ["table.*"]}
+
+
+@pytest.fixture(autouse=True)
+def _root():
+    make_root()
+
+
+@pytest.fixture
+def far_ahead(monkeypatch):
+    """The transaction of the test is under way, so its own events would come behind."""
+    monkeypatch.setattr(events, "_horizon", lambda: 1 << 62)
+
+
+@pytest.mark.operation("ListEvents")
+def test_events_behind_a_place(management, far_ahead):
+    make_namespace("ws")
+    found = management.get("events?after=0-0")
+    assert [event["type"] for event in found["events"]][-1] == "monodon.namespace.create"
+    assert found["is_last"] is True
+    assert management.get(f"events?after={found['place']}")["events"] == []
+    narrow = management.get("events?after=0-0&types=namespace.*&namespace=ws&limit=1")
+    assert [event["subject"] for event in narrow["events"]] == ["ws"]
+    with unchanged():
+        management.refused(400, "invalid-input", "no place", "GET events?after=never")
+        management.refused(400, "invalid-input", "no type", "GET events?types=a%20b")
+        management.refused(404, "namespace-not-found", "nope", "GET events?namespace=nope")
+
+
+@pytest.mark.operation("StreamEvents")
+def test_a_stream_begins_behind_the_last_event(management, far_ahead):
+    make_namespace("ws")
+    management.refused(400, "invalid-input", "no place", "GET events/stream?after=x")
+    response = management.call("GET", "events/stream?after=0-0")
+    try:
+        assert response["content-type"] == "text/event-stream"
+        lines = iter(response.streaming_content)
+        assert next(lines) == b"retry: 1000\n\n"
+        first = next(lines).decode()
+        place = first.splitlines()[0].removeprefix("id: ")
+        assert json.loads(first.split("data: ")[1])["id"] == place
+    finally:
+        # Not the whole response: that would end the test's own connection.
+        response._resource_closers[0]()
+
+
+def test_there_are_so_many_streams_and_no_more(management, settings):
+    settings.MONODON_EVENT_STREAMS = 0
+    management.refused(503, "service-unavailable", "are taken", "GET events/stream?after=0-0")
+
+
+@pytest.mark.operation("CreateWebhook")
+@pytest.mark.operation("GetWebhook")
+@pytest.mark.operation("ListWebhooks")
+@pytest.mark.operation("UpdateWebhook")
+@pytest.mark.operation("DeleteWebhook")
+@pytest.mark.operation("RotateWebhookSecret")
+def test_the_life_of_a_webhook(management):
+    made = management.post("webhooks", HOOK, status=201)
+    assert made["secret"].startswith("whsec_")
+    assert made["details"]["types"] == ["table.*"]
+    assert management.get("webhooks/hook") == made["details"]
+    assert made["secret"] not in json.dumps(management.get("webhooks"))
+    stored = Webhook.objects.get()
+    assert made["secret"].encode() not in bytes(stored.secret)
+    rotated = management.post("webhooks/hook/rotate")["secret"]
+    assert rotated != made["secret"]
+    changed = management.send("PATCH", "webhooks/hook", {"is_active": False})
+    assert (changed["is_active"], changed["types"]) == (False, ["table.*"])
+    told = json.dumps(list(AuditEvent.objects.values_list("before", "after")))
+    assert made["secret"] not in told
+    assert rotated not in told
+    management.delete("webhooks/hook")
+    with unchanged():
+        management.refused(404, "webhook-not-found", "'hook'", "GET webhooks/hook")
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"name": " "}, "printable"),
+        ({"name": "a/b"}, "printable"),
+        ({"url": "ftp://example.com"}, "https"),
+        ({"url": "http://example.com"}, "https"),
+        ({"url": "https://10.0.0.1/x"}, "no public address"),
+        ({"url": "https://[::1]/x"}, "no public address"),
+        ({"url": "https://user:word@example.com"}, "no user"),
+        ({"url": "https://example.com:99999"}, "no URL"),
+        ({"types": ["a b"]}, "no type"),
+        ({"namespace": []}, ""),
+        ({"typo": 1}, "typo"),
+    ],
+)
+def test_what_is_no_webhook(management, changed, told):
+    if not told:
+        assert management.post("webhooks", HOOK | changed, status=201)
+        return
+    with unchanged():
+        management.refused(400, "invalid-input", told, "POST webhooks", HOOK | changed)
+
+
+@pytest.mark.operation("ListDeliveries")
+@pytest.mark.operation("ReplayWebhook")
+def test_dead_letters_are_sent_again(management):
+    management.post("webhooks", HOOK, status=201)
+    audit.record(SYSTEM, "table.drop", "x")
+    event = AuditEvent.objects.order_by("-pk")[0]
+    WebhookDelivery.objects.create(
+        webhook=Webhook.objects.get(),
+        event=event.pk,
+        event_at=event.at,
+        type="monodon.table.drop",
+        target="x",
+        status=DeliveryStatus.DEAD,
+        attempts=webhooks.MAX_ATTEMPTS,
+        answer="500",
+    )
+    (letter,) = management.get("webhooks/hook/deliveries?status=dead")["deliveries"]
+    assert (letter["status"], letter["answer"]) == ("dead", "500")
+    assert management.post("webhooks/hook/replay", {"deliveries": [0]})["deliveries"] == 0
+    assert management.post("webhooks/hook/replay", {"dead": True})["deliveries"] == 1
+    (letter,) = management.get("webhooks/hook/deliveries")["deliveries"]
+    assert (letter["status"], letter["attempts"]) == ("pending", 0)
+    assert management.post("webhooks/hook/replay", {"place": "0-0"})["deliveries"] is None
+    assert management.get("webhooks/hook")["place"] == "0-0"
+    path = "POST webhooks/hook/replay"
+    with unchanged():
+        management.refused(400, "invalid-input", "Say one of", path, {"place": "0-0", "dead": True})
+        management.refused(400, "invalid-input", "not got so far", path, {"place": f"{1 << 60}-1"})

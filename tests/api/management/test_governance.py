@@ -1,0 +1,28 @@
+"""Governance as one document over HTTP."""
+
+import pytest
+
+from catalog.models import LabelDefinition
+from tests.factories import make_root, unchanged
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
+DOCUMENT = {"version": 1, "labels": [{"key": "pii", "values": ["yes"], "places": ["table"]}]}
+
+
+@pytest.mark.operation("GetGovernance")
+@pytest.mark.operation("PlanGovernance")
+@pytest.mark.operation("ApplyGovernance")
+def test_a_document_is_planned_applied_and_taken_along(management):
+    make_root()
+    with unchanged():
+        planned = management.post("governance/plan", DOCUMENT)["changes"]
+    assert [(one["target"], one["what"]) for one in planned] == [("pii", "label")]
+    assert management.put("governance", DOCUMENT)["changes"] == planned
+    assert LabelDefinition.objects.get().values == ["yes"]
+    found = management.get("governance")
+    assert management.post("governance/plan", found)["changes"] == []
+    with unchanged():
+        management.refused(
+            400, "invalid-input", "labels.0.colour", "PUT governance",
+            {"version": 1, "labels": [{"key": "pii", "colour": "plaid"}]},
+        )  # fmt: skip
