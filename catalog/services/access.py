@@ -317,7 +317,7 @@ def sees_all_in(actor: Principal, namespace: Identifier) -> bool:
 # of thousands of them, each row of a list would be compared with each.
 _INSIDE = """
     SELECT id FROM catalog_namespace
-    WHERE ancestors && monodon_roots(%s::bigint[], %s::text[])
+    WHERE ancestors && (SELECT monodon_roots(%s::bigint[], %s::text[]))
 """
 
 
