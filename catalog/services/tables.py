@@ -44,9 +44,12 @@ _LIST = """
 """
 
 
-def describe_table(*, actor: Principal, table: Identifier) -> TableFacts:
-    """The facts of a Lance table. Raises NamespaceNotFound, TableNotFound. One statement."""
-    access.require(actor, Privilege.READ, On.table(table))
+def describe_table(
+    *, actor: Principal, table: Identifier, privilege: Privilege = Privilege.READ
+) -> TableFacts:
+    """The facts of a Lance table, for who holds this on it. Raises NamespaceNotFound,
+    TableNotFound. One statement, and another for who does not hold it everywhere."""
+    access.require(actor, privilege, On.table(table))
     cursor = hot_cursor()
     cursor.execute(_DESCRIBE, [digest(table)])
     row = cursor.fetchone()

@@ -8,6 +8,7 @@ from catalog import storage
 from catalog.formats.lance import branch_name
 from catalog.identifiers import Identifier
 from catalog.models import Table
+from catalog.privileges import Privilege
 from catalog.services import lance_describe, tables, versions
 from catalog.services import operations as ops
 from catalog.services.access import Principal
@@ -98,7 +99,7 @@ class TableExists(LanceOperation):
 
     def handle(self, actor: Principal, body: m.TableExistsRequest, *, id: Identifier) -> None:
         if body.version is None:
-            tables.describe_table(actor=actor, table=id)
+            tables.describe_table(actor=actor, table=id, privilege=Privilege.BROWSE)
         else:
             versions.describe_version(actor=actor, table=id, version=body.version)
 

@@ -88,7 +88,7 @@ def test_a_removal_says_whose(management: Management):
 def test_who_may_do_what_and_why(management: Management):
     Principal.objects.get(name="group:team").members.set([Principal.objects.get(name="etl")])
     management.put("namespaces/ws/grants", {"principal": "group:team", "privileges": ["read"]})
-    _, key = api_keys.create_key(actor=SYSTEM, principal="etl", name="etl-key")
+    _, key = api_keys.create_for(actor=SYSTEM, principal="etl", name="etl-key")
     (told,) = management.get("tables/ws$t/access?principal=etl")["principals"]
     assert told == {
         "principal": "etl",
