@@ -1,0 +1,899 @@
+"""Webhooks: each wanted event is told once it is committed, to its receiver alone, until it is taken."""
+
+import base64
+import hashlib
+import hmac
+import ipaddress
+import json
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from django.db import connections
+from django.db.models import F
+from django.utils import timezone
+
+from catalog.errors import (
+    InvalidInput,
+    NamespaceNotFound,
+    PermissionDenied,
+    WebhookNotFound,
+)
+from catalog.models import AuditEvent, DeliveryStatus, PrincipalLevel, Webhook, WebhookDelivery
+from catalog.services import access, api_keys, audit, events, locks, webhook_posts, webhooks
+from catalog.services import operations as ops
+from catalog.services.access import SYSTEM, Principal
+from catalog.services.commit import commit
+from tests.factories import make_namespace, make_root, make_table, unchanged, wait_for_readers
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("warehouse")]
+
+Answer = Callable[["_Handler"], None]
+
+
+class Receiver:
+    """An HTTP server on loopback that keeps what it is told. `answers` come in turn; then 204."""
+
+    def __init__(self) -> None:
+        self.got: list[tuple[dict[str, str], bytes, str]] = []
+        self.answers: list[int | Answer] = []
+        self.lock = threading.Lock()
+        self.server = _Server(("127.0.0.1", 0), _Handler)
+        self.server.receiver = self  # type: ignore[attr-defined]
+        self.port = self.server.server_address[1]
+        self.url = f"http://127.0.0.1:{self.port}/hook?of=tests"
+        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.05,))
+        self.thread.start()
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+        self.thread.join()
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        return [json.loads(body) for _, body, _ in self.got]
+
+    @property
+    def types(self) -> list[str]:
+        return [event["type"].removeprefix("monodon.") for event in self.events]
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        receiver: Receiver = self.server.receiver  # type: ignore[attr-defined]
+        with receiver.lock:
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            receiver.got.append((headers, body, self.path))
+            answer = receiver.answers.pop(0) if receiver.answers else 204
+        if callable(answer):
+            answer(self)
+        else:
+            self.send_response(answer, "so be it")
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+    def log_message(self, *args: object) -> None: ...
+
+
+@pytest.fixture
+def receiver(settings) -> Iterator[Receiver]:
+    settings.MONODON_WEBHOOK_HOSTS = {"127.0.0.1"}
+    made = Receiver()
+    yield made
+    made.close()
+
+
+@pytest.fixture(autouse=True)
+def _root(transactional_db) -> None:
+    make_root()
+
+
+def fan_out() -> int:
+    wait_for_readers()
+    return webhooks.fan_out()
+
+
+def hook(receiver: Receiver, name: str = "pager", **options: Any) -> str:
+    """Its secret."""
+    wait_for_readers()
+    options.setdefault("types", ("test.*",))
+    _, secret = webhooks.create_webhook(actor=SYSTEM, name=name, url=receiver.url, **options)
+    return secret
+
+
+def happen(*targets: str, action: str = "test.done") -> None:
+    for target in targets:
+        audit.record(SYSTEM, action, target)
+
+
+def tell() -> int:
+    """All that is due, as the periodic task does."""
+    fan_out()
+    told = 0
+    while sent := webhooks.deliver():
+        told += sent
+    return told
+
+
+def hurry() -> None:
+    """What waits for its next attempt, or is claimed, is due."""
+    WebhookDelivery.objects.update(due_at=timezone.now() - timedelta(seconds=1))
+
+
+def delivery() -> WebhookDelivery:
+    return WebhookDelivery.objects.get()
+
+
+# --- what is told --------------------------------------------------------------------------------
+
+
+def test_each_event_is_told_once_in_a_cloud_event(receiver):
+    happen("before")
+    hook(receiver, types=())
+    table = make_table("ws", "t")
+    assert tell() == len(receiver.got)
+    # Several are sent at a time, in whichever order.
+    assert sorted(receiver.types) == ["namespace.create", "table.declare", "webhook.create"]
+    headers, body, path = receiver.got[receiver.types.index("table.declare")]
+    event = json.loads(body)
+    row = AuditEvent.objects.get(action="table.declare")
+    assert event == events.as_cloud_event(row)
+    assert event["data"]["table_uuid"] == str(table.uuid)
+    assert headers["webhook-id"] == event["id"]
+    assert headers["content-type"] == "application/cloudevents+json"
+    assert headers["host"] == f"127.0.0.1:{receiver.port}"
+    assert path == "/hook?of=tests"
+    assert tell() == 0
+    assert set(WebhookDelivery.objects.values_list("status", "attempts", "answer")) == {
+        (DeliveryStatus.DELIVERED, 1, "204")
+    }
+
+
+def test_fan_out_is_complete_and_makes_nothing_twice_however_many_run(receiver, monkeypatch):
+    monkeypatch.setattr(events, "_LOOKED_AT", 7)
+    hook(receiver)
+    happen(*(f"e{number}" for number in range(40)))
+    gate = threading.Barrier(4)
+
+    def run() -> None:
+        try:
+            gate.wait(30)
+            for _ in range(6):
+                fan_out()
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    fan_out()
+    found = WebhookDelivery.objects.order_by("pk").values_list("target", flat=True)
+    assert list(found) == [f"e{number}" for number in range(40)]
+    assert fan_out() == 0
+
+
+def test_one_pass_is_bounded_and_the_next_one_goes_on(receiver, monkeypatch):
+    monkeypatch.setattr(events, "_LOOKED_AT", 2)
+    monkeypatch.setattr(webhooks, "_PAGES", 3)
+    hook(receiver, types=("test.*",))
+    happen(*"abcdefghi")
+    assert fan_out() == 5  # after webhook.create
+    assert fan_out() == 4
+
+
+def test_who_is_at_it_keeps_others_out(receiver):
+    hook(receiver)
+    happen("a")
+    inside, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with locks.alone("webhooks") as is_alone:
+            assert is_alone
+            inside.set()
+            done.wait(30)
+        connections.close_all()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert inside.wait(30)
+    assert fan_out() == 0
+    assert not WebhookDelivery.objects.exists()
+    done.set()
+    thread.join()
+    assert fan_out() == 1
+
+
+def test_types_and_namespaces_choose(receiver):
+    make_namespace("ws")
+    make_namespace("other")
+    hook(receiver, "tables", types=("table.*",))
+    hook(receiver, "inside", types=(), namespace=("ws",))
+    hook(receiver, "drops", types=("table.drop", "namespace.drop"))
+    make_table("ws", "t")
+    make_table("other", "u")
+    tell()
+    told = WebhookDelivery.objects.order_by("pk")
+    of = {name: told.filter(webhook__name=name) for name in ("tables", "inside", "drops")}
+    assert list(of["tables"].values_list("target", flat=True)) == ["ws.t", "other.u"]
+    assert list(of["inside"].values_list("target", flat=True)) == ["ws.t"]
+    assert not of["drops"].exists()
+
+
+def test_a_dropped_namespace_holds_up_its_own_webhook_alone(receiver):
+    make_namespace("ws")
+    hook(receiver, "inside", types=(), namespace=("ws",))
+    hook(receiver, "zz")
+    commit([ops.DropNamespace(namespace=("ws",))], actor=SYSTEM)
+    happen("a")
+    assert tell() == 1
+    assert delivery().webhook.name == "zz"
+
+
+def test_what_is_not_active_waits(receiver):
+    hook(receiver)
+    off = webhooks.Changes(is_active=False)
+    webhooks.update_webhook(actor=SYSTEM, name="pager", changes=off)
+    happen("a")
+    assert tell() == 0
+    webhooks.update_webhook(actor=SYSTEM, name="pager", changes=webhooks.Changes(is_active=True))
+    assert tell() == 1
+    assert [event["subject"] for event in receiver.events] == ["a"]
+
+
+# --- signatures ----------------------------------------------------------------------------------
+
+
+def is_signed(secret: str, headers: dict[str, str], body: bytes) -> bool:
+    """By the text of Standard Webhooks, without code of ours."""
+    key = base64.b64decode(secret[len("whsec_") :])
+    text = b".".join([headers["webhook-id"].encode(), headers["webhook-timestamp"].encode(), body])
+    wanted = base64.b64encode(hmac.digest(key, text, hashlib.sha256)).decode()
+    return f"v1,{wanted}" in headers["webhook-signature"].split(" ")
+
+
+def test_what_is_sent_is_signed_with_the_secret_of_that_moment(receiver):
+    old = hook(receiver)
+    assert len(base64.b64decode(old.removeprefix("whsec_"))) == 32
+    happen("a")
+    receiver.answers = [500]
+    tell()
+    new = webhooks.rotate_secret(actor=SYSTEM, name="pager")
+    assert new != old
+    hurry()
+    tell()
+    (first, body, _), (second, again, _) = receiver.got
+    assert body == again
+    assert is_signed(old, first, body)
+    assert not is_signed(new, first, body)
+    assert is_signed(new, second, body)
+    assert not is_signed(new, second, body + b" ")
+    assert abs(int(second["webhook-timestamp"]) - time.time()) < 120
+    assert first["webhook-id"] == second["webhook-id"]
+
+
+# --- what is not taken ---------------------------------------------------------------------------
+
+
+def test_a_refusal_is_tried_again_later_each_time_and_becomes_a_dead_letter(receiver):
+    hook(receiver)
+    happen("a")
+    receiver.answers = [503] * webhooks.MAX_ATTEMPTS
+    fan_out()
+    pauses = []
+    for attempt in range(1, webhooks.MAX_ATTEMPTS + 1):
+        assert webhooks.deliver() == 1
+        assert webhooks.deliver() == 0  # not yet
+        row = delivery()
+        assert (row.attempts, row.answer) == (attempt, "503")
+        pauses.append((row.due_at - timezone.now()).total_seconds())
+        hurry()
+    assert row.status == DeliveryStatus.DEAD
+    wanted = [min(5 * 2**number, 3600) for number in range(webhooks.MAX_ATTEMPTS - 1)]
+    assert all(want - 60 < pause <= want for pause, want in zip(pauses, wanted, strict=False))
+    assert 24 * 3600 < sum(wanted) < 25 * 3600  # a receiver may be away for a day
+    assert webhooks.deliver() == 0
+
+    assert webhooks.replay(actor=SYSTEM, name="pager") == 1
+    assert tell() == 1
+    row = delivery()
+    assert (row.status, row.attempts, row.answer) == (DeliveryStatus.DELIVERED, 1, "204")
+    assert len(receiver.got) == webhooks.MAX_ATTEMPTS + 1
+    with unchanged():
+        assert webhooks.replay(actor=SYSTEM, name="pager") == 0
+
+
+def test_410_stops_the_webhook_and_says_so_in_the_trail(receiver):
+    hook(receiver)
+    happen("a", "b")
+    receiver.answers = [410, 410]
+    assert tell() == 2
+    assert not Webhook.objects.get().is_active
+    (row,) = AuditEvent.objects.filter(action="webhook.stop")
+    assert (row.actor, row.target, row.after) == ("system", "pager", {"answer": "410"})
+    assert set(WebhookDelivery.objects.values_list("status", flat=True)) == {DeliveryStatus.DEAD}
+    happen("c")
+    assert tell() == 0
+
+
+def test_410_of_an_address_that_is_not_its_own_any_more_does_not_stop_it(receiver):
+    hook(receiver)
+    happen("a")
+
+    def moved(handler: _Handler) -> None:
+        Webhook.objects.update(url=receiver.url + "&new=1")
+        connections.close_all()
+        handler.send_response(410)
+        handler.end_headers()
+
+    receiver.answers = [moved]
+    tell()
+    assert Webhook.objects.get().is_active
+
+
+def test_some_dead_letters_are_replayed(receiver):
+    hook(receiver)
+    happen("a", "b", "c")
+    fan_out()
+    WebhookDelivery.objects.update(status=DeliveryStatus.DEAD)
+    b = WebhookDelivery.objects.get(target="b")
+    assert webhooks.replay(actor=SYSTEM, name="pager", deliveries=[b.pk, b.pk + 10_000]) == 1
+    tell()
+    assert [event["subject"] for event in receiver.events] == ["b"]
+    (row,) = AuditEvent.objects.filter(action="webhook.replay")
+    assert row.after == {"deliveries": 1}
+
+
+def test_replay_from_a_place_tells_everything_behind_it_again(receiver):
+    hook(receiver)
+    happen("a")
+    tell()
+    wait_for_readers()
+    place = events.newest_place()
+    happen("b", "c")
+    tell()
+    webhooks.replay_from(actor=SYSTEM, name="pager", place=place)
+    assert tell() == 2
+    assert sorted(event["subject"] for event in receiver.events) == ["a", "b", "b", "c", "c"]
+    assert len({event["id"] for event in receiver.events}) == 3
+    webhooks.replay_from(actor=SYSTEM, name="pager", place=events.BEGINNING)
+    assert tell() == 3
+    ahead = events.Place(1 << 61, 0)
+    with unchanged(), pytest.raises(InvalidInput, match="has not got so far"):
+        webhooks.replay_from(actor=SYSTEM, name="pager", place=ahead)
+
+
+def test_an_event_that_the_trail_has_lost_is_a_dead_letter(receiver):
+    hook(receiver)
+    happen("a")
+    fan_out()
+    WebhookDelivery.objects.update(event=F("event") + 1_000_000)
+    assert webhooks.deliver() == 1
+    assert (delivery().status, delivery().answer) == (
+        DeliveryStatus.DEAD,
+        "the audit trail has this event no more",
+    )
+    assert receiver.got == []
+
+
+def test_who_died_while_sending_is_followed_by_another_when_the_claim_is_over(receiver):
+    hook(receiver)
+    happen("a")
+    fan_out()
+    assert len(webhooks._claim()) == 1  # and dies
+    assert webhooks.deliver() == 0
+    assert delivery().due_at > timezone.now() + timedelta(minutes=1)
+    hurry()
+    assert webhooks.deliver() == 1
+    assert (delivery().status, delivery().attempts) == (DeliveryStatus.DELIVERED, 2)
+
+
+def test_two_senders_share_the_work(receiver):
+    hook(receiver)
+    happen(*(f"e{number}" for number in range(60)))
+    fan_out()
+    gate = threading.Barrier(3)
+
+    def run() -> None:
+        try:
+            gate.wait(30)
+            while webhooks.deliver():
+                pass
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=run) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(event["subject"] for event in receiver.events) == sorted(
+        f"e{number}" for number in range(60)
+    )
+    assert set(WebhookDelivery.objects.values_list("attempts", flat=True)) == {1}
+
+
+def test_a_late_failure_does_not_undo_what_another_sender_delivered(receiver):
+    hook(receiver)
+    happen("a")
+    fan_out()
+    (late,) = webhooks._claim()
+    hurry()
+    assert webhooks.deliver() == 1
+    late.attempts = webhooks.MAX_ATTEMPTS
+    webhooks._note(late, webhooks._Outcome(False, "503 too late"))
+    assert (delivery().status, delivery().answer) == (DeliveryStatus.DELIVERED, "204")
+
+
+def test_a_receiver_with_much_to_get_leaves_turns_to_the_others(receiver):
+    hook(receiver, "much", types=("much.*",))
+    hook(receiver, "little", types=("little.*",))
+    happen(*(str(number) for number in range(200)), action="much.n")
+    happen("x", action="little.n")
+    fan_out()
+    assert webhooks.deliver() < 60
+    assert "little.n" in receiver.types
+
+
+# --- what receivers may do to us -----------------------------------------------------------------
+
+
+def test_redirects_are_not_followed(receiver):
+    hook(receiver)
+    happen("a")
+
+    def elsewhere(handler: _Handler) -> None:
+        handler.send_response(307)
+        handler.send_header("location", f"http://127.0.0.1:{receiver.port}/secret")
+        handler.end_headers()
+
+    receiver.answers = [elsewhere]
+    tell()
+    assert [path for _, _, path in receiver.got] == ["/hook?of=tests"]
+    assert (delivery().status, delivery().answer) == (DeliveryStatus.PENDING, "307")
+
+
+def endless(handler: _Handler) -> None:
+    """A gigabyte a second, until it is hung up."""
+    handler.send_response(500)
+    handler.end_headers()
+    try:
+        while True:
+            handler.wfile.write(b"spam \x1b[31m" * 10_000)
+    except OSError:
+        pass
+
+
+def test_of_a_huge_answer_the_beginning_is_kept(receiver):
+    hook(receiver)
+    happen("a")
+    receiver.answers = [endless]
+    tell()
+    assert delivery().answer.startswith("500 spam  [31mspam")
+    assert len(delivery().answer) <= webhook_posts.MAX_ANSWER
+    assert "\x1b" not in delivery().answer
+
+
+def slow_head(handler: _Handler) -> None:
+    _drip(handler, b"HTTP/1.1 200 OK\r\n" + b"x-slow: 1\r\n" * 100_000)
+
+
+def slow_body(handler: _Handler) -> None:
+    handler.wfile.write(b"HTTP/1.1 500 Slow\r\ncontent-length: 400\r\n\r\n")
+    _drip(handler, b"slow " * 80)
+
+
+def silent(handler: _Handler) -> None:
+    handler.connection.settimeout(60)
+    handler.rfile.read(1)  # until we hang up
+
+
+def many_heads(handler: _Handler) -> None:
+    _drip(handler, b"HTTP/1.1 100 Continue\r\n\r\n" * 100_000)
+
+
+def _drip(handler: _Handler, text: bytes) -> None:
+    try:
+        for byte in text:
+            handler.wfile.write(bytes([byte]))
+            handler.wfile.flush()
+            time.sleep(0.05)
+    except OSError:
+        pass
+
+
+@pytest.mark.parametrize("answer", [slow_head, slow_body, silent, many_heads])
+def test_a_slow_answer_ends_in_time(receiver, monkeypatch, answer):
+    """Each says something long before a read of a socket would be over."""
+    monkeypatch.setattr(webhook_posts, "_WHOLE_SECONDS", 1.0)
+    hook(receiver)
+    happen("a")
+    receiver.answers = [answer]
+    began = time.monotonic()
+    assert tell() == 1
+    assert time.monotonic() - began < 15  # dripped to the end it is hours, or 20 s
+    assert delivery().status == DeliveryStatus.PENDING
+    assert delivery().answer
+    assert threading.active_count() < 20
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"\x00\xff\n\r\n", b"HTTP/1.1 two hundred\r\n\r\n", b"x" * 70_000, b"HTTP/1.1 200 "],
+)
+def test_an_answer_that_is_not_http_is_a_failed_attempt(receiver, text):
+    hook(receiver)
+    happen("a")
+
+    def answer(handler: _Handler) -> None:
+        handler.wfile.write(text)
+        handler.close_connection = True
+
+    receiver.answers = [answer]
+    assert tell() == 1
+    if text != b"HTTP/1.1 200 ":
+        assert delivery().status == DeliveryStatus.PENDING
+        assert delivery().attempts == 1
+
+
+def test_a_receiver_that_is_not_there_is_a_failed_attempt(receiver):
+    hook(receiver)
+    happen("a")
+    url = receiver.url
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        Webhook.objects.update(url=url.replace(str(receiver.port), str(free.getsockname()[1])))
+        tell()
+    assert "NewConnectionError" in delivery().answer
+    assert delivery().status == DeliveryStatus.PENDING
+
+
+# --- where it may go -----------------------------------------------------------------------------
+
+INNER = [
+    "127.0.0.1",
+    "127.8.8.8",
+    "0.0.0.0",
+    "10.1.2.3",
+    "172.16.0.1",
+    "192.168.1.1",
+    "100.64.0.1",
+    "169.254.169.254",
+    "198.18.0.1",
+    "224.0.0.1",
+    "255.255.255.255",
+    "240.0.0.1",
+    "::1",
+    "::",
+    "::127.0.0.1",
+    "::ffff:127.0.0.1",
+    "::ffff:169.254.169.254",
+    "64:ff9b::a9fe:a9fe",
+    "64:ff9b:1::1",
+    "2002:7f00:1::",
+    "fd00:ec2::254",
+    "fe80::1",
+    "fec0::1",
+    "ff02::1",
+    "2001:db8::1",
+]
+
+
+@pytest.mark.parametrize("address", INNER)
+def test_an_address_that_is_not_public_is_refused(address):
+    host = f"[{address}]" if ":" in address else address
+    with unchanged(), pytest.raises(InvalidInput, match="no public address"):
+        webhooks.create_webhook(actor=SYSTEM, name="x", url=f"https://{host}/")
+
+
+def test_public_addresses_and_names_are_taken():
+    for url in ("https://8.8.8.8/", "https://[2606:4700::1]:8443/x?y=z", "https://example.com"):
+        webhook_posts.check_url(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "https://",
+        "https:///path",
+        "http://example.com/",
+        "ftp://example.com/",
+        "file:///etc/passwd",
+        "gopher://example.com/",
+        "https://user@example.com/",
+        "https://user:secret@example.com/",
+        "https://@example.com/",
+        "https://example.com/#f",
+        "https://example.com:0/",
+        "https://example.com:99999/",
+        "https://example.com:x/",
+        "https://[::1",
+        "https://example.com/a b",
+        "https://example.com\\@127.0.0.1/",
+        "https://example.com/\r\nx-evil: 1",
+        "https://example.com/\x00",
+        "https://ex\u2100mple.com/",
+        "https://example.com/é",
+        "https://example.com/" + "x" * 2000,
+        "//example.com/",
+        "example.com",
+    ],
+)
+def test_what_is_no_url_of_a_receiver_is_refused(url):
+    with unchanged(), pytest.raises(InvalidInput):
+        webhooks.create_webhook(actor=SYSTEM, name="x", url=url)
+    webhooks.create_webhook(actor=SYSTEM, name="y", url="https://example.com/")
+    with unchanged(), pytest.raises(InvalidInput):
+        webhooks.update_webhook(actor=SYSTEM, name="y", changes=webhooks.Changes(url=url))
+
+
+def resolve(monkeypatch, *turns: list[str]) -> list[str]:
+    """Names lead to these addresses, each turn to the next; returns what was looked up."""
+    real, asked = socket.getaddrinfo, []
+
+    def fake(host: str, port: int, *args: Any, **options: Any) -> Any:
+        try:
+            ipaddress.ip_address(host)
+        except ValueError:
+            asked.append(host)
+            found = turns[min(len(asked), len(turns)) - 1]
+            return [entry for each in found for entry in real(each, port, *args, **options)]
+        return real(host, port, *args, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", fake)
+    return asked
+
+
+def put_at(receiver: Receiver, host: str) -> None:
+    """A row as it would be if MONODON_WEBHOOK_HOSTS had named that host once."""
+    hook(receiver)
+    Webhook.objects.update(url=f"http://{host}:{receiver.port}/")
+    happen("a")
+
+
+@pytest.mark.parametrize(
+    "found", [["127.0.0.1"], ["8.8.8.8", "127.0.0.1"], ["::1"], ["169.254.169.254"]]
+)
+def test_a_name_that_leads_inside_is_not_connected_to(receiver, monkeypatch, found):
+    resolve(monkeypatch, found)
+    put_at(receiver, "inside.example.com")
+    tell()
+    assert receiver.got == []
+    assert delivery().answer == "Refused: inside.example.com has an address that is not public"
+    assert delivery().status == DeliveryStatus.PENDING
+
+
+@pytest.mark.parametrize("host", ["2130706433", "0x7f000001", "127.1", "localhost"])
+def test_other_spellings_of_loopback_are_not_connected_to(receiver, host):
+    put_at(receiver, host)
+    tell()
+    assert receiver.got == []
+    assert "not public" in delivery().answer or "gaierror" in delivery().answer
+
+
+def test_what_was_checked_is_what_is_connected_to(receiver, monkeypatch):
+    """A name that leads elsewhere when it is asked again (DNS rebinding)."""
+    asked = resolve(monkeypatch, ["203.0.114.7"], ["127.0.0.1"])
+    put_at(receiver, "rebind.example.com")
+    tried = []
+
+    def connect(address: tuple[str, int], *args: Any, **options: Any) -> socket.socket:
+        tried.append(address)
+        raise OSError("nobody there")
+
+    monkeypatch.setattr("urllib3.util.connection.create_connection", connect)
+    tell()
+    assert tried == [("203.0.114.7", receiver.port)]
+    assert asked == ["rebind.example.com"]
+    assert receiver.got == []
+
+
+def test_a_named_host_is_reached_under_whichever_of_its_addresses_answers(
+    receiver, settings, monkeypatch
+):
+    settings.MONODON_WEBHOOK_HOSTS = {"inner.example"}
+    resolve(monkeypatch, ["127.0.0.9", "127.0.0.1"])  # nobody listens at the first
+    webhooks.create_webhook(
+        actor=SYSTEM,
+        name="inner",
+        url=f"http://inner.example:{receiver.port}/",
+        types=("test.*",),
+    )
+    happen("a")
+    tell()
+    assert delivery().status == DeliveryStatus.DELIVERED, delivery().answer
+    assert receiver.got[0][0]["host"] == f"inner.example:{receiver.port}"
+
+
+def test_a_host_that_is_named_no_more_is_told_no_more(receiver, settings):
+    hook(receiver)
+    happen("a")
+    settings.MONODON_WEBHOOK_HOSTS = set()
+    tell()
+    assert receiver.got == []
+    assert "not public" in delivery().answer
+
+
+def test_https_is_not_spoken_with_who_has_no_certificate(receiver):
+    """The receiver speaks plain HTTP, which is no TLS."""
+    hook(receiver)
+    Webhook.objects.update(url=receiver.url.replace("http:", "https:"))
+    happen("a")
+    tell()
+    assert receiver.got == []
+    assert "SSL" in delivery().answer
+
+
+# --- secrets -------------------------------------------------------------------------------------
+
+
+def test_the_secret_is_nowhere_but_in_its_answer(receiver, caplog):
+    caplog.set_level(logging.DEBUG)
+    secret = hook(receiver)
+    happen("a", "b")
+    receiver.answers = [500]
+    tell()
+    rotated = webhooks.rotate_secret(actor=SYSTEM, name="pager")
+    hurry()
+    tell()
+    stored = bytes(Webhook.objects.get().secret)
+    rows = json.dumps([dict(row) for row in AuditEvent.objects.values()], default=str)
+    told = json.dumps([dict(row) for row in WebhookDelivery.objects.values()], default=str)
+    sent = str(receiver.got)
+    for each in (secret, rotated):
+        plain = each.removeprefix("whsec_")
+        key = base64.b64decode(plain)
+        assert plain.encode() not in stored
+        assert key not in stored
+        for text in (rows, told, sent, caplog.text):
+            assert plain not in text
+            assert key.hex() not in text
+    webhooks.delete_webhook(actor=SYSTEM, name="pager")
+    assert not WebhookDelivery.objects.exists()
+    assert AuditEvent.objects.filter(action="webhook.delete").count() == 1
+
+
+def test_with_another_key_of_the_server_a_webhook_waits_and_others_do_not(receiver, settings):
+    hook(receiver, "old")
+    settings.SECRET_KEY = "another key of this server"
+    new = hook(receiver, "new")
+    happen("a")
+    assert tell() == 2
+    (headers, body, _) = receiver.got[0]
+    assert is_signed(new, headers, body)
+    of_old = WebhookDelivery.objects.get(webhook__name="old")
+    assert of_old.status == DeliveryStatus.PENDING
+    assert "MONODON_SECRET_KEY is not what it was" in of_old.answer
+    rotated = webhooks.rotate_secret(actor=SYSTEM, name="old")
+    hurry()
+    assert tell() == 1
+    (headers, body, _) = receiver.got[1]
+    assert is_signed(rotated, headers, body)
+
+
+# --- who may -------------------------------------------------------------------------------------
+
+
+def every_call(actor: Principal) -> dict[str, Callable[[], object]]:
+    return {
+        "create": lambda: webhooks.create_webhook(actor=actor, name="x", url="https://a.example"),
+        "update": lambda: webhooks.update_webhook(
+            actor=actor, name="pager", changes=webhooks.Changes(is_active=False)
+        ),
+        "rotate": lambda: webhooks.rotate_secret(actor=actor, name="pager"),
+        "delete": lambda: webhooks.delete_webhook(actor=actor, name="pager"),
+        "find": lambda: webhooks.find_webhook(actor=actor, name="pager"),
+        "list": lambda: webhooks.list_webhooks(actor=actor),
+        "deliveries": lambda: webhooks.list_deliveries(actor=actor, name="pager"),
+        "replay": lambda: webhooks.replay(actor=actor, name="pager"),
+        "replay_from": lambda: webhooks.replay_from(
+            actor=actor, name="pager", place=events.BEGINNING
+        ),
+    }
+
+
+@pytest.mark.parametrize(
+    "level", [level for level in PrincipalLevel if level != PrincipalLevel.ADMIN]
+)
+def test_administrators_alone_have_to_do_with_webhooks(receiver, level):
+    hook(receiver)
+    _, key = api_keys.create_api_key(actor=SYSTEM, name="etl", level=level)
+    actor = access.authenticate(key)
+    for call in every_call(actor).values():
+        with unchanged(), pytest.raises(PermissionDenied):
+            call()
+
+
+def test_what_cannot_be_is_refused_and_changes_nothing(receiver):
+    hook(receiver)
+    for name in ("", " ", "a/b", "a\nb", "x" * 101):
+        with unchanged(), pytest.raises(InvalidInput, match="name"):
+            hook(receiver, name)
+    with unchanged(), pytest.raises(InvalidInput, match="exists already"):
+        hook(receiver)
+    with unchanged(), pytest.raises(InvalidInput, match="no type of events"):
+        hook(receiver, "other", types=("table.[a]",))
+    with unchanged(), pytest.raises(NamespaceNotFound):
+        hook(receiver, "other", namespace=("nowhere",))
+    with unchanged(), pytest.raises(InvalidInput, match="Say what"):
+        webhooks.update_webhook(actor=SYSTEM, name="pager", changes=webhooks.Changes())
+    with unchanged(), pytest.raises(InvalidInput, match="Page token"):
+        webhooks.list_deliveries(actor=SYSTEM, name="pager", page_token="x")
+    Webhook.objects.filter(name="pager").update(name="renamed")
+    for name, call in every_call(SYSTEM).items():
+        if name not in {"create", "list"}:
+            with unchanged(), pytest.raises(WebhookNotFound):
+                call()
+
+
+def test_changes_are_in_the_trail_and_no_change_is_not(receiver):
+    hook(receiver)
+    changes = webhooks.Changes(url="https://a.example/", types=("table.*",))
+    webhooks.update_webhook(actor=SYSTEM, name="pager", changes=changes)
+    (row,) = AuditEvent.objects.filter(action="webhook.update")
+    assert (row.before["url"], row.after["url"]) == (receiver.url, "https://a.example/")
+    assert (row.before["types"], row.after["types"]) == (["test.*"], ["table.*"])
+    with unchanged():
+        webhooks.update_webhook(actor=SYSTEM, name="pager", changes=changes)
+
+
+# --- lists, and what is forgotten ----------------------------------------------------------------
+
+
+def test_pages_of_webhooks_and_deliveries_are_whole(receiver):
+    for number in range(5):
+        hook(receiver, f"w{number}", types=("test.*",) if number == 0 else ("never.*",))
+    happen(*"abcde")
+    fan_out()
+
+    def walk(read: Callable[[str | None], tuple[list[Any], str | None]]) -> list[Any]:
+        rows, token = read(None)
+        while token:
+            more, token = read(token)
+            rows += more
+        return rows
+
+    found = walk(lambda token: webhooks.list_webhooks(actor=SYSTEM, limit=2, page_token=token))
+    assert [row.name for row in found] == [f"w{number}" for number in range(5)]
+    told = walk(
+        lambda token: webhooks.list_deliveries(
+            actor=SYSTEM, name="w0", limit=2, page_token=token, status=DeliveryStatus.PENDING
+        )
+    )
+    assert [row.target for row in told] == list("edcba")
+    dead, _ = webhooks.list_deliveries(actor=SYSTEM, name="w0", status=DeliveryStatus.DEAD)
+    assert dead == []
+
+
+def test_old_deliveries_are_forgotten_and_what_waits_is_not(receiver):
+    hook(receiver)
+    happen(*"abcd")
+    fan_out()
+    now = timezone.now()
+    rows = dict(WebhookDelivery.objects.values_list("target", "pk"))
+
+    def put(target: str, **values: Any) -> None:
+        WebhookDelivery.objects.filter(pk=rows[target]).update(**values)
+
+    put("a", status=DeliveryStatus.DELIVERED, delivered_at=now - timedelta(days=8))
+    put("b", status=DeliveryStatus.DELIVERED, delivered_at=now - timedelta(days=6))
+    put("c", status=DeliveryStatus.DEAD, event_at=now - timedelta(days=91))
+    put("d", event_at=now - timedelta(days=400))
+    assert webhooks.forget() == 2
+    left = WebhookDelivery.objects.order_by("pk").values_list("target", flat=True)
+    assert list(left) == ["b", "d"]
