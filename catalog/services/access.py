@@ -412,10 +412,10 @@ def authenticate(
         # At every request: a job may lose its lease.
         found = jobs.principal_of_token(key)
     elif not key:
-        may = _ANONYMOUS[settings.MONODON_ANONYMOUS]
-        if may is None:
+        anonymous = _anonymous()
+        if anonymous is None:
             raise Unauthenticated("No API key was given: send it as x-api-key or as a bearer token")
-        found = Principal("anonymous", may)
+        found = anonymous
     else:
         found = _lookup(key)
     return replace(
@@ -449,12 +449,20 @@ def on_behalf_of(name: str) -> Principal:
     if name == SYSTEM.name:
         return SYSTEM
     if name == "anonymous":
-        return Principal(name, _ANONYMOUS[settings.MONODON_ANONYMOUS] or NOTHING)
+        return _anonymous() or Principal(name, ceiling=NOTHING)
     row = models.Principal.objects.filter(name=name).select_related("user").first()
     if row is None:
         is_over = name.startswith(("user:", "group:"))
-        return Principal(name, NOTHING if is_over else Privilege.ALL)
-    return of_row(row) if _may_act(row) else Principal(name)
+        return Principal(name, ceiling=NOTHING) if is_over else Principal(name, Privilege.ALL)
+    # What it owns is of no use to it either.
+    return of_row(row) if _may_act(row) else Principal(name, ceiling=NOTHING)
+
+
+def _anonymous() -> Principal | None:
+    """Who comes without a key, where MONODON_ANONYMOUS lets anybody in. What others made without
+    one is not theirs to do more with."""
+    may = _ANONYMOUS[settings.MONODON_ANONYMOUS]
+    return None if may is None else Principal("anonymous", may, ceiling=may)
 
 
 def _may_act(row: models.Principal) -> bool:

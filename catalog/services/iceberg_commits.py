@@ -63,9 +63,9 @@ class TableChange:
 
     @property
     def is_creation(self) -> bool:
+        unchecked: Sequence[object] = self.requirements
         return any(
-            isinstance(each, Mapping) and each.get("type") == "assert-create"
-            for each in self.requirements  # which are yet to be checked
+            isinstance(each, Mapping) and each.get("type") == "assert-create" for each in unchecked
         )
 
 

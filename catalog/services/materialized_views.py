@@ -189,8 +189,12 @@ def start_due_refreshes() -> int:
         owner = access.on_behalf_of(view.table.owner)
         try:
             commit([ops.StartRefresh(table=view.table.identifier)], actor=owner)
-        except CatalogError as refused:  # dropped meanwhile
+        except CatalogError as refused:  # dropped meanwhile, or its owner may not any more
             log.warning("View '%s' was not refreshed: %s", view, refused)
+            MaterializedView.objects.filter(pk=view.pk).update(
+                error=f"'{view.table.owner}' could not have it refreshed: {refused.message}",
+                failed_at=timezone.now(),
+            )
         else:
             started += 1
     return started
