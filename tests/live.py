@@ -29,7 +29,7 @@ from psycopg import sql
 from server import processes
 from server.options import PROJECT, Options
 from server.processes import Child
-from server.supervisor import web_command, worker_command
+from server.supervisor import BEAT_COMMAND, web_command, worker_command
 
 KEY = "live-server-key-of-the-tests"
 _NOT_INHERITED = ("MONODON_", "DATABASE_URL", "PYTEST_", "DJANGO_", "PROMETHEUS_")
@@ -82,6 +82,7 @@ class LiveServer:
         self._options = Options.from_environment(self._environment)
         self._web: Child | None = None
         self._worker: Child | None = None
+        self._beat: Child | None = None
         self._http = urllib3.PoolManager(maxsize=64, retries=False)
 
     # -- its life
@@ -109,6 +110,23 @@ class LiveServer:
         self._worker = self._child("worker", self._environment, worker_command(self._options))
         self._worker.start()
 
+    def start_beat(self) -> None:
+        """What sends the periodic tasks to the worker."""
+        self._beat = self._child("beat", self._environment, [*BEAT_COMMAND])
+        self._beat.start()
+
+    def kill_worker(self) -> None:
+        """SIGKILL to the Celery worker and the processes it forked."""
+        assert self._worker is not None
+        worker = psutil.Process(self._worker.pid)
+        pids = [worker.pid, *(child.pid for child in worker.children(recursive=True))]
+        self._worker.kill_group()
+        self._worker.wait(10)
+        while any(processes.alive(pid) for pid in pids):
+            time.sleep(0.002)
+        self._worker.drain()
+        self._worker = None
+
     def wait_ready(self, within: float = 60.0) -> None:
         deadline = time.monotonic() + within
         while not self._answers():
@@ -130,14 +148,14 @@ class LiveServer:
 
     def stop(self) -> None:
         """In good order; what does not stop in time is killed."""
-        for child in (self._worker, self._web):
+        for child in (self._beat, self._worker, self._web):
             if child is not None:
                 child.signal(child.polite)
                 child.wait(10)
                 child.kill_group()
                 child.wait(5)
                 child.drain()
-        self._worker = self._web = None
+        self._beat = self._worker = self._web = None
 
     def close(self) -> None:
         """Stop, and remove the database and the home."""

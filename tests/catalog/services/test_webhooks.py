@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -31,61 +30,9 @@ from catalog.services import operations as ops
 from catalog.services.access import SYSTEM, Principal
 from catalog.services.commit import commit
 from tests.factories import make_namespace, make_root, make_table, unchanged, wait_for_readers
+from tests.receiver import Handler, Receiver
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("warehouse")]
-
-Answer = Callable[["_Handler"], None]
-
-
-class Receiver:
-    """An HTTP server on loopback that keeps what it is told. `answers` come in turn; then 204."""
-
-    def __init__(self) -> None:
-        self.got: list[tuple[dict[str, str], bytes, str]] = []
-        self.answers: list[int | Answer] = []
-        self.lock = threading.Lock()
-        self.server = _Server(("127.0.0.1", 0), _Handler)
-        self.server.receiver = self  # type: ignore[attr-defined]
-        self.port = self.server.server_address[1]
-        self.url = f"http://127.0.0.1:{self.port}/hook?of=tests"
-        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.05,))
-        self.thread.start()
-
-    def close(self) -> None:
-        self.server.shutdown()
-        self.server.server_close()
-        self.thread.join()
-
-    @property
-    def events(self) -> list[dict[str, Any]]:
-        return [json.loads(body) for _, body, _ in self.got]
-
-    @property
-    def types(self) -> list[str]:
-        return [event["type"].removeprefix("monodon.") for event in self.events]
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 128
-
-
-class _Handler(BaseHTTPRequestHandler):
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["content-length"]))
-        receiver: Receiver = self.server.receiver  # type: ignore[attr-defined]
-        with receiver.lock:
-            headers = {name.lower(): value for name, value in self.headers.items()}
-            receiver.got.append((headers, body, self.path))
-            answer = receiver.answers.pop(0) if receiver.answers else 204
-        if callable(answer):
-            answer(self)
-        else:
-            self.send_response(answer, "so be it")
-            self.send_header("content-length", "0")
-            self.end_headers()
-
-    def log_message(self, *args: object) -> None: ...
 
 
 @pytest.fixture
@@ -334,7 +281,7 @@ def test_410_of_an_address_that_is_not_its_own_any_more_does_not_stop_it(receive
     hook(receiver)
     happen("a")
 
-    def moved(handler: _Handler) -> None:
+    def moved(handler: Handler) -> None:
         Webhook.objects.update(url=receiver.url + "&new=1")
         connections.close_all()
         handler.send_response(410)
@@ -456,7 +403,7 @@ def test_redirects_are_not_followed(receiver):
     hook(receiver)
     happen("a")
 
-    def elsewhere(handler: _Handler) -> None:
+    def elsewhere(handler: Handler) -> None:
         handler.send_response(307)
         handler.send_header("location", f"http://127.0.0.1:{receiver.port}/secret")
         handler.end_headers()
@@ -467,7 +414,7 @@ def test_redirects_are_not_followed(receiver):
     assert (delivery().status, delivery().answer) == (DeliveryStatus.PENDING, "307")
 
 
-def endless(handler: _Handler) -> None:
+def endless(handler: Handler) -> None:
     """A gigabyte a second, until it is hung up."""
     handler.send_response(500)
     handler.end_headers()
@@ -488,25 +435,25 @@ def test_of_a_huge_answer_the_beginning_is_kept(receiver):
     assert "\x1b" not in delivery().answer
 
 
-def slow_head(handler: _Handler) -> None:
+def slow_head(handler: Handler) -> None:
     _drip(handler, b"HTTP/1.1 200 OK\r\n" + b"x-slow: 1\r\n" * 100_000)
 
 
-def slow_body(handler: _Handler) -> None:
+def slow_body(handler: Handler) -> None:
     handler.wfile.write(b"HTTP/1.1 500 Slow\r\ncontent-length: 400\r\n\r\n")
     _drip(handler, b"slow " * 80)
 
 
-def silent(handler: _Handler) -> None:
+def silent(handler: Handler) -> None:
     handler.connection.settimeout(60)
     handler.rfile.read(1)  # until we hang up
 
 
-def many_heads(handler: _Handler) -> None:
+def many_heads(handler: Handler) -> None:
     _drip(handler, b"HTTP/1.1 100 Continue\r\n\r\n" * 100_000)
 
 
-def _drip(handler: _Handler, text: bytes) -> None:
+def _drip(handler: Handler, text: bytes) -> None:
     try:
         for byte in text:
             handler.wfile.write(bytes([byte]))
@@ -539,7 +486,7 @@ def test_an_answer_that_is_not_http_is_a_failed_attempt(receiver, text):
     hook(receiver)
     happen("a")
 
-    def answer(handler: _Handler) -> None:
+    def answer(handler: Handler) -> None:
         handler.wfile.write(text)
         handler.close_connection = True
 

@@ -1,0 +1,104 @@
+"""Streams of events of the real server, while others commit."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import urllib3
+
+from tests.live import LiveServer, live_template
+from tests.streams import Listener
+
+__all__ = ["live_template"]
+STREAMS = 2
+
+
+@pytest.fixture(scope="module")
+def server(live_template: None) -> Iterator[LiveServer]:
+    with LiveServer(workers=1, threads=2, MONODON_EVENT_STREAMS=str(STREAMS)) as server:
+        assert server.post("/v1/namespace/ws/create")[0] == 200
+        yield server
+
+
+def declare(server: LiveServer, name: str) -> None:
+    status, answer = server.post(f"/v1/table/ws${name}/declare")
+    assert status == 200, answer
+
+
+def until(holds: Callable[[], bool], within: float = 60.0) -> None:
+    deadline = time.monotonic() + within
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def place(server: LiveServer) -> str:
+    """Behind all that is committed; transactions of other databases may hold it up."""
+    with server.database() as connection:
+        until(
+            lambda: (
+                connection.execute(
+                    "SELECT NOT EXISTS (SELECT FROM catalog_auditevent"
+                    " WHERE xid >= pg_snapshot_xmin(pg_current_snapshot()))"
+                ).fetchone()
+                == (True,)
+            )
+        )
+    answer = urllib3.request(
+        "GET", f"{server.url}/management/v1/events", headers={"x-api-key": server.key}
+    )
+    return str(json.loads(answer.data)["place"])
+
+
+def test_events_come_while_commits_happen(server: LiveServer) -> None:
+    names = [f"a{number}" for number in range(40)]
+    with Listener(server, last_id=place(server), types="table.*") as listener:
+        until(lambda: listener.opened > 0)
+        with ThreadPoolExecutor(2) as writers:
+            list(writers.map(lambda name: declare(server, name), names))
+        until(lambda: len(listener.events) >= len(names))
+    assert sorted(event["subject"] for event in listener.events) == sorted(
+        f"ws.{name}" for name in names
+    )
+    assert len(set(listener.ids)) == len(names)
+    assert {event["type"] for event in listener.events} == {"monodon.table.declare"}
+
+
+def test_who_comes_back_misses_nothing(server: LiveServer) -> None:
+    with Listener(server, last_id=place(server), types="table.*") as first:
+        declare(server, "b0")
+        until(lambda: len(first.events) == 1)
+    for number in range(1, 6):  # while nobody listens
+        declare(server, f"b{number}")
+    with Listener(server, last_id=first.last_id, types="table.*") as second:
+        until(lambda: len(second.events) == 5)
+        declare(server, "b6")
+        until(lambda: len(second.events) == 6)
+    found = [event["subject"] for event in first.events + second.events]
+    assert found == [f"ws.b{number}" for number in range(7)]
+
+
+def test_a_stream_has_a_place_before_its_first_event(server: LiveServer) -> None:
+    """So that who loses it at once misses nothing."""
+    place(server)
+    with Listener(server, types="table.*") as listener:
+        until(lambda: bool(listener.last_id))
+    assert listener.events == []
+    declare(server, "c0")
+    with Listener(server, last_id=listener.last_id, types="table.*") as again:
+        until(lambda: len(again.events) == 1)
+    assert again.events[0]["subject"] == "ws.c0"
+
+
+def test_streams_leave_threads_to_ordinary_requests(server: LiveServer) -> None:
+    with Listener(server) as one, Listener(server) as two, Listener(server) as three:
+        until(lambda: one.opened + two.opened + three.opened >= STREAMS)
+        until(lambda: 503 in one.statuses | two.statuses | three.statuses)
+        with ThreadPoolExecutor(4) as writers:
+            list(writers.map(lambda number: declare(server, f"d{number}"), range(12)))
+    # Their places are free again once the server has noticed.
+    with Listener(server) as later:
+        until(lambda: later.opened > 0)
+    assert later.statuses <= {200, 503}

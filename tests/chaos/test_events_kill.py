@@ -1,0 +1,161 @@
+"""Web server and worker are killed during commits; the events are the commits, no more and no fewer.
+
+A stream that comes back with its last id and a receiver of webhooks both get each committed change at
+least once, and nothing else.
+"""
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.live import LiveServer, Lost
+from tests.receiver import Receiver
+from tests.streams import Listener
+
+WRITERS = 6
+_HOOK = """
+from catalog.services import access, webhooks
+webhooks.create_webhook(actor=access.SYSTEM, name="all", url={url!r}, types=["table.*"])
+"""
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    made = Receiver()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def server(live_template: None) -> Iterator[LiveServer]:
+    with LiveServer(
+        workers=1, threads=8, MONODON_WEBHOOK_HOSTS="127.0.0.1", MONODON_EVENT_STREAMS="8"
+    ) as server:
+        yield server
+
+
+@pytest.mark.timeout(600)
+def test_events_are_the_commits_whatever_is_killed(
+    server: LiveServer, receiver: Receiver, seed: int
+) -> None:
+    _kill_while_committing(server, receiver, seed, commits=100, kills=4)
+
+
+@pytest.mark.chaos
+def test_events_are_a_thousand_commits_whatever_is_killed(
+    server: LiveServer, receiver: Receiver, seed: int
+) -> None:
+    _kill_while_committing(server, receiver, seed, commits=1000, kills=20)
+
+
+def _kill_while_committing(
+    server: LiveServer, receiver: Receiver, seed: int, *, commits: int, kills: int
+) -> None:
+    """`kills` in turn of the web server and of the worker, spread over the commits."""
+    dice = random.Random(seed)
+    server.manage(_HOOK.format(url=receiver.url))
+    assert server.post("/v1/namespace/ws/create")[0] == 200
+    server.start_worker()
+    server.start_beat()
+    acknowledged: set[str] = set()
+    lock = threading.Lock()
+
+    def write(number: int) -> None:
+        """One table and, every third time, two in one commit. Sent again only if it did not come."""
+        names = [f"t{number}", f"u{number}"] if number % 3 == 0 else [f"t{number}"]
+        while not _send(server, names):
+            time.sleep(0.1)
+        with lock:
+            acknowledged.update(f"ws.{name}" for name in names)
+
+    with Listener(server, last_id="0-0", types="table.*") as listener:
+        with ThreadPoolExecutor(WRITERS) as writers:
+            work = [writers.submit(write, number) for number in range(commits)]
+            for kill in range(kills):
+                goal = commits * (kill + 1) // (kills + 1)
+                _until(lambda goal=goal: sum(one.done() for one in work) >= goal)
+                time.sleep(dice.uniform(0, 0.2))
+                if kill % 2 == 0:
+                    server.kill()
+                    server.wait_until_idle()
+                    server.start()
+                else:
+                    server.kill_worker()
+                    server.start_worker()
+            for one in work:
+                one.result()
+        server.wait_until_idle()
+        committed = _committed(server)
+        _until(lambda: set(listener.ids) >= committed, within=240)
+        _until(lambda: _let_claims_end(server) == 0, within=240)
+
+    told = [event["id"] for event in receiver.events]
+    assert set(listener.ids) == committed
+    assert set(told) == committed
+    assert len(committed) >= commits
+    assert {event["subject"] for event in listener.events} >= acknowledged
+    assert len(listener.ids) == len(set(listener.ids))  # a stream repeats none: it knows its place
+    transactions = {event["data"]["transaction_id"] for event in listener.events}
+    with server.database() as connection:
+        rows = connection.execute(
+            "SELECT id::text FROM catalog_transaction WHERE EXISTS (SELECT FROM catalog_auditevent"
+            " WHERE transaction_id = catalog_transaction.id AND action LIKE 'table.%')"
+        ).fetchall()
+        tables = connection.execute("SELECT count(*) FROM catalog_table").fetchone()
+    assert transactions == {row for (row,) in rows}
+    assert tables == (len(committed),)  # each has been declared once
+    print(
+        f"{commits} commits, {kills} kills: {len(committed)} events, stream opened"
+        f" {listener.opened} times, {len(told) - len(committed)} told twice by POST"
+    )
+
+
+def _send(server: LiveServer, names: list[str]) -> bool:
+    """Whether they are there now. An answer that was lost may be that of a commit."""
+    try:
+        if len(names) == 1:
+            status, answer = server.post(f"/v1/table/ws${names[0]}/declare")
+        else:
+            operations = [{"declare_table": {"id": ["ws", name]}} for name in names]
+            status, answer = server.post("/v1/table/batch-commit", {"operations": operations})
+    except Lost:
+        return False
+    assert status in {200, 409, 500, 503}, answer
+    return status in {200, 409}  # 409: the one whose answer was lost
+
+
+def _committed(server: LiveServer) -> set[str]:
+    """Ids of the events that there must be: what the audit trail has of tables."""
+    with server.database() as connection:
+        rows = connection.execute(
+            "SELECT xid::text || '-' || id FROM catalog_auditevent"
+            " WHERE outcome = 'done' AND action LIKE 'table.%'"
+        ).fetchall()
+    return {identity for (identity,) in rows}
+
+
+def _let_claims_end(server: LiveServer) -> int:
+    """How many events the webhook has still to be told; what died while it was sent is due."""
+    with server.database() as connection:
+        connection.execute(
+            "UPDATE catalog_webhookdelivery SET due_at = now()"
+            " WHERE status = 'pending' AND due_at > now() + interval '30 s'"
+        )
+        found = connection.execute(
+            "SELECT count(*) FROM catalog_auditevent event WHERE outcome = 'done'"
+            " AND action LIKE 'table.%' AND NOT EXISTS (SELECT FROM catalog_webhookdelivery told"
+            " WHERE told.event = event.id AND told.status = 'delivered')"
+        ).fetchone()
+    assert found is not None
+    return int(found[0])
+
+
+def _until(holds: Callable[[], bool], within: float = 120.0) -> None:
+    deadline = time.monotonic() + within
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

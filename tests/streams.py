@@ -1,0 +1,84 @@
+"""A client of the stream of events that comes back by itself, as EventSource of a browser does."""
+
+import contextlib
+import json
+import threading
+from typing import Any, Self
+from urllib.parse import urlencode
+
+import urllib3
+
+from tests.live import LiveServer
+
+
+class Listener:
+    """Follows the stream in a thread until it is left, and keeps what it got, in its order."""
+
+    def __init__(self, server: LiveServer, *, last_id: str = "", **query: str) -> None:
+        self.events: list[dict[str, Any]] = []
+        self.last_id = last_id
+        self.opened = 0
+        """How often the stream was opened."""
+        self.statuses: set[int] = set()
+        self._url = f"{server.url}/management/v1/events/stream?{urlencode(query)}"
+        self._key = server.key
+        self._http = urllib3.PoolManager(retries=False)
+        self._response: urllib3.BaseHTTPResponse | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    @property
+    def ids(self) -> list[str]:
+        return [event["id"] for event in self.events]
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            with contextlib.suppress(urllib3.exceptions.HTTPError, OSError):
+                self._follow()
+            self._stop.wait(0.1)
+
+    def _follow(self) -> None:
+        headers = {"x-api-key": self._key}
+        if self.last_id:
+            headers["last-event-id"] = self.last_id
+        # A read ends after a second, so that leaving ends; then it comes back like any other.
+        response = self._http.request(
+            "GET",
+            self._url,
+            headers=headers,
+            preload_content=False,
+            timeout=urllib3.Timeout(connect=10, read=3),
+        )
+        self.statuses.add(response.status)
+        try:
+            if response.status == 200:
+                self.opened += 1
+                self._read(response)
+        finally:
+            response.close()
+
+    def _read(self, response: urllib3.BaseHTTPResponse) -> None:
+        left, identity, data = b"", "", ""
+        while not self._stop.is_set():
+            piece = response.read1(65_536)
+            if not piece:
+                return
+            *lines, left = (left + piece).split(b"\n")
+            for line in lines:
+                name, _, value = line.decode().partition(": ")
+                if name == "id":
+                    identity = value
+                elif name == "data":
+                    data = value
+                elif not line:
+                    if data:
+                        self.events.append(json.loads(data))
+                    self.last_id, data = identity or self.last_id, ""
