@@ -12,6 +12,7 @@ import pyarrow as pa
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 
+from api.lance.arrow_messages import Messages
 from api.lance.operation import LanceOperation
 from catalog.errors import CatalogError, DataTooLarge, InvalidInput
 from catalog.services.access import Principal
@@ -81,9 +82,11 @@ class _Body(io.RawIOBase):
         try:
             if is_small:
                 content = self._whole()
+                _read_through(Messages(io.BytesIO(content)))
                 stream = pa.ipc.open_stream(content, options=_options(content))
             else:
-                source = io.BufferedReader(self, 1 << 20)
+                messages = Messages(io.BufferedReader(self, 1 << 20))
+                source = io.BufferedReader(messages, 1 << 20)
                 stream = pa.ipc.open_stream(source, options=_options(source.peek()))
             _look_at(stream.schema)
         except _SPOILED as error:
@@ -155,6 +158,12 @@ class _Body(io.RawIOBase):
     def _fail(self, error: CatalogError) -> CatalogError:
         self.failure = self.failure or error
         return self.failure
+
+
+def _read_through(messages: Messages) -> None:
+    scratch = bytearray(1 << 20)
+    while messages.readinto(scratch):
+        pass
 
 
 def _options(start: bytes) -> pa.ipc.IpcReadOptions:

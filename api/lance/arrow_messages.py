@@ -1,0 +1,147 @@
+"""The messages of an Arrow IPC stream, looked at before Arrow reads them.
+
+A buffer that is compressed says how long it is when it is not, and Arrow takes its word: some kilobytes
+become gigabytes. So what a message would take is added up first. See "Encapsulated message format" and
+"Compression" in the Arrow columnar format; offsets are those of Message.fbs and its flatbuffers.
+"""
+
+import io
+import struct
+from typing import Any
+
+MOST_EXPANDED = 512 << 20
+"""Bytes that one compressed message may become."""
+_MOST_METADATA = 64 << 20
+_CONTINUES = b"\xff\xff\xff\xff"
+_DICTIONARY, _BATCH = 2, 3  # MessageHeader
+_PIECE = 1 << 20
+
+
+class Bomb(ValueError):
+    """A message that would take too much memory."""
+
+
+class Messages(io.RawIOBase):
+    """A stream as it is, read message by message. Raises Bomb, and ValueError for what is none."""
+
+    def __init__(self, source: io.BufferedIOBase) -> None:
+        self._source = source
+        self._ready = memoryview(b"")
+        self._plain = 0
+        """Bytes of a body that needs no look."""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if not (self._ready or self._plain):
+            self._ready = memoryview(self._next())
+        if self._ready:
+            count = min(len(buffer), len(self._ready))
+            buffer[:count] = self._ready[:count]
+            self._ready = self._ready[count:]
+            return count
+        content = self._source.read1(min(len(buffer), self._plain))
+        buffer[: len(content)] = content
+        self._plain = self._plain - len(content) if content else 0
+        return len(content)
+
+    def _next(self) -> bytes:
+        """The next message's head, and its body if that is compressed; nothing at the end."""
+        head = self._read(4)
+        if head == _CONTINUES:
+            head += self._read(4)
+        if len(head) % 4 or not head:
+            return head  # cut off, as Arrow says
+        (size,) = struct.unpack("<i", head[-4:])
+        if not 0 <= size <= _MOST_METADATA:
+            raise Bomb(f"the metadata of a message is {size} bytes long")
+        metadata = self._read(size)
+        if size == 0 or len(metadata) < size:
+            return head + metadata
+        length, buffers = _look_at(metadata)
+        if buffers is None:
+            self._plain = length
+            return head + metadata
+        if length > MOST_EXPANDED:
+            raise _too_much()
+        body = self._read(length)
+        expanded = 0
+        for offset, extent in buffers:
+            if extent >= 8 and 0 <= offset <= len(body) - 8:
+                (claim,) = struct.unpack_from("<q", body, offset)
+                expanded += max(claim, 0)  # -1: as it is
+        if expanded > MOST_EXPANDED:
+            raise _too_much()
+        return head + metadata + body
+
+    def _read(self, size: int) -> bytes:
+        """So many bytes, fewer at the end; never room for what was only promised."""
+        parts = []
+        while size and (part := self._source.read(min(size, _PIECE))):
+            parts.append(part)
+            size -= len(part)
+        return b"".join(parts)
+
+
+def _too_much() -> Bomb:
+    return Bomb(
+        f"a compressed batch becomes more than {MOST_EXPANDED >> 20} MiB; send smaller ones"
+    )
+
+
+def _look_at(metadata: bytes) -> tuple[int, list[tuple[int, int]] | None]:
+    """How long the body is, and where its buffers are if they are compressed; else None."""
+    try:
+        message = _Table(metadata, *struct.unpack_from("<I", metadata))
+        length = message.number(3, "<q")
+        kind = message.number(1, "<B")
+        found = message.table(2) if kind in {_DICTIONARY, _BATCH} else None
+        if kind == _DICTIONARY and found is not None:
+            found = found.table(1)
+        if length < 0:
+            raise ValueError("the body of a message has a negative length")
+        if found is None or found.table(3) is None:
+            return length, None
+        start = found.follow(2)
+        if start is None:
+            return length, []
+        (count,) = struct.unpack_from("<I", metadata, start)
+        if start + 4 + 16 * count > len(metadata):
+            raise ValueError("the buffers of a message are not in it")
+        pairs = struct.iter_unpack("<qq", metadata[start + 4 : start + 4 + 16 * count])
+        return length, [(offset, extent) for offset, extent in pairs]
+    except struct.error as error:
+        raise ValueError(f"the metadata of a message is broken: {error}") from None
+
+
+class _Table:
+    """A table of a flatbuffer."""
+
+    def __init__(self, content: bytes, start: int) -> None:
+        (back,) = struct.unpack_from("<i", content, start)
+        self._content, self._start, self._index = content, start, start - back
+        if self._index < 0:
+            raise ValueError("the metadata of a message is broken")
+        (self._size,) = struct.unpack_from("<H", content, self._index)
+
+    def _place(self, field: int) -> int | None:
+        entry = 4 + 2 * field
+        if entry + 2 > self._size:
+            return None
+        (offset,) = struct.unpack_from("<H", self._content, self._index + entry)
+        return self._start + offset if offset else None
+
+    def number(self, field: int, form: str) -> int:
+        place = self._place(field)
+        return 0 if place is None else int(struct.unpack_from(form, self._content, place)[0])
+
+    def follow(self, field: int) -> int | None:
+        place = self._place(field)
+        if place is None:
+            return None
+        return place + int(struct.unpack_from("<I", self._content, place)[0])
+
+    def table(self, field: int) -> "_Table | None":
+        place = self.follow(field)
+        return None if place is None else _Table(self._content, place)

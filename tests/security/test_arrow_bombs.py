@@ -1,0 +1,154 @@
+"""Small Arrow streams that would become large are refused before they do."""
+
+import io
+import resource
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from django.conf import settings
+
+from api.lance import arrow_messages
+from tests.api.client import Lance
+from tests.factories import files, make_namespace, snapshot
+
+pytestmark = pytest.mark.django_db
+ROOM = 300 << 20
+"""What a refusal may take at most beyond what the process has taken before."""
+
+
+@pytest.fixture(autouse=True)
+def _namespace(db) -> None:
+    make_namespace("ws")
+
+
+@pytest.fixture
+def bounded() -> Iterator[None]:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    yield
+    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10 < ROOM
+
+
+def encoded(table: pa.Table, compression: str | None = None) -> bytes:
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()
+
+
+def claiming(size: int, compression: str = "zstd") -> bytes:
+    """A small stream one buffer of which says that it becomes so large."""
+    count = 1 << 16
+    content = bytearray(encoded(pa.table({"x": np.zeros(count, np.int64)}), compression))
+    told = struct.pack("<q", 8 * count)
+    assert content.count(told) == 1
+    place = content.index(told)
+    content[place : place + 8] = struct.pack("<q", size)
+    return bytes(content)
+
+
+def send(lance: Lance, content: bytes, path: str = "ws$t/create"):
+    return lance.client.generic(
+        "POST",
+        f"/v1/table/{path}",
+        content,
+        content_type="application/vnd.apache.arrow.stream",
+        headers=lance.headers,
+    )
+
+
+def refused(lance: Lance, content: bytes, text: str) -> None:
+    before, on_disk = snapshot(), files(Path(settings.MONODON_WAREHOUSE))
+    answer = send(lance, content)
+    assert answer.status_code == 400, answer.content
+    assert answer.json()["code"] == 13
+    assert text in answer.json()["error"]
+    assert (snapshot(), files(Path(settings.MONODON_WAREHOUSE))) == (before, on_disk)
+
+
+@pytest.mark.parametrize("compression", ["zstd", "lz4"])
+@pytest.mark.parametrize("size", [1 << 30, 64 << 30, 1 << 62])
+def test_a_buffer_that_claims_gigabytes(lance, bounded, compression, size):
+    refused(lance, claiming(size, compression), "becomes more than 512 MiB")
+
+
+def test_a_buffer_that_is_gigabytes(lance, bounded):
+    """Zeros pack well: each of many columns is honest, and the batch is not small."""
+    zeros = np.zeros(1 << 20, np.int64)
+    content = encoded(pa.table({f"c{n}": zeros for n in range(128)}), "zstd")
+    assert len(content) < 1 << 20
+    refused(lance, content, "becomes more than 512 MiB")
+
+
+def test_a_large_body_is_looked_at_as_it_comes(lance, bounded):
+    """Beyond 4 MiB a body is read as a stream, batch by batch."""
+    noise = np.random.default_rng(7).integers(0, 1 << 62, 1 << 20)
+    plain = encoded(pa.table({"x": noise}))
+    schema_end = plain.index(b"\xff\xff\xff\xff", 4)
+    bomb = claiming(8 << 30)
+    start = bomb.index(b"\xff\xff\xff\xff", 4)
+    content = plain[:schema_end] + plain[schema_end:-8] + bomb[start:]
+    assert len(content) > 8 << 20
+    refused(lance, content, "becomes more than 512 MiB")
+
+
+def test_a_dictionary_that_becomes_large(lance, bounded, monkeypatch):
+    monkeypatch.setattr(arrow_messages, "MOST_EXPANDED", 16 << 20)
+    words = pa.DictionaryArray.from_arrays(
+        pa.array([0, 1], pa.int32()), pa.array(["x" * (10 << 20), "y" * (10 << 20)])
+    )
+    content = encoded(pa.table({"x": words}), "zstd")
+    assert len(content) < 4 << 20
+    refused(lance, content, "becomes more than 16 MiB")
+
+
+def test_metadata_that_claims_gigabytes(lance, bounded):
+    refused(lance, b"\xff\xff\xff\xff" + struct.pack("<i", 2_000_000_000), "metadata of a message")
+    refused(lance, b"\xff\xff\xff\xff" + struct.pack("<i", -5), "metadata of a message")
+
+
+def test_no_spoiled_byte_is_more_than_a_refusal(lance):
+    """Whatever is changed in the metadata of messages, the answer is one of ours."""
+    good = encoded(pa.table({"x": [1, 2, 3], "s": ["a", "b", None]}), "zstd")
+    dice = np.random.default_rng(11)
+    for number in range(150):
+        content = bytearray(good)
+        for place in dice.integers(0, len(content), 3):
+            content[place] = dice.integers(0, 256)
+        answer = send(lance, bytes(content), f"ws$n{number}/create")
+        assert answer.status_code in {200, 400, 413}, (number, answer.content)
+
+
+@pytest.mark.parametrize("compression", [None, "zstd", "lz4"])
+@pytest.mark.parametrize("rows", [0, 1, 1000, 700_000])
+def test_what_is_no_bomb_passes_unchanged(compression, rows):
+    table = pa.table(
+        {
+            "id": np.arange(rows),
+            "s": pa.array([f"text {n % 100}" for n in range(rows)]).dictionary_encode(),
+        }
+    )
+    content = encoded(table, compression)
+
+    messages = io.BufferedReader(arrow_messages.Messages(io.BytesIO(content)), 1 << 16)
+    assert messages.read() == content
+
+
+def test_a_table_from_compressed_batches(lance):
+    table = pa.table({"id": np.arange(500_000), "s": ["word"] * 500_000})
+    assert send(lance, encoded(table, "zstd")).status_code == 200
+    assert send(lance, encoded(table, None), "ws$t/insert").status_code == 200
+    answer = lance.call("POST", "/v1/table/ws$t/count_rows", {})
+    assert int(answer.content) == 1_000_000
+
+
+def test_a_schema_of_many_columns_is_answered(lance, bounded):
+    schema = pa.schema([(f"c{n}", pa.int8()) for n in range(100_000)])
+    sink = pa.BufferOutputStream()
+    pa.ipc.new_stream(sink, schema).close()
+    answer = send(lance, sink.getvalue().to_pybytes())
+    assert answer.status_code in {200, 400, 413}, answer.content[:500]
