@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help up demo test check lint fmt chaos bench install install-dev migrate-check compose-check clean
+.PHONY: help up demo test check lint fmt screens chaos bench install install-dev migrate-check compose-check clean
 
 PY := .venv/bin/python
 N ?= 20
@@ -48,6 +48,9 @@ compose-check:
 fmt: install-dev ## format the code and fix what can be fixed
 	$(PY) -m ruff format .
 	$(PY) -m ruff check --fix .
+
+screens: install-dev ## take the pictures of the docs anew, in Chromium
+	@MONODON_REQUIRE_BROWSER=1 MONODON_SCREENS=docs/images exec $(PY) -m pytest tests/browser $(PYTEST)
 
 chaos: install-dev ## kill the server again and again under load (N=20 rounds)
 	@MONODON_CHAOS_ROUNDS=$(N) exec $(PY) -m pytest tests/chaos tests/clients -m chaos --timeout 0 $(PYTEST)

@@ -42,7 +42,15 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
 
 
 # Settings of the tests themselves.
-_KEPT = {"MONODON_CHAOS_ROUNDS", "MONODON_SPEC_DIR", "MONODON_JARS", "MONODON_REQUIRE_SPARK"}
+_KEPT = {
+    "MONODON_CHAOS_ROUNDS",
+    "MONODON_SPEC_DIR",
+    "MONODON_JARS",
+    "MONODON_REQUIRE_SPARK",
+    "MONODON_REQUIRE_BROWSER",
+    "MONODON_CHROMIUM",
+    "MONODON_SCREENS",
+}
 
 
 def _forget_settings_of_the_shell() -> None:

@@ -1,4 +1,4 @@
-"""The first page: what there is, what happened last, what goes on."""
+"""The first page: what changed, what needs me, how big we are, and whether it is well."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,7 +7,14 @@ from django.db import connection
 from django.db.models import Max, Q
 from django.http import HttpRequest
 
-from catalog.admin import cells, jobs, maintenance_health, maintenance_month, transactions
+from catalog.admin import (
+    cells,
+    jobs,
+    maintenance_health,
+    maintenance_month,
+    overview,
+    transactions,
+)
 from catalog.admin.actor import actor
 from catalog.admin.navigation import may_see
 from catalog.models import Job, JobStatus, Namespace, Table, TableHealth, Transaction
@@ -68,6 +75,11 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
             ("Versions", "layers", None, found["versions"]),
         ]
         context["is_empty"] = not found["tables"].number and not found["views"].number
+    context["needs"] = overview.needs(request)
+    context["changes"] = overview.changes(request)
+    context["wellness"] = overview.wellness(request)
+    if sees_all:
+        context["growth"] = overview.growth()
     if may_see(request, Transaction):
         own = Q() if sees_all else Q(actor=asking.name)
         newest = list(Transaction.objects.filter(own).order_by("-pk")[:_NEWEST])

@@ -1,6 +1,7 @@
 """The forms in which people say something of a namespace or a table: who owns it, what it is, its labels."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from django import forms
@@ -16,13 +17,15 @@ from unfold.widgets import (
 from catalog.admin import cells
 from catalog.admin import facts as shown
 from catalog.admin.actor import actor
-from catalog.admin.pages import Panel, ReadOnlyAdmin, Tab, sent
+from catalog.admin.pages import Page, Panel, ReadOnlyAdmin, Tab, sent
 from catalog.errors import NamespaceNotFound, TableNotFound
 from catalog.models import LabelDefinition, Namespace, Sensitivity, Table, TableState
 from catalog.services import facts
 from catalog.services.facts import Changes, ColumnChanges
 from catalog.services.operations import Link
 
+SAY: dict[str, Any] = {"title": "Describe", "icon": "edit_note", "items": ["describe", "label"]}
+"""The menu of these forms in the head of a page."""
 _INHERITED = ("", "Inherited")
 
 
@@ -189,7 +192,18 @@ def among(of_page: Sequence[tuple[str, object]], said: shown.Shown) -> list[tupl
     return [*kept[:1], *lines.items(), *kept[1:]]
 
 
-def with_columns(tab: Tab, said: shown.Shown) -> Tab:
+def is_one_of(page: Page, tab: str) -> bool:
+    """Whether a page has this tab: shown with any other word, it shows its facts."""
+    return any(tab == one.key for one in page.tabs)
+
+
+def described(page: Page, said: shown.Shown) -> Page:
+    """The page with what people say of a table among its facts and, of its columns, below the schema."""
+    tabs = [_with_columns(tab, said) if tab.key == "schema" else tab for tab in page.tabs]
+    return replace(page, facts=among(page.facts, said), tabs=tabs)
+
+
+def _with_columns(tab: Tab, said: shown.Shown) -> Tab:
     """The tab of the schema, with what people say of its columns below it."""
     rows = [
         line

@@ -16,8 +16,10 @@ from unfold.widgets import (
     UnfoldBooleanSwitchWidget,
 )
 
-from catalog.admin import audit, cells, grants, history, protection
+from catalog.admin import audit, cells, describing, grants, history, protection
 from catalog.admin.actor import actor
+from catalog.admin.describing import SAY
+from catalog.admin.facts import for_page
 from catalog.admin.maintenance_policies import namespace_policy, namespace_tab
 from catalog.admin.pages import (
     COUNT_LIMIT,
@@ -76,7 +78,7 @@ class DropForm(forms.Form):
 
 @admin.register(Namespace)
 class NamespaceAdmin(ReadOnlyAdmin):
-    actions_detail = ["grant", "policy", "rules", "protect", "drop"]
+    actions_detail = [SAY, "grant", "policy", "rules", "protect", "drop"]
     search_fields = ["name"]
     page_related = ["parent"]
 
@@ -111,8 +113,9 @@ class NamespaceAdmin(ReadOnlyAdmin):
     def adds_to(self, request: HttpRequest, row: Namespace) -> bool:
         return access.holds(actor(request), Privilege.CREATE, row)
 
-    def offered_actions(self, row: Namespace) -> Sequence[str]:
-        return ["grant", "policy", "rules"] if row.parent_id is None else self.actions_detail
+    def offered_actions(self, row: Namespace) -> Sequence[str | dict[str, Any]]:
+        offered: list[str | dict[str, Any]] = [SAY, "grant", "policy", "rules"]
+        return offered if row.parent_id is None else [*offered, "protect", "drop"]
 
     # -- the tree
 
@@ -200,7 +203,7 @@ class NamespaceAdmin(ReadOnlyAdmin):
         ]
         if row.dropped_at is not None:
             facts.append(("Dropped", cells.moment(row.dropped_at)))
-        return Page(
+        page = Page(
             facts=facts,
             tabs=(
                 Tab("tables", "Tables and views", lambda: _tables(request, row)),
@@ -220,6 +223,9 @@ class NamespaceAdmin(ReadOnlyAdmin):
                 "is_dropped": row.dropped_at is not None,
             },
         )
+        if describing.is_one_of(page, word(request, "tab")):
+            return page
+        return describing.described(page, for_page(row))
 
     # -- what changes
 
@@ -257,6 +263,16 @@ class NamespaceAdmin(ReadOnlyAdmin):
     def grant(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
         row = self.find(request, object_id)
         return grants.form(self, request, row) if row else self.missing(request, object_id)
+
+    @button("Description and owner", permission="protect", icon="edit_note")
+    def describe(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
+        row = self.find(request, object_id)
+        return describing.describe(self, request, row) if row else self.missing(request, object_id)
+
+    @button("Labels", permission="protect", icon="label")
+    def label(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
+        row = self.find(request, object_id)
+        return describing.label(self, request, row) if row else self.missing(request, object_id)
 
     @button("Maintenance policy", permission="policy", icon="tune")
     def policy(self, request: HttpRequest, object_id: str) -> HttpResponseBase:

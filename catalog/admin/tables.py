@@ -27,10 +27,11 @@ from catalog.admin import (
     protection,
 )
 from catalog.admin.actor import actor, reads_everything
+from catalog.admin.describing import SAY
 from catalog.admin.facts import for_page
 from catalog.admin.maintenance_actions import MaintainActions
 from catalog.admin.maintenance_policies import table_policy
-from catalog.admin.pages import Page, ReadOnlyAdmin, Tab, button, sent
+from catalog.admin.pages import Page, ReadOnlyAdmin, Tab, button, sent, word
 from catalog.errors import CatalogError, TableNotFound, ViewNotFound
 from catalog.identifiers import DEFAULT_DELIMITER, Identifier, check_name, digest, parse
 from catalog.models import Table, TableFormat, TableKind, TableState
@@ -39,8 +40,6 @@ from catalog.services import access, iceberg_tables, iceberg_views
 from catalog.services.access import Principal
 from catalog.services.commit import commit
 from catalog.services.operations import DeregisterTable, DropTable, RenameTable
-
-SAY = {"title": "Describe", "icon": "edit_note", "items": ["describe", "label"]}
 
 
 class StateFilter(DropdownFilter):  # type: ignore[misc]
@@ -193,7 +192,6 @@ class TableAdmin(MaintainActions, ReadOnlyAdmin):
     # -- a table's page
 
     def page(self, request: HttpRequest, row: Table) -> Page:
-        said = for_page(row)
         shared = (*lineage.tabs(request, row), *grants.tabs(request, row))
         if row.kind == TableKind.TABLE:
             health = Tab("maintenance", "Maintenance", lambda: maintenance_health.tab(request, row))
@@ -206,10 +204,11 @@ class TableAdmin(MaintainActions, ReadOnlyAdmin):
             page = iceberg.table_page(request, row)
         else:
             page = lance.table_page(request, row)
-        tabs = (
-            describing.with_columns(tab, said) if tab.key == "schema" else tab for tab in page.tabs
-        )
-        return replace(page, facts=describing.among(page.facts, said), tabs=(*tabs, *shared))
+        page = replace(page, tabs=(*page.tabs, *shared))
+        asked = word(request, "tab")
+        if asked != "schema" and describing.is_one_of(page, asked):
+            return page  # which shows neither the facts nor the schema
+        return describing.described(page, for_page(row))
 
     # -- what changes
 

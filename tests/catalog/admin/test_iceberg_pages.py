@@ -26,7 +26,7 @@ from tests.factories import make_iceberg_table, make_table
 EVIL = "<script>alert(1)</script>"
 NEWEST = LARGEST - 100_000 + 3
 TABS = {
-    "schema": 4,
+    "schema": 7,
     "snapshots": 4,
     "refs": 4,
     "layout": 4,
@@ -41,7 +41,7 @@ TABS = {
 }
 VIEW_TABS = {
     "sql": 4,
-    "schema": 4,
+    "schema": 7,
     "history": 4,
     "properties": 4,
     "versions": 5,
@@ -106,6 +106,10 @@ def test_the_facts_of_a_table(browser):
         "Data files": "6",
         "Size": "6.0 KB",
         "Owner": "system",
+        "Protected": "no",
+        "Labels": "–",
+        "Sensitivity": "–",
+        "Links": "–",
         "Created": "",
         "Last updated": "2023-11-14 22:13:20",
     }
@@ -330,6 +334,10 @@ def test_the_page_of_a_view(browser):
         "Default catalog": "prod",
         "Default namespace": "nyc.raw",
         "Owner": "system",
+        "Protected": "no",
+        "Labels": "–",
+        "Sensitivity": "–",
+        "Links": "–",
         "Created": "",
         "Last changed": "2023-11-14 22:13:22",
     }
@@ -355,7 +363,8 @@ def test_a_view_offers_no_button_that_is_about_data(browser):
     view = browser.get(url(make_view("nyc", "v"))).content.decode()
     of_data = {"deregister", "policy", "measure", "compact", "clean_up", "remove_orphans"}
     of_data |= {"rewrite_manifests", "rewrite_position_deletes", "compute_statistics"}
-    for page, actions in ((table, {"rename", "drop"} | of_data), (view, {"rename", "drop"})):
+    of_both = {"rename", "drop", "describe", "label", "grant", "protect"}
+    for page, actions in ((table, of_both | of_data), (view, of_both)):
         found = set(re.findall(r'href="/admin/catalog/table/\d+/(\w+)/"', page))
         assert found - {"change"} == actions
 
@@ -386,7 +395,8 @@ def test_views_are_not_estimated_from_tables(browser, monkeypatch):
     make_table("prod", "a")
     make_table("prod", "b")
     cards = {name: count for name, _, _, count in browser.get("/admin/").context["cards"]}
-    assert (cards["Tables"].text, cards["Views"].text) == ("> 1", "≥ 0")
+    assert cards["Tables"].text[0] in ">≈"  # as PostgreSQL has looked at the table or not
+    assert cards["Views"].text == "≥ 0"
 
 
 # --- cost

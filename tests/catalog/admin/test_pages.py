@@ -26,7 +26,7 @@ from tests.factories import make_namespace, make_table, make_version
 
 # Two of each are the session and its user.
 LISTS = {
-    "/admin/": 9,
+    "/admin/": 18,
     "/admin/catalog/namespace/": 5,
     "/admin/catalog/namespace/?rows=1&depth=2": 4,
     "/admin/catalog/namespace/?q=n": 3,
@@ -103,14 +103,14 @@ def pages() -> dict[str, int]:
     event = AuditEvent.objects.filter(target="prod.t0").first()
     whole = Transaction.objects.get(status=TransactionStatus.FAILED)
     return {
-        table: 5,
+        table: 8,
         f"{table}?tab=versions&branch=b1": 7,
         f"{table}?tab=refs": 10,
         f"{table}?tab=transactions": 7,
         f"{table}?tab=audit": 6,
         f"{table}?tab=jobs": 6,
         f"{table}?tab=maintenance": 10,
-        namespace: 4,
+        namespace: 6,
         f"{namespace}?tab=namespaces": 4,
         f"{namespace}?tab=audit": 4,
         f"{namespace}?tab=maintenance": 6,

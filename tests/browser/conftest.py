@@ -1,0 +1,131 @@
+"""Chromium, the real server with its worker and its static files, and people who sign in."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import lance
+import pytest
+from lance_namespace import CreateNamespaceRequest
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+
+from examples.flights import parts
+from tests.browser import chromium
+from tests.live import LiveServer, live_template
+
+__all__ = ["live_template"]
+
+PASSWORD = "narwhals have one tusk"
+PEOPLE = ("ada", "grace")
+"""Two administrators: what one asks for, the other approves."""
+TABLES = {"airlines": 1, "airports": 1, "planes": 1, "flights": 3}
+"""Real tables, and how many portions of each are loaded: each is a version and a fragment."""
+CHILDREN = 60
+"""Namespaces in `nyc`: more than the tree shows of a level at once."""
+WITHIN = 30_000
+"""Milliseconds that a page may take beside other tests."""
+_MOST_BYTES = 200_000
+_SIZE = {"width": 1280, "height": 800}
+
+_COLLECT = """
+from django.core.management import call_command
+call_command("collectstatic", interactive=False, verbosity=0)
+"""
+_PEOPLE = """
+from django.contrib.auth.models import User
+for name in {names!r}:
+    User.objects.create_superuser(name, password={password!r})
+"""
+
+SignIn = Callable[..., Page]
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    chromium.require()
+    expect.set_options(timeout=WITHIN)
+    with chromium.launched() as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def server(browser: Browser, live_template: None) -> Iterator[LiveServer]:
+    """One server for all tests of the browser, with the tables of `nyc` in it."""
+    with_trash = LiveServer(
+        MONODON_TRASH_SECONDS="604800",
+        MONODON_PURGE_GRACE_SECONDS="0",
+        MONODON_WEBHOOK_HOSTS="127.0.0.1",
+    )
+    try:
+        with_trash.manage(_COLLECT + _PEOPLE.format(names=PEOPLE, password=PASSWORD))
+        with_trash.start()
+        with_trash.start_worker()
+        _load(with_trash)
+        yield with_trash
+    finally:
+        with_trash.close()
+
+
+@pytest.fixture
+def sign_in(browser: Browser, server: LiveServer, tmp_path: Path) -> Iterator[SignIn]:
+    """Signs somebody in, in a browser profile of their own."""
+    contexts: list[BrowserContext] = []
+
+    def signed_in(name: str = "ada", *, scheme: str = "light") -> Page:
+        context = browser.new_context(
+            base_url=server.url, viewport=_SIZE, color_scheme=scheme, reduced_motion="reduce"
+        )
+        contexts.append(context)
+        context.set_default_timeout(WITHIN)
+        context.set_default_navigation_timeout(2 * WITHIN)
+        page = context.new_page()
+        page.goto("/admin/")
+        page.get_by_label("Username").fill(name)
+        page.get_by_label("Password").fill(PASSWORD)
+        page.get_by_role("button", name="Log in").click()
+        expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+        return page
+
+    yield signed_in
+    for number, context in enumerate(contexts):
+        for page in context.pages:
+            # Where it stood, for whoever has to find out why it failed.
+            page.screenshot(path=tmp_path / f"last-{number}.png")
+        context.close()
+
+
+@pytest.fixture
+def screen(tmp_path: Path) -> Callable[..., None]:
+    """Takes a picture of a page. MONODON_SCREENS names a directory that keeps them."""
+    kept = os.environ.get("MONODON_SCREENS")
+    directory = Path(kept) if kept else tmp_path / "screens"
+    directory.mkdir(parents=True, exist_ok=True)
+
+    def taken(page: Page, name: str) -> None:
+        page.evaluate("document.fonts.ready")
+        for scheme in ("light", "dark"):
+            # As the theme's own switch does it; it does not look at the system again.
+            page.evaluate(
+                "on => document.documentElement.classList.toggle('dark', on)", scheme == "dark"
+            )
+            file = directory / f"admin-{name}{'-dark' if scheme == 'dark' else ''}.png"
+            page.screenshot(path=file, animations="disabled", caret="hide")
+            assert not kept or file.stat().st_size < _MOST_BYTES, f"{file} is large for a page"
+        page.evaluate("document.documentElement.classList.remove('dark')")
+
+    return taken
+
+
+def _load(server: LiveServer) -> None:
+    catalog = server.client()
+    catalog.create_namespace(CreateNamespaceRequest(id=["nyc"]))
+    for number in range(CHILDREN):
+        catalog.create_namespace(CreateNamespaceRequest(id=["nyc", f"n{number:02}"]))
+    for table, portions in TABLES.items():
+        for number, (_, rows) in zip(range(portions), parts(table), strict=False):
+            lance.write_dataset(
+                rows,
+                namespace_client=catalog,
+                table_id=["nyc", table],
+                mode="append" if number else "create",
+            )

@@ -1,0 +1,107 @@
+"""The admin for those who do not see it, do not use a mouse, or prefer it dark."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import CHILDREN, SignIn
+from tests.live import LiveServer
+
+pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.timeout(900)]
+
+_AXE = Path(__file__).parent / "axe" / "axe.min.js"
+PAGES = (
+    "/admin/",
+    "/admin/catalog/namespace/",
+    "/admin/catalog/table/",
+    "/admin/catalog/labeldefinition/search/?q=flights",
+    "/admin/catalog/trashitem/",
+    "/admin/catalog/approvalrequest/",
+    "/admin/catalog/webhook/",
+    "/admin/catalog/webhook/add/",
+    "/admin/catalog/auditevent/",
+    "/admin/catalog/job/",
+)
+
+
+def violations(page: Page) -> list[str]:
+    """What axe-core finds against WCAG 2.1, A and AA."""
+    page.evaluate(_AXE.read_text())
+    found: dict[str, Any] = page.evaluate(
+        "axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa']})"
+    )
+    return [
+        f"{one['id']} ({one['impact']}): {node['html'][:200]}"
+        for one in found["violations"]
+        for node in one["nodes"]
+    ]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing(server: LiveServer, sign_in: SignIn, scheme: str) -> None:
+    page = sign_in(scheme=scheme)
+    page.goto("/admin/catalog/table/")
+    tables = page.locator("#result_list a").first.get_attribute("href")
+    assert tables
+    found = {}
+    for path in (*PAGES, tables, f"{tables}?tab=maintenance"):
+        page.goto(path)
+        expect(page.locator("h1")).to_have_count(1)
+        if told := violations(page):
+            found[path] = told
+    assert not found, "\n".join(f"{path}: {line}" for path, told in found.items() for line in told)
+
+
+def test_long_levels_of_the_tree_are_fetched_by_and_by(server: LiveServer, sign_in: SignIn) -> None:
+    page = sign_in()
+    page.goto("/admin/catalog/namespace/")
+    page.get_by_role("link", name="Open nyc in the tree").click()
+    rows = page.locator("table.m-tree tbody tr")
+    expect(rows).to_have_count(1 + 50 + 1)
+    page.get_by_role("link", name="Show more").click()
+    expect(rows).to_have_count(1 + CHILDREN)
+    names = rows.locator("a.m-link").all_inner_texts()
+    assert names == ["nyc", *(f"n{number:02}" for number in range(CHILDREN))]
+
+
+def test_the_keyboard_is_enough(server: LiveServer, sign_in: SignIn) -> None:
+    """To the content, through the tree, and to a menu of a table's page."""
+    page = sign_in()
+    page.goto("/admin/catalog/namespace/")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
+    page.keyboard.press("Enter")
+    assert page.evaluate("location.hash") == "#content"
+
+    first = page.get_by_role("row", name="nyc", exact=True)
+    first.focus()
+    expect(first).to_have_attribute("aria-expanded", "false")
+    page.keyboard.press("ArrowRight")
+    expect(first).to_have_attribute("aria-expanded", "true")
+    page.keyboard.press("ArrowRight")
+    child = page.get_by_role("row", name="n00", exact=True)
+    expect(child).to_be_focused()
+    page.keyboard.press("End")
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Home")
+    expect(first).to_be_focused()
+    page.keyboard.press("ArrowDown")
+    expect(child).to_be_focused()
+    page.keyboard.press("ArrowLeft")
+    expect(first).to_be_focused()
+    page.keyboard.press("ArrowLeft")
+    expect(first).to_have_attribute("aria-expanded", "false")
+    expect(child).to_have_count(0)
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1, name="nyc")).to_be_visible()
+
+    page.goto("/admin/catalog/table/")
+    page.get_by_role("link", name="nyc.airports").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1, name="nyc.airports")).to_be_visible()
+    menu = page.get_by_role("button", name="Describe", exact=True)
+    menu.focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("link", name="Description and owner", exact=True)).to_be_visible()

@@ -1,0 +1,177 @@
+"""What people do with a catalog, from logging in to reading who did it, in a real browser."""
+
+import re
+import time
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import WITHIN, SignIn
+from tests.live import LiveServer
+
+pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.timeout(900)]
+
+_SEARCHED = """
+from catalog.services import search_documents
+search_documents.keep()
+"""
+_TABLES = "/admin/catalog/table/"
+
+
+def test_a_table_is_found_labelled_protected_dropped_brought_back_and_purged(
+    server: LiveServer, sign_in: SignIn, screen: Callable[..., None]
+) -> None:
+    server.manage(_SEARCHED)
+    ada = sign_in("ada")
+    screen(ada, "dashboard")
+
+    # A label, and the table that has a column of this name.
+    ada.goto("/admin/catalog/labeldefinition/add/")
+    fill(ada, "Key", "pii")
+    fill(ada, "Values", "yes\nno")
+    ada.get_by_role("button", name="Define").click()
+    says(ada, "was defined")
+    found_by_command_bar(ada, "tailnum", "nyc.flights", screen)
+
+    choose(ada, "Describe", "Description and owner")
+    fill(ada, "Description", "Flights that **left New York** in 2013.")
+    ada.get_by_role("button", name="Save").click()
+    expect(ada.locator(".m-prose strong")).to_have_text("left New York")
+    choose(ada, "Describe", "Labels")
+    ada.get_by_label("Label").select_option("pii")
+    fill(ada, "Values", "yes")
+    fill(ada, "Column", "tailnum")
+    ada.get_by_role("button", name="Save").click()
+    says(ada, "Label 'pii' was put on column 'tailnum' of 'nyc.flights'")
+    expect(ada.get_by_role("heading", name="What is said of columns")).to_be_visible()
+    screen(ada, "table")
+
+    # Protected, it is not dropped, whoever asks.
+    press(ada, "Protection")
+    ada.get_by_role("button", name="Protect", exact=True).click()
+    says(ada, "is protected")
+    press(ada, "Drop")
+    ada.get_by_role("button", name="Drop", exact=True).click()
+    says(ada, "protected")
+    ada.goto(_TABLES)
+    expect(ada.get_by_role("link", name="nyc.flights")).to_be_visible()
+
+    follow_a_job(ada, screen)
+    drop_and_bring_back(ada, screen)
+    purge_with_two_people(ada, sign_in, screen)
+    read_the_trail(ada, screen)
+
+
+def found_by_command_bar(page: Page, text: str, name: str, screen: Callable[..., None]) -> None:
+    page.keyboard.press("Control+k")
+    bar = page.locator("#search-input-command")
+    expect(bar).to_be_focused()
+    bar.press_sequentially(text, delay=20)
+    result = page.locator("#command-results").get_by_role("link", name=re.compile(name))
+    expect(result).to_be_visible()
+    screen(page, "command-bar")
+    result.click()
+    expect(page.get_by_role("heading", level=1, name=name)).to_be_visible()
+
+
+def follow_a_job(page: Page, screen: Callable[..., None]) -> None:
+    """Compaction of the table at hand, until the worker is done with it."""
+    page.get_by_role("link", name="nyc.flights").click()
+    choose(page, "Maintain", "Compact now")
+    page.get_by_role("button", name="Start the job").click()
+    says(page, "was asked to do it")
+    # The page renews itself.
+    expect(page.get_by_text("succeeded", exact=True).first).to_be_visible(timeout=4 * WITHIN)
+    screen(page, "job")
+    page.goto(_TABLES)
+    page.get_by_role("link", name="nyc.flights").click()
+    expect(page.get_by_text("1, in 1 data file")).to_be_visible()
+
+
+def drop_and_bring_back(page: Page, screen: Callable[..., None]) -> None:
+    page.goto(_TABLES)
+    page.get_by_role("link", name="nyc.planes").click()
+    press(page, "Drop")
+    page.get_by_role("button", name="Drop", exact=True).click()
+    says(page, "was dropped")
+    page.goto("/admin/catalog/trashitem/")
+    screen(page, "trash")
+    page.get_by_role("link", name="nyc.planes").click()
+    press(page, "Bring back")
+    page.get_by_role("button", name="Bring back", exact=True).click()
+    says(page, "is back")
+    expect(page.get_by_role("heading", level=1, name="nyc.planes")).to_be_visible()
+
+
+def purge_with_two_people(ada: Page, sign_in: SignIn, screen: Callable[..., None]) -> None:
+    ada.goto("/admin/catalog/namespace/")
+    ada.get_by_role("link", name="nyc", exact=True).click()
+    press(ada, "Retention and approvals")
+    ada.get_by_text(re.compile("A second person approves: purg", re.IGNORECASE)).click()
+    ada.get_by_role("button", name="Save").click()
+    says(ada, "were saved")
+    ada.goto(_TABLES)
+    ada.get_by_role("link", name="nyc.airlines").click()
+    press(ada, "Drop")
+    ada.get_by_role("button", name="Drop", exact=True).click()
+    says(ada, "was dropped")
+    ada.goto("/admin/catalog/trashitem/")
+    ada.get_by_role("link", name="nyc.airlines").click()
+    press(ada, "Purge now")
+    fill(ada, "Reason", "Nobody reads it")
+    ada.get_by_role("button", name="Purge", exact=True).click()
+    says(ada, "second person")
+
+    grace = sign_in("grace")
+    grace.goto("/admin/catalog/approvalrequest/?waiting=me")
+    screen(grace, "approvals")
+    grace.locator("#result_list tbody a").first.click()
+    expect(grace.get_by_text("Nobody reads it")).to_be_visible()
+    press(grace, "Approve")
+    grace.get_by_role("button", name="Approve", exact=True).click()
+    says(grace, "is done")
+
+    # The worker removes it; then the trash has it no more.
+    deadline = time.monotonic() + 240
+    while True:
+        ada.goto("/admin/catalog/trashitem/")
+        expect(ada.get_by_role("heading", level=1)).to_be_attached()
+        if not ada.get_by_text("nyc.airlines").count():
+            break
+        if ada.get_by_text("purged", exact=True).count():
+            break
+        assert time.monotonic() < deadline, ada.locator("#content").inner_text()
+        ada.wait_for_timeout(1000)
+
+
+def read_the_trail(page: Page, screen: Callable[..., None]) -> None:
+    page.goto("/admin/catalog/auditevent/")
+    screen(page, "audit")
+    text = page.locator("#content").inner_text()
+    for action in ("table.drop", "table.undrop", "label.assign"):
+        assert action in text, text
+    for actor in ("user:ada", "user:grace"):
+        assert actor in text, text
+
+
+# --- what a hand does --------------------------------------------------------------------------
+
+
+def press(page: Page, name: str) -> None:
+    """A button in the head of a page."""
+    page.get_by_role("link", name=name, exact=True).first.click()
+
+
+def choose(page: Page, menu: str, name: str) -> None:
+    """An entry of a menu in the head of a page."""
+    page.get_by_role("button", name=menu, exact=True).click()
+    page.get_by_role("link", name=name, exact=True).last.click()
+
+
+def fill(page: Page, name: str, text: str) -> None:
+    page.get_by_role("textbox", name=re.compile(rf"^{name}")).fill(text)
+
+
+def says(page: Page, text: str) -> None:
+    expect(page.get_by_text(text).first).to_be_visible()

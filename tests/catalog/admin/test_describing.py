@@ -1,0 +1,174 @@
+"""What people say of namespaces and tables, in forms; and the actions for many tables at once."""
+
+import pytest
+
+from catalog.models import AuditEvent, Facts, LabelAssignment, Table, TableState
+from catalog.privileges import Privilege
+from catalog.services import facts, grants, recovery
+from catalog.services.access import SYSTEM, On
+from tests.factories import make_iceberg_table, make_root, make_table, unchanged
+
+LIST = "/admin/catalog/table/"
+
+
+@pytest.fixture(autouse=True)
+def _catalog(db, warehouse):
+    make_root()
+    facts.create_label(actor=SYSTEM, key="pii", values=["yes", "no"])
+
+
+def text(response) -> str:
+    return response.content.decode().replace("&#x27;", "'")
+
+
+def press(browser, row, name: str, **data: str) -> str:
+    kind = "table" if isinstance(row, Table) else "namespace"
+    return text(browser.post(f"/admin/catalog/{kind}/{row.pk}/{name}/", data, follow=True))
+
+
+def page(browser, row) -> str:
+    kind = "table" if isinstance(row, Table) else "namespace"
+    return text(browser.get(f"/admin/catalog/{kind}/{row.pk}/change/"))
+
+
+SAID = {
+    "owner": "user:ada",
+    "description": "Of **people** <script>",
+    "sensitivity": "restricted",
+    "links": "https://example.com/wiki The wiki\nhttps://example.com/plain",
+}
+
+
+@pytest.mark.parametrize("of", ["table", "namespace"])
+def test_what_is_said_is_saved_and_shown(browser, of):
+    table = make_table("prod", "t")
+    row = table if of == "table" else table.namespace
+    assert "was saved" in press(browser, row, "describe", **SAID)
+    shown = page(browser, row)
+    assert "<strong>people</strong> &lt;script&gt;" in shown
+    assert ">restricted</span>" in shown
+    assert 'href="https://example.com/wiki"' in shown
+    assert ">The wiki</a>" in shown
+    row.refresh_from_db()
+    assert row.owner == "user:ada"
+    form = text(browser.get(f"/admin/catalog/{of}/{row.pk}/describe/"))
+    assert "https://example.com/wiki The wiki" in form
+
+    # What stays the same is not written again.
+    before = AuditEvent.objects.count()
+    press(browser, row, "describe", **SAID)
+    assert AuditEvent.objects.count() == before
+
+    press(browser, row, "describe", **SAID | {"sensitivity": "", "description": "", "links": ""})
+    assert not Facts.objects.exists()
+
+
+def test_a_link_that_leads_nowhere_is_refused_and_nothing_is_saved(browser):
+    row = make_table("prod", "t")
+    with unchanged():
+        told = press(browser, row, "describe", **SAID | {"links": "javascript:alert(1) x"})
+    assert "was saved" not in told
+
+
+@pytest.mark.parametrize("of", ["table", "namespace"])
+def test_a_label_is_put_on_and_taken_away(browser, of):
+    table = make_table("prod", "t")
+    row = table if of == "table" else table.namespace
+    assert "was put on" in press(browser, row, "label", label="pii", values="yes")
+    assert ">pii=yes</span>" in page(browser, row)
+    assert "was taken from" in press(browser, row, "label", label="pii", values="")
+    assert not LabelAssignment.objects.exists()
+
+
+def test_a_value_that_the_label_does_not_take_is_refused(browser):
+    row = make_table("prod", "t")
+    with unchanged():
+        assert "takes yes, no" in press(browser, row, "label", label="pii", values="maybe")
+        press(browser, row, "label", label="unknown", values="yes")
+
+
+def test_who_may_not_manage_says_nothing(sign_in):
+    row = make_table("prod", "t")
+    client = sign_in("write")
+    with unchanged():
+        for one in (row, row.namespace):
+            kind = "table" if one is row else "namespace"
+            for name in ("describe", "label"):
+                answer = client.post(f"/admin/catalog/{kind}/{one.pk}/{name}/", SAID)
+                assert answer.status_code == 403
+
+
+# --- many at once ------------------------------------------------------------------------------
+
+
+def act(browser, name: str, rows, **data: str):
+    form = {"action": name, "_selected_action": [row.pk for row in rows], **data}
+    return browser.post(LIST, form, follow=True)
+
+
+def test_many_are_asked_for_first(browser):
+    rows = [make_table("prod", "a"), make_iceberg_table("prod", "b")]
+    for name in ("label_many", "protect_many", "drop_many"):
+        with unchanged():
+            told = text(act(browser, name, rows))
+        assert "prod.a" in told
+        assert "2 tables" in told
+
+
+def test_many_are_labelled_protected_and_dropped(browser):
+    rows = [make_table("prod", "a"), make_iceberg_table("prod", "b"), make_table("prod", "c")]
+    told = text(act(browser, "label_many", rows, confirmed="1", label="pii", values="yes"))
+    assert "3 tables were labelled" in told
+    assert LabelAssignment.objects.count() == 3
+    told = text(act(browser, "protect_many", rows[:2], confirmed="1"))
+    assert "2 tables were protected" in told
+    told = text(act(browser, "drop_many", rows, confirmed="1"))
+    assert "1 table was dropped" in told
+    assert "prod.a" in told
+    states = dict(Table.objects.values_list("name", "state"))
+    assert states["c"] == TableState.DROPPED
+    assert TableState.DROPPED not in {states["a"], states["b"]}
+
+
+def test_each_is_asked_for_by_itself(sign_in, browser):
+    mine, other = make_table("mine", "a"), make_table("other", "b")
+    client = sign_in("browse", "read")
+    grants.set_grant(
+        actor=SYSTEM,
+        on=On.namespace(("mine",)),
+        principal="user:bob",
+        privileges=Privilege.MANAGE,
+    )
+    told = text(act(client, "drop_many", [mine, other], confirmed="1"))
+    assert "1 table was dropped" in told
+    assert "other.b" in told
+    mine.refresh_from_db()
+    other.refresh_from_db()
+    assert (mine.state == TableState.DROPPED, other.state == TableState.DROPPED) == (True, False)
+
+
+def test_too_many_at_once_are_refused(browser, monkeypatch):
+    monkeypatch.setattr("catalog.admin.bulk.AT_ONCE", 2)
+    rows = [make_table("prod", f"t{number}") for number in range(3)]
+    with unchanged():
+        assert "at most 2" in text(act(browser, "drop_many", rows, confirmed="1"))
+
+
+# --- the first page ----------------------------------------------------------------------------
+
+
+def test_the_first_page_tells_who_changed_what_and_what_needs_whom(browser):
+    row = make_table("prod", "t")
+    recovery.set_table_protection(actor=SYSTEM, table=row.identifier, is_protected=True)
+    context = browser.get("/admin/").context
+    assert next(line[0] for line in context["changes"].rows) == "protection.set"
+    assert context["needs"] == []
+    assert (context["growth"].made, context["wellness"].tables) == ("1", 0)
+
+
+def test_the_first_page_of_who_may_nothing_tells_nothing(sign_in):
+    make_table("prod", "t")
+    context = sign_in().get("/admin/").context
+    assert context["changes"].rows == []
+    assert context["needs"] == []
+    assert "growth" not in context

@@ -1,0 +1,188 @@
+"""The pages of webhooks: making one, its secret, what it was told, and sending dead letters again."""
+
+import re
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from catalog.models import AuditEvent, DeliveryStatus, Webhook, WebhookDelivery
+from catalog.services import encryption, webhooks
+from catalog.services.access import SYSTEM
+from tests.factories import make_namespace
+
+LIST = "/admin/catalog/webhook/"
+
+
+@pytest.fixture
+def hook(db) -> Webhook:
+    row, _ = webhooks.create_webhook(
+        actor=SYSTEM, name="pager", url="https://example.com/hook", types=["table.*"]
+    )
+    return row
+
+
+def tell(hook: Webhook, count: int, status: DeliveryStatus = DeliveryStatus.DEAD) -> None:
+    start = WebhookDelivery.objects.count()
+    WebhookDelivery.objects.bulk_create(
+        WebhookDelivery(
+            webhook=hook,
+            event=start + number + 1,
+            event_at=timezone.now(),
+            type="monodon.table.create",
+            target=f"prod.t{number}",
+            status=status,
+            attempts=14,
+            answer="503 not now",
+        )
+        for number in range(count)
+    )
+
+
+def page_of(hook: Webhook) -> str:
+    return f"{LIST}{hook.pk}/change/"
+
+
+def press(browser: Client, hook: Webhook, name: str, **data: str):
+    return browser.post(f"{LIST}{hook.pk}/{name}/", data, follow=True)
+
+
+def test_the_list_tells_who_has_dead_letters_in_a_fixed_number_of_statements(browser, hook):
+    make_namespace("prod")
+    tell(hook, 3)
+    with CaptureQueriesContext(connection) as first:
+        text = browser.get(LIST).content.decode()
+    assert "https://example.com/hook" in text
+    assert "table.*" in text
+    assert ">some</span>" in text
+    for number in range(3):
+        webhooks.create_webhook(
+            actor=SYSTEM, name=f"w{number}", url="https://example.com/", namespace=("prod",)
+        )
+    with CaptureQueriesContext(connection) as second:
+        browser.get(LIST)
+    assert len(first) == len(second) == 3
+
+
+def test_the_secret_of_a_new_one_is_shown_once(browser, db):
+    make_namespace("prod")
+    answer = browser.post(
+        LIST + "add/",
+        {
+            "name": "pager",
+            "url": "https://example.com/hook",
+            "types": "table.create\ntable.drop",
+            "namespace": "prod",
+        },
+    )
+    row = Webhook.objects.get()
+    found = re.search(r'id="secret"[^>]*>(whsec_[A-Za-z0-9+/=]+)<', answer.content.decode())
+    assert found is not None
+    assert encryption.decrypt(bytes(row.secret)) == found[1]
+    assert "no-store" in answer["Cache-Control"]
+    assert (row.types, str(row.namespace)) == (["table.create", "table.drop"], "prod")
+    assert row.created_by == "user:ada"
+    assert found[1] not in browser.get(page_of(row)).content.decode()
+    assert AuditEvent.objects.filter(action="webhook.create", actor="user:ada").count() == 1
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"name": "a", "url": "http://example.com/"},
+        {"name": "a", "url": "https://127.0.0.1/"},
+        {"name": "a", "url": "https://example.com/", "types": "table.create;"},
+        {"name": "a", "url": "https://example.com/", "namespace": "nowhere"},
+        {"name": "a", "url": "https://example.com/", "namespace": "a$$b"},
+        {"name": "a/b", "url": "https://example.com/"},
+        {"name": "", "url": "https://example.com/"},
+    ],
+)
+def test_what_cannot_be_is_refused_in_the_form_and_nothing_is_made(browser, data):
+    answer = browser.post(LIST + "add/", data)
+    assert answer.status_code == 200
+    assert "whsec_" not in answer.content.decode()
+    assert not Webhook.objects.exists()
+    assert not AuditEvent.objects.filter(action="webhook.create").exists()
+
+
+def test_it_is_changed_and_stopped(browser, hook):
+    press(browser, hook, "edit", url="https://example.org/x", types="")
+    hook.refresh_from_db()
+    assert (hook.url, hook.types, hook.is_active) == ("https://example.org/x", [], False)
+    assert "stopped" in browser.get(page_of(hook)).content.decode()
+
+    answer = press(browser, hook, "edit", url="ftp://example.org/", types="", is_active="on")
+    assert "begins with https://" in answer.content.decode()
+    hook.refresh_from_db()
+    assert (hook.url, hook.is_active) == ("https://example.org/x", False)
+
+
+def test_a_new_secret_takes_the_place_of_the_old_one(browser, hook):
+    old = bytes(hook.secret)
+    text = press(browser, hook, "rotate").content.decode()
+    hook.refresh_from_db()
+    assert bytes(hook.secret) != old
+    assert encryption.decrypt(bytes(hook.secret)) in text
+
+
+def test_dead_letters_are_listed_apart_and_sent_again(browser, hook):
+    tell(hook, 2, DeliveryStatus.DELIVERED)
+    tell(hook, 3)
+    with CaptureQueriesContext(connection) as found:
+        text = browser.get(page_of(hook) + "?tab=dead").content.decode()
+    assert len(found) == 4
+    assert text.count("503 not now") == 3
+    assert text.count(">dead letter<") == 3
+    assert browser.get(page_of(hook)).content.decode().count("503 not now") == 5
+
+    text = press(browser, hook, "replay").content.decode()
+    assert "3 dead letters of" in text
+    assert sorted(WebhookDelivery.objects.values_list("status", flat=True)) == (
+        ["delivered"] * 2 + ["pending"] * 3
+    )
+    assert "has no dead letter" in press(browser, hook, "replay").content.decode().replace(
+        "&#x27;", "'"
+    )
+
+
+def test_deliveries_are_paged(browser, hook):
+    tell(hook, 60)
+    seen, url = [], page_of(hook)
+    for size in (25, 25, 10):
+        text = browser.get(url).content.decode()
+        targets = re.findall(r">(prod\.t\d+)<", text)
+        assert len(targets) == size
+        seen += targets
+        following = re.search(r'href="([^"]*)">Next page', text)
+        url = page_of(hook) + following[1].replace("&amp;", "&") if following else ""
+    assert seen == [f"prod.t{number}" for number in range(59, -1, -1)]
+    assert url == ""
+
+
+def test_it_is_deleted_with_its_letters(browser, hook):
+    tell(hook, 2)
+    press(browser, hook, "remove")
+    assert not Webhook.objects.exists()
+    assert not WebhookDelivery.objects.exists()
+    assert AuditEvent.objects.filter(action="webhook.delete").count() == 1
+
+
+def test_only_administrators_see_or_press_anything(sign_in, hook):
+    tell(hook, 1)
+    client = sign_in("BROWSE", "READ", "WRITE", "MANAGE", "GRANT")
+    assert client.get(LIST).status_code == 403
+    assert client.get(page_of(hook)).status_code == 403
+    assert (
+        client.post(LIST + "add/", {"name": "x", "url": "https://example.com/"}).status_code == 403
+    )
+    for name in ("replay", "edit", "rotate", "remove"):
+        assert client.post(f"{LIST}{hook.pk}/{name}/", {"url": "https://x.org/"}).status_code == 403
+    before = bytes(hook.secret)
+    hook.refresh_from_db()
+    assert bytes(hook.secret) == before
+    assert hook.url == "https://example.com/hook"
+    assert WebhookDelivery.objects.get().status == DeliveryStatus.DEAD
+    assert Webhook.objects.count() == 1
