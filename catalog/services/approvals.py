@@ -87,7 +87,8 @@ def visible(actor: Principal) -> "QuerySet[ApprovalRequest]":
     rows = ApprovalRequest.objects.select_related("namespace")
     if actor.holds_everywhere(Privilege.BROWSE):
         return rows
-    return rows.filter(Q(requester=actor.name) | access.visible_namespaces(actor, "namespace__"))
+    # Not of namespaces that only lead on: those show by their name alone.
+    return rows.filter(Q(requester=actor.name) | access.visible_contents(actor))
 
 
 def approve(*, actor: Principal, request: int, reason: str = "") -> ApprovalRequest:

@@ -9,14 +9,15 @@ import pytest
 from django.http import HttpResponse
 
 from catalog.formats.iceberg import scan_planning
-from catalog.models import Grant, Namespace, Principal
+from catalog.models import ApprovalRequest, Grant, Namespace, Principal
 from catalog.privileges import SINGLE, Privilege
 from catalog.services import access
 from tests.access import rules
 from tests.access.doors import (
-    ABSENT_JOB,
+    ABSENT,
     DOORS,
     EVERY,
+    NUMBERED,
     Door,
     Request,
     give,
@@ -25,7 +26,7 @@ from tests.access.doors import (
     who_asks,
 )
 from tests.access.rules import Place, Rule, Unseen
-from tests.factories import make_root, unchanged
+from tests.factories import make_namespace, make_root, make_table, unchanged
 
 every_operation = pytest.mark.parametrize(("door", "operation"), EVERY)
 
@@ -40,6 +41,8 @@ def _place(db, settings, tmp_path, monkeypatch):
     settings.MONODON_ALLOWED_ROOTS = []
     settings.MONODON_MANIFEST_PATHS = "any"
     monkeypatch.setattr(scan_planning, "FILES_AT_ONCE", 1)  # so that a plan has tasks to fetch
+    # So that the events of the test itself, which is one transaction, are told.
+    monkeypatch.setattr("catalog.services.events._horizon", lambda: 1 << 62)
     monkeypatch.setattr("celery.current_app.send_task", lambda *args, **options: None)
 
 
@@ -58,6 +61,13 @@ def error_of(response: HttpResponse) -> Any:
     if isinstance(found, dict):
         found.pop("request_id", None)
     return found
+
+
+HIDDEN = {"ws", "guarded", "known"}
+
+
+def words(response: HttpResponse) -> set[str]:
+    return set(re.findall(r"[^\W_]+", response.content.decode()))
 
 
 def forbidden(response: HttpResponse) -> bool:
@@ -98,8 +108,8 @@ def _answers(one: Door, request: Request, names: tuple[str, ...]) -> tuple[Any, 
     text = json.dumps(error_of(absent), default=repr)
     for name in names:
         text = re.sub(rf"\b{'zz' * len(name)}\b", name, text)
-    if (job := re.match(r"jobs/(\d+)", request.path)) is not None:
-        text = text.replace(ABSENT_JOB, job[1])
+    if (numbered := re.match(NUMBERED, request.path)) is not None:
+        text = text.replace(ABSENT, numbered[2])
     return json.dumps(error_of(response), default=repr), text
 
 
@@ -112,11 +122,12 @@ def test_what_may_not_be_browsed_is_not_there(door, operation):
     for has_something_elsewhere in (False, True):
         if has_something_elsewhere:
             give(who, Privilege.ALL, other)
-        if rule.unseen is Unseen.EMPTY:
+        if rule.unseen in {Unseen.EMPTY, Unseen.SHOWN}:
             with unchanged():
                 response = one.send(request)
             assert response.status_code == 200, response.content
-            assert not {"ws", "known"} & set(re.findall(r"\w+", response.content.decode()))
+            if rule.unseen is Unseen.EMPTY:
+                assert not HIDDEN & words(response)
             continue
         if rule.unseen is Unseen.REFUSED:
             with unchanged():
@@ -136,8 +147,6 @@ def test_a_table_that_may_not_be_browsed_is_not_there(door, operation):
     """Though something else in its namespace may be."""
     one = DOORS[door]
     who, request, _ = set_up(one, operation)
-    from tests.factories import make_table
-
     give(who, Privilege.ALL, make_table("ws", "mine"))
     table = table_of(request)
     if request.path.startswith("jobs/"):
@@ -166,3 +175,49 @@ def test_what_suffices_is_done(door, operation, privilege, on_table):
     give(who, privilege, table_of(request) if on_table else place_of(rule))
     response = one.send(request)
     assert response.status_code == request.status, response.content
+
+
+@pytest.mark.parametrize("privilege", SINGLE)
+@pytest.mark.parametrize(
+    ("door", "operation"), [(door, name) for door, name in EVERY if name in rules.TELLS_OF_WS]
+)
+def test_a_list_tells_of_what_may_be_browsed_and_of_nothing_else(door, operation, privilege):
+    one = DOORS[door]
+    who, request, _ = set_up(one, operation)
+    give(who, privilege, Namespace.objects.named(("ws",)).get())
+    with unchanged():
+        assert words(one.send(request)) & HIDDEN == {"ws"}
+
+
+def test_the_counts_are_of_what_may_be_browsed():
+    one = DOORS["management"]
+    who, request, _ = set_up(one, "CountChanges")
+    empty = one.send(request).json()
+    assert {key: n for key, n in empty.items() if isinstance(n, int) and n} == {}
+    give(who, Privilege.BROWSE, Namespace.objects.named(("guarded",)).get())
+    found = one.send(request).json()
+    assert {key: n for key, n in found.items() if isinstance(n, int) and n} == {
+        "namespaces_added": 1
+    }
+
+
+def test_who_asked_sees_and_withdraws_the_request_whatever_they_hold_by_now():
+    one = DOORS["management"]
+    _, request, _ = set_up(one, "WithdrawRequest")
+    ApprovalRequest.objects.filter(pk=re.match(NUMBERED, request.path)[2]).update(requester="who")
+    listed = one.send(Request("GET", "approvals")).json()
+    assert [row["requester"] for row in listed["approvals"]] == ["who"]
+    response = one.send(request)
+    assert (response.status_code, response.json()["status"]) == (200, "withdrawn")
+
+
+@pytest.mark.parametrize("operation", ["GetApproval", "ApproveRequest", "RefuseRequest"])
+def test_what_leads_on_does_not_tell_who_asks_for_what_about_it(operation):
+    """A namespace that only leads to what may be browsed shows by its name alone."""
+    one = DOORS["management"]
+    who, request, _ = set_up(one, operation)
+    give(who, Privilege.ALL, make_namespace("guarded", "inner"))
+    found, absent = _answers(one, request, ("guarded",))
+    assert found == absent
+    assert one.send(request).status_code == 404
+    assert one.send(Request("GET", "approvals")).json()["approvals"] == []

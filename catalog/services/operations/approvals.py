@@ -8,8 +8,8 @@ from catalog.errors import ApprovalNotFound, InvalidApprovalState, PermissionDen
 from catalog.identifiers import Identifier
 from catalog.models import ApprovalRequest, ApprovalStatus
 from catalog.privileges import Privilege
-from catalog.services import access, locks, trash
-from catalog.services.access import On, Principal
+from catalog.services import access, locks
+from catalog.services.access import Principal
 from catalog.services.commit import Batch, Operation
 from catalog.services.operations.guarded import Guarded
 from catalog.services.operations.namespaces import DropNamespace
@@ -112,8 +112,9 @@ def require_decider(actor: Principal, row: ApprovalRequest) -> None:
 
     Raises ApprovalNotFound for who may not even browse it, and PermissionDenied.
     """
-    place = On.namespace(trash.living(row.namespace.identifier).identifier)
-    if row.requester != actor.name and not access.is_seen(actor, place):
+    # The row itself, dropped or not: whoever gives its name again does not manage what had it.
+    place = row.namespace
+    if row.requester != actor.name and not access.holds(actor, Privilege.BROWSE, place):
         raise ApprovalNotFound(row.pk)
     if row.requester == actor.name:
         raise PermissionDenied(
