@@ -1,0 +1,430 @@
+"""No location that a caller names leads out of the directories of tables, in either protocol.
+
+Every form goes to every operation. Each is refused in the protocol's form, or is only the odd name of a
+directory that lies in the warehouse; nothing outside is opened, made or changed, and nobody is called.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.http import HttpResponse
+
+from tests.api.client import Lance
+from tests.api.iceberg.client import Iceberg
+from tests.factories import (
+    ICEBERG_SCHEMA,
+    files,
+    make_iceberg_table,
+    make_namespace,
+    make_table,
+    snapshot,
+)
+
+pytestmark = pytest.mark.django_db
+
+Send = Callable[[str], HttpResponse]
+
+
+# --- what is sent --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def outside(tmp_path: Path, warehouse: Path) -> Path:
+    """A directory beside the warehouse with what somebody could want, and links that lead to it."""
+    there = tmp_path / "outside"
+    (there / "metadata").mkdir(parents=True)
+    (there / "secret").write_text("not for you")
+    (there / "metadata" / "v1.metadata.json").write_text("{}")
+    (there / "x.metadata.json").write_text("{}")
+    (warehouse / "link").symlink_to(there)
+    (warehouse / "link_to_file").symlink_to(there / "secret")
+    (warehouse / "link_up").symlink_to("..")
+    (warehouse / "link_to_link").symlink_to("link")
+    (warehouse / "absolute_link").symlink_to("/etc")
+    return there
+
+
+def forms(outside: Path, warehouse: Path) -> list[str]:
+    """Each leads out of the warehouse, or would for a careless reader; for which all must be refused."""
+    targets = [
+        str(outside),
+        f"{outside}/secret",
+        f"{outside}/x.metadata.json",
+        f"{outside}/new",
+        "/etc/passwd",
+        "/etc",
+        "/proc/self/environ",
+        "/dev/zero",
+        "/root/.ssh/id_rsa",
+        str(settings.MONODON_HOME),
+        f"{settings.MONODON_HOME}/postgres",
+        str(warehouse.parent),
+        f"{warehouse}x/t",
+    ]
+    spelled = [
+        prefix + target
+        for target in targets
+        for prefix in (
+            "",
+            "/",
+            "///",
+            "file:",
+            "file://",
+            "file:///",
+            "file://localhost",
+            "FILE://",
+        )
+    ]
+    ups = ["../", "..//", "./../", "%2e%2e/", "..%2f", "%2E%2E%2F", ".%2e/", "x/../../"]
+    stems = ["", f"{warehouse}/", f"file://{warehouse}/", f"{warehouse}/a/", "/"]
+    climbing = [
+        stem + up * count + "etc/passwd" for stem in stems for up in ups for count in (1, 3, 12)
+    ]
+    remote = [
+        f"{scheme}://{host}/latest/meta-data/t"
+        for scheme in ("http", "https", "ftp", "s3", "s3a", "gs", "az", "abfss", "hdfs", "memory")
+        for host in (
+            "169.254.169.254",
+            "[::ffff:169.254.169.254]",
+            "localhost:5432",
+            "user:pw@host",
+        )
+    ]
+    hosts = [
+        f"file://{host}{path}"
+        for host in ("host", "169.254.169.254", "127.0.0.1", "localhost:80", "u@localhost", "..")
+        for path in ("/etc/passwd", f"{warehouse}/t")
+    ]
+    odd = [
+        "jar:file:///etc/passwd!/x",
+        "gopher://127.0.0.1:6379/_FLUSHALL",
+        "s3+ddb://bucket/t",
+        "file-object-store:///etc/passwd",
+        "//host/share/t",
+        "/",
+        "//",
+        ".",
+        "./",
+        "./.",
+        "file:///",
+        "file://",
+        str(warehouse),
+        f"{warehouse}/",
+        f"{warehouse}/.",
+        f"file://{warehouse}",
+        "..",
+        "../",
+        "%2e%2e",
+        f"{warehouse}/..",
+        "link",
+        "link/t",
+        "link/../t",
+        "link_to_file",
+        "link_to_link/t",
+        "link_up/outside/t",
+        "absolute_link/passwd",
+        f"{warehouse}/link",
+        f"{warehouse}/link/x.metadata.json",
+        f"{warehouse}/link_up/outside",
+        f"file://{warehouse}/link/secret",
+        f"{warehouse}/t\x00",
+        f"{warehouse}/\x00/../../etc",
+        f"{warehouse}/t%00.json",
+        f"{warehouse}/a\nb",
+        f"{warehouse}/a\r\nx-evil: 1",
+        f"{warehouse}/a\x7fb",
+        f"{warehouse}/" + "a" * 3000,
+        f"{warehouse}/" + "d/" * 1500 + "t",
+        f"{warehouse}/" + "é" * 1500,
+        f"{warehouse}/t.purged-1",
+        f"file://{warehouse}/t?versionId=1",
+        f"file://{warehouse}/t#part",
+    ]
+    return list(dict.fromkeys([*spelled, *climbing, *remote, *hosts, *odd]))
+
+
+HARMLESS = [
+    "..\u2215..\u2215etc",  # what only looks like a slash
+    "..\uff0f..\uff0fetc",
+    "\uff0e\uff0e/etc",
+    "..%252f..%252fetc",
+    "....//....//etc",
+    "...",
+    "..\\..\\etc",
+    "\\\\host\\share",
+    "~/t",
+    "$HOME/t",
+    "`id`",
+    "data:text",
+    "a" * 300,  # a name that no file system takes
+]
+"""Names of directories like any other: taken, or refused, but never followed out."""
+
+
+# --- who is watched ------------------------------------------------------------------------------
+
+_watched: list[list[str]] = []
+"""Where what happens is noted now, if somebody watches."""
+_WATCHED = {"open", "os.listdir", "os.scandir", "os.mkdir", "os.rename", "os.link", "os.symlink"}
+
+
+def _hook(event: str, arguments: tuple[Any, ...]) -> None:
+    if not _watched:
+        return
+    if event in {"socket.connect", "socket.getaddrinfo", "socket.gethostbyname"}:
+        _watched[-1].append(f"{event} {arguments[-1]}")
+    elif event in _WATCHED and isinstance(arguments[0], str | bytes):
+        _watched[-1].append(os.fsdecode(arguments[0]))
+
+
+sys.addaudithook(_hook)  # cannot be taken away again
+
+
+@contextmanager
+def watched(outside: Path) -> Iterator[None]:
+    """Nothing outside is opened, and nobody called, by what runs inside."""
+    seen: list[str] = []
+    _watched.append(seen)
+    try:
+        yield
+    finally:
+        _watched.pop()
+    secret = (str(outside), "/etc/", "/proc/self/environ", "/dev/zero", "/root", "socket.")
+    # Libraries of the system's own read these, whoever asks.
+    usual = ("/etc/localtime", "/etc/nsswitch", "/etc/host", "/etc/resolv", "/etc/ssl", "/etc/mime")
+    assert [s for s in seen if s.startswith(secret) and not s.startswith(usual)] == []
+
+
+# --- the operations ------------------------------------------------------------------------------
+
+
+def view_body(name: str, **keys: Any) -> dict[str, Any]:
+    version = {
+        "version-id": 1,
+        "schema-id": 0,
+        "timestamp-ms": 2000,
+        "summary": {},
+        "representations": [{"type": "sql", "sql": "select 1", "dialect": "spark"}],
+        "default-namespace": ["ns"],
+    }
+    made = {"name": name, "schema": ICEBERG_SCHEMA, "view-version": version, "properties": {}}
+    return {**made, **keys}
+
+
+def lance_operations(lance: Lance) -> dict[str, Send]:
+    def post(path: str, body: Callable[[str], Any]) -> Send:
+        return lambda form: lance.call("POST", path, body(form))
+
+    return {
+        "DeclareTable": post("/v1/table/ns$new/declare", lambda form: {"location": form}),
+        "RegisterTable": post("/v1/table/ns$new/register", lambda form: {"location": form}),
+        "RegisterTable overwrite": post(
+            "/v1/table/ns$t/register", lambda form: {"location": form, "mode": "OVERWRITE"}
+        ),
+        "BatchCommitTables": post(
+            "/v1/table/batch-commit",
+            lambda form: {
+                "operations": [{"declare_table": {"id": ["ns", "new"], "location": form}}]
+            },
+        ),
+    }
+
+
+def manifest_operations(lance: Lance) -> dict[str, Send]:
+    def version(form: str) -> dict[str, Any]:
+        return {"version": 7, "manifest_path": form}
+
+    return {
+        "CreateTableVersion": lambda form: lance.call(
+            "POST", "/v1/table/ns$t/version/create", version(form)
+        ),
+        "BatchCreateTableVersions": lambda form: lance.call(
+            "POST",
+            "/v1/table/version/batch-create",
+            {"entries": [{"id": ["ns", "t"], **version(form)}]},
+        ),
+        "BatchCommitTables": lambda form: lance.call(
+            "POST",
+            "/v1/table/batch-commit",
+            {"operations": [{"create_table_version": {"id": ["ns", "t"], **version(form)}}]},
+        ),
+    }
+
+
+def iceberg_operations(iceberg: Iceberg) -> dict[str, Send]:
+    def post(path: str, body: Callable[[str], Any]) -> Send:
+        return lambda form: iceberg.call("POST", f"namespaces/ns/{path}", body(form))
+
+    def table(**keys: Any) -> dict[str, Any]:
+        return {"name": "new", "schema": ICEBERG_SCHEMA, **keys}
+
+    def move(form: str) -> list[dict[str, Any]]:
+        return [{"action": "set-location", "location": form}]
+
+    found: dict[str, Send] = {
+        "createTable": post("tables", lambda form: table(location=form)),
+        "createTable staged": post(
+            "tables", lambda form: table(location=form, **{"stage-create": True})
+        ),
+        "registerTable": post("register", lambda form: {"name": "new", "metadata-location": form}),
+        "registerTable overwrite": post(
+            "register", lambda form: {"name": "i", "metadata-location": form, "overwrite": True}
+        ),
+        "updateTable": post("tables/i", lambda form: {"requirements": [], "updates": move(form)}),
+        "commitTransaction": lambda form: iceberg.call(
+            "POST",
+            "transactions/commit",
+            {
+                "table-changes": [
+                    {
+                        "identifier": {"namespace": ["ns"], "name": "i"},
+                        "requirements": [],
+                        "updates": move(form),
+                    }
+                ]
+            },
+        ),
+        "createView": post("views", lambda form: view_body("new", location=form)),
+        "replaceView": post("views/v", lambda form: {"updates": move(form)}),
+        "registerView": post(
+            "register-view", lambda form: {"name": "new", "metadata-location": form}
+        ),
+    }
+    for name in ("write.data.path", "write.metadata.path"):
+        found[f"createTable {name}"] = post(
+            "tables", lambda form, name=name: table(properties={name: form})
+        )
+        found[f"updateTable {name}"] = post(
+            "tables/i",
+            lambda form, name=name: {
+                "requirements": [],
+                "updates": [{"action": "set-properties", "updates": {name: form}}],
+            },
+        )
+    return found
+
+
+LANCE = ["DeclareTable", "RegisterTable", "RegisterTable overwrite", "BatchCommitTables"]
+MANIFESTS = ["CreateTableVersion", "BatchCreateTableVersions", "BatchCommitTables"]
+ICEBERG = [
+    "createTable",
+    "createTable staged",
+    "createTable write.data.path",
+    "createTable write.metadata.path",
+    "registerTable",
+    "registerTable overwrite",
+    "updateTable",
+    "updateTable write.data.path",
+    "updateTable write.metadata.path",
+    "commitTransaction",
+    "createView",
+    "replaceView",
+    "registerView",
+]
+
+
+@pytest.fixture
+def world(tmp_path: Path, outside: Path, iceberg: Iceberg) -> Path:
+    make_namespace("ns")
+    make_table("ns", "t")
+    make_iceberg_table("ns", "i")
+    iceberg.post("namespaces/ns/views", view_body("v"))
+    return tmp_path
+
+
+def all_refused(send: Send, wanted: list[str], world: Path, is_form: Callable[[Any], bool]) -> None:
+    before, on_disk = snapshot(), files(world)
+    faults = []
+    for form in wanted:
+        with watched(world / "outside"):
+            answer = send(form)
+        if not (400 <= answer.status_code < 500 and is_form(json.loads(answer.content))):
+            faults.append((form, answer.status_code, answer.content[:300]))
+    assert faults == []
+    assert snapshot() == before
+    assert files(world) == on_disk
+
+
+def is_lance(body: Any) -> bool:
+    return {"error", "code", "instance"} <= set(body)
+
+
+def is_iceberg(body: Any) -> bool:
+    return {"message", "type", "code"} <= set(body["error"])
+
+
+def test_there_are_enough_forms(world: Path, outside: Path, warehouse: Path) -> None:
+    assert len(forms(outside, warehouse)) >= 200
+
+
+@pytest.mark.parametrize("operation", LANCE)
+def test_no_lance_operation_is_led_out(lance, world, outside, warehouse, operation):
+    send = lance_operations(lance)[operation]
+    all_refused(send, forms(outside, warehouse), world, is_lance)
+
+
+@pytest.mark.parametrize("operation", MANIFESTS)
+def test_no_manifest_lies_outside_when_it_must_not(lance, world, settings, operation):
+    settings.MONODON_MANIFEST_PATHS = "inside"
+    send = manifest_operations(lance)[operation]
+    # What is relative is relative to the table, and links of the warehouse are none of the table.
+    sent = forms(world / "outside", world / "warehouse")
+    wanted = [form for form in sent if not form.startswith(("link", "absol"))]
+    all_refused(send, [form for form in wanted if form.strip("./")], world, is_lance)
+
+
+@pytest.mark.parametrize("operation", ICEBERG)
+def test_no_iceberg_operation_is_led_out(iceberg, world, outside, warehouse, operation):
+    send = iceberg_operations(iceberg)[operation]
+    # Iceberg's readers decode nothing: there these are names of directories in the warehouse.
+    wanted = [form for form in forms(outside, warehouse) if not form.endswith(("=1", "#part"))]
+    all_refused(send, wanted, world, is_iceberg)
+
+
+@pytest.mark.parametrize("form", HARMLESS)
+def test_an_odd_name_stays_in_the_warehouse(lance, iceberg, world, form):
+    outside, warehouse = world / "outside", world / "warehouse"
+    kept = files(outside)
+    with watched(outside):
+        declared = lance.call("POST", "/v1/table/ns$odd/declare", {"location": form})
+        made = iceberg.call(
+            "POST",
+            "namespaces/ns/tables",
+            {"name": "o", "schema": ICEBERG_SCHEMA, "location": f"file://{warehouse}/i{form}"},
+        )
+    for answer in (declared, made):
+        assert answer.status_code < 500 or form == "a" * 300, answer.content
+    if declared.status_code == 200:
+        found = os.path.realpath(declared.json()["location"].removeprefix("file://"))
+        assert found.startswith(f"{warehouse}/")
+    assert files(outside) == kept
+
+
+def test_a_namespace_gives_its_tables_no_location_outside(iceberg, world, outside, warehouse):
+    faults = []
+    for number, form in enumerate(forms(outside, warehouse)[::5]):
+        made = iceberg.call(
+            "POST", "namespaces", {"namespace": [f"n{number}"], "properties": {"location": form}}
+        )
+        if made.status_code != 200:
+            assert 400 <= made.status_code < 500
+            continue
+        before = files(world)
+        with watched(outside):
+            answer = iceberg.call(
+                "POST", f"namespaces/n{number}/tables", {"name": "t", "schema": ICEBERG_SCHEMA}
+            )
+        if answer.status_code == 200:
+            place = answer.json()["metadata"]["location"].removeprefix("file://")
+            if not os.path.realpath(place).startswith(f"{warehouse}/"):
+                faults.append((form, place))
+        elif not 400 <= answer.status_code < 500 or files(world) != before:
+            faults.append((form, answer.content))
+    assert faults == []
