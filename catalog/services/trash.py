@@ -17,7 +17,7 @@ from django.db import connection
 from django.db.models import Q
 
 from catalog.errors import PermissionDenied, Protected, TrashItemNotFound
-from catalog.identifiers import Identifier, label
+from catalog.identifiers import label
 from catalog.models import (
     Function,
     Grant,
@@ -86,12 +86,6 @@ def rules(namespaces: Collection[int]) -> dict[int, Rules]:
                 {**{GuardedAction(one): label(path) for one in guarded}, **before.guarded},
             )
     return found
-
-
-def living(path: Identifier) -> Namespace:
-    """The namespace of this path, or the nearest above it that is there: the root at last."""
-    paths = [path[:depth] for depth in range(len(path) + 1)]
-    return max(Namespace.objects.named(*paths), key=lambda row: len(row.path))
 
 
 def require_unprotected(things: Iterable[Namespace | Table]) -> None:

@@ -318,6 +318,26 @@ def test_who_may_not_manage_it_does_not_decide(guarded):
     assert approvals.list_approvals(actor=reader)[0] == [request]
 
 
+def test_who_gives_the_name_of_a_dropped_namespace_again_does_not_decide(guarded):
+    ada, bob = guarded
+    make_namespace("a", "b")
+    commit([ops.DropNamespace(namespace=("a", "b"), cascade=True)], actor=ada)
+    item = recovery.last_dropped(actor=ada, name=("a", "b"), is_namespace=True)
+    with pytest.raises(ApprovalRequired):
+        recovery.purge_now(actor=ada, item=item.pk)
+    request = ApprovalRequest.objects.get()
+    mallory = manager("mallory")
+    above = Namespace.objects.named(("a",)).get()
+    mask, row = int(closure(Privilege.CREATE)), mallory.ids[0]
+    Grant.objects.create(principal_id=row, mask=mask, namespace=above)
+    commit([ops.CreateNamespace(namespace=("a", "b"))], actor=mallory)
+    with unchanged():
+        for call in (approvals.approve, approvals.refuse):
+            with pytest.raises(PermissionDenied):
+                call(actor=mallory, request=request.pk, reason="x")
+    assert approvals.approve(actor=bob, request=request.pk).status == "done"
+
+
 def test_who_asked_must_still_be_allowed_to(guarded):
     ada, bob = guarded
     _, request = ask_to_purge(ada)
