@@ -45,6 +45,9 @@ def user_of(issuer: str, claims: oidc.Claims) -> User:
 
 def _create(row: Principal) -> User:
     name = row.name.removeprefix("user:")
+    if get_user_model().normalize_username(name) != name:
+        # Django would make the user of another name, and so of another principal.
+        raise PermissionDenied(f"The name of '{row.name}' is none that a user may have")
     if len(name) > _LONGEST_USERNAME:
         raise PermissionDenied(f"The name of '{row.name}' is too long for a user")
     try:

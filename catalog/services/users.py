@@ -56,9 +56,12 @@ def check_new_name(username: str) -> None:
     """Raises InvalidInput, or PrincipalAlreadyExists where a user would get another's rights."""
     name = principals.check_name(f"user:{username}", PrincipalKind.USER)
     row = Principal.objects.filter(name=name).first()
+    joining_as = _joining.get()
+    if joining_as is not None and (row is None or row.pk != joining_as):
+        raise PrincipalAlreadyExists(name)  # whom an issuer vouches for gets its own user only
     # A principal that somebody made beforehand waits for its user; one of an issuer belongs to
     # whoever signs in there.
-    if row is not None and (row.user_id or row.issuer) and row.pk != _joining.get():
+    if row is not None and (row.user_id or row.issuer) and row.pk != joining_as:
         raise PrincipalAlreadyExists(name)
 
 

@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
 from django.test import Client
 
-from catalog.models import ApiKey, AuditEvent, Principal, PrincipalKind
+from catalog.models import ApiKey, AuditEvent, Principal, PrincipalKind, PrincipalLevel
 from catalog.services import oidc, principals, refusals, users
 from catalog.services.access import SYSTEM
 from tests import issuer as issuers
@@ -205,6 +205,18 @@ def test_nobody_signs_on_as_somebody_else(client, issuer: Issuer):
     User.objects.create_superuser("ada", password="x")
     is_refused(client, go(client, issuer), "is another")
     assert Principal.objects.get().issuer == ""
+
+
+def test_a_name_that_django_would_change_is_nobodys(client, issuer: Issuer):
+    """The letter of another width becomes an a: the user would be that of another principal."""
+    waiting = principals.create_principal(
+        actor=SYSTEM, name="user:ada", kind=PrincipalKind.USER, level=PrincipalLevel.ADMIN
+    )
+    issuer.claims = {"preferred_username": "\uff41da", "groups": ["staff"]}
+    is_refused(client, go(client, issuer), "none that a user may have")
+    assert not User.objects.exists()
+    waiting.refresh_from_db()
+    assert (waiting.user, waiting.issuer) == (None, "")
 
 
 def test_the_unknown_and_the_inactive(client, issuer: Issuer, settings):
