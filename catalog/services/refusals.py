@@ -296,7 +296,8 @@ class Ledger:
             return
         try:
             write(due)
-        except (DatabaseError, InterfaceError) as error:
+        except (DatabaseError, InterfaceError, TypeError, ValueError) as error:
+            # Also of what cannot be written at all: the thread has to go on with the others.
             log.error("%d refusals could not be written to the audit trail: %s", len(due), error)
         finally:
             if not connection.in_atomic_block:

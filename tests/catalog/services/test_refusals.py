@@ -177,6 +177,20 @@ def test_a_thread_writes_them_and_the_answer_does_not_wait(monkeypatch):
 
 
 @pytest.mark.django_db(transaction=True)
+def test_what_cannot_be_written_at_all_does_not_end_the_thread(monkeypatch, caplog):
+    monkeypatch.setattr(refusals, "ledger", refusals.Ledger(lambda due: None))
+    refusals.ledger.deliver = None
+    bad = Principal("ada", context={"k": "\ud800"})  # in no encoding of JSON
+    with caplog.at_level(logging.ERROR, "catalog.services.refusals"):
+        note(PermissionDenied("no"), bad)
+        refusals.ledger.flush()
+    assert "1 refusals could not be written to the audit trail" in caplog.text
+    note(PermissionDenied("no"), target="another")
+    refusals.ledger.flush()
+    assert [event.target for event in written()] == ["another"]
+
+
+@pytest.mark.django_db(transaction=True)
 def test_a_write_that_fails_is_logged_and_fails_nobody(monkeypatch, caplog):
     monkeypatch.setattr(refusals, "ledger", refusals.Ledger(lambda due: None))
     note(PermissionDenied("no"))
