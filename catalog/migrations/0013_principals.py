@@ -79,8 +79,14 @@ _FUNCTIONS = """
 def make_principals(apps, schema_editor):
     """Each key gets a service account of its name, and each user a principal."""
     principals = apps.get_model("catalog", "Principal").objects
-    for key in apps.get_model("catalog", "ApiKey").objects.all():
-        key.principal = principals.create(name=key.name, kind="service", level=key.access)
+    keys = apps.get_model("catalog", "ApiKey").objects
+    taken = set(keys.values_list("name", flat=True))
+    for key in keys.order_by("pk"):
+        name = key.name
+        # As these names the catalog itself is taken for: whoever bore one would be all-powerful.
+        while name in {"system", "anonymous"} or (name != key.name and name in taken):
+            name += "-key"
+        key.principal = principals.create(name=name, kind="service", level=key.access)
         key.save(update_fields=["principal"])
     for user in apps.get_model(settings.AUTH_USER_MODEL).objects.all():
         principals.create(name=f"user:{user.username}", kind="user", user=user)

@@ -2,9 +2,10 @@ import threading
 
 import pytest
 from django.db import connection
+from django.db.migrations.executor import MigrationExecutor
 
 from catalog.errors import LastAdministrator
-from catalog.models import AuditEvent, Principal, PrincipalLevel
+from catalog.models import ApiKey, AuditEvent, Principal, PrincipalLevel
 from catalog.services import api_keys, principals
 from catalog.services.access import SYSTEM
 from tests.factories import make_root
@@ -36,3 +37,27 @@ def test_two_administrators_do_not_lower_each_other_at_once():
     assert sorted(outcomes) == ["lowered", "stays"]
     assert Principal.objects.filter(level=PrincipalLevel.ADMIN).count() == 1
     assert AuditEvent.objects.filter(action="principal.update").count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_no_key_of_before_becomes_the_catalog_itself():
+    """The migration: a key could be called as the catalog calls itself."""
+    MigrationExecutor(connection).migrate([("catalog", "0012_job_indexes")])
+    names = ("system", "system-key", "anonymous", "etl")
+    try:
+        with connection.cursor() as cursor:
+            cursor.executemany(
+                "INSERT INTO catalog_apikey (name, digest, prefix, access)"
+                " VALUES (%s, %s, '', 'read')",
+                [(name, name) for name in names],
+            )
+    finally:
+        executor = MigrationExecutor(connection)
+        executor.migrate(executor.loader.graph.leaf_nodes())
+    assert dict(ApiKey.objects.values_list("name", "principal__name")) == {
+        "system": "system-key-key",
+        "system-key": "system-key",
+        "anonymous": "anonymous-key",
+        "etl": "etl",
+    }
+    assert set(Principal.objects.values_list("level", flat=True)) == {PrincipalLevel.READ}
