@@ -1,5 +1,6 @@
 """The admin for those who do not see it, do not use a mouse, or prefer it dark."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -54,12 +55,15 @@ def test_axe_finds_nothing(server: LiveServer, sign_in: SignIn, scheme: str) -> 
     assert not found, "\n".join(f"{path}: {line}" for path, told in found.items() for line in told)
 
 
-def test_long_levels_of_the_tree_are_fetched_by_and_by(server: LiveServer, sign_in: SignIn) -> None:
+def test_long_levels_of_the_tree_are_fetched_by_and_by(
+    server: LiveServer, sign_in: SignIn, screen: Callable[..., None]
+) -> None:
     page = sign_in()
     page.goto("/admin/catalog/namespace/")
     page.get_by_role("link", name="Open nyc in the tree").click()
     rows = page.locator("table.m-tree tbody tr")
     expect(rows).to_have_count(1 + 50 + 1)
+    screen(page, "namespaces")
     page.get_by_role("link", name="Show more").click()
     expect(rows).to_have_count(1 + CHILDREN)
     names = rows.locator("a.m-link").all_inner_texts()
