@@ -43,7 +43,8 @@ def create_api_key(
 
     It belongs to the service account of its name, which is made with this level if there is none.
 
-    ``key`` presets it. Raises InvalidInput when the name or the key is in use.
+    ``key`` presets it. Raises InvalidInput when the name or the key is in use, or the account has
+    another level: the key would do more, or less, than was asked for.
     """
     access.require(actor, Privilege.ALL)
     _check_name(name)
@@ -57,6 +58,10 @@ def create_api_key(
                     "created_by": actor.name,
                 },
             )
+            if principal.level != level:
+                raise InvalidInput(
+                    f"The service account '{name}' is there already, with level {principal.level}"
+                )
             row, secret = _insert(actor, principal, name, expires_at=expires_at, secret=key)
             audit.record(actor, "api_key.create", name, after={"level": level})
     except IntegrityError as exc:

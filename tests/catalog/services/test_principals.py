@@ -4,11 +4,11 @@ import pytest
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 
-from catalog.errors import LastAdministrator
+from catalog.errors import InvalidInput, LastAdministrator
 from catalog.models import ApiKey, AuditEvent, Principal, PrincipalLevel
 from catalog.services import api_keys, principals
 from catalog.services.access import SYSTEM
-from tests.factories import make_root
+from tests.factories import make_root, unchanged
 
 
 @pytest.mark.django_db(transaction=True)
@@ -37,6 +37,16 @@ def test_two_administrators_do_not_lower_each_other_at_once():
     assert sorted(outcomes) == ["lowered", "stays"]
     assert Principal.objects.filter(level=PrincipalLevel.ADMIN).count() == 1
     assert AuditEvent.objects.filter(action="principal.update").count() == 1
+
+
+@pytest.mark.django_db
+def test_a_key_of_a_known_account_is_of_the_level_that_was_asked_for():
+    make_root()
+    Principal.objects.create(name="etl", kind="service", level=PrincipalLevel.ADMIN)
+    with pytest.raises(InvalidInput, match="with level admin"), unchanged():
+        api_keys.create_api_key(actor=SYSTEM, name="etl", level=PrincipalLevel.READ)
+    key, _ = api_keys.create_api_key(actor=SYSTEM, name="etl", level=PrincipalLevel.ADMIN)
+    assert key.principal.name == "etl"
 
 
 @pytest.mark.django_db(transaction=True)
