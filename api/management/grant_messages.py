@@ -76,7 +76,7 @@ class SourceModel(BaseModel):
         )
 
 
-class KeyModel(BaseModel):
+class KeyLimitModel(BaseModel):
     """What may be done here with one of a principal's keys."""
 
     name: str
@@ -102,7 +102,7 @@ class HolderModel(BaseModel):
     is_active: bool = Field(description="Who is not active holds nothing.")
     privileges: list[str] = Field(description=_WORDS)
     sources: list[SourceModel]
-    keys: list[KeyModel]
+    keys: list[KeyLimitModel]
 
     @classmethod
     def of(cls, found: Holder) -> Self:
@@ -112,7 +112,7 @@ class HolderModel(BaseModel):
             is_active=found.is_active,
             privileges=words(found.held),
             sources=[SourceModel.of(source) for source in found.sources],
-            keys=[KeyModel.of(key) for key in found.keys],
+            keys=[KeyLimitModel.of(key) for key in found.keys],
         )
 
 

@@ -116,7 +116,9 @@ def withdraw(*, actor: Principal, request: int) -> ApprovalRequest:
     """Take one's own request back. Raises ApprovalNotFound, PermissionDenied, InvalidApprovalState."""
     row = find_approval(actor=actor, request=request)
     if row.requester != actor.name:
-        raise PermissionDenied(f"Only '{row.requester}' may withdraw request {request}")
+        raise PermissionDenied(
+            f"'{actor.name}' may not withdraw request {request}: only '{row.requester}' may"
+        )
     return _end(actor, request, ApprovalStatus.WITHDRAWN, "approval.withdraw", "")
 
 

@@ -41,20 +41,18 @@ EXAMPLES: dict[str, Example] = {
     "DeleteTablePolicy": Example("DELETE", "tables/ws$t/policy", status=204),
     "ListNamespaceGrants": Example("GET", "namespaces/ws/grants"),
     "SetNamespaceGrant": Example(
-        "PUT", "namespaces/ws/grants", {"principal": "grantee", "privileges": ["grant"]}
+        "PUT", "namespaces/ws/grants", {"principal": "known", "privileges": ["grant"]}
     ),
-    "DeleteNamespaceGrant": Example("DELETE", "namespaces/ws/grants?principal=grantee", status=204),
+    "DeleteNamespaceGrant": Example("DELETE", "namespaces/ws/grants?principal=known", status=204),
     "ExplainNamespaceAccess": Example("GET", "namespaces/ws/access"),
-    "WhatIfNamespaceGrant": Example(
-        "POST", "namespaces/ws/access/what-if", {"principal": "grantee"}
-    ),
+    "WhatIfNamespaceGrant": Example("POST", "namespaces/ws/access/what-if", {"principal": "known"}),
     "ListTableGrants": Example("GET", "tables/ws$t/grants"),
     "SetTableGrant": Example(
-        "PUT", "tables/ws$t/grants", {"principal": "grantee", "privileges": ["grant"]}
+        "PUT", "tables/ws$t/grants", {"principal": "known", "privileges": ["grant"]}
     ),
-    "DeleteTableGrant": Example("DELETE", "tables/ws$t/grants?principal=grantee", status=204),
+    "DeleteTableGrant": Example("DELETE", "tables/ws$t/grants?principal=known", status=204),
     "ExplainTableAccess": Example("GET", "tables/ws$t/access"),
-    "WhatIfTableGrant": Example("POST", "tables/ws$t/access/what-if", {"principal": "grantee"}),
+    "WhatIfTableGrant": Example("POST", "tables/ws$t/access/what-if", {"principal": "known"}),
     "GetNamespaceProtection": Example("GET", "namespaces/ws/protection"),
     "SetNamespaceProtection": Example("PUT", "namespaces/ws/protection", {"protected": True}),
     "GetTableProtection": Example("GET", "tables/ws$t/protection"),

@@ -103,7 +103,20 @@ def test_a_read_only_key_does_not_read_what_is_for_administrators(reader, refuse
 
 
 FOR_MANAGERS = {"ListAudit", "ExportAudit"}
-_NOT_FOR_READERS = {*FOR_MANAGERS, *FOR_ADMINISTRATORS, *OF_OTHERS}
+FOR_GRANTERS = {
+    "ExplainNamespaceAccess",
+    "ExplainTableAccess",
+    "ListNamespaceGrants",
+    "ListTableGrants",
+    "WhatIfNamespaceGrant",
+    "WhatIfTableGrant",
+}
+_NOT_FOR_READERS = {*FOR_MANAGERS, *FOR_GRANTERS, *FOR_ADMINISTRATORS, *OF_OTHERS}
+
+
+@pytest.mark.parametrize("operation", sorted(FOR_GRANTERS))
+def test_a_read_only_key_does_not_read_what_is_for_granters(reader, refuse, operation):
+    refuse(reader, operation, 403, "permission-denied", "'reader' may not ")
 
 
 @pytest.mark.parametrize("operation", sorted(FOR_MANAGERS))
