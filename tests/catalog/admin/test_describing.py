@@ -1,8 +1,10 @@
 """What people say of namespaces and tables, in forms; and the actions for many tables at once."""
 
+import re
+
 import pytest
 
-from catalog.models import AuditEvent, Facts, LabelAssignment, Table, TableState
+from catalog.models import AuditEvent, Facts, LabelAssignment, MaterializedView, Table, TableState
 from catalog.privileges import Privilege
 from catalog.services import facts, grants, recovery
 from catalog.services.access import SYSTEM, On
@@ -172,3 +174,24 @@ def test_the_first_page_of_who_may_nothing_tells_nothing(sign_in):
     assert context["changes"].rows == []
     assert context["needs"] == []
     assert "growth" not in context
+
+
+def test_lineage_tells_of_views_and_sources_that_may_be_browsed(browser, sign_in):
+    source, view, hidden = (make_table("prod", "s"), make_table("prod", "v"), make_table("x", "w"))
+    for row in (view, hidden):
+        MaterializedView.objects.create(table=row, source=source, definition={})
+
+    def lineage(client, row):
+        panel = client.get(f"{LIST}{row.pk}/change/?tab=lineage").context["panels"][0]
+        return [(line[0], re.sub("<[^>]*>", "", line[1])) for line in panel.rows]
+
+    assert lineage(browser, source) == [("is read by", "prod.v"), ("is read by", "x.w")]
+    assert lineage(browser, view) == [("is a view of", "prod.s")]
+    client = sign_in()
+    grants.set_grant(
+        actor=SYSTEM,
+        on=On.namespace(("prod",)),
+        principal="user:bob",
+        privileges=Privilege.BROWSE,
+    )
+    assert lineage(client, source) == [("is read by", "prod.v")]
