@@ -1,5 +1,6 @@
 """Rows and files for tests, made through the services, and pictures of both to compare."""
 
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -42,6 +43,8 @@ from catalog.models import (
     TableVersion,
     Transaction,
     TrashItem,
+    Webhook,
+    WebhookDelivery,
 )
 from catalog.services import iceberg_commits, lance_data
 from catalog.services import operations as ops
@@ -78,11 +81,8 @@ _MODELS = (
     SearchWord,
     TrashItem,
     ApprovalRequest,
-    Facts,
-    LabelAssignment,
-    LabelDefinition,
-    SearchDocument,
-    SearchWord,
+    Webhook,
+    WebhookDelivery,
 )
 ICEBERG_SCHEMA = {
     "type": "struct",
@@ -128,6 +128,19 @@ def files(directory: str | Path) -> dict[str, bytes]:
         for path in sorted(root.rglob("*"))
         if path.is_symlink() or path.is_file()
     }
+
+
+def wait_for_readers(within: float = 60.0) -> None:
+    """Until readers of events get all that was committed.
+
+    Transactions in other databases of the same server hold them up, too: those of tests beside these.
+    """
+    deadline = time.monotonic() + within
+    while AuditEvent.objects.extra(
+        where=["xid >= pg_snapshot_xmin(pg_current_snapshot())"]
+    ).exists():
+        assert time.monotonic() < deadline, "some transaction does not end"
+        time.sleep(0.02)
 
 
 def make_root() -> Namespace:

@@ -6,7 +6,7 @@ there is no event without its commit, and no commit without its event. Readers f
 changes of one table come in the order of their ``sequence``.
 
 After the database was restored into another server, whose transactions have lower numbers, readers
-go on with what happens from then on.
+go on with what was written behind their place, by the numbers of the rows, which are restored too.
 """
 
 import json
@@ -108,13 +108,16 @@ def read(
         namespaces.describe_namespace(actor=actor, namespace=choice.namespace)
     top = _horizon()
     start = after or _behind(top)
+    ended = AuditEvent.objects.extra(where=["xid < %s::text::xid8"], params=[top])
     if start.xid > top:  # of a server that this database came from
+        behind = ended.filter(pk__gt=start.event)
         start = _behind(top)
+    else:
+        behind = ended.extra(
+            where=["(xid, id) > (%s::text::xid8, %s)"], params=[start.xid, start.event]
+        )
     size = min(limit or PAGE_SIZE, MAX_PAGE)
-    behind = AuditEvent.objects.extra(
-        where=["(xid, id) > (%s::text::xid8, %s)", "xid < %s::text::xid8"],
-        params=[start.xid, start.event, top],
-    ).order_by("xid", "pk")
+    behind = behind.order_by("xid", "pk")
     looked_at = list(behind.values_list("xid", "pk", "action", "outcome")[:_LOOKED_AT])
     wanted = [
         pk
@@ -126,8 +129,8 @@ def read(
     if len(found) > size:
         found = found[:size]
         return Page(found, place_of(found[-1]), is_last=False)
-    place = Place(looked_at[-1][0], looked_at[-1][1]) if looked_at else start
-    return Page(found, place, is_last=len(looked_at) < _LOOKED_AT)
+    last = Place(looked_at[-1][0], looked_at[-1][1]) if looked_at else start
+    return Page(found, last, is_last=len(looked_at) < _LOOKED_AT)
 
 
 def newest_place() -> Place:

@@ -24,6 +24,7 @@ from catalog.models import (
     Table,
     Transaction,
     TrashItem,
+    Webhook,
 )
 from catalog.services import statements
 
@@ -169,6 +170,12 @@ def lock_transaction_of_job(pk: int) -> Transaction | None:
 def lock_label(key: str) -> LabelDefinition | None:
     """Lock the definition of a label; after the tables and namespaces that get it."""
     rows = LabelDefinition.objects.filter(key=key)
+    return rows.select_for_update(of=("self",), no_key=True).first()
+
+
+def lock_webhook(**which: int | str) -> Webhook | None:
+    """Lock a webhook, by its primary key or its name, with its namespace; nothing else before it."""
+    rows = Webhook.objects.select_related("namespace").filter(**which)
     return rows.select_for_update(of=("self",), no_key=True).first()
 
 

@@ -9,59 +9,45 @@ An event may come more than once, as when an answer is lost: receivers know it b
 CloudEvents, signed as Standard Webhooks says (https://www.standardwebhooks.com), so that libraries
 of many languages can verify them.
 
-What is sent goes to public addresses over https. Whoever runs the catalog names other receivers in
-MONODON_WEBHOOK_HOSTS: else whoever may add a webhook could reach what only this server can.
+What is sent, and where it may go, is in webhook_posts.
 """
 
-import base64
-import binascii
-import hashlib
-import hmac
-import ipaddress
 import json
 import logging
-import secrets
-import socket
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
-from urllib.parse import urlsplit
 
-import urllib3
-from django.conf import settings
 from django.db import IntegrityError, transaction
-from django.db.models import F, Q
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.utils import timezone
 
-from catalog.errors import InvalidInput, WebhookNotFound
+from catalog.errors import (
+    InvalidInput,
+    NamespaceNotFound,
+    ServiceUnavailable,
+    WebhookNotFound,
+)
 from catalog.identifiers import Identifier, label
 from catalog.models import AuditEvent, DeliveryStatus, Webhook, WebhookDelivery
 from catalog.privileges import Privilege
-from catalog.services import access, audit, encryption, events, locks, namespaces
+from catalog.services import access, audit, encryption, events, locks, namespaces, webhook_posts
 from catalog.services.access import SYSTEM, Principal
 
 log = logging.getLogger(__name__)
 
-SECRET_PREFIX = "whsec_"  # noqa: S105 -- how a secret begins
-MAX_ATTEMPTS = 14  # the last one about nine hours after the first
+MAX_ATTEMPTS = 34  # the last one about a day after the first
 KEPT = timedelta(days=7)
 DEAD_KEPT = timedelta(days=90)
 _FIRST_PAUSE, _LONGEST_PAUSE = timedelta(seconds=5), timedelta(hours=1)
-_CLAIM = timedelta(minutes=2)  # longer than an attempt takes
-_AT_ONCE = 100
 _SENDERS = 8
-_TIMEOUT = urllib3.Timeout(connect=5.0, read=10.0)
-_WHOLE_SECONDS = 20.0
-_MAX_ANSWER = 500
-_LONGEST_URL = 2000
+_AT_ONCE = 5 * _SENDERS
+_CLAIM = timedelta(minutes=4)
+"""Longer than it takes to send ``_AT_ONCE`` to receivers that all are as slow as they may be."""
+_PAGES = 10
 _GONE = 410
-
-
-class _Refused(Exception):
-    """An attempt that came to nothing; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -93,10 +79,10 @@ def create_webhook(
         raise InvalidInput(
             "A webhook's name must be printable, without a slash, and not longer than 100"
         )
-    check_url(url)
+    webhook_posts.check_url(url)
     events.Choice(types=tuple(types))
     where = namespaces.describe_namespace(actor=actor, namespace=namespace) if namespace else None
-    secret = SECRET_PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
+    secret = webhook_posts.new_secret()
     place = events.newest_place()
     try:
         with transaction.atomic():
@@ -122,7 +108,7 @@ def update_webhook(*, actor: Principal, name: str, changes: Changes) -> Webhook:
     if changes == Changes():
         raise InvalidInput("Say what to change: url, types or is_active")
     if changes.url is not None:
-        check_url(changes.url)
+        webhook_posts.check_url(changes.url)
     if changes.types is not None:
         events.Choice(types=tuple(changes.types))
     with transaction.atomic():
@@ -140,7 +126,7 @@ def update_webhook(*, actor: Principal, name: str, changes: Changes) -> Webhook:
 def rotate_secret(*, actor: Principal, name: str) -> str:
     """A new signing secret; the next attempt is signed with it. Raises WebhookNotFound."""
     access.require(actor, Privilege.ALL)
-    secret = SECRET_PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
+    secret = webhook_posts.new_secret()
     with transaction.atomic():
         row = _locked(name)
         row.secret = encryption.encrypt(secret)
@@ -240,7 +226,7 @@ def _events_behind(place: events.Place) -> Any:
 
 
 def _locked(name: str) -> Webhook:
-    row = Webhook.objects.select_for_update(of=("self",)).filter(name=name).first()
+    row = locks.lock_webhook(name=name)
     if row is None:
         raise WebhookNotFound(name)
     return row
@@ -259,13 +245,16 @@ def _facts(row: Webhook) -> dict[str, Any]:
 
 
 def fan_out() -> int:
-    """Make deliveries of what happened; returns how many. One at a time does it, on all machines."""
+    """Make deliveries of what happened; returns how many. One at a time does it, on all machines.
+
+    Who is far behind gets some thousands of events, and the next ones in the next pass.
+    """
     made = 0
     with locks.alone("webhooks") as is_alone:
         if not is_alone:
             return 0
         for pk in Webhook.objects.filter(is_active=True).values_list("pk", flat=True):
-            while True:
+            for _ in range(_PAGES):
                 count, is_last = _advance(pk)
                 made += count
                 if is_last:
@@ -275,19 +264,19 @@ def fan_out() -> int:
 
 @transaction.atomic
 def _advance(pk: int) -> tuple[int, bool]:
-    hooks = Webhook.objects.select_for_update(of=("self",)).select_related("namespace")
-    row = hooks.filter(pk=pk, is_active=True).first()
-    if row is None:
+    row = locks.lock_webhook(pk=pk)
+    if row is None or not row.is_active:
         return 0, True
     where = () if row.namespace is None else row.namespace.identifier
-    if row.namespace is not None and row.namespace.dropped_at is not None:
-        return 0, True  # it may come back; then nothing is missed
-    page = events.read(
-        actor=SYSTEM,
-        after=events.Place(row.xid, row.event),
-        choice=events.Choice(types=tuple(row.types), namespace=where),
-        limit=events.MAX_PAGE,
-    )
+    try:
+        page = events.read(
+            actor=SYSTEM,
+            after=events.Place(row.xid, row.event),
+            choice=events.Choice(types=tuple(row.types), namespace=where),
+            limit=events.MAX_PAGE,
+        )
+    except NamespaceNotFound:
+        return 0, True  # it was dropped, and may come back; then nothing is missed
     WebhookDelivery.objects.bulk_create(
         [
             WebhookDelivery(
@@ -306,19 +295,20 @@ def _advance(pk: int) -> tuple[int, bool]:
     return len(page.rows), page.is_last
 
 
-def deliver(limit: int = _AT_ONCE) -> int:
+def deliver() -> int:
     """Send what is due; returns how many attempts were made.
 
     Who sends has claimed the attempt for a while, so it is made once; if this process dies, the
     next one makes another when the claim is over.
     """
-    claimed = _claim(limit)
+    claimed = _claim()
     if not claimed:
         return 0
-    with ThreadPoolExecutor(min(_SENDERS, len(claimed)), "webhook") as senders:
-        outcomes = list(senders.map(_attempt, claimed))
-    for delivery, outcome in zip(claimed, outcomes, strict=True):
-        _note(delivery, outcome)
+    sending = [each for each in map(_prepare, claimed, _events_of(claimed)) if each is not None]
+    with ThreadPoolExecutor(_SENDERS, "webhook") as senders:
+        outcomes = list(senders.map(_attempt, sending))
+    for each, outcome in zip(sending, outcomes, strict=True):
+        _note(each.delivery, outcome)
     return len(claimed)
 
 
@@ -335,166 +325,63 @@ class _Outcome:
     is_taken: bool
     answer: str
     is_gone: bool = False
-    is_hopeless: bool = False
 
 
-def _claim(limit: int) -> list[_Sending]:
+def _claim() -> list[WebhookDelivery]:
+    """Some of what is due for each webhook: one that is slow takes no turns of the others."""
     now = timezone.now()
+    due = WebhookDelivery.objects.filter(status=DeliveryStatus.PENDING, due_at__lte=now)
+    waiting = Webhook.objects.filter(Exists(due.filter(webhook=OuterRef("pk"))), is_active=True)
+    hooks = list(waiting.order_by("?").values_list("pk", flat=True)[:_AT_ONCE])
+    found: list[WebhookDelivery] = []
     with transaction.atomic():
-        due = (
-            WebhookDelivery.objects.filter(
-                status=DeliveryStatus.PENDING, due_at__lte=now, webhook__is_active=True
-            )
-            .select_related("webhook")
-            .order_by("due_at")
-            .select_for_update(of=("self",), skip_locked=True)[:limit]
-        )
-        found = list(due)
+        for pk in hooks:
+            rows = due.filter(webhook=pk).select_related("webhook").order_by("due_at", "pk")
+            claimed = rows.select_for_update(of=("self",), skip_locked=True, no_key=True)
+            found += claimed[: _AT_ONCE // len(hooks)]
         WebhookDelivery.objects.filter(pk__in=[row.pk for row in found]).update(
             due_at=now + _CLAIM, attempts=F("attempts") + 1
         )
-    moments = {row.event_at for row in found}
-    rows = {
-        row.pk: row
-        for row in AuditEvent.objects.filter(pk__in=[row.event for row in found], at__in=moments)
-    }
-    sending = []
     for row in found:
         row.attempts += 1
-        event = rows.get(row.event)
-        if event is None:
-            _note_dead(row, "the audit trail has this event no more")
-            continue
-        sending.append(
-            _Sending(
-                row,
-                json.dumps(events.as_cloud_event(event), separators=(",", ":")).encode(),
-                encryption.decrypt(bytes(row.webhook.secret)),
-                str(events.place_of(event)),
-            )
-        )
-    return sending
+    return found
+
+
+def _events_of(claimed: Sequence[WebhookDelivery]) -> list[AuditEvent | None]:
+    moments = {row.event_at for row in claimed}  # they lead to the partitions
+    rows = AuditEvent.objects.filter(pk__in=[row.event for row in claimed], at__in=moments)
+    found = {row.pk: row for row in rows}
+    return [found.get(row.event) for row in claimed]
+
+
+def _prepare(delivery: WebhookDelivery, event: AuditEvent | None) -> _Sending | None:
+    """None when there is nothing to send; the delivery tells why."""
+    if event is None:
+        _note_dead(delivery, "the audit trail has this event no more")
+        return None
+    try:
+        secret = encryption.decrypt(bytes(delivery.webhook.secret))
+    except ServiceUnavailable as error:
+        # The secrets of other webhooks may be fine; rotating this one makes it so.
+        _note(delivery, _Outcome(False, str(error)))
+        return None
+    body = json.dumps(events.as_cloud_event(event), separators=(",", ":")).encode()
+    return _Sending(delivery, body, secret, str(events.place_of(event)))
 
 
 def _attempt(sending: _Sending) -> _Outcome:
     """Send once. Touches no database: it runs in a thread of its own."""
+    url = sending.delivery.webhook.url
     try:
-        status, text = _post(sending)
-    except (_Refused, urllib3.exceptions.HTTPError, OSError, ValueError) as error:
-        return _Outcome(False, f"{type(error).__name__.lstrip('_')}: {error}"[:_MAX_ANSWER])
+        status, text = webhook_posts.post(url, sending.secret, sending.event_id, sending.body)
+    except webhook_posts.FAILURES as error:
+        return _Outcome(False, webhook_posts.told(f"{type(error).__name__}: {error}"))
     if 200 <= status < 300:
         return _Outcome(True, str(status))
-    return _Outcome(False, f"{status} {text}"[:_MAX_ANSWER], is_gone=status == _GONE)
+    return _Outcome(False, webhook_posts.told(f"{status} {text}"), is_gone=status == _GONE)
 
 
-def _post(sending: _Sending) -> tuple[int, str]:
-    """Status and the beginning of the answer. The address is looked up once, checked, and used."""
-    parts = urlsplit(sending.delivery.webhook.url)
-    host = parts.hostname or ""
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    address = _address(host, port)
-    pool: urllib3.HTTPConnectionPool
-    if parts.scheme == "https":
-        pool = urllib3.HTTPSConnectionPool(
-            address, port, server_hostname=host, assert_hostname=host, cert_reqs="CERT_REQUIRED"
-        )
-    else:
-        pool = urllib3.HTTPConnectionPool(address, port)
-    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    moment = int(time.time())
-    deadline = time.monotonic() + _WHOLE_SECONDS
-    with pool:
-        response = pool.urlopen(
-            "POST",
-            path,
-            body=sending.body,
-            headers={
-                "Host": parts.netloc.rpartition("@")[2],
-                "Content-Type": events.MEDIA,
-                "User-Agent": "Monodon-Webhook",
-                "webhook-id": sending.event_id,
-                "webhook-timestamp": str(moment),
-                "webhook-signature": sign(sending.secret, sending.event_id, moment, sending.body),
-            },
-            timeout=_TIMEOUT,
-            redirect=False,
-            retries=False,
-            preload_content=False,
-        )
-        text = b""
-        while len(text) < _MAX_ANSWER and time.monotonic() < deadline:
-            piece = response.read(_MAX_ANSWER)
-            if not piece:
-                break
-            text += piece
-        response.close()
-    shown = text.decode("utf-8", "replace")
-    return response.status, "".join(char if char.isprintable() else " " for char in shown)
-
-
-def sign(secret: str, event_id: str, moment: int, body: bytes) -> str:
-    """The signature header of Standard Webhooks: HMAC-SHA256 of id, Unix time and body."""
-    key = base64.b64decode(secret.removeprefix(SECRET_PREFIX))
-    signed = f"{event_id}.{moment}.".encode() + body
-    return "v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
-
-
-def verify(secret: str, event_id: str, moment: int, body: bytes, signature: str) -> bool:
-    """Whether one of the signatures of the header is right; what a receiver does."""
-    try:
-        wanted = sign(secret, event_id, moment, body)
-    except (binascii.Error, ValueError):
-        return False
-    return any(hmac.compare_digest(wanted, each) for each in signature.split(" "))
-
-
-def check_url(url: str) -> None:
-    """Raises InvalidInput for an address to which nothing may be sent, as far as it tells by itself."""
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError:
-        raise InvalidInput(f"'{url}' is no URL") from None
-    host = parts.hostname or ""
-    if len(url) > _LONGEST_URL or not url.isprintable() or " " in url or not host or port == 0:
-        raise InvalidInput(f"'{url[:100]}' is no URL of a receiver")
-    if parts.username is not None or parts.password is not None or parts.fragment:
-        raise InvalidInput("The URL of a receiver has no user, password or fragment")
-    if parts.scheme != "https" and not (parts.scheme == "http" and _is_named(host)):
-        raise InvalidInput(
-            "The URL of a receiver begins with https://; http:// is for those that"
-            " MONODON_WEBHOOK_HOSTS names"
-        )
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return
-    if not (address.is_global or _is_named(host)):
-        raise InvalidInput(
-            f"{host} is no public address, and MONODON_WEBHOOK_HOSTS does not name it"
-        )
-
-
-def _is_named(host: str) -> bool:
-    return host.lower() in settings.MONODON_WEBHOOK_HOSTS
-
-
-def _address(host: str, port: int) -> str:
-    """An address of the host, all of which must be public unless it is named. Raises _Refused."""
-    found = [str(entry[4][0]) for entry in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
-    if not found:
-        raise _Refused(f"{host} has no address")
-    if not _is_named(host):
-        for address in found:
-            checked = ipaddress.ip_address(address.partition("%")[0])
-            inner = getattr(checked, "ipv4_mapped", None) or checked
-            if not inner.is_global or inner.is_multicast:
-                raise _Refused(f"{host} has an address that is not public")
-    return found[0]
-
-
-def _note(sending: _Sending, outcome: _Outcome) -> None:
-    delivery = sending.delivery
+def _note(delivery: WebhookDelivery, outcome: _Outcome) -> None:
     if outcome.is_taken:
         now = timezone.now()
         WebhookDelivery.objects.filter(pk=delivery.pk).update(
@@ -504,7 +391,10 @@ def _note(sending: _Sending, outcome: _Outcome) -> None:
     log.info("Webhook '%s' did not take an event: %s", delivery.webhook, outcome.answer)
     if outcome.is_gone:
         with transaction.atomic():
-            gone = Webhook.objects.filter(pk=delivery.webhook_id, is_active=True)
+            # Not if it was given another address meanwhile.
+            gone = Webhook.objects.filter(
+                pk=delivery.webhook_id, url=delivery.webhook.url, is_active=True
+            )
             if gone.update(is_active=False):
                 audit.record(
                     SYSTEM, "webhook.stop", delivery.webhook.name, after={"answer": outcome.answer}
@@ -513,13 +403,16 @@ def _note(sending: _Sending, outcome: _Outcome) -> None:
         _note_dead(delivery, outcome.answer)
         return
     pause = min(_FIRST_PAUSE * 2 ** (delivery.attempts - 1), _LONGEST_PAUSE)
-    WebhookDelivery.objects.filter(pk=delivery.pk).update(
-        answer=outcome.answer, due_at=timezone.now() + pause
-    )
+    _pending(delivery).update(answer=outcome.answer, due_at=timezone.now() + pause)
 
 
 def _note_dead(delivery: WebhookDelivery, why: str) -> None:
-    WebhookDelivery.objects.filter(pk=delivery.pk).update(status=DeliveryStatus.DEAD, answer=why)
+    _pending(delivery).update(status=DeliveryStatus.DEAD, answer=why)
+
+
+def _pending(delivery: WebhookDelivery) -> QuerySet[WebhookDelivery]:
+    """It, unless somebody else has delivered it, because the claim was over."""
+    return WebhookDelivery.objects.filter(pk=delivery.pk, status=DeliveryStatus.PENDING)
 
 
 def forget() -> int:

@@ -1,6 +1,7 @@
 """The stream of events: whatever was committed is in it, once, and in order."""
 
 import threading
+from typing import Any
 
 import pytest
 from django.db import connections, transaction
@@ -11,9 +12,19 @@ from catalog.services import audit, events
 from catalog.services import operations as ops
 from catalog.services.access import SYSTEM, Principal
 from catalog.services.commit import commit
-from tests.factories import make_namespace, make_root, make_table
+from tests.factories import make_namespace, make_root, make_table, wait_for_readers
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("warehouse")]
+
+
+def read(**options: Any) -> events.Page:
+    wait_for_readers()
+    return events.read(**{"actor": SYSTEM, **options})
+
+
+def newest_place() -> events.Place:
+    wait_for_readers()
+    return events.newest_place()
 
 
 def types(page: events.Page) -> list[str]:
@@ -22,25 +33,25 @@ def types(page: events.Page) -> list[str]:
 
 def test_a_reader_gets_what_happens_behind_its_place():
     make_root()
-    start = events.newest_place()
+    start = newest_place()
     make_namespace("ws")
     commit([ops.DeclareTable(table=("ws", "t"))], actor=SYSTEM)
-    page = events.read(actor=SYSTEM, after=start)
+    page = read(after=start)
     assert types(page) == ["monodon.namespace.create", "monodon.table.declare"]
     assert page.is_last
-    again = events.read(actor=SYSTEM, after=page.place)
+    again = read(after=page.place)
     assert (again.rows, again.is_last) == ([], True)
-    first = events.read(actor=SYSTEM, after=start, limit=1)
+    first = read(after=start, limit=1)
     assert (len(first.rows), first.is_last) == (1, False)
-    assert types(events.read(actor=SYSTEM, after=first.place)) == ["monodon.table.declare"]
+    assert types(read(after=first.place)) == ["monodon.table.declare"]
 
 
 def test_an_event_says_what_the_commit_did():
     make_root()
     make_namespace("ws")
-    start = events.newest_place()
+    start = newest_place()
     done = commit([ops.DeclareTable(table=("ws", "t"))], actor=SYSTEM)
-    (row,) = events.read(actor=SYSTEM, after=start).rows
+    (row,) = read(after=start).rows
     event = events.as_cloud_event(row)
     assert event["specversion"] == "1.0"
     assert event["id"] == f"{row.xid}-{row.pk}"
@@ -56,7 +67,7 @@ def test_an_event_says_what_the_commit_did():
 
 def test_what_commits_late_comes_late_and_is_not_lost():
     make_root()
-    start = events.newest_place()
+    start = newest_place()
     began, may_end = threading.Event(), threading.Event()
 
     def slow() -> None:
@@ -74,7 +85,7 @@ def test_what_commits_late_comes_late_and_is_not_lost():
     assert types(page) == []  # behind the slow one, which is under way
     may_end.set()
     thread.join()
-    assert types(events.read(actor=SYSTEM, after=page.place)) == [
+    assert types(read(after=page.place)) == [
         "monodon.slow.one",
         "monodon.quick.one",
     ]
@@ -82,20 +93,20 @@ def test_what_commits_late_comes_late_and_is_not_lost():
 
 def test_what_was_rolled_back_or_refused_is_no_event():
     make_root()
-    start = events.newest_place()
+    start = newest_place()
     with transaction.atomic():
         audit.record(SYSTEM, "never.was", "x")
         transaction.set_rollback(True)
     AuditEvent.objects.create(actor="ada", action="table.drop", target="x", outcome="refused")
     audit.record(SYSTEM, "it.was", "x")
-    assert types(events.read(actor=SYSTEM, after=start)) == ["monodon.it.was"]
+    assert types(read(after=start)) == ["monodon.it.was"]
 
 
 def test_some_types_and_one_namespace():
     make_root()
     make_namespace("ws")
     make_namespace("ws2")
-    start = events.newest_place()
+    start = newest_place()
     make_namespace("ws", "inner")
     make_table("ws", "inner", "t")
     make_table("ws2", "t")
@@ -103,7 +114,7 @@ def test_some_types_and_one_namespace():
 
     def found(*patterns: str, namespace: tuple[str, ...] = ()) -> list[str]:
         choice = events.Choice(types=patterns, namespace=namespace)
-        rows = events.read(actor=SYSTEM, after=start, choice=choice).rows
+        rows = read(after=start, choice=choice).rows
         return [f"{row.action} {row.target}" for row in rows]
 
     assert found("table.rename") == ["table.rename ws2.u"]
@@ -130,28 +141,35 @@ def test_what_is_no_place_is_refused(text):
 
 def test_who_may_browse_nothing_gets_nothing():
     make_root()
-    start = events.newest_place()
+    start = newest_place()
     make_table("ws", "t")
     nobody = Principal("nobody")
-    page = events.read(actor=nobody, after=start)
+    page = read(actor=nobody, after=start)
     assert (page.rows, page.is_last) == ([], True)
     assert page.place > start
 
 
-def test_after_a_restore_into_another_server_readers_go_on():
+def test_after_a_restore_into_another_server_readers_go_on_where_they_were():
     make_root()
-    ahead = events.Place(1 << 60, 5)
-    page = events.read(actor=SYSTEM, after=ahead)
-    assert page.rows == []
+    audit.record(SYSTEM, "read.before", "x")
+    last = AuditEvent.objects.latest("pk").pk
+    audit.record(SYSTEM, "written.since", "x")
+    ahead = events.Place(1 << 60, last)  # the number that the other server gave its transaction
+    page = read(after=ahead)
+    assert types(page) == ["monodon.written.since"]
     assert page.place < ahead
+    nothing = read(after=events.Place(1 << 60, last + 1))
+    assert (nothing.rows, nothing.is_last) == ([], True)
+    assert nothing.place < ahead
     audit.record(SYSTEM, "goes.on", "x")
-    assert types(events.read(actor=SYSTEM, after=page.place)) == ["monodon.goes.on"]
+    for place in (page.place, nothing.place):
+        assert types(read(after=place)) == ["monodon.goes.on"]
 
 
 def test_many_writers_and_one_reader_agree():
     """Whatever order they commit in, the reader gets each event once."""
     make_root()
-    start = place = events.newest_place()
+    start = place = newest_place()
     stop = threading.Event()
 
     def write(number: int) -> None:
@@ -170,10 +188,10 @@ def test_many_writers_and_one_reader_agree():
         page = events.read(actor=SYSTEM, after=place, limit=7)
         got += [(row.action, row.target) for row in page.rows]
         place = page.place
-    while rows := (page := events.read(actor=SYSTEM, after=place)).rows:
+    while rows := (page := read(after=place)).rows:
         got += [(row.action, row.target) for row in rows]
         place = page.place
     assert sorted(got) == sorted(
         (f"writer{number}.n", str(count)) for number in range(4) for count in range(60)
     )
-    assert len(events.read(actor=SYSTEM, after=start, limit=1000).rows) == 240
+    assert len(read(after=start, limit=1000).rows) == 240
