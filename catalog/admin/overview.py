@@ -107,12 +107,12 @@ def needs(request: HttpRequest) -> list[Need]:
     found = [
         (
             approvals.waiting_for(asking),
-            "wait for your decision",
+            "Requests to decide",
             cells.list_url(ApprovalRequest, "waiting=me"),
             "approval",
         ),
-        (failed, "jobs failed", cells.list_url(Job, "status__exact=failed"), "error"),
-        (purged, "are purged within two days", cells.list_url(TrashItem), "auto_delete"),
+        (failed, "Failed jobs", cells.list_url(Job, "status__exact=failed"), "error"),
+        (purged, "Purged within two days", cells.list_url(TrashItem), "auto_delete"),
     ]
     if asking.holds_everywhere(Privilege.ALL):
         dead = WebhookDelivery.objects.filter(status=DeliveryStatus.DEAD)
@@ -120,8 +120,8 @@ def needs(request: HttpRequest) -> list[Need]:
             revoked_at=None, expires_at__gt=now, expires_at__lt=now + _KEYS_SOON
         )
         found += [
-            (dead, "events no webhook took", cells.list_url(Webhook), "webhook"),
-            (keys, "keys expire within two weeks", cells.list_url(ApiKey), "key"),
+            (dead, "Events no webhook took", cells.list_url(Webhook), "webhook"),
+            (keys, "Keys that expire within two weeks", cells.list_url(ApiKey), "key"),
         ]
     told = []
     for rows, text, url, icon in found:

@@ -125,7 +125,7 @@ def purge_with_two_people(ada: Page, sign_in: SignIn, screen: Callable[..., None
     says(ada, "second person")
 
     grace = sign_in("grace")
-    expect(grace.get_by_role("link", name="1 wait for your decision")).to_be_visible()
+    expect(grace.get_by_role("link", name="Requests to decide: 1")).to_be_visible()
     screen(grace, "dashboard")
     grace.goto("/admin/catalog/approvalrequest/?waiting=me")
     screen(grace, "approvals")
