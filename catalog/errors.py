@@ -156,11 +156,19 @@ class NamespaceNotFound(NotFound):
         super().__init__(f"Namespace '{label(namespace)}' does not exist")
         self.namespace = tuple(namespace)
 
+    @property
+    def identifier(self) -> tuple[str, ...]:
+        return self.namespace
+
 
 class TableNotFound(NotFound):
     def __init__(self, table: Sequence[str], *, detail: str | None = None) -> None:
         super().__init__(f"Table '{label(table)}' does not exist", detail=detail)
         self.table = tuple(table)
+
+    @property
+    def identifier(self) -> tuple[str, ...]:
+        return self.table
 
 
 class VersionNotFound(NotFound):
@@ -217,6 +225,10 @@ class ViewNotFound(NotFound):
     def __init__(self, view: Sequence[str], *, detail: str | None = None) -> None:
         super().__init__(f"View '{label(view)}' does not exist", detail=detail)
         self.view = tuple(view)
+
+    @property
+    def identifier(self) -> tuple[str, ...]:
+        return self.view
 
 
 class FunctionNotFound(NotFound):

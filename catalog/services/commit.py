@@ -41,6 +41,7 @@ from catalog.errors import (
     ServiceUnavailable,
     TableNotFound,
     VersionAlreadyExists,
+    ViewNotFound,
 )
 from catalog.identifiers import Identifier, digest
 from catalog.models import (
@@ -387,8 +388,9 @@ class Batch:
                     raise refused
                 results.append(operation.apply(self))
             except CatalogError as error:
-                error.operation = index
-                raise
+                told = _as_asked(error, operation)
+                told.operation = index
+                raise told from error.__cause__
         return results
 
     def finish(self) -> None:
@@ -404,6 +406,22 @@ class Batch:
                 refused.operation = index
                 return refused
         return None
+
+
+def _as_asked(error: CatalogError, operation: Operation) -> CatalogError:
+    """The refusal in the words of the request.
+
+    'a b' and 'a+b' are one name: what may not be browsed must not be told by how it is spelled.
+    """
+    if not isinstance(error, NamespaceNotFound | TableNotFound | ViewNotFound):
+        return error
+    asked = [*operation.namespaces(), *operation.subtrees(), *operation.tables()]
+    for path in (one[:depth] for one in asked for depth in range(len(one), 0, -1)):
+        if path != error.identifier and digest(path) == digest(error.identifier):
+            told = type(error)(path)
+            told.detail = error.detail
+            return told
+    return error
 
 
 def commit(operations: Sequence[Operation], *, actor: Principal) -> Commit:

@@ -225,11 +225,15 @@ def commit_tables(
     ``also`` are operations of either format for the same transaction. Raises what ``commit_table``
     does; nothing has changed then, unless it is OutcomeUnknown.
     """
-    for change in changes:
-        if change.is_creation:
-            access.require(actor, Privilege.CREATE, On.namespace(change.table[:-1]))
-        else:
-            access.require(actor, Privilege.WRITE, iceberg_tables.on(change.table))
+    for index, change in enumerate(changes):
+        try:
+            if change.is_creation:
+                access.require(actor, Privilege.CREATE, On.namespace(change.table[:-1]))
+            else:
+                access.require(actor, Privilege.WRITE, iceberg_tables.on(change.table))
+        except CatalogError as error:
+            error.operation = index if len(changes) > 1 else None
+            raise
     names = [digest(check_table(change.table)) for change in changes]
     if len(set(names)) < len(names):
         raise InvalidInput("A table comes twice in one transaction; join its updates")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
+from urllib.parse import quote
 
 from django.http import HttpResponse
 from django.utils import timezone
@@ -55,6 +56,12 @@ class Request:
             path = re.sub(rf"(?<![\w-]){name}(?![\w-])", _ABSENT * len(name), path)
             body = body.replace(f'"{name}"', f'"{_ABSENT * len(name)}"')
         path = re.sub(NUMBERED, rf"\1/{ABSENT}", path)
+        return replace(self, path=path, body=json.loads(body))
+
+    def spelled(self, name: str, spelling: str) -> "Request":
+        """The same with a name in another spelling."""
+        path = re.sub(rf"(?<![\w-]){name}(?![\w-])", quote(spelling), self.path)
+        body = json.dumps(self.body).replace(f'"{name}"', json.dumps(spelling))
         return replace(self, path=path, body=json.loads(body))
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from django.http import HttpResponse
 
-from catalog.formats.iceberg import scan_planning
-from catalog.models import ApprovalRequest, Grant, Namespace, Principal
+from catalog.identifiers import digest
+from catalog.models import ApprovalRequest, Grant, Namespace, Principal, Table
 from catalog.privileges import SINGLE, Privilege
 from catalog.services import access
 from tests.access import rules
@@ -28,22 +28,8 @@ from tests.access.doors import (
 from tests.access.rules import Place, Rule, Unseen
 from tests.factories import make_namespace, make_root, make_table, unchanged
 
+pytestmark = pytest.mark.usefixtures("warehouse")
 every_operation = pytest.mark.parametrize(("door", "operation"), EVERY)
-
-
-@pytest.fixture(autouse=True)
-def _place(db, settings, tmp_path, monkeypatch):
-    directory = tmp_path / "warehouse"
-    directory.mkdir()
-    (tmp_path / "static").mkdir()
-    settings.STATIC_ROOT = str(tmp_path / "static")
-    settings.MONODON_WAREHOUSE = str(directory)
-    settings.MONODON_ALLOWED_ROOTS = []
-    settings.MONODON_MANIFEST_PATHS = "any"
-    monkeypatch.setattr(scan_planning, "FILES_AT_ONCE", 1)  # so that a plan has tasks to fetch
-    # So that the events of the test itself, which is one transaction, are told.
-    monkeypatch.setattr("catalog.services.events._horizon", lambda: 1 << 62)
-    monkeypatch.setattr("celery.current_app.send_task", lambda *args, **options: None)
 
 
 def set_up(door: Door, operation: str) -> tuple[Principal, Request, Rule]:
@@ -157,6 +143,35 @@ def test_a_table_that_may_not_be_browsed_is_not_there(door, operation):
     assert found == absent
     with unchanged():
         assert one.send(request).status_code == 404
+
+
+def _spell_otherwise() -> None:
+    """Give namespace ``ws`` the name ``w s``, which is also ``w+s``."""
+    Namespace.objects.filter(path=["ws"]).update(path=["w s"], name="w s", digest=digest(("w s",)))
+    for table in Table.objects.filter(namespace__path=["w s"]).select_related("namespace"):
+        Table.objects.filter(pk=table.pk).update(digest=digest(table.identifier))
+
+
+@pytest.mark.parametrize(
+    ("door", "operation"),
+    [
+        (d, o)
+        for d, o in EVERY
+        if DOORS[d].rules.get(o, rules.ADMIN).place in {Place.NAMESPACE, Place.TABLE}
+        and not re.match(NUMBERED, DOORS[d].requests[o].path)
+        and "WAITS" not in DOORS[d].requests[o].path
+    ],
+)
+def test_what_may_not_be_browsed_is_not_told_by_its_spelling(door, operation):
+    one = DOORS[door]
+    _, request, _ = set_up(one, operation)
+    _spell_otherwise()
+    with unchanged():
+        hidden = one.send(request.spelled("ws", "w+s"))
+        absent = one.send(request.spelled("ws", "z+z"))
+    assert hidden.status_code == absent.status_code == 404
+    text = json.dumps(error_of(absent), default=repr)
+    assert json.dumps(error_of(hidden), default=repr) == text.replace("z+z", "w+s")
 
 
 @pytest.mark.parametrize(

@@ -224,6 +224,8 @@ class Undrop(TrashOperation):
         path = self.target[:-1]
         try:
             found = batch.namespace(path)
+            # Within, so that what may not be browsed is told in the same words as what is missing.
+            access.require(batch.actor, Privilege.CREATE, found)
         except NamespaceNotFound as missing:
             rows = _gone(batch, chain, path)
             if not (self.with_parents and rows):
@@ -245,8 +247,6 @@ class Undrop(TrashOperation):
                     after={"brought_back_for": label(self.target)},
                 )
                 found = row
-            return found
-        access.require(batch.actor, Privilege.CREATE, found)
         return found
 
     def chain(self, lowest: Namespace | None) -> list[Namespace]:

@@ -1,0 +1,23 @@
+"""The place of the tests of access: a warehouse of their own."""
+
+from pathlib import Path
+
+import pytest
+
+from catalog.formats.iceberg import scan_planning
+
+
+@pytest.fixture
+def warehouse(db, settings, tmp_path, monkeypatch) -> Path:
+    directory = tmp_path / "warehouse"
+    directory.mkdir()
+    (tmp_path / "static").mkdir()
+    settings.STATIC_ROOT = str(tmp_path / "static")
+    settings.MONODON_WAREHOUSE = str(directory)
+    settings.MONODON_ALLOWED_ROOTS = []
+    settings.MONODON_MANIFEST_PATHS = "any"
+    monkeypatch.setattr(scan_planning, "FILES_AT_ONCE", 1)  # so that a plan has tasks to fetch
+    # So that the events of the test itself, which is one transaction, are told.
+    monkeypatch.setattr("catalog.services.events._horizon", lambda: 1 << 62)
+    monkeypatch.setattr("celery.current_app.send_task", lambda *args, **options: None)
+    return directory

@@ -1,0 +1,224 @@
+"""Requests of which one part is forbidden: nothing of them is done, and it is told which part it was."""
+
+import json
+import uuid
+from typing import Any
+
+import pytest
+from django.http import HttpResponse
+
+from catalog.models import AuditEvent, Namespace, Principal, Table, TrashItem
+from catalog.privileges import Privilege
+from catalog.services import iceberg_views
+from catalog.services import operations as ops
+from catalog.services.access import SYSTEM
+from catalog.services.commit import commit
+from tests.access.doors import KEY, administrator, give, who_asks
+from tests.access.iceberg_examples import _VERSION
+from tests.api.client import Lance
+from tests.api.iceberg.client import Iceberg
+from tests.api.management.client import Management
+from tests.factories import (
+    ICEBERG_SCHEMA,
+    files,
+    make_iceberg_table,
+    make_namespace,
+    make_root,
+    make_table,
+    make_version,
+    unchanged,
+)
+
+
+@pytest.fixture(autouse=True)
+def _who(db, warehouse):
+    """Somebody who may do everything in ``mine``, and browse ``seen``; nothing in ``other``."""
+    make_root()
+    who = who_asks()
+    give(who, Privilege.ALL, make_namespace("mine"))
+    make_namespace("seen")
+    who.grants.create(mask=Privilege.BROWSE.value, namespace=_named("seen"))
+
+
+def _named(*path: str) -> Namespace:
+    return Namespace.objects.named(path).get()
+
+
+def words(response: HttpResponse, *names: str) -> str:
+    """An answer, with the same name in place of each of these."""
+    found = json.loads(response.content)
+    found.pop("request_id", None)
+    text = json.dumps(found)
+    for name in names:
+        text = text.replace(name, "NAME")
+    return text
+
+
+# --- batches -------------------------------------------------------------------------------------
+
+PARTS: list[dict[str, Any]] = [
+    {"declare_table": {"id": ["PLACE", "new"]}},
+    {"create_table_version": {"id": ["PLACE", "t"], "version": 2, "manifest_path": "x/2.manifest"}},
+    {
+        "delete_table_versions": {
+            "id": ["PLACE", "t"],
+            "ranges": [{"start_version": 0, "end_version": -1}],
+        }
+    },
+    {"deregister_table": {"id": ["PLACE", "t"]}},
+]
+
+
+def _in(part: Any, place: str) -> Any:
+    return json.loads(json.dumps(part).replace('"PLACE"', json.dumps(place)))
+
+
+def _batch(part: Any, place: str, index: int) -> dict[str, Any]:
+    good = [
+        {"declare_table": {"id": ["mine", "fresh"]}},
+        {"deregister_table": {"id": ["mine", "t"]}},
+    ]
+    return {"operations": [*good[:index], _in(part, place), *good[index:]]}
+
+
+@pytest.mark.parametrize("index", [0, 1, 2])
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: next(iter(part)))
+def test_a_batch_with_a_forbidden_part_does_nothing(part, index, warehouse):
+    for place in ("mine", "seen", "other"):
+        make_table(place, "t")
+        make_version((place, "t"), 1)
+    lance = Lance(KEY)
+    before = files(warehouse)
+
+    def refused(place: str) -> HttpResponse:
+        with unchanged():
+            response = lance.call("POST", "/v1/table/batch-commit", _batch(part, place, index))
+        assert response.json()["error"].startswith(f"Operation {index}: "), response.content
+        return response
+
+    response = refused("seen")
+    assert (response.status_code, response.json()["code"]) == (403, 15)
+    hidden, absent = refused("other"), refused("absent")
+    assert hidden.status_code == absent.status_code == 404
+    assert words(hidden, "other") == words(absent, "absent")
+    assert files(warehouse) == before
+    # What was forbidden was that part.
+    only = {"operations": [_in(part, "mine")]}
+    assert lance.call("POST", "/v1/table/batch-commit", only).status_code == 200
+
+
+@pytest.mark.parametrize("index", [0, 1, 2])
+def test_a_transaction_with_a_forbidden_table_does_nothing(index, warehouse):
+    for table in (("mine", "a"), ("mine", "b"), ("seen", "t"), ("other", "t")):
+        make_iceberg_table(*table)
+    iceberg = Iceberg(KEY)
+    before = files(warehouse)
+
+    def change(namespace: str, name: str) -> dict[str, Any]:
+        updates = [{"action": "set-properties", "updates": {"key": "value"}}]
+        identifier = {"namespace": [namespace], "name": name}
+        return {"identifier": identifier, "requirements": [], "updates": updates}
+
+    def send(*changes: dict[str, Any]) -> HttpResponse:
+        return iceberg.call("POST", "transactions/commit", {"table-changes": list(changes)})
+
+    def refused(place: str) -> HttpResponse:
+        changes = [change("mine", "a"), change("mine", "b")]
+        changes.insert(index, change(place, "t"))
+        with unchanged():
+            response = send(*changes)
+        message = response.json()["error"]["message"]
+        assert f"(operation {index})" in message, message
+        return response
+
+    assert refused("seen").status_code == 403
+    hidden, absent = refused("other"), refused("absent")
+    assert hidden.status_code == absent.status_code == 404
+    assert words(hidden, "other") == words(absent, "absent")
+    assert files(warehouse) == before
+    assert send(change("mine", "a"), change("mine", "b")).status_code == 204
+
+
+# --- another name --------------------------------------------------------------------------------
+
+
+def _lance_table(place: str) -> HttpResponse:
+    body = {"new_table_name": "u", "new_namespace_id": [place]}
+    return Lance(KEY).call("POST", "/v1/table/mine$lance/rename", body)
+
+
+def _iceberg(kind: str, name: str) -> Any:
+    def rename(place: str) -> HttpResponse:
+        body = {
+            "source": {"namespace": ["mine"], "name": name},
+            "destination": {"namespace": [place], "name": "u"},
+        }
+        return Iceberg(KEY).call("POST", f"{kind}/rename", body)
+
+    return rename
+
+
+def _undrop(place: str) -> HttpResponse:
+    item = TrashItem.objects.get().pk
+    return Management(KEY).call("POST", f"trash/{item}/undrop", {"new": [place, "u"]})
+
+
+@pytest.mark.parametrize(
+    "rename",
+    [_lance_table, _iceberg("tables", "iceberg"), _iceberg("views", "view"), _undrop],
+    ids=["lance", "iceberg", "view", "undrop"],
+)
+def test_nothing_goes_into_a_namespace_in_which_nothing_may_be_created(rename):
+    make_table("mine", "lance")
+    make_iceberg_table("mine", "iceberg")
+    iceberg_views.create_view(
+        actor=SYSTEM, view=("mine", "view"), schema=ICEBERG_SCHEMA, view_version=_VERSION
+    )
+    make_table("mine", "gone")
+    commit([ops.DeregisterTable(table=("mine", "gone"))], actor=SYSTEM)
+    make_table("other", "u")  # that the name is taken there is nothing to be told, either
+    with unchanged():
+        seen, hidden, absent = rename("seen"), rename("other"), rename("absent")
+    assert seen.status_code == 403
+    assert "create" in seen.content.decode()
+    assert hidden.status_code == absent.status_code == 404
+    assert words(hidden, "other") == words(absent, "absent")
+    who = Principal.objects.get(name="who")
+    give(who, Privilege.ALL, _named("mine"))
+    who.grants.create(mask=(Privilege.CREATE | Privilege.BROWSE).value, namespace=_named("seen"))
+    assert rename("seen").status_code in {200, 204}
+    assert Table.objects.named(("seen", "u")).exists()
+
+
+# --- the same key of another ---------------------------------------------------------------------
+
+
+def test_the_idempotency_key_of_another_is_of_no_use():
+    """Who comes with it is told nothing of what the other did, and does what they may themselves."""
+
+    def new_key() -> str:
+        return str(uuid.UUID(int=(uuid.uuid4().int & ~(0xF << 76)) | (7 << 76)))
+
+    def send(token: str, place: str, key: str) -> HttpResponse:
+        body = {"updates": {"k": "v"}, "removals": []}
+        once = {"headers": {"idempotency-key": key}}
+        return Iceberg(token).call("POST", f"namespaces/{place}/properties", body, **once)
+
+    make_namespace("other")
+    keys = {place: new_key() for place in ("other", "seen", "mine")}
+    firsts = {place: send(administrator(), place, key) for place, key in keys.items()}
+    assert {answer.status_code for answer in firsts.values()} == {200}
+    commits = AuditEvent.objects.filter(action="namespace.update").count()
+    found = {place: send(KEY, place, key) for place, key in keys.items()}
+    assert {place: one.status_code for place, one in found.items()} == {
+        "other": 404,
+        "seen": 403,
+        "mine": 200,
+    }
+    for place in ("other", "seen"):
+        assert "updated" not in found[place].json()
+    assert AuditEvent.objects.filter(action="namespace.update").count() == commits
+    with unchanged():
+        for place, key in keys.items():
+            assert send(administrator(), place, key).content == firsts[place].content
+            assert send(KEY, place, key).content == found[place].content
