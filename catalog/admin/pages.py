@@ -307,8 +307,11 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
         return self.render(request, "admin/catalog/page.html", context)
 
     def missing(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
-        found = self._get_obj_does_not_exist_redirect(request, self.opts, unquote(object_id))
-        return cast(HttpResponseBase, found)
+        """The answer about a row that is not there, or that the user may not browse."""
+        title = f"{self.opts.verbose_name} {unquote(object_id)[:100]} does not exist"
+        return self.render(
+            request, "admin/404.html", {"title": title[0].upper() + title[1:]}, status=404
+        )
 
     def render(
         self, request: HttpRequest, template: str, context: dict[str, Any], status: int = 200

@@ -209,7 +209,7 @@ def test_the_progress_of_a_job_is_for_those_who_may_see_it(sign_in, client, tabl
 def test_a_job_that_is_not_there(browser, number):
     assert browser.get(f"{LIST}{number}/progress/").status_code == 404
     for action in ("retry", "run", "cancel", "change"):
-        assert browser.get(f"{LIST}{number}/{action}/").status_code == 302
+        assert browser.get(f"{LIST}{number}/{action}/").status_code == 404
 
 
 def test_figures_before_and_after(browser, table):
