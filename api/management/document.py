@@ -31,12 +31,12 @@ _ID = "The names from the root down, joined by the delimiter. The delimiter alon
 _PATH: dict[str, dict[str, Any]] = {
     "id": {"description": _ID, "schema": {"type": "string"}},
     "job": {"schema": {"type": "integer", "minimum": 1}},
+    "item": {"schema": {"type": "integer", "minimum": 1}},
+    "approval": {"schema": {"type": "integer", "minimum": 1}},
     "label": {"description": "Its key.", "schema": {"type": "string"}},
     "principal": {"description": "Its name: etl, user:ada.", "schema": {"type": "string"}},
     "member": {"description": "The name of a principal.", "schema": {"type": "string"}},
     "key": {"description": "The name of an API key.", "schema": {"type": "string"}},
-    "item": {"schema": {"type": "integer", "minimum": 1}},
-    "approval": {"schema": {"type": "integer", "minimum": 1}},
 }
 
 

@@ -222,7 +222,7 @@ def is_seen(actor: Principal, target: Target) -> bool:
 
 # One statement for both: what is asked on the way to a passage is asked only where nothing is held.
 _HELD = """
-    SELECT n.ancestors, above.held, t.id IS NOT NULL, mine.held,
+    SELECT n.ancestors, above.held, t.id, mine.held,
         CASE WHEN above.held <> 0 OR mine.held <> 0 THEN true
             ELSE n.id = ANY(monodon_passages(%(ids)s::bigint[], %(names)s::text[], %(tables)s::bigint[])) END,
         n.id = ANY((SELECT ancestors FROM catalog_namespace WHERE id = %(within)s::bigint)::bigint[])
@@ -272,13 +272,15 @@ def held_on(actor: Principal, target: Target) -> Privilege:
     row = cursor.fetchone()
     if row is None:
         raise _missing(target, is_namespace_seen=False)
-    ancestors, above, is_there, mine, may_pass, is_on_the_way = row
+    ancestors, above, table_pk, mine, may_pass, is_on_the_way = row
     everywhere = actor.everywhere
     if actor.within is not None and actor.within not in ancestors:
         above, mine, may_pass, everywhere = 0, 0, False, NOTHING
     held = (Privilege(above | mine) & actor.ceiling) | everywhere
+    if table_pk in actor.tables:
+        held = Privilege.ALL  # whatever else it may not do
     is_namespace_seen = bool(held) or may_pass or is_on_the_way
-    if is_table and not (is_there and held):
+    if is_table and not (table_pk and held):
         raise _missing(target, is_namespace_seen=is_namespace_seen)
     if not is_namespace_seen:
         raise _missing(target, is_namespace_seen=False)

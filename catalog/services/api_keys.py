@@ -207,7 +207,10 @@ def rotate(
 
 def revoke_api_key(*, actor: access.Principal, key: ApiKey) -> None:
     """End a key. Other processes stop accepting it within five seconds."""
-    _require_own(actor, key.principal.name)
+    is_own = _require_own(actor, key.principal.name)
+    is_narrow = actor.ceiling != Privilege.ALL or actor.within is not None
+    if is_own and is_narrow and key.name != actor.key:
+        raise PermissionDenied(f"The key '{actor.key}' ends no other key than itself")
     with transaction.atomic():
         revoked = ApiKey.objects.filter(pk=key.pk, revoked_at=None).update(
             revoked_at=timezone.now()
@@ -324,6 +327,8 @@ def _require_own(actor: access.Principal, principal: str) -> bool:
         return False
     if principal != actor.name or not actor.ids:
         raise PermissionDenied(f"'{actor.name}' may not manage the API keys of '{principal}'")
+    if actor.tables:
+        raise PermissionDenied("A job manages no keys")
     return True
 
 

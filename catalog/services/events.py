@@ -32,6 +32,10 @@ TYPE_PREFIX = "monodon."
 MEDIA = "application/cloudevents+json"
 PAGE_SIZE = 100
 MAX_PAGE = 1000
+_OF_DATA = (
+    *("namespace.", "table.", "view.", "materialized_view.", "version.", "branch.", "tag."),
+    *("index.", "function.", "maintenance."),
+)
 _LOOKED_AT = 2000
 """Rows of the trail that one page looks at: what it is to find may be rare."""
 
@@ -100,7 +104,9 @@ def read(
 ) -> Page:
     """The events behind a place, by default the next; fewer than asked for, or none, say nothing.
 
-    Who may browse everything gets all events, others those of the tables that they may browse.
+    Who manages everything gets all events. Others get those of data, not those of governance, and
+    of them without what was before and after; who may not browse everything, those of tables that
+    they may browse.
     Raises NamespaceNotFound, InvalidInput. Three statements at most.
     """
     choice = choice or Choice()
@@ -126,11 +132,19 @@ def read(
     ]
     rows = AuditEvent.objects.filter(pk__in=wanted).filter(_where(choice), _seen_by(actor))
     found = sorted(rows, key=lambda row: (row.xid, row.pk))
+    if not actor.holds_everywhere(Privilege.MANAGE):
+        _without_details(found)
     if len(found) > size:
         found = found[:size]
         return Page(found, place_of(found[-1]), is_last=False)
     last = Place(looked_at[-1][0], looked_at[-1][1]) if looked_at else start
     return Page(found, last, is_last=len(looked_at) < _LOOKED_AT)
+
+
+def _without_details(rows: Sequence[AuditEvent]) -> None:
+    """What a change wrote may be more than who only browses a table is told of it."""
+    for row in rows:
+        row.before = row.after = None
 
 
 def newest_place() -> Place:
@@ -188,9 +202,16 @@ def _where(choice: Choice) -> Q:
 
 
 def _seen_by(actor: Principal) -> Q:
-    if actor.holds_everywhere(Privilege.BROWSE):
+    if actor.holds_everywhere(Privilege.MANAGE):
         return Q()
-    return Q(table_uuid__in=Table.objects.filter(access.visible_tables(actor)).values("uuid"))
+    of_data = Q()
+    for noun in _OF_DATA:
+        of_data |= Q(action__startswith=noun)
+    if actor.holds_everywhere(Privilege.BROWSE):
+        return of_data
+    return of_data & Q(
+        table_uuid__in=Table.objects.filter(access.visible_tables(actor)).values("uuid")
+    )
 
 
 def _horizon() -> int:

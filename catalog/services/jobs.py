@@ -30,7 +30,7 @@ from catalog.models import (
     Transaction,
     TransactionStatus,
 )
-from catalog.privileges import Privilege
+from catalog.privileges import READ_ONLY, Privilege
 from catalog.services import access, locks, tokens
 from catalog.services.access import Principal
 
@@ -198,15 +198,20 @@ _NEEDED = {
 
 def principal(job: Job) -> Principal:
     """Who asked for a job. With the job's own table it may do everything that the job has to do, as
-    long as they hold what starting it takes."""
+    long as they hold what starting it takes. With all else it may do no more than read: which key
+    they came with, and how narrow that was, is not known any more."""
     owner = job.transaction
     if owner is None:
         return access.SYSTEM
     found = replace(access.on_behalf_of(owner.actor), request_id=owner.request_id, door="job")
     if found.holds_everywhere(Privilege.ALL):
         return found
+    own = found
+    found = replace(
+        found, everywhere=found.everywhere & READ_ONLY, ceiling=found.ceiling & READ_ONLY
+    )
     needed = _NEEDED.get(JobKind(job.kind), Privilege.MAINTAIN)
-    if not access.holds(found, needed, job.table):
+    if not access.holds(own, needed, job.table):
         return found
     return replace(found, tables=(job.table.pk,))
 

@@ -8,12 +8,12 @@ from django.db.models.fields.json import KT
 from django.db.models.functions import Cast
 from django.utils import timezone
 
-from catalog.errors import InvalidInput, NamespaceNotFound, TrashItemNotFound
+from catalog.errors import InvalidInput, TableNotFound, TrashItemNotFound
 from catalog.identifiers import Identifier, digest, label
 from catalog.models import Job, JobStatus, Namespace, Table, TableHealth, TrashItem
 from catalog.models.protection import TrashItemQuerySet
 from catalog.privileges import Privilege
-from catalog.services import access, namespaces, trash
+from catalog.services import access, namespaces, tables, trash
 from catalog.services import operations as ops
 from catalog.services.access import On, Principal
 from catalog.services.commit import commit
@@ -205,7 +205,8 @@ def table_protection(*, actor: Principal, table: Identifier) -> Table:
     access.require(actor, Privilege.BROWSE, On.table(table))
     row = Table.objects.named(table).select_related("namespace").first()
     if row is None:
-        raise NamespaceNotFound(table[:-1])
+        tables.require_namespace(table[:-1])
+        raise TableNotFound(table)
     return row
 
 

@@ -30,7 +30,8 @@ from catalog.models import (
     Transaction,
     TrashItem,
 )
-from catalog.privileges import NOTHING, Privilege
+from catalog.privileges import NOTHING, Privilege, essence
+from catalog.services import access
 from catalog.services.access import Principal
 
 GUARDED_SECONDS = 86_400
@@ -86,6 +87,32 @@ def rules(namespaces: Collection[int]) -> dict[int, Rules]:
                 {**{GuardedAction(one): label(path) for one in guarded}, **before.guarded},
             )
     return found
+
+
+def require_movable(actor: Principal, row: Namespace | Table, old: int, new: Namespace) -> None:
+    """Refuse a move by which something leaves a rule that asks for a second person, or by which who
+    moves it may do more with it than before: else a move would be the way around both.
+
+    ``old`` is the namespace that it comes from. Raises PermissionDenied.
+    """
+    if new.pk == old:
+        return
+    both = rules([old, new.pk])
+    left = set(both[old].guarded) - set(both[new.pk].guarded)
+    if left:
+        source = both[old].guarded[min(left)]
+        raise PermissionDenied(
+            f"'{row}' may not be moved to '{new}': what takes a second person in '{source}' does"
+            " not there"
+        )
+    if actor.holds_everywhere(Privilege.ALL):
+        return
+    gained = access.held_on(actor, new) & ~access.held_on(actor, row)
+    if gained:
+        raise PermissionDenied(
+            f"'{actor.name}' may not move '{row}' to '{new}', where they would hold more on it:"
+            f" {', '.join(essence(gained))}"
+        )
 
 
 def require_unprotected(things: Iterable[Namespace | Table]) -> None:

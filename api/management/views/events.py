@@ -113,6 +113,9 @@ class _Stream:
             self._is_open = False
             _open.release()
 
+    def __del__(self) -> None:  # of an answer that nobody sent
+        self.close()
+
     def _run(self) -> Iterator[str]:
         yield f"retry: {_RETRY_MILLISECONDS}\n\n"
         if not self._page.rows:  # so that who loses the stream before the first event has a place

@@ -295,6 +295,7 @@ class UndropTable(Undrop):
         self.require_same(table.identifier)
         _require_whole([item])
         namespace = self.parent(batch, chain)
+        trash.require_movable(batch.actor, table, table.namespace_id, namespace)
         holder = batch.find_table(self.target)
         if holder is not None:
             taken = already_exists(self.target, holder)
@@ -349,6 +350,7 @@ class UndropNamespace(Undrop):
             tables = [one for one in tables if not _is_lost(one)]
         _require_whole(tables)
         parent = self.parent(batch, chain)
+        trash.require_movable(batch.actor, root, root.parent_id or 0, parent)
         if batch.find_namespace(self.target) is not None:
             taken = NamespaceAlreadyExists(self.target)
             taken.detail = "Bring it back under another name."

@@ -279,6 +279,7 @@ class RenameTable(TableOperation):
         row = self.locked(batch)
         namespace = batch.namespace(self.new[:-1])
         access.require(batch.actor, Privilege.CREATE, namespace)
+        trash.require_movable(batch.actor, row, row.namespace_id, namespace)
         holder = batch.find_table(self.new)
         # A name may change within itself: 'a b' and 'a+b' are one name.
         if holder is not None and (holder is not row or self.new == self.table):

@@ -194,4 +194,6 @@ def test_context_headers_and_request_id_are_audited(lance: Lance):
 
 
 def test_read_only_key(reader: Lance):
-    reader.refused(403, 15, "'reader' may not create anything in '(root)'", "/v1/namespace/ws/create", {})
+    reader.refused(
+        403, 15, "'reader' may not create anything in '(root)'", "/v1/namespace/ws/create", {}
+    )

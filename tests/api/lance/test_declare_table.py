@@ -180,4 +180,6 @@ def test_body_id_must_be_the_path_id(lance: Lance):
 
 def test_read_only_key(reader: Lance):
     make_namespace("ws")
-    reader.refused(403, 15, "'reader' may not create anything in 'ws'", "/v1/table/ws$t/declare", {})
+    reader.refused(
+        403, 15, "'reader' may not create anything in 'ws'", "/v1/table/ws$t/declare", {}
+    )

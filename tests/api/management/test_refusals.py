@@ -9,6 +9,7 @@ from django.http import HttpResponse
 
 from catalog.services import api_keys, tokens
 from catalog.services.access import SYSTEM, find_key
+from tests.api.each import on_each
 from tests.api.management.client import Management
 from tests.api.management.examples import EXAMPLES, make_catalog, spell
 from tests.api.management.test_coverage import operations
@@ -61,13 +62,13 @@ def test_the_example_works(management, call, operation):
 # --- who asks ---------------------------------------------------------------------------------------
 
 
-@every_operation
+@on_each(operations())
 def test_unauthenticated(refuse, operation):
     response = refuse(Management(), operation, 401, "unauthenticated", "No API key was given")
     assert response["www-authenticate"] == "Bearer"
 
 
-@every_operation
+@on_each(operations())
 def test_an_unknown_key(refuse, operation):
     refuse(Management("mnd_no_such"), operation, 401, "unauthenticated", "unknown, expired")
 
@@ -76,12 +77,12 @@ OF_OTHERS = {"GetKey", "RotateKey", "RevokeKey"}
 """Of whose keys nobody learns whether they exist."""
 
 
-@pytest.mark.parametrize("operation", sorted({*WRITING} - OF_OTHERS))
+@on_each(sorted({*WRITING} - OF_OTHERS))
 def test_a_read_only_key_does_not_write(reader, refuse, operation):
     refuse(reader, operation, 403, "permission-denied", "'reader' may not ")
 
 
-@pytest.mark.parametrize("operation", sorted(OF_OTHERS))
+@on_each(sorted(OF_OTHERS))
 def test_the_keys_of_others_are_not_there(reader, refuse, operation):
     refuse(reader, operation, 404, "key-not-found", "'known' does not exist")
 
@@ -97,7 +98,7 @@ FOR_ADMINISTRATORS = {
 }
 
 
-@pytest.mark.parametrize("operation", sorted(FOR_ADMINISTRATORS))
+@on_each(sorted(FOR_ADMINISTRATORS))
 def test_a_read_only_key_does_not_read_what_is_for_administrators(reader, refuse, operation):
     refuse(reader, operation, 403, "permission-denied", "'reader' may not administer")
 
@@ -114,12 +115,12 @@ FOR_GRANTERS = {
 _NOT_FOR_READERS = {*FOR_MANAGERS, *FOR_GRANTERS, *FOR_ADMINISTRATORS, *OF_OTHERS}
 
 
-@pytest.mark.parametrize("operation", sorted(FOR_GRANTERS))
+@on_each(sorted(FOR_GRANTERS))
 def test_a_read_only_key_does_not_read_what_is_for_granters(reader, refuse, operation):
     refuse(reader, operation, 403, "permission-denied", "'reader' may not ")
 
 
-@pytest.mark.parametrize("operation", sorted(FOR_MANAGERS))
+@on_each(sorted(FOR_MANAGERS))
 def test_a_read_only_key_does_not_read_what_is_for_managers(reader, refuse, operation):
     refuse(reader, operation, 403, "permission-denied", "'reader' may not manage")
 
@@ -130,7 +131,7 @@ def test_a_read_only_key_reads_and_reading_changes_nothing(reader, call, operati
         assert call(reader, operation).status_code == 200
 
 
-@every_operation
+@on_each(operations())
 def test_a_session_of_the_admin_is_no_key(refuse, operation, admin_client):
     client = Management()
     client.client = admin_client
@@ -178,10 +179,14 @@ def test_unknown_routes(management, path, method):
     Management().refused(401, "unauthenticated", "No API key", f"{method} {path}")
 
 
-@every_operation
+def _bare(path: str) -> str:
+    return path.partition("?")[0]
+
+
+@on_each(operations())
 def test_wrong_methods(management, refuse, operation):
-    path = EXAMPLES[operation].path
-    allowed = [one.method for one in EXAMPLES.values() if one.path == path]
+    path = _bare(EXAMPLES[operation].path)
+    allowed = [one.method for one in EXAMPLES.values() if _bare(one.path) == path]
     for method in {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"} - set(allowed):
         text = f"{method} is not allowed"
         response = refuse(management, operation, 405, "method-not-allowed", text, method=method)
@@ -191,7 +196,7 @@ def test_wrong_methods(management, refuse, operation):
 _NAMED = [name for name, one in EXAMPLES.items() if "ws" in one.path]
 
 
-@pytest.mark.parametrize("operation", _NAMED)
+@on_each(_NAMED)
 def test_what_is_not_there(management, operation):
     example = EXAMPLES[operation]
     request = f"{example.method} {example.path.replace('ws', 'no')}"
@@ -201,7 +206,7 @@ def test_what_is_not_there(management, operation):
         management.refused(404, "table-not-found", "'ws.no' does not", request, example.body)
 
 
-@pytest.mark.parametrize("operation", _NAMED)
+@on_each(_NAMED)
 @pytest.mark.parametrize("name", ["$$", "ws$", "ws%00", "ws%0A", "ws$" + "x" * 256])
 def test_names_that_are_none(management, operation, name):
     example = EXAMPLES[operation]
@@ -236,15 +241,25 @@ _NO_BODIES = [
 ]
 
 
-@pytest.mark.parametrize("operation", WITH_BODY)
+_SAY_NOTHING = {
+    *("UndropTrashItem", "PurgeTrashItem", "ApproveRequest"),
+    *("UpdateNamespaceFacts", "UpdateTableFacts", "UpdateLabel", "UpdatePrincipal"),
+}
+"""Which go without anything being said."""
+
+
+@on_each(WITH_BODY)
 def test_bad_bodies(management, refuse, operation):
     for raw in _NO_BODIES:
-        refuse(management, operation, 400, "invalid-input", "", raw=raw)
+        if not (raw == b"{}" and operation in _SAY_NOTHING):
+            refuse(management, operation, 400, "invalid-input", "", raw=raw)
 
 
-@pytest.mark.parametrize("operation", WITH_BODY)
+@on_each(WITH_BODY)
 def test_a_key_that_is_there_twice(management, refuse, operation):
     body = json.dumps(EXAMPLES[operation].body)
+    if body == "{}":
+        return
     raw = f"{body[:-1]}, {body[1:]}".encode()
     refuse(management, operation, 400, "contradictory-input", "more than once", raw=raw)
 
@@ -298,7 +313,7 @@ def test_names_in_queries(management):
 # --- bugs and outages -------------------------------------------------------------------------------
 
 
-@every_operation
+@on_each(operations())
 def test_a_bug_is_told_without_its_stack(management, refuse, operation, monkeypatch, caplog):
     def broken(self, actor, body, **path):
         raise ZeroDivisionError("a secret of the inside")
@@ -317,7 +332,7 @@ def test_a_bug_is_told_without_its_stack(management, refuse, operation, monkeypa
     assert "Traceback" not in response.content.decode()
 
 
-@every_operation
+@on_each(operations())
 def test_a_database_that_is_away(management, refuse, operation, monkeypatch):
     def away(self, actor, body, **path):
         raise OperationalError("connection refused: host=secret")

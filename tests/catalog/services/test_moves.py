@@ -1,0 +1,83 @@
+"""Moving something is no way around what holds where it is."""
+
+from dataclasses import replace
+
+import pytest
+
+from catalog.errors import PermissionDenied
+from catalog.models import PrincipalKind, TrashItem
+from catalog.privileges import Privilege
+from catalog.services import access, events, jobs, principals, upkeep
+from catalog.services import operations as ops
+from catalog.services.access import SYSTEM, On
+from catalog.services.commit import commit
+from tests.factories import make_lance_table, make_namespace, make_root, unchanged
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("warehouse")]
+T = ("a", "t")
+
+
+@pytest.fixture
+def etl() -> access.Principal:
+    """Manages ``a``, and owns ``mine``."""
+    make_root()
+    make_lance_table(T)
+    make_namespace("mine")
+    principals.create_principal(actor=SYSTEM, name="etl", kind=PrincipalKind.SERVICE)
+    grant = ops.SetGrant(on=On.namespace(("a",)), principal="etl", privileges=Privilege.MANAGE)
+    own = ops.SetOwner(target=("mine",), is_table=False, owner="etl")
+    commit([grant, own], actor=SYSTEM)
+    found = access.named("etl")
+    assert found is not None
+    return found
+
+
+def test_who_manages_a_table_does_not_get_it_by_moving_it_home(etl):
+    move = ops.RenameTable(table=T, new=("mine", "t"))
+    with unchanged(), pytest.raises(PermissionDenied, match="would hold more on it: grant"):
+        commit([move], actor=etl)
+    commit([ops.RenameTable(table=T, new=("a", "u"))], actor=etl)
+    commit([ops.DropTable(table=("a", "u"))], actor=etl)
+    item = TrashItem.objects.get().pk
+    with unchanged(), pytest.raises(PermissionDenied, match="would hold more"):
+        commit([ops.UndropTable(item=item, new=("mine", "t"))], actor=etl)
+    commit([ops.UndropTable(item=item)], actor=etl)
+    commit([ops.RenameTable(table=("a", "u"), new=("mine", "t"))], actor=SYSTEM)
+
+
+def test_nothing_leaves_a_rule_that_asks_for_a_second_person(etl):
+    rule = ops.SetApprovalRule(namespace=("a",), actions=["purge"])
+    commit([rule], actor=SYSTEM)
+    with unchanged(), pytest.raises(PermissionDenied, match="takes a second person in 'a'"):
+        commit([ops.RenameTable(table=T, new=("mine", "t"))], actor=SYSTEM)
+    commit([ops.DropTable(table=T, purge=False)], actor=SYSTEM)
+    item = TrashItem.objects.get().pk
+    with unchanged(), pytest.raises(PermissionDenied, match="takes a second person in 'a'"):
+        commit([ops.UndropTable(item=item, new=("mine", "t"))], actor=SYSTEM)
+    commit([ops.SetApprovalRule(namespace=("mine",), actions=["purge"])], actor=SYSTEM)
+    commit([ops.UndropTable(item=item, new=("mine", "t"))], actor=SYSTEM)
+
+
+def test_a_job_writes_to_its_own_table_alone(etl, monkeypatch):
+    monkeypatch.setattr("celery.current_app.send_task", lambda *args, **options: None)
+    make_lance_table(("a", "other"))
+    monkeypatch.setattr(access, "_may_act", lambda row: True)
+    started = upkeep.start(actor=etl, table=T, kind="clean_up")
+    job = jobs.take(started.pk)
+    assert job is not None
+    acts = jobs.principal(job)
+    access.require(acts, Privilege.ALL, On.table(T))
+    access.require(acts, Privilege.READ, On.table(("a", "other")))
+    for table in (("a", "other"), ("mine", "x")):
+        assert not access.holds(acts, Privilege.WRITE, On.table(table))
+
+
+def test_who_only_browses_is_not_told_what_a_change_wrote(etl):
+    start = events.newest_place()
+    commit([ops.RenameTable(table=T, new=("a", "u"))], actor=SYSTEM)
+    grant = ops.SetGrant(on=On.table(("a", "u")), principal="etl", privileges=Privilege.READ)
+    commit([grant], actor=SYSTEM)
+    browses = replace(etl, ceiling=Privilege.BROWSE)
+    (row,) = events.read(actor=browses, after=start).rows
+    assert (row.action, row.before, row.after) == ("table.rename", None, None)
+    assert len(events.read(actor=SYSTEM, after=start).rows) == 2
