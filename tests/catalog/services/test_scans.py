@@ -23,7 +23,7 @@ from catalog.errors import (
 )
 from catalog.formats.iceberg import scan_planning
 from catalog.models import ScanPlan
-from catalog.privileges import READ_ONLY
+from catalog.privileges import READ_ONLY, Privilege
 from catalog.services import iceberg_commits, iceberg_tables, scans
 from catalog.services.access import SYSTEM, Principal
 from tasks import maintenance as tasks
@@ -34,7 +34,7 @@ from tests.factories import make_iceberg_table, make_namespace, make_table, unch
 pytestmark = pytest.mark.django_db
 ADA = Principal("ada", READ_ONLY)
 BOB = Principal("bob", READ_ONLY)
-NOBODY = Principal("nobody")
+NOBODY = Principal("nobody", Privilege.BROWSE)
 T = ("ws", "t")
 
 
