@@ -48,7 +48,9 @@ def test_drop_with_purge_orders_a_job(browser):
     row.refresh_from_db()
     assert row.state == TableState.DROPPED
     assert row.jobs.get().status == JobStatus.QUEUED
-    assert told(answer) == ["Table 'prod.t' was dropped; its data is removed when its time in the trash is over"]
+    assert told(answer) == [
+        "Table 'prod.t' was dropped; its data is removed when its time in the trash is over"
+    ]
     assert browser.get(answer.headers["location"]).context["panels"][0].rows
 
 
