@@ -93,8 +93,6 @@ def make_principals(apps, schema_editor):
 
 
 class Migration(migrations.Migration):
-    # Rows are changed and constraints added: PostgreSQL wants that in several transactions.
-    atomic = False
     dependencies = [
         ("catalog", "0012_job_indexes"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
@@ -314,7 +312,9 @@ class Migration(migrations.Migration):
                 to="catalog.principal",
             ),
         ),
-        migrations.RunPython(make_principals, migrations.RunPython.noop, atomic=True),
+        migrations.RunPython(make_principals, migrations.RunPython.noop),
+        # PostgreSQL alters no table of which rows are yet to be checked.
+        migrations.RunSQL("SET CONSTRAINTS ALL IMMEDIATE", migrations.RunSQL.noop),
         migrations.AlterField(
             model_name="apikey",
             name="principal",

@@ -61,6 +61,11 @@ def test_no_key_of_before_becomes_the_catalog_itself():
                 " VALUES (%s, %s, '', 'read')",
                 [(name, name) for name in names],
             )
+            cursor.execute(
+                "INSERT INTO auth_user (password, is_superuser, username, first_name, last_name,"
+                " email, is_staff, is_active, date_joined)"
+                " VALUES ('', true, 'ada', '', '', '', true, true, now())"
+            )
     finally:
         executor = MigrationExecutor(connection)
         executor.migrate(executor.loader.graph.leaf_nodes())
@@ -70,4 +75,6 @@ def test_no_key_of_before_becomes_the_catalog_itself():
         "anonymous": "anonymous-key",
         "etl": "etl",
     }
-    assert set(Principal.objects.values_list("level", flat=True)) == {PrincipalLevel.READ}
+    levels = dict(Principal.objects.values_list("name", "level"))
+    assert levels.pop("user:ada") == PrincipalLevel.GRANTED  # beside being a superuser
+    assert set(levels.values()) == {PrincipalLevel.READ}
