@@ -1,0 +1,104 @@
+"""Secrets go in, through every door, and are found nowhere but in the answers that give them away once."""
+
+import json
+import logging
+from urllib.parse import urlencode
+
+import pytest
+from django.test import Client
+
+from catalog.models import AuditEvent, Namespace, Table, Transaction
+from catalog.services import api_keys, events, refusals
+from catalog.services.access import SYSTEM
+from tests.api.management.client import Management
+from tests.catalog.admin.conftest import _plain_static_files
+
+__all__ = ["_plain_static_files"]
+
+IN_PROPERTIES = {
+    "s3.secret-access-key": "canary-of-s3",
+    "client.token": "canary-of-token",
+    "adls.sas-token": "canary-of-sas",
+    "db.password": "canary-of-password",
+}
+URL = "https://user:canary-of-url@example.com/x?sig=canary-of-signature"
+
+
+@pytest.fixture
+def administrator(django_user_model) -> Client:
+    user = django_user_model.objects.create_superuser("root", password="canary-of-sign-on")
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+@pytest.mark.django_db(transaction=True)
+def test_canaries_are_found_nowhere(lance, administrator, caplog, monkeypatch):
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setattr(refusals, "ledger", refusals.Ledger(refusals.write))
+    monkeypatch.setattr(events, "_horizon", lambda: 1 << 62)
+    canaries = {*IN_PROPERTIES.values(), "canary-of-url", "canary-of-signature"}
+    found: dict[str, str] = {}
+
+    # Keys, tokens and the secrets of webhooks: each is told once.
+    management = Management(lance.headers["x-api-key"])
+    made = management.post("keys", {"principal": "tester", "name": "second"}, status=201)
+    hook = {"name": "hook", "url": "https://example.com/hook"}
+    signing = management.post("webhooks", hook, status=201)["secret"]
+    form = {"grant_type": "client_credentials", "client_id": "second", "client_secret": made["key"]}
+    answer = administrator.post(
+        "/v1/oauth/tokens", urlencode(form), content_type="application/x-www-form-urlencoded"
+    )
+    token = answer.json()["access_token"]
+    assert answer.status_code == 200
+    canaries |= {lance.headers["x-api-key"], made["key"], signing, token, "canary-of-sign-on"}
+
+    # In properties, in context headers, in what is refused, in the wrong place.
+    namespace = {"properties": IN_PROPERTIES | {"remote": URL}}
+    lance.post("/v1/namespace/ws/create", namespace)
+    lance.post("/v1/table/ws$t/declare", {"properties": IN_PROPERTIES})
+    for request, headers in (
+        ("/v1/table/ws$t/declare", {"authorization": f"Bearer {token}"}),
+        ("/v1/table/no$t/declare", {"x-api-key": made["key"], "x-lance-ctx-api-key": made["key"]}),
+        ("/v1/table/ws$t/drop", {"x-api-key": "canary-of-wrong-key"}),
+    ):
+        refused = administrator.post(
+            request, json.dumps(namespace), content_type="application/json", headers=headers
+        )
+        assert refused.status_code in {401, 404, 409}
+        found[request] = refused.content.decode()
+    wrong = form | {"client_secret": "canary-of-wrong-secret"}
+    found["token"] = administrator.post(
+        "/v1/oauth/tokens", urlencode(wrong), content_type="application/x-www-form-urlencoded"
+    ).content.decode()
+    found["sign on"] = (
+        Client()
+        .post("/admin/login/", {"username": "root", "password": "canary-of-wrong-word"})
+        .content.decode()
+    )
+    canaries |= {"canary-of-wrong-key", "canary-of-wrong-secret", "canary-of-wrong-word"}
+    refusals.ledger.flush()
+
+    found["audit"] = json.dumps(list(AuditEvent.objects.values()), default=str)
+    found["transactions"] = json.dumps(list(Transaction.objects.values()), default=str)
+    for path in ("audit/export?format=csv", "audit/export?format=jsonl"):
+        found[path] = b"".join(management.call("GET", path).streaming_content).decode()
+    for path in ("audit", "events?after=0-0", "webhooks", "keys", "governance"):
+        found[path] = json.dumps(management.get(path))
+    row = AuditEvent.objects.filter(action="namespace.create").get()
+    for path in (
+        *("", "catalog/auditevent/", f"catalog/auditevent/{row.pk}/change/"),
+        *("catalog/apikey/", "catalog/webhook/", "catalog/transaction/"),
+        f"catalog/table/{Table.objects.get().pk}/change/?tab=history",
+        f"catalog/namespace/{Namespace.objects.get(name='ws').pk}/change/?tab=history",
+    ):
+        page = administrator.get(f"/admin/{path}")
+        assert page.status_code == 200, path
+        if "change" not in path or "audit" in path:  # a page shows the properties themselves
+            found[path] = page.content.decode()
+    found["log"] = caplog.text
+    assert api_keys.find_api_key(actor=SYSTEM, name="second").prefix in found["keys"]
+    told = {
+        (canary, place) for place, text in found.items() for canary in canaries if canary in text
+    }
+    assert not told
