@@ -492,7 +492,7 @@ def test_who_may_read_sees_rows(sign_in, row):
 
 @pytest.mark.parametrize("tab", TABS)
 def test_without_a_privilege_there_is_no_page(sign_in, row, tab):
-    assert sign_in().get(url(row, tab)).status_code == 302  # as for one that is not there
+    assert sign_in().get(url(row, tab)).status_code == 404  # as for one that is not there
 
 
 # --- what is wrong with a table

@@ -203,8 +203,8 @@ def test_a_dropped_namespace_does_not_reach_the_next_of_its_name(browser):
 
 def test_a_row_that_is_not_there(browser):
     for noun in ("table", "namespace"):
-        assert browser.get(f"/admin/catalog/{noun}/0/policy/").status_code == 302
-        assert browser.post(f"/admin/catalog/{noun}/x/policy/").status_code == 302
+        assert browser.get(f"/admin/catalog/{noun}/0/policy/").status_code == 404
+        assert browser.post(f"/admin/catalog/{noun}/x/policy/").status_code == 404
 
 
 def test_the_pages_cost_the_same_however_deep(browser):

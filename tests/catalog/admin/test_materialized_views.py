@@ -170,8 +170,8 @@ def test_who_may_only_see_may_not_press(sign_in, browser, view):
 
 def test_a_row_that_is_not_there(browser):
     for action in ("change", "refresh"):
-        assert browser.get(f"{LIST}0/{action}/").status_code == 302
-    assert browser.get(f"{LIST}x/change/").status_code == 302
+        assert browser.get(f"{LIST}0/{action}/").status_code == 404
+    assert browser.get(f"{LIST}x/change/").status_code == 404
 
 
 def test_nothing_is_edited_or_deleted_in_place(browser, view):
