@@ -307,7 +307,8 @@ def test_names_are_escaped(browser):
 )
 def test_wrong_input_never_breaks_a_page(browser, url):
     make_table("prod", "t")
-    assert browser.get(url, follow=True).status_code == 200
+    # What names a thing that is not there is told so, in the admin's own look.
+    assert browser.get(url, follow=True).status_code in {200, 404}
 
 
 @pytest.mark.parametrize(
