@@ -130,7 +130,7 @@ def files(directory: str | Path) -> dict[str, bytes]:
     }
 
 
-def wait_for_readers(within: float = 60.0) -> None:
+def wait_for_readers(within: float = 120.0) -> None:
     """Until readers of events get all that was committed.
 
     Transactions in other databases of the same server hold them up, too: those of tests beside these.

@@ -44,7 +44,7 @@ class Ledger:
             "SELECT v.*, t.location FROM catalog_tableversion v JOIN catalog_table t ON t.id = table_id"
         )
         self.transactions = rows("SELECT * FROM catalog_transaction")
-        self.events = rows("SELECT * FROM catalog_auditevent")
+        self.events = rows("SELECT * FROM catalog_auditevent WHERE outcome = 'done'")
         self._traces: dict[str, Traces] = defaultdict(lambda: Traces({}, set(), [], Counter()))
         for row in self.versions:
             mark = row["metadata"]

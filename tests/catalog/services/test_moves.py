@@ -11,7 +11,7 @@ from catalog.services import access, events, jobs, principals, upkeep
 from catalog.services import operations as ops
 from catalog.services.access import SYSTEM, On
 from catalog.services.commit import commit
-from tests.factories import make_lance_table, make_namespace, make_root, unchanged
+from tests.factories import make_lance_table, make_namespace, make_root, unchanged, wait_for_readers
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("warehouse")]
 T = ("a", "t")
@@ -77,6 +77,7 @@ def test_who_only_browses_is_not_told_what_a_change_wrote(etl):
     commit([ops.RenameTable(table=T, new=("a", "u"))], actor=SYSTEM)
     grant = ops.SetGrant(on=On.table(("a", "u")), principal="etl", privileges=Privilege.READ)
     commit([grant], actor=SYSTEM)
+    wait_for_readers()
     browses = replace(etl, ceiling=Privilege.BROWSE)
     (row,) = events.read(actor=browses, after=start).rows
     assert (row.action, row.before, row.after) == ("table.rename", None, None)

@@ -378,4 +378,4 @@ def test_five_thousand_snapshots_are_sorted_at_once():
     found = describe.snapshots(document)
     assert [describe.snapshot(one).id for one in found[:3]] == [4999, 4998, 4997]
     assert len(describe.references_by_snapshot(document)) == 5000
-    assert time.thread_time() - started < 0.5
+    assert time.thread_time() - started < 2.5  # by comparing each with each it would be ten
