@@ -73,6 +73,7 @@ def test_a_job_writes_to_its_own_table_alone(etl, monkeypatch):
 
 
 def test_who_only_browses_is_not_told_what_a_change_wrote(etl):
+    wait_for_readers()
     start = events.newest_place()
     commit([ops.RenameTable(table=T, new=("a", "u"))], actor=SYSTEM)
     grant = ops.SetGrant(on=On.table(("a", "u")), principal="etl", privileges=Privilege.READ)
