@@ -144,6 +144,15 @@ class ManagementOperation(Operation):
         return HttpResponse(content, status=status, content_type=errors.MEDIA)
 
 
+class SecretOperation(ManagementOperation):
+    """One whose answer holds a secret, which nothing on the way may keep."""
+
+    def render(self, answer: Any) -> HttpResponse:
+        response = super().render(answer)
+        response.headers["Cache-Control"] = "no-store"
+        return response
+
+
 def _job(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 19):
         raise JobNotFound(text)

@@ -7,10 +7,10 @@ from http import HTTPStatus
 from typing import Any
 
 from django.conf import settings
-from django.http import HttpResponse, StreamingHttpResponse
+from django.http import StreamingHttpResponse
 
 from api.management import event_messages as m
-from api.management.operation import ManagementOperation
+from api.management.operation import ManagementOperation, SecretOperation
 from catalog.errors import CatalogError, InvalidInput, ServiceUnavailable
 from catalog.models import DeliveryStatus
 from catalog.services import events, webhooks
@@ -147,15 +147,6 @@ class _WebhookOperation(ManagementOperation):
     described = _DESCRIBED
 
 
-class _Secret(_WebhookOperation):
-    """One whose answer holds a secret, which nothing on the way may keep."""
-
-    def render(self, answer: Any) -> HttpResponse:
-        response = super().render(answer)
-        response.headers["Cache-Control"] = "no-store"
-        return response
-
-
 class ListWebhooks(_WebhookOperation):
     """Webhooks by name."""
 
@@ -169,7 +160,7 @@ class ListWebhooks(_WebhookOperation):
         )
 
 
-class CreateWebhook(_Secret):
+class CreateWebhook(SecretOperation):
     """Tell a receiver of events from now on. Its signing secret is in this answer alone."""
 
     verb = "POST"
@@ -225,7 +216,7 @@ class DeleteWebhook(_WebhookOperation):
         webhooks.delete_webhook(actor=actor, name=webhook)
 
 
-class RotateWebhookSecret(_Secret):
+class RotateWebhookSecret(SecretOperation):
     """Sign with a new secret from the next attempt on."""
 
     verb = "POST"

@@ -2,26 +2,14 @@
 
 from datetime import timedelta
 from http import HTTPStatus
-from typing import Any
-
-from django.http import HttpResponse
 
 from api.management import principal_messages as m
-from api.management.operation import ManagementOperation
+from api.management.operation import ManagementOperation, SecretOperation
 from catalog import identifiers
 from catalog.services import api_keys
 from catalog.services.access import Principal
 
 _PRINCIPAL = {"description": "Whose keys.", "schema": {"type": "string"}}
-
-
-class _Secret(ManagementOperation):
-    """One whose answer holds a secret, which nothing on the way may keep."""
-
-    def render(self, answer: Any) -> HttpResponse:
-        response = super().render(answer)
-        response.headers["Cache-Control"] = "no-store"
-        return response
 
 
 class ListKeys(ManagementOperation):
@@ -37,7 +25,7 @@ class ListKeys(ManagementOperation):
         return m.KeyPage(keys=[m.KeyModel.of(row) for row in rows], next_page_token=token)
 
 
-class CreateKey(_Secret):
+class CreateKey(SecretOperation):
     """Make a key, told in this answer and never again; one's own does no more than the asking one."""
 
     verb = "POST"
@@ -63,7 +51,7 @@ class GetKey(ManagementOperation):
         return m.KeyModel.of(api_keys.find_api_key(actor=actor, name=key))
 
 
-class RotateKey(_Secret):
+class RotateKey(SecretOperation):
     """Make a key that takes the place of this one, which goes on for the overlap."""
 
     verb = "POST"
