@@ -281,14 +281,25 @@ def require_manage(actor: Principal, item: TrashItem) -> None:
     """
     if actor.holds_everywhere(Privilege.MANAGE):
         return
-    namespace = place(item)
-    held = NOTHING
-    if actor.within is None or actor.within in namespace.ancestors:
-        held = actor.everywhere | _held(actor, namespace, item.table)
+    held = _held_in(actor, place(item), item.table)
     if not held:
         raise TrashItemNotFound(item.pk)
     if Privilege.MANAGE not in held:
         raise PermissionDenied(f"'{actor.name}' may not manage '{item}'")
+
+
+def require_manage_in(actor: Principal, namespace: Namespace) -> None:
+    """The same of a dropped namespace that leads to what is asked for. Raises PermissionDenied."""
+    if actor.holds_everywhere(Privilege.MANAGE):
+        return
+    if Privilege.MANAGE not in _held_in(actor, namespace, None):
+        raise PermissionDenied(f"'{actor.name}' may not manage '{namespace}'")
+
+
+def _held_in(actor: Principal, namespace: Namespace, table: Table | None) -> Privilege:
+    if actor.within is not None and actor.within not in namespace.ancestors:
+        return NOTHING
+    return actor.everywhere | _held(actor, namespace, table)
 
 
 def _held(actor: Principal, namespace: Namespace, table: Table | None) -> Privilege:

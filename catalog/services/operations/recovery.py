@@ -237,6 +237,10 @@ class Undrop(TrashOperation):
                 raise
             found = batch.namespace(tuple(rows[-1].path[:-1]))
             access.require(batch.actor, Privilege.CREATE, found)
+            # What comes along takes what bringing it back by itself takes.
+            for row in rows:
+                trash.require_manage_in(batch.actor, row)
+            trash.require_movable(batch.actor, rows[-1], rows[-1].parent_id or 0, found)
             for row in reversed(rows):
                 before = _was(row)
                 _revive(batch, row, tuple(row.path), found)

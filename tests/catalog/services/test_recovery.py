@@ -64,6 +64,7 @@ from tests.factories import (
     make_iceberg_table,
     make_lance_table,
     make_namespace,
+    make_root,
     make_table,
     make_version,
     snapshot,
@@ -703,6 +704,52 @@ def test_who_managed_a_dropped_namespace_may_bring_it_back():
     with pytest.raises(TrashItemNotFound), unchanged():
         recovery.undrop(actor=beside, item=item.pk)
     recovery.undrop(actor=above, item=item.pk)
+
+
+def drop_twice(*path: str) -> TrashItem:
+    """A table, and then all that it was in, in two transactions. The item is the table's."""
+    item = drop(*path)
+    commit([ops.DropNamespace(namespace=path[:1], cascade=True)], actor=SYSTEM)
+    return item
+
+
+def test_namespaces_come_along_for_who_could_bring_them_back():
+    table = make_table("top", "a", "b", "t")
+    of_table = (Privilege.MANAGE, table)
+    at_root = (Privilege.CREATE, make_root())
+    namespace = table.namespace
+    owner = principal("owner", of_table, at_root)
+    of_lower = principal("of_lower", of_table, at_root, (Privilege.MANAGE, namespace))
+    of_upper = principal("of_upper", at_root, (Privilege.MANAGE, namespace.parent.parent))
+    item = drop_twice("top", "a", "b", "t")
+    for actor, lacking in ((owner, "top.a.b"), (of_lower, "top.a")):
+        with (
+            pytest.raises(PermissionDenied, match=rf"manage '{lacking}'$"),
+            unchanged(),
+        ):
+            recovery.undrop(actor=actor, item=item.pk, with_parents=True)
+    assert recovery.undrop(actor=of_upper, item=item.pk, with_parents=True).pk == table.pk
+
+
+def test_a_namespace_comes_along_for_who_could_bring_it_back():
+    namespace = make_namespace("top", "a", "b")
+    at_root = (Privilege.CREATE, make_root())
+    manager = principal("manager", at_root, (Privilege.MANAGE, namespace))
+    item = drop_namespace("top", "a", "b")
+    commit([ops.DropNamespace(namespace=("top",), cascade=True)], actor=SYSTEM)
+    with pytest.raises(PermissionDenied, match=r"manage 'top\.a'$"), unchanged():
+        recovery.undrop(actor=manager, item=item.pk, with_parents=True)
+
+
+def test_a_namespace_does_not_come_along_where_who_brings_it_back_holds_more():
+    """As it could not come back there by itself."""
+    table = make_table("top", "a", "t")
+    keeper = principal("keeper", (Privilege.MANAGE, table.namespace))
+    item = drop_twice("top", "a", "t")
+    new = make_namespace("top")
+    Grant.objects.create(principal_id=keeper.ids[0], namespace=new, mask=int(Privilege.ALL))
+    with pytest.raises(PermissionDenied, match=r"'top\.a' to 'top', .*: grant"), unchanged():
+        recovery.undrop(actor=keeper, item=item.pk, with_parents=True)
 
 
 def test_a_place_where_nothing_may_be_made():
