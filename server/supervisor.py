@@ -344,7 +344,16 @@ class Supervisor:
         self._output.line("monodon", text)
 
     def _sink(self, name: str) -> Callable[[str], None]:
-        return lambda text: self._output.line(name, text)
+        def sink(text: str) -> None:
+            if _INTENDED not in text:
+                self._output.line(name, text)
+
+        return sink
+
+
+# The web server's advice on its threads, which they are meant to be: they wait for the database, for
+# Lance and for those who follow events, not for the processor. It says itself to ignore it then.
+_INTENDED = "Configuration allows spawning up to"
 
 
 def web_command(options: Options) -> list[str]:

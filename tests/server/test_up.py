@@ -50,6 +50,7 @@ def test_starts_stops_and_starts_again_quickly(home: Path) -> None:
         first.wait_ready()
         eventually(lambda: "is ready at" in first.output, within=5, what="the banner")
         assert f"http://127.0.0.1:{first.port}/admin/" in first.output
+        assert "WARNING" not in first.output  # a start as it is meant to be worries nobody
         first.processes()
         first.process.send_signal(signal.SIGINT)
         assert first.wait_exit(within=10) == 0, first.output
