@@ -104,6 +104,17 @@ class Principal:
         """What it may be called as an owner: whoever is no principal, or no active one, owns nothing."""
         return (self.name, *self.groups) if self.ids else ()
 
+    @property
+    def narrowed_name(self) -> str:
+        """Its name with what it came in with: the same for all keys that let it do the same.
+
+        No principal is called so, since a name has one colon at most.
+        """
+        if self.ceiling == Privilege.ALL and self.within is None and not self.tables:
+            return self.name
+        tables = ",".join(map(str, self.tables))
+        return f"{self.name}:{self.ceiling.value}:{self.within or ''}:{tables}"
+
     def holds_everywhere(self, privilege: Privilege) -> bool:
         return privilege in self.everywhere and self.within is None
 

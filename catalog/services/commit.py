@@ -341,9 +341,8 @@ class Batch:
         results = self._apply(violated)
         if self.actor.idempotency is not None:
             key = self.actor.idempotency
-            self.add(
-                IdempotencyRecord(key=key.key, actor=self.actor.name, fingerprint=key.fingerprint)
-            )
+            owner = self.actor.narrowed_name
+            self.add(IdempotencyRecord(key=key.key, actor=owner, fingerprint=key.fingerprint))
         versions: list[NewVersion] = self._pending.pop(NewVersion, [])
         self.flush()
         self._complete(versions)

@@ -107,12 +107,13 @@ def delete_expired() -> int:
 
 
 def _of(actor: Principal) -> QuerySet[IdempotencyRecord]:
-    return IdempotencyRecord.objects.filter(key=_key(actor).key, actor=actor.name)
+    # Who comes with less than another key of the same principal gets none of that one's answers.
+    return IdempotencyRecord.objects.filter(key=_key(actor).key, actor=actor.narrowed_name)
 
 
 def _record(actor: Principal) -> IdempotencyRecord:
     key = _key(actor)
-    return IdempotencyRecord(key=key.key, actor=actor.name, fingerprint=key.fingerprint)
+    return IdempotencyRecord(key=key.key, actor=actor.narrowed_name, fingerprint=key.fingerprint)
 
 
 def _key(actor: Principal) -> IdempotencyKey:

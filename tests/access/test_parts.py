@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from django.http import HttpResponse
 
-from catalog.models import AuditEvent, Namespace, Principal, Table, TrashItem
-from catalog.privileges import Privilege
-from catalog.services import iceberg_views
+from catalog.models import ApiKey, AuditEvent, Namespace, Principal, Table, TrashItem
+from catalog.privileges import READ_ONLY, Privilege
+from catalog.services import api_keys, iceberg_views, tokens
 from catalog.services import operations as ops
 from catalog.services.access import SYSTEM
 from catalog.services.commit import commit
@@ -193,11 +193,12 @@ def test_nothing_goes_into_a_namespace_in_which_nothing_may_be_created(rename):
 # --- the same key of another ---------------------------------------------------------------------
 
 
+def new_idempotency_key() -> str:
+    return str(uuid.UUID(int=(uuid.uuid4().int & ~(0xF << 76)) | (7 << 76)))
+
+
 def test_the_idempotency_key_of_another_is_of_no_use():
     """Who comes with it is told nothing of what the other did, and does what they may themselves."""
-
-    def new_key() -> str:
-        return str(uuid.UUID(int=(uuid.uuid4().int & ~(0xF << 76)) | (7 << 76)))
 
     def send(token: str, place: str, key: str) -> HttpResponse:
         body = {"updates": {"k": "v"}, "removals": []}
@@ -205,7 +206,7 @@ def test_the_idempotency_key_of_another_is_of_no_use():
         return Iceberg(token).call("POST", f"namespaces/{place}/properties", body, **once)
 
     make_namespace("other")
-    keys = {place: new_key() for place in ("other", "seen", "mine")}
+    keys = {place: new_idempotency_key() for place in ("other", "seen", "mine")}
     firsts = {place: send(administrator(), place, key) for place, key in keys.items()}
     assert {answer.status_code for answer in firsts.values()} == {200}
     commits = AuditEvent.objects.filter(action="namespace.update").count()
@@ -222,3 +223,37 @@ def test_the_idempotency_key_of_another_is_of_no_use():
         for place, key in keys.items():
             assert send(administrator(), place, key).content == firsts[place].content
             assert send(KEY, place, key).content == found[place].content
+
+
+def narrow_key(name: str, **limits: Any) -> str:
+    """A key of the administrator's own that does less than the first."""
+    return api_keys.add_key(actor=SYSTEM, principal="administrator", name=name, **limits)[1]
+
+
+def test_a_narrower_key_gets_no_answer_of_a_wider_one():
+    """Of the same principal, under the same idempotency key, with the same request."""
+    administrator()
+    make_namespace("other")
+    wide = administrator()
+    reading = narrow_key("reading", scopes=["read"])
+    again = narrow_key("reading-too", scopes=["read"])
+    elsewhere = narrow_key("elsewhere", namespace=("other",))
+    token = tokens.issue_token(ApiKey.objects.get(name="administrator").pk, READ_ONLY)
+    once = {"headers": {"idempotency-key": new_idempotency_key()}}
+
+    def send(key: str) -> HttpResponse:
+        body = {"updates": {"k": "v"}, "removals": []}
+        return Iceberg(key).call("POST", "namespaces/seen/properties", body, **once)
+
+    first = send(wide)
+    assert (first.status_code, first.json()["updated"]) == (200, ["k"])
+    commits = AuditEvent.objects.filter(action="namespace.update").count()
+    found = {name: send(key) for name, key in (("r", reading), ("t", token), ("e", elsewhere))}
+    assert {name: one.status_code for name, one in found.items()} == {"r": 403, "t": 403, "e": 404}
+    assert AuditEvent.objects.filter(action="namespace.update").count() == commits
+    with unchanged():
+        assert send(wide).content == first.content
+        # What lets it do the same is the same: a key that took another's place, a token of it.
+        refused = [send(key) for key in (reading, again, token)]
+        assert len({one.content for one in refused}) == 1
+        assert refused[0].content == found["r"].content
