@@ -130,6 +130,8 @@ MONODON_OIDC_ALGORITHMS = _list("MONODON_OIDC_ALGORITHMS") or ["RS256", "PS256",
 MONODON_OIDC_NAME_CLAIM = os.environ.get("MONODON_OIDC_NAME_CLAIM") or "preferred_username"
 MONODON_OIDC_GROUPS_CLAIM = os.environ.get("MONODON_OIDC_GROUPS_CLAIM") or "groups"
 MONODON_OIDC_AUTO_CREATE = _flag("MONODON_OIDC_AUTO_CREATE")
+MONODON_OIDC_KEY_DAYS = _number("MONODON_OIDC_KEY_DAYS", 30, least=0)
+"""How long a key holds that somebody makes who came with an issuer's token; 0: as long as that."""
 """Whether an unknown subject gets a principal, to which nothing is granted yet."""
 MONODON_OIDC_CLIENT_ID = os.environ.get("MONODON_OIDC_CLIENT_ID", "")
 """Of the web admin at the first issuer; with it, its log-in page has a button."""

@@ -17,7 +17,7 @@ import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Self
 
 from django.conf import settings
@@ -97,7 +97,11 @@ class Principal:
     door: str = ""
     """Through what it came: lance, iceberg, management, admin, job, command."""
     key: str = ""
-    """The name of the API key that it presented."""
+    """The name of the API key that it presented; of an issuer's token, the client's."""
+    ends_at: datetime | None = None
+    """When the key or the token ends that it came in with; None: never."""
+    is_vouched_for: bool = False
+    """Whether it came in with an issuer's token."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -505,6 +509,7 @@ def of_row(row: models.Principal, key: ApiKey | None = None) -> Principal:
         ceiling=ceiling,
         within=None if key is None else key.namespace_id,
         key="" if key is None else key.name,
+        ends_at=None if key is None else key.expires_at,
     )
 
 
@@ -568,7 +573,8 @@ def _recognise(key: str) -> tuple[Principal, float]:
     token = tokens.read_token(key)
     if token is not None:
         may = token.privileges & found.ceiling
-        found = replace(found, ceiling=may, everywhere=found.everywhere & may)
+        ends_at = min(token.ends_at, found.ends_at or token.ends_at)
+        found = replace(found, ceiling=may, everywhere=found.everywhere & may, ends_at=ends_at)
     if row.expires_at is None:
         return found, _TRUST_SECONDS
     return found, (row.expires_at - timezone.now()).total_seconds()

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
@@ -29,6 +30,7 @@ PAGE_SIZE = 100
 MAX_PAGE = 1000
 MAX_OVERLAP = timedelta(days=30)
 _LONGEST_NAME = 100
+_MOST_DAYS = 100 * 365
 
 
 def create_api_key(
@@ -84,7 +86,8 @@ def add_key(
     principal has. With ``namespace`` it may be used only there and below. Raises PermissionDenied
     for another's key, or for one that would do more than what the actor came in with;
     PrincipalNotFound, NamespaceNotFound, and InvalidInput when the name is in use or a group is
-    to have one.
+    to have one. One of the actor's own ends with what they came in with, at the latest; where an
+    issuer vouched for them, after MONODON_OIDC_KEY_DAYS.
     """
     is_own = _require_own(actor, principal)
     _check_name(name)
@@ -100,7 +103,8 @@ def add_key(
             may = essence(actor.ceiling)
         if within is None and actor.within is not None:
             within = Namespace.objects.get(pk=actor.within)
-        expires_at = _no_more(actor, may, within, expires_at)
+        _require_no_more(actor, may, within)
+        expires_at = _earliest(_latest_end(actor), expires_at)
     _require_future(expires_at)
     try:
         with transaction.atomic():
@@ -154,8 +158,9 @@ def rotate(
     """A key that takes the place of another, which ends with the overlap and names its successor.
 
     It may do what the old one may. ``name`` None: the old name with a number. It expires when the
-    old one would have, unless an administrator says otherwise. Raises PermissionDenied, KeyNotFound,
-    and InvalidInput for a key that has ended or was replaced before, a name in use, or an overlap of
+    old one would have, unless sooner is asked for, or an administrator says otherwise. Raises
+    PermissionDenied, also where what the actor came in with ends before that; KeyNotFound; and
+    InvalidInput for a key that has ended or was replaced before, a name in use, or an overlap of
     more than 30 days.
     """
     is_own = _require_own(actor, key.principal.name)
@@ -172,8 +177,15 @@ def rotate(
             if old.replaced_by_id is not None:
                 raise InvalidInput(f"API key '{old}' was replaced before, by '{old.replaced_by}'")
             if is_own:
-                asked = _earliest(old.expires_at, expires_at)
-                expires_at = _no_more(actor, old.scopes, old.namespace, asked)
+                _require_no_more(actor, old.scopes, old.namespace)
+                expires_at = _earliest(old.expires_at, expires_at)
+                latest = _latest_end(actor)
+                if latest is not None and (expires_at is None or expires_at > latest):
+                    raise PermissionDenied(
+                        f"A key by '{actor.name}', who came in until"
+                        f" {latest.isoformat(timespec='seconds')}, would end before the key that it"
+                        " replaces: say an end, or come with another key"
+                    )
             expires_at = expires_at or old.expires_at
             _require_future(expires_at)
             name = name or _next_name(old.name)
@@ -332,13 +344,10 @@ def _require_own(actor: access.Principal, principal: str) -> bool:
     return True
 
 
-def _no_more(
-    actor: access.Principal,
-    scopes: Sequence[str] | None,
-    namespace: Namespace | None,
-    expires_at: datetime | None,
-) -> datetime | None:
-    """When a key of one's own may end at the latest. Raises PermissionDenied for one that does more."""
+def _require_no_more(
+    actor: access.Principal, scopes: Sequence[str] | None, namespace: Namespace | None
+) -> None:
+    """Raises PermissionDenied for a key of one's own that does more than what one came in with."""
     asked = Privilege.ALL if scopes is None else closure(parse(scopes))
     if asked & ~actor.ceiling:
         came_with = ", ".join(essence(actor.ceiling)) or "nothing"
@@ -346,8 +355,19 @@ def _no_more(
     inside = [] if namespace is None else namespace.ancestors
     if actor.within is not None and actor.within not in inside:
         raise PermissionDenied(f"'{actor.name}' came in for one namespace only")
+
+
+def _latest_end(actor: access.Principal) -> datetime | None:
+    """When a key of one's own may end at the latest: with what one came in with. None: never.
+
+    Issuers' tokens hold for minutes, and people come with nothing else: theirs may hold for days.
+    """
+    if actor.is_vouched_for:
+        days = min(settings.MONODON_OIDC_KEY_DAYS, _MOST_DAYS)
+        return timezone.now() + timedelta(days=days) if days else actor.ends_at
+    # It may have got another end since this process looked it up.
     presented = ApiKey.objects.filter(name=actor.key, principal__in=actor.ids).first()
-    return _earliest(None if presented is None else presented.expires_at, expires_at)
+    return _earliest(actor.ends_at, None if presented is None else presented.expires_at)
 
 
 def _earliest(*moments: datetime | None) -> datetime | None:

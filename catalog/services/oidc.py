@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -72,8 +73,18 @@ def authenticate(token: str) -> tuple[access.Principal, float]:
     client = claims.get("azp") or claims.get("client_id")
     found = access.of_row(row)
     name = client if isinstance(client, str) and client.isprintable() else ""
-    remaining = float(claims["exp"]) - time.time() + LEEWAY_SECONDS
-    return replace(found, key=name[:100]), remaining
+    end = float(claims["exp"])
+    remaining = end - time.time() + LEEWAY_SECONDS
+    found = replace(found, key=name[:100], ends_at=_moment(end), is_vouched_for=True)
+    return found, remaining
+
+
+def _moment(seconds: float) -> datetime | None:
+    """None: beyond all times, and so never."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
 
 
 def verify(

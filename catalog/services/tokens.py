@@ -8,6 +8,7 @@ what a worker left behind, after it lost its lease or was told to stop, can comm
 """
 
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 from django.core import signing
 
@@ -30,6 +31,7 @@ class AccessToken:
 
     key: int
     """The primary key of its API key."""
+    ends_at: datetime
     privileges: Privilege = Privilege.ALL
     """What may be done with it at most."""
 
@@ -56,7 +58,12 @@ def read_token(text: str, *, expired_too: bool = False) -> AccessToken | None:
         raise TokenExpired from None
     except (signing.BadSignature, ValueError):
         return None
-    return AccessToken(facts["key"], Privilege(facts.get("may", Privilege.ALL.value)))
+    issued_at = datetime.fromtimestamp(signing.b62_decode(signed.rsplit(".", 2)[1]), UTC)
+    return AccessToken(
+        facts["key"],
+        issued_at + timedelta(seconds=LIFETIME_SECONDS),
+        Privilege(facts.get("may", Privilege.ALL.value)),
+    )
 
 
 def issue_job_token(job: int, attempt: int) -> str:

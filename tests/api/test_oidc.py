@@ -7,12 +7,14 @@ import logging
 import socket
 import threading
 import time
+from datetime import timedelta
 
 import pytest
+from django.utils import timezone
 from joserfc.jwk import RSAKey
 
 from catalog.models import ApiKey, AuditEvent, Principal, PrincipalKind, PrincipalLevel
-from catalog.services import access, oidc, principals
+from catalog.services import access, api_keys, oidc, principals
 from catalog.services.access import SYSTEM
 from tests import issuer as issuers
 from tests.api.client import Lance
@@ -409,3 +411,69 @@ def test_no_token_is_told_or_logged(issuer: Issuer, ada, caplog, capsys):
     for token in (good, bad):
         for part in token.split(".")[1:]:
             assert part not in told
+
+
+# --- keys of those who came with a token --------------------------------------------------------
+
+
+def key_of_ones_own(token: str, name: str, **body: object) -> ApiKey:
+    bearer(token).post("keys", {"principal": "user:ada", "name": name, **body}, status=201)
+    return ApiKey.objects.get(name=name)
+
+
+@pytest.fixture
+def person(issuer: Issuer) -> Principal:
+    return principals.create_principal(
+        actor=SYSTEM,
+        name="user:ada",
+        kind=PrincipalKind.USER,
+        issuer=issuer.url,
+        subject="ada-1",
+    )
+
+
+def test_a_key_of_ones_own_ends_some_days_after_the_token(issuer: Issuer, person, settings):
+    settings.MONODON_OIDC_KEY_DAYS = 30
+    before = timezone.now()
+    made = key_of_ones_own(issuer.token(), "laptop")
+    later = key_of_ones_own(issuer.token(), "later", expires_at="2099-01-01T00:00:00Z")
+    for key in (made, later):
+        days = key.expires_at - before
+        assert timedelta(days=30) <= days < timedelta(days=30, minutes=5)
+    soon = before + timedelta(days=1)
+    asked = key_of_ones_own(issuer.token(), "sooner", expires_at=soon.isoformat())
+    assert asked.expires_at == soon
+
+
+def test_a_key_of_ones_own_holds_no_longer_than_the_token(issuer: Issuer, person, settings):
+    """Though there is a key with the name that the issuer calls the client."""
+    settings.MONODON_OIDC_KEY_DAYS = 0
+    api_keys.add_key(actor=SYSTEM, principal=person.name, name="notebook")
+    end = int(time.time()) + 400
+    found = key_of_ones_own(issuer.token(exp=end, azp="notebook"), "laptop")
+    assert found.expires_at.timestamp() == end
+    assert key_of_ones_own(issuer.token(exp=end + 0.5), "two").expires_at.timestamp() == end + 0.5
+
+
+def test_a_key_is_not_replaced_by_one_that_ends_sooner(issuer: Issuer, person, settings):
+    settings.MONODON_OIDC_KEY_DAYS = 30
+    api_keys.add_key(actor=SYSTEM, principal=person.name, name="endless")
+    body = {"overlap_seconds": 60}
+    text = "would end before the key that it replaces"
+    path = "POST keys/endless/rotate"
+    bearer(issuer.token()).refused(403, "permission-denied", text, path, body)
+    kept = key_of_ones_own(issuer.token(), "kept")
+    bearer(issuer.token()).post("keys/kept/rotate", body, status=201)
+    assert ApiKey.objects.get(name="kept-2").expires_at == kept.expires_at
+
+
+def test_an_end_beyond_all_times_is_none(issuer: Issuer, person, settings):
+    settings.MONODON_OIDC_KEY_DAYS = 0
+    made = key_of_ones_own(issuer.token(exp=10**15), "laptop")
+    assert made.expires_at is None
+
+
+def test_who_administers_makes_keys_without_an_end(issuer: Issuer, ada, settings):
+    """They could have others make them."""
+    settings.MONODON_OIDC_KEY_DAYS = 0
+    assert key_of_ones_own(issuer.token(), "laptop").expires_at is None

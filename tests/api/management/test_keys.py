@@ -4,7 +4,7 @@ import pytest
 from django.utils import timezone
 
 from catalog.models import ApiKey, AuditEvent, PrincipalLevel
-from catalog.services import access, api_keys, principals
+from catalog.services import access, api_keys, principals, tokens
 from catalog.services.access import SYSTEM
 from tests.api.management.client import Management
 from tests.factories import make_namespace, unchanged
@@ -111,6 +111,57 @@ def test_a_key_of_ones_own_does_no_more_than_the_one_that_asks(etl: Management, 
     client.refused(
         403, "permission-denied", "came in with", "POST keys/etl/rotate", {"overlap_seconds": 60}
     )
+
+
+@pytest.mark.operation("CreateKey")
+def test_a_key_ends_with_the_token_that_asks_for_it(etl: Management, settings):
+    """A token of an hour would become a key that never ends."""
+    settings.MONODON_OIDC_KEY_DAYS = 30  # of no concern to it
+    token = tokens.issue_token(ApiKey.objects.get(name="etl").pk)
+    client = Management(authorization=f"Bearer {token}")
+    before = timezone.now()
+    for name, asked in (("one", None), ("two", "2099-01-01T00:00:00Z")):
+        client.post("keys", {"principal": "etl", "name": name, "expires_at": asked}, status=201)
+        left = ApiKey.objects.get(name=name).expires_at - before
+        assert timedelta(minutes=59) < left <= timedelta(hours=1)
+    soon = (before + timedelta(minutes=5)).isoformat()
+    client.post("keys", {"principal": "etl", "name": "three", "expires_at": soon}, status=201)
+    assert ApiKey.objects.get(name="three").expires_at.isoformat() == soon
+
+
+@pytest.mark.operation("RotateKey")
+def test_a_token_makes_no_successor_that_ends_before_its_key(etl: Management):
+    """Nor one that ends after the token: the account would be without a key in an hour."""
+    token = tokens.issue_token(ApiKey.objects.get(name="etl").pk)
+    client = Management(authorization=f"Bearer {token}")
+    body = {"overlap_seconds": 60}
+    text = "would end before the key that it replaces"
+    client.refused(403, "permission-denied", text, "POST keys/etl/rotate", body)
+    client.refused(
+        403,
+        "permission-denied",
+        text,
+        "POST keys/etl/rotate",
+        body | {"expires_at": "2099-01-01T00:00:00Z"},
+    )
+    soon = timezone.now() + timedelta(minutes=5)
+    client.post("keys/etl/rotate", body | {"expires_at": soon.isoformat()}, status=201)
+    assert ApiKey.objects.get(name="etl-2").expires_at == soon
+
+
+@pytest.mark.operation("RotateKey")
+def test_a_key_that_ends_makes_no_successor_that_does_not(etl: Management):
+    end = timezone.now() + timedelta(days=3)
+    _, key = api_keys.add_key(actor=SYSTEM, principal="etl", name="short", expires_at=end)
+    Management(key).refused(
+        403,
+        "permission-denied",
+        "would end before the key that it replaces",
+        "POST keys/etl/rotate",
+        {"overlap_seconds": 60},
+    )
+    Management(key).post("keys/short/rotate", {"overlap_seconds": 60}, status=201)
+    assert ApiKey.objects.get(name="short-2").expires_at == end
 
 
 @pytest.mark.operation("ListKeys")
