@@ -303,9 +303,10 @@ class _Look:
         plain = [one for one in terms if not one.in_columns]
         tiers: list[tuple[int, str, Sequence[Any]]] = [(_ANYWHERE, words, [])]
         if plain:
-            # Marks know no order, so what is between quotes is asked for once more.
+            # A word of the name is a word, so what the marks say is not asked for once more.
             in_name = [one.in_marks("n") for one in plain]
-            tiers.insert(0, (_IN_NAME, all_of([*in_name, words]), []))
+            others = [one.query() for one in terms if one.in_columns or one.is_in_order]
+            tiers.insert(0, (_IN_NAME, all_of([*in_name, *others, *filters]), []))
             whole = term(mark("e", self._query.whole))
             tiers.insert(0, (_EXACT, all_of([whole, *filters]), []))
         rank = "ts_rank(d.vector, %s::tsquery, 1)::float8"

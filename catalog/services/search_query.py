@@ -48,6 +48,11 @@ class Term:
     def words(self) -> list[str]:
         return [word for spellings in self.parts for word in spellings]
 
+    @property
+    def is_in_order(self) -> bool:
+        """Whether it is several words, one behind the other."""
+        return len(self.words) > 1
+
     def query(self) -> str:
         """As a tsquery over everything."""
         if self.in_columns:
