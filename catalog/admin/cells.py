@@ -10,6 +10,7 @@ from django.template.defaultfilters import filesizeformat
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
+from django.utils.timesince import timesince
 
 from catalog.models import JobStatus, TableState, TransactionStatus
 
@@ -82,6 +83,16 @@ def moment(value: datetime | None) -> SafeString:
         value.isoformat(),
         value.strftime("%Y-%m-%d %H:%M:%S.%f"),
         value.strftime("%Y-%m-%d %H:%M:%S"),
+    )
+
+
+def ago(value: datetime) -> SafeString:
+    """How long ago something was, in one unit; the time when pointed at."""
+    return format_html(
+        '<time class="m-time" datetime="{}" title="{} UTC">{} ago</time>',
+        value.isoformat(),
+        value.strftime("%Y-%m-%d %H:%M:%S"),
+        timesince(value, depth=1),
     )
 
 

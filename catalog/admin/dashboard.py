@@ -9,6 +9,7 @@ from django.http import HttpRequest
 
 from catalog.admin import (
     cells,
+    growth,
     jobs,
     maintenance_health,
     maintenance_month,
@@ -78,8 +79,10 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     context["needs"] = overview.needs(request)
     context["changes"] = overview.changes(request)
     context["wellness"] = overview.wellness(request)
+    context["growth"] = growth.growth(request)
     if sees_all:
-        context["growth"] = overview.growth()
+        context["came"] = growth.came(growth.days(request))
+    context["days"] = growth.days(request)
     if may_see(request, Transaction):
         own = Q() if sees_all else Q(actor=asking.name)
         newest = list(Transaction.objects.filter(own).order_by("-pk")[:_NEWEST])

@@ -3,21 +3,20 @@
 Each answer is one statement that looks at so many rows and no more, of what the reader may browse.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import timedelta
+from itertools import groupby
 
-from django.db import connection
 from django.db.models import BigIntegerField, Max
 from django.db.models.fields.json import KT
 from django.db.models.functions import Cast
 from django.http import HttpRequest
 from django.utils import timezone
-from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from catalog.admin import cells
+from catalog.admin import cells, charts
 from catalog.admin.actor import actor
+from catalog.admin.maintenance_charts import FAIR
 from catalog.admin.pages import Panel
 from catalog.models import (
     ApiKey,
@@ -43,20 +42,8 @@ _CHANGES = 10
 _LOOKED_THROUGH = 200
 _SOON = timedelta(days=2)
 _KEYS_SOON = timedelta(days=14)
-_DAYS = 30
-_FAIR = 50
 _LOOK_BACK = 10_000  # jobs among which failed ones are looked for
 _BUCKETS = 10
-
-_GROWTH = """
-    SELECT what, day, count(*) FROM (
-        (SELECT 'tables' AS what, (created_at AT TIME ZONE 'UTC')::date AS day
-         FROM catalog_table ORDER BY id DESC LIMIT %(limit)s)
-        UNION ALL
-        (SELECT 'versions', (created_at AT TIME ZONE 'UTC')::date
-         FROM catalog_tableversion ORDER BY id DESC LIMIT %(limit)s)
-    ) newest GROUP BY what, day
-"""
 
 
 @dataclass(frozen=True)
@@ -83,14 +70,6 @@ class Wellness:
     @property
     def rows_text(self) -> str:
         return f"{self.rows:,}"
-
-
-@dataclass(frozen=True)
-class Growth:
-    tables: SafeString
-    versions: SafeString
-    made: str
-    written: str
 
 
 def needs(request: HttpRequest) -> list[Need]:
@@ -145,20 +124,28 @@ def changes(request: HttpRequest) -> Panel:
     # Who came and went is no change; of a day with nothing else little is looked at.
     newest = rows.only("action", "target", "actor", "at").order_by("-pk")[:_LOOKED_THROUGH]
     done = [event for event in newest if not event.action.startswith("session.")]
+    # A loader's many commits in a row are one line.
+    runs = [list(run) for _, run in groupby(done, lambda e: (e.action, e.target, e.actor))]
     return Panel(
         title="What changed" if sees_all else "What you changed",
         columns=("What", "On", "Who", "When"),
         rows=[
             (
-                event.action,
-                cells.code(event.target),
-                cells.who(event.actor),
-                cells.moment(event.at),
+                _what(run[0], len(run)),
+                cells.code(run[0].target),
+                cells.who(run[0].actor),
+                cells.ago(run[0].at),
             )
-            for event in done[:_CHANGES]
+            for run in runs[:_CHANGES]
         ],
         empty="Nothing was changed yet.",
     )
+
+
+def _what(newest: AuditEvent, count: int) -> SafeString | str:
+    if count == 1:
+        return newest.action
+    return cells.spaced([newest.action, cells.muted(f"× {count:,}")])
 
 
 def wellness(request: HttpRequest) -> Wellness:
@@ -181,105 +168,9 @@ def wellness(request: HttpRequest) -> Wellness:
     for score, of_rows, of_bytes in found[:LOOKED_AT]:
         buckets[min(score * _BUCKETS // 100, _BUCKETS - 1)] += 1
         tables += 1
-        unhealthy += score < _FAIR
+        unhealthy += score < FAIR
         rows += of_rows or 0
         size += of_bytes or 0
-    return Wellness(_histogram(buckets), tables, unhealthy, rows, size, len(found) <= LOOKED_AT)
-
-
-def growth() -> Growth:
-    """How many tables and versions came on each of the last days. One statement."""
-    with connection.cursor() as cursor:
-        cursor.execute(_GROWTH, {"limit": LOOKED_AT})
-        rows: list[tuple[str, date, int]] = cursor.fetchall()
-    today = datetime.now(UTC).date()
-    days = [today - timedelta(days=number) for number in range(_DAYS - 1, -1, -1)]
-    by_day = {(what, day): count for what, day, count in rows}
-    series = {what: [by_day.get((what, day), 0) for day in days] for what in ("tables", "versions")}
-    told = {
-        what: f"{'≥ ' if sum(n for w, _, n in rows if w == what) >= LOOKED_AT else ''}{sum(counts):,}"
-        for what, counts in series.items()
-    }
-    return Growth(
-        _bars("Tables made by day", days, series["tables"]),
-        _bars("Versions written by day", days, series["versions"]),
-        told["tables"],
-        told["versions"],
-    )
-
-
-# --- pictures ----------------------------------------------------------------------------------
-
-_WIDTH, _HEIGHT, _BASE = 320, 90, 74
-
-
-def _bars(title: str, days: Sequence[date], counts: Sequence[int]) -> SafeString:
-    most = max(*counts, 1)
-    step = _WIDTH / len(counts)
-    bars = format_html_join(
-        "",
-        '<rect class="m-bar-plain" x="{}" y="{}" width="{}" height="{}" rx="1">'
-        "<title>{}: {}</title></rect>",
-        (
-            (
-                f"{place * step:.1f}",
-                f"{_BASE - height:.1f}",
-                f"{step - 2:.1f}",
-                f"{height:.1f}",
-                day.isoformat(),
-                f"{count:,}",
-            )
-            for place, (day, count) in enumerate(zip(days, counts, strict=True))
-            for height in [max(60 * count / most, 1.5) if count else 0]
-        ),
-    )
-    return _svg(title, bars, f"{days[0]:%d %b}", f"{days[-1]:%d %b}", f"most: {max(counts):,}")
-
-
-def _histogram(buckets: Sequence[int]) -> SafeString:
-    most = max(*buckets, 1)
-    step = _WIDTH / len(buckets)
-    bars = format_html_join(
-        "",
-        '<rect class="m-dot-{}" x="{}" y="{}" width="{}" height="{}" rx="1">'
-        "<title>{} to {}: {} tables</title></rect>",
-        (
-            (
-                "poor" if low < _FAIR else "fair" if low < 80 else "good",
-                f"{place * step:.1f}",
-                f"{_BASE - height:.1f}",
-                f"{step - 3:.1f}",
-                f"{height:.1f}",
-                low,
-                low + 10,
-                f"{count:,}",
-            )
-            for place, count in enumerate(buckets)
-            for low in [place * 10]
-            for height in [max(60 * count / most, 1.5) if count else 0]
-        ),
-    )
-    return _svg("Tables by health", bars, "0", "100", f"most: {max(buckets):,}")
-
-
-def _svg(title: str, bars: SafeString, left: str, right: str, top: str) -> SafeString:
-    return format_html(
-        '<svg class="m-chart" viewBox="0 0 {} {}" role="img" aria-label="{}">{}'
-        '<line class="m-grid-line" x1="0" x2="{}" y1="{}" y2="{}"></line>'
-        '<text x="0" y="{}">{}</text><text x="{}" y="{}" text-anchor="end">{}</text>'
-        '<text x="{}" y="10" text-anchor="end">{}</text></svg>',
-        _WIDTH,
-        _HEIGHT,
-        title,
-        bars,
-        _WIDTH,
-        _BASE,
-        _BASE,
-        _HEIGHT - 3,
-        left,
-        _WIDTH,
-        _HEIGHT - 3,
-        right,
-        _WIDTH,
-        top,
+    return Wellness(
+        charts.histogram(buckets), tables, unhealthy, rows, size, len(found) <= LOOKED_AT
     )

@@ -165,7 +165,7 @@ def test_the_first_page_tells_who_changed_what_and_what_needs_whom(browser):
     context = browser.get("/admin/").context
     assert next(line[0] for line in context["changes"].rows) == "protection.set"
     assert context["needs"] == []
-    assert (context["growth"].made, context["wellness"].tables) == ("1", 0)
+    assert (context["came"].made, context["wellness"].tables) == ("1", 0)
 
 
 def test_the_first_page_of_who_may_nothing_tells_nothing(sign_in):
@@ -173,7 +173,8 @@ def test_the_first_page_of_who_may_nothing_tells_nothing(sign_in):
     context = sign_in().get("/admin/").context
     assert context["changes"].rows == []
     assert context["needs"] == []
-    assert "growth" not in context
+    assert context["growth"].amounts == ()
+    assert "came" not in context
 
 
 def test_lineage_tells_of_views_and_sources_that_may_be_browsed(browser, sign_in):

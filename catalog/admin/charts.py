@@ -1,0 +1,103 @@
+"""Pictures of the first page and of a table's growth. SVG without any script."""
+
+from collections.abc import Callable, Sequence
+from datetime import date, datetime
+
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+
+from catalog.admin.maintenance_charts import grade
+
+_WIDTH, _HEIGHT, _TOP, _BASE = 320, 90, 14, 74
+
+
+def bars(title: str, days: Sequence[date], counts: Sequence[int]) -> SafeString:
+    """Counts by day, oldest first."""
+    step = _WIDTH / len(counts)
+    drawn = format_html_join(
+        "",
+        '<rect class="m-bar-plain" x="{}" y="{}" width="{}" height="{}" rx="1">'
+        "<title>{}: {}</title></rect>",
+        (
+            (*_bar(place, step, count, max(counts)), day.isoformat(), f"{count:,}")
+            for place, (day, count) in enumerate(zip(days, counts, strict=True))
+        ),
+    )
+    return _svg(title, drawn, f"{days[0]:%d %b}", f"{days[-1]:%d %b}", f"most: {max(counts):,}")
+
+
+def histogram(buckets: Sequence[int]) -> SafeString:
+    """How many tables have which score, from 0 to 100."""
+    step = _WIDTH / len(buckets)
+    wide = 100 // len(buckets)
+    drawn = format_html_join(
+        "",
+        '<rect class="m-dot-{}" x="{}" y="{}" width="{}" height="{}" rx="1">'
+        "<title>{} to {}: {} tables</title></rect>",
+        (
+            (grade(low), *_bar(place, step, count, max(buckets)), low, low + wide, f"{count:,}")
+            for place, count in enumerate(buckets)
+            for low in [place * wide]
+        ),
+    )
+    return _svg("Tables by health", drawn, "0", "100", f"most: {max(buckets):,}")
+
+
+def course(
+    title: str, points: Sequence[tuple[datetime, int]], shown: Callable[[int], str]
+) -> SafeString:
+    """How an amount grew or shrank, oldest first, as an area above zero."""
+    first, last = points[0][0], points[-1][0]
+    span = (last - first).total_seconds()
+    most = max(value for _, value in points)
+    places = [
+        (
+            _WIDTH * (at - first).total_seconds() / span if span else float(_WIDTH),
+            _BASE - (_BASE - _TOP) * value / (most or 1),
+        )
+        for at, value in points
+    ]
+    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+    dots = format_html_join(
+        "",
+        '<circle class="m-point" cx="{}" cy="{}" r="3"><title>{} UTC: {}</title></circle>',
+        (
+            (f"{x:.1f}", f"{y:.1f}", f"{at:%Y-%m-%d %H:%M}", shown(value))
+            for (at, value), (x, y) in zip(points, places, strict=True)
+        ),
+    )
+    area = f"{places[0][0]:.1f},{_BASE} {line} {places[-1][0]:.1f},{_BASE}"
+    drawn = format_html(
+        '<polygon class="m-area" points="{}"></polygon>'
+        '<polyline class="m-line" points="{}"></polyline>{}',
+        area,
+        line,
+        dots,
+    )
+    told = (
+        f"{title}: {shown(points[0][1])} on {first:%d %b}, {shown(points[-1][1])} on {last:%d %b}"
+    )
+    return _svg(told, drawn, f"{first:%d %b}", f"{last:%d %b}", f"most: {shown(most)}")
+
+
+def _bar(place: int, step: float, count: int, most: int) -> tuple[str, str, str, str]:
+    """Left, top, width and height; what is not nothing is seen."""
+    height = max((_BASE - _TOP) * count / most, 1.5) if count else 0.0
+    gap = min(step / 3, 3)
+    return (
+        f"{place * step:.1f}",
+        f"{_BASE - height:.1f}",
+        f"{step - gap:.1f}",
+        f"{height:.1f}",
+    )
+
+
+def _svg(title: str, drawn: SafeString, left: str, right: str, top: str) -> SafeString:
+    return format_html(
+        '<svg class="m-chart" viewBox="0 0 {} {}" role="img" aria-label="{}">'
+        '<line class="m-grid-line" x1="0" x2="{}" y1="{}" y2="{}"></line>{}'
+        '<text x="0" y="{}">{}</text><text x="{}" y="{}" text-anchor="end">{}</text>'
+        '<text x="{}" y="10" text-anchor="end">{}</text></svg>',
+        *(_WIDTH, _HEIGHT, title, _WIDTH, _BASE, _BASE, drawn),
+        *(_HEIGHT - 3, left, _WIDTH, _HEIGHT - 3, right, _WIDTH, top),
+    )

@@ -1,0 +1,196 @@
+"""How the catalog grew: rows and bytes by what was measured, tables and versions by when they came.
+
+Measurements of a table are kept for 90 days, so no chart goes further back.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+
+from django.db import connection
+from django.db.models import BigIntegerField, Q
+from django.db.models.fields.json import KT
+from django.db.models.functions import Cast
+from django.http import HttpRequest
+from django.template.defaultfilters import filesizeformat
+from django.utils import timezone
+from django.utils.safestring import SafeString
+
+from catalog.admin import charts
+from catalog.admin.actor import actor
+from catalog.admin.pages import number, query
+from catalog.models import TableHealth
+from catalog.services import access
+
+PERIODS = (30, 90)
+LOOKED_AT = 20_000
+"""So many tables or versions are looked at, and no more."""
+LARGEST = 1_000
+"""Of so many tables, the largest, it is told how they grew."""
+_STEPS = 30
+
+# Of every table, at every point of the chart, the last measurement before it. Where none is kept it is
+# the first after it: what did not change for long has but its newest measurement.
+_COURSE = """
+    SELECT point.at, sum((known.statistics ->> 'rows')::bigint)::bigint,
+        sum((known.statistics ->> 'bytes')::bigint)::bigint
+    FROM unnest(%(points)s::timestamptz[]) AS point (at)
+    JOIN catalog_table t ON t.id = ANY (%(tables)s) AND t.created_at <= point.at
+        AND (t.dropped_at IS NULL OR t.dropped_at > point.at)
+    CROSS JOIN LATERAL (
+        (SELECT statistics FROM catalog_tablehealth
+         WHERE table_id = t.id AND measured_at <= point.at AND statistics ? 'rows'
+         ORDER BY measured_at DESC LIMIT 1)
+        UNION ALL
+        (SELECT statistics FROM catalog_tablehealth
+         WHERE table_id = t.id AND measured_at > point.at AND statistics ? 'rows'
+         ORDER BY measured_at LIMIT 1)
+        LIMIT 1
+    ) known
+    GROUP BY point.at
+"""
+_CAME = """
+    SELECT what, day, count(*) FROM (
+        (SELECT 'tables' AS what, (created_at AT TIME ZONE 'UTC')::date AS day
+         FROM catalog_table ORDER BY id DESC LIMIT %(limit)s)
+        UNION ALL
+        (SELECT 'versions', (created_at AT TIME ZONE 'UTC')::date
+         FROM catalog_tableversion ORDER BY id DESC LIMIT %(limit)s)
+    ) newest GROUP BY what, day
+"""
+
+
+@dataclass(frozen=True)
+class Amount:
+    """A chart, what there is now, and how much more that is than at its beginning."""
+
+    title: str
+    chart: SafeString
+    now: str
+    change: str
+
+
+@dataclass(frozen=True)
+class Growth:
+    amounts: tuple[Amount, ...]
+    """None where nothing was measured."""
+    note: str
+    periods: tuple[tuple[int, str, bool], ...]
+    """Days, where they are shown, and whether they are."""
+
+
+@dataclass(frozen=True)
+class Came:
+    """How many tables and versions came on each of the last days."""
+
+    tables: SafeString
+    versions: SafeString
+    made: str
+    written: str
+
+
+def days(request: HttpRequest) -> int:
+    """Which period is asked for."""
+    asked = number(request, "days")
+    return asked if asked in PERIODS else PERIODS[0]
+
+
+def growth(request: HttpRequest) -> Growth:
+    """Rows and bytes of what the reader may browse, over time. Two statements."""
+    asked = days(request)
+    now = timezone.now()
+    step = timedelta(days=asked) / _STEPS
+    points = [now - step * place for place in range(_STEPS, -1, -1)]
+    measured = _measured(request, points[0])
+    largest = [table for _, table in sorted(measured[:LOOKED_AT], reverse=True)[:LARGEST]]
+    by_point = _course(points, largest)
+    series = [(point, *by_point.get(point, (0, 0))) for point in points]
+    return Growth(
+        amounts=(
+            _rows([(at, rows) for at, rows, _ in series]),
+            _bytes([(at, size) for at, _, size in series]),
+        )
+        if by_point
+        else (),
+        note=_note(len(measured)),
+        periods=tuple(
+            (period, query(request, days=None if period == PERIODS[0] else period), period == asked)
+            for period in PERIODS
+        ),
+    )
+
+
+def of_table(measured: list[tuple[datetime, int, int]]) -> tuple[Amount, Amount]:
+    """The same of one table: when it was measured, its rows and bytes, oldest first."""
+    return (
+        _rows([(at, rows) for at, rows, _ in measured]),
+        _bytes([(at, size) for at, _, size in measured]),
+    )
+
+
+def came(period: int) -> Came:
+    """Of everything, whatever became of it since. One statement."""
+    with connection.cursor() as cursor:
+        cursor.execute(_CAME, {"limit": LOOKED_AT})
+        found: list[tuple[str, date, int]] = cursor.fetchall()
+    today = datetime.now(UTC).date()
+    shown = [today - timedelta(days=place) for place in range(period - 1, -1, -1)]
+    by_day = {(what, day): count for what, day, count in found}
+    series = {
+        what: [by_day.get((what, day), 0) for day in shown] for what in ("tables", "versions")
+    }
+    told = {
+        what: f"{'≥ ' if sum(n for w, _, n in found if w == what) >= LOOKED_AT else ''}{sum(counts):,}"
+        for what, counts in series.items()
+    }
+    return Came(
+        charts.bars("Tables made by day", shown, series["tables"]),
+        charts.bars("Versions written by day", shown, series["versions"]),
+        told["tables"],
+        told["versions"],
+    )
+
+
+def _measured(request: HttpRequest, since: datetime) -> list[tuple[int, int]]:
+    """Bytes and table of the newest measurements, also of tables that were dropped since."""
+    rows = (
+        TableHealth.objects.newest()
+        .filter(Q(table__dropped_at=None) | Q(table__dropped_at__gt=since))
+        .filter(access.visible_tables(actor(request), "table__"))
+        .annotate(bytes=Cast(KT("statistics__bytes"), BigIntegerField()))
+        .order_by("score", "table")
+        .values_list("bytes", "table")
+    )
+    # What could not be measured this time has figures of another.
+    return [(size or 0, table) for size, table in rows[: LOOKED_AT + 1]]
+
+
+def _course(points: list[datetime], tables: list[int]) -> dict[datetime, tuple[int, int]]:
+    with connection.cursor() as cursor:
+        cursor.execute(_COURSE, {"points": points, "tables": tables})
+        return {at: (rows or 0, size or 0) for at, rows, size in cursor.fetchall()}
+
+
+def _note(measured: int) -> str:
+    if measured > LOOKED_AT:
+        return (
+            f"Of the {LARGEST:,} largest of the {LOOKED_AT:,} measured tables that need work most."
+        )
+    return f"Of the {LARGEST:,} largest of {measured:,} tables." if measured > LARGEST else ""
+
+
+def _rows(points: list[tuple[datetime, int]]) -> Amount:
+    return _amount("Rows", points, lambda count: f"{count:,}")
+
+
+def _bytes(points: list[tuple[datetime, int]]) -> Amount:
+    return _amount("Bytes", points, filesizeformat)
+
+
+def _amount(title: str, points: list[tuple[datetime, int]], shown: Callable[[int], str]) -> Amount:
+    (since, before), (_, now) = points[0], points[-1]
+    sign = "+" if now > before else "−"
+    change = f"{sign}{shown(abs(now - before))}" if now != before else "the same"
+    return Amount(
+        title, charts.course(title, points, shown), shown(now), f"{change} since {since:%d %b}"
+    )
