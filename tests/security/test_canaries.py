@@ -12,6 +12,7 @@ from catalog.services import api_keys, events, refusals
 from catalog.services.access import SYSTEM
 from tests.api.management.client import Management
 from tests.catalog.admin.conftest import _plain_static_files
+from tests.factories import make_root
 
 __all__ = ["_plain_static_files"]
 
@@ -34,6 +35,7 @@ def administrator(django_user_model) -> Client:
 
 @pytest.mark.django_db(transaction=True)
 def test_canaries_are_found_nowhere(lance, administrator, caplog, monkeypatch):
+    make_root()
     caplog.set_level(logging.DEBUG)
     monkeypatch.setattr(refusals, "ledger", refusals.Ledger(refusals.write))
     monkeypatch.setattr(events, "_horizon", lambda: 1 << 62)
