@@ -17,14 +17,13 @@ from catalog.errors import (
     CatalogError,
     CommitConflict,
     InvalidInput,
-    LocationTaken,
     NamespaceNotFound,
 )
 from catalog.formats.iceberg import metadata, requirements, updates
 from catalog.identifiers import Identifier, check_table, digest, label, slug
 from catalog.models import Namespace, Table, TableFormat, TableKind
 from catalog.privileges import Privilege
-from catalog.services import access, iceberg_tables, metadata_files, seen
+from catalog.services import access, iceberg_paths, iceberg_tables, metadata_files, seen
 from catalog.services.access import On, Principal
 from catalog.services.commit import Operation, commit
 from catalog.services.iceberg_tables import LoadedTable, find, require_kind
@@ -95,13 +94,13 @@ def create_table(
         schema=schema,
         partition_spec=partition_spec,
         write_order=write_order,
-        location=new_location(table) if location is None else location,
+        location=new_location(actor, table) if location is None else location,
         properties=properties,
         now_ms=now_ms(),
     )
-    path = check_paths(document)
+    path = check_paths(actor, document)
     if location is not None:
-        require_free_location(path)
+        require_free_location(actor, path)
     if stage:
         metadata_files.make_directory(document)
         answer = metadata_files.answer(None, metadata.dump(document))
@@ -134,7 +133,7 @@ def register_table(
         require_free(table)
     document = metadata.parse(storage.read_file(path, _MAX_METADATA_BYTES))
     file = metadata_files.existing(document, metadata_location, path)
-    location = check_paths(document)
+    location = check_paths(actor, document)
     operation = RegisterFromMetadata(table=table, file=file, location=location, overwrite=overwrite)
     row = commit([operation], actor=actor).results[0]
     return loaded(table, row.pk, TableKind.TABLE, location, file)
@@ -152,7 +151,7 @@ def require_free(table: Identifier) -> None:
         raise NamespaceNotFound(table[:-1])
 
 
-def new_location(table: Identifier) -> str:
+def new_location(actor: Principal, table: Identifier) -> str:
     """A location of its own for a new table: below its namespace's ``location``, if that has one.
 
     Raises InvalidLocation and LocationTaken for a ``location`` where no table may lie.
@@ -161,12 +160,12 @@ def new_location(table: Identifier) -> str:
     base = namespace.properties.get("location") if namespace is not None else None
     if base:
         location = f"{base.rstrip('/')}/{slug(table[-1:], 60)}-{uuid.uuid4().hex}"
-        require_free_location(storage.iceberg_path(location))
+        require_free_location(actor, storage.iceberg_path(location))
         return location
     return storage.iceberg_uri(storage.new_location(slug(table, 60)))
 
 
-def check_paths(document: Document, base: LoadedTable | None = None) -> str:
+def check_paths(actor: Principal, document: Document, base: LoadedTable | None = None) -> str:
     """The canonical local path of a document's location; its other paths are checked with it.
 
     What ``base`` has already was checked then. Raises InvalidLocation, LocationTaken.
@@ -182,11 +181,11 @@ def check_paths(document: Document, base: LoadedTable | None = None) -> str:
         location = base.location
     else:
         location = storage.iceberg_path(document["location"])
-    _refuse_paths_of_others(new, location, base.pk if base is not None else 0)
+    _refuse_paths_of_others(actor, new, location, base.pk if base is not None else 0)
     return location
 
 
-def _refuse_paths_of_others(paths: set[str], location: str, pk: int) -> None:
+def _refuse_paths_of_others(actor: Principal, paths: set[str], location: str, pk: int) -> None:
     """Refuse files inside another table: they would go when that is purged.
 
     Several tables may have their files in one directory, and tables may lie in it.
@@ -202,7 +201,7 @@ def _refuse_paths_of_others(paths: set[str], location: str, pk: int) -> None:
     others = Table.objects.present().exclude(pk=pk).filter(location__in=above)
     holder = others.select_related("namespace").first()
     if holder is not None:
-        raise LocationTaken(holder.location, f"table '{holder}'")
+        raise iceberg_paths.taken(actor, holder.location, holder)
 
 
 # --- committing --------------------------------------------------------------------------------
@@ -285,10 +284,10 @@ def _commit_one(actor: Principal, change: TableChange) -> LoadedTable:
     with turn(name) as own:
         step = None
         if own.latest is not None:
-            step = _prepare_on_trust(change, own.latest)
+            step = _prepare_on_trust(actor, change, own.latest)
         if step is None:
             own.settle()
-            step = _prepare_each([change])[0]
+            step = _prepare_each(actor, [change])[0]
         if step.operation is None or step.file is None:
             return step.result
         own.prepared(step.result if step.result.pk else None)
@@ -300,10 +299,10 @@ def _commit_one(actor: Principal, change: TableChange) -> LoadedTable:
     return step.result
 
 
-def _prepare_on_trust(change: TableChange, base: LoadedTable) -> _Step | None:
+def _prepare_on_trust(actor: Principal, change: TableChange, base: LoadedTable) -> _Step | None:
     """The step, if it is one that only takes effect when ``base`` becomes current."""
     try:
-        step = _prepare(change, base)
+        step = _prepare(actor, change, base)
     except CatalogError:
         return None
     return step if step.operation is not None else None
@@ -312,7 +311,7 @@ def _prepare_on_trust(change: TableChange, base: LoadedTable) -> _Step | None:
 def _commit_all(
     actor: Principal, changes: Sequence[TableChange], also: Sequence[Operation]
 ) -> list[LoadedTable]:
-    steps = _prepare_each(changes)
+    steps = _prepare_each(actor, changes)
     operations = [step.operation for step in steps if step.operation is not None]
     files = [step.file for step in steps if step.file is not None]
     if operations or also:
@@ -323,12 +322,12 @@ def _commit_all(
     return [step.result for step in steps]
 
 
-def _prepare_each(changes: Sequence[TableChange]) -> list[_Step]:
+def _prepare_each(actor: Principal, changes: Sequence[TableChange]) -> list[_Step]:
     bases = _current([change.table for change in changes])
     steps = []
     for index, change in enumerate(changes):
         try:
-            steps.append(_prepare(change, bases.get(digest(change.table))))
+            steps.append(_prepare(actor, change, bases.get(digest(change.table))))
         except CatalogError as error:
             error.operation = index
             raise
@@ -361,7 +360,7 @@ def _keep(step: _Step) -> None:
         seen.documents.put(name, kept)
 
 
-def _prepare(change: TableChange, base: LoadedTable | None) -> _Step:
+def _prepare(actor: Principal, change: TableChange, base: LoadedTable | None) -> _Step:
     """Check the requirements, apply the updates, and draft the file that holds the result."""
     is_creation = requirements.is_create(change.requirements)
     if base is None and is_creation:
@@ -381,9 +380,9 @@ def _prepare(change: TableChange, base: LoadedTable | None) -> _Step:
     )
     if base is not None and document is known:
         return _Step(base)
-    location = check_paths(document, base)
+    location = check_paths(actor, document, base)
     if base is None or location != base.location:
-        require_free_location(location)
+        require_free_location(actor, location)
     file = metadata_files.draft(document, base.sequence + 1 if base is not None else 0)
     operation: Operation
     if base is None:

@@ -14,7 +14,9 @@ from catalog import storage
 from catalog.errors import InvalidLocation, LocationTaken
 from catalog.formats.iceberg.files import PATH_PROPERTIES
 from catalog.models import IcebergPath, Job, JobStatus, Table, TableState
-from catalog.services import locks
+from catalog.privileges import Privilege
+from catalog.services import access, locks
+from catalog.services.access import Principal
 
 
 def named(properties: Mapping[str, str]) -> frozenset[str]:
@@ -27,7 +29,14 @@ def named(properties: Mapping[str, str]) -> frozenset[str]:
     return frozenset(found)
 
 
-def claim(table: Table, paths: Collection[str]) -> None:
+def taken(actor: Principal, location: str, holder: Table, place: str = "") -> LocationTaken:
+    """The refusal of what meets a table. Who may not browse that is not told which, nor where it is."""
+    if not access.holds(actor, Privilege.BROWSE, holder):
+        return LocationTaken(location, "another table")
+    return LocationTaken(location, f"table '{holder}'" + (f" ({place})" if place else ""))
+
+
+def claim(actor: Principal, table: Table, paths: Collection[str]) -> None:
     """Enter what a table's properties name, inside the commit that sets them.
 
     Raises LocationTaken for what is new and lies at or inside another table's location.
@@ -37,16 +46,16 @@ def claim(table: Table, paths: Collection[str]) -> None:
     if not new:
         return
     locks.lock_locations()
-    _require_outside(table, new)
+    _require_outside(actor, table, new)
     enter(table, new)
 
 
-def require_outside(table: Table) -> None:
+def require_outside(actor: Principal, table: Table) -> None:
     """Refuse a table that comes back with files at or inside another's location. Raises LocationTaken."""
-    _require_outside(table, _outside(table, table.paths.values_list("path", flat=True)))
+    _require_outside(actor, table, _outside(table, table.paths.values_list("path", flat=True)))
 
 
-def _require_outside(table: Table, paths: Collection[str]) -> None:
+def _require_outside(actor: Principal, table: Table, paths: Collection[str]) -> None:
     above = {directory for path in paths for directory in (path, *storage.parents(path))}
     going = Job.objects.filter(
         table=OuterRef("pk"), status__in=[JobStatus.QUEUED, JobStatus.RUNNING]
@@ -55,7 +64,8 @@ def _require_outside(table: Table, paths: Collection[str]) -> None:
     others = Table.objects.filter(held, location__in=above).exclude(pk=table.pk)
     holder = others.select_related("namespace").first()
     if holder is not None:
-        raise LocationTaken(holder.location, f"table '{holder}'")
+        # At or above a path that was asked for, so its location is told by that.
+        raise taken(actor, holder.location, holder)
 
 
 def enter(table: Table, paths: Collection[str]) -> None:
@@ -71,11 +81,11 @@ def used_inside(location: str) -> IcebergPath | None:
     return IcebergPath.objects.inside(location).select_related("table__namespace").first()
 
 
-def require_free(location: str) -> None:
+def require_free(actor: Principal, location: str) -> None:
     """Refuse a location where a present table may have files. Raises LocationTaken."""
     used = used_inside(location)
     if used is not None:
-        raise LocationTaken(location, f"table '{used.table}' ({used.path})")
+        raise taken(actor, location, used.table, used.path)
 
 
 def _outside(table: Table, paths: Iterable[str]) -> set[str]:

@@ -118,13 +118,13 @@ def create_view(
     document = views.new_view(
         schema=schema,
         view_version=view_version,
-        location=new_location(view) if location is None else location,
+        location=new_location(actor, view) if location is None else location,
         properties=properties,
         now_ms=now_ms(),
     )
-    path = check_paths(document)
+    path = check_paths(actor, document)
     if location is not None:
-        require_free_location(path)
+        require_free_location(actor, path)
     file = metadata_files.draft(document, 0)
     create = CreateView(table=view, file=file, location=path, is_own_location=location is None)
     with metadata_files.staged([file]):
@@ -144,7 +144,7 @@ def register_view(*, actor: Principal, view: Identifier, metadata_location: str)
     require_free(view)
     document = views.parse(storage.read_file(path, _MAX_METADATA_BYTES))
     file = metadata_files.existing(document, metadata_location, path)
-    location = check_paths(document)
+    location = check_paths(actor, document)
     register = RegisterView(table=view, file=file, location=location)
     row = commit([register], actor=actor).results[0]
     return loaded(view, row.pk, TableKind.VIEW, location, file)
@@ -183,10 +183,10 @@ def _attempt(
     document = views.apply(known, updates, now_ms=now_ms())
     if document is known:
         return base
-    location = check_paths(document, base)
+    location = check_paths(actor, document, base)
     is_moved = location != base.location
     if is_moved:
-        require_free_location(location)
+        require_free_location(actor, location)
     file = metadata_files.draft(document, base.sequence + 1)
     replace = ReplaceView(
         table=view,

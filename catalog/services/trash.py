@@ -296,6 +296,13 @@ def require_manage_in(actor: Principal, namespace: Namespace) -> None:
         raise PermissionDenied(f"'{actor.name}' may not manage '{namespace}'")
 
 
+def may_manage(actor: Principal, table: Table) -> bool:
+    """Whether the actor may manage a dropped table, where it was, as ``require_manage`` asks."""
+    if actor.holds_everywhere(Privilege.MANAGE):
+        return True
+    return Privilege.MANAGE in _held_in(actor, table.namespace, table)
+
+
 def _held_in(actor: Principal, namespace: Namespace, table: Table | None) -> Privilege:
     if actor.within is not None and actor.within not in namespace.ancestors:
         return NOTHING

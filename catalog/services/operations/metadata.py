@@ -79,7 +79,7 @@ class CreateFromMetadata(NewTableOperation):
         enter_version(batch, row, self.file)
         if self.paths:
             batch.flush()
-            iceberg_paths.claim(row, self.paths)
+            iceberg_paths.claim(batch.actor, row, self.paths)
         if self.is_staged:
             metadata_files.unstage(self.file)
         return row
@@ -161,7 +161,7 @@ class CommitMetadata(TableOperation):
             iceberg_paths.enter(row, [before["location"]])
         if self.paths:
             batch.flush()
-            iceberg_paths.claim(row, self.paths)
+            iceberg_paths.claim(batch.actor, row, self.paths)
         enter_version(batch, row, self.file)
         batch.record(label(self.table), table=row, before=before, after=after)
         return row

@@ -33,6 +33,7 @@ from catalog.models import (
 )
 from catalog.privileges import Privilege
 from catalog.services import access, iceberg_paths, jobs, locks, trash
+from catalog.services.access import Principal
 from catalog.services.commit import Batch, Operation
 from catalog.services.operations.guarded import Guarded
 from catalog.services.operations.tables import already_exists, require_free_location
@@ -297,7 +298,7 @@ class UndropTable(Undrop):
         if table is None:
             raise TrashItemNotFound(self.item)
         self.require_same(table.identifier)
-        _require_whole([item])
+        _require_whole(batch.actor, [item])
         namespace = self.parent(batch, chain)
         trash.require_movable(batch.actor, table, table.namespace_id, namespace)
         holder = batch.find_table(self.target)
@@ -305,7 +306,7 @@ class UndropTable(Undrop):
             taken = already_exists(self.target, holder)
             taken.detail = "Bring it back under another name."
             raise taken
-        _require_places([item])
+        _require_places(batch.actor, [item])
         before, was = table.digest, {table.pk: _was(table)}
         table.namespace, table.name = namespace, self.target[-1]
         _restore_tables(batch, [item], was)
@@ -352,14 +353,14 @@ class UndropNamespace(Undrop):
         tables = [one for one in items if one.table is not None]
         if self.without_purged:
             tables = [one for one in tables if not _is_lost(one)]
-        _require_whole(tables)
+        _require_whole(batch.actor, tables)
         parent = self.parent(batch, chain)
         trash.require_movable(batch.actor, root, root.parent_id or 0, parent)
         if batch.find_namespace(self.target) is not None:
             taken = NamespaceAlreadyExists(self.target)
             taken.detail = "Bring it back under another name."
             raise taken
-        _require_places(tables)
+        _require_places(batch.actor, tables)
         before = _was(root)
         were = {one.table.pk: _was(one.table) for one in tables if one.table is not None}
         revived = {root.pk: root}
@@ -459,17 +460,16 @@ def _is_waiting(item: TrashItem) -> bool:
     return item.job is not None and item.job.status in _ACTIVE and item.purge_begun_at is None
 
 
-def _require_whole(items: Iterable[TrashItem]) -> None:
+def _require_whole(actor: Principal, items: Iterable[TrashItem]) -> None:
     """Raises NotRecoverable, naming what is lost."""
     lost = [one for one in items if _is_lost(one)]
     if not lost:
         return
-    other = _taken_by(lost[0])
-    cause = (
-        "its purge has begun"
-        if other is None
-        else f"its files were those of table '{other}' too, and were purged with it"
-    )
+    other, cause = _taken_by(lost[0]), "its purge has begun"
+    if other is not None:
+        is_told = access.holds(actor, Privilege.BROWSE, other)
+        name = f"table '{other}'" if is_told else "another table"
+        cause = f"its files were those of {name} too, and were purged with it"
     more = [str(one) for one in lost[1 : _NAMED + 1]]
     raise NotRecoverable(
         lost[0],
@@ -478,7 +478,7 @@ def _require_whole(items: Iterable[TrashItem]) -> None:
     )
 
 
-def _require_places(items: Iterable[TrashItem]) -> None:
+def _require_places(actor: Principal, items: Iterable[TrashItem]) -> None:
     """Raises LocationTaken where another table lies now. Until a table is purged nobody else can."""
     free = [one for one in items if not _is_waiting(one)]
     if free:
@@ -486,11 +486,11 @@ def _require_places(items: Iterable[TrashItem]) -> None:
     for one in free:
         if (table := one.table) is None:
             continue
-        require_free_location(table.location, apart_from=table.pk)
+        require_free_location(actor, table.location, apart_from=table.pk)
         if table.format == TableFormat.LANCE:
-            iceberg_paths.require_free(table.location)
+            iceberg_paths.require_free(actor, table.location)
         else:
-            iceberg_paths.require_outside(table)
+            iceberg_paths.require_outside(actor, table)
 
 
 # --- purging -------------------------------------------------------------------------------------

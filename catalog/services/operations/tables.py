@@ -10,7 +10,6 @@ from django.db.models.functions import Now
 from catalog import storage
 from catalog.errors import (
     InvalidLocation,
-    LocationTaken,
     TableAlreadyExists,
     TableNotFound,
     ViewAlreadyExists,
@@ -34,6 +33,7 @@ from catalog.models import (
 )
 from catalog.privileges import Privilege
 from catalog.services import access, iceberg_paths, jobs, locks, trash
+from catalog.services.access import Principal
 from catalog.services.commit import Batch, Operation
 from catalog.services.statements import NewVersion
 
@@ -381,17 +381,19 @@ def claim_location(batch: Batch, location: str, *, format: TableFormat = TableFo
     """Refuse a location that meets another table's: the same, inside it, or around it.
 
     Else dropping the one would remove the other's files. A dropped table counts until its data
-    is removed. Of a Lance table all that lies at its location goes, so no paths of Iceberg tables
-    may lie there either.
+    is removed; at the location of one whose data stays, who managed it may have another. Of a Lance
+    table all that lies at its location goes, so no paths of Iceberg tables may lie there either.
     """
     batch.flush()
     locks.lock_locations()
-    require_free_location(location)
+    require_free_location(batch.actor, location)
     if format == TableFormat.LANCE:
-        iceberg_paths.require_free(location)
+        iceberg_paths.require_free(batch.actor, location)
 
 
-def require_free_location(location: str, *, apart_from: int | None = None) -> None:
+def require_free_location(
+    actor: Principal, location: str, *, apart_from: int | None = None
+) -> None:
     """The same before anything is written there; the commit looks again, under a lock.
 
     ``apart_from`` is a table that may have it: the one that comes back from the trash.
@@ -408,12 +410,23 @@ def require_free_location(location: str, *, apart_from: int | None = None) -> No
             & ~Exists(has_job.filter(kind=JobKind.PURGE_TABLE, status=JobStatus.SUCCEEDED))
         )
     )
-    others = Table.objects.meeting(location)
+    others = Table.objects.meeting(location).select_related("namespace")
     if apart_from is not None:
         others = others.exclude(pk=apart_from)
-    holder = others.filter(held).select_related("namespace").first()
+    holder = others.filter(held).first()
     if holder is not None:
-        raise LocationTaken(location, f"table '{holder}' ({holder.location})")
+        raise iceberg_paths.taken(actor, location, holder, holder.location)
+    if apart_from is not None or actor.holds_everywhere(Privilege.MANAGE):
+        return
+    purged = Exists(has_job.filter(kind=JobKind.PURGE_TABLE, status=JobStatus.SUCCEEDED))
+    for left in others.filter(~purged, location=location, kind=TableKind.TABLE):
+        if not trash.may_manage(actor, left):
+            refused = iceberg_paths.taken(actor, location, left)
+            refused.detail = (
+                "It was dropped and its files were kept: only who may manage it where it was has"
+                " a table there again."
+            )
+            raise refused
 
 
 def _manifests(location: str) -> Iterable[tuple[str, int, str, int]]:

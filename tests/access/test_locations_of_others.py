@@ -1,0 +1,275 @@
+"""Locations that belong to tables of others: refused, and nothing is told to who may not browse them."""
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.http import HttpResponse
+
+from catalog.errors import LocationTaken, NotRecoverable
+from catalog.models import Job, JobKind, JobStatus, Namespace, Principal, Table, TrashItem
+from catalog.privileges import Privilege
+from catalog.services import access, recovery
+from catalog.services import operations as ops
+from catalog.services.access import SYSTEM
+from catalog.services.commit import commit
+from tests.access.doors import KEY, give, who_asks
+from tests.api.client import Lance
+from tests.api.iceberg.client import Iceberg
+from tests.api.iceberg.test_views import wanted
+from tests.factories import (
+    ICEBERG_SCHEMA,
+    make_iceberg_table,
+    make_namespace,
+    make_root,
+    make_table,
+    unchanged,
+)
+
+HIDDEN = ("secretive", "inmost", "quiet")
+"""The namespace, its table, and the directory of that."""
+
+
+@pytest.fixture(autouse=True)
+def who(db, warehouse) -> Principal:
+    """Somebody who may do everything in ``mine``, where a table of each format is."""
+    make_root()
+    who = who_asks()
+    make_namespace("secretive")
+    give(who, Privilege.ALL, make_namespace("mine"))
+    make_iceberg_table("mine", "t")
+    return who
+
+
+def see(who: Principal, privilege: Privilege) -> None:
+    namespace = Namespace.objects.named(("secretive",)).get()
+    who.grants.create(mask=privilege.value, namespace=namespace)
+
+
+def hide(location: Path, kind: str) -> Table:
+    if kind == "lance":
+        return make_table("secretive", "inmost", location=str(location))
+    return make_iceberg_table("secretive", "inmost", location=f"file://{location}")
+
+
+def _commit(update: dict[str, Any]) -> HttpResponse:
+    body = {"requirements": [], "updates": [update]}
+    return Iceberg(KEY).call("POST", "namespaces/mine/tables/t", body)
+
+
+def _create_iceberg(place: Path, stage: bool) -> HttpResponse:
+    body = {"name": "u", "schema": ICEBERG_SCHEMA, "location": f"file://{place}"}
+    return Iceberg(KEY).call("POST", "namespaces/mine/tables", body | {"stage-create": stage})
+
+
+def _create_inside(_place: Path) -> HttpResponse:
+    """Where the namespace says that its tables lie."""
+    body = {"name": "u", "schema": ICEBERG_SCHEMA}
+    return Iceberg(KEY).call("POST", "namespaces/mine/tables", body)
+
+
+AT = {
+    "declare": lambda at: Lance(KEY).call(
+        "POST", "/v1/table/mine$u/declare", {"location": str(at)}
+    ),
+    "register": lambda at: Lance(KEY).call(
+        "POST", "/v1/table/mine$u/register", {"location": str(at)}
+    ),
+    "create": lambda at: _create_iceberg(at, False),
+    "stage": lambda at: _create_iceberg(at, True),
+    "move": lambda at: _commit({"action": "set-location", "location": f"file://{at}"}),
+    "view": lambda at: Iceberg(KEY).call(
+        "POST", "namespaces/mine/views", wanted("v", location=f"file://{at}")
+    ),
+}
+"""Requests to have a table at a location, or a view."""
+INSIDE = {
+    "create_inside": _create_inside,
+    "path": lambda at: _commit(
+        {
+            "action": "set-properties",
+            "updates": {"write.data.path": f"file://{at}/mine"},
+        }
+    ),
+}
+"""Requests to have files inside a location."""
+
+
+def texts(response: HttpResponse) -> str:
+    return response.content.decode()
+
+
+@pytest.mark.parametrize("kind", ["lance", "iceberg"])
+@pytest.mark.parametrize("request_", [*AT, *INSIDE])
+def test_a_refusal_names_no_table_that_may_not_be_browsed(who, warehouse, kind, request_):
+    ask = (AT | INSIDE)[request_]
+    around = warehouse / "place"
+    hide(around / "quiet", kind)
+    asked = around / "quiet" if request_ in INSIDE else around
+    if request_ == "create_inside":
+        Namespace.objects.filter(path=["mine"]).update(properties={"location": f"file://{asked}"})
+    told = ("secretive", "inmost") if request_ in INSIDE else HIDDEN
+    with unchanged():
+        response = ask(asked)
+    assert response.status_code == 409, response.content
+    assert not [name for name in told if name in texts(response)]
+    assert str(asked) in texts(response)
+    see(who, Privilege.BROWSE)
+    with unchanged():
+        response = ask(asked)
+    assert response.status_code == 409
+    assert "table 'secretive.inmost'" in texts(response)
+
+
+@pytest.mark.parametrize("request_", ["declare", "register"])
+def test_paths_of_a_table_that_may_not_be_browsed_are_not_told(who, warehouse, request_):
+    path = f"file://{warehouse}/place/quiet"
+    make_iceberg_table("secretive", "inmost", properties={"write.data.path": path})
+    with unchanged():
+        response = AT[request_](warehouse / "place")
+    assert response.status_code == 409
+    assert not [name for name in HIDDEN if name in texts(response)]
+    see(who, Privilege.BROWSE)
+    with unchanged():
+        assert "(" + path.removeprefix("file://") in texts(AT[request_](warehouse / "place"))
+
+
+# --- what was dropped ------------------------------------------------------------------------------
+
+
+def leave(kind: str, location: Path) -> Table:
+    """A table that was deregistered: its files lie there still, and it may be brought back."""
+    table = hide(location, kind)
+    location.mkdir(parents=True, exist_ok=True)
+    deregister = ops.DeregisterTable(table=("secretive", "inmost"), format=table.format)
+    commit([deregister], actor=SYSTEM)
+    return table
+
+
+def take(location: Path) -> HttpResponse:
+    [metadata] = sorted((location / "metadata").glob("*.json"))
+    body = {"name": "u", "metadata-location": f"file://{metadata}"}
+    return Iceberg(KEY).call("POST", "namespaces/mine/register", body)
+
+
+@pytest.mark.parametrize(
+    ("request_", "kind"),
+    [
+        *(
+            (request_, kind)
+            for request_ in ("declare", "register", "create", "stage", "move")
+            for kind in ("lance", "iceberg")
+        ),
+        ("take", "iceberg"),  # by its metadata file, as no Lance table has one
+    ],
+)
+def test_what_was_deregistered_is_registered_by_who_managed_it(who, warehouse, kind, request_):
+    """Else who may create anything anywhere would own it."""
+    at = warehouse / "quiet"
+    leave(kind, at)
+    ask = partial(take if request_ == "take" else AT[request_], at)
+    with unchanged():
+        hidden = ask()
+    assert hidden.status_code == 409, hidden.content
+    assert not [name for name in ("secretive", "inmost") if name in texts(hidden)]
+    see(who, Privilege.BROWSE | Privilege.READ | Privilege.WRITE | Privilege.CREATE)
+    with unchanged():
+        seen = ask()
+    assert seen.status_code == 409, seen.content
+    assert "table 'secretive.inmost'" in texts(seen)
+    assert "who may manage" in texts(seen)
+    who.grants.filter(namespace__path=["secretive"]).delete()
+    see(who, Privilege.MANAGE | Privilege.WRITE | Privilege.READ | Privilege.BROWSE)
+    assert ask().status_code == 200
+
+
+def test_who_may_manage_one_table_registers_that_one(who, warehouse):
+    at = warehouse / "quiet"
+    table = leave("lance", at)
+    who.grants.create(mask=Privilege.MANAGE.value, table=table)
+    assert AT["register"](at).status_code == 200
+
+
+def test_a_key_for_elsewhere_registers_nothing_of_before(who, warehouse):
+    at = warehouse / "quiet"
+    leave("lance", at)
+    see(who, Privilege.ALL)
+    mine = Namespace.objects.named(("mine",)).get()
+    who.keys.update(namespace=mine)
+    access.forget_keys()
+    with unchanged():
+        assert AT["register"](at).status_code == 409
+
+
+def test_the_location_of_what_was_purged_is_free(who, warehouse):
+    at = warehouse / "quiet"
+    table = leave("lance", at)
+    Job.objects.create(kind=JobKind.PURGE_TABLE, table=table, status=JobStatus.SUCCEEDED)
+    assert AT["register"](at).status_code == 200
+
+
+# --- what comes back -------------------------------------------------------------------------------
+
+
+def drop_mine(location: Path) -> TrashItem:
+    make_table("mine", "old", location=str(location))
+    commit([ops.DeregisterTable(table=("mine", "old"))], actor=SYSTEM)
+    return TrashItem.objects.latest("pk")
+
+
+def asker(who: Principal) -> access.Principal:
+    return access.of_row(who)
+
+
+def test_what_comes_back_is_not_told_who_lies_there_now(who, warehouse):
+    item = drop_mine(warehouse / "quiet")
+    commit(
+        [ops.DeclareTable(table=("secretive", "inmost"), location=str(warehouse / "quiet"))],
+        actor=SYSTEM,
+    )
+    with pytest.raises(LocationTaken) as refused, unchanged():
+        recovery.undrop(actor=asker(who), item=item.pk)
+    assert refused.value.message == f"Location '{warehouse}/quiet' belongs to another table"
+    see(who, Privilege.BROWSE)
+    with pytest.raises(LocationTaken, match=r"'secretive\.inmost'"), unchanged():
+        recovery.undrop(actor=asker(who), item=item.pk)
+
+
+def test_what_is_gone_is_not_told_with_whom_it_went(who, warehouse):
+    item = drop_mine(warehouse / "quiet")
+    table = hide(warehouse / "quiet", "lance")
+    commit([ops.DropTable(table=("secretive", "inmost"))], actor=SYSTEM)
+    Job.objects.filter(table=table).update(attempts=1)
+    text = "its files were those of {} too, and were purged with it"
+    with pytest.raises(NotRecoverable) as refused, unchanged():
+        recovery.undrop(actor=asker(who), item=item.pk)
+    assert text.format("another table") in refused.value.message
+    see(who, Privilege.BROWSE)
+    with pytest.raises(NotRecoverable) as refused, unchanged():
+        recovery.undrop(actor=asker(who), item=item.pk)
+    assert text.format("table 'secretive.inmost'") in refused.value.message
+
+
+def test_a_staged_table_is_refused_as_well(who, warehouse):
+    """A commit that creates, at the location of what was deregistered."""
+    leave("iceberg", warehouse / "quiet")
+    body = {
+        "requirements": [{"type": "assert-create"}],
+        "updates": [
+            {"action": "assign-uuid", "uuid": "0190a6b5-0000-7000-8000-000000000000"},
+            {"action": "upgrade-format-version", "format-version": 2},
+            {"action": "add-schema", "schema": ICEBERG_SCHEMA},
+            {"action": "set-current-schema", "schema-id": -1},
+            {"action": "add-spec", "spec": {"spec-id": 0, "fields": []}},
+            {"action": "set-default-spec", "spec-id": -1},
+            {"action": "add-sort-order", "sort-order": {"order-id": 0, "fields": []}},
+            {"action": "set-default-sort-order", "sort-order-id": -1},
+            {"action": "set-location", "location": f"file://{warehouse}/quiet"},
+        ],
+    }
+    with unchanged():
+        response = Iceberg(KEY).call("POST", "namespaces/mine/tables/u", body)
+    assert response.status_code == 409, json.loads(response.content)
+    assert "inmost" not in texts(response)
