@@ -347,8 +347,9 @@ class LabelInUse(Conflict):
 
 
 class PrincipalAlreadyExists(Conflict):
-    def __init__(self, name: str) -> None:
-        super().__init__(f"Principal '{name}' exists already, or another has its subject")
+    def __init__(self, name: str, *, detail: str | None = None) -> None:
+        text = f"Principal '{name}' exists already, or another has its subject"
+        super().__init__(text, detail=detail)
         self.name = name
 
 

@@ -26,7 +26,9 @@ class CreateForm(UserCreationForm):  # type: ignore[misc]
         try:
             users.check_new_name(username)
         except CatalogError as error:
-            raise forms.ValidationError(error.message) from None
+            raise forms.ValidationError(
+                " ".join(filter(None, (f"{error.message}.", error.detail)))
+            ) from None
         return username
 
 
@@ -47,7 +49,7 @@ class UserAdmin(AdministratorsOnly, DjangoUserAdmin, ModelAdmin):  # type: ignor
         return [*super().get_readonly_fields(request, obj), *(["username"] if obj else [])]
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
-        """The principal, with its keys and grants, goes along: nobody needs a permission for that."""
+        """The principal's keys and grants go along: nobody needs a permission for that."""
         found, counts, _, protected = super().get_deleted_objects(objs, request)
         return found, counts, set(), protected
 

@@ -193,6 +193,12 @@ def _create(issuer: str, subject: str, claims: Claims) -> Principal:
         raise Unauthenticated(
             f"The token's subject can get no principal: {error.message}"
         ) from None
+    if principals.owns_anything(name):
+        # Of somebody who is gone: whoever may choose a name at the issuer must not get it.
+        raise Unauthenticated(
+            f"The token's subject is not known here, and who was called '{name}' still owns"
+            " something: an administrator has to make the principal"
+        )
     try:
         with transaction.atomic():
             row = Principal.objects.create(

@@ -1,8 +1,8 @@
 """Principals: people, groups and service accounts, and which groups they are in.
 
 Only administrators change them. A principal is never deleted, because the audit trail, owners and
-grants name it; it is deactivated instead, and may do nothing then. The one exception is a person
-whose Django user is deleted (``catalog.services.users``).
+grants name it; it is deactivated instead, and may do nothing then. Of a person whose Django user is
+deleted the name alone stays, inactive (``catalog.services.users``).
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,15 @@ from catalog.errors import (
     PrincipalAlreadyExists,
     PrincipalNotFound,
 )
-from catalog.models import ApiKey, Principal, PrincipalKind, PrincipalLevel
+from catalog.models import (
+    ApiKey,
+    Function,
+    Namespace,
+    Principal,
+    PrincipalKind,
+    PrincipalLevel,
+    Table,
+)
 from catalog.privileges import Privilege
 from catalog.services import access, audit, locks
 
@@ -191,6 +199,13 @@ def list_principals(
         rows = rows.filter(name__gt=page_token)
     page = list(rows[: size + 1])
     return page[:size], page[size - 1].name if len(page) > size else None
+
+
+def owns_anything(name: str) -> bool:
+    """Whether whoever is called so owns something, in the trash too. Three statements at most."""
+    return any(
+        model._default_manager.filter(owner=name).exists() for model in (Namespace, Table, Function)
+    )
 
 
 # --- who administers -----------------------------------------------------------------------------

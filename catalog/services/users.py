@@ -23,6 +23,14 @@ from catalog.services import access, audit, principals, refusals
 
 PASSWORD, SIGN_ON = "password", "sign-on"
 _WATCHED = {"username", "is_active", "is_superuser"}
+_RETIRED = (
+    "It is inactive, as after its user was deleted. Whoever gets the name gets what it owns: activate"
+    " the principal first."
+)
+_STILL_OWNS = (
+    "It has no principal any more, but still owns something. Whoever gets the name gets that: make the"
+    " principal first."
+)
 _acting: ContextVar[access.Principal] = ContextVar("acting", default=access.SYSTEM)
 _joining: ContextVar[int | None] = ContextVar("joining", default=None)
 
@@ -53,7 +61,11 @@ def name_of(user: User) -> str:
 
 
 def check_new_name(username: str) -> None:
-    """Raises InvalidInput, or PrincipalAlreadyExists where a user would get another's rights."""
+    """Raises InvalidInput, or PrincipalAlreadyExists where a user would get another's rights.
+
+    So nobody gets the name of a user who was deleted, unless an administrator activates what is left
+    of that one's principal.
+    """
     name = principals.check_name(f"user:{username}", PrincipalKind.USER)
     row = Principal.objects.filter(name=name).first()
     joining_as = _joining.get()
@@ -63,6 +75,10 @@ def check_new_name(username: str) -> None:
     # whoever signs in there.
     if row is not None and (row.user_id or row.issuer) and row.pk != joining_as:
         raise PrincipalAlreadyExists(name)
+    if row is not None and not row.is_active:
+        raise PrincipalAlreadyExists(name, detail=_RETIRED)
+    if row is None and principals.owns_anything(name):
+        raise PrincipalAlreadyExists(name, detail=_STILL_OWNS)
 
 
 def ensure_principal(user: User) -> Principal:
@@ -145,6 +161,22 @@ def after_delete(**_: Any) -> None:
     access.forget_keys()
 
 
+def keep_name(instance: Principal, **_: Any) -> None:
+    """Of a principal that goes with its user the name stays: its keys, grants and memberships go
+    along, but not what it owns."""
+    if instance.user_id is not None:
+        Principal.objects.create(
+            name=instance.name,
+            kind=instance.kind,
+            description=instance.description,
+            is_active=False,
+            issuer=instance.issuer,
+            subject=instance.subject,
+            created_by=instance.created_by,
+            created_at=instance.created_at,
+        )
+
+
 def signed_in(request: HttpRequest | None, user: User, **_: Any) -> None:
     ensure_principal(user)
     how = getattr(request, "signed_on_by", None)
@@ -183,6 +215,7 @@ def connect() -> None:
     post_save.connect(after_save, sender=user_model, dispatch_uid="monodon")
     pre_delete.connect(before_delete, sender=user_model, dispatch_uid="monodon")
     post_delete.connect(after_delete, sender=user_model, dispatch_uid="monodon")
+    post_delete.connect(keep_name, sender=Principal, dispatch_uid="monodon")
     user_logged_in.connect(signed_in, dispatch_uid="monodon")
     user_logged_out.connect(signed_out, dispatch_uid="monodon")
     user_login_failed.connect(failed_to_sign_in, dispatch_uid="monodon")

@@ -10,16 +10,18 @@ import time
 from datetime import timedelta
 
 import pytest
+from django.contrib.auth import get_user_model
 from django.utils import timezone
 from joserfc.jwk import RSAKey
 
-from catalog.models import ApiKey, AuditEvent, Principal, PrincipalKind, PrincipalLevel
-from catalog.services import access, api_keys, oidc, principals
+from catalog.models import ApiKey, AuditEvent, Namespace, Principal, PrincipalKind, PrincipalLevel
+from catalog.services import access, api_keys, oidc, principals, users
 from catalog.services.access import SYSTEM
 from tests import issuer as issuers
 from tests.api.client import Lance
 from tests.api.iceberg.client import Iceberg
 from tests.api.management.client import Management
+from tests.factories import make_namespace, unchanged
 from tests.issuer import AUDIENCE, Issuer
 
 
@@ -345,6 +347,29 @@ def test_a_person_of_the_admin_keeps_the_name(issuer: Issuer, settings, django_u
     settings.MONODON_OIDC_AUTO_CREATE = True
     django_user_model.objects.create_superuser("root", password="x")
     refused(issuer.token("evil", preferred_username="root"), "'user:root' is another's")
+
+
+def test_nobody_gets_the_name_of_who_is_gone(issuer: Issuer, settings, django_user_model):
+    """And with it what that one owns."""
+    settings.MONODON_OIDC_AUTO_CREATE = True
+    Namespace.objects.filter(pk=make_namespace("his").pk).update(owner="user:bob")
+    token = issuer.token("bob-1", preferred_username="bob")
+    with unchanged():
+        refused(token, "still owns something")
+    django_user_model.objects.create_user("carl").delete()
+    with unchanged():
+        refused(issuer.token("carl-1", preferred_username="carl"), "'user:carl' is another's")
+
+
+def test_a_subject_whose_user_was_deleted_stays_out(issuer: Issuer, ada, settings):
+    settings.MONODON_OIDC_AUTO_CREATE = True
+    api_keys.create_api_key(actor=SYSTEM, name="another")  # who administers
+    with users.joining(ada):
+        user = get_user_model().objects.create_user("ada")
+    bearer(issuer.token()).get("jobs")
+    user.delete()
+    with unchanged():
+        refused(issuer.token(), "deactivated")
 
 
 def test_the_groups_claim_says_who_is_in_the_issuers_groups(issuer: Issuer, settings):

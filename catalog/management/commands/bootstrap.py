@@ -10,6 +10,7 @@ from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.core.management import BaseCommand, call_command
 
+from catalog.errors import PrincipalAlreadyExists
 from catalog.models import ApiKey
 from catalog.services import access, api_keys, audit_partitions
 
@@ -50,7 +51,14 @@ class Command(BaseCommand):
             return
         given = settings.MONODON_ADMIN_PASSWORD
         password = given or secrets.token_urlsafe(12)
-        users.create_superuser(settings.MONODON_ADMIN_USER, "", password)
+        try:
+            users.create_superuser(settings.MONODON_ADMIN_USER, "", password)
+        except PrincipalAlreadyExists as refused:
+            # Who was deleted, or switched off, does not come back by a start of the server.
+            self._say(
+                f"Admin user:  none was made. {refused.message}. {refused.detail or ''}".rstrip()
+            )
+            return
         shown = "as MONODON_ADMIN_PASSWORD says" if given else password
         self._say(f"Admin user:  {settings.MONODON_ADMIN_USER}   password: {shown}")
 

@@ -4,13 +4,25 @@ import re
 
 import pytest
 from django.contrib.auth.models import User
+from django.core.management import call_command
 from django.test import Client
 
 from catalog.admin.cells import page_url
-from catalog.models import ApiKey, AuditEvent, Principal, PrincipalKind, PrincipalLevel
+from catalog.errors import PrincipalAlreadyExists
+from catalog.management.commands import bootstrap
+from catalog.models import (
+    ApiKey,
+    AuditEvent,
+    Grant,
+    Namespace,
+    Principal,
+    PrincipalKind,
+    PrincipalLevel,
+)
+from catalog.privileges import Privilege
 from catalog.services import access, api_keys, principals
 from catalog.services.access import SYSTEM
-from tests.factories import make_namespace
+from tests.factories import make_namespace, unchanged
 
 LIST = "/admin/catalog/principal/"
 
@@ -233,9 +245,81 @@ def test_who_is_deactivated_loses_the_rights_of_the_keys(browser):
     assert (event.actor, event.after) == ("user:ada", {"is_active": False})
 
 
-def test_a_deleted_user_takes_the_principal_along(browser):
-    bob = User.objects.create_user("bob", password="x")
-    browser.post(f"/admin/auth/user/{bob.pk}/delete/", {"post": "yes"})
-    assert not Principal.objects.filter(name="user:bob").exists()
+def deleted(browser: Client, username: str = "bob", **more: object) -> Principal:
+    """What is left of a person whose user was deleted: who had a key, a grant and a namespace."""
+    bob = User.objects.create_user(username, password="x")
+    row = Principal.objects.get(user=bob)
+    Principal.objects.filter(pk=row.pk).update(**more)
+    api_keys.add_key(actor=SYSTEM, principal=row.name, name="laptop")
+    namespace = make_namespace("his")
+    Namespace.objects.filter(pk=namespace.pk).update(owner=row.name)
+    Grant.objects.create(principal=row, namespace=make_namespace("others"), mask=1)
+    row.groups.add(principal("group:staff", PrincipalKind.GROUP))
+    url = f"/admin/auth/user/{bob.pk}/delete/"
+    assert "The name stays" in browser.get(url).content.decode()
+    browser.post(url, {"post": "yes"})
+    assert not User.objects.filter(pk=bob.pk).exists()
+    return Principal.objects.get(name=row.name)
+
+
+def test_of_a_deleted_user_the_name_alone_stays(browser):
+    row = deleted(browser, description="Bob", level="read")
+    assert (row.kind, row.is_active, row.level, row.user) == ("user", False, "granted", None)
+    assert row.description == "Bob"
+    assert not row.keys.exists()
+    assert not row.grants.exists()
+    assert not row.groups.exists()
     event = AuditEvent.objects.get(action="principal.delete")
     assert (event.actor, event.target) == ("user:ada", "user:bob")
+    assert "user:bob" in browser.get(LIST).content.decode()
+
+
+def test_of_many_deleted_users_the_names_stay(browser):
+    pks = [User.objects.create_user(name, password="x").pk for name in ("bob", "carl")]
+    form = {"action": "delete_selected", "_selected_action": pks}
+    assert "The name stays" in browser.post("/admin/auth/user/", form).content.decode()
+    browser.post("/admin/auth/user/", form | {"post": "yes"})
+    assert not User.objects.filter(pk__in=pks).exists()
+    left = Principal.objects.filter(is_active=False).values_list("name", flat=True)
+    assert sorted(left) == ["user:bob", "user:carl"]
+
+
+def test_nobody_gets_the_name_of_a_deleted_user(browser):
+    """Nor so what it owns, unless an administrator says so."""
+    row = deleted(browser)
+    with unchanged():
+        answer = browser.post("/admin/auth/user/add/", user_form())
+        assert "activate the principal first" in said(browser, answer)
+        with pytest.raises(PrincipalAlreadyExists, match="user:bob"):
+            User.objects.create_user("bob", password="x")
+    assert not User.objects.filter(username="bob").exists()
+    principals.update_principal(actor=SYSTEM, name=row.name, is_active=True)
+    browser.post("/admin/auth/user/add/", user_form())
+    row.refresh_from_db()
+    assert row.user == User.objects.get(username="bob")
+    mine = Namespace.objects.named(("his",)).get()
+    assert access.holds(access.named("user:bob"), Privilege.ALL, mine)
+
+
+def test_a_name_without_a_principal_that_owns_something(browser):
+    """As those have whose user was deleted before names stayed."""
+    Namespace.objects.filter(pk=make_namespace("his").pk).update(owner="user:bob")
+    with unchanged():
+        answer = browser.post("/admin/auth/user/add/", user_form())
+    assert "make the principal first" in said(browser, answer)
+    assert not User.objects.filter(username="bob").exists()
+    principal("user:bob", PrincipalKind.USER)
+    browser.post("/admin/auth/user/add/", user_form())
+    assert Principal.objects.get(name="user:bob").user.username == "bob"
+
+
+def test_a_start_brings_no_deleted_user_back(db, settings, monkeypatch, capsys, tmp_path):
+    settings.MONODON_HOME = tmp_path
+    settings.MONODON_ADMIN_USER = "first"
+    monkeypatch.setattr(bootstrap.Command, "_collect_static", lambda command: None)
+    api_keys.create_api_key(actor=SYSTEM, name="another")  # who administers, so it may go
+    User.objects.create_superuser("first", password="x").delete()
+    with unchanged():
+        call_command("bootstrap")
+    assert "none was made. Principal 'user:first'" in capsys.readouterr().out
+    assert not User.objects.exists()
