@@ -22,3 +22,4 @@ def _nothing_kept() -> Iterator[None]:
     access.forget_keys()
     seen.tables.clear()
     seen.documents.clear()
+    refusals.ledger.forget()  # its database is gone when the process ends
