@@ -6,6 +6,8 @@ from typing import Any, Self
 
 from catalog.policies import EffectivePolicy, Mode
 
+_TOLD = 3  # indexes of a reason
+
 
 @dataclass(frozen=True, slots=True)
 class StaleIndex:
@@ -13,6 +15,25 @@ class StaleIndex:
 
     name: str
     unindexed_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltIndex:
+    """An index, and how it has worn since it was built."""
+
+    name: str
+    segments: int
+    """A search reads them all."""
+    bytes: int
+    trained_version: int | None = None
+    """The version of the table that a vector index was trained on; None for other types, which
+    know a row that is taken in later as well as any."""
+    trained_rows: int = 0
+    """How many rows the table had then."""
+
+    def untrained_rows(self, rows: int) -> int:
+        """How many of so many rows the table has got since."""
+        return 0 if self.trained_version is None else max(rows - self.trained_rows, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +60,7 @@ class Statistics:
     metadata_bytes: int = 0
     stale_indexes: tuple[StaleIndex, ...] = ()
     indexes: int = 0
+    built_indexes: tuple[BuiltIndex, ...] = ()
     manifests: int = 0
     rewritten_manifests: int = 0
     """How many would be left if they were rewritten."""
@@ -54,7 +76,8 @@ class Statistics:
         """What ``as_json`` made of them, perhaps in another version: what it did not know is 0."""
         known = {each.name: found.get(each.name, 0) for each in fields(cls)}
         stale = tuple(StaleIndex(**index) for index in found.get("stale_indexes") or ())
-        return cls(**{**known, "stale_indexes": stale})
+        built = tuple(BuiltIndex(**index) for index in found.get("built_indexes") or ())
+        return cls(**{**known, "stale_indexes": stale, "built_indexes": built})
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +107,19 @@ def plan(statistics: Statistics, policy: EffectivePolicy) -> list[Planned]:
 def _all(s: Statistics, policy: EffectivePolicy) -> Iterator[Planned]:
     if s.format == "lance":
         # First: Lance does not put fragments that an index knows together with others.
+        worn = {each.name: each for each in s.built_indexes if _wear(each, s, policy)}
         stale = [i for i in s.stale_indexes if i.unindexed_rows >= policy["unindexed_rows"]]
+        if worn and policy.mode("index_rebuilds") is Mode.ON:
+            stale = [index for index in stale if index.name not in worn]  # that takes them in too
+        if worn:
+            yield Planned(
+                "rebuild_indexes",
+                policy.mode("index_rebuilds"),
+                f"{len(worn)} of {s.indexes} indexes have worn: "
+                + ", ".join(_wear(each, s, policy) for each in list(worn.values())[:_TOLD]),
+                bytes_read=sum(index.bytes for index in worn.values()),
+                parameters={"indexes": list(worn)},
+            )
         if stale:
             most = max(stale, key=lambda index: index.unindexed_rows)
             yield Planned(
@@ -117,6 +152,16 @@ def _all(s: Statistics, policy: EffectivePolicy) -> Iterator[Planned]:
             f"{s.old_versions} of {s.versions} versions are older than the policy keeps them",
             is_for_spark=s.format == "iceberg",
         )
+
+
+def _wear(index: BuiltIndex, s: Statistics, policy: EffectivePolicy) -> str:
+    """Why an index is worth building anew; empty when it is not."""
+    if index.segments > policy["index_segments"]:
+        return f"'{index.name}' is in {index.segments} segments"
+    untrained = index.untrained_rows(s.rows)
+    if untrained > policy["untrained_ratio"] * s.rows:
+        return f"{untrained} of {s.rows} rows came after '{index.name}' was trained"
+    return ""
 
 
 def _of_iceberg(s: Statistics, policy: EffectivePolicy) -> Iterator[Planned]:

@@ -204,6 +204,11 @@ class Plan(BaseModel):
 class StartMaintenanceRequest(_Request):
     kind: str = Field(description="One of the kinds of maintenance.")
     dry_run: StrictBool = Field(default=False, description="Tell what it would do, and do nothing.")
+    indexes: list[str] | None = Field(
+        default=None,
+        description="For optimize_indexes and rebuild_indexes: these alone. Left out: all that are"
+        " behind, or all there are.",
+    )
 
 
 class JobModel(BaseModel):

@@ -85,7 +85,7 @@ class WorkFilter(DropdownFilter):  # type: ignore[misc]
 
 
 _PLANNED = {
-    *(JobKind.COMPACT, JobKind.CLEAN_UP, JobKind.OPTIMIZE_INDEXES),
+    *(JobKind.COMPACT, JobKind.CLEAN_UP, JobKind.OPTIMIZE_INDEXES, JobKind.REBUILD_INDEXES),
     *(JobKind.REWRITE_MANIFESTS, JobKind.REWRITE_POSITION_DELETES),
 }
 """What is planned from figures; the rest goes by time, or by hand."""

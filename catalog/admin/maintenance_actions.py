@@ -11,7 +11,7 @@ from django.http.response import HttpResponseBase
 from django.template.loader import render_to_string
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from unfold.widgets import UnfoldBooleanSwitchWidget
+from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget, UnfoldBooleanSwitchWidget
 
 from catalog.admin import cells
 from catalog.admin.actor import actor
@@ -30,6 +30,7 @@ TITLES: Mapping[JobKind, str] = {
     JobKind.CLEAN_UP: "Clean up",
     JobKind.REMOVE_ORPHANS: "Remove orphans",
     JobKind.OPTIMIZE_INDEXES: "Optimize indexes",
+    JobKind.REBUILD_INDEXES: "Rebuild indexes",
     JobKind.REWRITE_MANIFESTS: "Rewrite manifests",
     JobKind.REWRITE_POSITION_DELETES: "Rewrite position deletes",
     JobKind.COMPUTE_STATISTICS: "Compute statistics",
@@ -39,6 +40,7 @@ _ICONS: Mapping[JobKind, str] = {
     JobKind.CLEAN_UP: "cleaning_services",
     JobKind.REMOVE_ORPHANS: "folder_delete",
     JobKind.OPTIMIZE_INDEXES: "manage_search",
+    JobKind.REBUILD_INDEXES: "construction",
     JobKind.REWRITE_MANIFESTS: "receipt_long",
     JobKind.REWRITE_POSITION_DELETES: "rule",
     JobKind.COMPUTE_STATISTICS: "query_stats",
@@ -51,6 +53,8 @@ _TEXTS: Mapping[JobKind, str] = {
     JobKind.REMOVE_ORPHANS: "A job removes files that no version has, if they are older than the "
     "policy says. They do not come back.",
     JobKind.OPTIMIZE_INDEXES: "A job brings the indexes that are behind up to date with the rows.",
+    JobKind.REBUILD_INDEXES: "A job builds indexes anew from all rows, with the type and the "
+    "parameters that they have. Until a new one is there, readers have the old one.",
     JobKind.REWRITE_MANIFESTS: "A job rewrites many small manifests as few.",
     JobKind.REWRITE_POSITION_DELETES: "A job rewrites position delete files as few.",
     JobKind.COMPUTE_STATISTICS: "A job reads the columns, and computes their statistics.",
@@ -65,6 +69,21 @@ class DryRunForm(forms.Form):
     )
 
 
+class IndexesForm(DryRunForm):
+    indexes = forms.MultipleChoiceField(
+        required=False,
+        label="Indexes",
+        help_text="None chosen: all of them.",
+        widget=UnfoldAdminCheckboxSelectMultipleWidget(),
+    )
+    field_order = ["indexes", "dry_run"]
+
+    def __init__(self, data: Any, *, names: Sequence[str], chosen: Sequence[str]) -> None:
+        super().__init__(data, initial={"indexes": [name for name in names if name in chosen]})
+        field = cast(forms.MultipleChoiceField, self.fields["indexes"])
+        field.choices = [(name, name) for name in names]
+
+
 def kinds(table_format: str) -> list[JobKind]:
     """The maintenance that tables of a format have."""
     return [kind for kind in TITLES if table_format in upkeep.FORMATS[kind]]
@@ -74,10 +93,22 @@ def may_maintain(request: HttpRequest, row: Table) -> bool:
     return access.holds(actor(request), Privilege.MAINTAIN, row)
 
 
-def start(request: HttpRequest, row: Table, kind: JobKind, *, is_dry_run: bool) -> Job:
+def start(
+    request: HttpRequest,
+    row: Table,
+    kind: JobKind,
+    *,
+    is_dry_run: bool,
+    indexes: Sequence[str] | None = None,
+) -> Job:
     """Ask for a job as whoever presses. Raises CatalogError, also for a dropped table."""
-    asking = _asking(request, row)
-    return upkeep.start(actor=asking, table=row.identifier, kind=kind, is_dry_run=is_dry_run)
+    return upkeep.start(
+        actor=_asking(request, row),
+        table=row.identifier,
+        kind=kind,
+        is_dry_run=is_dry_run,
+        indexes=indexes,
+    )
 
 
 def retry(request: HttpRequest, row: Job) -> Job:
@@ -110,7 +141,13 @@ def _press(kind: JobKind) -> Callable[..., HttpResponseBase]:
             return self.missing(request, object_id)
 
         def call(data: dict[str, Any]) -> HttpResponseBase:
-            job = start(request, row, kind, is_dry_run=data["dry_run"])
+            job = start(
+                request,
+                row,
+                kind,
+                is_dry_run=data["dry_run"],
+                indexes=data.get("indexes") or None,
+            )
             messages.success(request, told(job, row))
             return HttpResponseRedirect(cells.page_url(job))
 
@@ -120,7 +157,7 @@ def _press(kind: JobKind) -> Callable[..., HttpResponseBase]:
             text=f"{_TEXTS[kind]} It begins as soon as a worker is free, whatever the policy's "
             "window is.",
             submit="Start the job",
-            form=DryRunForm(sent(request)),
+            form=_form(request, row, kind),
             call=call,
             back=cells.page_url(row) + "?tab=maintenance",
             original=row,
@@ -130,6 +167,17 @@ def _press(kind: JobKind) -> Callable[..., HttpResponseBase]:
     return button(f"{TITLES[kind]} now", permission="maintain", icon=_ICONS[kind])(press)
 
 
+def _form(request: HttpRequest, row: Table, kind: JobKind) -> forms.Form:
+    if kind not in upkeep.OF_INDEXES:
+        return DryRunForm(sent(request))
+    try:
+        asking = _asking(request, row)
+        names = upkeep.index_names(actor=asking, table=row.identifier)
+    except CatalogError:  # whoever asks for the job is told why
+        names = []
+    return IndexesForm(sent(request), names=names, chosen=request.GET.getlist("index"))
+
+
 class MaintainActions:
     """The buttons, each named as its kind of job, for the admin of tables."""
 
@@ -137,6 +185,7 @@ class MaintainActions:
     clean_up = _press(JobKind.CLEAN_UP)
     remove_orphans = _press(JobKind.REMOVE_ORPHANS)
     optimize_indexes = _press(JobKind.OPTIMIZE_INDEXES)
+    rebuild_indexes = _press(JobKind.REBUILD_INDEXES)
     rewrite_manifests = _press(JobKind.REWRITE_MANIFESTS)
     rewrite_position_deletes = _press(JobKind.REWRITE_POSITION_DELETES)
     compute_statistics = _press(JobKind.COMPUTE_STATISTICS)

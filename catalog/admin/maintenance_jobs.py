@@ -24,6 +24,7 @@ _LEVELS = {"info": "info", "warning": "warning", "error": "danger"}
 _ORDER = (
     *("version", "rows", "deleted_rows", "files", "small_files", "bytes", "versions"),
     *("old_versions", "orphans", "indexes", "stale_indexes", "unindexed_rows"),
+    *("segments", "index_bytes"),
 )
 _FIGURES = ("before", "after", "plan", "planned")
 

@@ -31,7 +31,10 @@ GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ),
     ("Versions and snapshots", ("cleanup", "keep_for", "keep_versions")),
     ("Orphans", ("orphans", "orphan_age")),
-    ("Indexes", ("indexes", "unindexed_rows")),
+    (
+        "Indexes",
+        ("indexes", "unindexed_rows", "index_rebuilds", "index_segments", "untrained_ratio"),
+    ),
     (
         "Iceberg",
         (

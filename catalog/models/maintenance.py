@@ -14,6 +14,7 @@ class JobKind(models.TextChoices):
     CLEAN_UP = "clean_up", "remove old versions"
     REMOVE_ORPHANS = "remove_orphans", "remove files that no version has"
     OPTIMIZE_INDEXES = "optimize_indexes", "bring indexes up to date"
+    REBUILD_INDEXES = "rebuild_indexes", "build indexes anew"
     REWRITE_MANIFESTS = "rewrite_manifests", "rewrite manifests"
     REWRITE_POSITION_DELETES = "rewrite_position_deletes", "rewrite position delete files"
     COMPUTE_STATISTICS = "compute_statistics", "compute column statistics"
@@ -105,4 +106,7 @@ class Job(models.Model):
         return "rows" if self.kind in _COUNTED_IN_ROWS else "files"
 
 
-_COUNTED_IN_ROWS = {JobKind.BUILD_INDEX, JobKind.BACKFILL_COLUMN, JobKind.REFRESH_VIEW}
+_COUNTED_IN_ROWS = {
+    *(JobKind.BUILD_INDEX, JobKind.OPTIMIZE_INDEXES, JobKind.REBUILD_INDEXES),
+    *(JobKind.BACKFILL_COLUMN, JobKind.REFRESH_VIEW),
+}

@@ -14,6 +14,8 @@ import lance
 import pyarrow as pa
 from lance import IndexProgress
 from lance.dataset import LanceDataset
+from lance.indices import IndexConfig
+from lance.query import DocumentGranularity
 
 from catalog.errors import ColumnNotFound, IndexAlreadyExists, InvalidInput
 from catalog.formats import lance_paths
@@ -27,8 +29,8 @@ OWN_PREFIX = "__lance_"
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
-    """A type of index."""
+class Kind:
+    """A type of index that is built here."""
 
     name: str
     cost: int
@@ -49,29 +51,34 @@ class _Kind:
 _JOINED = {"BLOOM_FILTER", "MINHASH_LSH"}
 _PQ_BITS, _SQ_BITS, _RQ_BITS = (4, 8), (8,), tuple(range(1, 10))
 _KINDS = (
-    _Kind("BTREE", 1),
-    _Kind("BITMAP", 2),
-    _Kind("LABEL_LIST", 2),
-    _Kind("NGRAM", 10),
-    _Kind("ZONEMAP", 1),
-    _Kind("BLOOM_FILTER", 1),
-    _Kind("RTREE", 5),
-    _Kind("MINHASH_LSH", 20),
-    _Kind("INVERTED", 10),
-    _Kind("IVF_FLAT", 25, is_vector=True),
-    _Kind("IVF_SQ", 25, is_vector=True, bits=_SQ_BITS),
-    _Kind("IVF_PQ", 100, is_vector=True, bits=_PQ_BITS, is_product=True),
-    _Kind("IVF_RQ", 25, is_vector=True, bits=_RQ_BITS),
-    _Kind("IVF_HNSW_FLAT", 100, is_vector=True, is_graph=True),
-    _Kind("IVF_HNSW_SQ", 100, is_vector=True, bits=_SQ_BITS, is_graph=True),
-    _Kind("IVF_HNSW_PQ", 200, is_vector=True, bits=_PQ_BITS, is_product=True, is_graph=True),
+    Kind("BTREE", 1),
+    Kind("BITMAP", 2),
+    Kind("LABEL_LIST", 2),
+    Kind("NGRAM", 10),
+    Kind("ZONEMAP", 1),
+    Kind("BLOOM_FILTER", 1),
+    Kind("RTREE", 5),
+    Kind("MINHASH_LSH", 20),
+    Kind("INVERTED", 10),
+    Kind("IVF_FLAT", 25, is_vector=True),
+    Kind("IVF_SQ", 25, is_vector=True, bits=_SQ_BITS),
+    Kind("IVF_PQ", 100, is_vector=True, bits=_PQ_BITS, is_product=True),
+    Kind("IVF_RQ", 25, is_vector=True, bits=_RQ_BITS),
+    Kind("IVF_HNSW_FLAT", 100, is_vector=True, is_graph=True),
+    Kind("IVF_HNSW_SQ", 100, is_vector=True, bits=_SQ_BITS, is_graph=True),
+    Kind("IVF_HNSW_PQ", 200, is_vector=True, bits=_PQ_BITS, is_product=True, is_graph=True),
 )
 _COST_DIMENSION = 128  # of the vectors that the costs were measured with
 
 
+def find_kind(name: str) -> Kind | None:
+    """The type of this name, spelled in whatever way; None: it is none that is built here."""
+    return _BY_KEY.get(_key(name))
+
+
 def type_name(lance_name: str) -> str:
     """The specification's name of a type that Lance names in its own way."""
-    known = _BY_KEY.get(_key(lance_name))
+    known = find_kind(lance_name)
     return lance_name if known is None else known.name
 
 
@@ -146,12 +153,15 @@ class Plan:
     """Keyword arguments of pylance."""
     cost: int = 0
     """What the build takes, in rows of a BTREE."""
+    config: dict[str, Any] | None = None
+    """The parameters of a scalar index in Lance's own form, in place of what its type has."""
 
     @property
     def summary(self) -> dict[str, Any]:
         """What the audit trail tells of it."""
         told = {"name": self.name, "column": self.column, "index_type": self.index_type}
-        return {**told, "options": self.options} if self.options else told
+        options = {**self.options, **(self.config or {})}
+        return {**told, "options": options} if options else told
 
 
 def plan_index(
@@ -167,7 +177,7 @@ def plan_index(
     ``there`` has the type and the columns of the indexes that exist, by name. Raises InvalidInput,
     ColumnNotFound, IndexAlreadyExists, and what Lance says of the column.
     """
-    kind = _BY_KEY.get(_key(index.index_type))
+    kind = find_kind(index.index_type)
     if kind is None:
         known = ", ".join(each.name for each in _KINDS)
         raise InvalidInput(f"Index type '{index.index_type}' is not known; use one of {known}")
@@ -182,22 +192,31 @@ def plan_index(
     dimension = None if found is None else _dimension(found)
     options = _vector_options(index, kind, dimension)
     if dimension is not None:  # else Lance refuses it
-        _require_vectors(dataset, column, kind, options)
+        require_vectors(dataset, column, kind, options)
         cost = cost * max(dimension, _COST_DIMENSION) // _COST_DIMENSION
     return Plan(name, column, kind.name, options, cost)
 
 
 def build(
-    dataset: LanceDataset, plan: Plan, progress: Callable[[IndexProgress], None] | None = None
+    dataset: LanceDataset,
+    plan: Plan,
+    progress: Callable[[IndexProgress], None] | None = None,
+    *,
+    replace: bool = False,
 ) -> None:
-    """Build it and commit it to the dataset."""
+    """Build it and commit it to the dataset; with ``replace`` in the place of the one of its name."""
     kind = _BY_KEY[_key(plan.index_type)]
-    options = {"name": plan.name, "replace": False, "progress_callback": progress, **plan.options}
+    options = {"name": plan.name, "replace": replace, "progress_callback": progress, **plan.options}
     if kind.is_vector:
         dataset.create_index(plan.column, kind.lance_name, **options)
         return
+    if "document_granularity" in options:
+        options["document_granularity"] = DocumentGranularity(options["document_granularity"])
+    form: Any = kind.lance_name
+    if plan.config is not None:
+        form = IndexConfig(kind.lance_name.lower(), plan.config)
     try:
-        dataset.create_scalar_index(plan.column, kind.lance_name, **options)  # type: ignore[arg-type]
+        dataset.create_scalar_index(plan.column, form, **options)
     except ValueError as error:
         if "Invalid directory path" not in str(error):
             raise
@@ -205,8 +224,11 @@ def build(
         raise InvalidInput(f"This server has no language model '{tokenizer}'") from error
 
 
-def rehearse(dataset: LanceDataset, plan: Plan) -> None:
-    """Build it on a few rows in memory, so that what Lance refuses is refused before a job begins."""
+def rehearse(dataset: LanceDataset, plan: Plan) -> LanceDataset:
+    """Build it on a few rows in memory, so that what Lance refuses is refused before a job begins.
+
+    Returns those rows, with the index.
+    """
     kind = _BY_KEY[_key(plan.index_type)]
     column = lance_paths.split(plan.column)[0]
     options = dict(plan.options)
@@ -220,10 +242,11 @@ def rehearse(dataset: LanceDataset, plan: Plan) -> None:
     ).to_table()
     small = lance.write_dataset(some, f"memory://{uuid.uuid4()}")
     build(small, replace(plan, options=options))
+    return small
 
 
 def _column(
-    table: Identifier, dataset: LanceDataset, path: str, kind: _Kind
+    table: Identifier, dataset: LanceDataset, path: str, kind: Kind
 ) -> tuple[str, "LanceField | None"]:
     """The canonical path of a column, and its field.
 
@@ -239,11 +262,14 @@ def _column(
     raise ColumnNotFound(table, f"column '{path}' does not exist")
 
 
+def quoted_name(name: str) -> str:
+    """A field's name as a segment of a path."""
+    return "`" + name.replace("`", "``") + "`" if "." in name or "`" in name else name
+
+
 def _walk(fields: "list[LanceField]", above: str = "") -> Iterator[tuple[str, "LanceField"]]:
     for each in fields:
-        name = each.name()
-        if "." in name or "`" in name:
-            name = "`" + name.replace("`", "``") + "`"
+        name = quoted_name(each.name())
         path = f"{above}.{name}" if above else name
         yield path, each
         yield from _walk(each.children(), path)
@@ -254,7 +280,7 @@ def _name(
     there: Mapping[str, tuple[str, tuple[str, ...]]],
     asked: str | None,
     column: str,
-    kind: _Kind,
+    kind: Kind,
 ) -> str:
     """The name that the index gets: the one asked for, else ``<column>_idx`` as Lance has it.
 
@@ -310,7 +336,7 @@ def _text_options(index: NewIndex) -> dict[str, Any]:
     return options
 
 
-def _vector_options(index: NewIndex, kind: _Kind, dimension: int | None) -> dict[str, Any]:
+def _vector_options(index: NewIndex, kind: Kind, dimension: int | None) -> dict[str, Any]:
     options: dict[str, Any] = {"metric": _distance(index.distance_type)}
     for name in ("num_partitions", "target_partition_size", "sample_rate", "max_iterations"):
         value = _within(index, name, 1, _MOST)
@@ -382,8 +408,8 @@ def _dimension(column: "LanceField") -> int | None:
     return int(kind.list_size) if pa.types.is_fixed_size_list(kind) else None
 
 
-def _require_vectors(
-    dataset: LanceDataset, column: str, kind: _Kind, options: Mapping[str, Any]
+def require_vectors(
+    dataset: LanceDataset, column: str, kind: Kind, options: Mapping[str, Any]
 ) -> None:
     """Refuse a training that lacks vectors; Lance would leave an empty index, or a smaller one."""
     needed = options.get("num_partitions", 1)

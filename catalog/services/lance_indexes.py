@@ -58,6 +58,9 @@ class IndexSummary:
     created_at: datetime | None = None
     format_version: int | None = None
     details: Mapping[str, Any] | None = None
+    trained_version: int | None = None
+    """The version of the table whose rows its oldest part was built from. Bringing it up to date
+    keeps it, and a compaction too."""
 
     @property
     def distance_type(self) -> str | None:
@@ -170,7 +173,7 @@ def drop_index(*, actor: Principal, table: Identifier, index: str, branch: str =
 
     def look() -> IndexSummary:
         dataset = lance_datasets.read(actor=actor, table=table, branch=branch)
-        return _find(table, _all(table, dataset, branch, with_jobs=False), index)
+        return find_index(table, _all(table, dataset, branch, with_jobs=False), index)
 
     def look_again() -> None:
         # Lance rebases a drop on another drop of the same index, as if there were two to drop.
@@ -223,7 +226,7 @@ def describe_index(
 ) -> IndexSummary:
     """One index of a version, or one that a job is building. Raises IndexNotFound."""
     dataset = lance_datasets.read(actor=actor, table=table, version=version, branch=branch)
-    return _find(table, _all(table, dataset, branch, with_jobs=version is None), index)
+    return find_index(table, _all(table, dataset, branch, with_jobs=version is None), index)
 
 
 def index_summaries(dataset: LanceDataset) -> list[IndexSummary]:
@@ -253,6 +256,9 @@ def _summary(described: Any, rows: int) -> IndexSummary:
         created_at=min(created, default=None),
         format_version=max((each.index_version for each in segments), default=None),
         details=described.details,
+        trained_version=min(
+            (each.dataset_version_at_last_update for each in segments), default=None
+        ),
     )
 
 
@@ -294,8 +300,11 @@ def _in_jobs(table: Identifier, branch: str, *, rows: int) -> list[IndexSummary]
     ]
 
 
-def _find(table: Identifier, indexes: Iterable[IndexSummary], name: str) -> IndexSummary:
-    """The index of this name. In a path '+' may stand for a space, so both are looked for."""
+def find_index(table: Identifier, indexes: Iterable[IndexSummary], name: str) -> IndexSummary:
+    """The index of this name. In a path '+' may stand for a space, so both are looked for.
+
+    Raises IndexNotFound.
+    """
     found = {index.name: index for index in indexes}
     if name in found:
         return found[name]

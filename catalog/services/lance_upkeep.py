@@ -1,13 +1,13 @@
 """Keeping Lance tables well: measuring them, and what the jobs of their maintenance do."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lance.dataset import LanceDataset
 
-from catalog.errors import IndexNotFound, TableHasNoData
-from catalog.models import Job, JobKind, Table
-from catalog.planning import StaleIndex, Statistics
+from catalog.errors import CatalogError, IndexNotFound, TableHasNoData
+from catalog.models import Job, JobKind, Table, TableHealth
+from catalog.planning import BuiltIndex, StaleIndex, Statistics
 from catalog.policies import EffectivePolicy
 from catalog.services import (
     jobs,
@@ -16,11 +16,13 @@ from catalog.services import (
     lance_compaction,
     lance_datasets,
     lance_orphans,
+    lance_rebuilds,
 )
 from catalog.services import operations as ops
 from catalog.services.access import SYSTEM
 from catalog.services.jobs import Report, Spark
 from catalog.services.lance_errors import refusing
+from catalog.services.lance_index_plans import find_kind
 from catalog.services.lance_indexes import IndexSummary, index_summaries
 
 
@@ -38,6 +40,8 @@ def measure(table: Table, policy: EffectivePolicy) -> Statistics | None:
         layout = lance_compaction.lay_out(dataset, policy)
         plan = lance_compaction.plan(dataset, layout, policy)
         indexes = index_summaries(dataset)
+        rows = dataset.count_rows()
+    built = _built(table, indexes, rows)
     ledger = lance_cleanup.count_versions(table, policy)
     return Statistics(
         format=table.format,
@@ -57,7 +61,52 @@ def measure(table: Table, policy: EffectivePolicy) -> Statistics | None:
             StaleIndex(each.name, each.unindexed_rows) for each in indexes if each.unindexed_rows
         ),
         indexes=len(indexes),
+        built_indexes=built,
     )
+
+
+def _built(table: Table, indexes: Sequence[IndexSummary], rows: int) -> tuple[BuiltIndex, ...]:
+    """The indexes, with how many rows there were when they were trained.
+
+    That is asked of the version that they were trained on, as long as it is there, and kept from
+    one measurement to the next. If it was gone before, the count begins with the rows of today.
+    """
+    versions = {each.name: each.trained_version for each in indexes if _is_trained(each)}
+    known = _measured_before(table) if versions else {}
+
+    def built(index: IndexSummary) -> BuiltIndex:
+        version, trained = versions.get(index.name), 0
+        if version is not None:
+            kept = known.get((index.name, version))
+            trained = _rows_of(table, version, rows) if kept is None else kept
+        return BuiltIndex(index.name, index.segments or 0, index.size_bytes or 0, version, trained)
+
+    return tuple(map(built, indexes))
+
+
+def _measured_before(table: Table) -> dict[tuple[str, int], int]:
+    """The rows that indexes were trained on, by their names and that version."""
+    measured = TableHealth.objects.filter(table=table, statistics__has_key="built_indexes")
+    last = measured.order_by("-measured_at").values_list("statistics", flat=True).first() or {}
+    return {
+        (each["name"], each["trained_version"]): each["trained_rows"]
+        for each in last.get("built_indexes", ())
+    }
+
+
+def _is_trained(index: IndexSummary) -> bool:
+    kind = find_kind(index.type)
+    return kind is not None and kind.is_vector
+
+
+def _rows_of(table: Table, version: int, otherwise: int) -> int:
+    """How many rows a version has; if it cannot be read any more, what the caller says."""
+    try:
+        dataset = lance_datasets.read(actor=SYSTEM, table=table.identifier, version=version)
+        with refusing(table.identifier):
+            return dataset.count_rows()
+    except (CatalogError, OSError, ValueError):
+        return otherwise
 
 
 def optimize_indexes(job: Job, report: Report) -> Mapping[str, Any]:
@@ -130,5 +179,6 @@ WORK: Mapping[JobKind, Callable[..., Mapping[str, Any]]] = {
     JobKind.CLEAN_UP: _in_process(lance_cleanup.clean_up),
     JobKind.REMOVE_ORPHANS: _in_process(lance_orphans.remove_orphans),
     JobKind.OPTIMIZE_INDEXES: _in_process(optimize_indexes),
+    JobKind.REBUILD_INDEXES: _in_process(lance_rebuilds.rebuild_indexes),
 }
 """What the jobs of Lance tables do: functions of the job, ``report`` and ``spark``."""

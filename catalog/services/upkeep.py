@@ -12,7 +12,7 @@ everything but change anything; nothing but a person asks for it.
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -48,7 +48,15 @@ from catalog.models import (
 from catalog.planning import Planned, Statistics
 from catalog.policies import BY_NAME, EffectivePolicy, Mode
 from catalog.privileges import Privilege
-from catalog.services import access, iceberg_upkeep, lance_upkeep, locks, policies, tables
+from catalog.services import (
+    access,
+    iceberg_upkeep,
+    lance_rebuilds,
+    lance_upkeep,
+    locks,
+    policies,
+    tables,
+)
 from catalog.services import operations as ops
 from catalog.services.access import SYSTEM, On, Principal
 from catalog.services.commit import commit
@@ -60,6 +68,7 @@ MODES: Mapping[JobKind, str] = {
     JobKind.CLEAN_UP: "cleanup",
     JobKind.REMOVE_ORPHANS: "orphans",
     JobKind.OPTIMIZE_INDEXES: "indexes",
+    JobKind.REBUILD_INDEXES: "index_rebuilds",
     JobKind.REWRITE_MANIFESTS: "manifests",
     JobKind.REWRITE_POSITION_DELETES: "position_deletes",
     JobKind.COMPUTE_STATISTICS: "statistics",
@@ -68,6 +77,8 @@ MODES: Mapping[JobKind, str] = {
 FORMATS: Mapping[JobKind, frozenset[str]] = {
     kind: BY_NAME[mode].formats for kind, mode in MODES.items()
 }
+OF_INDEXES = (JobKind.OPTIMIZE_INDEXES, JobKind.REBUILD_INDEXES)
+"""The kinds that may be asked for of some indexes alone."""
 ACTIVE = (JobStatus.QUEUED, JobStatus.RUNNING)
 _UNDONE = (JobStatus.FAILED, JobStatus.CANCELED)
 _KEEP_HEALTH = timedelta(days=90)
@@ -124,10 +135,19 @@ def measure(*, actor: Principal, table: Identifier) -> TableHealth:
     return kept
 
 
-def start(*, actor: Principal, table: Identifier, kind: JobKind, is_dry_run: bool = False) -> Job:
+def start(
+    *,
+    actor: Principal,
+    table: Identifier,
+    kind: JobKind,
+    is_dry_run: bool = False,
+    indexes: Sequence[str] | None = None,
+) -> Job:
     """Ask for maintenance of a table now, whatever its policy's mode and window are.
 
-    Raises TableNotFound, TableHasNoData, and InvalidInput for what tables of its format do not have.
+    ``indexes`` names those that are to be brought up to date or built anew; None: all that are
+    behind, or all there are. Raises TableNotFound, TableHasNoData, IndexNotFound, and InvalidInput
+    for what tables of its format do not have and where there is no index to build anew.
     """
     access.require(actor, Privilege.MAINTAIN, On.table(table))
     row = tables.find_any(actor=actor, table=table)
@@ -137,7 +157,29 @@ def start(*, actor: Principal, table: Identifier, kind: JobKind, is_dry_run: boo
         raise InvalidInput(f"Tables in {row.get_format_display()} format have no '{kind}'")
     if row.state == TableState.DECLARED:
         raise TableHasNoData(table)
-    return _start(actor, row, kind, policies.effective_policy(row), is_dry_run=is_dry_run)
+    asked = _asked(row, kind, indexes)
+    return _start(actor, row, kind, policies.effective_policy(row), asked, is_dry_run=is_dry_run)
+
+
+def _asked(row: Table, kind: JobKind, indexes: Sequence[str] | None) -> Mapping[str, Any]:
+    """The parameters of a job of some indexes, each under its own name."""
+    if indexes is None and kind != JobKind.REBUILD_INDEXES:
+        return {}
+    if kind not in OF_INDEXES:
+        raise InvalidInput(f"'{kind}' is not of indexes: only {' and '.join(OF_INDEXES)} are")
+    if indexes is not None and not indexes:
+        raise InvalidInput("No index is named; leave 'indexes' out for all of them")
+    found = lance_rebuilds.names_of(table=row.identifier, names=indexes)
+    return {} if indexes is None else {"indexes": found}
+
+
+def index_names(*, actor: Principal, table: Identifier) -> list[str]:
+    """The indexes that a job may be asked for. Needs MAINTAIN. Raises TableNotFound, TableHasNoData."""
+    access.require(actor, Privilege.MAINTAIN, On.table(table))
+    row = tables.find_any(actor=actor, table=table)
+    if row.format != TableFormat.LANCE:
+        return []
+    return lance_rebuilds.names_there(table=table)
 
 
 def retry(*, actor: Principal, job: int) -> Job:

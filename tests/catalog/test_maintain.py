@@ -11,8 +11,9 @@ from django.db import connection
 
 from catalog.management.commands import maintain
 from catalog.models import Job, JobEvent, JobKind, JobStatus, MaintenancePolicy, Table
-from catalog.services import jobs, lance_data, maintenance, policies, upkeep
+from catalog.services import jobs, lance_data, lance_indexes, maintenance, policies, upkeep
 from catalog.services.access import SYSTEM
+from catalog.services.lance_index_plans import NewIndex
 from tests.factories import make_iceberg_table, make_lance_table, make_root, make_table, unchanged
 
 pytestmark = pytest.mark.django_db
@@ -104,6 +105,22 @@ def test_a_run_in_this_process_shows_what_came_of_it(works):
     assert remark == "a remark"
     assert json.loads(result) == {"before": {"files": 8}, "after": {"files": 1}}
     assert "\r" not in text
+
+
+def test_indexes_are_built_anew():
+    for name in ("one", "two"):
+        index = NewIndex(column="id", index_type="BTREE", name=name)
+        lance_indexes.create_index(actor=SYSTEM, table=("ws", "t"), index=index)
+    kind = ("run", "ws$t", "rebuild_indexes")
+    assert error(*kind, "--index", "gone") == "Table 'ws.t' has no index 'gone'"
+    text = maintain_(*kind, "--index", "two", "--here")
+    line, result = text.split("\n", 1)
+    assert line == f"Job {Job.objects.get().pk}: rebuild_indexes succeeded 3/3 rows"
+    assert [each["name"] for each in json.loads(result)["plan"]["indexes"]] == ["two"]
+    text = maintain_(*kind, "--here", "--dry-run")
+    told = json.loads(text.split("\n", 1)[1])
+    assert [each["name"] for each in told["plan"]["indexes"]] == ["one", "two"]
+    assert "version" not in told
 
 
 def test_a_dry_run_of_the_real_work_changes_nothing():

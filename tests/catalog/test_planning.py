@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from catalog import planning, policies
-from catalog.planning import StaleIndex, Statistics
+from catalog.planning import BuiltIndex, StaleIndex, Statistics
 from catalog.policies import Mode
 
 WELL = Statistics(
@@ -84,6 +84,59 @@ def test_indexes():
     (job,) = planning.plan(stale, ON)
     assert (job.kind, job.parameters) == ("optimize_indexes", {"indexes": ["b"]})
     assert "'b' by 50000 rows" in job.reason
+
+
+def worn(*built: BuiltIndex, **changed: object) -> Statistics:
+    return replace(WELL, indexes=len(built), built_indexes=built, **changed)
+
+
+def test_an_index_in_many_segments_is_built_anew():
+    built = worn(BuiltIndex("a", 20, 10**6), BuiltIndex("b", 21, 5000), BuiltIndex("c", 30, 70))
+    (job,) = planning.plan(built, ON)
+    assert (job.kind, job.mode, job.parameters) == (
+        "rebuild_indexes",
+        Mode.ON,
+        {"indexes": ["b", "c"]},
+    )
+    assert (job.bytes_read, job.files_gone, job.is_for_spark) == (5070, 0, False)
+    assert job.reason == ("2 of 3 indexes have worn: 'b' is in 21 segments, 'c' is in 30 segments")
+    assert kinds(built, policies.effective([("p", {"index_segments": 30})])) == []
+    assert kinds(built, policies.effective([("p", {"index_rebuilds": "off"})])) == []
+    assert planning.plan(built, policies.effective([]))[0].mode is Mode.DRY_RUN
+
+
+def test_a_vector_index_is_built_anew_once_most_rows_came_after_it():
+    half, more = (BuiltIndex("v", 1, 9, 4, trained) for trained in (500_000, 499_999))
+    assert kinds(worn(half)) == []
+    (job,) = planning.plan(worn(more), ON)
+    assert job.kind == "rebuild_indexes"
+    assert "500001 of 1000000 rows came after 'v' was trained" in job.reason
+    never = policies.effective([("p", {"untrained_ratio": 1.0})])
+    assert kinds(worn(BuiltIndex("v", 1, 9, 4, 0)), never) == []
+    assert kinds(worn(BuiltIndex("v", 1, 9, 4, 2_000_000))) == []  # rows went since
+    assert kinds(worn(BuiltIndex("b", 1, 9), rows=0)) == []
+
+
+def test_what_is_built_anew_is_not_brought_up_to_date_before():
+    stale = (StaleIndex("a", 50_000), StaleIndex("b", 60_000))
+    both = worn(BuiltIndex("a", 99, 1), BuiltIndex("b", 1, 1), stale_indexes=stale)
+    assert [(job.kind, job.parameters["indexes"]) for job in planning.plan(both, ON)] == [
+        ("rebuild_indexes", ["a"]),
+        ("optimize_indexes", ["b"]),
+    ]
+    shown = policies.effective([("p", {"indexes": "on"})])
+    assert [(job.kind, job.parameters["indexes"]) for job in planning.plan(both, shown)] == [
+        ("rebuild_indexes", ["a"]),
+        ("optimize_indexes", ["a", "b"]),
+    ]
+
+
+def test_figures_of_an_older_version_know_no_built_indexes():
+    old = WELL.as_json()
+    del old["built_indexes"]
+    assert Statistics.from_json(old) == WELL
+    new = worn(BuiltIndex("a", 2, 10, 4, 100))
+    assert Statistics.from_json(new.as_json()) == new
 
 
 def test_old_versions():

@@ -24,7 +24,9 @@ class StartMaintenance(ManagementOperation):
         self, actor: Principal, body: m.StartMaintenanceRequest, id: Identifier
     ) -> m.JobModel:
         kind = _kind(body.kind)
-        job = upkeep.start(actor=actor, table=id, kind=kind, is_dry_run=body.dry_run)
+        job = upkeep.start(
+            actor=actor, table=id, kind=kind, is_dry_run=body.dry_run, indexes=body.indexes
+        )
         return m.JobModel.of(job_control.find_job(actor=actor, job=job.pk))
 
 

@@ -39,6 +39,12 @@ class Command(BaseCommand):
         run.add_argument("table", help="namespace$table")
         run.add_argument("kind", choices=[kind.value for kind in upkeep.MODES])
         run.add_argument("--dry-run", action="store_true", help="tell what it would do")
+        run.add_argument(
+            "--index",
+            action="append",
+            metavar="name",
+            help="of indexes: this one alone; repeatable",
+        )
         how = run.add_mutually_exclusive_group()
         how.add_argument("--here", action="store_true", help="in this process, not in a worker")
         how.add_argument("--no-wait", action="store_true", help="leave it to a worker")
@@ -92,6 +98,7 @@ class Command(BaseCommand):
             table=_identifier(options["table"]),
             kind=JobKind(options["kind"]),
             is_dry_run=options["dry_run"],
+            indexes=options["index"],
         )
         if options["no_wait"]:
             self.stdout.write(f"Job {job.pk}: {_line(job)}")

@@ -173,6 +173,15 @@ class OptimizeIndexes(WriteVersion):
     suits_views = True
 
 
+class RebuildIndex(WriteVersion):
+    """The same rows, with one index built from all of them in the place of the one of its name."""
+
+    name = "RebuildIndex"
+    action = "maintenance.rebuild_index"
+    privilege = Privilege.MAINTAIN
+    suits_views = True
+
+
 @dataclass(frozen=True, kw_only=True)
 class CreateTable(NewTableOperation):
     """Give a name to a table whose first version lies in storage. The result is its row.

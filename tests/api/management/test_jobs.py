@@ -3,18 +3,27 @@
 from datetime import timedelta
 from urllib.parse import quote
 
+import pyarrow as pa
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from catalog.models import AuditEvent, Job, JobEvent, JobKind, JobStatus, Transaction
-from catalog.services import jobs, policies, upkeep
+from catalog.services import jobs, lance_indexes, policies, upkeep
 from catalog.services import operations as ops
 from catalog.services.access import SYSTEM
 from catalog.services.commit import commit
+from catalog.services.lance_index_plans import NewIndex
 from tests.api.management.client import Management
-from tests.factories import make_iceberg_table, make_root, make_table, make_version, unchanged
+from tests.factories import (
+    make_iceberg_table,
+    make_lance_table,
+    make_root,
+    make_table,
+    make_version,
+    unchanged,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -99,6 +108,45 @@ def test_maintenance_is_left_to_a_job(management: Management, sent, dry_run):
 )
 def test_what_cannot_be_asked_for(management: Management, body, text):
     management.refused(400, "invalid-input", text, "POST tables/ws$t/maintenance", body)
+
+
+@pytest.mark.operation("StartMaintenance")
+def test_some_indexes_are_asked_for(management: Management, sent, warehouse):
+    make_lance_table(("ws", "real"), pa.table({"id": [1, 2, 3]}))
+    for name in ("one", "two"):
+        index = NewIndex(column="id", index_type="BTREE", name=name)
+        lance_indexes.create_index(actor=SYSTEM, table=("ws", "real"), index=index)
+    body = {"kind": "rebuild_indexes", "indexes": ["one"]}
+    found = management.post("tables/ws$real/maintenance", body, status=202)
+    assert (found["kind"], found["unit"]) == ("rebuild_indexes", "rows")
+    assert Job.objects.get().parameters["indexes"] == ["one"]
+    management.post("tables/ws$real/maintenance", {"kind": "rebuild_indexes"}, status=202)
+    assert "indexes" not in Job.objects.latest("pk").parameters
+    body = {"kind": "optimize_indexes", "indexes": ["two"], "dry_run": True}
+    management.post("tables/ws$real/maintenance", body, status=202)
+    assert Job.objects.latest("pk").parameters["indexes"] == ["two"]
+
+
+@pytest.mark.operation("StartMaintenance")
+@pytest.mark.parametrize(
+    ("body", "refusal"),
+    [
+        ({}, (400, "invalid-input", "Table 'ws.real' has no index")),
+        ({"indexes": ["gone"]}, (404, "index-not-found", "has no index 'gone'")),
+        ({"indexes": []}, (400, "invalid-input", "No index is named")),
+        (
+            {"kind": "compact", "indexes": ["a"]},
+            (400, "invalid-input", "'compact' is not of index"),
+        ),
+        ({"indexes": "a"}, (400, "invalid-input", "indexes: Input")),
+        ({"indexes": [1]}, (400, "invalid-input", "indexes.0: Input")),
+    ],
+)
+def test_indexes_that_cannot_be_asked_for(management: Management, warehouse, body, refusal):
+    make_lance_table(("ws", "real"), pa.table({"id": [1]}))
+    body = {"kind": "rebuild_indexes", **body}
+    management.refused(*refusal, "POST tables/ws$real/maintenance", body)
+    assert not Job.objects.exists()
 
 
 def test_a_table_without_data_has_no_maintenance(management: Management):

@@ -1,5 +1,6 @@
 """Health of tables in the admin, and asking for maintenance with buttons."""
 
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -19,11 +20,12 @@ from catalog.models import (
     TableHealth,
 )
 from catalog.planning import Statistics
-from catalog.services import maintenance, policies, upkeep
+from catalog.services import lance_indexes, maintenance, policies, upkeep
 from catalog.services import operations as ops
 from catalog.services.access import SYSTEM
 from catalog.services.commit import commit
 from catalog.services.lance_data import insert
+from catalog.services.lance_index_plans import NewIndex
 from tests.factories import (
     make_iceberg_table,
     make_lance_table,
@@ -304,7 +306,9 @@ def test_a_button_starts_a_job_and_leads_to_it(browser, is_dry_run):
 
 @pytest.mark.parametrize("kind", upkeep.MODES)
 def test_each_format_has_its_own_buttons(browser, kind):
-    lance = make_live("a", "t")
+    lance = make_lance_table(("a", "t"), pa.table({"id": [1]}))
+    index = NewIndex(column="id", index_type="BTREE")
+    lance_indexes.create_index(actor=SYSTEM, table=("a", "t"), index=index)
     make_iceberg_table("a", "i")
     iceberg = Table.objects.get(name="i")
     for row in (lance, iceberg):
@@ -314,6 +318,36 @@ def test_each_format_has_its_own_buttons(browser, kind):
         assert Job.objects.filter(kind=kind, table=row).exists() is is_offered
         if not is_offered:
             assert told(answer) == [f"Tables in {row.get_format_display()} format have no '{kind}'"]
+
+
+def test_chosen_indexes_are_built_anew(browser):
+    row = make_lance_table(("a", "t"), pa.table({"id": [1]}))
+    for name in ("one", "two", "<b>"):
+        index = NewIndex(column="id", index_type="BTREE", name=name)
+        lance_indexes.create_index(actor=SYSTEM, table=("a", "t"), index=index)
+    with unchanged():
+        page = text(browser.get(url(row, "rebuild_indexes") + "?index=two&index=gone"))
+        refused = browser.post(url(row, "rebuild_indexes"), {"indexes": ["gone"]})
+    assert re.findall(r'name="indexes" value="([^"]*)"', page) == ["&lt;b&gt;", "one", "two"]
+    assert re.findall(r'value="([^"]*)"[^>]* checked[ >]', page) == ["two"]
+    assert "gone is not one of the available choices" in text(refused)
+    browser.post(url(row, "rebuild_indexes"), {"indexes": ["two", "<b>"], "dry_run": "on"})
+    job = Job.objects.get()
+    assert (job.kind, job.is_dry_run) == ("rebuild_indexes", True)
+    assert job.parameters["indexes"] == ["two", "<b>"]
+    browser.post(url(row, "rebuild_indexes"), {})
+    assert "indexes" not in Job.objects.latest("pk").parameters
+
+
+@pytest.mark.parametrize("make", [make_live, lambda *name: make_lance_table(name)])
+def test_a_table_without_an_index_is_a_message(browser, make):
+    row = make("a", "t")
+    with unchanged():
+        assert "None chosen" in text(browser.get(url(row, "rebuild_indexes")))
+        answer = browser.post(url(row, "rebuild_indexes"))
+    assert len(told(answer)) == 1
+    with unchanged():
+        assert len(told(press(browser, "rebuild_indexes_now", [row]))) == 1
 
 
 def test_a_table_without_data_is_a_message(browser):

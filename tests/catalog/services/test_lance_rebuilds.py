@@ -1,0 +1,817 @@
+"""Building the indexes of Lance tables anew, among writers."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+from django.db import connections
+from django.utils import timezone
+from lance.indices import IndexConfig
+from lance.query import DocumentGranularity
+
+from catalog.errors import IndexNotFound, InvalidInput, PermissionDenied
+from catalog.models import (
+    ApiKey,
+    AuditEvent,
+    Job,
+    JobEvent,
+    JobKind,
+    JobStatus,
+    PrincipalKind,
+    Table,
+    TableVersion,
+    Transaction,
+    TransactionStatus,
+)
+from catalog.models import Principal as PrincipalRow
+from catalog.planning import BuiltIndex
+from catalog.privileges import Privilege
+from catalog.services import (
+    access,
+    api_keys,
+    grants,
+    jobs,
+    lance_commits,
+    lance_data,
+    lance_datasets,
+    lance_index_plans,
+    lance_indexes,
+    lance_rebuilds,
+    lance_refs,
+    maintenance,
+    policies,
+    upkeep,
+)
+from catalog.services import operations as ops
+from catalog.services.access import SYSTEM, On, Principal
+from catalog.services.lance_indexes import IndexSummary, index_summaries
+from tests.factories import files, make_lance_table, make_root
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
+TABLE = ("ws", "t")
+ADA = Principal("ada", Privilege.ALL)
+ROWS, DIMENSION = 600, 16
+WORDS = ("hello", "running", "world", "water", "stone")
+
+
+def rows(first: int, count: int) -> pa.Table:
+    """Rows of which every value follows from the number."""
+    vectors = np.random.default_rng(first).random((count, DIMENSION), dtype=np.float32)
+    ids = range(first, first + count)
+    return pa.table(
+        {
+            "id": pa.array(ids, pa.int64()),
+            "kind": [f"k{i % 5}" for i in ids],
+            "tags": pa.array([[f"t{i % 7}", f"u{i % 3}"] for i in ids], pa.list_(pa.string())),
+            "text": [f"{WORDS[i % 5]} number {i}" for i in ids],
+            "docs": pa.array(
+                [[{"body": f"{WORDS[i % 5]} deep {i}"}] for i in ids],
+                pa.list_(pa.struct([("body", pa.string())])),
+            ),
+            "deep": pa.array([{"a.b": i} for i in ids], pa.struct([("a.b", pa.int64())])),
+            "vector": pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), DIMENSION),
+        }
+    )
+
+
+def change(work: Callable[[Any], object], operation: Any = ops.InsertIntoTable) -> None:
+    """What a client does to the newest version, by Lance itself."""
+    lance_commits.write(actor=SYSTEM, table=TABLE, operation=operation, work=work)
+
+
+def append(first: int, count: int) -> None:
+    change(lambda dataset: lance.write_dataset(rows(first, count), dataset, mode="append"))
+
+
+def index(work: Callable[[Any], object]) -> None:
+    change(work, ops.CreateTableIndex)
+
+
+def wear(times: int = 2, first: int = ROWS, count: int = 100) -> None:
+    """Let rows come, and take them in, each time as a segment of its own."""
+    for number in range(times):
+        append(first + number * count, count)
+        index(lambda dataset: dataset.optimize.optimize_indices(num_indices_to_merge=0))
+
+
+def newest() -> Any:
+    return lance_datasets.read(actor=SYSTEM, table=TABLE)
+
+
+def summaries() -> dict[str, IndexSummary]:
+    return {each.name: each for each in index_summaries(newest())}
+
+
+def start(*names: str, dry: bool = False, actor: Principal = ADA) -> Job:
+    return upkeep.start(
+        actor=actor,
+        table=TABLE,
+        kind=JobKind.REBUILD_INDEXES,
+        is_dry_run=dry,
+        indexes=names or None,
+    )
+
+
+def work_on(job: Job) -> Job:
+    maintenance.run_job(job.pk)
+    job.refresh_from_db()
+    return job
+
+
+def run(*names: str, dry: bool = False) -> Job:
+    return work_on(start(*names, dry=dry))
+
+
+def state() -> tuple[object, ...]:
+    """All that a job that did nothing leaves as it was: the files, the ledger and the indexes."""
+    row = Table.objects.get(name="t")
+    return (
+        files(row.location),
+        list(
+            TableVersion.objects.visible().order_by("version").values_list("version", "created_at")
+        ),
+        {name: each.uuid for name, each in summaries().items()},
+    )
+
+
+# --- every type ------------------------------------------------------------------------------------
+
+
+def scalar(column: str, kind: Any, **options: Any) -> Callable[[Any], object]:
+    return lambda dataset: dataset.create_scalar_index(column, kind, name="i", **options)
+
+
+def vector(kind: str, **options: Any) -> Callable[[Any], object]:
+    return lambda dataset: dataset.create_index("vector", kind, name="i", **options)
+
+
+def where(text: str) -> Callable[[Any], object]:
+    return lambda dataset: sorted(dataset.to_table(columns=["id"], filter=text)["id"].to_pylist())
+
+
+def matching(column: str, text: str) -> Callable[[Any], object]:
+    def ask(dataset: Any) -> object:
+        query = {"columns": [column], "query": text}
+        return sorted(dataset.to_table(columns=["id"], full_text_query=query)["id"].to_pylist())
+
+    return ask
+
+
+def nothing(_dataset: Any) -> None:
+    """Types that are asked in ways of their own: their parameters are compared."""
+
+
+BUILT: Mapping[str, tuple[Callable[[Any], object], Callable[[Any], object]]] = {
+    "btree": (scalar("id", "BTREE"), where("id between 590 and 720")),
+    "btree of a name with a dot": (scalar("deep.`a.b`", "BTREE"), where("deep.`a.b` = 599")),
+    "bitmap": (scalar("kind", "BITMAP"), where("kind = 'k3'")),
+    "label list": (scalar("tags", "LABEL_LIST"), where("array_has_any(tags, ['t3'])")),
+    "ngram": (scalar("text", "NGRAM"), where("contains(text, 'umber 61')")),
+    "zone map": (
+        scalar("id", IndexConfig("zonemap", {"rows_per_zone": 1000})),
+        where("id > 590 and id < 720"),
+    ),
+    "bloom filter": (
+        scalar("id", IndexConfig("bloomfilter", {"number_of_items": 1000, "probability": 0.01})),
+        where("id = 650"),
+    ),
+    "minhash": (
+        scalar("text", IndexConfig("minhashlsh", {"num_hashes": 64, "num_bands": 8})),
+        nothing,
+    ),
+    "full text": (
+        scalar(
+            "text",
+            "INVERTED",
+            with_position=True,
+            stem=False,
+            max_token_length=20,
+            custom_stop_words=["number"],
+        ),
+        matching("text", "running"),
+    ),
+    "full text of code": (scalar("text", "INVERTED", analyzer="code"), matching("text", "stone")),
+    "full text in lists": (
+        scalar("docs.body", "INVERTED", document_granularity=DocumentGranularity.LIST_ELEMENT),
+        matching("docs.body", "water"),
+    ),
+    "ivf flat": (vector("IVF_FLAT", num_partitions=4), nothing),
+    "ivf flat by size": (vector("IVF_FLAT", target_partition_size=200), nothing),
+    "ivf sq": (vector("IVF_SQ", num_partitions=3, metric="cosine"), nothing),
+    "ivf pq": (
+        vector(
+            "IVF_PQ",
+            num_partitions=3,
+            num_sub_vectors=8,
+            num_bits=4,
+            metric="dot",
+            sample_rate=100,
+            max_iters=20,
+        ),
+        nothing,
+    ),
+    "ivf rq": (vector("IVF_RQ", num_partitions=2, num_bits=3), nothing),
+    "ivf hnsw flat": (vector("IVF_HNSW_FLAT", num_partitions=2, m=8, ef_construction=60), nothing),
+    "ivf hnsw sq": (vector("IVF_HNSW_SQ", num_partitions=2, m=9, max_level=5), nothing),
+    "ivf hnsw pq": (vector("IVF_HNSW_PQ", num_partitions=2, num_sub_vectors=4, m=10), nothing),
+}
+
+
+def parameters(dataset: Any, name: str = "i") -> tuple[object, ...]:
+    """What an index was built with, as far as Lance tells it."""
+    (found,) = (each for each in dataset.describe_indices() if each.name == name)
+    first = dataset.stats.index_stats(name)["indices"][0]
+    told = {key: first[key] for key in ("params", "rows_per_zone", "probability") if key in first}
+    return found.index_type, found.field_names, found.details, told
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_an_index_of_every_type_is_built_anew_as_it_was(name):
+    build, ask = BUILT[name]
+    make_lance_table(TABLE, rows(0, ROWS))
+    index(build)
+    before, old = newest(), parameters(newest())
+    change(lambda dataset: dataset.delete("id < 50"), ops.DeleteFromTable)
+    append(ROWS, 150)
+    expected = ask(newest())
+    partitions = [each.get("num_partitions") for each in before.stats.index_stats("i")["indices"]]
+    job = run()
+    assert (job.status, job.error) == (JobStatus.SUCCEEDED, "")
+    assert job.result["version"] == newest().version == before.version + 3
+    assert parameters(newest()) == old
+    (built,) = summaries().values()
+    assert (built.segments, built.unindexed_rows, built.indexed_rows) == (1, 0, 700)
+    assert built.uuid not in [each.uuid for each in index_summaries(before)]
+    assert ask(newest()) == expected
+    now = [each.get("num_partitions") for each in newest().stats.index_stats("i")["indices"]]
+    assert now == ([3] if "by size" in name else partitions)
+    # An older version keeps the old one.
+    assert [
+        each.uuid
+        for each in index_summaries(
+            lance_datasets.read(actor=SYSTEM, table=TABLE, version=before.version)
+        )
+    ] == [each.uuid for each in index_summaries(before)]
+
+
+def recall(dataset: Any, queries: Any, vectors: Any) -> float:
+    """Of the ten nearest that there are, how many a search by the index finds."""
+    found = 0
+    for query in queries:
+        distances = ((vectors - query) ** 2).sum(axis=1)
+        nearest = set(np.argsort(distances)[:10].tolist())
+        search = {"column": "vector", "q": query, "k": 10, "nprobes": 2}
+        answer = dataset.to_table(columns=["id"], nearest=search)["id"].to_pylist()
+        found += len(nearest & set(answer))
+    return found / (10 * len(queries))
+
+
+def test_a_vector_index_finds_more_of_what_came_after_its_training():
+    """The rows that came later lie elsewhere, where the old centroids tell nothing apart."""
+    random = np.random.default_rng(7)
+    centers = random.random((40, DIMENSION), dtype=np.float32) * 10
+    centers[:4] -= 100  # the old rows
+    which = np.concatenate([np.arange(500) % 4, 4 + np.arange(3500) % 36])
+    vectors = (centers[which] + random.normal(0, 0.05, (4000, DIMENSION))).astype(np.float32)
+
+    def table(first: int, end: int) -> pa.Table:
+        part = pa.array(vectors[first:end].ravel())
+        column = pa.FixedSizeListArray.from_arrays(part, DIMENSION)
+        return pa.table({"id": pa.array(range(first, end), pa.int64()), "vector": column})
+
+    make_lance_table(TABLE, table(0, 500))
+    index(vector("IVF_PQ", num_partitions=8, num_sub_vectors=4))
+    change(lambda dataset: lance.write_dataset(table(500, 4000), dataset, mode="append"))
+    index(lambda dataset: dataset.optimize.optimize_indices(num_indices_to_merge=0))
+    queries = vectors[600:4000:170]
+    before = recall(newest(), queries, vectors)
+    job = run("i")
+    assert job.status == JobStatus.SUCCEEDED, job.error
+    after = recall(newest(), queries, vectors)
+    assert after > before
+    assert after > 0.3
+
+
+# --- the job ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def worn(warehouse: Any) -> None:
+    """A table with two indexes in three segments each, and 30 rows that none of them knows."""
+    make_lance_table(TABLE, rows(0, ROWS))
+    index(lambda dataset: dataset.create_scalar_index("id", "BTREE", name="by_id"))
+    index(lambda dataset: dataset.create_scalar_index("text", "INVERTED", name="words"))
+    wear()
+    append(ROWS + 200, 30)
+
+
+@pytest.mark.usefixtures("worn")
+def test_what_a_job_tells_and_leaves_in_the_audit_trail():
+    job = run("by_id")
+    size = {name: each.size_bytes for name, each in summaries().items()}
+    result = job.result
+    assert (job.status, job.error, job.unit) == (JobStatus.SUCCEEDED, "", "rows")
+    assert (job.progress, job.total) == (830, 830)
+    (planned,) = result["plan"]["indexes"]
+    before = result["before"].pop("index_bytes")
+    assert planned == {
+        "name": "by_id",
+        "column": "id",
+        "index_type": "BTREE",
+        "segments": 3,
+        "unindexed_rows": 30,
+        "size_bytes": planned["size_bytes"],
+    }
+    assert 0 < planned["size_bytes"] < before
+    assert result["plan"]["rows"] == 830
+    assert result["before"] == {
+        "indexes": 2,
+        "segments": 6,
+        "stale_indexes": 2,
+        "unindexed_rows": 60,
+    }
+    assert result["after"] == {
+        "indexes": 2,
+        "segments": 4,
+        "stale_indexes": 1,
+        "unindexed_rows": 30,
+        "index_bytes": sum(filter(None, size.values())),
+    }
+    event = AuditEvent.objects.get(action="maintenance.rebuild_index")
+    told = {"name": "by_id", "column": "id", "index_type": "BTREE", "job": job.pk}
+    assert event.actor == "ada"
+    assert {key: event.after[key] for key in told} == told
+    assert str(event.transaction_id) == result["transaction_id"]
+    assert Transaction.objects.get(pk=event.transaction_id).status == TransactionStatus.SUCCEEDED
+
+
+@pytest.mark.usefixtures("worn")
+def test_all_are_built_each_in_a_version_of_its_own():
+    version = newest().version
+    job = run()
+    assert (job.status, job.result["version"]) == (JobStatus.SUCCEEDED, version + 2)
+    assert newest().version == version + 2
+    assert {n: (i.segments, i.unindexed_rows) for n, i in summaries().items()} == {
+        "by_id": (1, 0),
+        "words": (1, 0),
+    }
+    assert AuditEvent.objects.filter(action="maintenance.rebuild_index").count() == 2
+
+
+@pytest.mark.usefixtures("worn")
+def test_a_dry_run_tells_the_same_and_changes_nothing():
+    before = state()
+    dry = run("words", dry=True)
+    assert dry.status == JobStatus.SUCCEEDED, dry.error
+    assert state() == before
+    assert not AuditEvent.objects.filter(action="maintenance.rebuild_index").exists()
+    done = run("words")
+    assert dry.result["plan"] == done.result["plan"]
+    assert dry.result["before"] == done.result["before"]
+    after = dict(done.result["after"])
+    del after["index_bytes"]
+    assert dry.result["after"] == after
+
+
+def test_what_cannot_be_asked_for_changes_nothing():
+    make_lance_table(TABLE, rows(0, 10))
+    before = state()
+    with pytest.raises(InvalidInput, match=r"Table 'ws.t' has no index"):
+        start()
+    with pytest.raises(IndexNotFound, match=r"Table 'ws.t' has no index 'gone'"):
+        start("gone")
+    with pytest.raises(InvalidInput, match="No index is named"):
+        upkeep.start(actor=ADA, table=TABLE, kind=JobKind.REBUILD_INDEXES, indexes=[])
+    with pytest.raises(InvalidInput, match="'compact' is not of indexes"):
+        upkeep.start(actor=ADA, table=TABLE, kind=JobKind.COMPACT, indexes=["i"])
+    with pytest.raises(IndexNotFound, match="has no index 'gone'"):
+        upkeep.start(actor=ADA, table=TABLE, kind=JobKind.OPTIMIZE_INDEXES, indexes=["gone"])
+    assert state() == before
+    assert not Job.objects.exists()
+
+
+def test_an_index_that_is_gone_when_the_job_begins():
+    make_lance_table(TABLE, rows(0, 100))
+    for name in ("a", "b"):
+        index(lambda dataset, name=name: dataset.create_scalar_index("id", "BTREE", name=name))
+    alone, both = start("b"), start("a", "b")
+    lance_indexes.drop_index(actor=SYSTEM, table=TABLE, index="b")
+    before = state()
+    work_on(alone)
+    assert (alone.status, alone.error) == (JobStatus.FAILED, "Table 'ws.t' has no index 'b'")
+    assert state() == before
+    work_on(both)
+    assert (both.status, both.error) == (JobStatus.SUCCEEDED, "left as they were: b")
+    assert both.result["left"] == {"b": "Table 'ws.t' has no index 'b'"}
+    assert [each["name"] for each in both.result["plan"]["indexes"]] == ["a"]
+
+
+def test_too_few_vectors_are_refused_and_the_index_stays():
+    make_lance_table(TABLE, rows(0, 300))
+    index(vector("IVF_PQ", num_partitions=2, num_sub_vectors=4))
+    change(lambda dataset: dataset.delete("id >= 200"), ops.DeleteFromTable)
+    before = state()
+    job = run()
+    assert (job.status, job.error) == (
+        JobStatus.FAILED,
+        "Column 'vector' has 200 vectors, and this IVF_PQ needs 256 to train with",
+    )
+    assert state() == before
+
+
+def test_what_lance_would_build_otherwise_is_refused(monkeypatch):
+    make_lance_table(TABLE, rows(0, 100))
+    index(scalar("text", "INVERTED", stem=False))
+    before = state()
+    options = lance_rebuilds._scalar_options
+
+    def forget(*args: Any) -> Any:
+        kept, config = options(*args)
+        return kept, {**config, "stem": True}
+
+    monkeypatch.setattr(lance_rebuilds, "_scalar_options", forget)
+    job = run()
+    assert (job.status, job.error) == (
+        JobStatus.FAILED,
+        "Index 'i' cannot be built anew: Lance would not build it with the same stem",
+    )
+    assert state() == before
+
+
+# --- among others ----------------------------------------------------------------------------------
+
+
+def aside(act: Callable[[], object]) -> None:
+    """Do it with a thread and a database connection of one's own, as another client does."""
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            act()
+        except BaseException as error:  # noqa: BLE001 - it is raised by who waits
+            failed.append(error)
+        finally:
+            connections.close_all()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if failed:
+        raise failed[0]
+
+
+Meanwhile = Callable[..., list[int]]
+
+
+@pytest.fixture
+def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Meanwhile:
+    """Let others do something each time when an index is about to be built, the first times.
+
+    The list that is returned has the versions that were built from.
+    """
+    build = lance_index_plans.build
+
+    def arrange(act: Callable[[], object], times: int = 1) -> list[int]:
+        seen: list[int] = []
+
+        def interrupted(dataset: Any, plan: Any, *args: Any, replace: bool = False) -> None:
+            if replace:
+                seen.append(dataset.version)
+                if len(seen) <= times:
+                    aside(act)
+            build(dataset, plan, *args, replace=replace)
+
+        monkeypatch.setattr(lance_index_plans, "build", interrupted)
+        return seen
+
+    return arrange
+
+
+committed = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def settled(transactional_db: None, warehouse: Any) -> None:
+    """A table whose index is in three segments, and which other threads see."""
+    make_root()
+    make_lance_table(TABLE, rows(0, 300))
+    append(300, 300)
+    index(lambda dataset: dataset.create_scalar_index("id", "BTREE", name="i"))
+    wear()
+
+
+def ids() -> list[int]:
+    return sorted(newest().to_table(columns=["id"])["id"].to_pylist())
+
+
+@committed
+@pytest.mark.usefixtures("settled")
+def test_rows_that_come_meanwhile_are_kept_and_left_to_be_taken_in(meanwhile):
+    version = newest().version
+    seen = meanwhile(lambda: append(5000, 40))
+    job = run()
+    assert (job.status, job.error) == (JobStatus.SUCCEEDED, "")
+    assert seen == [version]  # it was not built twice
+    assert ids() == [*range(800), *range(5000, 5040)]
+    built = summaries()["i"]
+    assert (built.segments, built.unindexed_rows) == (1, 40)
+    assert job.result["after"]["unindexed_rows"] == 40
+    assert where("id in (3, 799, 5039)")(newest()) == [3, 799, 5039]
+    later = upkeep.start(actor=ADA, table=TABLE, kind=JobKind.OPTIMIZE_INDEXES)
+    assert work_on(later).result["after"]["unindexed_rows"] == 0
+
+
+@committed
+@pytest.mark.usefixtures("settled")
+def test_rows_that_go_or_change_meanwhile(meanwhile):
+    def act() -> None:
+        lance_data.delete(actor=SYSTEM, table=TABLE, predicate="id < 10")
+        change(lambda dataset: dataset.update({"id": "id + 9000"}, where="id = 700"))
+
+    version = newest().version
+    seen = meanwhile(act)
+    job = run()
+    assert (job.status, job.error, seen) == (JobStatus.SUCCEEDED, "", [version])
+    assert ids() == [*range(10, 700), *range(701, 800), 9700]
+    assert where("id in (5, 10, 700, 9700)")(newest()) == [10, 9700]
+
+
+@committed
+@pytest.mark.usefixtures("settled")
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda dataset: dataset.optimize.compact_files(),
+        lambda dataset: dataset.create_scalar_index("id", "BTREE", name="i", replace=True),
+    ],
+    ids=["compaction", "the same index"],
+)
+def test_what_does_not_go_together_is_done_again_on_the_newest_version(meanwhile, act):
+    version = newest().version
+    seen = meanwhile(lambda: index(act))
+    job = run()
+    assert (job.status, job.error) == (JobStatus.SUCCEEDED, "")
+    assert seen[0] == version
+    assert seen[1:] == [job.result["version"] - 1]
+    built = summaries()["i"]
+    assert (built.segments, built.unindexed_rows, built.indexed_rows) == (1, 0, 800)
+    assert ids() == list(range(800))
+    assert where("id in (3, 799)")(newest()) == [3, 799]
+    assert AuditEvent.objects.filter(action="maintenance.rebuild_index").count() == 1
+
+
+@committed
+@pytest.mark.usefixtures("settled")
+@pytest.mark.parametrize("of", ["index", "column"])
+def test_an_index_that_is_dropped_meanwhile_does_not_come_back(meanwhile, of):
+    def drop(dataset: Any) -> None:
+        if of == "index":
+            dataset.drop_index("i")
+        else:
+            dataset.drop_columns(["id"])
+
+    meanwhile(lambda: index(drop))
+    version = newest().version
+    job = run()
+    assert (job.status, job.error) == (JobStatus.FAILED, "Table 'ws.t' has no index 'i'")
+    assert newest().version == version + 1
+    assert not newest().describe_indices()
+    assert not AuditEvent.objects.filter(action="maintenance.rebuild_index").exists()
+
+
+@committed
+@pytest.mark.usefixtures("settled")
+def test_another_index_under_the_name_is_left_to_the_next_attempt(meanwhile):
+    def other(dataset: Any) -> None:
+        dataset.drop_index("i")
+        dataset.create_scalar_index("kind", "BITMAP", name="i")
+
+    meanwhile(lambda: index(other))
+    job = run()
+    assert job.status == JobStatus.QUEUED
+    assert job.error == "Index 'i' of table 'ws.t' was changed by others meanwhile"
+    assert summaries()["i"].type == "BITMAP"
+    version = newest().version
+    Job.objects.update(lease_until=None)
+    work_on(job)
+    # It is as new as the job could make it.
+    assert (job.status, job.error) == (JobStatus.SUCCEEDED, "built since the job began: i")
+    assert newest().version == version
+
+
+@committed
+@pytest.mark.usefixtures("settled")
+@pytest.mark.parametrize("how", ["canceled", "lost"])
+def test_a_job_that_is_canceled_or_lost_commits_nothing(meanwhile, monkeypatch, how):
+    monkeypatch.setattr(jobs, "_KEEP_SECONDS", 0.02)
+    job = start()
+    uuids = {each.uuid for each in newest().describe_indices()[0].segments}
+    version, keeper = newest().version, []
+    begin = jobs.Keeper.__enter__
+    monkeypatch.setattr(jobs.Keeper, "__enter__", lambda self: keeper.append(self) or begin(self))
+
+    def stop() -> None:
+        if how == "canceled":
+            jobs.cancel_jobs_of(Transaction.objects.get(jobs=job))
+        else:
+            Job.objects.filter(pk=job.pk).update(attempts=2)  # as another worker's take does
+        assert keeper[0]._reason is not None or wait(lambda: keeper[0]._reason is not None)
+
+    seen = meanwhile(stop)
+    work_on(job)
+    assert len(seen) == 1
+    expected = {"canceled": ("canceled", "canceled on request"), "lost": ("running", "")}
+    assert (job.status, job.error) == expected[how]
+    assert newest().version == version
+    assert {each.uuid for each in newest().describe_indices()[0].segments} == uuids
+    assert where("id in (3, 799)")(newest()) == [3, 799]
+
+
+def wait(is_so: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < deadline, "it did not come"
+        time.sleep(0.01)
+    return True
+
+
+@committed
+@pytest.mark.usefixtures("settled")
+def test_what_a_worker_built_before_it_died_is_not_built_again(monkeypatch):
+    index(lambda dataset: dataset.create_scalar_index("kind", "BITMAP", name="j"))
+    job = start()
+    write = lance_commits.write
+
+    def die(**arguments: Any) -> Any:
+        write(**arguments)
+        raise SystemExit  # after the commit, before anything is noted of it
+
+    monkeypatch.setattr(lance_commits, "write", die)
+    with pytest.raises(SystemExit):
+        maintenance.run_job(job.pk)
+    monkeypatch.setattr(lance_commits, "write", write)
+    version = newest().version
+    assert {n: i.segments for n, i in summaries().items()} == {"i": 1, "j": 1}
+    first = summaries()["i"].uuid
+    append(9000, 5)
+    index(lambda dataset: dataset.optimize.optimize_indices())  # keeps what it was trained on
+    Job.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
+    work_on(job)
+    assert (job.status, job.attempts) == (JobStatus.SUCCEEDED, 2)
+    assert job.error == "built since the job began: i"
+    assert job.result["version"] == version + 3  # of 'j' alone
+    assert AuditEvent.objects.filter(action="maintenance.rebuild_index").count() == 2
+    assert job.result["before"]["segments"] == 4
+    assert job.result["after"]["unindexed_rows"] == 0
+    assert summaries()["i"].uuid != first  # by the optimization, not by the job
+
+
+@pytest.mark.parametrize("privilege", [Privilege.READ, Privilege.WRITE, Privilege.MAINTAIN])
+def test_it_takes_maintain_and_no_more(privilege):
+    make_lance_table(TABLE, rows(0, 100))
+    index(scalar("id", "BTREE"))
+    row = PrincipalRow.objects.create(name="etl", kind=PrincipalKind.SERVICE)
+    ApiKey.objects.create(name="etl", principal=row, digest="etl")
+    grants.set_grant(actor=SYSTEM, on=On.table(TABLE), principal="etl", privileges=privilege)
+    etl = access.named("etl")
+    assert etl is not None
+    before = state()
+    if privilege == Privilege.MAINTAIN:
+        job = work_on(start("i", actor=etl))
+        assert (job.status, job.error) == (JobStatus.SUCCEEDED, "")
+        assert AuditEvent.objects.get(action="maintenance.rebuild_index").actor == "etl"
+        return
+    with pytest.raises(PermissionDenied):
+        start("i", actor=etl)
+    with pytest.raises(PermissionDenied):
+        upkeep.index_names(actor=etl, table=TABLE)
+    assert state() == before
+    assert not Job.objects.exists()
+
+
+def test_who_may_maintain_no_more_builds_nothing():
+    make_lance_table(TABLE, rows(0, 100))
+    index(scalar("id", "BTREE"))
+    api_keys.create_api_key(actor=SYSTEM, name="eve")
+    job = start()
+    Transaction.objects.filter(jobs=job).update(actor="eve")
+    ApiKey.objects.update(revoked_at=timezone.now())
+    before = state()
+    work_on(job)
+    assert job.status == JobStatus.FAILED
+    assert state() == before
+
+
+def test_the_index_of_a_branch_is_left_alone():
+    make_lance_table(TABLE, rows(0, 100))
+    index(scalar("id", "BTREE"))
+    lance_refs.create_branch(actor=SYSTEM, table=TABLE, name="b")
+    job = run()
+    assert job.status == JobStatus.SUCCEEDED, job.error
+    (on_branch,) = index_summaries(lance_datasets.read(actor=SYSTEM, table=TABLE, branch="b"))
+    assert on_branch.uuid != summaries()["i"].uuid
+
+
+def test_the_index_of_a_materialized_view_is_built_anew():
+    make_lance_table(TABLE, rows(0, 100))
+    index(scalar("id", "BTREE"))
+    before = summaries()["i"].uuid
+    Table.objects.named(TABLE).update(is_materialized=True)
+    assert run().status == JobStatus.SUCCEEDED
+    assert summaries()["i"].uuid != before
+
+
+def test_the_log_tells_what_is_left(monkeypatch):
+    make_lance_table(TABLE, rows(0, 300))
+    index(vector("IVF_PQ", num_partitions=2, num_sub_vectors=4))
+    index(lambda dataset: dataset.create_scalar_index("id", "BTREE", name="ids"))
+    change(lambda dataset: dataset.delete("id >= 200"), ops.DeleteFromTable)
+    old = summaries()["i"].uuid
+    job = run()
+    assert (job.status, job.error) == (JobStatus.SUCCEEDED, "left as they were: i")
+    reason = "Column 'vector' has 200 vectors, and this IVF_PQ needs 256 to train with"
+    assert job.result["left"] == {"i": reason}
+    assert [each["name"] for each in job.result["plan"]["indexes"]] == ["ids"]
+    assert summaries()["i"].uuid == old
+    lines = JobEvent.objects.filter(job=job).order_by("pk").values_list("level", "message")
+    assert list(lines) == [
+        ("warning", reason),
+        ("info", "building index 'ids' anew"),
+        ("info", f"committed version {newest().version}"),
+    ]
+
+
+# --- by the clock ----------------------------------------------------------------------------------
+
+
+def built() -> dict[str, BuiltIndex]:
+    found = upkeep.measure(actor=SYSTEM, table=TABLE).statistics["built_indexes"]
+    return {each["name"]: BuiltIndex(**each) for each in found}
+
+
+def due() -> list[tuple[str, object]]:
+    known = set(Job.objects.values_list("pk", flat=True))
+    upkeep.start_due()
+    new = Job.objects.exclude(pk__in=known).order_by("pk")
+    return [(job.kind, job.parameters.get("indexes")) for job in new]
+
+
+def test_what_has_worn_is_built_anew_by_its_policy():
+    make_lance_table(TABLE, rows(0, ROWS))
+    index(lambda dataset: dataset.create_scalar_index("id", "BTREE", name="ids"))
+    index(lambda dataset: dataset.create_scalar_index("kind", "BITMAP", name="kinds"))
+    values = {"index_rebuilds": "on", "index_segments": 2}
+    policies.set_table_policy(actor=SYSTEM, table=TABLE, values=values)
+    wear(1)
+    assert [(i.segments, i.trained_version) for i in built().values()] == [(2, None)] * 2
+    assert due() == []
+    append(5000, 10)
+    index(
+        lambda dataset: dataset.optimize.optimize_indices(
+            num_indices_to_merge=0, index_names=["ids"]
+        )
+    )
+    assert built()["ids"].segments == 3
+    assert due() == [("rebuild_indexes", ["ids"])]
+    assert due() == []
+    work_on(Job.objects.get())
+    assert due() == []  # the figures are still the old ones
+    assert built()["ids"].segments == 1
+    assert due() == []
+
+
+def test_a_vector_index_is_built_anew_when_the_table_has_outgrown_it():
+    make_lance_table(TABLE, rows(0, 300))
+    index(vector("IVF_FLAT", num_partitions=2))
+    trained = newest().version - 1
+    policies.set_table_policy(actor=SYSTEM, table=TABLE, values={"index_rebuilds": "on"})
+    for number in range(3):
+        append(1000 + 100 * number, 100)
+        index(lambda dataset: dataset.optimize.optimize_indices(num_indices_to_merge=1))
+        found = built()["i"]
+        assert (found.segments, found.trained_version, found.trained_rows) == (1, trained, 300)
+        assert due() == []
+        # From the next measurement on the version is gone.
+        TableVersion.objects.filter(version=trained).update(deleted_at=timezone.now())
+    append(2000, 1)
+    assert built()["i"].untrained_rows(601) == 301
+    assert due() == [("rebuild_indexes", ["i"])]
+    assert work_on(Job.objects.get()).status == JobStatus.SUCCEEDED
+    assert built()["i"].trained_rows == 601
+    assert due() == []
+
+
+def test_without_the_version_that_it_was_trained_on_the_count_begins_today():
+    make_lance_table(TABLE, rows(0, 300))
+    index(vector("IVF_FLAT", num_partitions=2))
+    append(1000, 400)
+    TableVersion.objects.filter(version=1).update(deleted_at=timezone.now())
+    assert built()["i"].trained_rows == 700
+    append(2000, 50)
+    assert built()["i"].trained_rows == 700
