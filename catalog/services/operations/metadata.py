@@ -19,7 +19,7 @@ from catalog.services.operations.tables import (
     TableOperation,
     already_exists,
     claim_location,
-    mark_dropped,
+    replace_table,
 )
 from catalog.services.statements import NewVersion, Swap
 
@@ -63,7 +63,7 @@ class CreateFromMetadata(NewTableOperation):
             if not (self.overwrite and self.is_own(holder)):
                 raise already_exists(self.table, holder)
             access.require(batch.actor, Privilege.MANAGE, holder)
-            mark_dropped(batch, [holder])
+            replace_table(batch, holder)
         if not (self.is_own_location and storage.is_directly_in_warehouse(self.location)):
             claim_location(batch, self.location, format=self.format)
         row = self.add_table(batch, self.location, TableState.LIVE)

@@ -223,7 +223,7 @@ def drop_subtree(batch: Batch, root: Namespace, *, despite_protection: bool = Fa
     trash.require_unprotected([*(row for row in namespaces if row.pk not in spared), *tables])
     rules = trash.rules(list(by_pk))
     times = [rules[pk].purge_at(batch.now) for pk in by_pk]
-    drop_tables(batch, tables, by_pk)
+    drop_tables(batch, tables, by_pk, action=DropNamespace.action)
     functions = drop_functions(batch, namespaces)
     # As long as anything of it can come back.
     purge_at = max((moment for moment in times if moment is not None), default=None)
@@ -233,7 +233,7 @@ def drop_subtree(batch: Batch, root: Namespace, *, despite_protection: bool = Fa
     Namespace.objects.filter(pk__in=list(by_pk)).update(dropped_at=Now())
     for row in namespaces:
         batch.forget_namespace(row)
-        batch.record(str(row), before={"properties": row.properties})
+        batch.record(str(row), before={"properties": row.properties}, action=DropNamespace.action)
 
 
 def drop_functions(
@@ -246,7 +246,7 @@ def drop_functions(
     kept = defaultdict(list)
     for function in Function.objects.filter(namespace__in=namespaces).select_related("namespace"):
         target = label((*function.namespace.identifier, function.name))
-        batch.record(target, before={"metadata": function.metadata})
+        batch.record(target, before={"metadata": function.metadata}, action=DropNamespace.action)
         kept[function.namespace_id].append(trash.function_content(function))
         function.delete()
     return kept

@@ -170,7 +170,7 @@ class RegisterTable(NewTableOperation):
             access.require(batch.actor, Privilege.MANAGE, existing)
             if existing.location == self.location:
                 return self._again(batch, existing)
-            mark_dropped(batch, [existing])
+            replace_table(batch, existing)
         claim_location(batch, self.location)
         row = self.add_table(
             batch, self.location, TableState.LIVE if self.found else TableState.DECLARED
@@ -356,6 +356,17 @@ def mark_dropped(batch: Batch, rows: list[Table], *, purge: bool = False) -> Non
         batch.forget_table(row)
 
 
+def replace_table(batch: Batch, row: Table) -> None:
+    """Deregister a locked table in whose place another is registered. Raises Protected."""
+    mark_dropped(batch, [row])
+    batch.record(
+        str(row),
+        table=row,
+        before={"location": row.location},
+        action=DeregisterTable.action,
+    )
+
+
 def _order_purge(batch: Batch, row: Table, due: datetime | None) -> Job:
     """A job that no worker takes before it is due."""
     job = Job(kind=JobKind.PURGE_TABLE, table=row, transaction=batch.transaction, lease_until=due)
@@ -366,15 +377,23 @@ def _order_purge(batch: Batch, row: Table, due: datetime | None) -> Job:
     return job
 
 
-def drop_tables(batch: Batch, rows: list[Table], namespaces: Mapping[int, Namespace]) -> None:
-    """Mark tables dropped and order the removal of their data, in its time. Raises Protected."""
+def drop_tables(
+    batch: Batch,
+    rows: list[Table],
+    namespaces: Mapping[int, Namespace],
+    action: str = DropTable.action,
+) -> None:
+    """Mark tables dropped and order the removal of their data, in its time. Raises Protected.
+
+    ``action`` is what the trail tells of them, whatever the operation does besides.
+    """
     if not rows:
         return
     for row in rows:
         row.namespace = namespaces[row.namespace_id]
     mark_dropped(batch, rows, purge=True)
     for row in rows:
-        batch.record(str(row), table=row, before={"location": row.location})
+        batch.record(str(row), table=row, before={"location": row.location}, action=action)
 
 
 def claim_location(batch: Batch, location: str, *, format: TableFormat = TableFormat.LANCE) -> None:

@@ -183,6 +183,7 @@ class World:
             "set_properties": 2,
             "declare": 6,
             "drop": 2,
+            "replace": 2,
             "rename": 5,
             "version": 12,
             "branch": 3,
@@ -252,6 +253,16 @@ class World:
             return False
         kind = self.random.choice([ops.DeregisterTable, ops.DropTable])
         commit([kind(table=found[1])], actor=SYSTEM)
+        return None
+
+    def _replace(self) -> bool | None:
+        found = self._table()
+        if found is None:
+            return False
+        register = ops.RegisterTable(
+            table=found[1], location=f"replaced/{uuid.uuid4()}", overwrite=True
+        )
+        commit([register], actor=SYSTEM)
         return None
 
     def _rename(self) -> bool | None:

@@ -1,0 +1,147 @@
+"""What is put in the place of something else: the trail, events and history tell that that went."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from catalog.errors import Protected
+from catalog.models import AuditEvent, Namespace, Table, TrashItem
+from catalog.services import events, iceberg_commits, lance_data, recovery
+from catalog.services import operations as ops
+from catalog.services.access import SYSTEM
+from catalog.services.commit import commit
+from tests.catalog.services.test_history import now, present, state
+from tests.factories import (
+    make_iceberg_table,
+    make_lance_table,
+    make_namespace,
+    make_root,
+    unchanged,
+    wait_for_readers,
+)
+
+pytestmark = pytest.mark.django_db(transaction=True)
+T = ("ws", "t")
+
+
+@pytest.fixture(autouse=True)
+def _catalog(transactional_db, warehouse, settings):
+    settings.MONODON_TRASH_SECONDS = 3600
+    make_root()
+    make_namespace("ws")
+
+
+def register_lance(warehouse: Path) -> None:
+    operation = ops.RegisterTable(table=T, location=str(warehouse / "elsewhere"), overwrite=True)
+    commit([operation], actor=SYSTEM)
+
+
+def register_iceberg(warehouse: Path) -> None:
+    other = make_iceberg_table("ws", "other")
+    commit([ops.DeregisterTable(table=("ws", "other"), format="iceberg")], actor=SYSTEM)
+    iceberg_commits.register_table(
+        actor=SYSTEM, table=T, metadata_location=other.metadata_location, overwrite=True
+    )
+
+
+def create_lance(warehouse: Path) -> None:
+    data = pa.table({"id": [1]}).to_reader()
+    lance_data.create_table(actor=SYSTEM, table=T, data=data, mode="overwrite")
+
+
+def overwrite_namespace(warehouse: Path) -> None:
+    operation = ops.CreateNamespace(namespace=("ws",), mode=ops.CreateMode.OVERWRITE)
+    commit([operation], actor=SYSTEM)
+
+
+REPLACED: dict[str, tuple[Callable[..., object], Callable[[Path], None], str]] = {
+    "register_lance": (make_lance_table, register_lance, "table.deregister"),
+    "register_iceberg": (
+        lambda table: make_iceberg_table(*table),
+        register_iceberg,
+        "table.deregister",
+    ),
+    "create_lance": (make_lance_table, create_lance, "table.drop"),
+    "overwrite_namespace": (make_lance_table, overwrite_namespace, "namespace.drop"),
+}
+each = pytest.mark.parametrize("how", REPLACED)
+
+
+@each
+def test_what_is_replaced_is_told_to_have_gone(warehouse, how):
+    make, replace, action = REPLACED[how]
+    make(T)
+    old = Table.objects.named(T).get()
+    wait_for_readers()
+    place = events.newest_place()
+    replace(warehouse)
+    old.refresh_from_db()
+    told = AuditEvent.objects.get(action=action, table_uuid=old.uuid)
+    assert (told.target, told.before["location"], told.after) == ("ws.t", old.location, None)
+    assert told.outcome == "done"
+    # With what came in its place, and before that.
+    last = AuditEvent.objects.filter(transaction_id=told.transaction_id).latest("pk")
+    assert last.after is not None
+    assert last.table_uuid != old.uuid
+    assert told.pk < last.pk
+    # Nothing else tells of it, and nothing that was made is told to be gone.
+    wait_for_readers()
+    found = events.read(actor=SYSTEM, after=place).rows
+    assert [row.action for row in found if row.table_uuid == old.uuid] == [action]
+    assert not [row for row in found if row.action.endswith(".create") and row.after is None]
+
+
+def test_a_namespace_that_is_replaced_is_told_to_have_gone(warehouse):
+    overwrite_namespace(warehouse)
+    actions = AuditEvent.objects.filter(target="ws").order_by("pk").values_list("action", "after")
+    assert [action for action, _ in actions][-2:] == ["namespace.drop", "namespace.create"]
+    assert list(actions)[-2][1] is None
+
+
+@each
+@pytest.mark.parametrize("tells", [True, False])
+def test_the_past_is_right_at_any_moment(warehouse, how, tells, monkeypatch):
+    """Also when what was replaced comes back, under another name, whether or not the event of that
+    tells what was before, as it did not always."""
+    make, replace, _ = REPLACED[how]
+    moments, pictures = [now()], [present()]
+
+    def note() -> None:
+        moments.append(now())
+        pictures.append(present())
+
+    make(T)
+    old = Table.objects.named(T).get()
+    note()
+    replace(warehouse)
+    note()
+    make_namespace("ws2")
+    note()
+    item = TrashItem.objects.get(table=old)
+    if not tells:
+        monkeypatch.setattr("catalog.services.operations.recovery._was", lambda row: None)
+    recovery.undrop(actor=SYSTEM, item=item.pk, new=("ws2", "back"))
+    note()
+    assert old.pk in pictures[1][1]
+    assert [old.pk in tables for _, tables in pictures] == [False, True, False, False, True]
+    assert [state(moment) for moment in moments] == pictures
+
+
+@each
+def test_what_is_protected_is_not_told_to_have_gone(warehouse, how):
+    make, replace, _ = REPLACED[how]
+    make(T)
+    recovery.set_table_protection(actor=SYSTEM, table=T, is_protected=True)
+    if how == "register_iceberg":
+        other = make_iceberg_table("ws", "kept")
+
+        def replace(_warehouse: Path) -> None:
+            iceberg_commits.register_table(
+                actor=SYSTEM, table=T, metadata_location=other.metadata_location, overwrite=True
+            )
+
+    with pytest.raises(Protected), unchanged():
+        replace(warehouse)
+    assert Namespace.objects.named(("ws",)).exists()
