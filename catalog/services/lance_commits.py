@@ -138,7 +138,8 @@ def write(
             if not can_repeat or attempt == _ATTEMPTS or not _may_heal(error):
                 raise
             continue
-        except OSError as error:
+        except (OSError, ValueError, RuntimeError) as error:
+            # Of files that are gone Lance tells by any of these.
             raise _if_gone(snapshot, actor) or error from error
         if goes_on:
             opened.keep(ledger, last)

@@ -15,7 +15,7 @@ from django.db.models import QuerySet
 from lance.dataset import LanceDataset
 
 from api.request_id import request_id
-from catalog.errors import CommitConflict, ServiceUnavailable
+from catalog.errors import CommitConflict, ServiceUnavailable, TableNotFound
 from catalog.models import StagedFile, TableVersion
 from catalog.services import lance_commits, lance_data, lance_datasets, seen
 from catalog.services import operations as ops
@@ -189,6 +189,31 @@ def test_a_note_is_renewed_as_long_as_the_work_takes(monkeypatch, run):
     deadline = time.monotonic() + 10
     while any(thread.name == "note" for thread in threading.enumerate()):
         assert time.monotonic() < deadline
+
+
+@pytest.mark.parametrize("kind", [OSError, pa.ArrowInvalid, RuntimeError])
+def test_files_that_are_gone_with_their_table_are_no_failure(kind):
+    """Lance meets it before it asks the catalog, and tells it in several ways."""
+
+    def work(_: LanceDataset) -> None:
+        act = threading.Thread(target=lambda: (drop_it(), connection.close()))
+        act.start()
+        act.join()
+        raise kind("LanceError(IO): Object at location /t/data/1.lance not found")
+
+    def drop_it() -> None:
+        commit([ops.DropTable(table=T)], actor=SYSTEM)
+
+    def fail(_: LanceDataset) -> None:
+        raise kind("LanceError(IO): os error 5")
+
+    write = partial(lance_commits.write, actor=SYSTEM, table=T, operation=ops.InsertIntoTable)
+    with pytest.raises(kind):  # of a table that is there it is one
+        write(work=fail)
+    versions = list(TableVersion.objects.values())
+    with pytest.raises(TableNotFound):
+        write(work=work)
+    assert list(TableVersion.objects.values()) == versions
 
 
 def test_what_lance_asks_after_the_request_is_refused(monkeypatch):
