@@ -6,6 +6,7 @@ from typing import Any
 from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
+from django.db.models import Q
 from django.http import HttpRequest, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.utils import timezone
@@ -18,12 +19,14 @@ from unfold.widgets import (
 
 from catalog.admin import cells
 from catalog.admin.actor import actor
-from catalog.admin.pages import Page, ReadOnlyAdmin, button, sent
+from catalog.admin.pages import OneFilter, Page, ReadOnlyAdmin, button, sent
 from catalog.models import ApiKey, PrincipalLevel
 from catalog.privileges import SINGLE, Privilege, words
 from catalog.services import api_keys
 from catalog.services.access import Principal
 from catalog.services.api_keys import create_api_key, revoke_api_key
+
+_EXPIRES_SOON = timedelta(days=14)
 
 
 def _moment_widget() -> Any:
@@ -81,12 +84,31 @@ class RotateForm(forms.Form):
     )
 
 
+class ExpiryFilter(OneFilter):
+    title = "expires"
+    parameter_name = "expires"
+    value_text = ("soon", "Within two weeks")
+
+    def condition(self) -> Q:
+        return expiring()
+
+
+def expiring() -> Q:
+    """Keys that still work and end within two weeks, with none to replace them."""
+    now = timezone.now()
+    return Q(
+        revoked_at=None, replaced_by=None, expires_at__gt=now, expires_at__lt=now + _EXPIRES_SOON
+    )
+
+
 @admin.register(ApiKey)
 class ApiKeyAdmin(ReadOnlyAdmin):
     list_display = ["name", "whose", "begins", "access_level", "state", "expires", "used"]
     list_display_links = ["name"]
+    list_filter = [ExpiryFilter]
     list_select_related = ("principal",)
     search_fields = ["name", "prefix"]
+    empty_text = "No key is here yet. A program needs one to speak to the catalog."
     ordering = ["-pk"]
     page_related = ("principal", "namespace", "replaced_by")
     actions_detail = ["rotate", "revoke"]

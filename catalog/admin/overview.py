@@ -14,7 +14,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from catalog.admin import cells, charts
+from catalog.admin import api_keys, cells, charts, trash
 from catalog.admin.actor import actor
 from catalog.admin.maintenance_charts import FAIR
 from catalog.admin.pages import Panel
@@ -40,8 +40,7 @@ LOOKED_AT = 20_000
 _MOST = 100  # counts of what needs somebody are not taken further
 _CHANGES = 10
 _LOOKED_THROUGH = 200
-_SOON = timedelta(days=2)
-_KEYS_SOON = timedelta(days=14)
+_LATELY = timedelta(days=7)
 _LOOK_BACK = 10_000  # jobs among which failed ones are looked for
 _BUCKETS = 10
 
@@ -75,14 +74,14 @@ class Wellness:
 def needs(request: HttpRequest) -> list[Need]:
     """What waits for the reader. Four statements; for administrators six."""
     asking = actor(request)
-    now = timezone.now()
     newest_job = Job.objects.order_by().aggregate(newest=Max("pk"))["newest"] or 0
     failed = Job.objects.filter(
         access.visible_tables(asking, "table__"),
         status=JobStatus.FAILED,
         pk__gt=newest_job - _LOOK_BACK,
+        created_at__gt=timezone.now() - _LATELY,
     )
-    purged = recovery.visible(asking).filter(purge_at__gt=now, purge_at__lt=now + _SOON)
+    purged = recovery.visible(asking).filter(trash.purged_soon())
     found = [
         (
             approvals.waiting_for(asking),
@@ -90,17 +89,30 @@ def needs(request: HttpRequest) -> list[Need]:
             cells.list_url(ApprovalRequest, "waiting=me"),
             "approval",
         ),
-        (failed, "Failed jobs", cells.list_url(Job, "status__exact=failed"), "error"),
-        (purged, "Purged within two days", cells.list_url(TrashItem), "auto_delete"),
+        (
+            failed,
+            "Jobs of the last week that failed",
+            cells.list_url(Job, "status__exact=failed&since=week"),
+            "error",
+        ),
+        (
+            purged,
+            "Purged within two days",
+            cells.list_url(TrashItem, "purged=soon"),
+            "auto_delete",
+        ),
     ]
     if asking.holds_everywhere(Privilege.ALL):
         dead = WebhookDelivery.objects.filter(status=DeliveryStatus.DEAD)
-        keys = ApiKey.objects.filter(
-            revoked_at=None, expires_at__gt=now, expires_at__lt=now + _KEYS_SOON
-        )
+        keys = ApiKey.objects.filter(api_keys.expiring())
         found += [
-            (dead, "Events no webhook took", cells.list_url(Webhook), "webhook"),
-            (keys, "Keys that expire within two weeks", cells.list_url(ApiKey), "key"),
+            (dead, "Events no webhook took", cells.list_url(Webhook, "dead=some"), "webhook"),
+            (
+                keys,
+                "Keys that expire within two weeks",
+                cells.list_url(ApiKey, "expires=soon"),
+                "key",
+            ),
         ]
     told = []
     for rows, text, url, icon in found:

@@ -19,6 +19,7 @@ from django.http.response import HttpResponseBase
 from django.template.response import TemplateResponse
 from unfold import decorators, paginator
 from unfold.admin import ModelAdmin
+from unfold.contrib.filters.admin import DropdownFilter
 from unfold.enums import ActionVariant
 
 from catalog.admin.actor import actor, is_administrator
@@ -178,16 +179,35 @@ def refuse(request: HttpRequest, error: CatalogError) -> None:
     messages.error(request, f"{text}. {error.detail}" if error.detail else text)
 
 
+class OneFilter(DropdownFilter):  # type: ignore[misc]
+    """A filter that is on or off: its one choice is ``value``, and ``condition`` what it lets through."""
+
+    value_text: tuple[str, str]
+
+    def condition(self) -> Q:
+        raise NotImplementedError
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Sequence[tuple[str, str]]:
+        return [self.value_text]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        return queryset.filter(self.condition()) if self.value() == self.value_text[0] else queryset
+
+
 class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
     """A list and a page per row. Nothing is edited in place: the buttons call services."""
 
     paginator = InfinitePaginator
     list_per_page = 50
     list_max_show_all = 0
+    # An action takes what a page shows: the paginator knows no count of all, and they would be too many.
+    list_disable_select_all = True
     list_filter_submit = True
     show_full_result_count = False
     show_facets = ShowFacets.NEVER
     sortable_by: Sequence[str] = ()
+    empty_text = ""
+    """What an empty list says: what would be here, and how it comes."""
     page_related: Sequence[str] = ()
     """What ``select_related`` takes along for a row's page."""
 
@@ -249,6 +269,14 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
     def only_seen(self, request: HttpRequest, rows: QuerySet[Any]) -> QuerySet[Any]:
         condition = self.seen(actor(request))
         return rows if condition is None else rows.filter(condition)
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponseBase:
+        # "Select table to view" is no name of a page.
+        name = str(self.opts.verbose_name_plural)
+        context = {"title": name[0].upper() + name[1:]} | (extra_context or {})
+        return cast(HttpResponseBase, super().changelist_view(request, context))
 
     # -- a row's page
 

@@ -1,6 +1,7 @@
 """The trash: what was dropped, bringing it back, purging it."""
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any, cast
 
 from django import forms
@@ -8,19 +9,21 @@ from django.contrib import admin, messages
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponseRedirect
 from django.http.response import HttpResponseBase
+from django.utils import timezone
 from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import TextFilter
 from unfold.widgets import UnfoldAdminTextInputWidget, UnfoldBooleanSwitchWidget
 
 from catalog.admin import cells
 from catalog.admin.actor import actor
-from catalog.admin.pages import Page, ReadOnlyAdmin, button, sent
+from catalog.admin.pages import OneFilter, Page, ReadOnlyAdmin, button, sent
 from catalog.admin.protection import ReasonForm
 from catalog.errors import CatalogError
 from catalog.identifiers import DEFAULT_DELIMITER, Identifier, parse
 from catalog.models import TrashItem, TrashState
 from catalog.services import recovery
 
+_PURGED_SOON = timedelta(days=2)
 _COLOURS = {
     TrashState.KEPT: "info",
     TrashState.WAITING: "warning",
@@ -57,6 +60,21 @@ class DroppedByFilter(TextFilter):  # type: ignore[misc]
         return queryset.filter(dropped_by=chosen) if chosen else queryset
 
 
+class PurgedFilter(OneFilter):
+    title = "purged"
+    parameter_name = "purged"
+    value_text = ("soon", "Within two days")
+
+    def condition(self) -> Q:
+        return purged_soon()
+
+
+def purged_soon() -> Q:
+    """What can be brought back for two more days at most."""
+    now = timezone.now()
+    return Q(purge_at__gt=now, purge_at__lt=now + _PURGED_SOON)
+
+
 class UndropForm(forms.Form):
     name = forms.CharField(
         widget=UnfoldAdminTextInputWidget(),
@@ -88,9 +106,12 @@ class UndropNamespaceForm(UndropForm):
 class TrashAdmin(ReadOnlyAdmin):
     list_display = ["what", "kind_cell", "state_badge", "by", "dropped", "purged", "size_cell"]
     list_display_links = ["what"]
-    list_filter = [NamespaceFilter, DroppedByFilter]
+    list_filter = [NamespaceFilter, DroppedByFilter, PurgedFilter]
     search_fields = ["table__name", "namespace__name"]
     search_help_text = "The name of a table or namespace"
+    empty_text = (
+        "The trash is empty. What is dropped stays here for a while, and can be brought back."
+    )
     ordering = ["-pk"]
     actions_detail = ["undrop", "keep", "purge"]
 

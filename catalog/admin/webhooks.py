@@ -6,7 +6,7 @@ from typing import Any
 from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
-from django.db.models import Exists, OuterRef, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.http import HttpRequest, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.utils.html import format_html
@@ -21,6 +21,7 @@ from catalog.admin import cells
 from catalog.admin.actor import actor
 from catalog.admin.pages import (
     PANEL_SIZE,
+    OneFilter,
     Page,
     Panel,
     ReadOnlyAdmin,
@@ -93,15 +94,28 @@ class ChangeForm(WebhookForm):
     )
 
 
+class DeadFilter(OneFilter):
+    title = "dead letters"
+    parameter_name = "dead"
+    value_text = ("some", "Some")
+
+    def condition(self) -> Q:
+        return Q(has_dead=True)
+
+
 @admin.register(Webhook)
 class WebhookAdmin(ReadOnlyAdmin):
     """For administrators, as the services of webhooks are."""
 
     list_display = ["name", "url_cell", "events", "where", "state", "letters"]
     list_display_links = ["name"]
+    list_filter = [DeadFilter]
     list_select_related = ["namespace"]
     search_fields = ["name", "url"]
     search_help_text = "A name, or part of a URL"
+    empty_text = (
+        "No webhook is here yet. One is a URL that is told, signed, what happens in the catalog."
+    )
     ordering = ["name"]
     actions_detail = ["replay", "edit", "rotate", "remove"]
     page_related = ["namespace"]

@@ -564,7 +564,7 @@ def test_pages_cost_the_same_with_3_and_with_30_tables(browser):
 
     first = make_live("n", "first")
     expected = {
-        "/admin/": 18,
+        "/admin/": 20,
         LIST: 3,
         f"{LIST}?score=poor&work=compact&format=lance&in=n": 4,
         f"{LIST}?q=t": 3,

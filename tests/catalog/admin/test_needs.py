@@ -1,0 +1,186 @@
+"""What needs me, on the first page: each kind with its count, where it leads, and who is told of it."""
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from django.db.models import Model
+from django.test import Client
+from django.utils import timezone
+
+from catalog import models
+from catalog.models import (
+    ApiKey,
+    ApprovalRequest,
+    DeliveryStatus,
+    Job,
+    JobKind,
+    JobStatus,
+    PrincipalLevel,
+    TrashItem,
+    Webhook,
+    WebhookDelivery,
+)
+from catalog.privileges import Privilege
+from catalog.services import api_keys, grants, recovery, webhooks
+from catalog.services import operations as ops
+from catalog.services.access import SYSTEM, On, Principal
+from catalog.services.commit import commit
+from tests.factories import make_lance_table, make_namespace, make_table
+
+GRACE = Principal("user:grace", Privilege.ALL)
+DECIDE = "Requests to decide"
+FAILED = "Jobs of the last week that failed"
+PURGED = "Purged within two days"
+DEAD = "Events no webhook took"
+KEYS = "Keys that expire within two weeks"
+
+
+@pytest.fixture(autouse=True)
+def _no_broker(monkeypatch, settings):
+    settings.MONODON_TRASH_SECONDS = 7 * 86_400
+    monkeypatch.setattr("celery.current_app.send_task", lambda *args, **options: None)
+
+
+def needs(browser: Client) -> dict[str, str]:
+    return {need.text: need.count for need in browser.get("/admin/").context["needs"]}
+
+
+def led_to(browser: Client, text: str) -> set[Model]:
+    """The rows of the list that a need links to."""
+    needed = next(n for n in browser.get("/admin/").context["needs"] if n.text == text)
+    assert f'href="{needed.url.replace("&", "&amp;")}"' in browser.get("/admin/").content.decode()
+    answer = browser.get(needed.url)
+    assert answer.status_code == 200
+    return set(answer.context["cl"].result_list)
+
+
+# Each makes one that needs somebody, in the namespace "a", and one beside it that does not.
+
+
+def a_request() -> Model:
+    for name in ("mine", "theirs"):
+        make_namespace("a", name)
+        recovery.set_namespace_protection(actor=SYSTEM, namespace=("a", name), is_protected=True)
+    recovery.set_approval_rule(actor=SYSTEM, namespace=("a",), actions=["drop_protected"])
+    for name, who in (("theirs", GRACE), ("mine", Principal("user:ada", Privilege.ALL))):
+        with pytest.raises(Exception, match="second person"):
+            commit([ops.DropNamespace(namespace=("a", name))], actor=who)
+    return ApprovalRequest.objects.get(requester="user:grace")
+
+
+def a_failed_job() -> Model:
+    table = make_table("a", "t")
+    made = {
+        status: Job.objects.create(table=table, kind=JobKind.COMPACT, status=status)
+        for status in (JobStatus.FAILED, JobStatus.SUCCEEDED, JobStatus.QUEUED)
+    }
+    old = Job.objects.create(table=table, kind=JobKind.CLEAN_UP, status=JobStatus.FAILED)
+    Job.objects.filter(pk=old.pk).update(created_at=timezone.now() - timedelta(days=8))
+    return made[JobStatus.FAILED]
+
+
+def a_purge() -> Model:
+    for name in ("soon", "later"):
+        make_lance_table(("a", name))
+        commit([ops.DropTable(table=("a", name))], actor=SYSTEM)
+    soon = TrashItem.objects.get(table__name="soon")
+    TrashItem.objects.filter(pk=soon.pk).update(purge_at=timezone.now() + timedelta(hours=47))
+    return soon
+
+
+def a_dead_letter() -> Model:
+    for name in ("deaf", "well"):
+        webhooks.create_webhook(
+            actor=SYSTEM, name=name, url="https://example.com/hook", types=["table.*"]
+        )
+    deaf, well = (Webhook.objects.get(name=name) for name in ("deaf", "well"))
+    for row, status in ((deaf, DeliveryStatus.DEAD), (well, DeliveryStatus.PENDING)):
+        WebhookDelivery.objects.create(
+            webhook=row,
+            event=1,
+            event_at=timezone.now(),
+            type="monodon.table.create",
+            target="a.t",
+            status=status,
+        )
+    return deaf
+
+
+def a_key() -> Model:
+    now = timezone.now()
+    for name, days in (("soon", 13), ("later", 15), ("revoked", 3), ("rotated", 3), ("over", 1)):
+        api_keys.create_api_key(actor=SYSTEM, name=name, expires_at=now + timedelta(days=days))
+    keys = {row.name: row for row in ApiKey.objects.all()}
+    ApiKey.objects.filter(name="revoked").update(revoked_at=now)
+    ApiKey.objects.filter(name="rotated").update(replaced_by=keys["later"])
+    ApiKey.objects.filter(name="over").update(expires_at=now - timedelta(days=1))
+    api_keys.create_api_key(actor=SYSTEM, name="for ever")
+    return keys["soon"]
+
+
+KINDS: dict[str, Callable[[], Model]] = {
+    DECIDE: a_request,
+    FAILED: a_failed_job,
+    PURGED: a_purge,
+    DEAD: a_dead_letter,
+    KEYS: a_key,
+}
+TOLD: dict[str, Privilege | None] = {
+    DECIDE: Privilege.MANAGE,
+    FAILED: Privilege.BROWSE,
+    PURGED: Privilege.BROWSE,
+    DEAD: None,
+    KEYS: None,
+}
+"""What one must hold where it happened; None: to be an administrator."""
+
+
+@pytest.mark.parametrize("text", KINDS)
+def test_it_is_counted_and_leads_to_just_that(browser, text):
+    assert needs(browser) == {}
+    needed = KINDS[text]()
+    assert needs(browser) == {text: "1"}
+    assert led_to(browser, text) == {needed}
+
+
+@pytest.mark.parametrize("text", KINDS)
+def test_it_is_told_to_those_whom_it_concerns(sign_in, text):
+    bob = sign_in()
+    needed = KINDS[text]()
+    make_namespace("b")
+
+    def hold(privileges: Privilege, *namespace: str) -> None:
+        grants.set_grant(
+            actor=SYSTEM, on=On.namespace(namespace), principal="user:bob", privileges=privileges
+        )
+
+    assert needs(bob) == {}
+    hold(Privilege.ALL, "b")
+    assert needs(bob) == {}
+    privilege = TOLD[text]
+    if privilege is None:
+        hold(Privilege.ALL)
+        assert text not in needs(bob)
+        models.Principal.objects.filter(name="user:bob").update(level=PrincipalLevel.ADMIN)
+    else:
+        if privilege != Privilege.BROWSE:
+            hold(Privilege.ALL & ~privilege, "a")
+            assert text not in needs(bob)
+        hold(privilege, "a")
+    assert text in needs(bob)
+    assert needed in led_to(bob, text)
+
+
+def test_counts_are_not_taken_further_than_a_hundred(browser, monkeypatch):
+    table = make_table("a", "t")
+    Job.objects.bulk_create(
+        Job(table=table, kind=JobKind.COMPACT, status=JobStatus.FAILED) for _ in range(101)
+    )
+    assert needs(browser) == {FAILED: "100+"}
+    monkeypatch.setattr("catalog.admin.overview._LOOK_BACK", 5)
+    assert needs(browser) == {FAILED: "5"}
+
+
+def test_nothing_needs_who_has_nothing_to_do(browser):
+    assert "Nothing waits for you." in browser.get("/admin/").content.decode()
