@@ -55,6 +55,7 @@ class ApprovalAdmin(ReadOnlyAdmin):
     list_filter = [WaitingFilter, ("status", ChoicesDropdownFilter)]
     search_fields = ["target", "requester"]
     search_help_text = "What it is about, or who asked"
+    empty_text = "Nobody asked for anything. “Retention and approvals” on the page of a namespace says what needs a second person."
     ordering = ["-pk"]
     actions_detail = ["approve", "refuse", "withdraw"]
 

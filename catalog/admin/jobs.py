@@ -88,6 +88,7 @@ class JobAdmin(ReadOnlyAdmin):
     list_select_related = ["table__namespace"]
     search_fields = ["table__name"]
     search_help_text = "The name of a table"
+    empty_text = "No job was asked for yet. Maintenance, refreshes and purges run as jobs."
     ordering = ["-pk"]
     actions_detail = ["cancel", "retry", "run"]
     page_related = ["table__namespace", "transaction"]

@@ -10,6 +10,7 @@ from django.http.response import HttpResponseBase
 from django.urls import URLPattern
 from django.utils.safestring import SafeString
 from unfold.widgets import (
+    UnfoldAdminCheckboxSelectMultipleWidget,
     UnfoldAdminSelectWidget,
     UnfoldAdminTextareaWidget,
     UnfoldAdminTextInputWidget,
@@ -47,9 +48,9 @@ class ChangeForm(forms.Form):
         widget=UnfoldBooleanSwitchWidget(),
     )
     places = forms.MultipleChoiceField(
-        choices=LabelPlace.choices,
+        choices=[(value, text.capitalize()) for value, text in LabelPlace.choices],
         initial=LabelPlace.values,
-        widget=forms.CheckboxSelectMultiple(),
+        widget=UnfoldAdminCheckboxSelectMultipleWidget(),
         label="Where it may be put",
     )
 
@@ -83,6 +84,7 @@ class LabelAdmin(ReadOnlyAdmin):
     list_display = ["badge", "shown_values", "multiple", "shown_places", "shown_description"]
     list_display_links = ["badge"]
     search_fields = ["key", "description"]
+    empty_text = "No label is defined yet. One such as “pii” is defined here once, and then put on namespaces, tables and columns."
     ordering = ["key"]
     actions_detail = ["edit", "remove"]
 

@@ -17,7 +17,7 @@ from catalog.admin.actor import actor
 from catalog.admin.pages import COUNT_LIMIT, Page, Panel, Tab, count_up_to, number, query, word
 from catalog.errors import CatalogError
 from catalog.formats.lance import branch_name
-from catalog.models import Branch, Table, TableState, TableVersion
+from catalog.models import Branch, MaterializedView, Table, TableState, TableVersion
 from catalog.services import lance_contents
 from catalog.services.lance_contents import Contents, Unreadable
 
@@ -149,6 +149,9 @@ def _identity(row: Table, contents: Contents | None, fault: str) -> list[tuple[s
         ("Format", f"{row.format} {row.kind}{storage}"),
         ("State", cells.badge(row.state)),
     ]
+    if row.is_materialized:
+        view = cells.page_url(MaterializedView(pk=row.pk))
+        facts.append(("Is a view", cells.anchor(view, "its query, its source, its refreshes")))
     if fault:
         facts.append(("Fault", cells.lines([cells.badge("fault", "danger"), cells.passage(fault)])))
     return [

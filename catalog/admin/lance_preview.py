@@ -51,6 +51,7 @@ def panel(row: Table, request: HttpRequest, dataset: LanceDataset) -> Panel:
         fault = f"The rows cannot be read: {error}"
     return Panel(
         columns=[cells.clipped(name) for name in found.columns],
+        style="m-lines",
         rows=[[_cell(value) for value in values] for values in found.rows],
         empty=_empty(asked, found, fault),
         lead=_form(request, dataset, asked, found, cells.clipped(fault, 2000)),

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from django.db.models import Q
 from django.http import HttpRequest
 
-from catalog.admin import cells
+from catalog.admin import cells, materialized_views
 from catalog.admin.actor import actor
 from catalog.admin.pages import PANEL_SIZE, Panel, Tab, number, query
 from catalog.models import MaterializedView, Table, TableFormat
@@ -27,19 +27,22 @@ def _panel(request: HttpRequest, row: Table) -> Panel:
         source=row
     ) & access.visible_tables(asking, "table__")
     views = (
-        MaterializedView.objects.filter(seen, pk__gt=after)
+        MaterializedView.objects.with_lag()
+        .filter(seen, pk__gt=after)
         .select_related("table__namespace", "source__namespace")
         .order_by("pk")[: PANEL_SIZE + 1]
     )
     found = list(views)
     shown = found[:PANEL_SIZE]
     return Panel(
-        columns=("", "Table", "At version"),
+        columns=("", "Table", "Shows version", "Behind", "Its query"),
         rows=[
             (
                 "is a view of" if view.pk == row.pk else "is read by",
-                cells.link(view.source if view.pk == row.pk else view.table),
+                materialized_views.named(view.source if view.pk == row.pk else view.table),
                 cells.NOTHING if view.source_version is None else f"{view.source_version:,}",
+                materialized_views.lag(view),
+                cells.link(view, "Materialized view"),
             )
             for view in shown
         ],

@@ -49,6 +49,7 @@ class MaterializedViewAdmin(ReadOnlyAdmin):
     list_select_related = ["table__namespace", "source__namespace"]
     search_fields = ["table__name", "source__name"]
     search_help_text = "The name of a view, or of its source"
+    empty_text = "No materialized view is here yet. A client makes one from a query over a Lance table, and a job keeps its rows."
     ordering = ["-pk"]
     actions_detail = ["refresh"]
     page_related = ["table__namespace", "source__namespace"]
@@ -62,15 +63,15 @@ class MaterializedViewAdmin(ReadOnlyAdmin):
 
     @admin.display(description="Source")
     def source_link(self, row: MaterializedView) -> SafeString:
-        return _source(row)
+        return named(row.source)
 
     @admin.display(description="Behind")
     def lag_cell(self, row: Any) -> SafeString:
-        return _lag(row)
+        return lag(row)
 
-    @admin.display(description="Kept up", boolean=True)
-    def kept_up(self, row: MaterializedView) -> bool:
-        return row.auto_refresh
+    @admin.display(description="Refreshed by")
+    def kept_up(self, row: MaterializedView) -> str:
+        return _refreshed_by(row)
 
     @admin.display(description="Refreshed")
     def refreshed(self, row: MaterializedView) -> SafeString:
@@ -93,16 +94,16 @@ class MaterializedViewAdmin(ReadOnlyAdmin):
         if not access.holds(actor(request), Privilege.READ, row.table):
             return Page(facts=(("View", cells.link(row.table)),))
         query = view_queries.from_json(row.definition)
-        lag = MaterializedView.objects.with_lag().get(pk=row.pk)
+        with_lag = MaterializedView.objects.with_lag().get(pk=row.pk)
         return Page(
             facts=(
                 ("View", cells.link(row.table)),
-                ("Source", _source(row)),
+                ("Source", named(row.source)),
                 ("Query", cells.source(query.to_sql(), _QUERY_LENGTH)),
                 ("As it was sent", cells.passage(row.source_query)),
                 ("Shows version", _shown(row)),
-                ("Behind", _lag(lag)),
-                ("Kept up", "yes" if row.auto_refresh else "no"),
+                ("Behind", lag(with_lag)),
+                ("Refreshed by", _refreshed_by(row)),
                 ("Refreshed", cells.moment(row.refreshed_at)),
                 ("Failed", cells.moment(row.failed_at)),
                 ("Error", cells.value(row.error)),
@@ -142,9 +143,10 @@ class MaterializedViewAdmin(ReadOnlyAdmin):
         )
 
 
-def _source(row: MaterializedView) -> SafeString:
-    link = cells.link(row.source)
-    if row.source.state != TableState.DROPPED:
+def named(row: Table) -> SafeString:
+    """A link to a table, which says if it was dropped."""
+    link = cells.link(row)
+    if row.state != TableState.DROPPED:
         return link
     return cells.spaced([link, cells.badge(TableState.DROPPED)])
 
@@ -155,7 +157,11 @@ def _shown(row: MaterializedView) -> object:
     return shown if pinned is None else cells.spaced([shown, cells.muted(f"always {pinned}")])
 
 
-def _lag(row: Any) -> SafeString:
+def _refreshed_by(row: MaterializedView) -> str:
+    return "itself, when its source moves on" if row.auto_refresh else "hand"
+
+
+def lag(row: Any) -> SafeString:
     """Of a row with its lag: how many versions, and since when."""
     if row.definition.get("version") is not None and row.source_version is not None:
         return cells.NOTHING

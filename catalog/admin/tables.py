@@ -101,7 +101,7 @@ class PurgeForm(forms.Form):
 
 @admin.register(Table)
 class TableAdmin(MaintainActions, ReadOnlyAdmin):
-    list_display = ["table", "format", "kind", "state_badge", "where", "created"]
+    list_display = ["table", "format", "kind", "state_badge", "created", "where"]
     list_display_links = ["table"]
     list_filter = [
         StateFilter,
@@ -112,6 +112,7 @@ class TableAdmin(MaintainActions, ReadOnlyAdmin):
     list_select_related = ["namespace"]
     search_fields = ["name", "location"]
     search_help_text = "A name, nyc.flights, or a location"
+    empty_text = "No table or view is here yet. Clients make them: the overview shows how to write a first one."
     ordering = ["-pk"]
     actions = [*bulk.ACTIONS, *maintenance_actions.BULK]
     actions_detail = [

@@ -33,6 +33,7 @@ class TransactionAdmin(ReadOnlyAdmin):
     search_fields = ["id", "actor", "request_id"]
     search_help_text = "An id, an actor or a request id"
     ordering = ["-pk"]
+    empty_text = "Nothing was committed yet."
 
     @admin.display(description="Transaction")
     def number(self, row: Transaction) -> SafeString:

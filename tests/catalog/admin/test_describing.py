@@ -8,7 +8,9 @@ from catalog.models import AuditEvent, Facts, LabelAssignment, MaterializedView,
 from catalog.privileges import Privilege
 from catalog.services import facts, grants, recovery
 from catalog.services.access import SYSTEM, On
-from tests.factories import make_iceberg_table, make_root, make_table, unchanged
+from catalog.services.commit import commit
+from catalog.services.operations import DropTable
+from tests.factories import make_iceberg_table, make_root, make_table, make_version, unchanged
 
 LIST = "/admin/catalog/table/"
 
@@ -196,3 +198,27 @@ def test_lineage_tells_of_views_and_sources_that_may_be_browsed(browser, sign_in
         privileges=Privilege.BROWSE,
     )
     assert lineage(client, source) == [("is read by", "prod.v")]
+
+
+def test_a_view_and_its_source_lead_to_each_other_and_to_the_query(browser):
+    for name, count in (("s", 3), ("v", 1)):
+        make_table("prod", name)
+        for number in range(1, count + 1):
+            make_version(("prod", name), number)
+    source, view = (Table.objects.named(("prod", name)).get() for name in ("s", "v"))
+    Table.objects.filter(pk=view.pk).update(is_materialized=True)
+    query = MaterializedView.objects.create(
+        table=view, source=source, definition={}, source_version=1
+    )
+    page = f"/admin/catalog/materializedview/{query.pk}/change/"
+    for row in (source, view):
+        (line,) = browser.get(f"{LIST}{row.pk}/change/?tab=lineage").context["panels"][0].rows
+        assert line[2] == "1"
+        assert "2 versions" in line[3]
+        assert f'href="{page}"' in line[4]
+    told = {row: browser.get(f"{LIST}{row.pk}/change/").content.decode() for row in (source, view)}
+    assert f'href="{page}"' in told[view]
+    assert page not in told[source]
+    commit([DropTable(table=source.identifier)], actor=SYSTEM)
+    (line,) = browser.get(f"{LIST}{view.pk}/change/?tab=lineage").context["panels"][0].rows
+    assert "dropped" in line[1]

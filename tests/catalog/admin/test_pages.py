@@ -139,6 +139,30 @@ def test_every_list_answers_when_there_is_nothing(browser, url):
     assert browser.get(url).status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("noun", "title", "teaches"),
+    [
+        ("table", "Tables", "shows how to write a first one"),
+        ("materializedview", "Materialized views", "from a query over a Lance table"),
+        ("labeldefinition", "Labels", "is defined here once"),
+        ("trashitem", "Trash", "can be brought back"),
+        ("approvalrequest", "Approval requests", "needs a second person"),
+        ("webhook", "Webhooks", "told, signed, what happens"),
+        ("apikey", "API keys", "A program needs one"),
+        ("job", "Jobs", "run as jobs"),
+        ("transaction", "Transactions", "Nothing was committed yet"),
+        ("function", "Functions", "Nothing is here yet"),
+    ],
+)
+def test_an_empty_list_has_a_name_and_teaches(browser, noun, title, teaches):
+    page = browser.get(f"/admin/catalog/{noun}/")
+    assert page.context["title"] == title
+    assert teaches in page.content.decode()
+    searched = browser.get(f"/admin/catalog/{noun}/?q=flights").content.decode()
+    assert "Nothing here is like that." in searched
+    assert teaches not in searched
+
+
 def test_every_page_costs_the_same_with_3_and_with_30_rows(browser):
     fill(0, 3)
     expected = LISTS | pages()
