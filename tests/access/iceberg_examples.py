@@ -22,7 +22,7 @@ _VERSION = {
     "representations": [{"type": "sql", "sql": "select 1", "dialect": "spark"}],
     "default-namespace": ["ws"],
 }
-_DEFINITION = {
+DEFINITION = {
     "parameters": [{"name": "x", "type": "int"}],
     "return-type": "int",
     "versions": [
@@ -132,7 +132,7 @@ def make_catalog(operation: str, who: Principal) -> dict[str, str]:
         made.commit([made.file([row(number, number)])])
     register(made, "ws", "t")
     functions.create_function(
-        actor=SYSTEM, function=("ws", "f"), content=Content(definitions=[_DEFINITION], doc="adds")
+        actor=SYSTEM, function=("ws", "f"), content=Content(definitions=[DEFINITION], doc="adds")
     )
     known = {}
     for name in ("v", "gone"):

@@ -1,0 +1,162 @@
+"""The pages of the web admin as its URL table tells them, who may see them, and a catalog to show."""
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import pyarrow as pa
+from django.contrib import admin
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Group, Permission, User
+from django.db.models import Model
+from django.urls import URLPattern, URLResolver, get_resolver
+from django_celery_beat.models import (
+    ClockedSchedule,
+    CrontabSchedule,
+    IntervalSchedule,
+    PeriodicTask,
+    SolarSchedule,
+)
+
+from catalog import models
+from catalog.services import functions, materialized_views
+from catalog.services.access import SYSTEM
+from catalog.services.functions import Content
+from tests.access.iceberg_examples import DEFINITION
+from tests.api.client import encoded_schema
+from tests.api.management import examples
+from tests.factories import unchanged
+
+
+class Shown(Enum):
+    """To whom a model's pages show."""
+
+    ADMINISTRATORS = "who may do everything: a grant does not suffice, nor does Django's permission"
+    BROWSERS = "each row to who may browse what it is about"
+    OWN = "to each their own, and all to who browses everything"
+    EVERYBODY = "whoever is let in"
+
+
+RULES: dict[type[Model], Shown] = {
+    User: Shown.ADMINISTRATORS,
+    Group: Shown.ADMINISTRATORS,
+    PeriodicTask: Shown.ADMINISTRATORS,
+    IntervalSchedule: Shown.ADMINISTRATORS,
+    CrontabSchedule: Shown.ADMINISTRATORS,
+    SolarSchedule: Shown.ADMINISTRATORS,
+    ClockedSchedule: Shown.ADMINISTRATORS,
+    models.ApiKey: Shown.ADMINISTRATORS,
+    models.Principal: Shown.ADMINISTRATORS,
+    models.AuditEvent: Shown.ADMINISTRATORS,
+    models.Webhook: Shown.ADMINISTRATORS,
+    models.Transaction: Shown.OWN,
+    models.LabelDefinition: Shown.EVERYBODY,
+    models.ApprovalRequest: Shown.BROWSERS,
+    models.Function: Shown.BROWSERS,
+    models.Job: Shown.BROWSERS,
+    models.MaterializedView: Shown.BROWSERS,
+    models.Namespace: Shown.BROWSERS,
+    models.Table: Shown.BROWSERS,
+    models.TableHealth: Shown.BROWSERS,
+    models.TrashItem: Shown.BROWSERS,
+}
+"""A model whose page nobody gave a rule fails the tests."""
+
+
+@dataclass(frozen=True)
+class Page:
+    route: str
+    model: type[Model] | None
+    """Whose page it is, if it is of one."""
+
+    @property
+    def is_of_a_row(self) -> bool:
+        return self.model is not None and "<" in self.route
+
+    def url(self) -> str:
+        """With the first row of the model, where it is about one."""
+        row = None if self.model is None else self.model._default_manager.order_by("pk").first()
+        text = self.route.replace("^", "").replace("$", "")
+        text = re.sub(r"\(\?P<app_label>[^)]*\)", "catalog", text)
+        text = re.sub(r"\(\?P<url>[^)]*\)", "nothing-of-this-name/", text)
+        return "/" + re.sub(r"<[^>]*>", "1" if row is None else str(row.pk), text)
+
+
+def _walk(patterns: Sequence[URLPattern | URLResolver], before: str = "") -> Iterator[str]:
+    for pattern in patterns:
+        route = before + str(pattern.pattern)
+        if isinstance(pattern, URLResolver):
+            yield from _walk(pattern.url_patterns, route)
+        else:
+            yield route
+
+
+def _pages() -> list[Page]:
+    of_models = {
+        f"admin/{model._meta.app_label}/{model._meta.model_name}/": model
+        for model in admin.site._registry
+    }
+    routes = [route for route in _walk(get_resolver().url_patterns) if route.startswith("admin")]
+    return [
+        Page(
+            route,
+            next((of_models[start] for start in of_models if route.startswith(start)), None),
+        )
+        for route in routes
+    ]
+
+
+PAGES = _pages()
+GROUPS = {"others": None} | {model._meta.label: model for model in RULES}
+"""Pages are tried model by model, in one catalog each."""
+
+
+def pages_of(group: str) -> list[Page]:
+    return [page for page in PAGES if page.model is GROUPS[group]]
+
+
+def make_catalog() -> dict[str, int]:
+    """Something of every kind that the admin shows, in namespaces ``ws`` and ``guarded``."""
+    known = examples.make_catalog()
+    functions.create_function(
+        actor=SYSTEM,
+        function=("ws", "known_function"),
+        content=Content(definitions=[DEFINITION], doc="adds"),
+    )
+    materialized_views.create_view(
+        actor=SYSTEM,
+        table=("ws", "known_view"),
+        kind="query",
+        source_query="SELECT id FROM ws.t",
+        output_schema=encoded_schema(pa.schema([("id", pa.int64())])),
+    )
+    Group.objects.create(name="known")
+    interval = IntervalSchedule.objects.create(every=1, period="days")
+    CrontabSchedule.objects.create()
+    SolarSchedule.objects.create(event="sunset", latitude=1, longitude=1)
+    ClockedSchedule.objects.create(clocked_time="2030-01-01T00:00:00Z")
+    PeriodicTask.objects.create(name="known", task="t", interval=interval)
+    return known
+
+
+_OF_DJANGO = (
+    *(User, Group, Permission, LogEntry, PeriodicTask, IntervalSchedule, CrontabSchedule),
+    *(SolarSchedule, ClockedSchedule, User.groups.through, User.user_permissions.through),
+    models.Principal.groups.through,
+)
+
+
+def _of_django() -> list[list[dict[str, Any]]]:
+    return [list(model._default_manager.order_by("pk").values()) for model in _OF_DJANGO]
+
+
+@contextmanager
+def nothing_changed() -> Iterator[None]:
+    """Neither of the catalog nor of what Django and its packages keep."""
+    before = _of_django()
+    with unchanged():
+        yield
+    assert _of_django() == before

@@ -1,0 +1,200 @@
+"""Every page of the web admin: who may see it, that looking changes nothing, and that nothing is
+changed without the token of a page of ours."""
+
+import re
+
+import pytest
+from django.contrib import admin
+from django.contrib.auth.models import Permission, User
+from django.test import Client
+
+from catalog.models import Grant, Namespace, Principal
+from catalog.privileges import Privilege
+from catalog.services import access
+from catalog.services import operations as ops
+from catalog.services.commit import commit
+from tests.access.admin_pages import (
+    GROUPS,
+    PAGES,
+    RULES,
+    Shown,
+    make_catalog,
+    nothing_changed,
+    pages_of,
+)
+from tests.factories import make_namespace
+
+pytestmark = pytest.mark.usefixtures("warehouse", "_plain_static_files")
+each_group = pytest.mark.parametrize("group", GROUPS)
+POSTED = {"post": "yes", "action": "delete_selected", "_selected_action": "1", "name": "x"}
+HIDDEN = re.compile(r"\b(known_function|known_view|ws|guarded)\b")
+
+
+@pytest.fixture
+def _plain_static_files(settings) -> None:
+    """The hashed names of static files exist only after collectstatic."""
+    settings.STORAGES = {
+        **settings.STORAGES,
+        "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
+    }
+
+
+def signed_in(*, is_superuser: bool, **options: bool) -> Client:
+    """Somebody of the staff, with each permission that Django knows; but that says nothing."""
+    name = "root" if is_superuser else "bob"
+    user = User.objects.create_user(name, is_staff=True, is_superuser=is_superuser)
+    user.user_permissions.set(Permission.objects.all())
+    client = Client(raise_request_exception=False, **options)
+    client.force_login(user)
+    return client
+
+
+def grant(privilege: Privilege, *path: str) -> None:
+    bob = Principal.objects.get(name="user:bob")
+    Grant.objects.create(
+        principal=bob, namespace=Namespace.objects.named(path).get(), mask=privilege.value
+    )
+
+
+def test_every_model_of_the_admin_has_a_rule():
+    assert set(RULES) == set(admin.site._registry), "say in admin_pages.py who may see it"
+
+
+def test_the_url_table_is_walked():
+    """With pages of rows, of lists, and of buttons that we made ourselves."""
+    routes = {page.route for page in PAGES}
+    assert {
+        "admin/catalog/table/<path:object_id>/drop/",
+        "admin/catalog/trashitem/<path:object_id>/undrop/",
+        "admin/auth/user/add/",
+        "admin/logout/",
+    } <= routes
+    of_models = [page for page in PAGES if page.model is not None]
+    assert {page.model for page in of_models} == set(RULES)
+    assert len(of_models) > 150
+
+
+@each_group
+def test_no_post_is_taken_without_a_token(group):
+    """Of a page elsewhere, to which the browser of an administrator adds the cookie of the session."""
+    make_catalog()
+    client = signed_in(is_superuser=True, enforce_csrf_checks=True)
+    token = client.get("/admin/auth/user/add/").cookies["csrftoken"].value
+    rotten = ("a" if token[0] != "a" else "b") + token[1:]
+    elsewhere = {"origin": "https://elsewhere.example.com"}
+    for page in pages_of(group):
+        url = page.url()
+        assert "<" not in url
+        with nothing_changed():
+            answers = {
+                "none": client.post(url, POSTED),
+                "wrong": client.post(url, POSTED | {"csrfmiddlewaretoken": rotten}),
+                "header": client.post(url, POSTED, headers={"x-csrftoken": rotten}),
+                "other origin": client.post(
+                    url, POSTED | {"csrfmiddlewaretoken": token}, headers=elsewhere
+                ),
+            }
+        for how, answer in answers.items():
+            assert answer.status_code == 403, (url, how, answer.status_code)
+            assert "CSRF" in answer.content.decode(), (url, how)
+
+
+def test_with_the_token_a_post_is_taken():
+    make_catalog()
+    client = signed_in(is_superuser=True, enforce_csrf_checks=True)
+    token = client.get("/admin/auth/group/add/").cookies["csrftoken"].value
+    body = {"name": "made", "csrfmiddlewaretoken": token}
+    assert client.post("/admin/auth/group/add/", body).status_code == 302
+    table = Namespace.objects.named(("ws",)).get().tables.get(name="t")
+    drop = f"/admin/catalog/table/{table.pk}/drop/"
+    answer = client.post(drop, {"csrfmiddlewaretoken": token})
+    assert answer.status_code != 403
+
+
+@each_group
+def test_looking_changes_nothing(group):
+    make_catalog()
+    client = signed_in(is_superuser=True)
+    for page in pages_of(group):
+        assert not page.is_of_a_row or page.model._default_manager.exists(), page.route
+        with nothing_changed():
+            answer = client.get(page.url())
+        if answer.streaming:
+            b"".join(answer.streaming_content)
+        assert answer.status_code < 500, page.route
+
+
+@pytest.mark.parametrize(
+    "group", [name for name, model in GROUPS.items() if RULES.get(model) is Shown.ADMINISTRATORS]
+)
+def test_what_is_for_administrators_is_refused_to_others(group):
+    """Though they were granted everything everywhere, and have all that Django could give."""
+    make_catalog()
+    client = signed_in(is_superuser=False)
+    grant(Privilege.ALL)
+    for page in pages_of(group):
+        url = page.url()
+        for send in (client.get, lambda url: client.post(url, POSTED)):
+            with nothing_changed():
+                answer = send(url)
+            # The short form of a row's address leads on to the page itself.
+            led_on = answer.status_code == 302 and answer["location"].endswith("/change/")
+            assert answer.status_code in {403, 404, 405} or led_on, (url, answer.status_code)
+    administrator = signed_in(is_superuser=True)
+    lists = [page for page in pages_of(group) if page.route.count("/") == 3]
+    assert len(lists) == 1
+    assert administrator.get(lists[0].url()).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "group",
+    [name for name, model in GROUPS.items() if RULES.get(model) in {Shown.BROWSERS, Shown.OWN}],
+)
+def test_what_may_not_be_browsed_does_not_show(group):
+    make_catalog()
+    client = signed_in(is_superuser=False)
+    make_namespace("mine")
+    grant(Privilege.ALL, "mine")
+    for page in pages_of(group):
+        url = page.url()
+        for send in (client.get, lambda url: client.post(url, POSTED)):
+            with nothing_changed():
+                answer = send(url)
+            assert answer.status_code < 500, url
+            found = client.get(answer["location"]) if answer.status_code == 302 else answer
+            if found.status_code == 302:
+                found = client.get(found["location"])
+            assert not HIDDEN.findall(found.content.decode()), url
+    (list_of_them,) = [page for page in pages_of(group) if page.route.count("/") == 3]
+    if RULES[GROUPS[group]] is Shown.OWN:
+        bob = access.named("user:bob")
+        commit([ops.DeclareTable(table=("mine", "own"))], actor=bob)
+        assert "mine.own" in client.get(list_of_them.url()).content.decode()
+        return
+    grant(Privilege.BROWSE, "ws")
+    grant(Privilege.BROWSE, "guarded")
+    assert HIDDEN.findall(client.get(list_of_them.url()).content.decode())
+
+
+def test_nobody_is_let_in_who_is_not_of_the_staff():
+    make_catalog()
+    user = User.objects.create_user("carl")
+    user.user_permissions.set(Permission.objects.all())
+    somebody = Client(raise_request_exception=False)
+    somebody.force_login(user)
+    open_to_all = {"admin/login/", "admin/sign-on/", "admin/sign-on/callback", "admin/logout/"}
+    for client in (Client(raise_request_exception=False), somebody):
+        for page in PAGES:
+            if page.route in open_to_all:
+                continue
+            for send in (client.get, lambda url, sender=client: sender.post(url, POSTED)):
+                url = page.url()
+                with nothing_changed():
+                    answer = send(url)
+                is_sent_away = answer.status_code in {301, 302} and (
+                    "/admin/login/" in answer["location"] or answer["location"] == "/admin/"
+                )
+                assert is_sent_away or answer.status_code in {403, 404, 405}, (
+                    url,
+                    answer.status_code,
+                )
