@@ -22,6 +22,7 @@ import json
 import os
 import queue
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -87,9 +88,11 @@ def run(
             **{name: value for name, value in os.environ.items() if name not in _NOT_INHERITED},
             **({"JAVA_HOME": java} if java else {}),
             "SPARK_HOME": home,
-            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_PYTHON": _executor_python(),
             "PYSPARK_DRIVER_PYTHON": sys.executable,
-            "PYSPARK_SUBMIT_ARGS": f"--properties-file {conf} --load-spark-defaults pyspark-shell",
+            "PYSPARK_SUBMIT_ARGS": shlex.join(
+                ["--properties-file", str(conf), "--load-spark-defaults", "pyspark-shell"]
+            ),
             "MONODON_JOB": str(job.pk),
         }
         driver = _Driver(_SCRIPTS / f"{script}.py", environment, directory, secret=token)
@@ -334,6 +337,13 @@ def _require_iceberg() -> None:
             "Spark has no Iceberg runtime: set MONODON_SPARK_PACKAGES to"
             f" {ICEBERG_PACKAGE}, or MONODON_SPARK_JARS to the path of its jar"
         )
+
+
+def _executor_python() -> str:
+    """What executors run Python with: on this machine as we do, on a cluster what is said."""
+    if settings.SPARK_MASTER.startswith("local"):
+        return sys.executable
+    return os.environ.get("PYSPARK_PYTHON") or sys.executable
 
 
 def _conf(job: Job, script: str, directory: Path) -> dict[str, str]:

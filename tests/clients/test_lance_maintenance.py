@@ -111,10 +111,10 @@ def by_hand(live: LiveServer, java: str, *arguments: str) -> list[dict[str, Any]
         "JAVA_HOME": java,
         "MONODON_API_KEY": live.key,
         "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_SUBMIT_ARGS": "--master local[2,4] --driver-memory 1g pyspark-shell",
     }
+    submit = [str(Path(sys.executable).with_name("spark-submit")), "--driver-memory", "1g"]
     done = subprocess.run(
-        [sys.executable, str(SCRIPT), *arguments, "--url", live.url],
+        [*submit, "--master", "local[2,4]", str(SCRIPT), *arguments, "--url", live.url],
         env=environment,
         capture_output=True,
         text=True,

@@ -1,5 +1,7 @@
 """The launcher of Spark drivers, with scripts that say what drivers say."""
 
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -54,6 +56,76 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], s
         return "fake"
 
     return write
+
+
+SUBMIT = """
+import shlex, subprocess
+said, command = [], [os.environ["SPARK_HOME"] + "/bin/spark-submit", "--verbose"]
+command += shlex.split(os.environ["PYSPARK_SUBMIT_ARGS"])  # as PySpark does
+pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+with subprocess.Popen(command, text=True, **pipes) as child:
+    for line in child.stdout:
+        said.append(line)
+        if line.startswith("Classpath elements"):
+            break
+    child.kill()
+found = {"said": "".join(said), "command": command, "python": os.environ["PYSPARK_PYTHON"]}
+print(json.dumps({"event": "result", "data": found}))
+"""
+
+
+@pytest.fixture
+def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The place of temporary files, with a blank in its name, of a worker that is set up for YARN."""
+    temporary = tmp_path / "a place"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+    monkeypatch.setenv("PYSPARK_PYTHON", "/opt/lake/bin/python3")
+    return temporary
+
+
+@pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java")
+@pytest.mark.parametrize(
+    "cluster",
+    [
+        {"spark.master": "local[2,4]"},
+        {"spark.master": "spark://10.0.0.7:7077", "spark.executor.instances": "4"},
+        {
+            "spark.master": "yarn",
+            "spark.yarn.queue": "night shift",
+            "spark.driver.host": "10.0.0.9",
+        },
+        {
+            "spark.master": "k8s://https://10.0.0.7:6443",
+            "spark.kubernetes.container.image": "lake/spark:4.1",
+            "spark.kubernetes.namespace": "lake",
+        },
+    ],
+    ids=["local", "standalone", "yarn", "kubernetes"],
+)
+def test_what_spark_makes_of_the_command(job, script, settings, place, cluster):
+    """As ``spark-submit`` itself tells it, before it reaches for a cluster."""
+    extra = dict(cluster)
+    settings.SPARK_MASTER = master = extra.pop("spark.master")
+    settings.MONODON_SPARK_CONF = {"spark.executor.memory": "4g", "spark.fs.key": "s3cret", **extra}
+    settings.MONODON_SPARK_JARS = ["/opt/lake/iceberg.jar"]
+    found = spark.run(job, script(SUBMIT), {}, nothing)
+    _, main, conf = re.split("Main class:|Spark config:", found["said"])
+    told = dict(re.findall(r"^\((spark\.[^,]+),(.*)\)$", conf, re.MULTILINE))
+    is_local = master.startswith("local")
+    host = "127.0.0.1" if is_local else extra.get("spark.driver.host")
+    assert "org.apache.spark.api.python.PythonGatewayServer" in main
+    assert {name: told.get(name) for name in cluster} == cluster
+    assert told["spark.executor.memory"] == "4g"
+    assert told.get("spark.driver.host") == host
+    assert told.get("spark.submit.deployMode", "client") == "client"
+    assert told["spark.app.name"] == f"monodon fake {job.pk}"
+    assert "/opt/lake/iceberg.jar" in conf
+    assert ("spark.local.dir" in told) is is_local
+    assert found["python"] == (sys.executable if is_local else "/opt/lake/bin/python3")
+    assert "s3cret" not in " ".join(found["command"])
+    assert not any(place.iterdir())
 
 
 def nothing(done: int, total: int | None = None) -> None:
