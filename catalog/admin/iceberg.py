@@ -10,6 +10,7 @@ from isal import isal_zlib
 from catalog.admin import (
     cells,
     iceberg_details,
+    iceberg_files,
     iceberg_schemas,
     iceberg_snapshots,
     ledger,
@@ -71,6 +72,7 @@ def table_page(request: HttpRequest, row: Table) -> Page:
         tabs=(
             Tab("schema", "Schema", lambda: iceberg_schemas.schema_tab(request, document, current)),
             Tab("snapshots", "Snapshots", lambda: iceberg_snapshots.snapshots(request, document)),
+            Tab("files", "Files", lambda: iceberg_files.tab(request, document)),
             Tab(
                 "refs",
                 "Branches and tags",

@@ -5,11 +5,11 @@ from typing import Any
 
 from django.db.models import Q
 from django.http import HttpRequest
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from catalog import planning
-from catalog.admin import cells, jobs, maintenance_charts, maintenance_policies
+from catalog.admin import cells, growth, jobs, maintenance_charts, maintenance_policies
 from catalog.admin.maintenance_actions import TITLES, press_bar
 from catalog.admin.pages import PANEL_SIZE, Panel
 from catalog.models import Job, JobKind, Table, TableHealth, TableState
@@ -114,6 +114,7 @@ def _health(request: HttpRequest, row: Table, series: Sequence[TableHealth]) -> 
         lead.append(format_html('<p class="m-say">{} {}</p>', score(newest), when))
     if measured:
         lead.append(maintenance_charts.scores(measured))
+        lead.append(_amounts(series))
     return Panel(
         title="Health",
         columns=("Figure", "Value"),
@@ -123,6 +124,24 @@ def _health(request: HttpRequest, row: Table, series: Sequence[TableHealth]) -> 
         note=f"Version {newest.statistics.get('version', '?')} of the table was measured."
         if newest and is_measured(newest)
         else "",
+    )
+
+
+def _amounts(series: Sequence[TableHealth]) -> SafeString:
+    found = growth.of_table(
+        [
+            (point.measured_at, point.statistics["rows"], point.statistics["bytes"])
+            for point in series
+            if is_measured(point)
+        ]
+    )
+    return format_html(
+        '<div class="m-cards m-charts">{}</div>',
+        format_html_join(
+            "",
+            '<div>{}<p class="m-pad m-muted">{}: <b>{}</b>, {}</p></div>',
+            ((one.chart, one.title, one.now, one.change) for one in found),
+        ),
     )
 
 

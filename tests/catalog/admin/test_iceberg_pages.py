@@ -28,6 +28,7 @@ NEWEST = LARGEST - 100_000 + 3
 TABS = {
     "schema": 7,
     "snapshots": 4,
+    "files": 4,
     "refs": 4,
     "layout": 4,
     "properties": 4,

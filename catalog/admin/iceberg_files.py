@@ -1,0 +1,98 @@
+"""The files of an Iceberg table's snapshot: its manifests, and what each of them names."""
+
+from collections.abc import Sequence
+
+from django.http import HttpRequest
+from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestFile
+
+from catalog.admin import cells
+from catalog.admin.pages import Panel, part, query, word
+from catalog.errors import CatalogError
+from catalog.formats.iceberg import describe
+from catalog.formats.iceberg.manifests import Entry
+from catalog.formats.iceberg.reading import Document
+from catalog.services import iceberg_contents
+
+_CONTENTS = {
+    DataFileContent.DATA: "data",
+    DataFileContent.POSITION_DELETES: "position deletes",
+    DataFileContent.EQUALITY_DELETES: "equality deletes",
+}
+_NONE = "Nothing was written yet: there is no snapshot."
+
+
+def tab(request: HttpRequest, document: Document) -> list[Panel]:
+    """Of the current snapshot, or the one whose id is asked for; of one manifest if that is."""
+    asked = word(request, "snapshot")
+    told = next(
+        (one for one in describe.snapshots(document) if describe.snapshot_key(one) == asked),
+        None if asked else describe.current_snapshot(document),
+    )
+    if told is None:
+        return [Panel((), (), "There is no such snapshot." if asked else _NONE)]
+    try:
+        found = iceberg_contents.manifests_of(told)
+        chosen = next(
+            (one for one in found if one.manifest_path == word(request, "manifest")), None
+        )
+        panels = [_manifests(request, describe.snapshot_key(told), found)]
+        return panels if chosen is None else [_files(request, chosen, document), *panels]
+    except CatalogError as error:
+        return [Panel((), (), error.message)]
+
+
+def _manifests(request: HttpRequest, snapshot: str, found: Sequence[ManifestFile]) -> Panel:
+    shown = part(request, found, lambda one: str(one.manifest_path), "after")
+    return Panel(
+        title=f"Manifests of snapshot {snapshot}",
+        columns=("Manifest", "Names", "Files", "Rows", "Deleted entries", "Size"),
+        rows=[
+            (
+                cells.anchor(
+                    query(request, manifest=one.manifest_path, file=None),
+                    one.manifest_path.rpartition("/")[2],
+                ),
+                "deletes" if one.content == ManifestContent.DELETES else "data",
+                _sum(one.added_files_count, one.existing_files_count),
+                _sum(one.added_rows_count, one.existing_rows_count),
+                _sum(one.deleted_files_count),
+                cells.size(one.manifest_length),
+            )
+            for one in shown.items
+        ],
+        empty="The snapshot keeps no list of manifests, or an empty one: it has no files.",
+        first=shown.first,
+        following=shown.following,
+        note="A manifest names files; its name opens them." if found else "",
+    )
+
+
+def _files(request: HttpRequest, manifest: ManifestFile, document: Document) -> Panel:
+    found = iceberg_contents.files_of(manifest)
+    shown = part(request, found, lambda one: str(one.file.file_path), "file")
+    return Panel(
+        title=f"Files of {manifest.manifest_path.rpartition('/')[2]}",
+        columns=("File", "Holds", "Partition", "Rows", "Size", "Added by snapshot"),
+        rows=[_file(one, document) for one in shown.items],
+        empty="All of its files were deleted.",
+        first=shown.first,
+        following=shown.following,
+    )
+
+
+def _file(entry: Entry, document: Document) -> Sequence[object]:
+    path = entry.file.file_path
+    kind = _CONTENTS.get(entry.file.content, "?")
+    return (
+        cells.code(path.rpartition("/")[2], path),
+        f"{kind}, {entry.file.file_format.name.lower()}",
+        cells.code(cells.clipped(iceberg_contents.partition_text(entry, document))),
+        f"{entry.file.record_count:,}",
+        cells.size(entry.file.file_size_in_bytes),
+        cells.NOTHING if entry.snapshot_id is None else cells.exact(entry.snapshot_id),
+    )
+
+
+def _sum(*counts: int | None) -> object:
+    """What writers of old tables did not tell is not known."""
+    return cells.NOTHING if None in counts else f"{sum(count or 0 for count in counts):,}"

@@ -1,0 +1,123 @@
+"""The tab of an Iceberg table's files: manifests, and what they name, as they lie on disk."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from catalog.models import Table
+from tests.catalog.admin.test_iceberg_pages import words
+from tests.catalog.admin.test_pages import cost
+from tests.catalog.formats.iceberg.test_scan_planning import BY_DAY, SIMPLE, row
+from tests.catalog.formats.iceberg.written import POSITION, Written
+from tests.catalog.services.test_scans import register
+from tests.factories import make_iceberg_table
+
+T = ("ws", "t")
+
+
+@pytest.fixture
+def written(db: None, warehouse: Path) -> Written:
+    """Two snapshots that add a file each, and one that deletes rows."""
+    made = Written(warehouse / "ws-t", SIMPLE, BY_DAY)
+    made.commit([made.file([row(1, 0), row(2, 0)])])
+    made.commit([made.file([row(3, 31)])])
+    made.commit([made.file([row(1)], content=POSITION, metrics=False)], operation="delete")
+    register(made, *T)
+    return made
+
+
+def panels(browser, **asked: str):
+    page = f"/admin/catalog/table/{Table.objects.get(name='t').pk}/change/"
+    return browser.get(page, {"tab": "files", **asked}).context["panels"]
+
+
+def lines(panel) -> list[list[str]]:
+    return [[words(cell) for cell in line] for line in panel.rows]
+
+
+def test_the_manifests_of_the_current_snapshot_are_listed(browser, written):
+    (panel,) = panels(browser)
+    assert panel.title == f"Manifests of snapshot {written.document['current-snapshot-id']}"
+    assert {tuple(line[1:5]) for line in lines(panel)} == {
+        ("data", "1", "2", "0"),
+        ("data", "1", "1", "0"),
+        ("deletes", "1", "1", "0"),
+    }
+
+
+def test_a_manifest_names_its_files(browser, written):
+    made = {one.manifest_path: one for one in written.manifests}
+    found = {}
+    for path in made:
+        files, manifests = panels(browser, manifest=path)
+        assert len(manifests.rows) == 3
+        assert files.title == f"Files of {Path(path).name}"
+        (line,) = lines(files)
+        found[(line[1], line[2], line[3])] = line
+    assert set(found) == {
+        ("data, parquet", "the_day=1970-01-01", "2"),
+        ("data, parquet", "the_day=1970-02-01", "1"),
+        ("position deletes, parquet", "the_day=1970-01-01", "1"),
+    }
+    # A name that no manifest of the snapshot has opens nothing.
+    assert len(panels(browser, manifest="file:///etc/passwd")) == 1
+
+
+def test_an_older_snapshot_is_asked_for(browser, written):
+    oldest = written.document["snapshots"][0]["snapshot-id"]
+    (panel,) = panels(browser, snapshot=str(oldest))
+    assert len(panel.rows) == 1
+    (panel,) = panels(browser, snapshot="7")
+    assert panel.empty == "There is no such snapshot."
+
+
+def gone(path: Path) -> None:
+    path.unlink()
+
+
+def torn(path: Path) -> None:
+    path.write_bytes(b"no Avro")
+
+
+def outside(path: Path) -> None:
+    elsewhere = path.parents[3] / "outside.avro"
+    shutil.move(path, elsewhere)
+    path.symlink_to(elsewhere)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (gone, "cannot be read"),
+        (torn, "torn, or none at all"),
+        (outside, "outside the directories"),
+    ],
+)
+@pytest.mark.parametrize("of", ["list", "manifest"])
+def test_what_cannot_be_read_is_told(
+    browser, written, spoil: Callable[[Path], None], told: str, of: str
+):
+    manifest = written.manifests[0].manifest_path
+    snapshot = written.document["snapshots"][-1]
+    spoilt = snapshot["manifest-list"] if of == "list" else manifest
+    spoil(Path(spoilt.removeprefix("file://")))
+    (panel,) = panels(browser, manifest=manifest)
+    assert panel.rows == ()
+    assert told in panel.empty
+
+
+def test_what_is_too_large_is_not_read(browser, written, monkeypatch):
+    monkeypatch.setattr("catalog.services.iceberg_contents.MAX_BYTES", 100)
+    assert "too large to be shown" in panels(browser)[0].empty
+
+
+def test_a_table_without_a_snapshot_has_no_files(browser, warehouse):
+    make_iceberg_table(*T)
+    assert panels(browser)[0].empty == "Nothing was written yet: there is no snapshot."
+
+
+def test_it_costs_no_more_than_other_tabs(browser, written):
+    page = f"/admin/catalog/table/{Table.objects.get(name='t').pk}/change/?tab=files"
+    assert cost(browser, [page]) == {page: 4}
