@@ -246,7 +246,11 @@ class JobAdmin(ReadOnlyAdmin):
             text=f"A job is asked for table '{row.table}', by the policy that holds now. It plans "
             "anew: what was written since is in it.",
             ask=lambda: maintenance_actions.start(
-                request, row.table, JobKind(row.kind), is_dry_run=False
+                request,
+                row.table,
+                JobKind(row.kind),
+                is_dry_run=False,
+                indexes=row.parameters.get("indexes"),
             ),
         )
 

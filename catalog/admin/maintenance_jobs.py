@@ -166,6 +166,9 @@ def _plan(row: Job) -> list[Panel]:
     if not plan:
         return []
     parts: Sequence[object] = plan if isinstance(plan, list) else [plan]
+    indexes = plan.get("indexes") if isinstance(plan, Mapping) else None
+    if isinstance(indexes, list) and any(isinstance(each, Mapping) for each in indexes):
+        parts = indexes  # each with what it will be built with
     return [
         Panel(
             title="What it would do" if row.is_dry_run else "What it planned",

@@ -332,9 +332,17 @@ def test_chosen_indexes_are_built_anew(browser):
     assert re.findall(r'value="([^"]*)"[^>]* checked[ >]', page) == ["two"]
     assert "gone is not one of the available choices" in text(refused)
     browser.post(url(row, "rebuild_indexes"), {"indexes": ["two", "<b>"], "dry_run": "on"})
-    job = Job.objects.get()
-    assert (job.kind, job.is_dry_run) == ("rebuild_indexes", True)
-    assert job.parameters["indexes"] == ["two", "<b>"]
+    dry = Job.objects.get()
+    assert (dry.kind, dry.is_dry_run) == ("rebuild_indexes", True)
+    assert dry.parameters["indexes"] == ["two", "<b>"]
+    maintenance.run_job(dry.pk)
+    page = text(browser.get(url(dry)))
+    assert "<td>Segments</td><td>3</td><td>3</td>" in page
+    assert "Plan, 2 parts" in page
+    assert page.count("BTREE") == 2
+    browser.post(url(dry, "run"))
+    job = Job.objects.latest("pk")
+    assert (job.is_dry_run, job.parameters["indexes"]) == (False, ["two", "<b>"])
     browser.post(url(row, "rebuild_indexes"), {})
     assert "indexes" not in Job.objects.latest("pk").parameters
 
