@@ -3,6 +3,8 @@
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -15,7 +17,7 @@ from django.utils import timezone
 from lance.indices import IndexConfig
 from lance.query import DocumentGranularity
 
-from catalog.errors import IndexNotFound, InvalidInput, PermissionDenied
+from catalog.errors import CommitConflict, IndexNotFound, InvalidInput, PermissionDenied
 from catalog.models import (
     ApiKey,
     AuditEvent,
@@ -631,6 +633,88 @@ def test_a_job_that_is_canceled_or_lost_commits_nothing(meanwhile, monkeypatch, 
     assert newest().version == version
     assert {each.uuid for each in newest().describe_indices()[0].segments} == uuids
     assert where("id in (3, 799)")(newest()) == [3, 799]
+
+
+def write_much() -> None:
+    for number in range(15):
+        first = 10_000 + 10 * number
+        append(first, 10)
+        lance_data.delete(actor=SYSTEM, table=TABLE, predicate=f"id = {number} or id = {first}")
+
+
+def tidy_much() -> None:
+    for _ in range(15):
+        for work in (
+            lambda dataset: dataset.optimize.compact_files(target_rows_per_fragment=200),
+            lambda dataset: dataset.optimize.optimize_indices(),
+        ):
+            with suppress(CommitConflict):  # the others were faster, five times
+                index(work)
+
+
+def run_to_its_end() -> None:
+    job = run()
+    while job.status == JobStatus.QUEUED:  # others were faster
+        Job.objects.filter(pk=job.pk).update(lease_until=None)
+        work_on(job)
+    assert (job.status, job.result["after"]["indexes"]) == (JobStatus.SUCCEEDED, 1)
+
+
+@committed
+@pytest.mark.usefixtures("settled")
+def test_among_writers_nothing_is_lost_and_no_index_is_ever_missing():
+    """One appends and deletes, one compacts and takes rows in, one reads."""
+    ended = threading.Event()
+    missing: list[int] = []
+
+    def read() -> None:
+        while not ended.is_set():
+            dataset = newest()
+            if [each.name for each in dataset.describe_indices()] != ["i"]:
+                missing.append(dataset.version)
+
+    with ThreadPoolExecutor(3) as pool:
+        reading = pool.submit(aside, read)
+        others = [pool.submit(aside, work) for work in (write_much, tidy_much)]
+        try:
+            run_to_its_end()
+            while not all(other.done() for other in others):
+                run_to_its_end()
+        finally:
+            ended.set()
+        for other in (reading, *others):
+            other.result()
+    assert missing == []
+    expected = [*range(15, 800), *(i for i in range(10_000, 10_150) if i % 10)]
+    assert ids() == expected
+    assert run().result["after"]["unindexed_rows"] == 0
+    for first in range(0, 10_200, 100):
+        there = [i for i in expected if first <= i < first + 100]
+        assert where(f"id >= {first} and id < {first + 100}")(newest()) == there
+
+
+@committed
+@pytest.mark.usefixtures("settled")
+def test_a_worker_that_dies_before_the_commit_leaves_the_old_index(meanwhile):
+    job = start()
+    before = (newest().version, [each.uuid for each in newest().describe_indices()[0].segments])
+
+    def die() -> None:
+        raise SystemExit
+
+    seen = meanwhile(die)
+    with pytest.raises(SystemExit):
+        maintenance.run_job(job.pk)
+    now = newest()
+    assert (now.version, [each.uuid for each in now.describe_indices()[0].segments]) == before
+    assert where("id in (3, 799)")(now) == [3, 799]
+    maintenance.run_job(job.pk)  # it is still the dead one's
+    assert len(seen) == 1
+    Job.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
+    work_on(job)
+    assert (job.status, job.attempts, job.error) == (JobStatus.SUCCEEDED, 2, "")
+    assert (summaries()["i"].segments, newest().version) == (1, before[0] + 1)
+    assert job.result["before"]["segments"] == 3
 
 
 def wait(is_so: Callable[[], bool]) -> bool:
