@@ -262,6 +262,59 @@ def test_an_index_of_every_type_is_built_anew_as_it_was(name):
     ] == [each.uuid for each in index_summaries(before)]
 
 
+def column(values: pa.Array, metadata: Mapping[str, str] | None = None) -> pa.Table:
+    field = pa.field("c", values.type, metadata=metadata)
+    return pa.table([values], schema=pa.schema([field]))
+
+
+NUMBERS = np.random.default_rng(3).random((300, 8), dtype=np.float32)
+SPECIAL: Mapping[str, tuple[pa.Table, Callable[[Any], object]]] = {
+    "geometries": (
+        column(
+            pa.StructArray.from_arrays(
+                [pa.array(NUMBERS[:, 0], pa.float64()), pa.array(NUMBERS[:, 1], pa.float64())],
+                names=["x", "y"],
+            ),
+            {"ARROW:extension:name": "geoarrow.point", "ARROW:extension:metadata": "{}"},
+        ),
+        lambda dataset: dataset.create_scalar_index("c", "RTREE", name="i"),
+    ),
+    "json": (
+        column(pa.array([f'{{"a": "word {n}"}}' for n in range(300)], pa.json_())),
+        lambda dataset: dataset.create_scalar_index("c", "INVERTED", name="i", stem=False),
+    ),
+    "vectors of bytes": (
+        column(
+            pa.FixedSizeListArray.from_arrays(pa.array((NUMBERS * 255).astype(np.uint8).ravel()), 8)
+        ),
+        lambda dataset: dataset.create_index(
+            "c", "IVF_FLAT", name="i", metric="hamming", num_partitions=2
+        ),
+    ),
+    "lists of vectors": (
+        column(pa.array([[row] for row in NUMBERS.tolist()], pa.list_(pa.list_(pa.float32(), 8)))),
+        lambda dataset: dataset.create_index(
+            "c", "IVF_FLAT", name="i", metric="cosine", num_partitions=2
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SPECIAL)
+def test_an_index_of_a_special_column_is_built_anew_as_it_was(name):
+    data, build = SPECIAL[name]
+    make_lance_table(TABLE, data)
+    index(build)
+    old, before = parameters(newest()), summaries()["i"].uuid
+    change(lambda dataset: lance.write_dataset(data, dataset, mode="append"))
+    job = run()
+    assert (job.status, job.error) == (JobStatus.SUCCEEDED, "")
+    assert parameters(newest()) == old
+    built = summaries()["i"]
+    assert (built.segments, built.unindexed_rows, built.indexed_rows) == (1, 0, 600)
+    assert built.uuid != before
+
+
 def recall(dataset: Any, queries: Any, vectors: Any) -> float:
     """Of the ten nearest that there are, how many a search by the index finds."""
     found = 0
