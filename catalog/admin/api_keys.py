@@ -196,11 +196,7 @@ class ApiKeyAdmin(ReadOnlyAdmin):
         )
 
     @button("Rotate", permission="revoke", icon="autorenew")
-    def rotate(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
-        row = self.find(request, object_id)
-        if row is None:
-            return self.missing(request, object_id)
-
+    def rotate(self, request: HttpRequest, row: ApiKey) -> HttpResponseBase:
         def call(data: dict[str, Any]) -> HttpResponseBase:
             new, key = api_keys.rotate(
                 actor=actor(request),
@@ -216,16 +212,11 @@ class ApiKeyAdmin(ReadOnlyAdmin):
             submit="Make the new key",
             form=RotateForm(sent(request)),
             call=call,
-            back=cells.page_url(row),
             original=row,
         )
 
     @button("Revoke", permission="revoke", icon="block", danger=True)
-    def revoke(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
-        row = self.find(request, object_id)
-        if row is None:
-            return self.missing(request, object_id)
-
+    def revoke(self, request: HttpRequest, row: ApiKey) -> HttpResponseBase:
         def call(_data: dict[str, Any]) -> HttpResponseBase:
             revoke_api_key(actor=actor(request), key=row)
             messages.success(request, f"API key '{row}' was revoked")
@@ -238,7 +229,6 @@ class ApiKeyAdmin(ReadOnlyAdmin):
             submit="Revoke",
             danger=True,
             call=call,
-            back=cells.page_url(row),
             original=row,
         )
 

@@ -131,10 +131,10 @@ class ApprovalAdmin(ReadOnlyAdmin):
     # -- what changes
 
     @button("Approve", permission="decide", icon="check_circle")
-    def approve(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
+    def approve(self, request: HttpRequest, row: ApprovalRequest) -> HttpResponseBase:
         return self._decide(
             request,
-            object_id,
+            row,
             "Approve",
             "It is carried out at once, as who asked, if they still may and nothing changed.",
             lambda row, reason: approvals.approve(
@@ -143,10 +143,10 @@ class ApprovalAdmin(ReadOnlyAdmin):
         )
 
     @button("Refuse", permission="decide", icon="cancel", danger=True)
-    def refuse(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
+    def refuse(self, request: HttpRequest, row: ApprovalRequest) -> HttpResponseBase:
         return self._decide(
             request,
-            object_id,
+            row,
             "Refuse",
             "Who asked is told why.",
             lambda row, reason: approvals.refuse(
@@ -155,10 +155,10 @@ class ApprovalAdmin(ReadOnlyAdmin):
         )
 
     @button("Withdraw", permission="withdraw", icon="undo")
-    def withdraw(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
+    def withdraw(self, request: HttpRequest, row: ApprovalRequest) -> HttpResponseBase:
         return self._decide(
             request,
-            object_id,
+            row,
             "Withdraw",
             "",
             lambda row, _reason: approvals.withdraw(
@@ -170,17 +170,13 @@ class ApprovalAdmin(ReadOnlyAdmin):
     def _decide(
         self,
         request: HttpRequest,
-        object_id: str,
+        row: ApprovalRequest,
         verb: str,
         text: str,
         decide: Callable[[ApprovalRequest, str], ApprovalRequest],
         *,
         with_reason: bool = True,
     ) -> HttpResponseBase:
-        row = self.find(request, object_id)
-        if row is None:
-            return self.missing(request, object_id)
-
         def call(data: dict[str, Any]) -> HttpResponseBase:
             done = decide(row, data.get("reason", ""))
             messages.success(request, f"Request {row.pk} is {done.get_status_display().lower()}")
@@ -194,6 +190,5 @@ class ApprovalAdmin(ReadOnlyAdmin):
             danger=verb == "Approve",
             form=DecisionForm(sent(request)) if with_reason else None,
             call=call,
-            back=cells.page_url(row),
             original=row,
         )

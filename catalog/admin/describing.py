@@ -129,7 +129,6 @@ def describe(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace | Table) 
         submit="Save",
         form=form,
         call=call,
-        back=cells.page_url(row),
         original=row,
     )
 
@@ -162,7 +161,6 @@ def label(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace | Table) -> 
         submit="Save",
         form=form,
         call=call,
-        back=cells.page_url(row),
         original=row,
     )
 

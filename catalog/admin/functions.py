@@ -260,11 +260,7 @@ class FunctionAdmin(ReadOnlyAdmin):
         )
 
     @button("Change", permission="edit", icon="edit")
-    def edit(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
-        row = self.find(request, object_id)
-        if row is None:
-            return self.missing(request, object_id)
-
+    def edit(self, request: HttpRequest, row: Function) -> HttpResponseBase:
         def change(data: dict[str, Any]) -> HttpResponseBase:
             functions.update_function(
                 actor=actor(request),
@@ -292,16 +288,11 @@ class FunctionAdmin(ReadOnlyAdmin):
             submit="Change",
             form=ChangeForm(sent(request), initial=initial),
             call=change,
-            back=cells.page_url(row),
             original=row,
         )
 
     @button("Drop", permission="drop", icon="delete", danger=True)
-    def drop(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
-        row = self.find(request, object_id)
-        if row is None:
-            return self.missing(request, object_id)
-
+    def drop(self, request: HttpRequest, row: Function) -> HttpResponseBase:
         def call(_data: dict[str, Any]) -> HttpResponseBase:
             functions.drop_function(actor=actor(request), function=_identifier(row))
             messages.success(request, f"Function '{label(_identifier(row))}' was dropped")
@@ -314,7 +305,6 @@ class FunctionAdmin(ReadOnlyAdmin):
             submit="Drop",
             danger=True,
             call=call,
-            back=cells.page_url(row),
             original=row,
         )
 

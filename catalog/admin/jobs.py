@@ -193,11 +193,7 @@ class JobAdmin(ReadOnlyAdmin):
     # -- what changes
 
     @button("Cancel", permission="cancel", icon="cancel", danger=True)
-    def cancel(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
-        row = self.find(request, object_id)
-        if row is None:
-            return self.missing(request, object_id)
-
+    def cancel(self, request: HttpRequest, row: Job) -> HttpResponseBase:
         def call(_data: dict[str, Any]) -> HttpResponseBase:
             if row.transaction_id is None:
                 raise InvalidInput(f"Job {row.pk} belongs to no transaction and cannot be canceled")
@@ -217,15 +213,11 @@ class JobAdmin(ReadOnlyAdmin):
             submit="Cancel the transaction's jobs",
             danger=True,
             call=call,
-            back=cells.page_url(row),
             original=row,
         )
 
     @button("Retry", permission="maintain", icon="replay")
-    def retry(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
-        row = self.find(request, object_id)
-        if row is None:
-            return self.missing(request, object_id)
+    def retry(self, request: HttpRequest, row: Job) -> HttpResponseBase:
         return self._again(
             request,
             row,
@@ -235,10 +227,7 @@ class JobAdmin(ReadOnlyAdmin):
         )
 
     @button("Do it", permission="maintain", icon="play_arrow")
-    def run(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
-        row = self.find(request, object_id)
-        if row is None:
-            return self.missing(request, object_id)
+    def run(self, request: HttpRequest, row: Job) -> HttpResponseBase:
         return self._again(
             request,
             row,
@@ -268,7 +257,6 @@ class JobAdmin(ReadOnlyAdmin):
             text=text,
             submit="Start the job",
             call=call,
-            back=cells.page_url(row),
             original=row,
         )
 

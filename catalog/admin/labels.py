@@ -179,11 +179,7 @@ class LabelAdmin(ReadOnlyAdmin):
         )
 
     @button("Change", permission="define", icon="edit")
-    def edit(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
-        row = self.find(request, object_id)
-        if row is None:
-            return self.missing(request, object_id)
-
+    def edit(self, request: HttpRequest, row: LabelDefinition) -> HttpResponseBase:
         def call(data: dict[str, Any]) -> HttpResponseBase:
             who = actor(request)
             facts.update_label(actor=who, key=row.key, **said(data))
@@ -203,16 +199,11 @@ class LabelAdmin(ReadOnlyAdmin):
             submit="Change",
             form=ChangeForm(sent(request), initial=initial),
             call=call,
-            back=cells.page_url(row),
             original=row,
         )
 
     @button("Delete", permission="define", icon="delete", danger=True)
-    def remove(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
-        row = self.find(request, object_id)
-        if row is None:
-            return self.missing(request, object_id)
-
+    def remove(self, request: HttpRequest, row: LabelDefinition) -> HttpResponseBase:
         def call(_data: dict[str, Any]) -> HttpResponseBase:
             facts.delete_label(actor=actor(request), key=row.key)
             messages.success(request, f"Label '{row}' was deleted")
@@ -225,6 +216,5 @@ class LabelAdmin(ReadOnlyAdmin):
             submit="Delete",
             danger=True,
             call=call,
-            back=cells.page_url(row),
             original=row,
         )

@@ -135,11 +135,7 @@ def told(job: Job, row: Table) -> SafeString:
 
 
 def _press(kind: JobKind) -> Callable[..., HttpResponseBase]:
-    def press(self: ReadOnlyAdmin, request: HttpRequest, object_id: str) -> HttpResponseBase:
-        row = self.find(request, object_id)
-        if row is None:
-            return self.missing(request, object_id)
-
+    def press(self: ReadOnlyAdmin, request: HttpRequest, row: Table) -> HttpResponseBase:
         def call(data: dict[str, Any]) -> HttpResponseBase:
             job = start(
                 request,
@@ -191,18 +187,13 @@ class MaintainActions:
     compute_statistics = _press(JobKind.COMPUTE_STATISTICS)
 
     @button("Measure now", permission="maintain", icon="monitor_heart")
-    def measure(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
-        page = cast(ReadOnlyAdmin, self)
-        row = page.find(request, object_id)
-        if row is None:
-            return page.missing(request, object_id)
-
+    def measure(self, request: HttpRequest, row: Table) -> HttpResponseBase:
         def call(_data: dict[str, Any]) -> HttpResponseBase:
             found = upkeep.measure(actor=_asking(request, row), table=row.identifier)
             messages.success(request, f"Table '{row}' was measured: health {found.score} of 100")
             return HttpResponseRedirect(cells.page_url(row) + "?tab=maintenance")
 
-        return page.ask(
+        return cast(ReadOnlyAdmin, self).ask(
             request,
             title=f"Measure table '{row}' now?",
             text="Its metadata is read and the figures are kept. The scheduler does the same when "

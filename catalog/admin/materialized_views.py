@@ -117,11 +117,7 @@ class MaterializedViewAdmin(ReadOnlyAdmin):
         )
 
     @button("Refresh now", permission="refresh", icon="refresh")
-    def refresh(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
-        row = self.find(request, object_id)
-        if row is None:
-            return self.missing(request, object_id)
-
+    def refresh(self, request: HttpRequest, row: MaterializedView) -> HttpResponseBase:
         def call(_data: dict[str, Any]) -> HttpResponseBase:
             materialized_views.start_refresh(
                 actor=actor(request),
@@ -138,7 +134,6 @@ class MaterializedViewAdmin(ReadOnlyAdmin):
             "writes all rows of the view anew.",
             submit="Refresh",
             call=call,
-            back=cells.page_url(row),
             original=row,
         )
 

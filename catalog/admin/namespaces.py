@@ -260,41 +260,31 @@ class NamespaceAdmin(ReadOnlyAdmin):
         )
 
     @button("Grant", permission="grant", icon="key")
-    def grant(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
-        row = self.find(request, object_id)
-        return grants.form(self, request, row) if row else self.missing(request, object_id)
+    def grant(self, request: HttpRequest, row: Namespace) -> HttpResponseBase:
+        return grants.form(self, request, row)
 
     @button("Description and owner", permission="protect", icon="edit_note")
-    def describe(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
-        row = self.find(request, object_id)
-        return describing.describe(self, request, row) if row else self.missing(request, object_id)
+    def describe(self, request: HttpRequest, row: Namespace) -> HttpResponseBase:
+        return describing.describe(self, request, row)
 
     @button("Labels", permission="protect", icon="label")
-    def label(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
-        row = self.find(request, object_id)
-        return describing.label(self, request, row) if row else self.missing(request, object_id)
+    def label(self, request: HttpRequest, row: Namespace) -> HttpResponseBase:
+        return describing.label(self, request, row)
 
     @button("Maintenance policy", permission="policy", icon="tune")
-    def policy(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
-        row = self.find(request, object_id)
-        return namespace_policy(self, request, row) if row else self.missing(request, object_id)
+    def policy(self, request: HttpRequest, row: Namespace) -> HttpResponseBase:
+        return namespace_policy(self, request, row)
 
     @button("Retention and approvals", permission="protect", icon="auto_delete")
-    def rules(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
-        row = self.find(request, object_id)
-        return protection.rules(self, request, row) if row else self.missing(request, object_id)
+    def rules(self, request: HttpRequest, row: Namespace) -> HttpResponseBase:
+        return protection.rules(self, request, row)
 
     @button("Protection", permission="protect", icon="shield")
-    def protect(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
-        row = self.find(request, object_id)
-        return protection.protect(self, request, row) if row else self.missing(request, object_id)
+    def protect(self, request: HttpRequest, row: Namespace) -> HttpResponseBase:
+        return protection.protect(self, request, row)
 
     @button("Drop", permission="drop", icon="delete", danger=True)
-    def drop(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
-        row = self.find(request, object_id)
-        if row is None:
-            return self.missing(request, object_id)
-
+    def drop(self, request: HttpRequest, row: Namespace) -> HttpResponseBase:
         def call(data: dict[str, Any]) -> HttpResponseBase:
             if row.dropped_at is not None:
                 # The operation goes by name, and another namespace may bear it now.
@@ -313,7 +303,6 @@ class NamespaceAdmin(ReadOnlyAdmin):
             danger=True,
             form=DropForm(sent(request)),
             call=call,
-            back=cells.page_url(row),
             original=row,
         )
 

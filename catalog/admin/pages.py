@@ -3,6 +3,7 @@ call a service."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import wraps
 from itertools import zip_longest
 from typing import Any, Generic, TypeVar, cast
 from urllib.parse import urlencode
@@ -22,6 +23,7 @@ from unfold.admin import ModelAdmin
 from unfold.contrib.filters.admin import DropdownFilter
 from unfold.enums import ActionVariant
 
+from catalog.admin import cells
 from catalog.admin.actor import actor, is_administrator
 from catalog.errors import CatalogError
 from catalog.models import Namespace, Table
@@ -29,7 +31,6 @@ from catalog.privileges import Privilege
 from catalog.services import access
 from catalog.services.access import Principal
 
-F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 PANEL_SIZE = 25
@@ -39,15 +40,27 @@ COUNT_LIMIT = 1000
 
 def button(
     description: str, *, permission: str, icon: str, danger: bool = False
-) -> Callable[[F], F]:
-    """Make a method an action of a row's page, for those whom ``has_<permission>_permission`` lets."""
+) -> Callable[[Callable[..., HttpResponseBase]], Callable[..., HttpResponseBase]]:
+    """Make a method an action of a row's page, for those whom ``has_<permission>_permission`` lets.
+
+    The method is given the row; what is not there, or may not be seen, is told to be missing.
+    """
     variant = ActionVariant.DANGER if danger else ActionVariant.DEFAULT
-    return cast(
-        Callable[[F], F],
-        decorators.action(
+
+    def made(press: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+        @wraps(press)
+        def pressed(self: ReadOnlyAdmin, request: HttpRequest, object_id: str) -> HttpResponseBase:
+            row = self.find(request, object_id)
+            if row is None:
+                return self.missing(request, object_id)
+            return press(self, request, row)
+
+        action = decorators.action(
             description=description, permissions=[permission], icon=icon, variant=variant
-        ),
-    )
+        )
+        return cast(Callable[..., HttpResponseBase], action(pressed))
+
+    return made
 
 
 class InfinitePaginator(paginator.InfinitePaginator):  # type: ignore[misc]
@@ -357,13 +370,16 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
         title: str,
         submit: str,
         call: Callable[[Any], HttpResponseBase],
-        back: str,
+        back: str = "",
         form: forms.Form | None = None,
         text: str = "",
         danger: bool = False,
         original: Model | None = None,
     ) -> HttpResponseBase:
-        """Show the form until it is sent and ``call`` accepts it. What is refused is a message."""
+        """Show the form until it is sent and ``call`` accepts it. What is refused is a message.
+
+        The way back is the page of what it is about, unless ``back`` says another.
+        """
         form = form or forms.Form(sent(request))
         if form.is_valid():
             try:
@@ -376,7 +392,7 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
             "text": text,
             "submit_text": submit,
             "danger": danger,
-            "back": back,
+            "back": back or cells.page_url(cast(Model, original)),
             "original": original,
         }
         return self.render(request, "admin/catalog/form.html", context)

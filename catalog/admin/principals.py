@@ -151,19 +151,13 @@ class PrincipalAdmin(ReadOnlyAdmin):
         )
 
     @button("Change", permission="administer", icon="edit")
-    def edit(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
-        row = self.find(request, object_id)
-        if row is None:
-            return self.missing(request, object_id)
+    def edit(self, request: HttpRequest, row: Principal) -> HttpResponseBase:
         names = ("level", "description", "issuer", "subject")
         form = ChangeForm(sent(request), initial={name: getattr(row, name) for name in names})
         return self._do(request, row, f"Change '{row}'", "Change", form=form, update=_said)
 
     @button("Deactivate", permission="administer", icon="block", danger=True)
-    def deactivate(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
-        row = self.find(request, object_id)
-        if row is None:
-            return self.missing(request, object_id)
+    def deactivate(self, request: HttpRequest, row: Principal) -> HttpResponseBase:
         return self._do(
             request,
             row,
@@ -175,10 +169,7 @@ class PrincipalAdmin(ReadOnlyAdmin):
         )
 
     @button("Activate", permission="administer", icon="check_circle")
-    def activate(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
-        row = self.find(request, object_id)
-        if row is None:
-            return self.missing(request, object_id)
+    def activate(self, request: HttpRequest, row: Principal) -> HttpResponseBase:
         return self._do(
             request,
             row,
@@ -189,20 +180,16 @@ class PrincipalAdmin(ReadOnlyAdmin):
         )
 
     @button("Add to a group", permission="administer", icon="group_add")
-    def join(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
-        return self._membership(request, object_id, "Add", principals.add_member)
+    def join(self, request: HttpRequest, row: Principal) -> HttpResponseBase:
+        return self._membership(request, row, "Add", principals.add_member)
 
     @button("Take out of a group", permission="administer", icon="group_remove")
-    def leave(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
-        return self._membership(request, object_id, "Take out", principals.remove_member)
+    def leave(self, request: HttpRequest, row: Principal) -> HttpResponseBase:
+        return self._membership(request, row, "Take out", principals.remove_member)
 
     def _membership(
-        self, request: HttpRequest, object_id: str, submit: str, change: Any
+        self, request: HttpRequest, row: Principal, submit: str, change: Any
     ) -> HttpResponseBase:
-        row = self.find(request, object_id)
-        if row is None:
-            return self.missing(request, object_id)
-
         def call(data: dict[str, Any]) -> HttpResponseBase:
             change(
                 actor=actor(request, self.permission("change")),
@@ -218,7 +205,6 @@ class PrincipalAdmin(ReadOnlyAdmin):
             submit=submit,
             form=GroupForm(sent(request)),
             call=call,
-            back=cells.page_url(row),
             original=row,
         )
 
@@ -248,7 +234,6 @@ class PrincipalAdmin(ReadOnlyAdmin):
             form=form,
             danger=danger,
             call=call,
-            back=cells.page_url(row),
             original=row,
         )
 

@@ -116,7 +116,6 @@ def protect(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace | Table) -
         danger=not wanted,
         form=ReasonForm(sent(request)) if is_namespace and not wanted else None,
         call=call,
-        back=cells.page_url(row),
         original=row,
     )
 
@@ -156,7 +155,6 @@ def rules(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace) -> HttpResp
         submit="Save",
         form=form,
         call=call,
-        back=cells.page_url(row),
         original=row,
     )
 

@@ -214,36 +214,27 @@ class TableAdmin(MaintainActions, ReadOnlyAdmin):
     # -- what changes
 
     @button("Grant", permission="grant", icon="key")
-    def grant(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
-        row = self.find(request, object_id)
-        return grants.form(self, request, row) if row else self.missing(request, object_id)
+    def grant(self, request: HttpRequest, row: Table) -> HttpResponseBase:
+        return grants.form(self, request, row)
 
     @button("Description and owner", permission="rename", icon="edit_note")
-    def describe(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
-        row = self.find(request, object_id)
-        return describing.describe(self, request, row) if row else self.missing(request, object_id)
+    def describe(self, request: HttpRequest, row: Table) -> HttpResponseBase:
+        return describing.describe(self, request, row)
 
     @button("Labels", permission="rename", icon="label")
-    def label(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
-        row = self.find(request, object_id)
-        return describing.label(self, request, row) if row else self.missing(request, object_id)
+    def label(self, request: HttpRequest, row: Table) -> HttpResponseBase:
+        return describing.label(self, request, row)
 
     @button("Policy", permission="maintain", icon="tune")
-    def policy(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
-        row = self.find(request, object_id)
-        return table_policy(self, request, row) if row else self.missing(request, object_id)
+    def policy(self, request: HttpRequest, row: Table) -> HttpResponseBase:
+        return table_policy(self, request, row)
 
     @button("Protection", permission="rename", icon="shield")
-    def protect(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
-        row = self.find(request, object_id)
-        return protection.protect(self, request, row) if row else self.missing(request, object_id)
+    def protect(self, request: HttpRequest, row: Table) -> HttpResponseBase:
+        return protection.protect(self, request, row)
 
     @button("Rename", permission="rename", icon="edit")
-    def rename(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
-        row = self.find(request, object_id)
-        if row is None:
-            return self.missing(request, object_id)
-
+    def rename(self, request: HttpRequest, row: Table) -> HttpResponseBase:
         def call(data: dict[str, Any]) -> HttpResponseBase:
             new = (*data["namespace"], data["name"])
             _rename(self.actor(request, row), row, new)
@@ -261,16 +252,11 @@ class TableAdmin(MaintainActions, ReadOnlyAdmin):
             submit="Rename",
             form=RenameForm(sent(request), initial=initial),
             call=call,
-            back=cells.page_url(row),
             original=row,
         )
 
     @button("Deregister", permission="drop", icon="link_off")
-    def deregister(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
-        row = self.find(request, object_id)
-        if row is None:
-            return self.missing(request, object_id)
-
+    def deregister(self, request: HttpRequest, row: Table) -> HttpResponseBase:
         def call(_data: dict[str, Any]) -> HttpResponseBase:
             _deregister(self.actor(request, row), row)
             messages.success(request, f"Table '{row}' was deregistered; its data stays")
@@ -283,15 +269,11 @@ class TableAdmin(MaintainActions, ReadOnlyAdmin):
             submit="Deregister",
             danger=True,
             call=call,
-            back=cells.page_url(row),
             original=row,
         )
 
     @button("Drop", permission="drop", icon="delete", danger=True)
-    def drop(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
-        row = self.find(request, object_id)
-        if row is None:
-            return self.missing(request, object_id)
+    def drop(self, request: HttpRequest, row: Table) -> HttpResponseBase:
         # Lance's DropTable removes the data; Iceberg's leaves the choice to who drops.
         has_choice = row.format == TableFormat.ICEBERG and row.kind == TableKind.TABLE
 
@@ -310,7 +292,6 @@ class TableAdmin(MaintainActions, ReadOnlyAdmin):
             danger=True,
             form=PurgeForm(sent(request)) if has_choice else None,
             call=call,
-            back=cells.page_url(row),
             original=row,
         )
 

@@ -194,10 +194,7 @@ class TrashAdmin(ReadOnlyAdmin):
     # -- what changes
 
     @button("Bring back", permission="manage", icon="restore_from_trash")
-    def undrop(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
-        row = self.find(request, object_id)
-        if row is None:
-            return self.missing(request, object_id)
+    def undrop(self, request: HttpRequest, row: TrashItem) -> HttpResponseBase:
         name = row.target.identifier
         kind = UndropForm if row.table is not None else UndropNamespaceForm
 
@@ -221,16 +218,11 @@ class TrashAdmin(ReadOnlyAdmin):
             submit="Bring back",
             form=kind(sent(request), initial={"name": DEFAULT_DELIMITER.join(name)}),
             call=call,
-            back=cells.page_url(row),
             original=row,
         )
 
     @button("Keep", permission="manage", icon="pan_tool")
-    def keep(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
-        row = self.find(request, object_id)
-        if row is None:
-            return self.missing(request, object_id)
-
+    def keep(self, request: HttpRequest, row: TrashItem) -> HttpResponseBase:
         def call(_data: dict[str, Any]) -> HttpResponseBase:
             recovery.keep(actor=actor(request, "catalog.change_table"), item=row.pk)
             messages.success(request, f"'{row}' is kept until somebody purges it")
@@ -242,16 +234,11 @@ class TrashAdmin(ReadOnlyAdmin):
             text="It stays in the trash until somebody purges it.",
             submit="Keep it",
             call=call,
-            back=cells.page_url(row),
             original=row,
         )
 
     @button("Purge now", permission="manage", icon="delete_forever", danger=True)
-    def purge(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
-        row = self.find(request, object_id)
-        if row is None:
-            return self.missing(request, object_id)
-
+    def purge(self, request: HttpRequest, row: TrashItem) -> HttpResponseBase:
         def call(data: dict[str, Any]) -> HttpResponseBase:
             recovery.purge_now(
                 actor=actor(request, "catalog.change_table"),
@@ -272,6 +259,5 @@ class TrashAdmin(ReadOnlyAdmin):
             danger=True,
             form=ReasonForm(sent(request)),
             call=call,
-            back=cells.page_url(row),
             original=row,
         )

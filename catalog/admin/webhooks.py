@@ -201,11 +201,7 @@ class WebhookAdmin(ReadOnlyAdmin):
         )
 
     @button("Change", permission="manage", icon="edit")
-    def edit(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
-        row = self.find(request, object_id)
-        if row is None:
-            return self.missing(request, object_id)
-
+    def edit(self, request: HttpRequest, row: Webhook) -> HttpResponseBase:
         def call(data: dict[str, Any]) -> HttpResponseBase:
             webhooks.update_webhook(
                 actor=actor(request),
@@ -224,16 +220,11 @@ class WebhookAdmin(ReadOnlyAdmin):
             submit="Save",
             form=ChangeForm(sent(request), initial=initial),
             call=call,
-            back=cells.page_url(row),
             original=row,
         )
 
     @button("Replay dead letters", permission="manage", icon="replay")
-    def replay(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
-        row = self.find(request, object_id)
-        if row is None:
-            return self.missing(request, object_id)
-
+    def replay(self, request: HttpRequest, row: Webhook) -> HttpResponseBase:
         def call(_data: dict[str, Any]) -> HttpResponseBase:
             count = webhooks.replay(actor=actor(request), name=row.name)
             if count:
@@ -254,11 +245,7 @@ class WebhookAdmin(ReadOnlyAdmin):
         )
 
     @button("New secret", permission="manage", icon="key")
-    def rotate(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
-        row = self.find(request, object_id)
-        if row is None:
-            return self.missing(request, object_id)
-
+    def rotate(self, request: HttpRequest, row: Webhook) -> HttpResponseBase:
         def call(_data: dict[str, Any]) -> HttpResponseBase:
             secret = webhooks.rotate_secret(actor=actor(request), name=row.name)
             return self._told_once(request, row, secret)
@@ -270,16 +257,11 @@ class WebhookAdmin(ReadOnlyAdmin):
             submit="Make it",
             danger=True,
             call=call,
-            back=cells.page_url(row),
             original=row,
         )
 
     @button("Delete", permission="manage", icon="delete", danger=True)
-    def remove(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
-        row = self.find(request, object_id)
-        if row is None:
-            return self.missing(request, object_id)
-
+    def remove(self, request: HttpRequest, row: Webhook) -> HttpResponseBase:
         def call(_data: dict[str, Any]) -> HttpResponseBase:
             webhooks.delete_webhook(actor=actor(request), name=row.name)
             messages.success(request, f"Webhook '{row}' was deleted")
@@ -292,7 +274,6 @@ class WebhookAdmin(ReadOnlyAdmin):
             submit="Delete",
             danger=True,
             call=call,
-            back=cells.page_url(row),
             original=row,
         )
 
