@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db.models import Model
 from django.template.defaultfilters import filesizeformat
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.timesince import timesince
@@ -88,11 +89,12 @@ def moment(value: datetime | None) -> SafeString:
 
 def ago(value: datetime) -> SafeString:
     """How long ago something was, in one unit; the time when pointed at."""
+    is_new = timezone.now() - value < timedelta(minutes=1)
     return format_html(
-        '<time class="m-time" datetime="{}" title="{} UTC">{} ago</time>',
+        '<time class="m-time" datetime="{}" title="{} UTC">{}</time>',
         value.isoformat(),
         value.strftime("%Y-%m-%d %H:%M:%S"),
-        timesince(value, depth=1),
+        "just now" if is_new else f"{timesince(value, depth=1)} ago",
     )
 
 

@@ -15,7 +15,7 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from catalog.admin import api_keys, cells, charts, trash
-from catalog.admin.actor import actor
+from catalog.admin.actor import actor, is_administrator
 from catalog.admin.maintenance_charts import FAIR
 from catalog.admin.pages import Panel
 from catalog.models import (
@@ -38,7 +38,7 @@ from catalog.services import access, approvals, recovery
 LOOKED_AT = 20_000
 """So many rows an answer looks at, the newest first."""
 _MOST = 100  # counts of what needs somebody are not taken further
-_CHANGES = 10
+_CHANGES = 6
 _LOOKED_THROUGH = 200
 _LATELY = timedelta(days=7)
 _LOOK_BACK = 10_000  # jobs among which failed ones are looked for
@@ -151,6 +151,9 @@ def changes(request: HttpRequest) -> Panel:
             for run in runs[:_CHANGES]
         ],
         empty="Nothing was changed yet.",
+        note=cells.anchor(cells.list_url(AuditEvent), "All audit events")
+        if is_administrator(request)
+        else "",
     )
 
 

@@ -166,8 +166,19 @@ def test_the_first_page_tells_who_changed_what_and_what_needs_whom(browser):
     recovery.set_table_protection(actor=SYSTEM, table=row.identifier, is_protected=True)
     context = browser.get("/admin/").context
     assert next(line[0] for line in context["changes"].rows) == "protection.set"
+    assert "just now" in context["changes"].rows[0][3]
     assert context["needs"] == []
     assert (context["came"].made, context["wellness"].tables) == ("1", 0)
+
+
+def test_what_was_done_many_times_in_a_row_is_one_line(browser):
+    make_table("prod", "t")
+    for number in range(1, 4):
+        make_version(("prod", "t"), number)
+    first, second, *_ = browser.get("/admin/").context["changes"].rows
+    assert re.sub("<[^>]*>", "", str(first[0])) == "version.create × 3"
+    assert "prod.t" in first[1]
+    assert second[0] == "table.declare"
 
 
 def test_the_first_page_of_who_may_nothing_tells_nothing(sign_in):
