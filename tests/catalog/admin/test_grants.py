@@ -8,7 +8,7 @@ from catalog.privileges import Privilege, closure
 from catalog.services import functions, grants
 from catalog.services.access import SYSTEM, On
 from catalog.services.functions import Content
-from tests.access.iceberg_examples import _DEFINITION
+from tests.access.iceberg_examples import DEFINITION
 from tests.api.management import examples as management_examples
 from tests.factories import make_iceberg_table, make_namespace, make_table, unchanged
 
@@ -144,7 +144,7 @@ def _rows_of_every_kind(warehouse) -> None:
     management_examples.make_catalog()
     make_iceberg_table("ws", "iceberg")
     functions.create_function(
-        actor=SYSTEM, function=("ws", "f"), content=Content(definitions=[_DEFINITION], doc="")
+        actor=SYSTEM, function=("ws", "f"), content=Content(definitions=[DEFINITION], doc="")
     )
 
 
