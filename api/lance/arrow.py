@@ -12,7 +12,7 @@ import pyarrow as pa
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 
-from api.lance.arrow_messages import Messages
+from api.lance.arrow_messages import Bomb, Messages
 from api.lance.operation import LanceOperation
 from catalog.errors import CatalogError, DataTooLarge, InvalidInput
 from catalog.services.access import Principal
@@ -31,6 +31,10 @@ _SMALL_DATA_BYTES = 64 << 20
 _ALIGNED_TO_8 = pa.ipc.IpcReadOptions(ensure_alignment=pa.ipc.Alignment.DataTypeSpecific)
 _ALIGNED_TO_64 = pa.ipc.IpcReadOptions(ensure_alignment=pa.ipc.Alignment.At64Byte)
 _LONG_NUMBERS = ("decimal128", "decimal256", "interval")
+
+_MOST_WEIGHTLESS, _WEIGHTLESS_BY_BYTE = 1 << 24, 256
+"""How many values without bytes a body may have, and how many more for each byte of others: Lance
+takes a second for some millions of them, and they could be trillions."""
 
 # What Arrow raises for content that is not as it should be.
 _SPOILED = (pa.ArrowException, OSError, EOFError, ValueError, TypeError)
@@ -144,10 +148,15 @@ class _Body(io.RawIOBase):
                 pass
 
     def _batches(self, stream: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        weightless, size = 0, 0
         try:
             for batch in stream:
                 # A batch is read as it was sent; its offsets may point anywhere.
                 batch.validate(full=True)
+                weightless += sum(map(_weightless, batch.columns)) if batch.columns else len(batch)
+                size += batch.get_total_buffer_size()
+                if weightless > _MOST_WEIGHTLESS + _WEIGHTLESS_BY_BYTE * size:
+                    raise Bomb(f"{weightless} values that take no bytes")
                 yield batch
             if self._told is None and self._tail != _END:
                 # Nothing else tells the end of a chunked body from a client that went away.
@@ -176,6 +185,30 @@ def _options(start: bytes) -> pa.ipc.IpcReadOptions:
         return _ALIGNED_TO_64
     has_long = any(name in kinds for name in _LONG_NUMBERS)
     return _ALIGNED_TO_64 if has_long else _ALIGNED_TO_8
+
+
+def _weightless(array: pa.Array) -> int:
+    """How many of its values have no bytes, so that any number of them costs a sender nothing.
+
+    All others have a bit at least, which ``validate`` has looked for.
+    """
+    kind = array.type
+    if pa.types.is_null(kind) or (pa.types.is_fixed_size_binary(kind) and not kind.byte_width):
+        return len(array)
+    if isinstance(array, pa.ExtensionArray):
+        return _weightless(array.storage)
+    if pa.types.is_struct(kind) or pa.types.is_union(kind):
+        inner = [array.field(n) for n in range(kind.num_fields)]
+        return sum(map(_weightless, inner)) if inner else len(array)
+    if pa.types.is_map(kind):
+        return _weightless(array.keys) + _weightless(array.items)
+    if pa.types.is_dictionary(kind):
+        return _weightless(array.dictionary)
+    if pa.types.is_run_end_encoded(kind):
+        return _weightless(array.values) + len(array)
+    if kind.num_fields:  # a list of some kind
+        return _weightless(array.values)
+    return 0
 
 
 def _look_at(schema: pa.Schema) -> None:

@@ -123,6 +123,110 @@ def test_no_spoiled_byte_is_more_than_a_refusal(lance):
         assert answer.status_code in {200, 400, 413}, (number, answer.content)
 
 
+# --- values that take no bytes -------------------------------------------------------------------
+
+TRILLION = 10**12
+
+
+def weightless(kind: str, count: int) -> pa.Array:
+    """So many values in a few hundred bytes; Lance would work for hours to write them."""
+    match kind:
+        case "null":
+            return pa.nulls(count)
+        case "struct":
+            return pa.StructArray.from_buffers(pa.struct([]), count, [None])
+        case "binary":
+            return pa.FixedSizeBinaryArray.from_buffers(
+                pa.binary(0), count, [None, pa.py_buffer(b"")]
+            )
+        case "in a list":
+            return pa.LargeListArray.from_arrays(pa.array([0, count], pa.int64()), pa.nulls(count))
+        case "in a fixed list":
+            return pa.FixedSizeListArray.from_arrays(pa.nulls(count), 1000)
+        case "in a struct":
+            return pa.StructArray.from_arrays([pa.nulls(count)], ["x"])
+        case "in a map":
+            keys = pa.FixedSizeBinaryArray.from_buffers(
+                pa.binary(0), count, [None, pa.py_buffer(b"")]
+            )
+            return pa.MapArray.from_arrays(pa.array([0, count], pa.int32()), keys, pa.nulls(count))
+    raise AssertionError(kind)
+
+
+def as_told(array: pa.Array, count: int) -> bytes:
+    """A stream with the array, whose lengths are then told to be greater."""
+    sink = pa.BufferOutputStream()
+    batch = pa.record_batch([array], names=["x"])
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    content = sink.getvalue().to_pybytes()
+    told = struct.pack("<q", len(array))
+    assert content.count(told) >= 2  # of the batch and of its column
+    return content.replace(told, struct.pack("<q", count))
+
+
+@pytest.mark.parametrize("kind", ["null", "struct", "binary", "in a struct"])
+def test_a_trillion_rows_of_nothing(lance, bounded, kind):
+    content = as_told(weightless(kind, 987_654), TRILLION)
+    assert len(content) < 1000
+    refused(lance, content, "values that take no bytes")
+
+
+def test_columns_of_nothing_beside_one_of_bits(lance, bounded):
+    nulls, numbers = pa.nulls(20_000_000), pa.nulls(20_000_000, pa.bool_())
+    refused(
+        lance,
+        encoded(pa.table({f"c{n}": nulls for n in range(70)} | {"b": numbers}), "zstd"),
+        "take no bytes",
+    )
+
+
+@pytest.mark.parametrize("kind", ["in a list", "in a fixed list", "in a map"])
+def test_values_of_nothing_in_a_few_rows(lance, bounded, kind):
+    refused(lance, encoded(pa.table({"x": weightless(kind, 100_000_000)})), "take no bytes")
+
+
+def test_nothing_in_many_batches(lance, bounded):
+    batch = pa.record_batch([pa.nulls(1_000_000)], names=["x"])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        for _ in range(20_000):
+            writer.write_batch(batch)
+    content = sink.getvalue().to_pybytes()
+    assert len(content) < 4 << 20
+    refused(lance, content, "take no bytes")
+
+
+@pytest.mark.parametrize("path", ["insert", "merge_insert?on=x"])
+def test_nothing_is_added_to_a_table_of_nothing(lance, bounded, path):
+    assert send(lance, encoded(pa.table({"x": pa.nulls(3)}))).status_code == 200
+    before, on_disk = snapshot(), files(Path(settings.MONODON_WAREHOUSE))
+    answer = send(lance, as_told(weightless("null", 987_654), TRILLION), f"ws$t/{path}")
+    assert answer.status_code == 400, answer.content
+    assert (snapshot(), files(Path(settings.MONODON_WAREHOUSE))) == (before, on_disk)
+
+
+def test_columns_of_nothing_pass_beside_others(lance):
+    """As pandas makes of columns that are empty."""
+    rows = 100_000
+    nulls = {f"c{n}": pa.nulls(rows) for n in range(300)}
+    content = encoded(pa.table({"id": np.arange(rows)} | nulls))
+    assert send(lance, content).status_code == 200
+    alone = encoded(pa.table({"x": pa.nulls(5_000_000)}))
+    assert send(lance, alone, "ws$alone/create").status_code == 200
+    answer = lance.call("POST", "/v1/table/ws$alone/count_rows", {})
+    assert int(answer.content) == 5_000_000
+
+
+def test_rows_without_columns(lance, bounded):
+    content = as_told(pa.nulls(987_654), TRILLION)
+    sink = pa.BufferOutputStream()
+    pa.ipc.new_stream(sink, pa.schema([])).close()
+    empty = sink.getvalue().to_pybytes()
+    start = content.index(b"\xff\xff\xff\xff", 4)
+    refused(lance, empty[:-8] + content[start:], "take no bytes")
+
+
 @pytest.mark.parametrize("compression", [None, "zstd", "lz4"])
 @pytest.mark.parametrize("rows", [0, 1, 1000, 700_000])
 def test_what_is_no_bomb_passes_unchanged(compression, rows):

@@ -11,12 +11,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
+import pyarrow as pa
 import pytest
 from django.conf import settings
 from django.http import HttpResponse
 
-from tests.api.client import Lance
+from catalog.models import Table
+from tests.api.client import Lance, stream
 from tests.api.iceberg.client import Iceberg
 from tests.factories import (
     ICEBERG_SCHEMA,
@@ -428,3 +431,121 @@ def test_a_namespace_gives_its_tables_no_location_outside(iceberg, world, outsid
         elif not 400 <= answer.status_code < 500 or files(world) != before:
             faults.append((form, answer.content))
     assert faults == []
+
+
+# --- where no location is asked for --------------------------------------------------------------
+
+_OPTIONS = (
+    *("location", "uri", "path", "base_uri", "root", "table_uri", "base_paths", "storage_options"),
+    *("aws_endpoint", "aws_endpoint_url", "endpoint", "proxy_url", "azure_storage_endpoint"),
+    *("google_storage_endpoint", "allow_http", "aws_web_identity_token_file", "region"),
+    *("google_service_account", "google_application_credentials", "account_name"),
+    *("write.data.path", "write.metadata.path", "lance.location", "dataset_uri"),
+)
+"""Names of storage options and properties by which some reader could be led."""
+
+
+def _all(form: str) -> dict[str, str]:
+    return dict.fromkeys(_OPTIONS, form)
+
+
+def _create(lance: Lance, number: int, form: str, **options: Any) -> HttpResponse:
+    query = urlencode(options.pop("query", {}), errors="surrogateescape")
+    rows = stream(pa.table({"id": [number]}))
+    return lance.call("POST", f"/v1/table/ns$n{number}/create?{query}", raw=rows, **options)
+
+
+def _body(lance: Lance, path: str, **body: Any) -> HttpResponse:
+    return lance.call("POST", path, body)
+
+
+UNASKED: dict[str, Callable[[Lance, int, str], HttpResponse]] = {
+    "CreateTable storage_options": lambda lance, number, form: _create(
+        lance, number, form, query={"storage_options": json.dumps(_all(form))}
+    ),
+    "CreateTable properties": lambda lance, number, form: _create(
+        lance, number, form, query={"properties": json.dumps(_all(form))}
+    ),
+    "CreateTable query": lambda lance, number, form: _create(lance, number, form, query=_all(form)),
+    "CreateTable headers": lambda lance, number, form: _create(
+        lance,
+        number,
+        form,
+        headers={
+            "x-lance-table-location": form,
+            "x-lance-table-properties": json.dumps(_all(form)),
+            "x-lance-storage-options": json.dumps(_all(form)),
+            **{f"x-lance-ctx-{name.replace('.', '-')}": form for name in _OPTIONS},
+        },
+    ),
+    "DeclareTable": lambda lance, number, form: _body(
+        lance,
+        f"/v1/table/ns$n{number}/declare",
+        properties=_all(form),
+        storage_options=_all(form),
+        vend_credentials=True,
+    ),
+    "RegisterTable": lambda lance, number, form: _body(
+        lance,
+        f"/v1/table/ns$n{number}/register",
+        location=f"registered-{number}",
+        properties=_all(form),
+        storage_options=_all(form),
+    ),
+    "BatchCommitTables": lambda lance, number, form: _body(
+        lance,
+        "/v1/table/batch-commit",
+        operations=[
+            {
+                "declare_table": {
+                    "id": ["ns", f"n{number}"],
+                    "properties": _all(form),
+                    "storage_options": _all(form),
+                }
+            }
+        ],
+        storage_options=_all(form),
+    ),
+}
+"""Requests that make a table ``ns.n<number>`` where the server says, whatever else they carry."""
+
+
+@pytest.mark.parametrize("door", UNASKED)
+def test_what_is_no_location_leads_nowhere(lance, world, outside, warehouse, door):
+    """Options of a storage, properties and headers: the table lies in the warehouse, and it is
+    written, read and described there."""
+    kept = files(outside)
+    taken = 0
+    for number, form in enumerate(forms(outside, warehouse)[::9]):
+        with watched(outside):
+            made = UNASKED[door](lance, number, form)
+            assert made.status_code in {200, 400}, (form, made.content)
+            if made.status_code != 200:
+                assert is_lance(made.json())
+                assert not Table.objects.named(("ns", f"n{number}")).exists()
+                continue
+            taken += 1
+            name = f"/v1/table/ns$n{number}"
+            more = stream(pa.table({"id": [number]}))
+            added = lance.call("POST", f"{name}/insert", raw=more, headers={"x-lance-ctx-uri": "x"})
+            assert added.status_code == 200, (form, added.content)
+            told = lance.call(
+                "POST", f"{name}/describe", {"storage_options": _all(form), "with_table_uri": True}
+            )
+            counted = lance.call("POST", f"{name}/count_rows", {"storage_options": _all(form)})
+        assert int(counted.content) in {1, 2}
+        table = Table.objects.named(("ns", f"n{number}")).get()
+        place = told.json()["location"].removeprefix("file://")
+        assert os.path.realpath(place) == table.location == f"{warehouse}/{Path(place).name}"
+        assert not told.json().get("storage_options")
+        assert files(place)
+    assert taken > 20, "nothing was tried"
+    assert files(outside) == kept
+
+
+def test_options_of_a_storage_are_strings(lance, world):
+    for text in ("[]", "1", '{"a": 1}', '{"a": {"b": "c"}}', "{", '"x"'):
+        before, on_disk = snapshot(), files(world)
+        answer = _create(lance, 1, "", query={"storage_options": text})
+        assert answer.status_code == 400, (text, answer.content)
+        assert (snapshot(), files(world)) == (before, on_disk)
