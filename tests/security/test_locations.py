@@ -466,7 +466,9 @@ UNASKED: dict[str, Callable[[Lance, int, str], HttpResponse]] = {
     "CreateTable properties": lambda lance, number, form: _create(
         lance, number, form, query={"properties": json.dumps(_all(form))}
     ),
-    "CreateTable query": lambda lance, number, form: _create(lance, number, form, query=_all(form)),
+    "CreateTable query": lambda lance, number, form: _create(
+        lance, number, form, query=_all(form) | {"storage_options": "{}"}
+    ),
     "CreateTable headers": lambda lance, number, form: _create(
         lance,
         number,
