@@ -38,8 +38,8 @@ def grade(score: int) -> str:
 def score(value: int) -> SafeString:
     """A score as a coloured bar, with its number."""
     return format_html(
-        '<span class="m-meter m-score-{}" role="meter" aria-label="Health" aria-valuemin="0"'
-        ' aria-valuemax="100" aria-valuenow="{}"><span style="width: {}%"></span></span>{}',
+        '<span class="m-score"><span class="m-meter m-score-{}" role="meter" aria-label="Health" aria-valuemin="0"'
+        ' aria-valuemax="100" aria-valuenow="{}"><span style="width: {}%"></span></span>{}</span>',
         grade(value),
         value,
         value,

@@ -8,9 +8,12 @@ import lance
 import pytest
 from lance_namespace import CreateNamespaceRequest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
+from pyiceberg.types import BooleanType
 
 from examples.flights import parts
 from tests.browser import chromium
+from tests.browser.hands import set_dark
+from tests.clients.pyice import connect
 from tests.live import LiveServer, live_template
 
 __all__ = ["live_template"]
@@ -20,6 +23,8 @@ PEOPLE = ("ada", "grace")
 """Two administrators: what one asks for, the other approves."""
 TABLES = {"airlines": 1, "airports": 1, "planes": 1, "flights": 3}
 """Real tables, and how many portions of each are loaded: each is a version and a fragment."""
+ICEBERG = ("nyc", "fleet")
+"""An Iceberg table of two schemas and two snapshots, the first of which has a tag."""
 CHILDREN = 60
 """Namespaces in `nyc`: more than the tree shows of a level at once."""
 WITHIN = 30_000
@@ -71,9 +76,9 @@ def sign_in(browser: Browser, server: LiveServer, tmp_path: Path) -> Iterator[Si
     """Signs somebody in, in a browser profile of their own."""
     contexts: list[BrowserContext] = []
 
-    def signed_in(name: str = "ada", *, scheme: str = "light") -> Page:
+    def signed_in(name: str = "ada") -> Page:
         context = browser.new_context(
-            base_url=server.url, viewport=_SIZE, color_scheme=scheme, reduced_motion="reduce"
+            base_url=server.url, viewport=_SIZE, color_scheme="light", reduced_motion="reduce"
         )
         contexts.append(context)
         context.set_default_timeout(WITHIN)
@@ -103,15 +108,12 @@ def screen(tmp_path: Path) -> Callable[..., None]:
 
     def taken(page: Page, name: str) -> None:
         page.evaluate("document.fonts.ready")
-        for scheme in ("light", "dark"):
-            # As the theme's own switch does it; it does not look at the system again.
-            page.evaluate(
-                "on => document.documentElement.classList.toggle('dark', on)", scheme == "dark"
-            )
-            file = directory / f"admin-{name}{'-dark' if scheme == 'dark' else ''}.png"
+        for scheme in ("", "-dark"):
+            set_dark(page, on=bool(scheme))
+            file = directory / f"admin-{name}{scheme}.png"
             page.screenshot(path=file, animations="disabled", caret="hide")
             assert not kept or file.stat().st_size < _MOST_BYTES, f"{file} is large for a page"
-        page.evaluate("document.documentElement.classList.remove('dark')")
+        set_dark(page, on=False)
 
     return taken
 
@@ -129,3 +131,11 @@ def _load(server: LiveServer) -> None:
                 table_id=["nyc", table],
                 mode="append" if number else "create",
             )
+    (_, planes), *_ = parts("planes")
+    fleet = connect(server.url, token=server.key).create_table(ICEBERG, planes.schema)
+    fleet.append(planes)
+    with fleet.update_schema() as schema:
+        schema.add_column("retired", BooleanType(), "Whether it flies no more")
+    fleet.append(planes.slice(0, 100))
+    first = fleet.history()[0].snapshot_id
+    fleet.manage_snapshots().create_tag(first, "as-loaded").commit()

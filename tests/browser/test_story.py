@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import WITHIN, SignIn
+from tests.browser.hands import choose, fill, press, says
 from tests.live import LiveServer
 
 pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.timeout(900)]
@@ -156,26 +157,3 @@ def read_the_trail(page: Page, screen: Callable[..., None]) -> None:
         assert action in text, text
     for actor in ("user:ada", "user:grace"):
         assert actor in text, text
-
-
-# --- what a hand does --------------------------------------------------------------------------
-
-
-def press(page: Page, name: str) -> None:
-    """A button in the head of a page."""
-    page.get_by_role("link", name=name, exact=True).first.click()
-
-
-def choose(page: Page, menu: str, name: str) -> None:
-    """An entry of a menu in the head of a page."""
-    page.get_by_role("button", name=menu, exact=True).click()
-    # The theme hangs its menus below the body; the sidebar may have a link of the same name.
-    page.locator("body > nav").get_by_role("link", name=name, exact=True).click()
-
-
-def fill(page: Page, name: str, text: str) -> None:
-    page.get_by_role("textbox", name=re.compile(rf"^{name}")).fill(text)
-
-
-def says(page: Page, text: str) -> None:
-    expect(page.get_by_text(text).first).to_be_visible()

@@ -1,0 +1,66 @@
+"""What a hand does on a page, and what an eye sees."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Page, expect
+
+_AXE = Path(__file__).parent / "axe" / "axe.min.js"
+
+
+def press(page: Page, name: str) -> None:
+    """A button in the head of a page."""
+    page.get_by_role("link", name=name, exact=True).first.click()
+
+
+def choose(page: Page, menu: str, name: str) -> None:
+    """An entry of a menu in the head of a page."""
+    page.get_by_role("button", name=menu, exact=True).click()
+    # The theme hangs its menus below the body; the sidebar may have a link of the same name.
+    page.locator("body > nav").get_by_role("link", name=name, exact=True).click()
+
+
+def submit(page: Page, name: str) -> None:
+    """The button of a form."""
+    page.get_by_role("button", name=name, exact=True).click()
+
+
+def open_tab(page: Page, name: str) -> None:
+    """A tab of a row's page, until it is the one that is shown."""
+    tabs = page.locator("nav.m-tabs").first
+    tabs.get_by_role("link", name=name, exact=True).click()
+    expect(tabs.locator("[aria-current=page]")).to_have_text(name)
+
+
+def fill(page: Page, name: str, text: str) -> None:
+    page.get_by_role("textbox", name=re.compile(rf"^{name}\*?$")).fill(text)
+
+
+def says(page: Page, text: str) -> None:
+    expect(page.get_by_text(text).first).to_be_visible()
+
+
+def violations(page: Page) -> list[str]:
+    """What axe-core finds against WCAG 2.1, A and AA; in the dark, which changes colours only, of contrast."""
+    page.evaluate(_AXE.read_text())
+    page.add_style_tag(content="* { transition: none !important; }")
+    found = _axe(page, ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"])
+    set_dark(page, on=True)
+    found += [f"in the dark, {line}" for line in _axe(page, ["color-contrast"])]
+    set_dark(page, on=False)
+    return found
+
+
+def set_dark(page: Page, *, on: bool) -> None:
+    """As the theme's own switch does it; it does not look at the system again."""
+    page.evaluate("on => document.documentElement.classList.toggle('dark', on)", on)
+
+
+def _axe(page: Page, only: list[str]) -> list[str]:
+    found: dict[str, Any] = page.evaluate("only => axe.run(document, {runOnly: only})", only)
+    return [
+        f"{one['id']} ({one['impact']}): {node['html'][:200]}"
+        for one in found["violations"]
+        for node in one["nodes"]
+    ]
