@@ -130,14 +130,16 @@ MONODON_OIDC_ALGORITHMS = _list("MONODON_OIDC_ALGORITHMS") or ["RS256", "PS256",
 MONODON_OIDC_NAME_CLAIM = os.environ.get("MONODON_OIDC_NAME_CLAIM") or "preferred_username"
 MONODON_OIDC_GROUPS_CLAIM = os.environ.get("MONODON_OIDC_GROUPS_CLAIM") or "groups"
 MONODON_OIDC_AUTO_CREATE = _flag("MONODON_OIDC_AUTO_CREATE")
+"""Whether an unknown subject gets a principal, to which nothing is granted yet."""
 MONODON_OIDC_KEY_DAYS = _number("MONODON_OIDC_KEY_DAYS", 30, least=0)
 """How long a key holds that somebody makes who came with an issuer's token; 0: as long as that."""
-"""Whether an unknown subject gets a principal, to which nothing is granted yet."""
 MONODON_OIDC_CLIENT_ID = os.environ.get("MONODON_OIDC_CLIENT_ID", "")
 """Of the web admin at the first issuer; with it, its log-in page has a button."""
 MONODON_OIDC_CLIENT_SECRET = os.environ.get("MONODON_OIDC_CLIENT_SECRET", "")
 MONODON_OIDC_SCOPES = os.environ.get("MONODON_OIDC_SCOPES") or "openid profile email"
 MONODON_OIDC_BUTTON = os.environ.get("MONODON_OIDC_BUTTON") or "Single sign-on"
+MONODON_OIDC_SIGN_OUT = _flag("MONODON_OIDC_SIGN_OUT", default=True)
+"""Whether who signed on and logs out is sent to the issuer, to be signed out there too."""
 MONODON_OIDC_STAFF_GROUPS = _list("MONODON_OIDC_STAFF_GROUPS")
 """Who is in one of these groups of the issuer may enter the admin."""
 MONODON_OIDC_ADMIN_GROUPS = _list("MONODON_OIDC_ADMIN_GROUPS")

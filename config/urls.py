@@ -17,6 +17,7 @@ urlpatterns = [
     path("", include("api.urls")),
     path("admin/sign-on/", sign_on.begin, name="sign-on"),
     path("admin/sign-on/callback", sign_on.finish, name="sign-on-finish"),
+    path("admin/logout/", sign_on.leave),
     path("admin/", admin.site.urls),
     path("admin", RedirectView.as_view(pattern_name="admin:index")),
     path("", RedirectView.as_view(pattern_name="admin:index"), name="home"),

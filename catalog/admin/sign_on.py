@@ -19,7 +19,7 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET
+from django.views.decorators.http import require_GET, require_POST
 from unfold.forms import AuthenticationForm
 
 from catalog.errors import CatalogError, Unauthenticated
@@ -32,6 +32,8 @@ SESSION_SECONDS = 12 * 3600
 """After so long somebody has to prove to the issuer anew that they may come in."""
 _TIMEOUT = 10.0
 _NEXT = "sign_on_next"
+_BY_ISSUER = "signed_on_by"
+"""In the session: who vouched for whom it is of."""
 
 
 class LogInForm(AuthenticationForm):  # type: ignore[misc]
@@ -127,11 +129,46 @@ def finish(request: HttpRequest) -> HttpResponse:
     request.signed_on_by = users.SIGN_ON  # type: ignore[attr-defined]
     login(request, user, "django.contrib.auth.backends.ModelBackend")
     request.session.set_expiry(SESSION_SECONDS)
+    request.session[_BY_ISSUER] = claims["iss"]
     return HttpResponseRedirect(target)
 
 
+@require_POST
+@never_cache
+def leave(request: HttpRequest) -> HttpResponse:
+    """End the session here, and send who signed on to the issuer, which ends its own (OpenID Connect
+    RP-Initiated Logout, section 2)."""
+    there = _end_session_url(request)
+    answer: HttpResponse = admin.site.logout(request)
+    return answer if there is None else HttpResponseRedirect(there)
+
+
+def _end_session_url(request: HttpRequest) -> str | None:
+    """None: the session is none of the issuer's, or the issuer cannot end its own.
+
+    Without a hint of whom, since the ID token is not kept: the issuer may ask the person.
+    """
+    issuer = request.session.get(_BY_ISSUER)
+    if not (settings.MONODON_OIDC_SIGN_OUT and is_configured()):
+        return None
+    if issuer != settings.MONODON_OIDC_ISSUERS[0]:
+        return None
+    try:
+        endpoint = oidc.require_safe(oidc.document_of(issuer).get("end_session_endpoint"))
+    except (CatalogError, ValueError):
+        return None
+    back = {
+        "client_id": settings.MONODON_OIDC_CLIENT_ID,
+        "post_logout_redirect_uri": _absolute(request, reverse("admin:login")),
+    }
+    return f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(back)}"
+
+
 def _redirect_uri(request: HttpRequest) -> str:
-    path = reverse("sign-on-finish")
+    return _absolute(request, reverse("sign-on-finish"))
+
+
+def _absolute(request: HttpRequest, path: str) -> str:
     if settings.MONODON_PUBLIC_URL:
         return f"{settings.MONODON_PUBLIC_URL}{path}"
     return request.build_absolute_uri(path)

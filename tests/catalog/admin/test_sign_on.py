@@ -346,3 +346,79 @@ def test_users_get_principals_and_lose_their_rights(db):
         ("principal.update", "system"),
         ("principal.delete", "user:root"),
     ]
+
+
+# --- leaving ---------------------------------------------------------------------------------------
+
+
+def leaves(client: Client):
+    answer = client.post("/admin/logout/")
+    assert not is_in(client)
+    return answer
+
+
+def test_who_signed_on_leaves_the_issuer_too(client, issuer: Issuer, settings):
+    issuer.document = {"end_session_endpoint": f"{issuer.url}/logout?ui=short"}
+    go(client, issuer)
+    assert client.get("/admin/logout/").status_code == 405
+    assert is_in(client)
+    kept = client.session.session_key
+    answer = leaves(client)
+    assert answer.status_code == 302
+    there, _, query = answer["location"].partition("?")
+    assert there == f"{issuer.url}/logout"
+    assert parse_qs(query) == {
+        "ui": ["short"],
+        "client_id": [CLIENT],
+        "post_logout_redirect_uri": ["http://testserver/admin/login/"],
+    }
+    assert not Session.objects.filter(pk=kept).exists()
+    event = AuditEvent.objects.get(action="session.end")
+    assert (event.actor, event.target) == ("user:ada", "user:ada")
+    settings.MONODON_PUBLIC_URL = "https://catalog.example.com"
+    go(client, issuer)
+    assert "https%3A%2F%2Fcatalog.example.com%2Fadmin%2Flogin%2F" in leaves(client)["location"]
+
+
+def test_who_has_a_password_is_sent_to_no_issuer(client, issuer: Issuer):
+    issuer.document = {"end_session_endpoint": f"{issuer.url}/logout"}
+    User.objects.create_superuser("root", password="right")
+    go(client, issuer)  # and then somebody else at the same browser
+    log_in(client, "right", "root")
+    assert issuer.url not in leaves(client).headers.get("location", "")
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {},
+        {"end_session_endpoint": ""},
+        {"end_session_endpoint": 5},
+        {"end_session_endpoint": "http://elsewhere.example.com/logout"},
+        {"end_session_endpoint": "javascript:alert(1)"},
+    ],
+)
+def test_an_issuer_that_cannot_be_left_is_not(client, issuer: Issuer, document):
+    issuer.document = document
+    go(client, issuer)
+    answer = leaves(client)
+    assert "elsewhere" not in answer.headers.get("location", "")
+    assert "javascript" not in answer.headers.get("location", "")
+    assert answer.status_code in {200, 302}
+
+
+def test_who_leaves_is_out_though_the_issuer_is_away(client, issuer: Issuer):
+    issuer.document = {"end_session_endpoint": f"{issuer.url}/logout"}
+    go(client, issuer)
+    oidc.forget()
+    issuer.status = 503
+    answer = leaves(client)
+    assert issuer.url not in answer.headers.get("location", "")
+    assert AuditEvent.objects.filter(action="session.end").count() == 1
+
+
+def test_the_issuer_is_left_alone_where_that_is_wanted(client, issuer: Issuer, settings):
+    settings.MONODON_OIDC_SIGN_OUT = False
+    issuer.document = {"end_session_endpoint": f"{issuer.url}/logout"}
+    go(client, issuer)
+    assert issuer.url not in leaves(client).headers.get("location", "")
