@@ -4,6 +4,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from catalog import storage
 from catalog.privileges import Privilege
 from catalog.services import functions, iceberg_commits, iceberg_tables, iceberg_views, scans
@@ -141,12 +143,18 @@ def make_catalog(operation: str, who: Principal) -> dict[str, str]:
         )
         known["VIEWFILE"] = made_view.metadata_location
     iceberg_views.drop_view(actor=SYSTEM, view=("ws", "gone"))
+    # Of a table that the catalog never had: what it had is its managers'.
     lost = iceberg_commits.create_table(actor=SYSTEM, table=("ws", "gone"), schema=ICEBERG_SCHEMA)
     iceberg_tables.unregister_table(actor=SYSTEM, table=("ws", "gone"))
+    content = orjson.loads(storage.read_file(storage.iceberg_path(lost.metadata_location), 1 << 20))
+    found = Path(storage.new_location("found"))
+    file = found / "metadata" / Path(lost.metadata_location).name
+    file.parent.mkdir(parents=True)
+    file.write_bytes(orjson.dumps({**content, "location": f"file://{found}"}))
     everything = replace(who, everywhere=Privilege.ALL)
     plan = scans.plan_scan(actor=everything, table=("ws", "t"), request={})
     return known | {
-        "TABLEFILE": lost.metadata_location,
+        "TABLEFILE": f"file://{file}",
         "PLAN": plan.plan,
         "TASK": plan.plan_tasks[0],
     }
