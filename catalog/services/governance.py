@@ -100,7 +100,7 @@ class _TargetPart(_Part):
     )
     links: list[LinkPart] | None = None
     labels: dict[str, list[str]] | None = None
-    is_protected: bool | None = None
+    protected: bool | None = None
     grants: dict[str, list[str]] | None = Field(
         default=None, description="By principal; all that is granted on this very thing."
     )
@@ -299,7 +299,7 @@ class _Told:
             "sensitivity": str(said.sensitivity) if said else "",
             "links": list(said.links) if said else [],
             "labels": self._labels.get((kind, row.pk, ""), {}),
-            "is_protected": row.is_protected,
+            "protected": row.is_protected,
             "grants": dict(sorted(self._grants.get((kind, row.pk), {}).items())),
             "maintenance": self._policies.get((kind, row.pk), {}),
         }
@@ -522,13 +522,13 @@ class _Target:
             if links != before["links"]:
                 new = [ops.Link(**link) for link in links]
                 yield self.change("links", before["links"], links, ops.SetLinks(**named, links=new))
-        if part.is_protected is not None and part.is_protected != before["is_protected"]:
+        if part.protected is not None and part.protected != before["protected"]:
             operation = ops.SetProtection(
                 identifier=self.name,
                 is_namespace=not self.is_table,
-                is_protected=part.is_protected,
+                is_protected=part.protected,
             )
-            yield self.change("is_protected", before["is_protected"], part.is_protected, operation)
+            yield self.change("protected", before["protected"], part.protected, operation)
         if part.grants is not None:
             yield from self._grants(part.grants)
         if part.maintenance is not None and part.maintenance != before["maintenance"]:

@@ -31,7 +31,7 @@ namespaces:
   links: [{title: Wiki, url: "https://example.com/wiki"}]
   retention_seconds: 86400
   approvals: [purge]
-  is_protected: true
+  protected: true
   grants: {"group:analysts": [read], etl: [write, create]}
   maintenance: {keep_versions: 5}
 tables:
