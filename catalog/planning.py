@@ -1,6 +1,6 @@
 """What a table's figures and its policy come to: how well it is, and what there is to do. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self
 
@@ -188,6 +188,21 @@ def _of_iceberg(s: Statistics, policy: EffectivePolicy) -> Iterator[Planned]:
 def _is_worth_it(gone: int, files: int) -> bool:
     """All of them are written anew, so it has to be a part of them that goes."""
     return gone > 0 and gone >= files / 4
+
+
+def segments_to_merge(segments: Sequence[int], new: int) -> int:
+    """How many of an index's newest segments become one with so many new rows.
+
+    ``segments`` are their rows, the oldest first. Those go together that are no larger than what
+    goes into them, so a row is written anew as often as the index doubles, and not each time.
+    """
+    merged = 0
+    for rows in reversed(segments):
+        if rows > new:
+            break
+        new += rows
+        merged += 1
+    return merged
 
 
 def score(statistics: Statistics, policy: EffectivePolicy) -> int:

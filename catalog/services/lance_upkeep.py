@@ -1,12 +1,23 @@
 """Keeping Lance tables well: measuring them, and what the jobs of their maintenance do."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from lance.dataset import LanceDataset
 
-from catalog.errors import CatalogError, IndexNotFound, TableHasNoData
-from catalog.models import Job, JobKind, Table, TableHealth
+from catalog import planning
+from catalog.errors import (
+    CatalogError,
+    ColumnNotFound,
+    IndexNotFound,
+    InvalidInput,
+    SchemaMismatch,
+    TableHasNoData,
+)
+from catalog.identifiers import Identifier
+from catalog.models import Job, JobEvent, JobKind, Table, TableHealth
 from catalog.planning import BuiltIndex, StaleIndex, Statistics
 from catalog.policies import EffectivePolicy
 from catalog.services import (
@@ -15,12 +26,14 @@ from catalog.services import (
     lance_commits,
     lance_compaction,
     lance_datasets,
+    lance_index_plans,
     lance_orphans,
     lance_rebuilds,
 )
 from catalog.services import operations as ops
 from catalog.services.access import SYSTEM
 from catalog.services.jobs import Report, Spark
+from catalog.services.lance_commits import Written
 from catalog.services.lance_errors import refusing
 from catalog.services.lance_index_plans import find_kind
 from catalog.services.lance_indexes import IndexSummary, index_summaries
@@ -112,7 +125,9 @@ def _rows_of(table: Table, version: int, otherwise: int) -> int:
 def optimize_indexes(job: Job, report: Report) -> Mapping[str, Any]:
     """Bring the indexes that the job names, or all that are behind, up to date with the rows.
 
-    What an index was trained with stays. Raises IndexNotFound when none of those named is there.
+    What an index was trained with stays. What Lance refuses to bring up is left as it is, and the
+    result tells why. Raises IndexNotFound when none of those named is there, and the refusal when
+    none of those that are behind can be brought up.
     """
     actor, table = jobs.principal(job), jobs.identify(job)
     dataset = lance_datasets.read(actor=actor, table=table)
@@ -133,27 +148,111 @@ def optimize_indexes(job: Job, report: Report) -> Mapping[str, Any]:
     if not names:
         return {**outcome, "after": outcome["before"], "note": "every index was up to date"}
     report(0, total)
+    return {**outcome, **_Optimize(job, table, report, total).run(stale)}
 
-    def work(newest: LanceDataset) -> list[IndexSummary]:
-        newest.optimize.optimize_indices(index_names=names)
+
+@dataclass(slots=True)
+class _Optimize:
+    job: Job
+    table: Identifier
+    report: Report
+    total: int
+    done: int = 0
+    """Rows of the indexes that are through."""
+    left: dict[str, str] = field(default_factory=dict)
+    """Why which index is left as it is."""
+
+    def run(self, stale: Sequence[IndexSummary]) -> dict[str, Any]:
+        """In one version those that need nothing of their own; each of the others in its own."""
+        together = [each for each in stale if not (_is_trained(each) or _is_empty(each))]
+        alone = [each for each in stale if each not in together]
+        outcome: dict[str, Any] = {}
+        for group in filter(None, [together, *([each] for each in alone)]):
+            for written in self._bring_up(group):
+                outcome["after"] = _figures(written.result)
+                outcome["version"] = written.version
+                outcome["transaction_id"] = written.transaction_id
+        if not outcome:
+            raise InvalidInput("; ".join(self.left.values()))
+        self.report(self.total, self.total)
+        if self.left:
+            outcome["left"] = self.left
+            outcome["note"] = "left as they were: " + ", ".join(sorted(self.left))
+        return outcome
+
+    def _bring_up(self, group: Sequence[IndexSummary]) -> Iterator[Written[list[IndexSummary]]]:
+        """One after the other, when Lance refuses them together."""
+        try:
+            yield self._write(group)
+        except (InvalidInput, SchemaMismatch, ColumnNotFound, IndexNotFound) as refused:
+            if len(group) > 1:
+                for each in group:
+                    yield from self._bring_up([each])
+                return
+            (index,) = group
+            self.left[index.name] = f"Index '{index.name}' is left as it is: {refused.message}"
+            jobs.log_event(self.job, self.left[index.name], JobEvent.Level.WARNING)
+
+    def _write(self, group: Sequence[IndexSummary]) -> Written[list[IndexSummary]]:
+        names = [each.name for each in group]
+        written = lance_commits.write(
+            actor=jobs.principal(self.job),
+            table=self.table,
+            operation=ops.OptimizeIndexes,
+            work=partial(self._work, names=names),
+            summary={"job": self.job.pk, "indexes": names},
+            may_commit=lambda: self.report(self.job.progress, None),
+        )
+        self.done += sum(each.unindexed_rows or 0 for each in group)
+        self.report(min(self.done, self.total), None)
+        version = f"committed version {written.version}"
+        jobs.log_event(self.job, version, data={"indexes": names})
+        return written
+
+    def _work(self, newest: LanceDataset, names: list[str]) -> list[IndexSummary]:
+        found = {each.name: each for each in index_summaries(newest)}
+        index = found.get(names[0]) if len(names) == 1 else None
+        if index is not None and _is_empty(index):
+            # Of a field inside of another Lance cannot bring up what it built without rows.
+            plan = lance_rebuilds.plan_rebuild(newest, index)
+            lance_index_plans.build(newest, plan, replace=True)
+        else:
+            merged = None if index is None else _segments_to_merge(newest, index)
+            newest.optimize.optimize_indices(index_names=names, num_indices_to_merge=merged)
         return index_summaries(newest)
 
-    written = lance_commits.write(
-        actor=actor,
-        table=table,
-        operation=ops.OptimizeIndexes,
-        work=work,
-        summary={"job": job.pk, "indexes": names},
-        may_commit=lambda: report(job.progress, None),
-    )
-    report(total, total)
-    jobs.log_event(job, f"committed version {written.version}", data={"indexes": names})
-    return {
-        **outcome,
-        "after": _figures(written.result),
-        "version": written.version,
-        "transaction_id": written.transaction_id,
-    }
+
+def _is_empty(index: IndexSummary) -> bool:
+    """It knows no row, so that there is nothing in it to keep; a vector index has its training."""
+    return not index.indexed_rows and not _is_trained(index)
+
+
+def _segments_to_merge(dataset: LanceDataset, index: IndexSummary) -> int | None:
+    """How many of an index's newest segments become one with the rows that it did not know.
+
+    None leaves it to Lance. It may then divide partitions of vectors that have grown too large, and
+    joins those that it holds for too small, whatever number was asked for: of 50 partitions of 400
+    rows it leaves two. So it is asked only where there is nothing to join, or where the index was
+    built by the size of its partitions, to which it then keeps.
+    """
+    kind = find_kind(index.type)
+    if kind is None or not kind.is_vector:
+        return None
+    is_plain = "`" not in index.columns[0]  # else Lance does not find the vectors to divide or join
+    if is_plain and (index.details or {}).get("target_partition_size"):
+        return None
+    parts = [
+        [each["size"] for each in segment["partitions"]]
+        for segment in dataset.stats.index_stats(index.name)["indices"]
+    ]
+    smallest = min(map(sum, zip(*parts, strict=False)), default=0)
+    if is_plain and not kind.is_graph and smallest >= _NEVER_JOINED:
+        return None
+    return planning.segments_to_merge([sum(part) for part in parts], index.unindexed_rows or 0)
+
+
+_NEVER_JOINED = 8192
+"""Rows of a partition which Lance itself would give it at most; with a graph it would a million."""
 
 
 def _figures(indexes: list[IndexSummary]) -> dict[str, int]:

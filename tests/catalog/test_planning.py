@@ -199,3 +199,24 @@ def test_the_score_stays_within_its_bounds():
     )
     assert planning.score(worst, ON) == 0
     assert planning.score(worst, ON) < planning.score(SMALL, ON) < planning.score(WELL, ON)
+
+
+def test_segments_of_an_index_that_become_one():
+    assert planning.segments_to_merge([], 100) == 0
+    assert planning.segments_to_merge([600], 100) == 0
+    assert planning.segments_to_merge([600, 100], 100) == 1
+    assert planning.segments_to_merge([600, 200, 100], 100) == 2
+    assert planning.segments_to_merge([600, 200, 100], 600) == 3
+    assert planning.segments_to_merge([100, 600], 100) == 0  # only the newest ones
+
+
+def test_segments_stay_few_and_rows_are_seldom_written_anew():
+    segments, written = [1000], 0
+    for _ in range(1000):
+        merged = planning.segments_to_merge(segments, 1)
+        new = 1 + sum(segments[len(segments) - merged :])
+        segments = [*segments[: len(segments) - merged], new]
+        written += new
+        assert len(segments) <= 11
+    assert sum(segments) == 2000
+    assert written < 1000 * 11

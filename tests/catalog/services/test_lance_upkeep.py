@@ -7,9 +7,10 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
+from lance.dataset import DatasetOptimizer
 
 from catalog import planning, policies
-from catalog.models import AuditEvent, Job, JobKind, JobStatus, Table, TableVersion
+from catalog.models import AuditEvent, Job, JobEvent, JobKind, JobStatus, Table, TableVersion
 from catalog.planning import StaleIndex
 from catalog.policies import EffectivePolicy
 from catalog.privileges import Privilege
@@ -209,20 +210,136 @@ def test_an_index_that_is_gone_fails_the_job():
     )
 
 
-def test_a_vector_index_is_brought_up():
-    data = np.random.default_rng(1).random((600, 8), dtype=np.float32)
+def vectors(part: Any, name: str = "v") -> pa.Table:
+    return pa.table({name: pa.FixedSizeListArray.from_arrays(pa.array(part.ravel()), 8)})
 
-    def table(part: Any) -> pa.Table:
-        return pa.table({"v": pa.FixedSizeListArray.from_arrays(pa.array(part.ravel()), 8)})
 
-    make_lance_table(TABLE, table(data[:500]))
-    index = NewIndex(column="v", index_type="IVF_FLAT", num_partitions=4)
+def partitions(name: str = "v_idx") -> list[int]:
+    """The number of partitions of each segment."""
+    return [each["num_partitions"] for each in newest().stats.index_stats(name)["indices"]]
+
+
+@pytest.mark.parametrize("kind", ["IVF_FLAT", "IVF_SQ", "IVF_PQ", "IVF_RQ", "IVF_HNSW_SQ"])
+def test_a_vector_index_is_brought_up_and_keeps_its_partitions(kind):
+    """By itself Lance joins partitions that it holds for too small: it made one of these."""
+    data = np.random.default_rng(1).random((1000, 8), dtype=np.float32)
+    make_lance_table(TABLE, vectors(data[:600]))
+    index = NewIndex(column="v", index_type=kind, num_partitions=4)
     lance_indexes.create_index(actor=SYSTEM, table=TABLE, index=index)
-    lance_data.insert(actor=SYSTEM, table=TABLE, data=table(data[500:]).to_reader())
-    job = run()
-    assert job.result["after"]["unindexed_rows"] == 0, job.error
-    found = newest().to_table(
-        nearest={"column": "v", "q": data[550], "k": 1, "nprobes": 4}, with_row_id=True
-    )
-    assert found["_distance"].to_pylist() == [0.0]
+    (built,) = partitions()
+    assert built > 1
+    for known, segments in ((700, 2), (800, 2), (900, 3), (1000, 2)):
+        rows = vectors(data[known - 100 : known]).to_reader()
+        lance_data.insert(actor=SYSTEM, table=TABLE, data=rows)
+        job = run()
+        assert job.result["after"]["unindexed_rows"] == 0, job.error
+        assert partitions() == [built] * segments
+    nearest = {"column": "v", "q": data[950], "k": 1, "nprobes": 4, "refine_factor": 5}
+    found = newest().to_table(nearest=nearest, columns=["v"])
+    assert found["v"].to_pylist() == [data[950].tolist()]
     assert Table.objects.get().state == "live"
+
+
+def test_large_partitions_are_divided():
+    data = np.random.default_rng(1).random((34_000, 8), dtype=np.float32)
+    make_lance_table(TABLE, vectors(data[:9000]))
+    index = NewIndex(column="v", index_type="IVF_FLAT", num_partitions=1)
+    lance_indexes.create_index(actor=SYSTEM, table=TABLE, index=index)
+    lance_data.insert(actor=SYSTEM, table=TABLE, data=vectors(data[9000:]).to_reader())
+    assert run().result["after"]["unindexed_rows"] == 0
+    (divided,) = partitions()
+    assert divided > 1
+
+
+def test_an_index_built_by_the_size_of_its_partitions_keeps_to_it():
+    data = np.random.default_rng(1).random((6000, 8), dtype=np.float32)
+    make_lance_table(TABLE, vectors(data[:1000]))
+    index = NewIndex(column="v", index_type="IVF_FLAT", target_partition_size=100)
+    lance_indexes.create_index(actor=SYSTEM, table=TABLE, index=index)
+    assert partitions() == [10]
+    lance_data.insert(actor=SYSTEM, table=TABLE, data=vectors(data[1000:]).to_reader())
+    assert run().result["after"]["unindexed_rows"] == 0
+    (divided,) = partitions()
+    assert divided > 20
+
+
+def nested(count: int) -> pa.Table:
+    """Fields inside of another, some with a dot in their names."""
+    data = np.random.default_rng(count).random((count, 8), dtype=np.float32)
+    numbers = pa.array(range(count), pa.int64())
+    inside = pa.StructArray.from_arrays(
+        [numbers, numbers, vectors(data)["v"].combine_chunks()], ["plain", "a.b", "v.e"]
+    )
+    return pa.table({"id": numbers, "s": inside})
+
+
+def build_nested(**columns: str) -> None:
+    for name, column in columns.items():
+        kind, partitions = ("IVF_FLAT", 2) if name == "vectors" else ("BTREE", None)
+        index = NewIndex(column=column, index_type=kind, name=name, num_partitions=partitions)
+        lance_indexes.create_index(actor=SYSTEM, table=TABLE, index=index)
+
+
+def test_indexes_of_fields_inside_of_others_are_brought_up():
+    """Lance by itself does not find vectors in a field whose name has a dot."""
+    make_lance_table(TABLE, nested(200))
+    build_nested(plain="s.plain", dotted="s.`a.b`", vectors="s.`v.e`")
+    lance_data.insert(actor=SYSTEM, table=TABLE, data=nested(100).to_reader())
+    job = run()
+    assert (job.status, job.error) == (JobStatus.SUCCEEDED, "")
+    assert job.result["after"] == {"indexes": 3, "stale_indexes": 0, "unindexed_rows": 0}
+    assert partitions("vectors") == [2, 2]
+    assert newest().to_table(filter="s.`a.b` = 50").num_rows == 2
+
+
+def test_indexes_that_were_built_without_rows_are_brought_up():
+    """Lance by itself does not find the field of those inside of another field."""
+    make_lance_table(TABLE, nested(10).slice(0, 0))
+    build_nested(plain="s.plain", dotted="s.`a.b`", top="id")
+    lance_data.insert(actor=SYSTEM, table=TABLE, data=nested(100).to_reader())
+    job = run()
+    assert (job.status, job.error) == (JobStatus.SUCCEEDED, "")
+    assert job.result["after"] == {"indexes": 3, "stale_indexes": 0, "unindexed_rows": 0}
+    assert newest().to_table(filter="s.plain = 50")["id"].to_pylist() == [50]
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, *refused: str) -> None:
+    """Let Lance refuse to bring these indexes up."""
+    known = DatasetOptimizer.optimize_indices
+
+    def optimize(self: Any, index_names: list[str], **options: Any) -> None:
+        if set(index_names) & set(refused):
+            raise OSError("Invalid user input: No column with name a.b, rust/src/scalar.rs:417:20")
+        known(self, index_names=index_names, **options)
+
+    monkeypatch.setattr(DatasetOptimizer, "optimize_indices", optimize)
+
+
+def test_an_index_that_lance_refuses_is_left_and_the_others_are_done(monkeypatch):
+    make_lance_table(TABLE, numbers(0, 100))
+    for name, kind in (("one", "BTREE"), ("three", "ZONEMAP"), ("two", "BITMAP")):
+        make_index(name, kind)
+    append(100, 50)
+    refuse(monkeypatch, "two")
+    job = run()
+    why = "Index 'two' is left as it is: No column with name a.b"
+    assert (job.status, job.error) == (JobStatus.SUCCEEDED, "left as they were: two")
+    assert job.result["left"] == {"two": why}
+    assert job.result["after"] == {"indexes": 3, "stale_indexes": 1, "unindexed_rows": 50}
+    assert job.result["version"] == newest().version
+    found = {each.name: each.unindexed_rows for each in lance_indexes.index_summaries(newest())}
+    assert found == {"one": 0, "two": 50, "three": 0}
+    assert JobEvent.objects.get(level=JobEvent.Level.WARNING).message == why
+
+
+def test_a_job_of_nothing_but_refused_indexes_fails(monkeypatch):
+    row = make_lance_table(TABLE, numbers(0, 100))
+    make_index("one")
+    make_index("two", "BITMAP")
+    append(100, 50)
+    refuse(monkeypatch, "one", "two")
+    before, versions = files(row.location), TableVersion.objects.count()
+    job = run()
+    why = "Index '{}' is left as it is: No column with name a.b".format
+    assert (job.status, job.error) == (JobStatus.FAILED, f"{why('one')}; {why('two')}")
+    assert (files(row.location), TableVersion.objects.count()) == (before, versions)
