@@ -218,6 +218,8 @@ class Undrop(TrashOperation):
     """The name that it gets, from ``prepare``."""
 
     def namespaces(self) -> Iterable[Identifier]:
+        # The root with them: so one thing comes back at a time, and what is read of the dropped
+        # namespaces above it, before they are locked, is still so when they are.
         return [self.target[:depth] for depth in range(len(self.target))]
 
     def parent(self, batch: Batch, chain: Sequence[Namespace]) -> Namespace:

@@ -16,12 +16,21 @@ from catalog.errors import (
     TableAlreadyExists,
     TrashItemNotFound,
 )
-from catalog.models import ApprovalRequest, Job, JobStatus, Table, TableState, TrashItem
+from catalog.models import (
+    ApprovalRequest,
+    Job,
+    JobStatus,
+    Namespace,
+    Table,
+    TableState,
+    TrashItem,
+)
 from catalog.privileges import Privilege
 from catalog.services import approvals, maintenance, purge, recovery
 from catalog.services import operations as ops
 from catalog.services.access import SYSTEM, Principal
 from catalog.services.commit import commit
+from catalog.services.operations.recovery import Undrop
 from tests.factories import files, make_lance_table, make_namespace, make_root
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("warehouse")]
@@ -151,6 +160,52 @@ def test_one_of_two_brings_it_back():
     assert sorted(isinstance(one, Table) for one in found) == [False, True]
     assert any(isinstance(one, TrashItemNotFound) for one in found)
     assert Table.objects.present().count() == 1
+
+
+@pytest.mark.parametrize("new", [None, ("a", "b", "other")])
+def test_what_is_above_it_is_not_brought_elsewhere_meanwhile(monkeypatch, new):
+    """Namespaces come along that were gone before they were locked: a rival has to wait for it all."""
+    item = dropped("a", "b", "t")
+    commit([ops.DropNamespace(namespace=("a", "b"))], actor=SYSTEM)
+    commit([ops.DropNamespace(namespace=("a",))], actor=SYSTEM)
+    above = recovery.last_dropped(actor=SYSTEM, name=("a",), is_namespace=True)
+    real, rivals, found, pids = Undrop.chain, [], [], []
+
+    def bring_elsewhere() -> None:
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT pg_backend_pid()")
+                pids.append(cursor.fetchone()[0])
+            found.append(recovery.undrop(actor=SYSTEM, item=above.pk, new=("c",)))
+        except CatalogError as error:
+            found.append(error)
+        finally:
+            connections.close_all()
+
+    def read_then_meet(self, lowest):
+        chain = real(self, lowest)
+        if not rivals:
+            rivals.append(threading.Thread(target=bring_elsewhere))
+            rivals[0].start()
+            while rivals[0].is_alive() and not waits():
+                rivals[0].join(0.01)
+        return chain
+
+    def waits() -> bool:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT count(*) FROM pg_locks WHERE pid = ANY(%s) AND NOT granted", [pids]
+            )
+            return bool(cursor.fetchone()[0])
+
+    monkeypatch.setattr(Undrop, "chain", read_then_meet)
+    back = recovery.undrop(actor=SYSTEM, item=item.pk, new=new, with_parents=True)
+    rivals[0].join(60)
+    assert [type(one) for one in found] == [TrashItemNotFound]
+    assert back.identifier == (new or ("a", "b", "t"))
+    live = Namespace.objects.live().exclude(path=[])
+    assert sorted(tuple(row.path) for row in live) == [("a",), ("a", "b")]
+    assert not TrashItem.objects.exists()
 
 
 @pytest.mark.parametrize("round", range(3))
