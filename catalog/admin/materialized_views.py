@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.contrib import admin, messages
-from django.db.models import Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.http import HttpRequest, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.utils.safestring import SafeString
@@ -22,6 +22,7 @@ from catalog.services.access import Principal
 from catalog.services.materialized_views import Refresh
 
 _QUERY_LENGTH = 20_000
+_UNSEEN = "a table that you may not browse"
 
 
 class ConditionFilter(DropdownFilter):  # type: ignore[misc]
@@ -47,7 +48,6 @@ class MaterializedViewAdmin(ReadOnlyAdmin):
     list_display_links = ["view"]
     list_filter = [ConditionFilter]
     list_select_related = ["table__namespace", "source__namespace"]
-    search_fields = ["table__name", "source__name"]
     search_help_text = "The name of a view, or of its source"
     empty_text = "No materialized view is here yet. A client makes one from a query over a Lance table, and a job keeps its rows."
     ordering = ["-pk"]
@@ -55,15 +55,23 @@ class MaterializedViewAdmin(ReadOnlyAdmin):
     page_related = ["table__namespace", "source__namespace"]
 
     def get_queryset(self, request: HttpRequest) -> "QuerySet[MaterializedView]":
-        return self.only_seen(request, MaterializedView.objects.with_lag())
+        sources = Table.objects.filter(access.visible_tables(actor(request)), pk=OuterRef("source"))
+        rows = MaterializedView.objects.with_lag().annotate(source_is_seen=Exists(sources))
+        return self.only_seen(request, rows)
+
+    def get_search_fields(self, request: HttpRequest) -> Sequence[str]:
+        """Without the source, for who might learn by it how a table is called that they may not browse."""
+        if actor(request).holds_everywhere(Privilege.BROWSE):
+            return ["table__name", "source__name"]
+        return ["table__name"]
 
     @admin.display(description="View")
     def view(self, row: MaterializedView) -> str:
         return str(row)
 
     @admin.display(description="Source")
-    def source_link(self, row: MaterializedView) -> SafeString:
-        return named(row.source)
+    def source_link(self, row: Any) -> SafeString:
+        return named(row.source) if row.source_is_seen else cells.muted(_UNSEEN)
 
     @admin.display(description="Behind")
     def lag_cell(self, row: Any) -> SafeString:
@@ -95,10 +103,11 @@ class MaterializedViewAdmin(ReadOnlyAdmin):
             return Page(facts=(("View", cells.link(row.table)),))
         query = view_queries.from_json(row.definition)
         with_lag = MaterializedView.objects.with_lag().get(pk=row.pk)
+        is_seen = access.holds(actor(request), Privilege.BROWSE, row.source)
         return Page(
             facts=(
                 ("View", cells.link(row.table)),
-                ("Source", named(row.source)),
+                ("Source", named(row.source) if is_seen else cells.muted(_UNSEEN)),
                 ("Query", cells.source(query.to_sql(), _QUERY_LENGTH)),
                 ("As it was sent", cells.passage(row.source_query)),
                 ("Shows version", _shown(row)),

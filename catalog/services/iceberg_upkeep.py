@@ -4,6 +4,7 @@ The procedures come back to this catalog as any client does, with a token of the
 their commits goes through the commit engine, and none counts once the job has lost its lease.
 """
 
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -40,6 +41,8 @@ from catalog.services import operations as ops
 from catalog.services.commit import commit
 from catalog.services.jobs import Report, Spark
 from catalog.services.scans import TableFiles
+
+log = logging.getLogger(__name__)
 
 SCRIPT = "iceberg"
 _MAX_FILES = 200_000
@@ -249,9 +252,11 @@ def require_alone(table: Table, document: Document) -> None:
         if holder is None:
             holder = purge.holder(table)  # by its metadata files
         if holder is not None:
+            # Whoever may see the job may not be one who may see that table.
+            log.warning("Files in %s of '%s' may belong to table '%s'", location, table, holder)
             raise Unsupported(
-                f"Orphans of '{table}' are not removed: files in {location} may belong to the table"
-                f" '{holder}'"
+                f"Orphans of '{table}' are not removed: files at its location may belong to another"
+                " table"
             )
 
 

@@ -9,6 +9,7 @@ import base64
 import binascii
 import logging
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
@@ -25,7 +26,10 @@ from catalog.errors import (
     CatalogError,
     InvalidInput,
     InvalidTableState,
+    NamespaceNotFound,
+    PermissionDenied,
     SchemaMismatch,
+    TableNotFound,
     Unsupported,
     VersionNotFound,
 )
@@ -132,7 +136,7 @@ def start_refresh(
     """Let a job refresh a view; returns the id of the transaction, which follows the job.
 
     Raises TableNotFound, InvalidInput for a table that is no view, VersionNotFound for a version
-    that the source does not have.
+    that the source does not have, InvalidTableState when it is gone or may not be read.
     """
     access.require(actor, Privilege.WRITE, On.table(table))
     if output_limit is not None:
@@ -148,7 +152,9 @@ def start_refresh(
             raise InvalidInput(
                 f"View '{label(table)}' shows version {view.definition['version']} of its source"
             )
-        lance_datasets.find_snapshot(actor=actor, table=_source(view), version=refresh.src_version)
+        source = _source(view)
+        with _naming_no(source):
+            lance_datasets.find_snapshot(actor=actor, table=source, version=refresh.src_version)
     parameters = {
         "src_version": refresh.src_version,
         "max_rows_per_fragment": refresh.max_rows_per_fragment,
@@ -217,11 +223,12 @@ def _refresh(job: Job, view: MaterializedView, asked: Refresh, report: Report) -
     actor, table, source = jobs.principal(job), jobs.identify(job), _source(view)
     query = replace(view_queries.from_json(view.definition), source=source)
     wanted = asked.src_version if asked.src_version is not None else query.version
-    snapshot = lance_datasets.find_snapshot(actor=actor, table=source, version=wanted)
+    with _naming_no(source):
+        snapshot = lance_datasets.find_snapshot(actor=actor, table=source, version=wanted)
     outcome: dict[str, Any] = {"mode": "none", "rows": 0, "source_version": snapshot.version}
     if snapshot.version != view.source_version:
-        dataset = lance_datasets.open_dataset(snapshot)
-        with refusing(source):
+        with _naming_no(source), refusing(source):
+            dataset = lance_datasets.open_dataset(snapshot)
             added = _added(actor, view, query, dataset)
             schema = _schema(query, dataset)
         outcome["mode"] = "rebuild" if added is None else "append"
@@ -254,11 +261,30 @@ def _refresh(job: Job, view: MaterializedView, asked: Refresh, report: Report) -
 def _source(view: MaterializedView) -> Identifier:
     """The present name of the source. Raises InvalidTableState when it was dropped."""
     if view.source.state == TableState.DROPPED:
+        log.warning("The source of view '%s', table '%s', was dropped", view, view.source)
         raise InvalidTableState(
-            f"The source of the view, table '{view.source}', was dropped",
+            "The source of the view was dropped",
             detail="Drop the view, and make it anew over another table.",
         )
     return view.source.identifier
+
+
+@contextmanager
+def _naming_no(source: Identifier) -> Iterator[None]:
+    """Tell refusals without the present name of the source: who may see the view, and with it what
+    its jobs say, may not be one who may see the source."""
+    try:
+        yield
+    except (NamespaceNotFound, TableNotFound, PermissionDenied) as error:
+        log.warning("The source of a view: %s", error)
+        raise InvalidTableState(
+            "The source of the view is gone, or may not be read by who refreshes it"
+        ) from error
+    except CatalogError as error:
+        name = f"able '{label(source)}'"
+        told = error.message.replace(f"T{name}", "The source of the view")
+        error.message = told.replace(f"t{name}", "the source of the view")
+        raise
 
 
 def _added(

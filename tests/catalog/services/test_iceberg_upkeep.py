@@ -242,7 +242,7 @@ def test_no_orphans_where_another_table_lies() -> None:
     other = make_table("ws", "lance")
     Table.objects.filter(pk=other.pk).update(location=row("ws", "t").location + "/inside")
 
-    assert "may belong to the table 'ws.lance'" in refused(FakeSpark())
+    assert "may belong to another table" in refused(FakeSpark())
 
 
 def test_no_orphans_where_a_dropped_table_left_files() -> None:
@@ -254,7 +254,7 @@ def test_no_orphans_where_a_dropped_table_left_files() -> None:
     spark = FakeSpark(orphan_files_count=0, orphan_bytes=0, orphan_files=[])
     assert run(JobKind.REMOVE_ORPHANS, spark).status == JobStatus.SUCCEEDED
     inside.mkdir()
-    assert "may belong to the table" in refused(FakeSpark())
+    assert "may belong to another table" in refused(FakeSpark())
 
 
 @pytest.mark.parametrize("path", ["{location}", "{location}/data", "{above}"])
@@ -265,7 +265,7 @@ def test_no_orphans_where_another_table_has_files(path: str) -> None:
     path = path.format(location=location, above=Path(location).parent)
     row("ws", "other").paths.create(path=path)
 
-    assert "may belong to the table 'ws.other'" in refused(FakeSpark())
+    assert "may belong to another table" in refused(FakeSpark())
 
 
 def test_no_files_are_removed_of_a_table_that_shares_them() -> None:

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 from django.utils import timezone
 
-from catalog.errors import CommitConflict, InvalidTableState
-from catalog.models import ApiKey, Job, JobStatus, MaterializedView, Table
+from catalog.errors import CommitConflict, InvalidTableState, VersionNotFound
+from catalog.models import ApiKey, Job, JobStatus, MaterializedView, PrincipalLevel, Table
 from catalog.privileges import Privilege
 from catalog.services import (
     api_keys,
@@ -220,3 +220,41 @@ def test_a_source_whose_old_version_is_gone_is_read_anew(source):
     (job,) = run()
     assert job.result["mode"] == "rebuild"
     assert rows() == [1, 2, 3, 4]
+
+
+def _drop() -> None:
+    commit([ops.DropTable(table=("ws", "secret"), purge=False)], actor=SYSTEM)
+
+
+def _forbid() -> None:
+    api_keys.create_api_key(actor=SYSTEM, name="ada", level=PrincipalLevel.GRANTED)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (_drop, "The source of the view was dropped"),
+        (_forbid, "The source of the view is gone, or may not be read by who refreshes it"),
+    ],
+)
+def test_a_refresh_that_fails_does_not_tell_how_the_source_is_called_now(source, spoil, told):
+    """Whoever may browse the view may see that."""
+    make_view()
+    run()
+    materialized_views.start_refresh(actor=ADA, table=VIEW, refresh=Refresh())
+    commit([ops.RenameTable(table=SOURCE, new=("ws", "secret"))], actor=SYSTEM)
+    spoil()
+    (job,) = run()
+    assert (job.status, job.error) == (JobStatus.FAILED, told)
+    view = MaterializedView.objects.get()
+    assert (view.error, view.source_version) == (told, None)
+    assert rows() == []
+
+
+def test_nor_does_a_refusal_of_a_version_that_it_does_not_have(source):
+    make_view()
+    commit([ops.RenameTable(table=SOURCE, new=("ws", "secret"))], actor=SYSTEM)
+    with pytest.raises(VersionNotFound) as caught:
+        materialized_views.start_refresh(actor=ADA, table=VIEW, refresh=Refresh(src_version=9))
+    assert caught.value.message == "The source of the view has no version 9"
+    assert not Job.objects.exists()

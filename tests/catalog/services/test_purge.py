@@ -628,7 +628,7 @@ def test_a_location_that_another_table_has_is_not_purged(warehouse):
     Table.objects.filter(pk=table.pk).update(location=location)
     before = files(warehouse)
     maintenance.run_job(job.pk)
-    assert status(job) == ("canceled", "its files belong to the table 'ns.stays' too")
+    assert status(job) == ("canceled", "its files belong to another table too")
     assert files(warehouse) == before
 
 
@@ -643,7 +643,7 @@ def test_files_registered_again_under_another_name_are_not_purged(warehouse):
     before = files(warehouse)
     job = drop("ns", "again")
     maintenance.run_job(job.pk)
-    assert status(job) == ("canceled", "its files belong to the table 'ns.t' too")
+    assert status(job) == ("canceled", "its files belong to another table too")
     assert files(warehouse) == before
     assert open_table(*T).scan().to_arrow().num_rows == 1
 
@@ -656,7 +656,7 @@ def test_dropping_the_one_that_moved_spares_the_other(warehouse):
     before = files(warehouse)
     job = drop(*T)
     maintenance.run_job(job.pk)
-    assert status(job) == ("canceled", "its files belong to the table 'ns.again' too")
+    assert status(job) == ("canceled", "its files belong to another table too")
     assert files(warehouse) == before
     assert open_table("ns", "again").scan().to_arrow().num_rows == 1
 
@@ -695,7 +695,7 @@ def test_a_ledger_that_spells_the_file_another_way_is_found(warehouse):
             assert str(purge.holder(table)) == f"ns.{holder}", spelled
         job = drop("ns", name)
         maintenance.run_job(job.pk)
-        assert status(job) == ("canceled", f"its files belong to the table 'ns.again{number}' too")
+        assert status(job) == ("canceled", "its files belong to another table too")
         assert files(warehouse) == before
 
 
