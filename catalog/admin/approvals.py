@@ -53,6 +53,7 @@ class ApprovalAdmin(ReadOnlyAdmin):
     list_display = ["asked", "target", "requester_cell", "status_badge", "created", "expires"]
     list_display_links = ["asked"]
     list_filter = [WaitingFilter, ("status", ChoicesDropdownFilter)]
+    list_title = "Approvals"
     search_fields = ["target", "requester"]
     search_help_text = "What it is about, or who asked"
     empty_text = "Nobody asked for anything. “Retention and approvals” on the page of a namespace says what needs a second person."

@@ -1,4 +1,4 @@
-"""Health of tables: which need work most, and what it would gain."""
+"""Table health: which need work most, and what it would gain."""
 
 from collections.abc import Sequence
 from typing import Any

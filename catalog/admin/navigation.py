@@ -49,7 +49,7 @@ _GROUPS: tuple[tuple[str, tuple[tuple[str, str, type[Model]], ...]], ...] = (
             ("Approvals", "approval", ApprovalRequest),
             ("Transactions", "commit", Transaction),
             ("Audit events", "history", AuditEvent),
-            ("Health of tables", "monitor_heart", TableHealth),
+            ("Table health", "monitor_heart", TableHealth),
             ("Jobs", "pending_actions", Job),
             ("Webhooks", "webhook", Webhook),
         ),

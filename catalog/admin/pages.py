@@ -219,6 +219,8 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
     show_full_result_count = False
     show_facets = ShowFacets.NEVER
     sortable_by: Sequence[str] = ()
+    list_title = ""
+    """What the list is called, if not as its model."""
     empty_text = ""
     """What an empty list says: what would be here, and how it comes."""
     page_related: Sequence[str] = ()
@@ -287,7 +289,7 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponseBase:
         # "Select table to view" is no name of a page.
-        name = str(self.opts.verbose_name_plural)
+        name = self.list_title or str(self.opts.verbose_name_plural)
         context = {"title": name[0].upper() + name[1:]} | (extra_context or {})
         return cast(HttpResponseBase, super().changelist_view(request, context))
 

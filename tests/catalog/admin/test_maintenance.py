@@ -1,4 +1,4 @@
-"""Health of tables in the admin, and asking for maintenance with buttons."""
+"""Table health in the admin, and asking for maintenance with buttons."""
 
 import re
 from datetime import timedelta

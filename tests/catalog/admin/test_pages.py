@@ -146,7 +146,7 @@ def test_every_list_answers_when_there_is_nothing(browser, url):
         ("materializedview", "Materialized views", "from a query over a Lance table"),
         ("labeldefinition", "Labels", "is defined here once"),
         ("trashitem", "Trash", "can be brought back"),
-        ("approvalrequest", "Approval requests", "needs a second person"),
+        ("approvalrequest", "Approvals", "needs a second person"),
         ("webhook", "Webhooks", "told, signed, what happens"),
         ("apikey", "API keys", "A program needs one"),
         ("job", "Jobs", "run as jobs"),
@@ -345,6 +345,16 @@ def test_strangers_are_sent_to_the_login(client, db, url):
     answer = client.get(url)
     assert answer.status_code == 302
     assert answer.headers["location"].startswith("/admin/login/")
+
+
+def test_a_list_is_called_as_the_sidebar_calls_it(browser):
+    titles = {}
+    for group in browser.get("/admin/").context["sidebar_navigation"]:
+        for item in group["items"]:
+            if "/catalog/" in item["link"]:
+                titles[item["title"]] = browser.get(item["link"]).context["title"]
+    assert len(titles) > 12
+    assert titles == {title: title for title in titles}
 
 
 @pytest.mark.parametrize("privilege", ["read", "all"])
