@@ -30,6 +30,8 @@ class BuiltIndex:
     know a row that is taken in later as well as any."""
     trained_rows: int = 0
     """How many rows the table had then."""
+    obstacle: str = ""
+    """Why it cannot be built anew. Asked only when it has worn."""
 
     def untrained_rows(self, rows: int) -> int:
         """How many of so many rows the table has got since."""
@@ -107,7 +109,11 @@ def plan(statistics: Statistics, policy: EffectivePolicy) -> list[Planned]:
 def _all(s: Statistics, policy: EffectivePolicy) -> Iterator[Planned]:
     if s.format == "lance":
         # First: Lance does not put fragments that an index knows together with others.
-        worn = {each.name: each for each in s.built_indexes if _wear(each, s, policy)}
+        worn = {
+            each.name: each
+            for each in s.built_indexes
+            if not each.obstacle and wear(each, s.rows, policy)
+        }
         stale = [i for i in s.stale_indexes if i.unindexed_rows >= policy["unindexed_rows"]]
         if worn and policy.mode("index_rebuilds") is Mode.ON:
             stale = [index for index in stale if index.name not in worn]  # that takes them in too
@@ -116,7 +122,7 @@ def _all(s: Statistics, policy: EffectivePolicy) -> Iterator[Planned]:
                 "rebuild_indexes",
                 policy.mode("index_rebuilds"),
                 f"{len(worn)} of {s.indexes} indexes have worn: "
-                + ", ".join(_wear(each, s, policy) for each in list(worn.values())[:_TOLD]),
+                + ", ".join(wear(each, s.rows, policy) for each in list(worn.values())[:_TOLD]),
                 bytes_read=sum(index.bytes for index in worn.values()),
                 parameters={"indexes": list(worn)},
             )
@@ -154,13 +160,13 @@ def _all(s: Statistics, policy: EffectivePolicy) -> Iterator[Planned]:
         )
 
 
-def _wear(index: BuiltIndex, s: Statistics, policy: EffectivePolicy) -> str:
-    """Why an index is worth building anew; empty when it is not."""
+def wear(index: BuiltIndex, rows: int, policy: EffectivePolicy) -> str:
+    """Why an index of a table of so many rows is worth building anew; empty when it is not."""
     if index.segments > policy["index_segments"]:
         return f"'{index.name}' is in {index.segments} segments"
-    untrained = index.untrained_rows(s.rows)
-    if untrained > policy["untrained_ratio"] * s.rows:
-        return f"{untrained} of {s.rows} rows came after '{index.name}' was trained"
+    untrained = index.untrained_rows(rows)
+    if untrained > policy["untrained_ratio"] * rows:
+        return f"{untrained} of {rows} rows came after '{index.name}' was trained"
     return ""
 
 

@@ -1,7 +1,7 @@
 """Keeping Lance tables well: measuring them, and what the jobs of their maintenance do."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -54,7 +54,12 @@ def measure(table: Table, policy: EffectivePolicy) -> Statistics | None:
         plan = lance_compaction.plan(dataset, layout, policy)
         indexes = index_summaries(dataset)
         rows = dataset.count_rows()
-    built = _built(table, indexes, rows)
+    built = tuple(
+        replace(each, obstacle=_obstacle(identifier, dataset, index))
+        if planning.wear(each, layout.rows, policy)
+        else each
+        for each, index in zip(_built(table, indexes, rows), indexes, strict=True)
+    )
     ledger = lance_cleanup.count_versions(table, policy)
     return Statistics(
         format=table.format,
@@ -105,6 +110,18 @@ def _measured_before(table: Table) -> dict[tuple[str, int], int]:
         (each["name"], each["trained_version"]): each["trained_rows"]
         for each in last.get("built_indexes", ())
     }
+
+
+def _obstacle(table: Identifier, dataset: LanceDataset, index: IndexSummary) -> str:
+    """Why an index cannot be built anew; what is planned of it would fail again and again."""
+    try:
+        with refusing(table):
+            lance_rebuilds.plan_rebuild(dataset, index)
+    except CatalogError as refused:
+        return refused.message
+    except (OSError, ValueError, RuntimeError) as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
 
 
 def _is_trained(index: IndexSummary) -> bool:

@@ -131,6 +131,14 @@ def test_what_is_built_anew_is_not_brought_up_to_date_before():
     ]
 
 
+def test_what_cannot_be_built_anew_is_brought_up_to_date():
+    stale = (StaleIndex("a", 50_000),)
+    one = worn(BuiltIndex("a", 99, 1, obstacle="too few vectors"), stale_indexes=stale)
+    assert [(job.kind, job.parameters["indexes"]) for job in planning.plan(one, ON)] == [
+        ("optimize_indexes", ["a"]),
+    ]
+
+
 def test_figures_of_an_older_version_know_no_built_indexes():
     old = WELL.as_json()
     del old["built_indexes"]

@@ -952,3 +952,27 @@ def test_without_the_version_that_it_was_trained_on_the_count_begins_today():
     assert built()["i"].trained_rows == 700
     append(2000, 50)
     assert built()["i"].trained_rows == 700
+
+
+def test_what_cannot_be_built_anew_is_not_planned():
+    """It would fail again and again."""
+    make_lance_table(TABLE, rows(0, 300))
+    index(vector("IVF_PQ", num_partitions=1, num_sub_vectors=2))
+    index(lambda dataset: dataset.create_scalar_index("id", "BTREE", name="ids"))
+    values = {"index_rebuilds": "on", "index_segments": 2}
+    policies.set_table_policy(actor=SYSTEM, table=TABLE, values=values)
+    for number in (1, 2):
+        append(1000 * number, 10)
+        index(lambda dataset: dataset.optimize.optimize_indices(num_indices_to_merge=0))
+    change(lambda dataset: dataset.delete("id < 120"), ops.DeleteFromTable)
+    found = built()
+    assert {name: each.segments for name, each in found.items()} == {"i": 3, "ids": 3}
+    why = "Column 'vector' has 200 vectors, and this IVF_PQ needs 256 to train with"
+    assert {name: each.obstacle for name, each in found.items()} == {"i": why, "ids": ""}
+    assert due() == [("rebuild_indexes", ["ids"])]
+    assert work_on(Job.objects.get()).status == JobStatus.SUCCEEDED
+    assert built()["i"].obstacle == why
+    assert due() == []
+    append(3000, 100)
+    assert built()["i"].obstacle == ""
+    assert due() == [("rebuild_indexes", ["i"])]
