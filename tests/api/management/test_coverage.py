@@ -51,3 +51,32 @@ def test_every_refusal_has_a_status_and_a_title_of_its_own():
     for status, title in errors.STATUS_AND_TITLE.values():
         assert 400 <= status < 600
         assert re.fullmatch(r"urn:monodon:[a-z-]+", errors.kind(title))
+
+
+def _documented() -> str:
+    return (Path(__file__).parents[3] / "docs" / "management-api.md").read_text()
+
+
+def test_every_operation_is_in_the_docs():
+    found = set()
+    for row in re.findall(r"^\| (.+?) \| ", _documented(), re.MULTILINE):
+        for part in row.split(";"):
+            words = " ".join(re.findall(r"`([^`]+)`", part)).split()
+            verbs = [word for word in words if word.isupper()]
+            found |= {(verb, path) for path in words if not path.isupper() for verb in verbs}
+    served = {(verb, path) for path, by_verb in urls.ROUTES.items() for verb in by_verb}
+    assert served - found == set()
+    assert {path for _, path in found if "/" in path} <= set(urls.ROUTES)
+
+
+def test_every_refusal_is_in_the_docs():
+    told = {
+        (int(status), kind)
+        for status, row in re.findall(r"^\| (\d{3}) \| (.+) \|$", _documented(), re.MULTILINE)
+        for kind in re.findall(r"`([a-z-]+)`", row)
+    }
+    kinds = {
+        (status, errors.kind(title).removeprefix("urn:monodon:"))
+        for status, title in errors.STATUS_AND_TITLE.values()
+    }
+    assert told == kinds
