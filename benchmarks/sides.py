@@ -20,7 +20,7 @@ from benchmarks.load import Size
 from benchmarks.stack import API_KEY, Stack
 from benchmarks.wrk import Run
 
-STAGED_PER_SECOND = 2500
+STAGED_PER_SECOND = 5000
 """Manifests staged for one second of creates. A server that needs more fails the run in plain words."""
 MANIFEST = b"\0" * 461
 NUMBERS_PER_RUN = 10_000_000
