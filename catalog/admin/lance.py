@@ -56,6 +56,7 @@ def open_version(
 def table_page(request: HttpRequest, row: Table) -> Page:
     newest = open_version(request, row)
     contents, fault = _contents(newest)
+    indexes = partial(lance_panels.indexes, row)
     preview = Tab("preview", "Data", _of(request, row, newest, partial(lance_preview.panel, row)))
     return Page(
         facts=[
@@ -67,7 +68,7 @@ def table_page(request: HttpRequest, row: Table) -> Page:
         tabs=(
             Tab("schema", "Schema", _of(request, row, newest, lance_panels.schema_tab)),
             Tab("fragments", "Fragments", _of(request, row, newest, lance_panels.fragments)),
-            Tab("indexes", "Indexes", _of(request, row, newest, lance_panels.indexes)),
+            Tab("indexes", "Indexes", _of(request, row, newest, indexes)),
             preview,
             Tab(
                 "refs",

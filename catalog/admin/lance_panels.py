@@ -9,9 +9,11 @@ from django.utils.safestring import SafeString
 from lance.dataset import LanceDataset
 
 from catalog.admin import cells
+from catalog.admin.maintenance_actions import index_links
 from catalog.admin.pages import Panel, number, part, query
 from catalog.formats import lance_columns
 from catalog.formats.lance_columns import Column
+from catalog.models import Table
 from catalog.services import lance_contents, lance_indexes
 from catalog.services.lance_contents import SMALL, Bucket, Fragment, reading
 from catalog.services.lance_indexes import IndexSummary
@@ -150,9 +152,11 @@ def _range(bucket: Bucket) -> str:
 # --- indexes -----------------------------------------------------------------------------------
 
 
-def indexes(request: HttpRequest, dataset: LanceDataset) -> Panel:
+def indexes(row: Table, request: HttpRequest, dataset: LanceDataset) -> Panel:
     with reading():
         found = lance_indexes.index_summaries(dataset)
+    is_newest = not (request.GET.get("version") or request.GET.get("branch"))
+    links = index_links(request, row) if is_newest and found else None
     shown = part(request, found, lambda index: index.name, "after")
     return Panel(
         columns=(
@@ -164,8 +168,12 @@ def indexes(request: HttpRequest, dataset: LanceDataset) -> Panel:
             "Size",
             "Segments",
             "Created",
+            *([""] if links else ()),
         ),
-        rows=[_index(index) for index in shown.items],
+        rows=[
+            (*_index(index), *([links(index.name, index.unindexed_rows)] if links else ()))
+            for index in shown.items
+        ],
         empty="There is no index. Clients build one with create_scalar_index or create_index.",
         first=shown.first,
         following=shown.following,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
+from urllib.parse import urlencode
 
 from django import forms
 from django.contrib import admin, messages
@@ -231,6 +232,26 @@ def press_bar(request: HttpRequest, row: Table) -> SafeString | str:
         {"kinds": pressed, "measure_url": f"{base}measure/"},
         request=request,
     )
+
+
+def index_links(request: HttpRequest, row: Table) -> Callable[[str, int | None], SafeString] | None:
+    """What may be done about an index, from its name and the rows it does not know; None: nothing.
+
+    The links open the forms of the buttons, with the index chosen.
+    """
+    if row.state != TableState.LIVE or not may_maintain(request, row):
+        return None
+    base = _base(row)
+
+    def links(name: str, unindexed_rows: int | None) -> SafeString:
+        behind = [(JobKind.OPTIMIZE_INDEXES, "Bring up to date")] if unindexed_rows else []
+        which = urlencode({"index": name})
+        return cells.spaced(
+            cells.anchor(f"{base}{kind.value}/?{which}", text)
+            for kind, text in [*behind, (JobKind.REBUILD_INDEXES, "Rebuild")]
+        )
+
+    return links
 
 
 def _base(row: Table) -> str:

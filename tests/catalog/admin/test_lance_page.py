@@ -1,6 +1,7 @@
 """The page of a Lance table: what its tabs show, what they cost, that nothing breaks them."""
 
 import os
+import re
 import shutil
 import threading
 import time
@@ -261,6 +262,32 @@ def test_indexes_and_what_is_not_in_them(browser, row):
     assert line[:5] == ["id_idx", "BTREE", "id", "3", "1 (25.0%)"]
     assert line[6] == "1"
     assert "width: 25.0%" in browser.get(url(row, "indexes")).content.decode()
+
+
+def test_an_index_leads_to_what_may_be_done_about_it(browser, row):
+    """The forms open with the index chosen; older versions and branches have no such links."""
+    index(row)
+    insert(row, table(count=1))
+    index(row, column="name")  # knows all rows
+    shown = browser.get(url(row, "indexes")).context["panels"][0]
+    assert shown.columns[-1] == ""
+    assert [words(line[-1]) for line in shown.rows] == ["Bring up to date Rebuild", "Rebuild"]
+    first, second = re.findall(r'href="([^"]+)"', str(shown.rows[0][-1]))
+    for address, title in ((first, "Optimize indexes"), (second, "Rebuild indexes")):
+        form = browser.get(address)
+        assert form.status_code == 200
+        assert title in form.context["title"]
+        assert form.context["form"].initial == {"indexes": ["id_idx"]}
+    old = browser.get(url(row, "indexes") + "&version=3").context["panels"]
+    assert [panel.columns[-1] for panel in old if panel.columns] == ["Created"]
+
+
+def test_who_may_not_maintain_a_table_gets_no_links_for_it(sign_in, row):
+    index(row)
+    reader = sign_in("read")
+    shown = reader.get(url(row, "indexes")).context["panels"][0]
+    assert [words(line[0]) for line in shown.rows] == ["id_idx"]
+    assert shown.columns[-1] == "Created"
 
 
 # --- tags and branches
