@@ -358,7 +358,18 @@ DATABASES = {"default": _database(_database_url())}
 
 # --- Celery ------------------------------------------------------------------------------------
 
-REDIS_URL = os.environ.get("REDIS_URL") or "redis://localhost:6379/0"
+
+def _redis_url() -> str:
+    """The broker of ``make up`` for whoever runs manage.py beside it, as with the database."""
+    if url := os.environ.get("REDIS_URL"):
+        return url
+    socket = MONODON_HOME / "run" / "valkey.sock"
+    if socket.exists():
+        return f"unix://{quote(str(socket))}"
+    return "redis://localhost:6379/0"
+
+
+REDIS_URL = _redis_url()
 CELERY_BROKER_URL = (
     "redis+socket://" + REDIS_URL.removeprefix("unix://")
     if REDIS_URL.startswith("unix://")

@@ -117,3 +117,21 @@ def test_cookies_are_secure_where_browsers_come_over_tls(read, url, secure):
         assert found[f"{cookie}_SAMESITE"] == "Lax"
     assert "SECURE_PROXY_SSL_HEADER" not in found
     assert "SECURE_PROXY_SSL_HEADER" in read(MONODON_PROXIES="1")
+
+
+def test_what_is_run_beside_the_server_finds_its_database_and_its_broker(
+    read, monkeypatch, tmp_path
+):
+    monkeypatch.delenv("DATABASE_URL", raising=False)
+    monkeypatch.delenv("REDIS_URL", raising=False)
+    found = read()
+    assert found["DATABASES"]["default"]["HOST"] == ""
+    assert found["CELERY_BROKER_URL"] == "redis://localhost:6379/0"
+    sockets = tmp_path / "run"
+    (sockets / "postgres").mkdir(parents=True)
+    (sockets / "postgres" / ".s.PGSQL.5432").touch()
+    (sockets / "valkey.sock").touch()
+    found = read()
+    assert found["DATABASES"]["default"]["HOST"] == str(sockets / "postgres")
+    assert found["CELERY_BROKER_URL"] == f"redis+socket://{sockets / 'valkey.sock'}"
+    assert read(REDIS_URL="redis://h:1/2")["CELERY_BROKER_URL"] == "redis://h:1/2"
