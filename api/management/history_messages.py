@@ -25,7 +25,7 @@ class PastVersion(BaseModel):
     """The newest version of a branch at a moment."""
 
     version: int
-    metadata_location: str
+    metadata_location: str = Field(description="Empty for who may not read the table.")
     committed_at: datetime
     transaction_id: UUID | None
     actor: str

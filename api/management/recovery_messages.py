@@ -1,5 +1,6 @@
 """The bodies of requests and answers about protection, the trash and approvals."""
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any, Self
 from uuid import UUID
@@ -100,7 +101,7 @@ class TrashItemModel(BaseModel):
     kind: str = Field(description="namespace, table or view.")
     name: list[str] = Field(description="As it was when it was dropped.")
     format: TableFormat | None
-    location: str | None
+    location: str | None = Field(description="Null for who may not read the table, too.")
     state: TrashState
     dropped_by: str
     dropped_at: datetime
@@ -112,14 +113,14 @@ class TrashItemModel(BaseModel):
     )
 
     @classmethod
-    def of(cls, row: TrashItem) -> Self:
+    def of(cls, row: TrashItem, readable: Collection[int]) -> Self:
         table = row.table
         return cls(
             id=row.pk,
             kind=row.kind,
             name=list(row.target.identifier),
             format=None if table is None else TableFormat(table.format),
-            location=None if table is None else table.location,
+            location=table.location if table is not None and table.pk in readable else None,
             state=row.state,
             dropped_by=row.dropped_by,
             dropped_at=row.dropped_at,

@@ -153,11 +153,12 @@ class JobAdmin(ReadOnlyAdmin):
         return ["run"] if row.is_dry_run else []
 
     def page(self, request: HttpRequest, row: Job) -> Page:
+        is_read = access.readable_tables(actor(request), [row.table_id])
         return Page(
             facts=(
                 ("Kind", row.get_kind_display()),
                 ("Table", cells.link(row.table)),
-                ("Location", cells.code(row.table.location)),
+                *((("Location", cells.code(row.table.location)),) if is_read else ()),
                 ("Transaction", cells.link(row.transaction)),
                 ("Progress", maintenance_jobs.live_fact(row, status(row), progress(row))),
                 ("Dry run", "yes, it changes nothing" if row.is_dry_run else "no"),

@@ -21,7 +21,7 @@ from catalog.admin.protection import ReasonForm
 from catalog.errors import CatalogError
 from catalog.identifiers import DEFAULT_DELIMITER, Identifier, parse
 from catalog.models import TrashItem, TrashState
-from catalog.services import recovery
+from catalog.services import access, recovery
 
 _PURGED_SOON = timedelta(days=2)
 _COLOURS = {
@@ -181,10 +181,9 @@ class TrashAdmin(ReadOnlyAdmin):
             ("Its page", cells.link(row.target)),
         ]
         if row.table is not None:
-            facts += [
-                ("Location", cells.code(row.table.location)),
-                ("Size", self.size_cell(row)),
-            ]
+            if access.readable_tables(actor(request), [row.table.pk]):
+                facts.append(("Location", cells.code(row.table.location)))
+            facts.append(("Size", self.size_cell(row)))
         else:
             asking = actor(request, "catalog.change_table")
             _, spaces, tables = recovery.contents(actor=asking, item=row.pk)

@@ -12,7 +12,7 @@ import json
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -102,8 +102,9 @@ def catalog_at(
     """A page of what there was: namespaces from the oldest, then tables by namespace and name.
 
     Of a namespace with all below it, under whatever rows its name was. What the actor may not
-    browse now is left out. Raises TransactionNotFound, NamespaceNotFound for a name that never was,
-    InvalidInput. Six statements at most.
+    browse now is left out, and where something lies for who may not read it. Raises
+    TransactionNotFound, NamespaceNotFound for a name that never was, InvalidInput. Seven statements
+    at most.
     """
     at = resolve_moment(moment)
     size = _size(limit)
@@ -126,7 +127,8 @@ def catalog_at(
         )
     else:
         following = None
-    return StatePage(at, namespaces, _with_branches(shown, at), following)
+    tables = _told(actor, _with_branches(shown, at))
+    return StatePage(at, namespaces, tables, following)
 
 
 def changes_between(
@@ -140,8 +142,9 @@ def changes_between(
 ) -> ChangesPage:
     """A page of what became of namespaces, then of tables, each from the oldest row.
 
-    Raises what ``catalog_at`` raises, and InvalidInput when ``since`` is after ``until``. Fifteen
-    statements at most.
+    Raises what ``catalog_at`` raises, and InvalidInput when ``since`` is after ``until``. Of what
+    may not be read only that its properties changed is told, and of namespaces that only lead on not
+    who changed them. Seventeen statements at most.
     """
     before, after = _both(since, until)
     size = _size(limit)
@@ -151,14 +154,16 @@ def changes_between(
     namespaces: list[h.NamespaceChange] = []
     if not is_tables:
         ids = _changed_namespaces(scope, before, after, last, size + 1)
-        namespaces = _compare_namespaces(scope, ids[:size], before, after)
+        namespaces = _told_of_namespaces(
+            actor, _compare_namespaces(scope, ids[:size], before, after)
+        )
         if len(ids) > size:
             return ChangesPage(before, after, namespaces, [], _token("n", ids[size - 1]))
         last, size = 0, size - len(ids[:size])
         if not size:
             return ChangesPage(before, after, namespaces, [], _token("t", 0))
     ids, following = _changed_tables(scope, before, after, last, size)
-    tables = _compare_tables(scope, ids, before, after)
+    tables = _told_of_tables(actor, _compare_tables(scope, ids, before, after))
     token = None if following is None else _token("t", following)
     return ChangesPage(before, after, namespaces, tables, token)
 
@@ -325,6 +330,63 @@ def _branches(ids: Sequence[int], at: datetime) -> dict[int, list[h.BranchState]
 
 
 _ANYWHERE = _Scope("true", "true", {})
+
+
+# --- what is told of it --------------------------------------------------------------------------
+
+
+def _told(actor: Principal, states: list[h.TableState]) -> list[h.TableState]:
+    readable = access.readable_tables(actor, [state.id for state in states])
+    return [
+        state
+        if state.id in readable
+        else replace(state, branches=tuple(_placeless(branch) for branch in state.branches))
+        for state in states
+    ]
+
+
+def _told_of_tables(actor: Principal, changes: list[h.TableChange]) -> list[h.TableChange]:
+    readable = access.readable_tables(actor, [change.id for change in changes])
+    return [
+        change
+        if change.id in readable
+        else replace(
+            change,
+            branches=tuple(
+                replace(
+                    branch,
+                    before=None if branch.before is None else _placeless(branch.before),
+                    after=None if branch.after is None else _placeless(branch.after),
+                )
+                for branch in change.branches
+            ),
+            properties=_HIDDEN if change.properties else None,
+        )
+        for change in changes
+    ]
+
+
+def _told_of_namespaces(
+    actor: Principal, changes: list[h.NamespaceChange]
+) -> list[h.NamespaceChange]:
+    if not changes or actor.holds_everywhere(Privilege.BROWSE):
+        return changes
+    ids = [change.id for change in changes]
+    rows = Namespace.objects.filter(access.visible_contents(actor, ""), pk__in=ids)
+    browsed = set(rows.values_list("pk", flat=True))
+    return [
+        change
+        if change.id in browsed
+        else replace(change, actor="", properties=_HIDDEN if change.properties else None)
+        for change in changes
+    ]
+
+
+_HIDDEN = h.PropertyChange(None, None)
+
+
+def _placeless(branch: h.BranchState) -> h.BranchState:
+    return replace(branch, metadata_location="")
 
 
 # --- what became of it ---------------------------------------------------------------------------

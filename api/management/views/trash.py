@@ -1,12 +1,14 @@
 """The trash: what was dropped, bringing it back, purging it."""
 
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import ClassVar
 
 from api.management import recovery_messages as m
 from api.management.operation import ManagementOperation
 from catalog.errors import TrashItemNotFound
-from catalog.services import recovery
+from catalog.models import TrashItem
+from catalog.services import access, recovery
 from catalog.services.access import Principal
 
 
@@ -14,6 +16,12 @@ def _number(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 19):
         raise TrashItemNotFound(text)
     return int(text)
+
+
+def _told(actor: Principal, rows: Sequence[TrashItem]) -> list[m.TrashItemModel]:
+    tables = [row.table_id for row in rows if row.table_id is not None]
+    readable = access.readable_tables(actor, tables)
+    return [m.TrashItemModel.of(row, readable) for row in rows]
 
 
 class ListTrash(ManagementOperation):
@@ -32,7 +40,7 @@ class ListTrash(ManagementOperation):
             dropped_by=self.query_values.get("dropped_by"),
             **self.page,
         )
-        return m.TrashPage(items=[m.TrashItemModel.of(row) for row in rows], next_page_token=token)
+        return m.TrashPage(items=_told(actor, rows), next_page_token=token)
 
 
 class GetTrashItem(ManagementOperation):
@@ -41,7 +49,7 @@ class GetTrashItem(ManagementOperation):
     response_model = m.TrashItemModel
 
     def handle(self, actor: Principal, body: None, item: str) -> m.TrashItemModel:
-        return m.TrashItemModel.of(recovery.find_item(actor=actor, item=_number(item)))
+        return _told(actor, [recovery.find_item(actor=actor, item=_number(item))])[0]
 
 
 class UndropTrashItem(ManagementOperation):
@@ -85,4 +93,4 @@ class KeepTrashItem(ManagementOperation):
     response_model = m.TrashItemModel
 
     def handle(self, actor: Principal, body: None, item: str) -> m.TrashItemModel:
-        return m.TrashItemModel.of(recovery.keep(actor=actor, item=_number(item)))
+        return _told(actor, [recovery.keep(actor=actor, item=_number(item))])[0]

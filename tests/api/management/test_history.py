@@ -8,7 +8,9 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from catalog.models import Table, Transaction
+from catalog.models import Grant, PrincipalLevel, Table, Transaction
+from catalog.privileges import Privilege, closure
+from catalog.services import api_keys
 from catalog.services import operations as ops
 from catalog.services.access import SYSTEM
 from catalog.services.commit import commit
@@ -181,3 +183,31 @@ def test_a_page_costs_the_same_however_much_there_is(reader: Management):
             assert len(reader.get(path)["tables"]) == start + 8
         counted.append(len(queries))
     assert counted[0] == counted[1]
+
+
+@pytest.mark.parametrize(
+    ("privilege", "is_told"), [(Privilege.BROWSE, False), (Privilege.READ, True)]
+)
+def test_where_it_lay_is_told_to_who_may_read_it(privilege, is_told):
+    """And of a namespace that only leads to it no more than its name."""
+    make_namespace("a", properties={"k": "1"})
+    table = make_table("a", "t")
+    make_version(("a", "t"), 1)
+    key, secret = api_keys.create_api_key(actor=SYSTEM, name="bob", level=PrincipalLevel.GRANTED)
+    mask = int(closure(privilege))
+    Grant.objects.create(principal=key.principal, table=table, mask=mask)
+    bob, then = Management(secret), now()
+    (row,) = bob.get(f"history?at={then}")["tables"]
+    where = "elsewhere/1.manifest" if is_told else ""
+    assert [branch["metadata_location"] for branch in row["branches"]] == [where]
+    make_version(("a", "t"), 2)
+    update = ops.UpdateNamespaceProperties(namespace=("a",), updates={"k": "2"})
+    commit([update], actor=SYSTEM)
+    page = bob.get(f"history/changes?from={then}&to={now()}")
+    (branch,) = page["tables"][0]["branches"]
+    assert (branch["before"]["version"], branch["after"]["version"]) == (1, 2)
+    assert branch["before"]["metadata_location"] == where
+    assert (branch["after"]["metadata_location"] == "") is not is_told
+    (namespace,) = page["namespaces"]
+    assert (namespace["namespace"], namespace["actor"]) == (["a"], "")
+    assert namespace["properties"] == {"before": None, "after": None}

@@ -9,7 +9,15 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from catalog.models import Job, JobEvent, JobKind, JobStatus, Table, TransactionStatus
+from catalog.models import (
+    Job,
+    JobEvent,
+    JobKind,
+    JobStatus,
+    Table,
+    TransactionStatus,
+    TrashItem,
+)
 from catalog.services import jobs, policies, upkeep
 from catalog.services import operations as ops
 from catalog.services.access import SYSTEM
@@ -203,6 +211,19 @@ def test_the_progress_of_a_job_is_for_those_who_may_see_it(sign_in, client, tabl
     row = start()
     assert sign_in().get(url(row, "progress")).status_code == 404
     assert client.get(url(row, "progress")).status_code == 302
+
+
+@pytest.mark.parametrize(("privilege", "is_told"), [("browse", False), ("read", True)])
+def test_the_location_is_for_those_who_may_read_the_table(sign_in, table, privilege, is_told):
+    pages = [url(start())]
+    bob = sign_in(privilege)
+    assert (table.location in text(bob.get(pages[0]))) is is_told
+    commit([ops.DropTable(table=("prod", "t"))], actor=SYSTEM)
+    pages.append(f"/admin/catalog/trashitem/{TrashItem.objects.get().pk}/change/")
+    for page in pages:
+        told = text(bob.get(page))
+        assert "prod.t" in told
+        assert (table.location in told) is is_told, page
 
 
 @pytest.mark.parametrize("number", ["0", "x", "99999999999999999999"])

@@ -251,6 +251,9 @@ def test_sql_and_the_model_agree(db, seed):
             if row.state == TableState.DROPPED:  # and perhaps another bears its name
                 assert _held(actor, row) == expected(row), (about, row)
 
+        readable = {row.pk for row in world.tables if Privilege.READ in model.on_table(row)}
+        asked = [row.pk for row in world.tables]
+        assert access.readable_tables(actor, asked) == readable, about
         shown = Table.objects.present().filter(access.visible_tables(actor))
         assert set(shown) == {row for row in present if expected(row)}, about
         shown = Namespace.objects.live().filter(access.visible_namespaces(actor))
