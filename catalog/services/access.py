@@ -131,7 +131,9 @@ class Principal:
 
 
 SYSTEM = Principal("system", Privilege.ALL, door="system")
-"""The catalog itself: jobs, the command line, migrations."""
+"""The catalog itself: jobs, the scheduler, migrations."""
+COMMAND = replace(SYSTEM, door="command")
+"""Whoever runs a command in a shell of the server: nobody asks for their name there."""
 
 _ANONYMOUS = {"none": None, "read": READ_ONLY, "admin": Privilege.ALL}
 _LEVELS = {

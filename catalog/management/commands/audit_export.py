@@ -13,7 +13,7 @@ from catalog.errors import CatalogError
 from catalog.management.audit_arguments import moment
 from catalog.models.audit import Door, Outcome
 from catalog.services import audit_trail
-from catalog.services.access import SYSTEM
+from catalog.services.access import COMMAND
 
 _WORDS = ("target", "actor", "action", "key", "request_id")
 
@@ -40,7 +40,7 @@ class Command(BaseCommand):
         try:
             table = identifiers.parse(options["table"]) if options["table"] else None
             search = audit_trail.Search(table=table, **{name: options[name] for name in names})
-            pieces = audit_trail.export(actor=SYSTEM, search=search, format=options["format"])
+            pieces = audit_trail.export(actor=COMMAND, search=search, format=options["format"])
         except CatalogError as refused:
             raise CommandError(refused.message) from refused
         if options["output"] is None:

@@ -8,7 +8,7 @@ from django.db import DatabaseError
 
 from catalog.errors import CatalogError
 from catalog.services import audit_partitions
-from catalog.services.access import SYSTEM
+from catalog.services.access import COMMAND
 
 
 class Command(BaseCommand):
@@ -29,7 +29,9 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            dropped = audit_partitions.drop_months(actor=SYSTEM, keep_months=options["keep_months"])
+            dropped = audit_partitions.drop_months(
+                actor=COMMAND, keep_months=options["keep_months"]
+            )
         except CatalogError as refused:
             raise CommandError(refused.message) from refused
         except DatabaseError as error:

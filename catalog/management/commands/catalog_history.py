@@ -12,7 +12,7 @@ from catalog import history as past
 from catalog.errors import CatalogError
 from catalog.identifiers import Identifier, label
 from catalog.services import history
-from catalog.services.access import SYSTEM
+from catalog.services.access import COMMAND
 
 _TIME = "a time such as 2027-01-31T12:00:00Z, or a transaction's id"
 
@@ -45,7 +45,7 @@ class Command(BaseCommand):
         token: str | None = None
         while True:
             page = history.catalog_at(
-                actor=SYSTEM,
+                actor=COMMAND,
                 moment=moment,
                 namespace=namespace,
                 limit=history.MAX_PAGE,
@@ -69,7 +69,7 @@ class Command(BaseCommand):
         token: str | None = None
         while True:
             page = history.changes_between(
-                actor=SYSTEM,
+                actor=COMMAND,
                 since=since,
                 until=until,
                 namespace=namespace,
@@ -88,7 +88,7 @@ class Command(BaseCommand):
             if token is None:
                 break
         counts = asdict(
-            history.count_changes(actor=SYSTEM, since=since, until=until, namespace=namespace)
+            history.count_changes(actor=COMMAND, since=since, until=until, namespace=namespace)
         )
         if as_json:
             self.stdout.write(_dump({"type": "counts", **counts}))

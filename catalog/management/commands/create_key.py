@@ -11,7 +11,7 @@ from catalog import identifiers
 from catalog.errors import CatalogError, InvalidInput
 from catalog.models import PrincipalLevel
 from catalog.services import api_keys
-from catalog.services.access import SYSTEM
+from catalog.services.access import COMMAND
 
 
 class Command(BaseCommand):
@@ -46,7 +46,7 @@ class Command(BaseCommand):
                     "--level is of a new service account, --principal of a known one"
                 )
             row, key = api_keys.create_for(
-                actor=SYSTEM,
+                actor=COMMAND,
                 name=name,
                 principal=whose,
                 level=PrincipalLevel(options["level"] or PrincipalLevel.GRANTED),

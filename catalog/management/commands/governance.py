@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandError
 from catalog import identifiers
 from catalog.errors import CatalogError
 from catalog.services import governance, governance_files
-from catalog.services.access import SYSTEM
+from catalog.services.access import COMMAND
 
 
 class Command(BaseCommand):
@@ -42,20 +42,20 @@ class Command(BaseCommand):
     def _export(self, options: dict[str, Any]) -> None:
         text = options["namespace"]
         namespace = identifiers.parse(text, identifiers.DEFAULT_DELIMITER) if text else ()
-        written = governance_files.write(governance.export(actor=SYSTEM, namespace=namespace))
+        written = governance_files.write(governance.export(actor=COMMAND, namespace=namespace))
         if options["output"]:
             Path(options["output"]).write_text(written, encoding="utf-8")
         else:
             self.stdout.write(written, ending="")
 
     def _diff(self, options: dict[str, Any]) -> None:
-        changes = governance.plan(actor=SYSTEM, document=_document(options["file"]))
+        changes = governance.plan(actor=COMMAND, document=_document(options["file"]))
         self._tell(changes, "would change")
         if changes:
             sys.exit(1)
 
     def _apply(self, options: dict[str, Any]) -> None:
-        changes = governance.apply(actor=SYSTEM, document=_document(options["file"]))
+        changes = governance.apply(actor=COMMAND, document=_document(options["file"]))
         self._tell(changes, "changed")
 
     def _tell(self, changes: list[governance.Change], verb: str) -> None:

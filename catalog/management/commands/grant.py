@@ -10,7 +10,7 @@ from catalog import identifiers
 from catalog.errors import CatalogError
 from catalog.privileges import SINGLE, Privilege, essence, parse
 from catalog.services import grants
-from catalog.services.access import SYSTEM, On
+from catalog.services.access import COMMAND, On
 
 
 class Command(BaseCommand):
@@ -50,13 +50,13 @@ class Command(BaseCommand):
         self._grant(on, options["principal"], parse([]))
 
     def _grant(self, on: On, principal: str, privileges: Privilege) -> None:
-        granted = grants.set_grant(actor=SYSTEM, on=on, principal=principal, privileges=privileges)
+        granted = grants.set_grant(actor=COMMAND, on=on, principal=principal, privileges=privileges)
         self.stdout.write(f"{principal} is granted {_words(granted)} on {on}")
 
     def _list(self, on: On, options: Mapping[str, Any]) -> None:
         token = None
         while True:
-            rows, token = grants.list_grants(actor=SYSTEM, on=on, page_token=token)
+            rows, token = grants.list_grants(actor=COMMAND, on=on, page_token=token)
             for row in rows:
                 by = f"  by {row.granted_by}" if row.granted_by else ""
                 self.stdout.write(f"{row.principal.name:24} {_words(row.privileges)}{by}")
@@ -67,7 +67,7 @@ class Command(BaseCommand):
         token = None
         while True:
             found, token = grants.explain(
-                actor=SYSTEM, on=on, principal=options["principal"], page_token=token
+                actor=COMMAND, on=on, principal=options["principal"], page_token=token
             )
             for holder in found:
                 state = "" if holder.is_active else "  (not active)"
@@ -83,7 +83,7 @@ class Command(BaseCommand):
         token = None
         while True:
             found, token = grants.what_if(
-                actor=SYSTEM, on=on, principal=options["principal"], page_token=token
+                actor=COMMAND, on=on, principal=options["principal"], page_token=token
             )
             for loss in found:
                 self.stdout.write(

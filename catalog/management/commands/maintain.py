@@ -17,7 +17,7 @@ from catalog.models import Job, JobKind, JobStatus
 from catalog.policies import BY_NAME as RULES
 from catalog.policies import EffectivePolicy, Unit
 from catalog.services import health, job_control, maintenance, policies, upkeep
-from catalog.services.access import SYSTEM
+from catalog.services.access import COMMAND
 
 _BAR = 30
 _LOOK_SECONDS = 0.2
@@ -70,7 +70,7 @@ class Command(BaseCommand):
         if options["table"] is None:
             self._worst(options)
             return
-        found = upkeep.plan(actor=SYSTEM, table=_identifier(options["table"]))
+        found = upkeep.plan(actor=COMMAND, table=_identifier(options["table"]))
         self.stdout.write(f"{found.table}: health {found.score} of 100")
         for name, value in found.statistics.as_json().items():
             self.stdout.write(f"  {name:22} {value}")
@@ -82,7 +82,7 @@ class Command(BaseCommand):
 
     def _worst(self, options: Mapping[str, Any]) -> None:
         namespace = _identifier(options["namespace"]) if options["namespace"] else ()
-        rows, _ = health.list_health(actor=SYSTEM, namespace=namespace, limit=options["limit"])
+        rows, _ = health.list_health(actor=COMMAND, namespace=namespace, limit=options["limit"])
         if not rows:
             self.stdout.write("No table was measured yet.")
         for row in rows:
@@ -94,7 +94,7 @@ class Command(BaseCommand):
 
     def _run(self, options: Mapping[str, Any]) -> None:
         job = upkeep.start(
-            actor=SYSTEM,
+            actor=COMMAND,
             table=_identifier(options["table"]),
             kind=JobKind(options["kind"]),
             is_dry_run=options["dry_run"],
@@ -152,7 +152,7 @@ class Command(BaseCommand):
         except (OverflowError, ValueError):
             raise CommandError(f"--hours {options['hours']} is no number of hours") from None
         jobs, _ = job_control.list_jobs(
-            actor=SYSTEM, kinds=list(upkeep.MODES), since=since, limit=options["limit"]
+            actor=COMMAND, kinds=list(upkeep.MODES), since=since, limit=options["limit"]
         )
         if not jobs:
             self.stdout.write("No maintenance ran.")
@@ -160,11 +160,11 @@ class Command(BaseCommand):
             self.stdout.write(f"{job.pk:>8}  {job.table!s:40} {_line(job)} {job.error}".rstrip())
 
     def _one(self, pk: int) -> None:
-        job = job_control.find_job(actor=SYSTEM, job=pk)
+        job = job_control.find_job(actor=COMMAND, job=pk)
         self.stdout.write(f"Job {job.pk}, {job.table}: {_line(job)} {job.error}".rstrip())
         token: str | None = None
         while True:
-            events, token = job_control.list_events(actor=SYSTEM, job=job, page_token=token)
+            events, token = job_control.list_events(actor=COMMAND, job=job, page_token=token)
             for event in events:
                 data = f" {json.dumps(event.data)}" if event.data else ""
                 self.stdout.write(f"{event.at:%F %T}  {event.level:8} {event.message}{data}")
@@ -184,9 +184,9 @@ class Command(BaseCommand):
             for name in options["unset"]:
                 _rule(name)
             if options["namespace"]:
-                policies.set_namespace_policy(actor=SYSTEM, namespace=target, values=values)
+                policies.set_namespace_policy(actor=COMMAND, namespace=target, values=values)
             else:
-                policies.set_table_policy(actor=SYSTEM, table=target, values=values)
+                policies.set_table_policy(actor=COMMAND, table=target, values=values)
             effective, said = self._held(target, options)
         for name, found in effective.values.items():
             source = f"said here, {found.source}" if name in said else found.source or _DEFAULT
@@ -197,8 +197,8 @@ class Command(BaseCommand):
         target: Identifier, options: Mapping[str, Any]
     ) -> tuple[EffectivePolicy, dict[str, Any]]:
         if options["namespace"]:
-            return policies.policy_of_namespace(actor=SYSTEM, namespace=target)
-        return policies.policy_of_table(actor=SYSTEM, table=target)
+            return policies.policy_of_namespace(actor=COMMAND, namespace=target)
+        return policies.policy_of_table(actor=COMMAND, table=target)
 
 
 def _identifier(text: str) -> Identifier:
