@@ -6,6 +6,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from axes.models import AccessAttempt
 from django.contrib.auth.models import User
+from django.contrib.sessions.backends.db import SessionStore
 from django.contrib.sessions.models import Session
 from django.test import Client
 
@@ -422,3 +423,22 @@ def test_the_issuer_is_left_alone_where_that_is_wanted(client, issuer: Issuer, s
     issuer.document = {"end_session_endpoint": f"{issuer.url}/logout"}
     go(client, issuer)
     assert issuer.url not in leaves(client).headers.get("location", "")
+
+
+def test_a_login_gives_a_session_of_its_own(client, db, settings):
+    """Who made somebody use a session that they know has nothing of it afterwards."""
+    User.objects.create_superuser("ada", password="correct horse")
+    store = SessionStore()
+    store["planted"] = True
+    store.create()
+    client.cookies[settings.SESSION_COOKIE_NAME] = known = store.session_key
+    answer = client.post(
+        LOGIN,
+        {"username": "ada", "password": "correct horse", "next": "https://evil.example/"},
+    )
+    assert (answer.status_code, answer.headers["location"]) == (302, "/admin/")
+    assert client.cookies[settings.SESSION_COOKIE_NAME].value != known
+    assert not SessionStore().exists(known)
+    assert client.get("/admin/password_change/").status_code == 200
+    client.cookies[settings.SESSION_COOKIE_NAME] = known
+    assert client.get("/admin/password_change/").status_code == 302
