@@ -41,8 +41,8 @@ COPY --from=packages /opt/venv /opt/venv
 COPY . /app
 USER monodon
 # The numbers are those of server/supervisor.py.
-CMD ["granian", "--interface", "wsgi", "--host", "0.0.0.0", "--port", "2333", \
-     "--workers", "2", "--blocking-threads", "4", "--blocking-threads-idle-timeout", "600", \
-     "--backlog", "1024", "--backpressure", "512", "--no-ws", "--http", "1", \
+CMD ["granian", "--interface", "rsgi", "--loop", "uvloop", "--host", "0.0.0.0", "--port", "2333", \
+     "--workers", "2", "--backlog", "2048", "--backpressure", "4096", \
+     "--http1-header-read-timeout", "30000", "--no-ws", "--http", "1", \
      "--log-level", "warning", "--respawn-failed-workers", "--workers-kill-timeout", "3", \
-     "config.wsgi:application"]
+     "config.rsgi:application"]

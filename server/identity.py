@@ -1,5 +1,11 @@
-"""As whom PostgreSQL runs: it refuses to run as root."""
+"""As whom PostgreSQL runs: it refuses to run as root.
 
+Started by root it runs as a user of its own, not as `nobody`: what belongs to `nobody` belongs to every
+program that somebody runs as `nobody`. That user needs no entry in the password file, but initdb asks
+for one, so initdb alone runs as `nobody`, in a group of its own that alone may enter the directory.
+"""
+
+import hashlib
 import os
 import pwd
 import subprocess
@@ -15,10 +21,14 @@ LAUNCHER = Path(__file__).with_name("launch.py")
 
 @dataclass(frozen=True)
 class Identity:
-    """`owner` is the user (as seen from outside) whom the data directory must belong to."""
+    """`owner` is the user (as seen from outside) whom the data directory must belong to.
+
+    `initdb` is another user who makes the cluster, where `owner` has no name.
+    """
 
     owner: tuple[int, int]
     arguments: tuple[str, ...] = ()
+    initdb: "Identity | None" = None
 
     def launch(self, command: Sequence[str], *options: str) -> list[str]:
         return [
@@ -32,6 +42,11 @@ class Identity:
             *command,
         ]
 
+    def client_name(self) -> str:
+        """What the server's user calls us, who connect to it."""
+        name = "nobody" if "--namespace" in self.arguments else None
+        return name or pwd.getpwuid(os.geteuid()).pw_name
+
     def can_reach(self, paths: Sequence[Path]) -> bool:
         reach = [argument for path in paths for argument in ("--reach", str(path))]
         probe = self.launch([], *reach)
@@ -40,8 +55,8 @@ class Identity:
 
 
 def choose(program: Path, directories: Sequence[Path]) -> Identity:
-    """An ordinary user runs it as they are; root as `nobody`, or, where nobody cannot get at the files
-    (under a 0700 /root, say), as root behind a user namespace in which root has another name.
+    """An ordinary user runs it as they are; root as a user of its own, or, where that one cannot get at
+    the files (under a 0700 /root, say), as root behind a user namespace in which root has another name.
 
     Raises DatabaseUnusable when neither works.
     """
@@ -59,19 +74,35 @@ def choose(program: Path, directories: Sequence[Path]) -> Identity:
         Identity(owner=(uid, gid), arguments=("--namespace", str(nobody.pw_uid))),
     ]
     if uid == 0:
-        dropped = Identity(
-            owner=(nobody.pw_uid, nobody.pw_gid),
-            arguments=("--user", f"{nobody.pw_uid}:{nobody.pw_gid}"),
-        )
+        own = _own_id(directories[0])
+        maker = Identity(owner=(nobody.pw_uid, own), arguments=("--user", f"{nobody.pw_uid}:{own}"))
+        dropped = Identity(owner=(own, own), arguments=("--user", f"{own}:{own}"), initdb=maker)
         candidates.insert(0, dropped)
     for identity in candidates:
         if identity.can_reach([program, *directories]):
             return identity
     raise DatabaseUnusable(
-        "PostgreSQL does not run as root, and the user `nobody` cannot reach "
+        "PostgreSQL does not run as root, and no other user can reach "
         f"{program.parent} and {' and '.join(str(d) for d in directories)}. "
         "Set MONODON_HOME (and keep the project) outside private directories such as /root, "
         "start Monodon as an ordinary user, or set DATABASE_URL to a server of your own."
+    )
+
+
+# A range of user ids that neither distributions nor systemd hand out (UIDS-GIDS of systemd).
+_FIRST_ID, _IDS = 60578, 600
+
+
+def _own_id(home: Path) -> int:
+    """The same at each start; another home mostly has another, and no account has it."""
+    start = int.from_bytes(hashlib.sha256(os.fsencode(home.resolve())).digest()[:4])
+    for step in range(_IDS):
+        number = _FIRST_ID + (start + step) % _IDS
+        if not _has_name(number):
+            return number
+    raise DatabaseUnusable(
+        f"The user ids {_FIRST_ID} to {_FIRST_ID + _IDS - 1} are all taken: "
+        "start Monodon as an ordinary user, or set DATABASE_URL."
     )
 
 

@@ -26,8 +26,8 @@ class Options:
     port: int
     web_workers: int
     web_threads: int
-    event_streams: int
-    """Of a web process; each takes a thread beside those that answer."""
+    max_connections: int
+    """Of a web process."""
     worker_concurrency: int
     database_url: str | None
     redis_url: str | None
@@ -45,7 +45,9 @@ class Options:
                 environment, "MONODON_WEB_WORKERS", min(max(cpus, 2), 4), low=1, high=64
             ),
             web_threads=_number(environment, "MONODON_WEB_THREADS", 4, low=1, high=128),
-            event_streams=_number(environment, "MONODON_EVENT_STREAMS", 2, low=0, high=128),
+            max_connections=_number(
+                environment, "MONODON_MAX_CONNECTIONS", 4096, low=64, high=1_000_000
+            ),
             worker_concurrency=_number(
                 environment, "MONODON_WORKER_CONCURRENCY", min(cpus, 4), low=1, high=64
             ),

@@ -37,7 +37,8 @@ class Home:
     def create(self) -> None:
         """Raises ServerError when the directory cannot be ours.
 
-        The directories are 0711, not 0700: as root the database runs as `nobody` and must pass through.
+        The directories are 0711, not 0700: as root the database runs as another user, who must pass
+        through.
         What is secret inside has its own mode.
         """
         try:

@@ -1,4 +1,6 @@
-"""A PostgreSQL cluster of our own: initialised, started in the foreground, reachable by a Unix socket only."""
+"""A PostgreSQL cluster of our own: initialised, started in the foreground, reachable by a Unix socket only.
+
+The application's role owns its database and is no superuser (`server.roles`)."""
 
 import contextlib
 import importlib.util
@@ -18,6 +20,7 @@ import psycopg
 from server import identity, processes
 from server.errors import DatabaseUnusable
 from server.processes import Child, Sink
+from server.roles import SUPERUSER, Roles
 
 USER = "monodon"
 DATABASE = "monodon"
@@ -58,6 +61,9 @@ _THROWAWAY = {
 class Postgres:
     """One data directory and one socket directory; `durable=False` is for data that may be lost.
 
+    `extra_privileges` lets the application's role make roles, switch triggers off and start checkpoints,
+    which tests and benchmarks need.
+
     `start` and `stop` run a cluster for tests and benchmarks. The supervisor uses `prepare`, `child` and
     `wait_ready` instead, because it restarts what dies.
     """
@@ -68,6 +74,7 @@ class Postgres:
         socket_dir: Path,
         *,
         durable: bool = True,
+        extra_privileges: bool = False,
         sink: Sink = lambda line: None,
     ) -> None:
         self.data_dir = data_dir.absolute()
@@ -81,13 +88,22 @@ class Postgres:
         self._identity = identity.choose(
             self._programs / "postgres", [self.data_dir.parent, self.socket_dir.parent]
         )
+        self._roles = Roles(
+            self.data_dir, self._identity, role=USER, extra=extra_privileges or not durable
+        )
 
     @property
     def url(self) -> str:
         return self.url_of(DATABASE)
 
     def url_of(self, database: str) -> str:
-        return f"postgresql://{USER}@/{database}?host={quote(str(self.socket_dir), safe='')}"
+        """It names the file of the password, not the password."""
+        host, file = quote(str(self.socket_dir), safe=""), quote(str(self.password_file), safe="")
+        return f"postgresql://{USER}@/{database}?host={host}&passfile={file}"
+
+    @property
+    def password_file(self) -> Path:
+        return self._roles.password_file
 
     def program(self, name: str) -> Path:
         """A client program of the same release: psql, pgbench, pg_dump, …"""
@@ -121,6 +137,27 @@ class Postgres:
             self._take_over()
         else:
             self._initialise()
+        if not self._roles.are_prepared:
+            self._prepare_roles()
+        self._roles.allow_application()
+
+    def _prepare_roles(self) -> None:
+        self._roles.allow_preparation()
+        child = self.child()
+        child.start()
+        try:
+            self._wait(child, lambda: self._roles.prepare(self._connect_as, DATABASE))
+        except psycopg.Error as exc:
+            raise DatabaseUnusable(
+                f"The roles of the cluster in {self.data_dir} could not be made: {exc}"
+            ) from exc
+        finally:
+            stop(child, patience=10.0)
+
+    def _connect_as(self, role: str, database: str) -> psycopg.Connection:
+        return psycopg.connect(
+            host=str(self.socket_dir), user=role, dbname=database, autocommit=True
+        )
 
     def child(self) -> Child:
         """Not marked as part of a run (`processes.MARK`): a sweep knows no polite way to stop PostgreSQL."""
@@ -151,6 +188,19 @@ class Postgres:
 
         Raises DatabaseUnusable when the server exits or the patience ends.
         """
+        self._wait(child, self._connect, patience=patience, between=between)
+
+    def _connect(self) -> None:
+        psycopg.connect(self.url_of("postgres"), connect_timeout=2).close()
+
+    def _wait(
+        self,
+        child: Child,
+        connect: Callable[[], None],
+        *,
+        patience: float = 300.0,
+        between: Callable[[], None] = lambda: None,
+    ) -> None:
         started = time.monotonic()
         told = started
         while True:
@@ -162,7 +212,7 @@ class Postgres:
                     f"Its data is in {self.data_dir}."
                 )
             try:
-                psycopg.connect(self.url_of("postgres"), connect_timeout=2).close()
+                connect()
             except psycopg.OperationalError as exc:
                 now = time.monotonic()
                 if now - started > patience:
@@ -183,7 +233,7 @@ class Postgres:
     # -- the data directory
 
     def _make_socket_dir(self) -> None:
-        """0700 and the server's own, so the socket needs no password: who can open it may.
+        """0700 and the server's own.
 
         What an earlier server left in it is removed; its lock file would name a pid that may be somebody
         else's by now.
@@ -195,20 +245,26 @@ class Postgres:
         self.socket_dir.chmod(0o700)
 
     def _initialise(self) -> None:
-        """Into a neighbouring directory that is renamed when complete: a kill leaves nothing half made."""
+        """Into a directory beside it, which is moved when complete: a kill leaves nothing half made."""
         if self.data_dir.exists() and any(self.data_dir.iterdir()):
             raise DatabaseUnusable(
                 f"{self.data_dir} is not empty but holds no PostgreSQL cluster: move it away."
             )
-        unfinished = self.data_dir.with_name(self.data_dir.name + ".new")
-        shutil.rmtree(unfinished, ignore_errors=True)
+        around = self.data_dir.with_name(self.data_dir.name + ".new")
+        shutil.rmtree(around, ignore_errors=True)
+        maker = self._identity.initdb or self._identity
+        # Only root and the group may pass, so no other process of the user who runs initdb.
+        around.mkdir(mode=0o700)
+        os.chown(around, os.geteuid(), maker.owner[1])
+        around.chmod(0o710)
+        unfinished = around / "data"
         unfinished.mkdir(mode=0o700)
-        os.chown(unfinished, *self._identity.owner)
+        os.chown(unfinished, *maker.owner)
         command = [
             str(self.program("initdb")),
             f"--pgdata={unfinished}",
-            f"--username={USER}",
-            "--auth=trust",
+            f"--username={SUPERUSER}",
+            "--auth=reject",
             "--encoding=UTF8",
             "--no-locale",
             "--data-checksums",
@@ -219,7 +275,7 @@ class Postgres:
         if not self._durable:
             command += ["--no-sync"]
         result = subprocess.run(  # noqa: S603
-            self._identity.launch(command),
+            maker.launch(command),
             capture_output=True,
             text=True,
             env=_environment(),
@@ -228,13 +284,15 @@ class Postgres:
             check=False,
         )
         if result.returncode != 0:
-            shutil.rmtree(unfinished, ignore_errors=True)
+            shutil.rmtree(around, ignore_errors=True)
             raise DatabaseUnusable(
                 f"PostgreSQL's initdb failed:\n{result.stdout}{result.stderr}".rstrip()
             )
+        self._give(unfinished)
         if self.data_dir.exists():
             self.data_dir.rmdir()
         unfinished.rename(self.data_dir)
+        around.rmdir()
 
     def _take_over(self) -> None:
         """Make sure that no server runs on the data directory, and that ours may read it."""
@@ -254,8 +312,13 @@ class Postgres:
                 f"{self.data_dir} belongs to another user (uid {owner}): start Monodon as that user, "
                 f"or set MONODON_HOME to a directory of your own."
             )
-        for path in (self.data_dir, *self.data_dir.rglob("*")):
-            os.chown(path, *self._identity.owner, follow_symlinks=False)
+        self._give(self.data_dir)
+
+    def _give(self, directory: Path) -> None:
+        """To the user of the server, the directory itself first: the old owner then cannot enter it."""
+        if directory.stat().st_uid != self._identity.owner[0]:
+            for path in (directory, *directory.rglob("*")):
+                os.chown(path, *self._identity.owner, follow_symlinks=False)
 
     def _servers(self) -> list[int]:
         """Pids that provably serve our data directory: PostgreSQL's processes all work inside it."""

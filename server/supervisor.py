@@ -3,7 +3,6 @@
 import hashlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -16,11 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from server import postgres, processes
-from server.errors import GaveUp, PortUnavailable, ServerError
+from server.errors import GaveUp, ServerError
 from server.locks import HomeLock
 from server.options import PROJECT, Options
 from server.output import Output
 from server.paths import Home
+from server.ports import Port
 from server.postgres import Postgres
 from server.processes import Child
 from server.valkey import Valkey
@@ -66,12 +66,14 @@ class Supervisor:
         self._options = options
         self._output = output
         self._home = Home(options.home)
+        self._port = Port(options.host, options.port)
         self._mark = hashlib.sha256(os.fsencode(options.home.resolve())).hexdigest()[:16]
         self._started = time.monotonic()
         self._stop = threading.Event()
         self._hurry = threading.Event()
         self._parent = os.getppid() if with_parent else None
         self._services: list[Service] = []
+        self._web: Service | None = None
         self._watchdog: subprocess.Popen[bytes] | None = None
         self._ready = False
         self._told_waiting = self._started
@@ -84,7 +86,7 @@ class Supervisor:
         with HomeLock(self._home.root, url=self._options.local_url) as lock:
             if swept := processes.sweep(self._mark, patience=3.0):
                 self._say(f"ended {swept} processes that an earlier run left behind")
-            check_port(self._options.host, self._options.port)
+            self._port.hold()
             self._start_watchdog(lock.children_descriptor)
             try:
                 self._start_everything()
@@ -97,6 +99,7 @@ class Supervisor:
                 began = time.monotonic()
                 self._stop_everything()
                 self._home.remove_sockets()
+                self._port.release()
                 self._say(f"stopped in {time.monotonic() - began:.1f} s")
 
     # -- starting
@@ -114,7 +117,8 @@ class Supervisor:
         environment["DATABASE_URL"], environment["REDIS_URL"] = self._start_stores()
         self._bootstrap(environment)
         metrics = {"PROMETHEUS_MULTIPROC_DIR": str(self._home.fresh_metrics())}
-        self._keep(self._python("web", environment | metrics, *web_command(options)))
+        self._web = self._python("web", environment | metrics, *web_command(options))
+        self._keep(self._web)
         self._wait_for_web()
         self._keep(self._python("worker", environment, *worker_command(options)))
         self._keep(self._python("beat", environment, *BEAT_COMMAND))
@@ -231,7 +235,13 @@ class Supervisor:
 
     def _check_ready(self, now: float) -> None:
         status, body = _get(f"{self._options.local_url}/health/ready")
-        if status == 200:
+        # Whoever else answers on the port does not make our own server ready.
+        is_ours = (
+            self._web is not None
+            and self._web.child.running
+            and self._port.is_served_by(self._web.child.pid)
+        )
+        if status == 200 and is_ours:
             self._ready = True
             self._banner(now - self._started)
         elif now - self._told_waiting > 15:
@@ -345,30 +355,23 @@ class Supervisor:
 
     def _sink(self, name: str) -> Callable[[str], None]:
         def sink(text: str) -> None:
-            if _INTENDED not in text:
-                self._output.line(name, text)
+            self._output.line(name, text)
 
         return sink
 
 
-# The web server's advice on its threads, which they are meant to be: they wait for the database, for
-# Lance and for those who follow events, not for the processor. It says itself to ignore it then.
-_INTENDED = "Configuration allows spawning up to"
-
-
 def web_command(options: Options) -> list[str]:
     return [
-        *("-m", "granian", "--interface", "wsgi"),
+        *("-m", "granian", "--interface", "rsgi", "--loop", "uvloop"),
         *("--host", options.host, "--port", str(options.port)),
         *("--workers", str(options.web_workers)),
-        # A thread that idles away takes its database connection and its prepared statements with it.
-        *("--blocking-threads", str(options.web_threads + options.event_streams)),
-        *("--blocking-threads-idle-timeout", "600"),
         # Counts open connections of one worker, idle ones too; what exceeds it waits in the backlog.
-        *("--backlog", "1024", "--backpressure", "512"),
+        *("--backlog", "2048", "--backpressure", str(options.max_connections)),
+        # Also the time after which an idle connection is closed.
+        *("--http1-header-read-timeout", "30000"),
         *("--no-ws", "--http", "1", "--log-level", "warning"),
         *("--respawn-failed-workers", "--workers-kill-timeout", "3"),
-        "config.wsgi:application",
+        "config.rsgi:application",
     ]
 
 
@@ -386,20 +389,6 @@ BEAT_COMMAND = (
     *("--scheduler", "django_celery_beat.schedulers:DatabaseScheduler"),
     *("--pidfile", "", "--loglevel", "info"),
 )
-
-
-def check_port(host: str, port: int) -> None:
-    """Raises PortUnavailable before anything is started, instead of a web server in a crash loop."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as exc:
-            raise PortUnavailable(
-                f"Cannot listen on {host}:{port} ({exc.strerror or exc}). "
-                f"Set MONODON_PORT (or MONODON_HOST) to another one, or stop what uses it."
-            ) from exc
 
 
 def _get(url: str) -> tuple[int, str]:

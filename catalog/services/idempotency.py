@@ -15,13 +15,15 @@ import re
 import uuid
 from collections.abc import Mapping
 from datetime import timedelta
+from typing import Any
 
 from django.db import DatabaseError
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from catalog.errors import ContradictoryInput, InvalidInput
-from catalog.models import IdempotencyRecord
+from catalog.errors import ContradictoryInput, InvalidInput, OutcomeUnknown
+from catalog.models import IdempotencyRecord, Transaction
+from catalog.postgresql import outcomes
 from catalog.services.access import IdempotencyKey, Principal
 
 log = logging.getLogger(__name__)
@@ -35,6 +37,7 @@ MAX_KEPT_BYTES = 64 * 1024
 """Larger answers are made anew from the catalog's present state."""
 
 CONSTRAINT = "idempotency_key_unique"
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 # RFC 9562: version 7 and its variant.
 _UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
@@ -43,18 +46,31 @@ def read_key(text: str, *request: bytes) -> IdempotencyKey:
     """The key of a header and what tells its request from others. Raises InvalidInput."""
     if not _UUID7.fullmatch(text.lower()):
         raise InvalidInput(f"Idempotency-Key {text[:40]!r} is not a UUID of version 7")
+    fingerprint = fingerprint_of(*request)
+    return IdempotencyKey(uuid.UUID(text), lambda: fingerprint)
+
+
+def read_any_key(text: str) -> uuid.UUID:
+    """A UUID of any version. Raises InvalidInput."""
+    if not _UUID.fullmatch(text.lower()):
+        raise InvalidInput(f"Idempotency-Key {text[:40]!r} is not a UUID")
+    return uuid.UUID(text)
+
+
+def fingerprint_of(*request: bytes) -> str:
+    """What tells a request from others."""
     digest = hashlib.sha256()
     for part in request:
         digest.update(b"%d:" % len(part))
         digest.update(part)
-    return IdempotencyKey(uuid.UUID(text), digest.hexdigest())
+    return digest.hexdigest()
 
 
 def find(actor: Principal) -> IdempotencyRecord | None:
     """The record of this actor's key. Raises ContradictoryInput when it is of another request."""
     key = _key(actor)
     record = _of(actor).first()
-    if record is not None and record.fingerprint != key.fingerprint:
+    if record is not None and record.fingerprint != key.fingerprint:  # reads a streamed body
         raise ContradictoryInput(f"Idempotency-Key {key.key} was used for another request")
     return record
 
@@ -90,8 +106,23 @@ def keep_refusal(
     """
     record = _record(actor)
     record.status, record.content, record.headers = status, content, dict(headers)
-    IdempotencyRecord.objects.bulk_create([record], ignore_conflicts=True)
+    outcomes.repeated(
+        lambda: IdempotencyRecord.objects.bulk_create([record], ignore_conflicts=True)
+    )
     return find(actor)
+
+
+def change_of(record: IdempotencyRecord) -> dict[str, Any]:
+    """What the first operation of a noted change did, as its transaction tells it.
+
+    Raises OutcomeUnknown when that is not there.
+    """
+    known = record.transaction_id
+    row = Transaction.objects.filter(pk=known).first() if known is not None else None
+    if row is None or not row.operations:
+        raise OutcomeUnknown("The request was carried out before, and its answer is gone")
+    change: dict[str, Any] = row.operations[0]
+    return change
 
 
 def lost_race(error: Exception) -> bool:

@@ -9,8 +9,9 @@ import uuid
 import zlib
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
+from typing import cast
 
-from django.db import connection
+from django.db import DEFAULT_DB_ALIAS, connection, connections
 from django.db.models import Q
 
 from catalog.identifiers import Identifier, digest
@@ -26,6 +27,7 @@ from catalog.models import (
     TrashItem,
     Webhook,
 )
+from catalog.postgresql.base import DatabaseWrapper
 from catalog.services import statements
 
 
@@ -214,9 +216,14 @@ def alone(work: str) -> Iterator[bool]:
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_lock(%s::int, %s::int)", key)
         (is_alone,) = cursor.fetchone()
+    if not is_alone:
+        yield False
+        return
+    session = cast(DatabaseWrapper, connections[DEFAULT_DB_ALIAS])
+    session.session_locks += 1
     try:
-        yield is_alone
+        yield True
     finally:
-        if is_alone:
-            with connection.cursor() as cursor:
-                cursor.execute("SELECT pg_advisory_unlock(%s::int, %s::int)", key)
+        session.session_locks -= 1
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_unlock(%s::int, %s::int)", key)

@@ -29,7 +29,8 @@ from typing import Any
 
 from django.conf import settings
 
-from catalog.errors import CommitConflict
+from catalog.errors import Busy
+from catalog.services.admission import admission
 
 log = logging.getLogger(__name__)
 
@@ -131,7 +132,7 @@ class Turn:
         return self._base is None or self._base.stands
 
     def wait(self) -> None:
-        """Until it has ended. Raises CommitConflict when it does not."""
+        """Until it has ended. Raises Busy when it does not."""
         _acquire(self._course)
         self._course.release()
 
@@ -148,7 +149,12 @@ class Turn:
 
 @contextmanager
 def turn(name: uuid.UUID) -> Iterator[Turn]:
-    """The turn of a commit to this table. Raises CommitConflict when it does not come."""
+    """The turn of a commit to this table. Raises Busy when it does not come."""
+    with admission.enter([name], tuple):
+        yield from _turn(name)
+
+
+def _turn(name: uuid.UUID) -> Iterator[Turn]:
     place = _place(name)
     _acquire(place.lock)
     try:
@@ -167,7 +173,7 @@ def turn(name: uuid.UUID) -> Iterator[Turn]:
 
 @contextmanager
 def turns(names: Sequence[uuid.UUID]) -> Iterator[None]:
-    """Hold the whole turns of these tables. Raises CommitConflict when one does not come."""
+    """Hold the whole turns of these tables. Raises Busy when one does not come."""
     by_place = {_place(name).number: name for name in names}
     with ExitStack() as stack:
         # In one order, so that no two wait for each other.
@@ -189,7 +195,7 @@ def _acquire(lock: threading.Lock) -> None:
     _waiting.append(1)
     try:
         if not lock.acquire(timeout=seconds):
-            raise CommitConflict("Too many commits wait for this table; try again")
+            raise Busy("Too many commits wait for this table; try again")
     finally:
         _waiting.pop()
 

@@ -125,7 +125,7 @@ def test_data_of_another_release_is_refused(place: Path) -> None:
 
 
 @as_root
-def test_root_runs_it_as_nobody_and_behind_a_namespace_where_nobody_may_not_go(
+def test_root_runs_it_as_another_user_or_behind_a_namespace_where_that_one_may_not_go(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     base = Path("/tmp/monodon-identity-test")

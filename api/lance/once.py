@@ -1,0 +1,101 @@
+"""Operations on the rows of Lance tables that heed an Idempotency-Key: what they do, they do once."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from http import HTTPStatus
+from typing import Any, ClassVar
+
+from django.http import HttpResponse
+from pydantic import BaseModel
+
+from api.lance.operation import LanceOperation
+from catalog.errors import CatalogError, CommitConflict
+from catalog.models import IdempotencyRecord
+from catalog.services import idempotency
+from catalog.services.access import IdempotencyKey, Principal
+
+_FINAL = {HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT}
+"""Refusals that the same request gets again. Other credentials, or the next moment, may change others."""
+
+
+class OnceOperation(LanceOperation):
+    """An operation of which a client may repeat a request without repeating what it does.
+
+    The change notes the key in its own transaction (``catalog.services.idempotency``). A repeated
+    request gets the noted answer; another request under the same key is refused.
+    """
+
+    is_idempotent: ClassVar[bool] = True
+
+    def replay(self, change: Mapping[str, Any], transaction_id: str) -> BaseModel:
+        """The answer to a change that stands, when its own was lost; from what its transaction tells."""
+        raise NotImplementedError
+
+    def perform(self, actor: Principal, path: dict[str, str]) -> HttpResponse:
+        text = self.request.META.get("HTTP_IDEMPOTENCY_KEY")
+        if text is None:
+            return super().perform(actor, path)
+        self.actor = actor = replace(actor, idempotency=self._key(text))
+        record = idempotency.find(actor)
+        if record is not None:
+            return self._repeat(actor, record)
+        try:
+            response = super().perform(actor, path)
+        except Exception as error:  # noqa: BLE001 -- any refusal may have to be noted
+            return self._refused(actor, error)
+        return self._keep(actor, response)
+
+    def _key(self, text: str) -> IdempotencyKey:
+        head = (
+            (self.request.method or "").encode(),
+            self.request.path.encode("utf-8", "surrogateescape"),
+            self.request.META.get("QUERY_STRING", "").encode("utf-8", "surrogateescape"),
+        )
+        body = self.digested_body()
+        return IdempotencyKey(
+            idempotency.read_any_key(text), lambda: idempotency.fingerprint_of(*head, body())
+        )
+
+    def _refused(self, actor: Principal, error: Exception) -> HttpResponse:
+        if idempotency.lost_race(error):
+            record = idempotency.find(actor)
+            if record is None:
+                raise error
+            return self._repeat(actor, record)
+        refusal = self.failed(error)
+        is_final = (
+            isinstance(error, CatalogError)
+            and not isinstance(error, CommitConflict)
+            and refusal.status_code in _FINAL
+            and not self.is_spoiled
+        )
+        if not is_final:
+            return refusal
+        record = idempotency.keep_refusal(
+            actor, status=refusal.status_code, content=refusal.content, headers=_headers(refusal)
+        )
+        return refusal if record is None else self._repeat(actor, record)
+
+    def _repeat(self, actor: Principal, record: IdempotencyRecord) -> HttpResponse:
+        if record.status is not None:
+            return HttpResponse(
+                bytes(record.content or b""), status=record.status, headers=record.headers
+            )
+        change = idempotency.change_of(record)
+        response = self._render(self.replay(change, str(record.transaction_id)))
+        return self._keep(actor, response)
+
+    @staticmethod
+    def _keep(actor: Principal, response: HttpResponse) -> HttpResponse:
+        whole = len(response.content) <= idempotency.MAX_KEPT_BYTES
+        idempotency.keep_answer(
+            actor,
+            status=response.status_code,
+            content=response.content if whole else None,
+            headers=_headers(response),
+        )
+        return response
+
+
+def _headers(response: HttpResponse) -> dict[str, str]:
+    return {"Content-Type": response["Content-Type"]}

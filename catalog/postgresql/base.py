@@ -1,0 +1,144 @@
+"""Django's backend for PostgreSQL, with three differences.
+
+- A connection that cannot be opened because the server starts, stops or recovers is tried again for
+  ``MONODON_CONNECT_SECONDS``, by a bounded number of threads.
+- A read outside a transaction whose connection is lost runs once more on a new connection.
+- Any other lost connection is reported by what it means: ``TransactionLost`` when nothing of the
+  transaction can stand, ``OutcomeLost`` when it may.
+"""
+
+import random
+import re
+import time
+from typing import Any
+
+from django.conf import settings
+from django.db import InterfaceError, OperationalError
+from django.db.backends.postgresql import base
+from django.db.backends.utils import CursorDebugWrapper, CursorWrapper
+
+from catalog.postgresql import limits
+from catalog.postgresql.outcomes import OutcomeLost, TransactionLost
+
+_LOST = (OperationalError, InterfaceError)
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 0.5
+# What waiting does not heal. In other languages the message is not known, and the wait is bounded.
+_PERMANENT = re.compile(
+    r"authentication failed|does not exist|pg_hba\.conf|no password supplied|translate host name"
+    r"|not permitted to log in|root certificate|certificate verify"
+)
+
+
+class DatabaseWrapper(base.DatabaseWrapper):
+    session_locks = 0
+    """How many locks the session holds that would be lost with it. No read is repeated meanwhile."""
+
+    def get_connection_params(self) -> dict[str, Any]:
+        parameters: dict[str, Any] = super().get_connection_params()
+        if limits.requests is not None:
+            options = f"{parameters.get('options') or ''} {limits.requests.session_options}"
+            parameters["options"] = options.strip()
+        return parameters
+
+    def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
+        try:
+            return super().get_new_connection(conn_params)
+        except self.Database.OperationalError as error:
+            first = error
+        with limits.place_to_reconnect() as may_wait:
+            if not may_wait or _PERMANENT.search(str(first)):
+                raise first
+            return self._try_again(conn_params)
+
+    def _try_again(self, conn_params: dict[str, Any]) -> Any:
+        deadline = time.monotonic() + settings.MONODON_CONNECT_SECONDS
+        pause = _FIRST_PAUSE
+        while True:
+            time.sleep(random.uniform(pause / 2, pause))  # noqa: S311 -- spreads the attempts
+            pause = min(pause * 2, _LONGEST_PAUSE)
+            try:
+                return super().get_new_connection(conn_params)
+            except self.Database.OperationalError as error:
+                if time.monotonic() > deadline or _PERMANENT.search(str(error)):
+                    raise
+
+    def make_cursor(self, cursor: Any) -> CursorWrapper:
+        return _Cursor(cursor, self)
+
+    def make_debug_cursor(self, cursor: Any) -> CursorDebugWrapper:
+        return _DebugCursor(cursor, self)
+
+    def set_autocommit(self, autocommit: bool, *args: Any, **options: Any) -> None:
+        """As Django's, but not over a new connection: one begins in this mode anyway.
+
+        After a lost COMMIT Django would connect again here, and a failure to do so would hide it.
+        """
+        if autocommit and self.connection is None and self.settings_dict["AUTOCOMMIT"]:
+            self.autocommit = True
+        else:
+            super().set_autocommit(autocommit, *args, **options)
+
+    def _commit(self) -> None:
+        try:
+            super()._commit()  # type: ignore[misc]  # absent from the stubs
+        except _LOST as error:
+            if not self.is_lost():
+                raise
+            raise OutcomeLost(*error.args) from error.__cause__
+
+    def is_lost(self) -> bool:
+        """Whether the connection did not outlive what was sent last."""
+        return self.connection is not None and bool(self.connection.closed)
+
+
+class _Cursor(CursorWrapper):
+    db: DatabaseWrapper
+
+    def _execute(self, sql: Any, params: Any, *ignored: Any) -> Any:
+        try:
+            return super()._execute(sql, params, *ignored)  # type: ignore[misc]
+        except _LOST as error:
+            if not self.db.is_lost():
+                raise
+            if self._is_in_transaction():
+                raise TransactionLost(*error.args) from error.__cause__
+            self.db.close()
+            if not _is_read(sql):
+                raise OutcomeLost(*error.args) from error.__cause__
+            if self.db.session_locks:
+                raise
+        self.db.ensure_connection()
+        self.cursor = self.db.create_cursor()
+        try:
+            return super()._execute(sql, params, *ignored)  # type: ignore[misc]
+        except _LOST:
+            if self.db.is_lost():
+                self.db.close()
+            raise
+
+    def _executemany(self, sql: Any, param_list: Any, *ignored: Any) -> Any:
+        try:
+            return super()._executemany(sql, param_list, *ignored)  # type: ignore[misc]
+        except _LOST as error:
+            if not self.db.is_lost():
+                raise
+            kind = TransactionLost if self._is_in_transaction() else OutcomeLost
+            raise kind(*error.args) from error.__cause__
+
+    def _is_in_transaction(self) -> bool:
+        return self.db.in_atomic_block or not self.db.get_autocommit()
+
+
+class _DebugCursor(CursorDebugWrapper, _Cursor):
+    """The same for who logs queries."""
+
+
+_WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE|MERGE)\b", re.IGNORECASE)
+
+
+def _is_read(sql: Any) -> bool:
+    """Whether a statement surely changes nothing that lasts."""
+    if not isinstance(sql, str):
+        return False
+    start = sql.lstrip()[:6].upper()
+    return start == "SELECT" or (start.startswith("WITH") and not _WRITES.search(sql))

@@ -1,0 +1,80 @@
+"""How long this process waits for the database, and with how many of its threads.
+
+Commands, migrations and jobs wait as long as PostgreSQL lets them. A process that answers requests
+calls ``serve_requests``: its sessions get short timeouts when they are opened, which costs no
+statement, and some of its threads always stay free.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from django.conf import settings
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLimits:
+    """The limits of a process that answers requests."""
+
+    threads: int
+    lock_seconds: int
+    statement_seconds: int
+
+    @property
+    def most_waiting(self) -> int:
+        """How many threads may wait at once for what may not come soon."""
+        return max(1, self.threads - max(1, self.threads // 4))
+
+    @property
+    def session_options(self) -> str:
+        """Server settings of each session, as libpq's ``options`` takes them."""
+        return (
+            f"-c lock_timeout={self.lock_seconds}s -c statement_timeout={self.statement_seconds}s"
+        )
+
+
+requests: RequestLimits | None = None
+"""The limits of this process; None: it answers no requests."""
+
+_may_wait: ContextVar[bool] = ContextVar("may_wait", default=True)
+_reconnecting = threading.Lock()
+_reconnecting_count = 0
+
+
+def serve_requests() -> None:
+    """Limit what this process opens from now on."""
+    global requests  # noqa: PLW0603 -- one process, one purpose
+    requests = RequestLimits(
+        threads=settings.MONODON_WEB_THREADS,
+        lock_seconds=settings.MONODON_LOCK_SECONDS,
+        statement_seconds=settings.MONODON_STATEMENT_SECONDS,
+    )
+
+
+@contextmanager
+def impatient() -> Iterator[None]:
+    """Within this, a database that is away is reported at once."""
+    token = _may_wait.set(False)
+    try:
+        yield
+    finally:
+        _may_wait.reset(token)
+
+
+@contextmanager
+def place_to_reconnect() -> Iterator[bool]:
+    """Whether this thread may wait until the database accepts connections."""
+    global _reconnecting_count  # noqa: PLW0603
+    if not _may_wait.get():
+        yield False
+        return
+    with _reconnecting:
+        may = requests is None or _reconnecting_count < requests.most_waiting
+        _reconnecting_count += may
+    try:
+        yield may
+    finally:
+        with _reconnecting:
+            _reconnecting_count -= may
