@@ -10,6 +10,8 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django_prometheus.exports import ExportToDjangoView
 from kombu.exceptions import OperationalError
 
+from catalog.postgresql import limits
+
 
 def live(_: HttpRequest) -> JsonResponse:
     """200 as long as the process answers; asks nobody else."""
@@ -19,7 +21,8 @@ def live(_: HttpRequest) -> JsonResponse:
 def ready(_: HttpRequest) -> JsonResponse:
     """200 when database, migrations and broker are fine, else 503 saying which is not."""
     checks = {"database": _database, "migrations": _migrations, "broker": _broker}
-    faults = {name: check() for name, check in checks.items()}
+    with limits.impatient():
+        faults = {name: check() for name, check in checks.items()}
     failed = any(fault is not None for fault in faults.values())
     return JsonResponse(
         {
@@ -27,6 +30,7 @@ def ready(_: HttpRequest) -> JsonResponse:
             "checks": {name: fault or "ok" for name, fault in faults.items()},
         },
         status=503 if failed else 200,
+        headers={"Retry-After": "1"} if failed else None,
     )
 
 

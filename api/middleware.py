@@ -5,16 +5,19 @@ import os
 import re
 import time
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Any, cast
 
 from django.conf import settings
 from django.core.handlers.exception import convert_exception_to_response
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponseBadRequest
 from django.http.response import HttpResponseBase
 from django.utils.module_loading import import_string
 from prometheus_client import Histogram
 
+from api.hosts import check_host
 from api.request_id import request_id
+from catalog.errors import InvalidInput
 
 log = logging.getLogger("monodon.request")
 _Handler = Callable[[HttpRequest], HttpResponseBase]
@@ -52,9 +55,14 @@ class RequestMiddleware:
         token = request_id.set(current)
         request.request_id = current  # type: ignore[attr-defined]  # for the admin, which knows no api
         if settings.MONODON_PROXIES:
-            _believe_proxies(request)
+            meta = request.META
+            meta["REMOTE_ADDR"] = client_address(
+                meta.get("HTTP_X_FORWARDED_FOR", ""), meta.get("REMOTE_ADDR", "")
+            )
         try:
             response = self.get_response(request)
+            if response.status_code == HTTPStatus.CONTINUE:  # it comes again, with its body
+                return response
             response.headers[REQUEST_ID_HEADER] = current
             seconds = time.perf_counter() - started
             operation = getattr(request, "operation", "other")
@@ -89,14 +97,16 @@ class RequestMiddleware:
             )
 
 
-def _believe_proxies(request: HttpRequest) -> None:
-    """Take the client's address from what our own proxies wrote, and nothing that clients wrote.
+def client_address(forwarded: str, peer: str) -> str:
+    """The address of the client: what our own proxies wrote, and nothing that clients wrote.
 
     Each proxy adds the address that it was asked from at the end of X-Forwarded-For.
     """
-    told = [part.strip() for part in request.META.get("HTTP_X_FORWARDED_FOR", "").split(",")]
-    if len(told) >= settings.MONODON_PROXIES and told[-settings.MONODON_PROXIES]:
-        request.META["REMOTE_ADDR"] = told[-settings.MONODON_PROXIES]
+    proxies = settings.MONODON_PROXIES
+    if not proxies:
+        return peer
+    addresses = [part.strip() for part in forwarded.split(",")]
+    return (addresses[-proxies] if len(addresses) >= proxies else "") or peer
 
 
 class AdminMiddleware:
@@ -116,9 +126,15 @@ class AdminMiddleware:
         self._admin = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        if request.path_info.startswith(API_PATHS):
-            return self._api(request)
-        return self._admin(request)
+        path = request.path_info
+        if not path.startswith(API_PATHS):
+            return self._admin(request)
+        if path.startswith("/schema/"):  # operations check the host themselves
+            try:
+                check_host(request)
+            except InvalidInput as error:
+                return HttpResponseBadRequest(error.message, content_type="text/plain")
+        return self._api(request)
 
     def process_view(
         self, request: HttpRequest, view: Any, args: Any, kwargs: Any

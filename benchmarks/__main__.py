@@ -1,11 +1,11 @@
-"""`python -m benchmarks [data|scale|iceberg|maintenance|search]`."""
+"""`python -m benchmarks [data|scale|iceberg|maintenance|search|batches]`."""
 
 import argparse
 import dataclasses
 import sys
 from pathlib import Path
 
-from benchmarks import compare, data, iceberg, maintenance, report, scale, search
+from benchmarks import batches, compare, data, iceberg, maintenance, report, scale, search
 from benchmarks.errors import BenchmarkError
 from server.errors import ServerError
 
@@ -15,7 +15,7 @@ def main() -> int:
     parser.add_argument(
         "set",
         nargs="?",
-        choices=["compare", "data", "scale", "iceberg", "maintenance", "search"],
+        choices=["compare", "data", "scale", "iceberg", "maintenance", "search", "batches"],
         default="compare",
     )
     parser.add_argument(
@@ -36,6 +36,9 @@ def main() -> int:
             return 0
         if arguments.set == "search":
             search.measure(search.QUICK if arguments.quick else search.FULL, arguments.directory)
+            return 0
+        if arguments.set == "batches":
+            batches.measure(batches.QUICK if arguments.quick else batches.FULL, arguments.directory)
             return 0
         if arguments.set == "maintenance":
             size = maintenance.QUICK if arguments.quick else maintenance.FULL

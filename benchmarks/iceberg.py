@@ -141,7 +141,7 @@ def measure(plan: Plan, directory: Path | None) -> Outcome:
         client = Client(port)
         say("load")
         sizes = iceberg_load.seed(client, stack.warehouse)
-        naive, naive_port = stack.start_web(url, "benchmarks.iceberg_naive:application")
+        naive, naive_port = stack.start_web(url, wsgi="benchmarks.iceberg_naive:application")
         _enter_text(url, client)
         requests = stack.root / "requests"
         ours = Monodon(port, requests, web.pid, stack.postgres_pid)

@@ -1,5 +1,6 @@
 """The same work as plain statements: what PostgreSQL does when nothing stands before it."""
 
+import os
 import re
 import subprocess
 import tempfile
@@ -78,6 +79,7 @@ def run(
                 *("--host", str(postgres.socket_dir), "--username", USER),
                 *("--file", str(path), DATABASE),
             ],
+            env={**os.environ, "PGPASSFILE": str(postgres.password_file)},
             capture_output=True,
             text=True,
             check=False,

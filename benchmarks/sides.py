@@ -19,10 +19,11 @@ from benchmarks.errors import BadAnswers
 from benchmarks.load import Size
 from benchmarks.stack import API_KEY, Stack
 from benchmarks.wrk import Run
+from catalog.formats import lance_wire
 
 STAGED_PER_SECOND = 5000
 """Manifests staged for one second of creates. A server that needs more fails the run in plain words."""
-MANIFEST = b"\0" * 461
+MANIFEST_BYTES = 461
 NUMBERS_PER_RUN = 10_000_000
 
 _seeds = itertools.count(1)
@@ -46,6 +47,15 @@ class Staging:
     path: str
     location: Path
     next_version: int
+
+
+def manifest(version: int) -> bytes:
+    """A manifest of this version as small tables have them; the rest of it is one unknown field."""
+    number = lance_wire.encode_varint(version)
+    filling = bytes(MANIFEST_BYTES - 4 - 16 - 4 - 1 - len(number))
+    size = lance_wire.encode_varint(len(filling))
+    message = b"\xfa\x01" + size + filling + b"\x18" + number
+    return len(message).to_bytes(4, "little") + message + bytes(10) + b"\2\0LANC"
 
 
 class Side(ABC):
@@ -117,12 +127,12 @@ class _Server(Side):
                     table.next_version = version + 1
                     final = f"{2**64 - 1 - version:020d}.manifest"
                     path = table.location / "_versions" / f"{final}-{os.urandom(16).hex()}"
-                    path.write_bytes(MANIFEST)
+                    path.write_bytes(manifest(version))
                     staged.append(path)
                     body = {
                         "version": version,
                         "manifest_path": str(path).lstrip("/"),
-                        "manifest_size": len(MANIFEST),
+                        "manifest_size": path.stat().st_size,
                         "naming_scheme": "V2",
                     }
                     requests.write(f"{table.path}\t{json.dumps(body)}\n")
@@ -206,7 +216,9 @@ class Reference(_Server):
                 versions = location / "_versions"
                 versions.mkdir(parents=True)
                 for version in range(1, self._size.versions + 1):
-                    (versions / f"{2**64 - 1 - version:020d}.manifest").write_bytes(MANIFEST)
+                    (versions / f"{2**64 - 1 - version:020d}.manifest").write_bytes(
+                        manifest(version)
+                    )
                 if namespace == "ns0001":
                     create = f"/v1/{path}/version/create?delimiter=%24"
                     self._staging.append(Staging(create, location, self._size.versions + 1))

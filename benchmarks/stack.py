@@ -26,6 +26,19 @@ from server.supervisor import web_command
 API_KEY = "benchmark-key-0123456789"
 
 
+def wsgi_command(options: Options, application: str) -> list[str]:
+    return [
+        *("-m", "granian", "--interface", "wsgi"),
+        *("--host", options.host, "--port", str(options.port)),
+        *("--workers", str(options.web_workers)),
+        *("--blocking-threads", str(options.web_threads)),
+        *("--blocking-threads-idle-timeout", "600"),
+        *("--backlog", "1024", "--backpressure", "512"),
+        *("--no-ws", "--http", "1", "--log-level", "warning"),
+        application,
+    ]
+
+
 class Stack:
     """A home, its PostgreSQL, and any number of web servers. Use it as a context manager."""
 
@@ -33,14 +46,19 @@ class Stack:
         # Not /tmp, which may be memory: commits shall wait for a disk as they do in production.
         base = directory or Path(os.environ.get("TMPDIR") or "/var/tmp")
         self.root = Path(tempfile.mkdtemp(prefix="monodon-bench-", dir=base))
-        self.root.chmod(0o711)  # as root the database runs as `nobody` and must pass through
+        self.root.chmod(0o711)  # as root the database runs as another user, who must pass through
         self.home = Home(self.root / "home")
         self.home.create()
         self._exit = contextlib.ExitStack()
         self._exit.callback(shutil.rmtree, self.root, ignore_errors=True)
         self._exit.callback(self.home.remove_sockets)
         self._lines: deque[str] = deque(maxlen=50)
-        self.postgres = Postgres(self.home.postgres, self.home.socket_dir(), sink=self._keep)
+        self.postgres = Postgres(
+            self.home.postgres,
+            self.home.socket_dir(),
+            extra_privileges=True,
+            sink=self._keep,
+        )
 
     def __enter__(self) -> Self:
         try:
@@ -99,11 +117,12 @@ class Stack:
     def start_web(
         self,
         database_url: str,
-        application: str = "config.wsgi:application",
+        wsgi: str | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> tuple[Child, int]:
         """A web server as `make up` starts it; returns it and its port once it answers.
 
+        ``wsgi`` is a WSGI application to serve instead, with as many processes and threads.
         ``settings`` are further environment variables.
         """
         port = free_port()
@@ -114,7 +133,7 @@ class Stack:
         metrics.mkdir()
         child = Child(
             "web",
-            [sys.executable, *web_command(options)[:-1], application],
+            [sys.executable, *(wsgi_command(options, wsgi) if wsgi else web_command(options))],
             sink=self._keep,
             environment=self.environment(database_url)
             | {"PROMETHEUS_MULTIPROC_DIR": str(metrics)}

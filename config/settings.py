@@ -48,6 +48,16 @@ def _list(name: str) -> list[str]:
     return [part.strip() for part in os.environ.get(name, "").split(",") if part.strip()]
 
 
+def _manifest_paths(name: str) -> list[str]:
+    """Prefixes of paths and URIs; the one word 'inside' stands for none."""
+    values = _list(name)
+    prefixes = [] if [value.lower() for value in values] == ["inside"] else values
+    if not all("/" in prefix for prefix in prefixes):
+        allowed = "inside, or prefixes such as /mnt/staging/ or s3://bucket/staging/"
+        raise _wrong(name, ",".join(values), allowed)
+    return prefixes
+
+
 def _web_url(name: str, value: str) -> str:
     """An address that secrets may be sent to: https, or on this machine."""
     try:
@@ -82,14 +92,19 @@ def _spark_conf(text: str) -> dict[str, str]:
 MONODON_HOME = Path(os.environ.get("MONODON_HOME") or BASE_DIR / ".monodon").absolute()
 MONODON_WAREHOUSE = os.environ.get("MONODON_WAREHOUSE") or str(MONODON_HOME / "warehouse")
 """The directory under which the catalog places new tables."""
+MONODON_WAREHOUSE_NAME = os.environ.get("MONODON_WAREHOUSE_NAME", "monodon").strip()
+"""What Iceberg clients call the whole catalog as a warehouse; empty: it has no name."""
 MONODON_ALLOWED_ROOTS = _list("MONODON_ALLOWED_ROOTS")
 """Further directories in which a declared or registered table may lie."""
 
 # --- what the catalog does ---------------------------------------------------------------------
 
 MONODON_ANONYMOUS = _choice("MONODON_ANONYMOUS", "none", ("none", "read", "admin"))
-MONODON_MANIFEST_PATHS = _choice("MONODON_MANIFEST_PATHS", "any", ("any", "inside"))
+MONODON_MANIFEST_PATHS = _manifest_paths("MONODON_MANIFEST_PATHS")
+"""Prefixes of manifest paths outside their table that are recorded, and never read or moved."""
 MONODON_MAX_BODY_BYTES = _number("MONODON_MAX_BODY_BYTES", 16 * 1024 * 1024)
+MONODON_BODY_MEMORY_BYTES = _number("MONODON_BODY_MEMORY_BYTES", 256 * 1024**2)
+"""The memory for request bodies of one web process."""
 MONODON_MAX_DATA_BYTES = _number("MONODON_MAX_DATA_BYTES", 16 * 1024**3)
 """The most data that one request may carry as an Arrow stream."""
 MONODON_LANCE_CACHE_BYTES = _number("MONODON_LANCE_CACHE_BYTES", 512 * 1024**2)
@@ -112,6 +127,26 @@ MONODON_EVENT_STREAMS = _number("MONODON_EVENT_STREAMS", 2, least=0)
 MONODON_ADMIN_USER = os.environ.get("MONODON_ADMIN_USER", "admin")
 MONODON_ADMIN_PASSWORD = os.environ.get("MONODON_ADMIN_PASSWORD", "")
 MONODON_ADMIN_API_KEY = os.environ.get("MONODON_ADMIN_API_KEY", "")
+
+# --- the web server's threads and limits, all of one process ------------------------------------
+
+MONODON_WEB_THREADS = _number("MONODON_WEB_THREADS", 4)
+"""How many requests are worked on at once."""
+MONODON_DATA_THREADS = _number("MONODON_DATA_THREADS", 2)
+"""How many streamed Arrow bodies are read at once."""
+MONODON_ANSWER_STREAMS = _number("MONODON_ANSWER_STREAMS", 8)
+"""How many large answers are sent piece by piece at once; each takes a thread of its own."""
+MONODON_BODY_SECONDS = _number("MONODON_BODY_SECONDS", 10)
+"""How long a request body may take, whatever its size."""
+MONODON_BODY_MIN_RATE = _number("MONODON_BODY_MIN_RATE", 16 * 1024)
+"""Bytes a second: a body may take a further second for each so many bytes; answers likewise."""
+MONODON_ANSWER_SECONDS = _number("MONODON_ANSWER_SECONDS", 60)
+"""How long a client may not read its answer."""
+MONODON_MAX_CONNECTIONS = _number("MONODON_MAX_CONNECTIONS", 4096)
+MONODON_CONNECTIONS_PER_ADDRESS = _number("MONODON_CONNECTIONS_PER_ADDRESS", 1024, least=0)
+"""0: no limit, as for the next two."""
+MONODON_REQUESTS_PER_ADDRESS = _number("MONODON_REQUESTS_PER_ADDRESS", 256, least=0)
+MONODON_REQUESTS_PER_PRINCIPAL = _number("MONODON_REQUESTS_PER_PRINCIPAL", 256, least=0)
 
 # --- who is let in -----------------------------------------------------------------------------
 
@@ -195,7 +230,18 @@ def _secret_key() -> str:
 
 SECRET_KEY = _secret_key()
 DEBUG = _flag("MONODON_DEBUG")
-ALLOWED_HOSTS = _list("MONODON_ALLOWED_HOSTS") or ["*"]
+
+
+def _allowed_hosts() -> list[str]:
+    """The names by which people, programs and this installation's own jobs reach the server."""
+    own = [os.environ.get("MONODON_HOST", "").strip(), urlsplit(MONODON_PUBLIC_URL).hostname]
+    own.append(urlsplit(os.environ.get("MONODON_URL", "").strip()).hostname)
+    found = {f"[{host}]" if ":" in host else host for host in own if host}
+    found -= {"0.0.0.0", "[::]"}  # noqa: S104 -- no names
+    return ["localhost", "127.0.0.1", "[::1]", *sorted(found), *_list("MONODON_ALLOWED_HOSTS")]
+
+
+ALLOWED_HOSTS = _allowed_hosts()
 CSRF_TRUSTED_ORIGINS = _list("MONODON_TRUSTED_ORIGINS")
 ROOT_URLCONF = "config.urls"
 WSGI_APPLICATION = "config.wsgi.application"
@@ -206,6 +252,8 @@ LANGUAGE_CODE = "en-us"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 DATA_UPLOAD_MAX_MEMORY_SIZE = MONODON_MAX_BODY_BYTES
 SECURE_CONTENT_TYPE_NOSNIFF = True
+# Twelve hours without a request end a session (catalog.admin.sessions prolongs it).
+SESSION_COOKIE_AGE = 12 * 3600
 SESSION_COOKIE_HTTPONLY = CSRF_COOKIE_HTTPONLY = True
 # Lax, not Strict: the way back from the issuer of a single sign-on comes from another site.
 SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
@@ -243,10 +291,12 @@ MIDDLEWARE = ["api.middleware.RequestMiddleware", "api.middleware.AdminMiddlewar
 ADMIN_MIDDLEWARE = [
     "django_prometheus.middleware.PrometheusBeforeMiddleware",
     "django.middleware.security.SecurityMiddleware",
+    "api.content_security.ContentSecurityPolicyMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
+    "catalog.admin.sessions.SlidingSessionMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
@@ -327,8 +377,9 @@ def _database(url: str) -> dict[str, object]:
     # own: PostgreSQL then ends the one with an error, the other's session.
     timeouts = "-c lock_timeout=30s -c idle_in_transaction_session_timeout=60s"
     parameters["options"] = f"{timeouts} {parameters.get('options') or ''}".strip()
+    parameters.setdefault("connect_timeout", "5")
     return {
-        "ENGINE": "django.db.backends.postgresql",
+        "ENGINE": "catalog.postgresql",
         "NAME": parameters.pop("dbname", "monodon"),
         "USER": parameters.pop("user", ""),
         "PASSWORD": parameters.pop("password", ""),
@@ -348,13 +399,22 @@ def _database_url() -> str:
     """The server that is named, else the embedded one, so that manage.py finds what runs."""
     if url := os.environ.get("DATABASE_URL"):
         return url
-    sockets = MONODON_HOME / "run" / "postgres"
+    sockets, file = MONODON_HOME / "run" / "postgres", MONODON_HOME / "postgres.password"
     if (sockets / ".s.PGSQL.5432").exists():
-        return f"postgresql://monodon@/monodon?host={quote(str(sockets), safe='')}"
+        host, passfile = quote(str(sockets), safe=""), quote(str(file), safe="")
+        return f"postgresql://monodon@/monodon?host={host}&passfile={passfile}"
     return "postgresql:///monodon"
 
 
 DATABASES = {"default": _database(_database_url())}
+MONODON_CONNECT_SECONDS = _number("MONODON_CONNECT_SECONDS", 4, least=0)
+"""How long a database that starts or recovers is tried again before a request is refused."""
+MONODON_LOCK_SECONDS = _number("MONODON_LOCK_SECONDS", 3)
+"""How long a request waits for a lock; jobs and commands wait 30 s."""
+MONODON_STATEMENT_SECONDS = _number("MONODON_STATEMENT_SECONDS", 30)
+"""How long one statement of a request may take; those of jobs and commands have no limit."""
+MONODON_WEB_THREADS = _number("MONODON_WEB_THREADS", 4)
+"""How many threads of a web process answer requests."""
 
 # --- Celery ------------------------------------------------------------------------------------
 
@@ -390,6 +450,11 @@ CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_TIMEZONE = TIME_ZONE
 CELERY_BEAT_SCHEDULE = {
     "settle-versions": {"task": "tasks.maintenance.settle_versions", "schedule": 15.0},
+    "reconcile-versions": {
+        "task": "tasks.maintenance.reconcile_versions",
+        "schedule": 60.0,
+        "options": {"expires": 60.0},
+    },
     "send-queued-jobs": {"task": "tasks.maintenance.send_queued_jobs", "schedule": 15.0},
     "delete-expired-idempotency-records": {
         "task": "tasks.maintenance.delete_expired_idempotency_records",

@@ -73,6 +73,7 @@ class LiveServer:
             "MONODON_WEB_THREADS": str(threads),
             "MONODON_WORKER_CONCURRENCY": "1",
             "MONODON_LOG_LEVEL": "warning",
+            "MONODON_MANIFEST_PATHS": "elsewhere/,other/",
             "MONODON_TRASH_SECONDS": "0",
             "DATABASE_URL": self.database_url,
             "MONODON_QUEUE": urlsplit(self.database_url).path.lstrip("/"),

@@ -27,7 +27,11 @@ def read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     ("name", "value", "allowed"),
     [
         ("MONODON_ANONYMOUS", "foo", "one of none, read, admin"),
-        ("MONODON_MANIFEST_PATHS", "outside", "one of any, inside"),
+        (
+            "MONODON_MANIFEST_PATHS",
+            "any",
+            "inside, or prefixes such as /mnt/staging/ or s3://bucket/staging/",
+        ),
         ("MONODON_LOG_FORMAT", "xml", "one of text, json"),
         ("MONODON_LOG_LEVEL", "loud", "one of debug, info, warning, error"),
         ("MONODON_MAX_BODY_BYTES", "16mb", "a positive number"),
@@ -135,3 +139,28 @@ def test_what_is_run_beside_the_server_finds_its_database_and_its_broker(
     assert found["DATABASES"]["default"]["HOST"] == str(sockets / "postgres")
     assert found["CELERY_BROKER_URL"] == f"redis+socket://{sockets / 'valkey.sock'}"
     assert read(REDIS_URL="redis://h:1/2")["CELERY_BROKER_URL"] == "redis://h:1/2"
+
+
+LOOPBACK = ["localhost", "127.0.0.1", "[::1]"]
+
+
+@pytest.mark.parametrize(
+    ("environment", "hosts"),
+    [
+        ({}, []),
+        ({"MONODON_HOST": "0.0.0.0"}, []),
+        ({"MONODON_HOST": "::"}, []),
+        ({"MONODON_HOST": "192.168.1.5"}, ["192.168.1.5"]),
+        ({"MONODON_HOST": "fd00::5"}, ["[fd00::5]"]),
+        ({"MONODON_PUBLIC_URL": "https://Catalog.example.com:8443/x"}, ["catalog.example.com"]),
+        ({"MONODON_URL": "http://web:2333"}, ["web"]),
+        (
+            {"MONODON_PUBLIC_URL": "https://a.example.com", "MONODON_ALLOWED_HOSTS": "b, .c.d"},
+            ["a.example.com", "b", ".c.d"],
+        ),
+    ],
+)
+def test_the_hosts_that_are_answered(read, monkeypatch, environment, hosts):
+    for name in ("MONODON_HOST", "MONODON_URL", "MONODON_PUBLIC_URL", "MONODON_ALLOWED_HOSTS"):
+        monkeypatch.delenv(name, raising=False)
+    assert read(**environment)["ALLOWED_HOSTS"] == LOOPBACK + hosts

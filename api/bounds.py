@@ -1,0 +1,69 @@
+"""The bounds of every map and list in a JSON body, for all protocols (``catalog.limits``)."""
+
+from typing import Any
+
+import orjson
+
+from catalog.errors import InvalidInput
+from catalog.limits import LONGER_LISTS, MAX_ENTRIES, MAX_VALUES
+
+_Path = tuple[Any, str | int] | None  # the path to the container, and the place in it
+
+
+def may_exceed(content: bytes) -> bool:
+    """Whether a body could be over a bound: more members than that take so many commas.
+
+    So almost every body is decided by a count of bytes, in less than a microsecond.
+    """
+    return content.count(b",") >= MAX_ENTRIES
+
+
+def check_json(content: bytes) -> None:
+    """The same as ``check`` for a body that is not parsed yet; what is no JSON passes."""
+    if not may_exceed(content):
+        return
+    try:
+        body = orjson.loads(content)
+    except orjson.JSONDecodeError:
+        return  # whoever parses it says so
+    check(body)
+
+
+def check(body: Any) -> None:
+    """Raises InvalidInput for a map or a list that is too long, and names it."""
+    total = 0
+    waiting: list[tuple[Any, _Path]] = [(body, None)]
+    while waiting:
+        value, path = waiting.pop()
+        if isinstance(value, dict):
+            size, limit = len(value), MAX_ENTRIES
+            inner = [(part, (path, key)) for key, part in value.items() if _is_container(part)]
+        else:
+            size, limit = len(value), _limit_of_list(path)
+            inner = [
+                (part, (path, place)) for place, part in enumerate(value) if _is_container(part)
+            ]
+        if size > limit:
+            raise InvalidInput(f"{_shown(path)} has {size} entries; at most {limit} are allowed")
+        total += size
+        if total > MAX_VALUES:
+            raise InvalidInput(f"The request body holds more than {MAX_VALUES} values")
+        waiting += inner
+
+
+def _is_container(value: Any) -> bool:
+    return type(value) is dict or type(value) is list
+
+
+def _limit_of_list(path: _Path) -> int:
+    name = None if path is None else path[1]
+    return LONGER_LISTS.get(name, MAX_ENTRIES) if isinstance(name, str) else MAX_ENTRIES
+
+
+def _shown(path: _Path) -> str:
+    parts: list[str] = []
+    while path is not None:
+        path, place = path
+        text = place[:80] if isinstance(place, str) else f"[{place}]"
+        parts.append(text)
+    return ".".join(reversed(parts)).replace(".[", "[") or "The request body"

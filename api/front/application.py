@@ -1,0 +1,102 @@
+"""The RSGI application: admits a request, and hands it to an exchange."""
+
+import asyncio
+import resource
+from collections.abc import Callable
+from threading import BoundedSemaphore
+from typing import Any
+
+from django.conf import settings
+
+from api.front import bodies, environ, marker
+from api.front.answer import Answer
+from api.front.connections import Guard
+from api.front.exchange import OPERATIONS, TOKEN_PATHS, Exchange
+from api.front.limits import Limits, network
+from api.front.threads import Results, Threads
+from api.management import errors
+from api.middleware import client_address
+from catalog.errors import CatalogError
+
+_LIVE = "/health/live"
+_MAX_WAITING = 2048
+_MAX_WAITING_FOR_ONE = 32
+_WAITING_PER_DATA_THREAD = 4
+
+
+class Front:
+    """One per process. Everything but the jobs of threads runs in the event loop."""
+
+    loop: asyncio.AbstractEventLoop
+    results: Results
+
+    def __init__(self, handler: Callable[[dict[str, Any]], Answer]) -> None:
+        self.handler = handler
+        data = settings.MONODON_DATA_THREADS
+        self.ordinary = Threads("web", settings.MONODON_WEB_THREADS, max_waiting=_MAX_WAITING)
+        self.data = Threads("data", data, max_waiting=_WAITING_PER_DATA_THREAD * data)
+        self.monitoring = Threads("monitoring", 1, max_waiting=_MAX_WAITING_FOR_ONE)
+        self.documents = Threads("documents", 1, max_waiting=_MAX_WAITING_FOR_ONE)
+        self.limits = Limits()
+        self.budget = bodies.Budget(settings.MONODON_BODY_MEMORY_BYTES)
+        self.streams = BoundedSemaphore(settings.MONODON_ANSWER_STREAMS)
+        self.guard = Guard()
+
+    def __rsgi_init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        _raise_file_limit()
+        self.loop, self.results = loop, Results(loop)
+        self._turn = asyncio.Lock()
+        for threads in (self.ordinary, self.data, self.monitoring, self.documents):
+            threads.start()
+        self.guard.start()
+
+    async def __rsgi__(self, scope: Any, protocol: Any) -> None:
+        request, error = environ.build(scope)
+        if scope.path == _LIVE:  # it asks nobody, so it waits for nobody
+            self.handler(environ.set_body(request, b"")).send(protocol)
+            return
+        forwarded = request.get("HTTP_X_FORWARDED_FOR", "")
+        address = network(client_address(forwarded, request["REMOTE_ADDR"]))
+        text = request.get("HTTP_X_API_KEY") or request.get("HTTP_AUTHORIZATION")
+        credential = hash(text) if text else None
+        principal = self.limits.principal(credential)
+        refusal = error or self.limits.enter(address, principal)
+        if refusal is not None:
+            await self.refuse(protocol, request, refusal)
+            return
+        client = scope.client
+        self.guard.active.add(client)
+        try:
+            await Exchange(self, scope, protocol, request, credential).run()
+        finally:
+            self.guard.active.discard(client)
+            self.limits.leave(address, principal)
+
+    async def refuse(self, protocol: Any, request: dict[str, Any], error: CatalogError) -> None:
+        """Send a refusal; one in each turn of the event loop.
+
+        When an attack ends, or its time is up, there are thousands to send in one moment, and
+        others must not wait for all of them.
+        """
+        async with self._turn:
+            await asyncio.sleep(0)
+            self.refusal(request, error).send(protocol)
+        bodies.release(error)
+
+    def refusal(self, request: dict[str, Any], error: CatalogError) -> Answer:
+        """The answer in the form of the protocol, made without the database."""
+        path = request["PATH_INFO"]
+        if path.startswith(OPERATIONS) or path in TOKEN_PATHS:
+            return self.handler(environ.set_body({**request, marker.KEY: error}, b""))
+        status, content, headers = errors.answer(error, path)
+        return Answer(status, [("Content-Type", errors.MEDIA), *headers.items()], content)
+
+
+def _raise_file_limit() -> None:
+    """Every connection is an open file."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = settings.MONODON_MAX_CONNECTIONS + 1024
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -1,0 +1,199 @@
+"""The sockets of this process, which granian owns: finding them, and closing those that only cost.
+
+granian closes connections that send no whole head in time. What it does not do is done here: limit the
+connections of one address, and close those whose clients do not read.
+"""
+
+import fcntl
+import logging
+import os
+import socket
+import struct
+import termios
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from django.conf import settings
+
+from api.front.limits import network
+
+log = logging.getLogger(__name__)
+
+_DESCRIPTORS = Path("/dev/fd")
+_SCAN_SECONDS = 1.0
+_SCAN_SHARE = 20
+"""A scan may take one part in so many of the time."""
+_FULL = 0.8
+"""From this part of the possible connections on, idle ones are closed."""
+# Linux, struct tcp_info: tcpi_bytes_acked.
+_ACKNOWLEDGED = (120, struct.Struct("=Q"))
+_TCP_INFO_BYTES = 128
+
+
+def find(client: str, server: str) -> socket.socket | None:
+    """A duplicate of the socket between two addresses, spelled as RSGI does; None: it is closed.
+
+    Of the server's address only the port counts: its host may be 0.0.0.0.
+    """
+    port = int(server.rpartition(":")[2])
+    for connection, peer in _open_sockets():
+        if peer == client and connection.getsockname()[1] == port:
+            return connection
+        connection.close()
+    return None
+
+
+def abort(connection: socket.socket | None) -> None:
+    """Break a connection off, so that its owner closes it."""
+    if connection is not None:
+        with suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
+
+
+def _sockets() -> Iterator[socket.socket]:
+    """Duplicates of the sockets of this process.
+
+    A duplicate stays the same socket even if the descriptor is closed and used again meanwhile.
+    """
+    for entry in list(_DESCRIPTORS.iterdir()):
+        try:
+            descriptor = os.dup(int(entry.name))
+        except OSError:
+            continue
+        try:
+            yield socket.socket(socket.AF_INET, socket.SOCK_STREAM, fileno=descriptor)
+        except OSError:  # a file
+            os.close(descriptor)
+
+
+def _open_sockets() -> Iterator[tuple[socket.socket, str]]:
+    """The connections over TCP, each with its peer."""
+    for connection in _sockets():
+        try:
+            peer = connection.getpeername()
+        except OSError:  # it listens, or is closed
+            connection.close()
+            continue
+        if isinstance(peer, tuple):
+            yield connection, _spell(peer)
+        else:
+            connection.close()
+
+
+def _spell(address: tuple[str, int] | tuple[str, int, int, int]) -> str:
+    host = address[0]
+    return f"[{host}]:{address[1]}" if ":" in host else f"{host}:{address[1]}"
+
+
+@dataclass(slots=True)
+class _Write:
+    """An answer that the client has not read yet."""
+
+    since: float
+    acknowledged: int
+
+
+class Guard:
+    """Looks at the connections now and then, in a thread of its own."""
+
+    def __init__(self) -> None:
+        self.active: set[str] = set()
+        """The peers whose requests are being answered."""
+        self._writes: dict[str, _Write] = {}
+
+    def start(self) -> None:
+        threading.Thread(target=self._run, name="connections", daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            began = time.monotonic()
+            try:
+                self.scan(began)
+            except OSError:
+                log.exception("The connections cannot be looked at")
+            taken = time.monotonic() - began
+            time.sleep(max(_SCAN_SECONDS, taken * _SCAN_SHARE))
+
+    def scan(self, now: float) -> None:
+        """Close what is too much or too slow."""
+        ports = _listening_ports()
+        found: dict[str, tuple[socket.socket, str]] = {}
+        try:
+            for connection, peer in _open_sockets():
+                # The descriptor of the directory may have become one of our duplicates.
+                if connection.getsockname()[1] in ports and peer not in found:
+                    found[peer] = connection, network(peer.rpartition(":")[0].strip("[]"))
+                else:
+                    connection.close()
+            self._close_slow_readers(found, now)
+            self._close_idle(found)
+        finally:
+            for connection, _ in found.values():
+                connection.close()
+
+    def _close_idle(self, found: dict[str, tuple[socket.socket, str]]) -> None:
+        """The idle connections of greedy addresses; of all addresses when hardly any is left."""
+        counts = Counter(address for _, address in found.values())
+        most = settings.MONODON_CONNECTIONS_PER_ADDRESS
+        # Behind proxies, they are the addresses that we see.
+        if not most or settings.MONODON_PROXIES:
+            most = len(found)
+        excess = len(found) - int(settings.MONODON_MAX_CONNECTIONS * _FULL)
+        closed = Counter[str]()
+        for peer, (connection, address) in sorted(
+            found.items(), key=lambda item: counts[item[1][1]], reverse=True
+        ):
+            if counts[address] <= most and excess <= 0:
+                continue
+            if peer not in self.active:
+                abort(connection)
+                closed[address] += 1
+                counts[address] -= 1
+                excess -= 1
+        for address, count in closed.items():
+            log.warning("closed %d idle connections of %s", count, address)
+
+    def _close_slow_readers(self, found: dict[str, tuple[socket.socket, str]], now: float) -> None:
+        writes: dict[str, _Write] = {}
+        for peer, (connection, address) in found.items():
+            progress = _progress(connection)
+            if progress is None:
+                continue
+            write = writes[peer] = self._writes.get(peer) or _Write(now, progress)
+            seconds = now - write.since - settings.MONODON_ANSWER_SECONDS
+            if seconds * settings.MONODON_BODY_MIN_RATE > progress - write.acknowledged:
+                log.warning("closed a connection of %s, which did not read its answer", address)
+                abort(connection)
+        self._writes = writes
+
+
+def _progress(connection: socket.socket) -> int | None:
+    """How many bytes the peer has acknowledged; None when nothing waits, or nobody knows."""
+    if not hasattr(socket, "TCP_INFO") or not _has_unsent(connection):
+        return None
+    info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+    offset, number = _ACKNOWLEDGED
+    if len(info) < offset + number.size:
+        return None
+    return int(number.unpack_from(info, offset)[0])
+
+
+def _has_unsent(connection: socket.socket) -> bool:
+    queued = fcntl.ioctl(connection, termios.TIOCOUTQ, b"\0\0\0\0")
+    return any(queued)
+
+
+def _listening_ports() -> set[int]:
+    ports = set()
+    for candidate in _sockets():
+        with candidate:
+            if candidate.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                address = candidate.getsockname()
+                if isinstance(address, tuple):
+                    ports.add(address[1])
+    return ports

@@ -1,0 +1,268 @@
+"""One request and its answer: reads the body, then has a thread work on it."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from django.conf import settings
+from granian._granian import RSGIProtocolClosed as ProtocolClosed
+
+from api.errors import BodyTooLarge
+from api.front import bodies, environ, marker
+from api.front.answer import Answer
+from api.front.bodies import Feed, Stream
+from api.front.sending import send_stream
+from api.front.threads import Threads
+from catalog.errors import CatalogError, ServiceUnavailable
+
+if TYPE_CHECKING:
+    from api.front.application import Front
+
+log = logging.getLogger(__name__)
+
+OPERATIONS = ("/v1/", "/management/")
+"""Paths of operations, which check the credentials before they look at the body."""
+TOKEN_PATHS = frozenset({"/oauth/token", "/v1/oauth/tokens"})
+"""Their credentials are in the body, so anybody may send one."""
+_TOKEN_BODY_BYTES = 64 << 10
+_MONITORING = frozenset({"/health/ready", "/metrics"})
+_DOCUMENTS = "/schema/"
+_ARROW_STREAM = "application/vnd.apache.arrow.stream"
+_EVENT_STREAM = "text/event-stream"
+_PROMPT_SECONDS = 0.25
+"""How long a small body may take before the credentials are checked without it."""
+_PROCEED = marker.Proceed.status_code
+
+
+class _Answered(Exception):
+    """The answer has been sent already."""
+
+
+class Exchange:
+    """A request from the moment it is admitted. A small one takes a thread once."""
+
+    def __init__(
+        self,
+        front: "Front",
+        scope: Any,
+        protocol: Any,
+        request: dict[str, Any],
+        credential: int | None,
+    ) -> None:
+        self._front = front
+        self._scope = scope
+        self._protocol = protocol
+        self._request = request
+        self._credential = credential
+        path = scope.path
+        self._is_operation = path.startswith(OPERATIONS) and path not in TOKEN_PATHS
+        self._interruption: CatalogError | _Answered | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._watch: asyncio.Task[None] | None = None
+
+    async def run(self) -> None:
+        request = self._request
+        declared = request.get("CONTENT_LENGTH")
+        is_chunked = "HTTP_TRANSFER_ENCODING" in request
+        try:
+            if not is_chunked and (declared is None or declared == "0"):
+                await self._answer(b"")
+                return
+            length = None if is_chunked or declared is None else int(declared)
+            is_anonymous = self._credential is None and settings.MONODON_ANONYMOUS == "none"
+            if (
+                length is None
+                or length > bodies.SMALL_BYTES
+                or (is_anonymous and self._is_operation)
+            ):
+                await self._read_large(length)
+            else:
+                await self._answer(await self._read_small(length))
+        except _Answered:
+            pass
+        except CatalogError as error:
+            await self._front.refuse(self._protocol, request, error)
+        self._release()
+
+    def _release(self) -> None:
+        """Let go of the connection, although an exception may still refer to this exchange.
+
+        granian keeps a connection open while the rest of its body can still be asked for, and the
+        garbage collector runs rarely.
+        """
+        self._protocol = self._interruption = self._task = self._watch = None
+
+    # -- small bodies
+
+    async def _read_small(self, length: int) -> bytes:
+        """The body, which usually came with the head. Raises InvalidInput and BodyTooSlow."""
+        self._task = asyncio.current_task()
+        timer = self._front.loop.call_later(_PROMPT_SECONDS, self._start_watch)
+        try:
+            body: bytes = await self._protocol()
+        except ProtocolClosed:
+            raise bodies.broken(length) from None
+        except asyncio.CancelledError:
+            if self._interruption is None or self._task is None:
+                raise
+            self._task.uncancel()
+            raise self._interruption from None
+        finally:
+            timer.cancel()
+            self._stop_watch()
+        if len(body) != length:
+            raise bodies.broken(length)
+        return body
+
+    def _start_watch(self) -> None:
+        self._watch = self._front.loop.create_task(self._interrupt())
+
+    def _stop_watch(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+
+    async def _interrupt(self) -> None:
+        """End the wait for a body when the credentials turn out to be bad, or after its time."""
+        try:
+            if self._is_operation:
+                await self._check_credentials()
+            await asyncio.sleep(settings.MONODON_BODY_SECONDS - _PROMPT_SECONDS)
+            self._interruption = bodies.too_slow()
+        except (CatalogError, _Answered) as reason:
+            self._interruption = reason
+        if self._task is not None:
+            self._task.cancel()
+
+    # -- other bodies
+
+    async def _read_large(self, length: int | None) -> None:
+        """Check the credentials, read the body, answer. Small bodies without credentials too."""
+        stream = Stream(self._protocol, length)
+        try:
+            if self._is_operation:
+                await self._check_credentials()
+            if self._is_operation and self._request.get("CONTENT_TYPE") == _ARROW_STREAM:
+                await self._answer_from_stream(stream)
+            else:
+                await self._answer_from_memory(stream, length)
+        except CatalogError as error:
+            await self._front.refuse(self._protocol, self._request, error)
+        except _Answered:
+            pass
+        try:
+            if not stream.has_ended:
+                await stream.drain()
+        finally:
+            stream.close()
+
+    async def _check_credentials(self) -> None:
+        """Let the operation check the credentials without the body. Raises _Answered if it refuses."""
+        credential = self._credential
+        if credential is not None and self._front.limits.is_proven(credential):
+            return
+        request = environ.set_body({**self._request, marker.KEY: marker.BodyState.AWAITED}, b"")
+        answer: Answer | None = await self._in_thread(
+            self._front.ordinary, partial(self._guarded, partial(self._front.handler, request))
+        )
+        if answer is None or answer.status != _PROCEED:
+            if answer is not None:
+                answer.send(self._protocol)
+            raise _Answered
+        if credential is not None and answer.principal:
+            self._front.limits.prove(credential, answer.principal)
+
+    async def _answer_from_memory(self, stream: Stream, length: int | None) -> None:
+        limit = settings.MONODON_MAX_BODY_BYTES
+        if self._scope.path in TOKEN_PATHS:
+            limit = min(limit, _TOKEN_BODY_BYTES)
+        if length is not None and length > limit:
+            raise BodyTooLarge(limit)
+        chunks = []
+        taken = 0
+        try:
+            while chunk := await stream.next():
+                if stream.received > limit:
+                    raise BodyTooLarge(limit)
+                self._front.budget.take(len(chunk))
+                taken += len(chunk)
+                chunks.append(chunk)
+            body = b"".join(chunks)
+            chunks.clear()
+            await self._answer(body)
+        finally:
+            self._front.budget.give(taken)
+
+    async def _answer_from_stream(self, stream: Stream) -> None:
+        """Have a thread for data read the body while it is received."""
+        feed = Feed(self._front.loop)
+        self._request["wsgi.input"] = feed
+        pump = self._front.loop.create_task(feed.pump(stream))
+        try:
+            await self._in_thread(self._front.data, self._work)
+        finally:
+            feed.discard()
+            pump.cancel()
+            await asyncio.gather(pump, return_exceptions=True)
+            feed.close()
+
+    # -- threads
+
+    async def _answer(self, body: bytes) -> None:
+        """Have a thread work on the request, with its whole body."""
+        environ.set_body(self._request, body)
+        front, path = self._front, self._scope.path
+        threads = front.ordinary
+        if path in _MONITORING:
+            threads = front.monitoring
+        elif path.startswith(_DOCUMENTS):
+            threads = front.documents
+        principal = await self._in_thread(threads, partial(self._work, threads))
+        if principal and self._credential is not None:
+            front.limits.prove(self._credential, principal)
+
+    async def _in_thread(self, threads: Threads, job: Callable[[], Any]) -> Any:
+        """What a job returns. Raises ServiceUnavailable when too many wait for these threads."""
+        future = threads.submit(job, self._front.results)
+        if future is None:
+            raise ServiceUnavailable("The server has too many requests to work on")
+        return await future
+
+    def _work(self, threads: Threads | None = None) -> str:
+        """In a thread: answer the request. Returns the principal's name."""
+        answer = self._guarded(partial(self._front.handler, self._request))
+        if answer is None:
+            return ""
+        if answer.stream is None:
+            answer.send(self._protocol)
+        else:
+            self._guarded(partial(self._stream, answer, threads or self._front.data))
+        return answer.principal
+
+    def _stream(self, answer: Answer, threads: Threads) -> None:
+        """Send an answer piece by piece; meanwhile another thread takes the place of this one."""
+        streams = self._front.streams
+        media = dict(answer.headers).get("Content-Type", "")
+        is_counted = not media.startswith(_EVENT_STREAM)  # whose number the operation limits
+        if is_counted and not streams.acquire(blocking=False):
+            answer.stream.close()  # type: ignore[union-attr]
+            error = ServiceUnavailable("The server sends too many large answers")
+            self._front.refusal(self._request, error).send(self._protocol)
+            return
+        try:
+            with threads.replaced():
+                send_stream(self._protocol, self._scope, answer)
+        finally:
+            if is_counted:
+                streams.release()
+
+    def _guarded(self, work: Callable[[], Answer | None]) -> Answer | None:
+        """What ``work`` returns; a failure, which would end the thread, becomes a plain 500."""
+        try:
+            return work()
+        except Exception:
+            log.exception("%s %s failed", self._scope.method, self._scope.path)
+            Answer(500, [("Content-Type", "text/plain")], b"Server error").send(self._protocol)
+            return None

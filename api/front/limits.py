@@ -1,0 +1,92 @@
+"""How much of the server one client address and one principal may take at once.
+
+All counts belong to one process and are kept by its event loop, so there are no locks.
+"""
+
+import ipaddress
+import time
+from collections import Counter, OrderedDict
+from functools import lru_cache
+from typing import Any
+
+from django.conf import settings
+
+from api.errors import TooManyRequests
+from catalog.errors import CatalogError
+
+RETRY_SECONDS = 1
+_PROVEN_SECONDS = 30.0
+_MAX_PROVEN = 10_000
+_IPV6_NETWORK = 64
+"""The prefix that one household or one machine has."""
+
+
+class Limits:
+    """Concurrent requests by address and by principal."""
+
+    def __init__(self) -> None:
+        self._by_address: Counter[str] = Counter()
+        self._by_principal: Counter[str | int] = Counter()
+        self._proven: OrderedDict[int, tuple[str, float]] = OrderedDict()
+
+    def enter(self, address: str, principal: str | int | None) -> CatalogError | None:
+        """Count a request in; returns the refusal instead when it is one too many."""
+        most = settings.MONODON_REQUESTS_PER_ADDRESS
+        if most and self._by_address[address] >= most:
+            return TooManyRequests(f"address {address}", most, RETRY_SECONDS)
+        if principal is not None:
+            most = settings.MONODON_REQUESTS_PER_PRINCIPAL
+            if most and self._by_principal[principal] >= most:
+                return TooManyRequests("these credentials", most, RETRY_SECONDS)
+            self._by_principal[principal] += 1
+        self._by_address[address] += 1
+        return None
+
+    def leave(self, address: str, principal: str | int | None) -> None:
+        _decrement(self._by_address, address)
+        if principal is not None:
+            _decrement(self._by_principal, principal)
+
+    # -- credentials
+
+    def principal(self, credential: int | None) -> str | int | None:
+        """The principal that a credential stood for when it was last seen, else the credential."""
+        if credential is None:
+            return None
+        known = self._proven.get(credential)
+        return credential if known is None else known[0]
+
+    def is_proven(self, credential: int) -> bool:
+        """Whether the credential was valid a moment ago, so that its body may be read at once.
+
+        Only the reading depends on it: the request itself is authenticated in any case.
+        """
+        known = self._proven.get(credential)
+        return known is not None and known[1] > time.monotonic()
+
+    def prove(self, credential: int, principal: str) -> None:
+        self._proven[credential] = (principal, time.monotonic() + _PROVEN_SECONDS)
+        self._proven.move_to_end(credential)
+        if len(self._proven) > _MAX_PROVEN:
+            self._proven.popitem(last=False)
+
+
+def _decrement(counter: Counter[Any], key: Any) -> None:
+    if counter[key] <= 1:
+        del counter[key]
+    else:
+        counter[key] -= 1
+
+
+@lru_cache(maxsize=4096)
+def network(address: str) -> str:
+    """The address, or the network of an IPv6 address: who has one has all of it."""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(parsed, ipaddress.IPv6Address):
+        if parsed.ipv4_mapped is not None:
+            return str(parsed.ipv4_mapped)
+        return str(ipaddress.ip_network((parsed, _IPV6_NETWORK), strict=False))
+    return address

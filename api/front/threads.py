@@ -1,0 +1,123 @@
+"""Threads that run Django, and the way their results come back to the event loop."""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager, contextmanager
+from queue import SimpleQueue
+from typing import Any
+
+from django.db import connections
+
+Job = Callable[[], Any]
+
+
+class JobFailed(Exception):
+    """Raised where the result of a job is awaited."""
+
+
+class Results:
+    """Hands results to futures of the event loop, many with one wake-up."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._ready: deque[tuple[asyncio.Future[Any], Any, Exception | None]] = deque()
+        self._is_waking = False
+
+    def new_future(self) -> asyncio.Future[Any]:
+        return self._loop.create_future()
+
+    def put(self, future: asyncio.Future[Any], result: Any, error: Exception | None = None) -> None:
+        """Called by any thread."""
+        self._ready.append((future, result, error))
+        if not self._is_waking:
+            self._is_waking = True
+            self._loop.call_soon_threadsafe(self._deliver)
+
+    def _deliver(self) -> None:
+        self._is_waking = False  # before the queue is emptied: what comes later wakes again
+        while self._ready:
+            future, result, error = self._ready.popleft()
+            if future.done():
+                continue
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
+
+class Threads:
+    """A fixed number of threads with a bounded queue.
+
+    A thread that is busy for long (see ``replaced``) does not count: another one takes its place,
+    and it ends when it is done. Each keeps its database connection.
+    """
+
+    def __init__(self, name: str, count: int, *, max_waiting: int) -> None:
+        self._name = name
+        self._count = count
+        self._max_waiting = max_waiting
+        self._jobs: SimpleQueue[tuple[Job, asyncio.Future[Any], Results]] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._surplus = 0
+        self._started = 0
+
+    def start(self) -> None:
+        for _ in range(self._count):
+            self._start_thread()
+
+    def submit(self, job: Job, results: Results) -> asyncio.Future[Any] | None:
+        """The future result of a job, from the event loop; None when too many jobs wait."""
+        if self._jobs.qsize() >= self._max_waiting:
+            return None
+        future = results.new_future()
+        self._jobs.put((job, future, results))
+        return future
+
+    def replaced(self) -> AbstractContextManager[None]:
+        """Let another thread take the place of this one, which is one of them."""
+        return self._replaced()
+
+    @contextmanager
+    def _replaced(self) -> Any:
+        self._start_thread()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._surplus += 1
+
+    def _start_thread(self) -> None:
+        self._started += 1
+        name = f"{self._name}-{self._started}"
+        threading.Thread(target=self._work, name=name, daemon=True).start()
+
+    def _work(self) -> None:
+        try:
+            while not self._is_superfluous():
+                job, future, results = self._jobs.get()
+                self._run(job, future, results)
+                del job, future, results  # which hold a request and its answer
+        finally:
+            connections.close_all()
+
+    def _run(self, job: Job, future: asyncio.Future[Any], results: Results) -> None:
+        """A job that fails ends neither its thread nor the wait for it."""
+        try:
+            result = job()
+        except BaseException as exc:  # noqa: BLE001 -- a panic of granian is not an Exception
+            error = JobFailed(f"A job of the {self._name} threads failed: {exc!r}")
+            error.__cause__ = exc
+            results.put(future, None, error)
+        else:
+            results.put(future, result)
+
+    def _is_superfluous(self) -> bool:
+        if not self._surplus:
+            return False
+        with self._lock:
+            if self._surplus:
+                self._surplus -= 1
+                return True
+        return False

@@ -1,0 +1,130 @@
+"""Finding the sockets of this process, and closing those that only cost."""
+
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from api.front import connections
+from api.front.connections import Guard
+
+
+class Listener:
+    """Accepts connections of clients on all addresses, as a server does."""
+
+    def __init__(self) -> None:
+        self._listening = socket.create_server(("0.0.0.0", 0))
+        self.port = self._listening.getsockname()[1]
+        self.accepted: list[socket.socket] = []
+        self._clients: list[socket.socket] = []
+
+    def connect(self, source: str = "127.0.0.1") -> tuple[socket.socket, str]:
+        """A client, and its address as RSGI spells it."""
+        client = socket.create_connection(
+            ("127.0.0.1", self.port), timeout=5, source_address=(source, 0)
+        )
+        self._clients.append(client)
+        self.accepted.append(self._listening.accept()[0])
+        return client, f"{source}:{client.getsockname()[1]}"
+
+    def close(self) -> None:
+        for one in (*self._clients, *self.accepted, self._listening):
+            one.close()
+
+
+@pytest.fixture
+def listener() -> Iterator[Listener]:
+    listener = Listener()
+    yield listener
+    listener.close()
+
+
+def is_closed(client: socket.socket) -> bool:
+    client.settimeout(0.2)
+    try:
+        return client.recv(1) == b""
+    except TimeoutError:
+        return False
+
+
+def test_a_connection_is_found_by_its_client(listener: Listener):
+    listener.connect()
+    client, address = listener.connect()
+    found = connections.find(address, f"0.0.0.0:{listener.port}")
+    assert found is not None
+    with found:
+        found.sendall(b"here")
+    assert client.recv(4) == b"here"
+    assert connections.find("127.0.0.1:1", f"0.0.0.0:{listener.port}") is None
+    assert connections.find(address, "0.0.0.0:1") is None
+
+
+def test_an_aborted_connection_is_closed_for_both(listener: Listener):
+    client, address = listener.connect()
+    found = connections.find(address, f"0.0.0.0:{listener.port}")
+    connections.abort(found)
+    assert found is not None
+    found.close()
+    assert is_closed(client)
+    assert listener.accepted[0].recv(1) == b""
+
+
+def test_idle_connections_of_a_greedy_address_are_closed(listener: Listener, settings):
+    settings.MONODON_CONNECTIONS_PER_ADDRESS = 2
+    guard = Guard()
+    active, address = listener.connect("127.0.0.5")
+    guard.active.add(address)
+    greedy = [listener.connect("127.0.0.5")[0] for _ in range(3)]
+    other = listener.connect("127.0.0.6")[0]
+    guard.scan(0.0)
+    assert sum(map(is_closed, greedy)) == 2
+    assert not is_closed(active)
+    assert not is_closed(other)
+
+
+@pytest.mark.parametrize(("most", "proxies"), [(0, 0), (2, 1)])
+def test_behind_proxies_and_without_a_limit_no_address_is_greedy(
+    listener: Listener, settings, most: int, proxies: int
+):
+    settings.MONODON_CONNECTIONS_PER_ADDRESS = most
+    settings.MONODON_PROXIES = proxies
+    clients = [listener.connect()[0] for _ in range(4)]
+    Guard().scan(0.0)
+    assert not any(map(is_closed, clients))
+
+
+def test_idle_connections_make_room(listener: Listener, settings):
+    settings.MONODON_MAX_CONNECTIONS = 10
+    guard = Guard()
+    greedy = [listener.connect("127.0.0.5")[0] for _ in range(7)]
+    modest = [listener.connect("127.0.0.6")[0] for _ in range(3)]
+    guard.scan(0.0)
+    assert [sum(map(is_closed, group)) for group in (greedy, modest)] == [2, 0]
+
+
+def test_who_does_not_read_is_disconnected(listener: Listener, settings):
+    settings.MONODON_ANSWER_SECONDS = 5
+    guard = Guard()
+    reading, _ = listener.connect()
+    silent, _ = listener.connect()
+    for server in listener.accepted:
+        server.setblocking(False)
+        try:
+            while True:
+                server.send(b"x" * 65536)
+        except BlockingIOError:
+            pass
+    time.sleep(0.5)  # until the kernel has delivered what fits
+    guard.scan(100.0)
+    guard.scan(104.0)
+    reading.settimeout(0.2)
+    read = 0
+    while read < 256 << 10:
+        read += len(reading.recv(1 << 16))
+    time.sleep(0.1)
+    guard.scan(105.1)
+    assert listener.accepted[0].send(b"more") == 4
+    with pytest.raises(BrokenPipeError):
+        listener.accepted[1].send(b"more")
+    del silent

@@ -1,0 +1,73 @@
+"""Counts of requests by address and by principal."""
+
+import pytest
+
+from api.errors import TooManyRequests
+from api.front.limits import Limits, network
+
+
+@pytest.fixture
+def limits(settings) -> Limits:
+    settings.MONODON_REQUESTS_PER_ADDRESS = 3
+    settings.MONODON_REQUESTS_PER_PRINCIPAL = 2
+    return Limits()
+
+
+def test_an_address_may_have_so_many_requests(limits: Limits):
+    for _ in range(3):
+        assert limits.enter("a", None) is None
+    refusal = limits.enter("a", None)
+    assert isinstance(refusal, TooManyRequests)
+    assert refusal.message == "More than 3 requests at once from address a; try again later"
+    assert limits.enter("b", None) is None
+    limits.leave("a", None)
+    assert limits.enter("a", None) is None
+
+
+def test_a_principal_may_have_so_many_requests_from_all_addresses(limits: Limits):
+    limits.prove(1, "alice")
+    limits.prove(2, "alice")
+    one, two = limits.principal(1), limits.principal(2)
+    assert limits.enter("a", one) is None
+    assert limits.enter("b", two) is None
+    assert isinstance(limits.enter("c", one), TooManyRequests)
+    limits.leave("b", two)
+    assert limits.enter("c", one) is None
+
+
+def test_a_refused_request_counts_nowhere(limits: Limits):
+    for _ in range(2):
+        limits.enter("a", "alice")
+    assert limits.enter("a", "alice") is not None
+    assert limits.enter("a", None) is None  # the third of the address
+    limits.leave("a", "alice")
+    assert limits.enter("b", "alice") is None
+
+
+def test_unknown_credentials_count_by_themselves(limits: Limits):
+    assert limits.principal(None) is None
+    assert limits.principal(7) == 7
+    assert not limits.is_proven(7)
+    limits.prove(7, "alice")
+    assert limits.principal(7) == "alice"
+    assert limits.is_proven(7)
+
+
+def test_zero_is_no_limit(settings):
+    settings.MONODON_REQUESTS_PER_ADDRESS = settings.MONODON_REQUESTS_PER_PRINCIPAL = 0
+    limits = Limits()
+    assert {limits.enter("a", "alice") for _ in range(1000)} == {None}
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
+        ("2001:db8:1:2:3::1", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2:ffff::", "2001:db8:1:2::/64"),
+        ("nothing", "nothing"),
+    ],
+)
+def test_an_ipv6_network_is_one_address(address: str, expected: str):
+    assert network(address) == expected

@@ -1,0 +1,100 @@
+"""Threads take jobs in turn, within bounds, and are replaced while they are busy for long."""
+
+import asyncio
+import re
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from api.front.threads import JobFailed, Results, Threads
+
+
+@pytest.fixture
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    loop = asyncio.new_event_loop()
+    yield loop
+    loop.close()
+
+
+@pytest.fixture
+def threads() -> Threads:
+    threads = Threads("test", 1, max_waiting=2)
+    threads.start()
+    return threads
+
+
+def alive() -> int:
+    return sum(thread.name.startswith("test-") for thread in threading.enumerate())
+
+
+def test_results_come_back(loop, threads: Threads):
+    results = Results(loop)
+    futures = [threads.submit(lambda n=n: n * n, results) for n in range(2)]
+    assert all(futures)
+    assert loop.run_until_complete(asyncio.gather(*futures)) == [0, 1]
+
+
+def test_no_more_jobs_wait_than_may(loop, threads: Threads):
+    results, started, go = Results(loop), threading.Event(), threading.Event()
+
+    def busy() -> int:
+        started.set()
+        go.wait(10)
+        return 1
+
+    futures = [threads.submit(busy, results)]
+    assert started.wait(10)
+    futures += [threads.submit(busy, results), threads.submit(busy, results)]
+    assert threads.submit(busy, results) is None
+    go.set()
+    assert loop.run_until_complete(asyncio.gather(*futures)) == [1, 1, 1]
+    assert threads.submit(busy, results) is not None
+
+
+def test_a_thread_is_replaced_while_it_is_busy_for_long(loop, threads: Threads):
+    results, started, go = Results(loop), threading.Event(), threading.Event()
+    before = alive()
+
+    def long() -> str:
+        with threads.replaced():
+            started.set()
+            go.wait(10)
+        return "long"
+
+    first = threads.submit(long, results)
+    assert started.wait(10)
+    assert loop.run_until_complete(threads.submit(lambda: "short", results)) == "short"
+    assert alive() == before + 1
+    go.set()
+    assert loop.run_until_complete(first) == "long"
+    for _ in range(100):
+        if alive() == before:
+            break
+        threading.Event().wait(0.05)
+    assert alive() == before
+    assert loop.run_until_complete(threads.submit(lambda: "again", results)) == "again"
+
+
+def test_a_result_that_nobody_awaits_is_dropped(loop, threads: Threads):
+    results, go = Results(loop), threading.Event()
+    future = threads.submit(lambda: go.wait(10), results)
+    future.cancel()
+    go.set()
+    assert loop.run_until_complete(threads.submit(lambda: 1, results)) == 1
+
+
+@pytest.mark.parametrize("failure", [ValueError("bad"), SystemExit(1)])
+def test_a_job_that_fails_ends_neither_its_thread_nor_the_wait(
+    loop, threads: Threads, failure: BaseException
+):
+    results = Results(loop)
+    before = alive()
+
+    def fail() -> None:
+        raise failure
+
+    with pytest.raises(JobFailed, match=re.escape(repr(failure))):
+        loop.run_until_complete(asyncio.wait_for(threads.submit(fail, results), 5))
+    assert loop.run_until_complete(asyncio.wait_for(threads.submit(lambda: 1, results), 5)) == 1
+    assert alive() == before

@@ -1,0 +1,89 @@
+"""Answers that are sent piece by piece, to clients that read slowly, or not at all, or leave."""
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+import pytest
+
+from tests.live import LiveServer, live_template
+from tests.security.wire import Wire, send_whole
+
+__all__ = ["live_template"]
+MEGABYTE = 1 << 20
+ROWS, WIDTH = 60_000, 1000
+"""Some 60 MB."""
+STREAMS = 3
+QUERY = b'{"k": 0, "vector": {}}'
+ARROW = "Content-Type: application/vnd.apache.arrow.stream"
+
+
+@pytest.fixture(scope="module")
+def server(live_template: None) -> Iterator[LiveServer]:
+    with LiveServer(
+        workers=1,
+        threads=2,
+        MONODON_ANSWER_STREAMS=str(STREAMS),
+        MONODON_ANSWER_SECONDS="4",
+        MONODON_LANCE_CACHE_BYTES=str(16 * MEGABYTE),
+    ) as server:
+        assert server.post("/v1/namespace/ws/create")[0] == 200
+        table = pa.table({"id": range(ROWS), "text": ["x" * WIDTH] * ROWS})
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table, max_chunksize=5000)
+        body = sink.getvalue().to_pybytes()
+        created = send_whole(server, "POST", "/v1/table/ws$t/create", body, ARROW)
+        assert created.status == 200, created.content
+        yield server
+
+
+def ask(wire: Wire) -> Wire:
+    body = b'{"k": %d, "vector": {}, "columns": {"column_names": ["id", "text"]}}' % ROWS
+    return wire.head("POST", "/v1/table/ws$t/query", f"Content-Length: {len(body)}").send(body)
+
+
+def test_a_large_answer_is_whole(server: LiveServer):
+    with Wire(server) as wire:
+        answer = ask(wire).answer()
+    assert answer.status == 200, answer.content[:500]
+    assert "content-length" not in answer.headers
+    table = pa.ipc.open_file(answer.content).read_all()
+    assert sorted(table["id"].to_pylist()) == list(range(ROWS))
+
+
+def test_who_reads_slowly_takes_no_memory_and_no_ordinary_thread(server: LiveServer):
+    before = max(server.resident())
+    wires = [ask(Wire(server)) for _ in range(STREAMS)]
+    time.sleep(2)
+    with ThreadPoolExecutor(4) as honest:
+        statuses = list(honest.map(lambda _: server.post("/v1/table/ws$t/exists")[0], range(20)))
+    assert statuses == [200] * 20
+    assert max(server.resident()) - before < 120 * MEGABYTE  # the answers are 180 MB
+    # A further one is refused; and the places are free again after MONODON_ANSWER_SECONDS.
+    with Wire(server) as wire:
+        answer = ask(wire).answer()
+    assert (answer.status, answer.json()["code"]) == (503, 17)
+    assert answer.headers["Retry-After"] == "1"
+    deadline = time.monotonic() + 30
+    while True:
+        with Wire(server) as wire:
+            answer = ask(wire).answer()
+        if answer.status == 200:
+            break
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+    for wire in wires:
+        # Less than everything: what was not read in time was not sent.
+        assert wire.seconds_until_closed(5) is not None
+        wire.close()
+
+
+def test_who_leaves_frees_the_place(server: LiveServer):
+    for _ in range(STREAMS * 3):
+        with Wire(server) as wire:
+            ask(wire).first_bytes()
+        time.sleep(0.3)
+    with Wire(server) as wire:
+        assert ask(wire).answer().status == 200
