@@ -12,6 +12,8 @@ from enum import StrEnum
 from catalog.errors import InvalidInput
 
 MAX_VERSION = 2**63 - 1
+MAX_NEW_VERSION = 2**62
+"""What a version that is entered may be at most, so that others can follow it for ever."""
 # The metadata of a computed column's field, as LanceDB writes and reads it.
 COMPUTED = "computed_column"
 COMPUTED_KEY = f"{COMPUTED}.expression"

@@ -6,16 +6,18 @@ memory beyond the file's, or end the process. And its reader takes a torn file f
 
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
+from functools import lru_cache
 from typing import Any
 
 import orjson
 from pyiceberg.avro.codecs import KNOWN_CODECS
 from pyiceberg.avro.decoder import BinaryDecoder
-from pyiceberg.avro.reader import Reader
-from pyiceberg.avro.resolver import resolve_reader
+from pyiceberg.avro.reader import Reader, StructReader
+from pyiceberg.avro.resolver import construct_reader, resolve_reader
 from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField, StructType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 _MAGIC = b"Obj\x01"
@@ -23,6 +25,12 @@ _SYNC_BYTES = 16
 _INT_BYTES = 10  # of the longest number of 64 bits
 _FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
 _MAX_BLOCK = 256 * 1024 * 1024
+# A writer gives all its files the same schema, of which making a reader takes about 1 ms.
+_MAX_READERS = 128
+_MAX_SCHEMA_BYTES = 64 * 1024
+
+Fields = tuple[int | tuple[int, tuple[int, ...]], ...]
+"""Ids of fields; of a nested struct, its own id and those of fields in it."""
 
 
 class _Decoder(BinaryDecoder):
@@ -115,13 +123,34 @@ def read(
 
     Raises EOFError, ValueError, and what PyIceberg raises, for anything but a whole Avro file.
     """
+    decoder, header, sync = _begin(content)
+    reader = _reader(header["avro.schema"], schema, records, enums)
+    yield from _records(decoder, header, sync, reader)
+
+
+def read_fields(content: bytes, fields: Fields) -> Iterator[tuple[Any, ...]]:
+    """A few fields of each record, in the order of ``fields``; the rest is passed over.
+
+    A fifth of the time of ``read`` for records as long as those of manifests. Raises what that does.
+    """
+    decoder, header, sync = _begin(content)
+    written = header["avro.schema"]
+    is_kept = len(written) <= _MAX_SCHEMA_BYTES
+    make = _fields_reader if is_kept else _fields_reader.__wrapped__
+    yield from _records(decoder, header, sync, make(written, fields))
+
+
+def _begin(content: bytes) -> tuple[_Decoder, dict[str, bytes], bytes]:
     decoder = _Decoder(content)
     if decoder.read(len(_MAGIC)) != _MAGIC:
         raise ValueError("not an Avro file")
     header = _header(decoder)
-    sync = decoder.read(_SYNC_BYTES)
-    written = AvroSchemaConversion().avro_to_iceberg(orjson.loads(header["avro.schema"]))
-    reader: Reader = resolve_reader(written, schema, records, enums)
+    return decoder, header, decoder.read(_SYNC_BYTES)
+
+
+def _records(
+    decoder: _Decoder, header: dict[str, bytes], sync: bytes, reader: Any
+) -> Iterator[Any]:
     decompress = _codec(header.get("avro.codec", b"null").decode())
     while not decoder.is_at_end:
         count, size = decoder.read_int(), decoder.read_int()
@@ -131,7 +160,76 @@ def read(
         yield from _block(block, count, reader)
 
 
-def _block(block: bytes, count: int, reader: Reader) -> Iterator[Any]:
+_readers: dict[tuple[bytes, int], tuple[Schema, Reader]] = {}
+
+
+def _reader(
+    written: bytes,
+    schema: Schema,
+    records: dict[int, Callable[..., Any]],
+    enums: dict[int, Callable[..., Enum]],
+) -> Reader:
+    """The reader of files with this schema; ``schema`` always comes with the same classes."""
+    key = (written, id(schema))
+    known = _readers.get(key)
+    if known is not None and known[0] is schema:
+        return known[1]
+    read_schema = AvroSchemaConversion().avro_to_iceberg(orjson.loads(written))
+    reader: Reader = resolve_reader(read_schema, schema, records, enums)
+    if len(written) <= _MAX_SCHEMA_BYTES:
+        if len(_readers) >= _MAX_READERS:
+            _readers.clear()
+        _readers[key] = (schema, reader)
+    return reader
+
+
+@lru_cache(maxsize=_MAX_READERS)
+def _fields_reader(written: bytes, fields: Fields) -> "_FieldsReader":
+    schema = AvroSchemaConversion().avro_to_iceberg(orjson.loads(written))
+    return _FieldsReader(schema.fields, construct_reader(schema), fields)
+
+
+class _FieldsReader:
+    """Reads some fields of a struct, nested ones too, into one flat tuple."""
+
+    def __init__(self, written: Sequence[NestedField], reader: Reader, fields: Fields) -> None:
+        if not isinstance(reader, StructReader):
+            raise TypeError("a record is expected")
+        self._width = 0
+        places: dict[int, int] = {}
+        nested: dict[int, tuple[int, Fields]] = {}
+        for field in fields:
+            if isinstance(field, int):
+                places[field] = self._width
+                self._width += 1
+            else:
+                nested[field[0]] = (self._width, field[1])
+                self._width += len(field[1])
+        self._steps: list[tuple[int, Callable[[BinaryDecoder], Any], int]] = []
+        for field_, (_, each) in zip(written, reader.field_readers, strict=True):
+            if field_.field_id in places:
+                self._steps.append((places[field_.field_id], each.read, 1))
+            elif field_.field_id in nested and isinstance(field_.field_type, StructType):
+                place, inner = nested[field_.field_id]
+                sub = _FieldsReader(field_.field_type.fields, each, inner)
+                self._steps.append((place, sub.read, len(inner)))
+            else:
+                self._steps.append((-1, each.skip, 0))
+
+    def read(self, decoder: BinaryDecoder) -> tuple[Any, ...]:
+        found: list[Any] = [None] * self._width
+        for place, step, width in self._steps:
+            if place < 0:
+                step(decoder)
+            elif width == 1:
+                value = step(decoder)
+                found[place] = value[0] if isinstance(value, tuple) else value
+            else:
+                found[place : place + width] = step(decoder)
+        return tuple(found)
+
+
+def _block(block: bytes, count: int, reader: Any) -> Iterator[Any]:
     if not 0 <= count <= len(block):
         raise EOFError
     decoder = _Decoder(block)

@@ -41,6 +41,7 @@ def check(document: Document) -> None:
     if version >= 3:
         integer_at(document, "next-row-id", "")
     ids = _check_snapshots(document, version)
+    _check_order(document, version)
     _check_references(document, ids)
     _check_logs(document)
     _check_files(document)
@@ -100,6 +101,24 @@ def _check_snapshots(document: Document, version: int) -> set[int]:
         if version > 1 and (snapshot.get("sequence-number") or 0) > last:
             raise InvalidMetadata(f"{path}.sequence-number is above last-sequence-number {last}")
     return ids
+
+
+def _check_order(document: Document, version: int) -> None:
+    """Snapshots come after their parents, and none after the table's last update."""
+    by_id = {snapshot["snapshot-id"]: snapshot for snapshot in document["snapshots"]}
+    latest = document["last-updated-ms"] + _CLOCK_TOLERANCE_MS
+    for i, snapshot in enumerate(document["snapshots"]):
+        path = f"snapshots[{i}]"
+        if snapshot["timestamp-ms"] > latest:
+            raise InvalidMetadata(f"{path}.timestamp-ms is after last-updated-ms")
+        parent = by_id.get(snapshot.get("parent-snapshot-id"))
+        if parent is None or version == 1:
+            continue
+        number, before = (each.get("sequence-number") or 0 for each in (snapshot, parent))
+        if number <= before and number:
+            raise InvalidMetadata(
+                f"{path}.sequence-number {number} is not above that of its parent, {before}"
+            )
 
 
 def _check_references(document: Document, ids: set[int]) -> None:

@@ -72,6 +72,8 @@ class Draft:
         self.added_snapshots: set[int] = set()
         self.former_mains: set[int] = set()
         self.removed_snapshots = False
+        self.is_replaced = base is None
+        """Whether nothing that is there is read with the schemas that follow."""
         self.last_schema: int | None = None
         self.last_spec: int | None = None
         self.last_order: int | None = None
@@ -156,6 +158,7 @@ class Draft:
     def remove_reference(self, name: str) -> None:
         if name == MAIN:
             set_current_snapshot(self.document, None)
+            self.is_replaced = True
         if name in self.entries("refs"):
             del self.change("refs")[name]
 

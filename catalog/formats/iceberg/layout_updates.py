@@ -7,7 +7,7 @@ sender gave it.
 from collections.abc import Callable
 
 from catalog.errors import InvalidMetadata
-from catalog.formats.iceberg import partitioning, schemas, sorting
+from catalog.formats.iceberg import partitioning, promotions, schemas, sorting, transforms
 from catalog.formats.iceberg.draft import Draft
 from catalog.formats.iceberg.reading import (
     INT_MAX,
@@ -24,7 +24,7 @@ LAST_ADDED = -1
 
 def add_schema(draft: Draft, update: Document, path: str) -> None:
     here = at(path, "schema")
-    schema = object_at(update, "schema", path)
+    schema = schemas.plain(object_at(update, "schema", path))
     # Deprecated: the ids of the schema say it better.
     optional_integer_at(update, "last-column-id", path, high=INT_MAX)
     columns = schemas.index(schema, here)
@@ -32,6 +32,8 @@ def add_schema(draft: Draft, update: Document, path: str) -> None:
     schema = schemas.completed(schema)
     id_ = _id_of_same(draft.items("schemas"), schema, "schema-id", schemas.same)
     if id_ is None:
+        if not draft.is_replaced:
+            promotions.check(draft, columns, here)
         id_ = _next_id(draft.items("schemas"), "schema-id", first=0)
         draft.append("schemas", {"type": "struct", **schema, "schema-id": id_})
     highest = max(draft.document["last-column-id"], schemas.highest_id(columns))
@@ -50,7 +52,10 @@ def set_current_schema(draft: Draft, update: Document, path: str) -> None:
 def add_spec(draft: Draft, update: Document, path: str) -> None:
     here = at(path, "spec")
     spec = object_at(update, "spec", path)
-    partitioning.check_structure(spec, here)
+    spec = transforms.plain(spec)
+    fields = partitioning.check_structure(spec, here)
+    transforms.check_version(fields, draft.version, at(here, "fields"))
+    spec = {**spec, "fields": list(map(transforms.with_plain_source, fields))}
     specs = draft.items("partition-specs")
     id_ = _id_of_same(specs, spec, "spec-id", partitioning.same)
     if id_ is None:
@@ -76,7 +81,10 @@ def set_default_spec(draft: Draft, update: Document, path: str) -> None:
 def add_sort_order(draft: Draft, update: Document, path: str) -> None:
     here = at(path, "sort-order")
     order = object_at(update, "sort-order", path)
+    order = transforms.plain(order)
     fields = sorting.check_structure(order, here)
+    transforms.check_version(fields, draft.version, at(here, "fields"))
+    order = {**order, "fields": list(map(transforms.with_plain_source, fields))}
     orders = draft.items("sort-orders")
     id_ = _id_of_same(orders, order, "order-id", sorting.same)
     if id_ is None and not fields:

@@ -6,8 +6,10 @@ the process; so they are read here, with the fields of v3.
 
 import struct
 import zlib
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from pyiceberg.exceptions import ResolveError
@@ -43,6 +45,10 @@ _LIST_SCHEMA = Schema(
         for one in MANIFEST_LIST_FILE_SCHEMAS[3].fields
     )
 )
+_LIST_FIELDS: avro.Fields = (500, 503)
+"""manifest_path, added_snapshot_id"""
+_ENTRY_FIELDS: avro.Fields = (0, (2, (100, 143)))
+"""status, data_file.file_path, data_file.referenced_data_file"""
 _ENTRY_SCHEMA = MANIFEST_ENTRY_SCHEMAS[3]
 _FIRST_ROW_ID, _REFERENCED, _OFFSET, _SIZE = 16, 17, 18, 19
 _LIST_FIRST_ROW_ID = 15
@@ -96,10 +102,21 @@ class Entry:
         return self.file.file_format == FileFormat.PUFFIN
 
 
-def read_list(io: FileIO, location: str) -> list[ManifestFile]:
-    """The manifests of a snapshot. Raises InvalidMetadata when the file cannot be read."""
+class CheckedIO(FileIO):
+    """Files that metadata names, of which only those are read, and told of, that may be."""
+
+    @abstractmethod
+    def require(self, locations: Iterable[str]) -> None:
+        """Raises ForeignFile unless all of these files may be read. Nothing is opened."""
+
+
+def read_list(io: CheckedIO, location: str) -> list[ManifestFile]:
+    """The manifests of a snapshot, all of which may be read.
+
+    Raises InvalidMetadata when the file cannot be read, and ForeignFile.
+    """
     try:
-        return list(
+        listed = list(
             avro.read(
                 _content(io, location),
                 _LIST_SCHEMA,
@@ -109,6 +126,31 @@ def read_list(io: FileIO, location: str) -> list[ManifestFile]:
         )
     except _BROKEN as error:
         raise _unreadable("Manifest list", location, error) from error
+    io.require(manifest.manifest_path for manifest in listed)
+    return listed
+
+
+def paths_in_list(content: bytes, limit: int) -> list[tuple[str, int | None]]:
+    """The first manifests that a manifest list names, each with the snapshot that added it.
+
+    Raises InvalidMetadata for what is no manifest list.
+    """
+    try:
+        found = list(islice(avro.read_fields(content, _LIST_FIELDS), limit))
+    except _BROKEN as error:
+        raise InvalidMetadata("The manifest list is torn, or none at all") from error
+    return [(path, added) for path, added in found if isinstance(path, str)]
+
+
+def paths_in_manifest(content: bytes) -> Iterator[str]:
+    """The live files that a manifest names. Raises InvalidMetadata for what is no manifest."""
+    try:
+        for status, path, referenced in avro.read_fields(content, _ENTRY_FIELDS):
+            if status == ManifestEntryStatus.DELETED.value:
+                continue
+            yield from (each for each in (path, referenced) if isinstance(each, str))
+    except _BROKEN as error:
+        raise InvalidMetadata("The manifest is torn, or none at all") from error
 
 
 def live_files(manifest: ManifestFile) -> int:
@@ -118,8 +160,26 @@ def live_files(manifest: ManifestFile) -> int:
     return manifest.added_files_count + manifest.existing_files_count
 
 
-def read(io: FileIO, manifest: ManifestFile) -> list[Entry]:
-    """The live files of a manifest. Raises InvalidMetadata when it cannot be read."""
+def read(io: CheckedIO, manifest: ManifestFile) -> list[Entry]:
+    """The live files of a manifest, all of which may be read.
+
+    Raises InvalidMetadata when it cannot be read, and ForeignFile.
+    """
+    entries = read_unchecked(io, manifest)
+    io.require(paths_of(entries))
+    return entries
+
+
+def paths_of(entries: Iterable[Entry]) -> Iterator[str]:
+    """The files that entries name."""
+    for entry in entries:
+        yield entry.file.file_path
+        if entry.referenced_data_file is not None:
+            yield entry.referenced_data_file
+
+
+def read_unchecked(io: FileIO, manifest: ManifestFile) -> list[Entry]:
+    """The same for counting alone: the files themselves are neither opened nor named to anybody."""
     try:
         entries = avro.read(
             _content(io, manifest.manifest_path),

@@ -4,7 +4,7 @@ import re
 from uuid import UUID, uuid4
 
 from catalog.errors import InvalidMetadata
-from catalog.formats.iceberg import partitioning, schemas, sorting
+from catalog.formats.iceberg import partitioning, schemas, sorting, transforms
 from catalog.formats.iceberg.checking import check
 from catalog.formats.iceberg.draft import DEFAULT_VERSION, MAX_VERSION, empty, set_current_snapshot
 from catalog.formats.iceberg.files import check_depth, dump, file_name, is_gzip, load, sequence_of
@@ -59,17 +59,25 @@ def new_table(
     """
     given = {} if properties is None else strings_by_name(properties, "properties")
     version = _format_version(given)
-    wanted = as_object(schema, "schema")
+    wanted = schemas.plain(as_object(schema, "schema"))
     schemas.check_version(schemas.index(wanted, "schema"), version, "schema")
     fresh, moved = schemas.fresh(schemas.completed(wanted))
     columns = schemas.index(fresh, "schema")
 
-    asked_spec = None if partition_spec is None else as_object(partition_spec, "partition-spec")
+    asked_spec = (
+        None
+        if partition_spec is None
+        else transforms.plain(as_object(partition_spec, "partition-spec"))
+    )
     spec = partitioning.fresh(asked_spec, moved, "partition-spec")
+    transforms.check_version(spec["fields"], version, "partition-spec.fields")
     partitioning.check_fit(spec, columns, "partition-spec")
     partitioning.check_names(spec, columns, "partition-spec")
-    asked_order = None if write_order is None else as_object(write_order, "write-order")
+    asked_order = (
+        None if write_order is None else transforms.plain(as_object(write_order, "write-order"))
+    )
     order = sorting.fresh(asked_order, moved, "write-order")
+    transforms.check_version(order["fields"], version, "write-order.fields")
     sorting.check_fit(order, columns, "write-order")
 
     place = as_text(location, "location").rstrip("/")

@@ -9,11 +9,9 @@ from catalog.formats.iceberg.reading import (
     Document,
     at,
     filled_text_at,
-    integer_at,
     objects_at,
     optional_integer_at,
     shown,
-    text_at,
 )
 from catalog.formats.iceberg.schemas import Columns
 
@@ -28,8 +26,7 @@ def check_structure(spec: Document, path: str) -> list[Document]:
     ids: set[int] = set()
     for i, field in enumerate(fields):
         here = f"{at(path, 'fields')}[{i}]"
-        integer_at(field, "source-id", here, high=INT_MAX)
-        text_at(field, "transform", here)
+        transforms.check_sources(field, here)
         name = filled_text_at(field, "name", here)
         if name in names:
             raise InvalidMetadata(f"{here}: there are two partition fields named {shown(name)}")
@@ -46,19 +43,22 @@ def check_fit(spec: Document, columns: Columns, path: str) -> None:
     """Refuses a spec whose sources are missing, or not what its transforms take."""
     for i, field in enumerate(spec["fields"]):
         here = f"{at(path, 'fields')}[{i}]"
-        source = columns.get(field["source-id"])
-        transforms.check(field["transform"], source, here, use="partition")
-        if source and field["transform"] != "void" and not source.below_structs_only:
-            raise InvalidMetadata(f"{here}: column {shown(source.name)} is within a list or a map")
+        transforms.check(field, columns, here, use="partition")
+        for source in map(columns.get, transforms.sources(field)):
+            if source and field["transform"] != "void" and not source.below_structs_only:
+                raise InvalidMetadata(
+                    f"{here}: column {shown(source.name)} is within a list or a map"
+                )
 
 
 def check_names(spec: Document, columns: Columns, path: str) -> None:
     """Refuses a new spec's field that is named like a column which is not its source."""
     ids = {column.name: column.id for column in columns.values()}
-    seen: set[tuple[int, str]] = set()
+    seen: set[transforms.Key] = set()
     for i, field in enumerate(spec["fields"]):
         here = f"{at(path, 'fields')}[{i}]"
-        if ids.get(field["name"], field["source-id"]) != field["source-id"]:
+        sources = transforms.sources(field)
+        if ids.get(field["name"], sources[0]) not in sources[:1]:
             raise InvalidMetadata(
                 f"{here}: {shown(field['name'])} is the name of another column of the schema"
             )
@@ -76,7 +76,7 @@ def with_field_ids(
     From v2 on a field that some spec had already keeps that spec's id, and others take the next
     free one. In v1 files hold partition values by position, so ids must count from 1000.
     """
-    known: dict[tuple[int, str], int] = {}
+    known: dict[transforms.Key, int] = {}
     owners: dict[int, Document] = {}
     for field in (field for old in specs for field in old["fields"]):
         key, id_ = transforms.key(field), field["field-id"]
@@ -108,13 +108,14 @@ def _check_owner(field: Document, owner: Document | None, id_: int, path: str) -
     """An id once given to a field of some spec names the same partition values in all of them."""
     if owner is None or transforms.key(owner) == transforms.key(field):
         return
-    if field["source-id"] == owner["source-id"] and "void" in (
+    if transforms.sources(field) == transforms.sources(owner) and "void" in (
         field["transform"],
         owner["transform"],
     ):
         return
     raise InvalidMetadata(
-        f"{path}: field id {id_} is that of {owner['transform']} of column {owner['source-id']}"
+        f"{path}: field id {id_} is that of {owner['transform']} of column "
+        f"{', '.join(map(str, transforms.sources(owner)))}"
     )
 
 
@@ -124,14 +125,8 @@ def fresh(spec: Document | None, moved: dict[int, int], path: str) -> Document:
         return {"spec-id": 0, "fields": []}
     fields = []
     for i, field in enumerate(check_structure(spec, path)):
-        if field["source-id"] not in moved:
-            raise InvalidMetadata(
-                f"{at(path, 'fields')}[{i}].source-id: the schema has no column "
-                f"with id {field['source-id']}"
-            )
-        fields.append(
-            {**field, "source-id": moved[field["source-id"]], "field-id": FIRST_FIELD_ID + i}
-        )
+        renewed = transforms.moved_sources(field, moved, f"{at(path, 'fields')}[{i}]")
+        fields.append({**renewed, "field-id": FIRST_FIELD_ID + i})
     return {**spec, "spec-id": 0, "fields": fields}
 
 
@@ -141,7 +136,7 @@ def same(one: Document, other: Document) -> bool:
 
 
 def _meaning(spec: Document) -> list[tuple[Any, ...]]:
-    return [(f["source-id"], f["name"], f["transform"]) for f in spec["fields"]]
+    return [(f["name"], *transforms.key(f)) for f in spec["fields"]]
 
 
 def last_field_id(spec: Document) -> int:

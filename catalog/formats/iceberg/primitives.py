@@ -52,6 +52,13 @@ def base_name(type_name: str, path: str) -> str:
     raise InvalidMetadata(f"{path}: unknown type {shown(type_name)}")
 
 
+def plain_name(type_name: str) -> str:
+    """A type's name in lower case, as Java reads it; what follows a geometry's name stays."""
+    name, bracket, rest = type_name.partition("(")
+    lower = name.lower()
+    return lower + bracket + (rest if lower in {"geometry", "geography"} else rest.lower())
+
+
 def first_version(base: str) -> int:
     """The lowest format version that has the type."""
     return _FIRST_VERSION.get(base, 1)

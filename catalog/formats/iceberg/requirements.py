@@ -57,6 +57,18 @@ def is_create(requirements: object) -> bool:
     )
 
 
+def is_replacement(requirements: object) -> bool:
+    """Whether they are those with which Java's library replaces a table.
+
+    It asserts the current schema for every change of one but a replacement, whose other sign, that
+    main is removed, an empty table does not show.
+    """
+    names = {
+        as_object(value, f"requirements[{i}]").get("type") for i, value in _numbered(requirements)
+    }
+    return "assert-last-assigned-field-id" in names and "assert-current-schema-id" not in names
+
+
 def _numbered(requirements: object) -> list[tuple[int, object]]:
     return list(enumerate(as_array(requirements, "requirements")))
 

@@ -187,10 +187,13 @@ class Partitions:
 
 
 def _field(document: Document, index: int) -> PartitionField:
-    source = document.get("source-id")
+    several = document.get("source-ids")
+    # Of several columns nothing is known here, so nothing is left out because of them.
+    source = document.get("source-id") if several is None else None
     transform: Transform[Any, Any]
     try:
-        transform = parse_transform(document.get("transform"))
+        name = document.get("transform")
+        transform = parse_transform(name) if several is None else UnknownTransform(str(name))
     except (TypeError, ValueError):
         transform = UnknownTransform(str(document.get("transform")))
     return PartitionField(

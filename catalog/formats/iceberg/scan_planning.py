@@ -12,14 +12,13 @@ from typing import Any
 
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.expressions.visitors import _InclusiveMetricsEvaluator
-from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, ManifestFile
 from pyiceberg.types import PrimitiveType
 
 from catalog.errors import InvalidMetadata
 from catalog.formats.iceberg import expressions, manifests, schemas, single_values
 from catalog.formats.iceberg.expressions import Expression, Names
-from catalog.formats.iceberg.manifests import Entry
+from catalog.formats.iceberg.manifests import CheckedIO, Entry
 from catalog.formats.iceberg.reading import Document
 from catalog.formats.iceberg.scan_deletes import DeleteIndex, partition_key
 from catalog.formats.iceberg.scan_partitions import Partitions
@@ -59,7 +58,7 @@ class _Tasks:
 class Planner:
     """Plans a scan; reads manifests through ``io``, which says what may be read at all."""
 
-    def __init__(self, scan: Scan, io: FileIO) -> None:
+    def __init__(self, scan: Scan, io: CheckedIO) -> None:
         self._scan = scan
         self._io = io
         columns = schemas.index(scan.schema, "schema")

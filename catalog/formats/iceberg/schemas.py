@@ -169,6 +169,28 @@ def _check_identifier(column: Column | None, id_: int, path: str) -> None:
         )
 
 
+def plain(type_: Any) -> Any:
+    """A schema, well formed or not, with the names of its types as Java reads them."""
+    if isinstance(type_, str):
+        return primitives.plain_name(type_)
+    if not isinstance(type_, dict):
+        return type_
+    read = dict(type_)
+    fields = type_.get("fields")
+    if isinstance(fields, list):
+        read["fields"] = [_plain_field(each) for each in fields]
+    for part in ("element", "key", "value"):
+        if part in type_:
+            read[part] = plain(type_[part])
+    return read
+
+
+def _plain_field(field: Any) -> Any:
+    if not isinstance(field, dict) or "type" not in field:
+        return field
+    return {**field, "type": plain(field["type"])}
+
+
 def check_version(columns: Columns, version: int, path: str) -> None:
     """Refuses types and initial defaults that the format version does not have yet.
 

@@ -15,7 +15,6 @@ from catalog.formats.iceberg.reading import (
     text_at,
 )
 
-_MAX_AHEAD_MS = 24 * 60 * 60 * 1000
 _CLOCK_TOLERANCE_MS = 60_000
 
 
@@ -24,6 +23,7 @@ def add_snapshot(draft: Draft, update: Document, path: str) -> None:
     snapshot = object_at(update, "snapshot", path)
     if not draft.items("schemas"):
         raise InvalidMetadata(f"{here}: add a schema before the first snapshot")
+    snapshot = snapshots.with_operation(snapshot)
     snapshots.check_new(snapshot, draft.version, here)
     _check_clock(draft, snapshot["timestamp-ms"], at(here, "timestamp-ms"))
     id_: int = snapshot["snapshot-id"]
@@ -40,21 +40,38 @@ def add_snapshot(draft: Draft, update: Document, path: str) -> None:
 
 
 def _check_clock(draft: Draft, timestamp: int, path: str) -> None:
-    """Times never go back, so one far ahead would stand for all later commits until it comes.
+    """Times never go back: clean-up takes a snapshot for old by its time.
 
-    Java and PyIceberg refuse only what is behind. A table registered with such a time goes on.
+    One far ahead would stand for all later commits until it comes. A table that was registered with
+    such a time goes on from it.
     """
-    if timestamp > max(
-        draft.now_ms + _MAX_AHEAD_MS, draft.document["last-updated-ms"] + _CLOCK_TOLERANCE_MS
-    ):
-        raise InvalidMetadata(f"{path}: {timestamp} is more than a day ahead of the server's clock")
+    last = draft.document["last-updated-ms"]
+    if timestamp < last - _CLOCK_TOLERANCE_MS:
+        raise InvalidMetadata(
+            f"{path}: Invalid snapshot timestamp {timestamp}: before last updated timestamp {last}"
+        )
+    log = draft.items("snapshot-log")
+    if log and timestamp < log[-1]["timestamp-ms"] - _CLOCK_TOLERANCE_MS:
+        raise InvalidMetadata(
+            f"{path}: Invalid snapshot timestamp {timestamp}: before last snapshot log entry at"
+            f" {log[-1]['timestamp-ms']}"
+        )
+    if timestamp > max(draft.now_ms, last) + _CLOCK_TOLERANCE_MS:
+        raise InvalidMetadata(
+            f"{path}: Invalid snapshot timestamp {timestamp}: more than a minute ahead of the server's"
+            f" clock at {draft.now_ms}"
+        )
 
 
 def _check_sequence(draft: Draft, snapshot: Document) -> None:
-    """Sequence numbers order all snapshots: one that is behind was made on an older state."""
+    """Sequence numbers order all snapshots: one that is behind was made on an older state.
+
+    A snapshot without a parent may have the last number: Java's transactions that replace a table at
+    the same time all begin with the same one.
+    """
     number, last = snapshot["sequence-number"], draft.document["last-sequence-number"]
-    parentless = snapshot.get("parent-snapshot-id") is None
-    if number > last or (parentless and number == last):
+    is_parentless = snapshot.get("parent-snapshot-id") is None
+    if number > last or (is_parentless and number == last):
         return
     raise RequirementFailed(
         f"Cannot add snapshot with sequence number {number} older than last sequence number {last}"

@@ -57,8 +57,7 @@ def check_new(snapshot: Document, version: int, path: str) -> None:
     else:
         integer_at(snapshot, "sequence-number", path)
         filled_text_at(snapshot, "manifest-list", path)
-        strings_by_name_at(snapshot, "summary", path)
-    if snapshot.get("summary") is not None:
+    if snapshot.get("summary"):
         here = at(path, "summary")
         if text_at(snapshot["summary"], "operation", here) not in _OPERATIONS:
             raise InvalidMetadata(
@@ -67,6 +66,15 @@ def check_new(snapshot: Document, version: int, path: str) -> None:
     if version >= _FIRST_ROW_LINEAGE:
         integer_at(snapshot, "first-row-id", path)
         integer_at(snapshot, "added-rows", path)
+
+
+def with_operation(snapshot: Document) -> Document:
+    """The snapshot as Java's library reads it: without an operation in its summary, it overwrites."""
+    summary = snapshot.get("summary")
+    if not isinstance(summary, dict) or "operation" in summary:
+        return snapshot
+    plain = {key: value for key, value in snapshot.items() if key != "summary"}
+    return {**plain, "summary": {"operation": "overwrite", **summary}} if summary else plain
 
 
 def reference(source: Document, name: str, path: str) -> Document:

@@ -8,7 +8,6 @@ from catalog.formats.iceberg.reading import (
     INT_MAX,
     Document,
     at,
-    integer_at,
     objects_at,
     optional_integer_at,
     text_at,
@@ -29,8 +28,7 @@ def check_structure(order: Document, path: str) -> list[Document]:
     fields = objects_at(order, "fields", path)
     for i, field in enumerate(fields):
         here = f"{at(path, 'fields')}[{i}]"
-        integer_at(field, "source-id", here, high=INT_MAX)
-        text_at(field, "transform", here)
+        transforms.check_sources(field, here)
         for name, choices in _CHOICES.items():
             if text_at(field, name, here) not in choices:
                 raise InvalidMetadata(f"{at(here, name)} must be one of {', '.join(choices)}")
@@ -41,7 +39,7 @@ def check_fit(order: Document, columns: Columns, path: str) -> None:
     """Refuses an order whose sources are missing, or not what its transforms take."""
     for i, field in enumerate(order["fields"]):
         here = f"{at(path, 'fields')}[{i}]"
-        transforms.check(field["transform"], columns.get(field["source-id"]), here, use="sort")
+        transforms.check(field, columns, here, use="sort")
 
 
 def fresh(order: Document | None, moved: dict[int, int], path: str) -> Document:
@@ -50,12 +48,7 @@ def fresh(order: Document | None, moved: dict[int, int], path: str) -> Document:
         return unsorted()
     fields = []
     for i, field in enumerate(check_structure(order, path)):
-        if field["source-id"] not in moved:
-            raise InvalidMetadata(
-                f"{at(path, 'fields')}[{i}].source-id: the schema has no column "
-                f"with id {field['source-id']}"
-            )
-        fields.append({**field, "source-id": moved[field["source-id"]]})
+        fields.append(transforms.moved_sources(field, moved, f"{at(path, 'fields')}[{i}]"))
     return {**order, "order-id": 1, "fields": fields} if fields else unsorted()
 
 
@@ -65,6 +58,4 @@ def same(one: Document, other: Document) -> bool:
 
 
 def _meaning(order: Document) -> list[tuple[Any, ...]]:
-    return [
-        (f["source-id"], f["transform"], f["direction"], f["null-order"]) for f in order["fields"]
-    ]
+    return [(*transforms.key(f), f["direction"], f["null-order"]) for f in order["fields"]]

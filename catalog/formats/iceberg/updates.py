@@ -26,6 +26,7 @@ from catalog.formats.iceberg.reading import (
     uuid_at,
 )
 from catalog.formats.iceberg.snapshots import MAIN
+from catalog.limits import check_map
 
 _UPGRADE = "upgrade-format-version"
 
@@ -36,12 +37,14 @@ def apply(
     *,
     now_ms: int,
     previous_location: str | None = None,
+    is_replacement: bool = False,
 ) -> Document:
     """The metadata after a commit. ``base`` None makes a new table of the updates alone.
 
     Returns ``base`` itself when nothing changes, so that no commit is needed. ``base`` is never
     changed, but the result shares what they have in common. ``previous_location`` is the file of
-    ``base``, for the metadata log. Raises InvalidMetadata; RequirementFailed for a snapshot made
+    ``base``, for the metadata log. With ``is_replacement`` the columns of a table without snapshots
+    may change to any type. Raises InvalidMetadata; RequirementFailed for a snapshot made
     on an older state of the table, which its writer can make anew.
     """
     read = [
@@ -50,6 +53,8 @@ def apply(
     check_depth(read, "updates")
     version = _first_version(read) if base is None else base["format-version"]
     draft = Draft(base, version=version, now_ms=now_ms)
+    if is_replacement and not draft.items("snapshots"):
+        draft.is_replaced = True
     for i, update in enumerate(read):
         path = f"updates[{i}]"
         action = text_at(update, "action", path)
@@ -120,7 +125,9 @@ def _set_properties(draft: Draft, update: Document, path: str) -> None:
     wanted = strings_by_name_at(update, "updates", path)
     properties = draft.entries("properties")
     if any(properties.get(name) != text for name, text in wanted.items()):
-        draft.change("properties").update(wanted)
+        changed = draft.change("properties")
+        changed.update(wanted)
+        check_map("The properties", changed)
 
 
 def _remove_properties(draft: Draft, update: Document, path: str) -> None:

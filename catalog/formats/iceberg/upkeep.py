@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestFile
 
 from catalog.formats.iceberg import manifests
+from catalog.formats.iceberg.manifests import CheckedIO
 from catalog.formats.iceberg.reading import Document
 
 TOO_LARGE = 1.8
@@ -30,6 +30,8 @@ class File:
     size: int
     rows: int
     deleted_rows: int = 0
+    has_equality_deletes: bool = False
+    """Whether so many equality deletes apply that it is worth being rewritten without them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,8 @@ def _threshold(deleted_ratio: float) -> float:
 
 
 def _has_many_deletes(file: File, deleted_ratio: float) -> bool:
+    if file.has_equality_deletes:
+        return True
     return bool(file.rows) and min(file.deleted_rows / file.rows, 1.0) >= _threshold(deleted_ratio)
 
 
@@ -194,12 +198,13 @@ def expiring(document: Document, *, older_than: int, retain_last: int, now: int)
 
 
 def files_of(
-    document: Document, snapshots: Collection[int], io: FileIO, limit: int
+    document: Document, snapshots: Collection[int], io: CheckedIO, limit: int
 ) -> set[str] | None:
     """The files that only these snapshots have, as ``expire_snapshots`` finds them.
 
     None when that takes a look at more than ``limit`` files, or a snapshot of v1 names its manifests
-    itself. Raises InvalidMetadata.
+    itself. They may be files of others: who deletes them has to look. Raises InvalidMetadata, and
+    ForeignFile for a list or a manifest that may not be read.
     """
     every = document.get("snapshots") or []
     if any("manifest-list" not in one for one in every):
@@ -227,7 +232,7 @@ def files_of(
     return found
 
 
-def _manifests(snapshots: Iterable[Mapping[str, Any]], io: FileIO) -> dict[str, ManifestFile]:
+def _manifests(snapshots: Iterable[Mapping[str, Any]], io: CheckedIO) -> dict[str, ManifestFile]:
     """By path."""
     return {
         manifest.manifest_path: manifest
@@ -236,8 +241,12 @@ def _manifests(snapshots: Iterable[Mapping[str, Any]], io: FileIO) -> dict[str, 
     }
 
 
-def _paths(found: Iterable[ManifestFile], io: FileIO) -> set[str]:
-    return {entry.file.file_path for manifest in found for entry in manifests.read(io, manifest)}
+def _paths(found: Iterable[ManifestFile], io: CheckedIO) -> set[str]:
+    return {
+        entry.file.file_path
+        for manifest in found
+        for entry in manifests.read_unchecked(io, manifest)
+    }
 
 
 def _line(snapshots: Mapping[int, Mapping[str, Any]], head: Mapping[str, Any]) -> Iterable[int]:

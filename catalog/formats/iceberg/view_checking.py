@@ -90,7 +90,7 @@ def _check_representations(version: Document, path: str) -> None:
         dialect = filled_text_at(representation, "dialect", place).lower()
         if dialect in known:
             raise InvalidMetadata(
-                f"{place}: cannot add multiple queries for dialect {shown(dialect)}"
+                f"Invalid view version: Cannot add multiple queries for dialect {dialect} ({place})"
             )
         known.add(dialect)
 

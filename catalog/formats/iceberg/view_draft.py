@@ -44,6 +44,7 @@ class ViewDraft:
         return next((v for v in self.document["versions"] if v["version-id"] == id_), None)
 
     def add_schema(self, schema: Document, path: str) -> None:
+        schema = schemas.plain(schema)
         schemas.index(schema, path)
         schema = schemas.completed(schema)
         next_id = 0

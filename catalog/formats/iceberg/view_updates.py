@@ -26,6 +26,7 @@ from catalog.formats.iceberg.reading import (
 )
 from catalog.formats.iceberg.view_checking import FORMAT_VERSION
 from catalog.formats.iceberg.view_draft import LAST_ADDED, ViewDraft
+from catalog.limits import check_map
 
 
 def apply(base: Document, updates: object, *, now_ms: int) -> Document:
@@ -86,6 +87,7 @@ def _set_location(draft: ViewDraft, update: Document, path: str) -> None:
 
 def _set_properties(draft: ViewDraft, update: Document, path: str) -> None:
     draft.document["properties"].update(strings_by_name_at(update, "updates", path))
+    check_map("The properties", draft.document["properties"])
 
 
 def _remove_properties(draft: ViewDraft, update: Document, path: str) -> None:

@@ -37,13 +37,14 @@ OTHERS = {"variant", "geometry", "geography(srid:1)"}
 @pytest.mark.parametrize("transform", sorted(ACCEPTED))
 def test_a_transform_takes_the_types_that_the_specification_lists(transform):
     for type_ in ACCEPTED["identity"] | OTHERS:
-        source = Column(1, "c", type_, False, True, True)
+        columns = {1: Column(1, "c", type_, False, True, True)}
+        field = {"source-id": 1, "transform": transform}
         if type_ in ACCEPTED[transform]:
-            transforms.check(transform, source, "f", use="partition")
+            transforms.check(field, columns, "f", use="partition")
         else:
             with pytest.raises(InvalidMetadata):
-                transforms.check(transform, source, "f", use="partition")
-        transforms.check("void", source, "f", use="partition")
+                transforms.check(field, columns, "f", use="partition")
+        transforms.check({**field, "transform": "void"}, columns, "f", use="partition")
 
 
 @pytest.mark.parametrize(
@@ -52,7 +53,7 @@ def test_a_transform_takes_the_types_that_the_specification_lists(transform):
 )
 def test_an_unknown_transform_is_refused(transform):
     with pytest.raises(InvalidMetadata, match=r"^f\.transform: "):
-        transforms.check(transform, COLUMNS[1], "f", use="partition")
+        transforms.check({"source-id": 1, "transform": transform}, COLUMNS, "f", use="partition")
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from pyiceberg.catalog.rest.scan_planning import PlanCompleted
 from pyiceberg.conversions import to_bytes
 from pyiceberg.expressions import BooleanExpression
-from pyiceberg.io import load_file_io
 from pyiceberg.manifest import FileFormat
 from pyiceberg.table import DataScan, FileScanTask, IncrementalAppendScan
 from pyiceberg.typedef import Record
@@ -23,9 +22,9 @@ from pyiceberg.types import StringType
 from catalog.errors import InvalidInput, InvalidMetadata, Unsupported
 from catalog.formats.iceberg import scan_planning, scans, single_values
 from catalog.formats.iceberg.scan_planning import Planner
-from tests.catalog.formats.iceberg.written import EQUALITY, POSITION, Written
+from tests.catalog.formats.iceberg.written import EQUALITY, POSITION, AnyIO, Written
 
-IO = load_file_io({}, "/")
+IO = AnyIO()
 SIMPLE = {
     "fields": [
         {"id": 1, "name": "id", "type": "long", "required": True},

@@ -349,6 +349,11 @@ def test_a_first_snapshot_of_a_branch_may_share_the_last_sequence_number():
     refused(written(2), add(9, **{"sequence-number": 1}), error=RequirementFailed)
 
 
+def test_the_first_snapshot_of_a_table_may_have_the_sequence_number_0():
+    result = apply(written(0), add(1, **{"sequence-number": 0}), ref(1))
+    assert result["last-sequence-number"] == 0
+
+
 def test_v3_counts_rows():
     assert written(3, version=3)["next-row-id"] == 30
     skipping = add(4, parent=3, version=3, **{"first-row-id": 100, "added-rows": 5})
@@ -431,15 +436,31 @@ def test_a_rollback_is_logged_now():
 
 def test_a_snapshot_far_ahead_of_the_clock_is_refused():
     """All later changes would bear its time."""
-    day = 24 * 60 * 60 * 1000
-    at_most = apply(written(1), add(2, 1, **{"timestamp-ms": 5_000 + day}), ref(2))
-    assert at_most["last-updated-ms"] == 5_000 + day
-    later = {"timestamp-ms": 5_001 + day}
+    at_most = apply(written(1), add(2, 1, **{"timestamp-ms": 65_000}), ref(2))
+    assert at_most["last-updated-ms"] == 65_000
+    later = {"timestamp-ms": 65_001}
     for changes in ([add(2, 1, **later)], [add(2, 1, **later), ref(2, "audit")]):
         assert refused(written(1), *changes) == (
-            f"updates[0].snapshot.timestamp-ms: {5_001 + day} is more than a day ahead of the "
-            "server's clock"
+            "updates[0].snapshot.timestamp-ms: Invalid snapshot timestamp 65001: more than a minute"
+            " ahead of the server's clock at 5000"
         )
+
+
+def test_a_snapshot_older_than_the_table_is_refused():
+    """Clean-up would take it for old, and remove what it names."""
+    base = written(2) | {"last-updated-ms": 10_000_000}
+    at_least = apply(base, add(3, 2, **{"timestamp-ms": 9_940_000}), ref(3), now_ms=10_000_000)
+    assert at_least["last-updated-ms"] == 10_000_000
+    for changes in ([add(3, 2, **{"timestamp-ms": 9_939_999})], [add(3, **{"timestamp-ms": 5})]):
+        timestamp = changes[0]["snapshot"]["timestamp-ms"]
+        assert refused(base, *changes) == (
+            f"updates[0].snapshot.timestamp-ms: Invalid snapshot timestamp {timestamp}: before last"
+            " updated timestamp 10000000"
+        )
+    logged = [{"timestamp-ms": 10_050_000, "snapshot-id": 2}]
+    assert "before last snapshot log entry at 10050000" in refused(
+        base | {"snapshot-log": logged}, add(3, 2, **{"timestamp-ms": 9_980_000})
+    )
 
 
 def test_a_table_that_is_ahead_of_the_clock_goes_on():

@@ -172,7 +172,10 @@ def without(key, **keys):
         ),
         (
             {"view_version": version(1, sql(), sql("SPARK"))},
-            "view-version.representations[1]: cannot add multiple queries for dialect 'spark'",
+            (
+                "Invalid view version: Cannot add multiple queries for dialect spark"
+                " (view-version.representations[1])"
+            ),
         ),
         ({"location": ""}, "location must not be empty"),
         ({"location": "/"}, "location must not be empty"),
@@ -401,8 +404,8 @@ def test_a_dialect_is_dropped_where_that_is_allowed():
         (
             [add(2, sql(), sql())],
             (
-                "updates[0].view-version.representations[1]: "
-                "cannot add multiple queries for dialect 'spark'"
+                "Invalid view version: Cannot add multiple queries for dialect spark"
+                " (updates[0].view-version.representations[1])"
             ),
         ),
         (

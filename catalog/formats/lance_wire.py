@@ -1,0 +1,135 @@
+"""Protocol Buffers on the wire, as far as Lance manifests need them.
+
+Strict where Lance's own reader is strict, and stricter where a lenient reader might see something else:
+groups are refused, and so is a field that must occur once and occurs twice.
+"""
+
+from collections.abc import Container, Sequence
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+_MAX_VARINT_BYTES = 10
+_UINT64 = 2**64 - 1
+_MAX_NUMBER = 2**29
+
+Field = tuple[int, int, int, int]
+"""Number, wire type, and the value of a varint with 0, or where the content begins and ends."""
+
+
+class MalformedMessage(ValueError):
+    """The bytes are not a message that Lance writes."""
+
+
+def fields(data: bytes, start: int, end: int, only: Container[int] | None = None) -> list[Field]:
+    """The fields of the message between two positions, in order: all, or those of some numbers.
+
+    Raises MalformedMessage.
+    """
+    found: list[Field] = []
+    at = start
+    try:
+        while at < end:
+            tag = data[at]
+            at += 1
+            if tag > 127:
+                tag, at = varint(data, at - 1)
+            wire, number = tag & 7, tag >> 3
+            if wire == BYTES:
+                size = data[at]
+                at += 1
+                if size > 127:
+                    size, at = varint(data, at - 1)
+                first, second = at, at + size
+                at = second
+            elif wire == VARINT:
+                first, second = data[at], 0
+                at += 1
+                if first > 127:
+                    first, at = varint(data, at - 1)
+            elif wire in {FIXED64, FIXED32}:
+                first, second = at, at + (8 if wire == FIXED64 else 4)
+                at = second
+            else:
+                raise MalformedMessage(f"wire type {wire}")
+            if not 0 < number < _MAX_NUMBER:
+                raise MalformedMessage(f"field number {number}")
+            if only is None or number in only:
+                found.append((number, wire, first, second))
+    except IndexError:
+        raise MalformedMessage("it ends within a field") from None
+    if at != end:
+        raise MalformedMessage("a field ends outside its message")
+    return found
+
+
+def varint(data: bytes, at: int) -> tuple[int, int]:
+    """The number at a position, and where it ends. Raises MalformedMessage and IndexError."""
+    value = shift = 0
+    for _ in range(_MAX_VARINT_BYTES):
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            if value > _UINT64:
+                break
+            return value, at
+        shift += 7
+    raise MalformedMessage("a number has more than 64 bits")
+
+
+def encode_varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value > 127:
+        encoded.append(value & 127 | 128)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def number(message: Sequence[Field], field: int) -> int | None:
+    """The value of a numeric field; None if it does not occur. Raises MalformedMessage."""
+    found = _once(message, field, VARINT)
+    return None if found is None else found[2]
+
+
+def text(data: bytes, message: Sequence[Field], field: int) -> str | None:
+    """The value of a text field; None if it does not occur. Raises MalformedMessage."""
+    found = _once(message, field, BYTES)
+    if found is None:
+        return None
+    try:
+        return data[found[2] : found[3]].decode()
+    except UnicodeDecodeError:
+        raise MalformedMessage(f"field {field} is not UTF-8") from None
+
+
+def content(data: bytes, message: Sequence[Field], field: int) -> bytes | None:
+    """The bytes of a field; None if it does not occur. Raises MalformedMessage."""
+    found = _once(message, field, BYTES)
+    return None if found is None else data[found[2] : found[3]]
+
+
+def messages(data: bytes, message: Sequence[Field], field: int) -> list[list[Field]]:
+    """The messages of a repeated field. Raises MalformedMessage."""
+    found = []
+    for each, wire, start, end in message:
+        if each == field:
+            if wire != BYTES:
+                raise MalformedMessage(f"field {field} has wire type {wire}")
+            found.append(fields(data, start, end))
+    return found
+
+
+def message(data: bytes, outer: Sequence[Field], field: int) -> list[Field] | None:
+    """The message in a field that occurs at most once; None if it does not occur."""
+    found = _once(outer, field, BYTES)
+    return None if found is None else fields(data, found[2], found[3])
+
+
+def _once(message: Sequence[Field], field: int, wire: int) -> Field | None:
+    found = None
+    for each in message:
+        if each[0] == field:
+            if found is not None or each[1] != wire:
+                raise MalformedMessage(f"field {field} occurs twice, or with another wire type")
+            found = each
+    return found
