@@ -4,6 +4,7 @@
     ├── InvalidInput                what was asked is malformed
     │   ├── InvalidIdentifier
     │   ├── InvalidLocation
+    │   ├── ForeignFile             a file that does not belong to the table
     │   ├── InvalidManifestPath
     │   ├── InvalidTransactionState
     │   ├── InvalidJobState
@@ -17,6 +18,7 @@
     │   ├── NamespaceNotFound
     │   ├── TableNotFound
     │   ├── VersionNotFound
+    │   ├── ManifestNotFound        a version, or one to be entered, without its file
     │   ├── BranchNotFound
     │   ├── TagNotFound
     │   ├── ColumnNotFound
@@ -38,6 +40,7 @@
     │   ├── NamespaceNotEmpty
     │   ├── TableAlreadyExists
     │   ├── ViewAlreadyExists
+    │   ├── CannotRename            the new name is taken
     │   ├── FunctionAlreadyExists
     │   ├── LabelAlreadyExists
     │   ├── LabelInUse
@@ -62,12 +65,20 @@
     ├── ApprovalRequired            a second person has to approve it
     ├── TooManyAttempts             too many wrong secrets; wait
     ├── ServiceUnavailable          try again later; nothing changed
+    │   └── Busy                    others hold what it needs, or wait for it
     └── OutcomeUnknown              the commit was sent, and its answer lost
 
-Each protocol maps these classes in its own ``errors.py``; nothing else knows a status code.
+Each protocol maps these classes in its own ``errors.py``; nothing else knows a status code. The
+words are the plain ones of the admin and the management API; Iceberg and Lance replace those that
+their clients match, each in its own ``wording.py``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from enum import Enum
+
+Identifier = tuple[str, ...]
+Name = Callable[[Sequence[str]], str]
+"""How whoever shows a message writes the identifiers in it."""
 
 
 def label(identifier: Sequence[str]) -> str:
@@ -76,14 +87,49 @@ def label(identifier: Sequence[str]) -> str:
 
 
 class CatalogError(Exception):
-    """Base of all refusals. ``operation`` is the index of the failing operation of a batch."""
+    """Base of all refusals. ``operation`` is the index of the failing operation of a batch.
+
+    ``template`` is the message in plain words, and ``facts`` fill its placeholders; without facts it
+    is the message as it is. An identifier among the facts is a tuple. A protocol may have another
+    template for a class, and its own way of writing identifiers.
+    """
 
     operation: int | None = None
 
-    def __init__(self, message: str, *, detail: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
+    def __init__(self, template: str, *, detail: str | None = None, **facts: object) -> None:
+        self.template = template
+        self.facts = facts
         self.detail = detail
+        super().__init__(self.message)
+
+    @property
+    def message(self) -> str:
+        """The plain message, with complete identifiers."""
+        return self.worded(label)
+
+    def worded(self, name: Name, template: str | None = None) -> str:
+        """The message, with identifiers as ``name`` writes them. ``template`` None: the plain one."""
+        text = self.template if template is None else template
+        if not self.facts:
+            return text
+        # Values are inserted as they are: braces in them mean nothing.
+        return text.format_map(
+            {
+                key: name(value) if isinstance(value, tuple) else value
+                for key, value in self.facts.items()
+            }
+        )
+
+    def __str__(self) -> str:
+        return self.message
+
+    def reword(self, message: str) -> None:
+        """Replace the message by one that names nothing which a protocol would write differently."""
+        self.template, self.facts = message, {}
+
+
+def _on_branch(branch: str) -> str:
+    return f" on branch '{branch}'" if branch else ""
 
 
 class InvalidInput(CatalogError):
@@ -94,10 +140,50 @@ class InvalidIdentifier(InvalidInput):
     pass
 
 
+class LocationFault(Enum):
+    """What is wrong with a location, as far as clients tell such refusals apart."""
+
+    SCHEME = "scheme"
+    """It is in a storage that this server does not serve."""
+    OUTSIDE = "outside"
+    """It is not below a directory in which tables may lie."""
+    TRAVERSAL = "traversal"
+    """It leads upwards."""
+    OTHER = "other"
+
+
 class InvalidLocation(InvalidInput):
-    def __init__(self, location: str, cause: str, *, detail: str | None = None) -> None:
-        super().__init__(f"Location {location!r} {cause}", detail=detail)
-        self.location = location
+    def __init__(
+        self,
+        location: str,
+        cause: str,
+        *,
+        fault: LocationFault = LocationFault.OTHER,
+        detail: str | None = None,
+    ) -> None:
+        self.location, self.fault = location, fault
+        super().__init__(
+            "Location {location!r} {cause}", detail=detail, location=location, cause=cause
+        )
+
+
+class ForeignFile(InvalidInput):
+    """A file that may not be read, or changed, for a table.
+
+    The text is the same for another table's file, a system file and one that does not exist.
+    """
+
+    def __init__(self, path: str, table: Identifier, verb: str = "read") -> None:
+        self.path, self.table = path, table
+        super().__init__(
+            "File '{path}' does not belong to table '{table}', and may not be {verb} for it",
+            path=path if len(path) <= _SHOWN_PATH else f"{path[:_SHOWN_PATH]}…",
+            table=table,
+            verb=verb,
+        )
+
+
+_SHOWN_PATH = 500
 
 
 class InvalidManifestPath(InvalidInput):
@@ -153,8 +239,8 @@ class NotFound(CatalogError):
 
 class NamespaceNotFound(NotFound):
     def __init__(self, namespace: Sequence[str]) -> None:
-        super().__init__(f"Namespace '{label(namespace)}' does not exist")
         self.namespace = tuple(namespace)
+        super().__init__("Namespace '{namespace}' does not exist", namespace=self.namespace)
 
     @property
     def identifier(self) -> tuple[str, ...]:
@@ -163,8 +249,8 @@ class NamespaceNotFound(NotFound):
 
 class TableNotFound(NotFound):
     def __init__(self, table: Sequence[str], *, detail: str | None = None) -> None:
-        super().__init__(f"Table '{label(table)}' does not exist", detail=detail)
         self.table = tuple(table)
+        super().__init__("Table '{table}' does not exist", detail=detail, table=self.table)
 
     @property
     def identifier(self) -> tuple[str, ...]:
@@ -173,34 +259,52 @@ class TableNotFound(NotFound):
 
 class VersionNotFound(NotFound):
     def __init__(self, table: Sequence[str], version: int | None, branch: str = "") -> None:
-        on = f" on branch '{branch}'" if branch else ""
-        which = "version yet" if version is None else f"version {version}"
-        super().__init__(f"Table '{label(table)}' has no {which}{on}")
         self.table, self.version, self.branch = tuple(table), version, branch
+        super().__init__(
+            "Table '{table}' has no {which}{on}",
+            table=self.table,
+            which="version yet" if version is None else f"version {version}",
+            on=_on_branch(branch),
+        )
+
+
+class ManifestNotFound(NotFound):
+    """The manifest of a version is not in storage."""
+
+    def __init__(
+        self, table: Sequence[str], version: int, path: str, *, detail: str | None = None
+    ) -> None:
+        super().__init__(
+            f"Version {version} of table '{label(table)}' has no manifest: there is no file {path!r}",
+            detail=detail,
+        )
+        self.table, self.version, self.path = tuple(table), version, path
 
 
 class BranchNotFound(NotFound):
     def __init__(self, table: Sequence[str], branch: str) -> None:
-        super().__init__(f"Table '{label(table)}' has no branch '{branch}'")
         self.table, self.branch = tuple(table), branch
+        super().__init__(
+            "Table '{table}' has no branch '{branch}'", table=self.table, branch=branch
+        )
 
 
 class TagNotFound(NotFound):
     def __init__(self, table: Sequence[str], tag: str) -> None:
-        super().__init__(f"Table '{label(table)}' has no tag '{tag}'")
         self.table, self.tag = tuple(table), tag
+        super().__init__("Table '{table}' has no tag '{tag}'", table=self.table, tag=tag)
 
 
 class ColumnNotFound(NotFound):
     def __init__(self, table: Sequence[str], cause: str) -> None:
-        super().__init__(f"Table '{label(table)}': {cause}")
         self.table = tuple(table)
+        super().__init__("Table '{table}': {cause}", table=self.table, cause=cause)
 
 
 class IndexNotFound(NotFound):
     def __init__(self, table: Sequence[str], index: str) -> None:
-        super().__init__(f"Table '{label(table)}' has no index '{index}'")
         self.table, self.index = tuple(table), index
+        super().__init__("Table '{table}' has no index '{index}'", table=self.table, index=index)
 
 
 class TransactionNotFound(NotFound):
@@ -223,8 +327,8 @@ class WarehouseNotFound(NotFound):
 
 class ViewNotFound(NotFound):
     def __init__(self, view: Sequence[str], *, detail: str | None = None) -> None:
-        super().__init__(f"View '{label(view)}' does not exist", detail=detail)
         self.view = tuple(view)
+        super().__init__("View '{view}' does not exist", detail=detail, view=self.view)
 
     @property
     def identifier(self) -> tuple[str, ...]:
@@ -233,8 +337,8 @@ class ViewNotFound(NotFound):
 
 class FunctionNotFound(NotFound):
     def __init__(self, function: Sequence[str]) -> None:
-        super().__init__(f"Function '{label(function)}' does not exist")
         self.function = tuple(function)
+        super().__init__("Function '{function}' does not exist", function=self.function)
 
 
 class LabelNotFound(NotFound):
@@ -291,8 +395,8 @@ class Conflict(CatalogError):
 
 class NamespaceAlreadyExists(Conflict):
     def __init__(self, namespace: Sequence[str]) -> None:
-        super().__init__(f"Namespace '{label(namespace)}' exists already")
         self.namespace = tuple(namespace)
+        super().__init__("Namespace '{namespace}' exists already", namespace=self.namespace)
 
 
 class NamespaceNotEmpty(Conflict):
@@ -302,11 +406,13 @@ class NamespaceNotEmpty(Conflict):
         held = [_count(tables, "table"), _count(namespaces, "namespace")]
         if functions:
             held.append(_count(functions, "function"))
-        super().__init__(
-            f"Namespace '{label(namespace)}' is not empty: it holds {' and '.join(held)}",
-            detail="Drop what it holds first, or drop it with behavior Cascade.",
-        )
         self.namespace = tuple(namespace)
+        super().__init__(
+            "Namespace '{namespace}' is not empty: it holds {contents}",
+            detail="Drop what it holds first, or drop it with behavior Cascade.",
+            namespace=self.namespace,
+            contents=" and ".join(held),
+        )
 
 
 def _count(number: int, thing: str) -> str:
@@ -314,21 +420,38 @@ def _count(number: int, thing: str) -> str:
 
 
 class TableAlreadyExists(Conflict):
-    def __init__(self, table: Sequence[str]) -> None:
-        super().__init__(f"Table '{label(table)}' exists already")
-        self.table = tuple(table)
+    """``wanted`` is the kind of thing that was to have this name: ``table`` or ``view``."""
+
+    def __init__(self, table: Sequence[str], *, wanted: str = "table") -> None:
+        self.table, self.wanted = tuple(table), wanted
+        super().__init__("Table '{table}' exists already", table=self.table)
 
 
 class ViewAlreadyExists(Conflict):
-    def __init__(self, view: Sequence[str]) -> None:
-        super().__init__(f"View '{label(view)}' exists already")
-        self.view = tuple(view)
+    """``wanted`` is the kind of thing that was to have this name: ``table`` or ``view``."""
+
+    def __init__(self, view: Sequence[str], *, wanted: str = "view") -> None:
+        self.view, self.wanted = tuple(view), wanted
+        super().__init__("View '{view}' exists already", view=self.view)
+
+
+class CannotRename(Conflict):
+    """A table or view holds the new name. ``holder`` says which: ``Table`` or ``View``."""
+
+    def __init__(self, source: Sequence[str], target: Sequence[str], holder: str) -> None:
+        self.source, self.target, self.holder = tuple(source), tuple(target), holder
+        super().__init__(
+            "Cannot rename {source} to {target}. {holder} already exists",
+            source=self.source,
+            target=self.target,
+            holder=holder,
+        )
 
 
 class FunctionAlreadyExists(Conflict):
     def __init__(self, function: Sequence[str]) -> None:
-        super().__init__(f"Function '{label(function)}' exists already")
         self.function = tuple(function)
+        super().__init__("Function '{function}' exists already", function=self.function)
 
 
 class LabelAlreadyExists(Conflict):
@@ -364,27 +487,35 @@ class LastAdministrator(Conflict):
 
 class VersionAlreadyExists(Conflict):
     def __init__(self, table: Sequence[str], version: int, branch: str = "") -> None:
-        on = f" on branch '{branch}'" if branch else ""
-        super().__init__(f"Table '{label(table)}' has version {version}{on} already")
         self.table, self.version, self.branch = tuple(table), version, branch
+        super().__init__(
+            "Table '{table}' has version {version}{on} already",
+            table=self.table,
+            version=version,
+            on=_on_branch(branch),
+        )
 
 
 class TagAlreadyExists(Conflict):
     def __init__(self, table: Sequence[str], tag: str) -> None:
-        super().__init__(f"Table '{label(table)}' has tag '{tag}' already")
         self.table, self.tag = tuple(table), tag
+        super().__init__("Table '{table}' has tag '{tag}' already", table=self.table, tag=tag)
 
 
 class BranchAlreadyExists(Conflict):
     def __init__(self, table: Sequence[str], branch: str) -> None:
-        super().__init__(f"Table '{label(table)}' has branch '{branch}' already")
         self.table, self.branch = tuple(table), branch
+        super().__init__(
+            "Table '{table}' has branch '{branch}' already", table=self.table, branch=branch
+        )
 
 
 class IndexAlreadyExists(Conflict):
     def __init__(self, table: Sequence[str], index: str) -> None:
-        super().__init__(f"Table '{label(table)}' has index '{index}' already")
         self.table, self.index = tuple(table), index
+        super().__init__(
+            "Table '{table}' has index '{index}' already", table=self.table, index=index
+        )
 
 
 class PropertyAlreadySet(Conflict):
@@ -394,9 +525,29 @@ class PropertyAlreadySet(Conflict):
 
 
 class LocationTaken(Conflict):
-    def __init__(self, location: str, owner: str) -> None:
-        super().__init__(f"Location '{location}' belongs to {owner}")
+    """``holder`` None: one that the caller may not browse. ``place`` is where its files lie."""
+
+    def __init__(
+        self,
+        location: str,
+        holder: Sequence[str] | None = None,
+        *,
+        kind: str = "table",
+        place: str = "",
+    ) -> None:
         self.location = location
+        if holder is None:
+            super().__init__(
+                "Location '{location}' belongs to another {kind}", location=location, kind=kind
+            )
+            return
+        super().__init__(
+            "Location '{location}' belongs to {kind} '{holder}'{place}",
+            location=location,
+            kind=kind,
+            holder=tuple(holder),
+            place=f" ({place})" if place else "",
+        )
 
 
 class NotRecoverable(Conflict):
@@ -427,11 +578,12 @@ class InvalidTableState(CatalogError):
 
 class TableHasNoData(InvalidTableState):
     def __init__(self, table: Sequence[str]) -> None:
-        super().__init__(
-            f"Table '{label(table)}' is declared and has no data yet",
-            detail="Insert into it, or create its first version.",
-        )
         self.table = tuple(table)
+        super().__init__(
+            "Table '{table}' is declared and has no data yet",
+            detail="Insert into it, or create its first version.",
+            table=self.table,
+        )
 
 
 class Unauthenticated(CatalogError):
@@ -456,17 +608,21 @@ class TooManyAttempts(CatalogError):
 
 
 class Protected(CatalogError):
-    """Names all that is protected among what was to be dropped, as ``table 'prod.users'``."""
+    """``things``: all that is protected among what was to be dropped, each with its kind."""
 
-    def __init__(self, things: Sequence[str]) -> None:
-        shown = ", ".join(things[:_NAMED])
-        more = f" and {len(things) - _NAMED} more" if len(things) > _NAMED else ""
-        verb = "is" if len(things) == 1 else "are"
+    def __init__(self, things: Sequence[tuple[str, Sequence[str]]]) -> None:
+        self.things = tuple((kind, tuple(identifier)) for kind, identifier in things)
         super().__init__(
-            f"{shown[:1].upper()}{shown[1:]}{more} {verb} protected",
+            "{things} protected",
             detail="Who may manage it has to take the protection off first.",
         )
-        self.things = tuple(things)
+
+    def worded(self, name: Name, template: str | None = None) -> str:
+        shown = ", ".join(f"{kind} '{name(path)}'" for kind, path in self.things[:_NAMED])
+        more = f" and {len(self.things) - _NAMED} more" if len(self.things) > _NAMED else ""
+        verb = "is" if len(self.things) == 1 else "are"
+        text = self.template if template is None else template
+        return text.format(things=f"{shown[:1].upper()}{shown[1:]}{more} {verb}")
 
 
 _NAMED = 10
@@ -479,18 +635,28 @@ class ApprovalRequired(CatalogError):
     draft: object = None
     """What the request is made of."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__(f"{what[:1].upper()}{what[1:]} needs the approval of a second person")
-        self.what = what
+    def __init__(self, what: str, target: Sequence[str]) -> None:
+        """``what`` is the action, up to the kind of its target: ``dropping namespace``."""
+        self.what, self.target = what, tuple(target)
+        super().__init__(
+            "{what} '{target}' needs the approval of a second person",
+            what=f"{what[:1].upper()}{what[1:]}",
+            target=self.target,
+        )
 
     def ask(self, request: int) -> None:
         """Tell the number of the request."""
         self.request = request
-        self.message += f": request {request} waits for it"
+        self.template += ": request {request} waits for it"
+        self.facts["request"] = request
 
 
 class ServiceUnavailable(CatalogError):
     pass
+
+
+class Busy(ServiceUnavailable):
+    """Others hold a lock that the request needs, or too many wait for it; nothing was changed."""
 
 
 class OutcomeUnknown(CatalogError):

@@ -69,6 +69,10 @@ class Statistics:
     delete_files: int = 0
     rewritten_delete_files: int = 0
     """The same of the position delete files."""
+    equality_delete_files: int = 0
+    equality_deletes: int = 0
+    """The keys in them. Each deletes the older rows that have it; how many, only reading tells, so
+    ``rows`` and ``deleted_rows`` know nothing of them."""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -137,10 +141,18 @@ def _all(s: Statistics, policy: EffectivePolicy) -> Iterator[Planned]:
             )
     gone = s.rewrite_files - s.rewritten_files
     deleted = s.deleted_rows > policy["deleted_ratio"] * max(s.rows + s.deleted_rows, 1)
+    deleted |= has_many_equality_deletes(
+        files=s.equality_delete_files, keys=s.equality_deletes, rows=s.rows, policy=policy
+    )
     if (s.small_files >= policy["min_small_files"] and gone > 0) or (deleted and s.rewrite_files):
         why = f"{s.small_files} of {s.files} files are small"
         if s.deleted_rows:
             why += f", {s.deleted_rows} rows are deleted"
+        if s.equality_delete_files:
+            why += (
+                f", {s.equality_delete_files} equality delete files delete by"
+                f" {s.equality_deletes} keys"
+            )
         yield Planned(
             "compact",
             policy.mode("compaction"),
@@ -158,6 +170,16 @@ def _all(s: Statistics, policy: EffectivePolicy) -> Iterator[Planned]:
             f"{s.old_versions} of {s.versions} versions are older than the policy keeps them",
             is_for_spark=s.format == "iceberg",
         )
+
+
+def has_many_equality_deletes(*, files: int, keys: int, rows: int, policy: EffectivePolicy) -> bool:
+    """Whether data files are worth being rewritten without the rows that equality deletes delete.
+
+    Every reader compares each older row with all keys, so they cost more than other deletes.
+    """
+    return bool(files) and (
+        files >= policy["min_delete_files"] or keys > policy["deleted_ratio"] * max(rows, 1)
+    )
 
 
 def wear(index: BuiltIndex, rows: int, policy: EffectivePolicy) -> str:
@@ -215,14 +237,16 @@ def score(statistics: Statistics, policy: EffectivePolicy) -> int:
     """How well a table is, from 0 to 100: each thing that waits takes its part off."""
     s = statistics
     rows = max(s.rows + s.deleted_rows, 1)
+    deleted = s.deleted_rows + s.equality_deletes
+    delete_files = s.delete_files - s.rewritten_delete_files + s.equality_delete_files
     worst = max((index.unindexed_rows for index in s.stale_indexes), default=0)
     parts = (
         (40, s.small_files / s.files if s.files >= policy["min_small_files"] else 0.0),
-        (25, min(s.deleted_rows / rows / max(policy["deleted_ratio"], 0.01) / 2, 1.0)),
+        (25, min(deleted / rows / max(policy["deleted_ratio"], 0.01) / 2, 1.0)),
         (15, min(worst / rows * 2, 1.0)),
         (10, s.old_versions / max(s.versions, 1)),
         (5, _part(s.manifests - s.rewritten_manifests, policy["min_manifests"])),
-        (5, _part(s.delete_files - s.rewritten_delete_files, policy["min_delete_files"])),
+        (5, _part(delete_files, policy["min_delete_files"])),
     )
     return round(100 - sum(weight * part for weight, part in parts))
 

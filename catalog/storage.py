@@ -7,14 +7,12 @@ object stores are not served yet and are refused in plain words.
 
 import contextlib
 import errno
-import filecmp
 import os
 import re
-import shutil
 import stat
 import unicodedata
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -22,8 +20,10 @@ from urllib.parse import quote, unquote, urlsplit
 
 from django.conf import settings
 
-from catalog.errors import InvalidLocation, InvalidManifestPath
+from catalog import regular_files
+from catalog.errors import InvalidLocation, InvalidManifestPath, LocationFault
 
+_TRAVERSAL = "holds '..'"
 _MAX_PATH_BYTES = 2000  # PostgreSQL indexes locations, and an index entry ends at 2,704 bytes
 IMPOSSIBLE = {errno.ENAMETOOLONG, errno.ENOTDIR, errno.ELOOP}
 """Errors that tell of the path itself: no file is there, and none will be."""
@@ -57,13 +57,21 @@ def check_location(location: str) -> str:
     A path without a scheme or a leading slash is taken relative to the warehouse. Raises
     InvalidLocation for anything that is not a directory strictly below an allowed root.
     """
-    path, fault = _read_path(location)
-    if fault:
-        raise InvalidLocation(location, fault)
+    path, cause = _read_path(location)
+    if cause:
+        fault = LocationFault.TRAVERSAL if cause == _TRAVERSAL else LocationFault.OTHER
+        raise InvalidLocation(location, cause, fault=fault)
     if path is None:
         scheme = location.partition("://")[0]
-        raise InvalidLocation(location, f"uses {scheme}://, which this server does not serve yet")
+        cause = f"uses {scheme}://, which this server does not serve yet"
+        raise InvalidLocation(location, cause, fault=LocationFault.SCHEME)
     return _allowed(location, path if path.startswith("/") else f"{allowed_roots()[0]}/{path}")
+
+
+def is_relative(location: str) -> bool:
+    """Whether a location that a caller named is relative to the warehouse."""
+    path = _local_path(location)
+    return path is not None and not path.startswith("/")
 
 
 def iceberg_path(location: str) -> str:
@@ -90,9 +98,36 @@ def iceberg_path(location: str) -> str:
     return _allowed(location, path)
 
 
+def is_relative_iceberg_path(location: str) -> bool:
+    """Whether Iceberg metadata's text names a path without a root, and no URI."""
+    scheme, colon, _ = location.partition(":")
+    return bool(location) and not location.startswith("/") and not (colon and "/" not in scheme)
+
+
 def iceberg_uri(path: str) -> str:
     """A local path as Iceberg metadata names it: a URI of which nothing is encoded."""
     return "file://" + path
+
+
+def home() -> str:
+    """The directory of what belongs to the server itself."""
+    return os.path.realpath(settings.MONODON_HOME)
+
+
+def path_fault(path: str) -> str | None:
+    """What is wrong with a path that somebody wrote, or None."""
+    return _fault(path)
+
+
+def local_path(text: str) -> str | None:
+    """The path that Lance reads for a text: URIs are decoded. None: another storage's, or faulty."""
+    path, fault = _read_path(text)
+    return None if fault else path
+
+
+def is_below_any(path: str, directories: Iterable[str]) -> bool:
+    """Whether a canonical path is one of the directories, or lies in one."""
+    return any(path == directory or _is_below(path, directory) for directory in directories)
 
 
 def _allowed(location: str, path: str) -> str:
@@ -109,6 +144,7 @@ def _allowed(location: str, path: str) -> str:
         raise InvalidLocation(
             location,
             "is outside the directories in which tables may lie",
+            fault=LocationFault.OUTSIDE,
             detail="Tables may lie under MONODON_WAREHOUSE and MONODON_ALLOWED_ROOTS.",
         )
     return canonical
@@ -162,7 +198,7 @@ def _fault(path: str) -> str | None:
         ):
             return "holds a control character"
         if ".." in spelling.split("/"):
-            return "holds '..'"
+            return _TRAVERSAL
     if re.search(r"\.purged-\d+(/|$)", path):
         return "is a name that the server uses itself"
     if len(path.encode()) > _MAX_PATH_BYTES:
@@ -236,25 +272,49 @@ def move_manifest(location: str, staged: str, final: str) -> Move:
     Safe to repeat and to run twice at once. DONE: the final name holds it, whoever moved it.
     MISSING: neither file is there. OCCUPIED: the final name holds something else, which stays.
     Raises OSError when the storage fails; then the staged file is still there.
+
+    No link is followed: the directories are opened first, and all else is relative to them. Where a
+    link is on the way, or anything but a regular file is staged, nothing is there to be moved.
     """
-    source, target = f"{location}/{staged}", f"{location}/{final}"
+    above, _, source = f"{location}/{staged}".rpartition("/")
+    directory, _, target = f"{location}/{final}".rpartition("/")
     try:
-        is_file = stat.S_ISREG(os.lstat(source).st_mode)
-    except (FileNotFoundError, NotADirectoryError):
-        return Move.DONE if os.path.isfile(target) else Move.MISSING
-    # A symbolic link on the way may lead anywhere. The two names mostly share their directory.
-    directories = {os.path.dirname(source), os.path.dirname(target)}
-    if not is_file or not all(map(_is_where_it_says, directories)) or os.path.islink(target):
+        with regular_files.directory(above) as source_at:
+            if not _is_regular(source, source_at):
+                return Move.MISSING
+            if directory == above:
+                return _move(source, source_at, target, source_at)
+            regular_files.make_directories(location, final.rpartition("/")[0])
+            with regular_files.directory(directory) as target_at:
+                return _move(source, source_at, target, target_at)
+    except regular_files.NotRegular:
         return Move.MISSING
+    except OSError as error:
+        if not is_missing(error):
+            raise
     try:
-        _publish(source, target)
+        regular_files.status(f"{directory}/{target}")
+    except OSError as error:
+        if isinstance(error, regular_files.NotRegular) or is_missing(error):
+            return Move.MISSING
+        raise
+    return Move.DONE
+
+
+def _is_regular(name: str, at: int) -> bool:
+    return stat.S_ISREG(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode)
+
+
+def _move(source: str, source_at: int, target: str, target_at: int) -> Move:
+    try:
+        _publish(source, source_at, target, target_at)
     except FileExistsError:
-        if not _same_content(source, target):
+        if not _is_regular(target, target_at):
+            return Move.MISSING
+        if not _same_content(source, source_at, target, target_at):
             return Move.OCCUPIED
-    except FileNotFoundError:
-        return Move.DONE if os.path.isfile(target) else Move.MISSING
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(source)
+        os.unlink(source, dir_fd=source_at)
     return Move.DONE
 
 
@@ -271,33 +331,35 @@ def _is_where_it_says(directory: str) -> bool:
     return os.path.realpath(directory) == directory
 
 
-def _publish(source: str, target: str) -> None:
+def _publish(source: str, source_at: int, target: str, target_at: int) -> None:
     """Give the file a second name, at once and only if the name is free."""
     try:
-        os.link(source, target)
-    except FileNotFoundError:
-        if not os.path.isfile(source):
-            raise
-        os.makedirs(os.path.dirname(target), exist_ok=True)
-        os.link(source, target)
-    except FileExistsError:
+        os.link(source, target, src_dir_fd=source_at, dst_dir_fd=target_at, follow_symlinks=False)
+    except (FileNotFoundError, FileExistsError):
         raise
     except OSError as error:
         # No hard links on this file system: copy beside the target, then rename. The ledger has
         # settled which version this is, so a plain rename cannot overwrite a rival's manifest.
-        if os.path.exists(target):
+        with contextlib.suppress(FileNotFoundError):
+            os.stat(target, dir_fd=target_at, follow_symlinks=False)
             raise FileExistsError(target) from error
         draft = f"{target}.{uuid.uuid4().hex}"
-        shutil.copyfile(source, draft)
-        os.rename(draft, target)
+        content = regular_files.read_at(source, source_at)
+        regular_files.write_at(draft, target_at, content)
+        os.rename(draft, target, src_dir_fd=target_at, dst_dir_fd=target_at)
 
 
-def _same_content(source: str, target: str) -> bool:
+def _same_content(source: str, source_at: int, target: str, target_at: int) -> bool:
     try:
-        return filecmp.cmp(source, target, shallow=False)
+        staged = os.stat(source, dir_fd=source_at, follow_symlinks=False)
     except FileNotFoundError:
-        # Somebody else finished this very move and removed the staged file.
-        return not os.path.exists(source)
+        return True  # somebody else finished this very move and removed the staged file
+    final = os.stat(target, dir_fd=target_at, follow_symlinks=False)
+    if (staged.st_dev, staged.st_ino) == (final.st_dev, final.st_ino):
+        return True
+    if staged.st_size != final.st_size:
+        return False
+    return regular_files.read_at(source, source_at) == regular_files.read_at(target, target_at)
 
 
 @dataclass(frozen=True)
@@ -338,6 +400,8 @@ def list_directories(location: str, directory: str) -> list[str]:
 def list_branches(location: str) -> list[str]:
     """The branches that a Lance table has on storage; their names may hold slashes."""
     tree = Path(location) / "tree"
+    if regular_files.is_link(str(tree)):
+        return []
     names = (str(found.parent.relative_to(tree)) for found in tree.glob("**/_versions"))
     # A name that is not UTF-8 is none that a client could ask for.
     return sorted(name for name in names if name.isprintable())
@@ -447,6 +511,32 @@ def read_whole_file(path: str, limit: int) -> bytes:
     return content
 
 
+def read_real_file(path: str, limit: int) -> bytes:
+    """The content of a regular file at a path without links. Raises OSError, InvalidLocation.
+
+    The path was checked before. What was put in its place since is noticed: a link is not followed,
+    a pipe does not block, and a directory above that became a link leads to another path.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(handle, "rb") as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise InvalidLocation(path, "is no file")
+        if _path_of_handle(handle, path) != path:
+            raise InvalidLocation(path, "was replaced while it was opened")
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise InvalidLocation(path, f"is larger than {limit} bytes")
+    return content
+
+
+def _path_of_handle(handle: int, path: str) -> str:
+    """Where an open file lies. A file that was removed meanwhile keeps its path."""
+    try:
+        return os.readlink(f"/proc/self/fd/{handle}").removesuffix(" (deleted)")
+    except OSError:  # not Linux
+        return os.path.realpath(path)
+
+
 def modified_at(path: str) -> float | None:
     """When a file was last written, in seconds since 1970; None for what is no file, or by a link."""
     try:
@@ -478,6 +568,39 @@ def remove_file(path: str) -> bool:
             return False
         raise
     return True
+
+
+def remove_file_in_place(path: str) -> bool:
+    """Remove a file by its canonical path; returns whether it was there. Raises OSError.
+
+    What is reached by a symbolic link that was put in its way meanwhile is another file, and stays.
+    """
+    directory, _, name = path.rpartition("/")
+    try:
+        handle = os.open(directory, getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY)
+    except OSError as error:
+        if is_missing(error):
+            return False
+        raise
+    try:
+        if not _is_open_at(handle, directory):
+            return False
+        os.unlink(name, dir_fd=handle)
+    except OSError as error:
+        if is_missing(error):
+            return False
+        raise
+    finally:
+        os.close(handle)
+    return True
+
+
+def _is_open_at(handle: int, directory: str) -> bool:
+    """Whether an open directory lies at this canonical path."""
+    if hasattr(os, "O_PATH"):
+        with contextlib.suppress(OSError):
+            return os.readlink(f"/proc/self/fd/{handle}") == directory
+    return os.path.realpath(directory) == directory
 
 
 def is_missing(error: OSError) -> bool:

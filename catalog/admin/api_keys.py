@@ -15,6 +15,7 @@ from unfold.widgets import (
     UnfoldAdminCheckboxSelectMultipleWidget,
     UnfoldAdminSelectWidget,
     UnfoldAdminTextInputWidget,
+    UnfoldBooleanSwitchWidget,
 )
 
 from catalog.admin import cells
@@ -24,7 +25,7 @@ from catalog.models import ApiKey, PrincipalLevel
 from catalog.privileges import SINGLE, Privilege, words
 from catalog.services import api_keys
 from catalog.services.access import Principal
-from catalog.services.api_keys import create_api_key, revoke_api_key
+from catalog.services.api_keys import revoke_api_key
 
 _EXPIRES_SOON = timedelta(days=14)
 
@@ -43,14 +44,17 @@ class CreateForm(forms.Form):
     )
     access = forms.ChoiceField(
         choices=PrincipalLevel.choices,
-        initial=PrincipalLevel.READ,
+        initial=PrincipalLevel.GRANTED,
+        required=False,
         widget=UnfoldAdminSelectWidget(choices=PrincipalLevel.choices),
+        help_text="Of the new service account. With 'only what is granted' the key opens nothing"
+        " until you grant its principal something on a namespace or a table.",
     )
     principal = forms.CharField(
         required=False,
         widget=UnfoldAdminTextInputWidget(),
-        help_text="Whose key it is: etl, user:ada. Empty: the service account of the key's name,"
-        " which is made with the access above if there is none.",
+        help_text="Whose key it is: etl, user:ada. Empty: a new service account of the key's name,"
+        " with the access above.",
     )
     scopes = forms.MultipleChoiceField(
         required=False,
@@ -64,7 +68,14 @@ class CreateForm(forms.Form):
         help_text="Where it may be used, with all below: nyc.weather. Empty: everywhere.",
     )
     expires = forms.DateTimeField(
-        required=False, widget=_moment_widget(), help_text="In UTC. Empty: never."
+        required=False,
+        widget=_moment_widget(),
+        help_text=f"In UTC. Empty: in {api_keys.DEFAULT_LIFETIME.days} days.",
+    )
+    never_expires = forms.BooleanField(
+        required=False,
+        widget=UnfoldBooleanSwitchWidget(),
+        help_text="The key is valid until somebody revokes it.",
     )
 
     def clean_expires(self) -> datetime | None:
@@ -72,6 +83,12 @@ class CreateForm(forms.Form):
         if expires is not None and expires <= timezone.now():
             raise forms.ValidationError("This time is over: the key could never be used.")
         return expires
+
+    def clean(self) -> dict[str, Any]:
+        data: dict[str, Any] = super().clean() or {}
+        if data.get("never_expires") and data.get("expires"):
+            self.add_error("never_expires", "The key has an end: leave one of the two out.")
+        return data
 
 
 class RotateForm(forms.Form):
@@ -242,14 +259,13 @@ def state(row: ApiKey) -> SafeString:
 
 
 def _create(actor: Principal, data: dict[str, Any]) -> tuple[ApiKey, str]:
-    name, level = data["name"], PrincipalLevel(data["access"])
-    narrow: dict[str, Any] = {
-        "scopes": data["scopes"] or None,
-        "namespace": tuple(data["namespace"].split(".")) if data["namespace"] else None,
-    }
-    whose, expires = data["principal"].strip() or None, data["expires"]
-    if whose is None and not any(narrow.values()):
-        return create_api_key(actor=actor, name=name, level=level, expires_at=expires)
     return api_keys.create_for(
-        actor=actor, name=name, principal=whose, level=level, expires_at=expires, **narrow
+        actor=actor,
+        name=data["name"],
+        principal=data["principal"].strip() or None,
+        level=PrincipalLevel(data["access"] or PrincipalLevel.GRANTED),
+        scopes=data["scopes"] or None,
+        namespace=tuple(data["namespace"].split(".")) if data["namespace"] else None,
+        expires_at=data["expires"],
+        never_expires=data["never_expires"],
     )

@@ -72,7 +72,7 @@ def table_page(request: HttpRequest, row: Table) -> Page:
         tabs=(
             Tab("schema", "Schema", lambda: iceberg_schemas.schema_tab(request, document, current)),
             Tab("snapshots", "Snapshots", lambda: iceberg_snapshots.snapshots(request, document)),
-            Tab("files", "Files", lambda: iceberg_files.tab(request, document)),
+            Tab("files", "Files", lambda: iceberg_files.tab(request, row, document)),
             Tab(
                 "refs",
                 "Branches and tags",

@@ -6,12 +6,15 @@ from django.http import HttpRequest
 from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestFile
 
 from catalog.admin import cells
+from catalog.admin.actor import actor
 from catalog.admin.pages import Panel, part, query, word
 from catalog.errors import CatalogError
 from catalog.formats.iceberg import describe
 from catalog.formats.iceberg.manifests import Entry
 from catalog.formats.iceberg.reading import Document
+from catalog.models import Table
 from catalog.services import iceberg_contents
+from catalog.services.iceberg_files import TableFileIO
 
 _CONTENTS = {
     DataFileContent.DATA: "data",
@@ -21,7 +24,7 @@ _CONTENTS = {
 _NONE = "Nothing was written yet: there is no snapshot."
 
 
-def tab(request: HttpRequest, document: Document) -> list[Panel]:
+def tab(request: HttpRequest, row: Table, document: Document) -> list[Panel]:
     """Of the current snapshot, or the one whose id is asked for; of one manifest if that is."""
     asked = word(request, "snapshot")
     told = next(
@@ -30,13 +33,14 @@ def tab(request: HttpRequest, document: Document) -> list[Panel]:
     )
     if told is None:
         return [Panel((), (), "There is no such snapshot." if asked else _NONE)]
+    files = iceberg_contents.reader(actor(request), row)
     try:
-        found = iceberg_contents.manifests_of(told)
+        found = iceberg_contents.manifests_of(files, told)
         chosen = next(
             (one for one in found if one.manifest_path == word(request, "manifest")), None
         )
         panels = [_manifests(request, describe.snapshot_key(told), found)]
-        return panels if chosen is None else [_files(request, chosen, document), *panels]
+        return panels if chosen is None else [_files(request, files, chosen, document), *panels]
     except CatalogError as error:
         return [Panel((), (), error.message)]
 
@@ -67,8 +71,10 @@ def _manifests(request: HttpRequest, snapshot: str, found: Sequence[ManifestFile
     )
 
 
-def _files(request: HttpRequest, manifest: ManifestFile, document: Document) -> Panel:
-    found = iceberg_contents.files_of(manifest)
+def _files(
+    request: HttpRequest, files: TableFileIO, manifest: ManifestFile, document: Document
+) -> Panel:
+    found = iceberg_contents.files_of(files, manifest)
     shown = part(request, found, lambda one: str(one.file.file_path), "file")
     return Panel(
         title=f"Files of {manifest.manifest_path.rpartition('/')[2]}",

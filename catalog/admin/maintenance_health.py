@@ -39,10 +39,15 @@ _FIGURES: tuple[tuple[str, str, str], ...] = (
     ("rewritten_manifests", "Manifests that rewriting would leave", ""),
     ("delete_files", "Position delete files", "min_delete_files"),
     ("rewritten_delete_files", "Delete files that rewriting would leave", ""),
+    ("equality_delete_files", "Equality delete files", "min_delete_files"),
+    ("equality_deletes", "Keys that they delete by", "deleted_ratio"),
 )
 _ONLY: Mapping[str, frozenset[str]] = {
     "lance": frozenset(
-        {"manifests", "rewritten_manifests", "delete_files", "rewritten_delete_files"}
+        {
+            *("manifests", "rewritten_manifests", "delete_files", "rewritten_delete_files"),
+            *("equality_delete_files", "equality_deletes"),
+        }
     ),
     "iceberg": frozenset({"indexes"}),
 }

@@ -38,7 +38,7 @@ from catalog.admin.pages import (
 from catalog.errors import NamespaceNotFound
 from catalog.models import AuditEvent, Namespace, Table
 from catalog.privileges import Privilege
-from catalog.services import access
+from catalog.services import access, namespace_locations
 from catalog.services.access import Principal
 from catalog.services.commit import commit
 from catalog.services.operations import CreateNamespace, DropNamespace
@@ -197,7 +197,10 @@ class NamespaceAdmin(ReadOnlyAdmin):
             ("Parent", cells.link(row.parent)),
             ("Owner", row.owner or cells.NOTHING),
             ("Protected", protection.badge(row)),
-            ("Properties", cells.mapping(row.properties)),
+            (
+                "Properties",
+                cells.mapping(namespace_locations.visible_properties(actor(request), row)),
+            ),
             ("Created", cells.moment(row.created_at)),
             ("Changed", cells.moment(row.updated_at)),
         ]

@@ -14,6 +14,7 @@ from catalog.admin import maintenance_units as units
 from catalog.admin.actor import actor
 from catalog.admin.pages import ReadOnlyAdmin, refuse, sent
 from catalog.errors import CatalogError, InvalidInput, NamespaceNotFound, TableNotFound
+from catalog.identifiers import label
 from catalog.models import GuardedAction, Namespace, Table, TableState
 from catalog.policies import Rule, Unit
 from catalog.services import recovery, trash
@@ -165,7 +166,7 @@ def told(found: NamespaceRules) -> str:
     kept = _span(found.rules.seconds) if found.rules.seconds else "not at all"
     parts = [f"what is dropped stays {kept} ({f'as {source} says' if source else 'the default'})"]
     parts += [
-        f"{action.label} needs a second person (as {where} says)"
+        f"{action.label} needs a second person (as {label(where)} says)"
         for action, where in found.rules.guarded.items()
     ]
     return "; ".join(parts)

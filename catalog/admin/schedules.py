@@ -1,9 +1,11 @@
-"""The periodic tasks of django-celery-beat, in the look of the other pages."""
+"""Periodic tasks. They cannot be changed here, nor can the schedules that they share."""
 
 from typing import Any
 
-from django.contrib import admin
-from django_celery_beat import admin as beat
+from django.contrib import admin, messages
+from django.http import HttpRequest, HttpResponseRedirect
+from django.http.response import HttpResponseBase
+from django.utils.safestring import SafeString
 from django_celery_beat.models import (
     ClockedSchedule,
     CrontabSchedule,
@@ -11,59 +13,114 @@ from django_celery_beat.models import (
     PeriodicTask,
     SolarSchedule,
 )
-from unfold.admin import ModelAdmin, TabularInline
-from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
-from catalog.admin.actor import AdministratorsOnly
-from catalog.admin.pages import InfinitePaginator
+from catalog.admin import cells
+from catalog.admin.actor import actor
+from catalog.admin.pages import Page, ReadOnlyAdmin, button
+from catalog.privileges import Privilege
+from catalog.services import schedules
 
+# A row of these is shared by the tasks that it times: to change it would change system tasks.
 for model in (PeriodicTask, IntervalSchedule, CrontabSchedule, SolarSchedule, ClockedSchedule):
     admin.site.unregister(model)
 
 
-class TaskSelectWidget(UnfoldAdminSelectWidget, beat.TaskSelectWidget):  # type: ignore[misc]
-    pass
-
-
-class PeriodicTaskForm(beat.PeriodicTaskForm):  # type: ignore[misc]
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.fields["task"].widget = UnfoldAdminTextInputWidget()
-        self.fields["regtask"].widget = TaskSelectWidget()
-
-
-class PeriodicTaskInline(beat.PeriodicTaskInline, TabularInline):  # type: ignore[misc]
-    pass
-
-
 @admin.register(PeriodicTask)
-class PeriodicTaskAdmin(AdministratorsOnly, beat.PeriodicTaskAdmin, ModelAdmin):  # type: ignore[misc]
-    form = PeriodicTaskForm
-    show_full_result_count = False
-    paginator = InfinitePaginator
+class PeriodicTaskAdmin(ReadOnlyAdmin):
+    list_display = ["name", "task", "times", "state", "last_run"]
+    list_display_links = ["name"]
+    list_select_related = ("interval", "crontab", "solar", "clocked")
+    page_related = list_select_related
+    search_fields = ["name", "task"]
+    ordering = ["name"]
+    empty_text = "The scheduler has not started yet. It adds the tasks of this release."
+    actions_detail = ["run_now", "restore", "delete_task"]
+
+    @admin.display(description="Times")
+    def times(self, row: PeriodicTask) -> str:
+        return _times(row)
+
+    @admin.display(description="State")
+    def state(self, row: PeriodicTask) -> SafeString:
+        return _state(row)
+
+    @admin.display(description="Last run")
+    def last_run(self, row: PeriodicTask) -> SafeString:
+        return cells.moment(row.last_run_at)
+
+    def has_administer_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return self.may(request, Privilege.ALL)
+
+    def offered_actions(self, row: PeriodicTask) -> list[str | dict[str, Any]]:
+        if not schedules.is_of_system(row):
+            return ["delete_task"]
+        return ["run_now"] if schedules.is_unchanged(row) else ["run_now", "restore"]
+
+    def page(self, request: HttpRequest, row: PeriodicTask) -> Page:
+        return Page(
+            facts=(
+                ("Name", row.name),
+                ("Task", cells.code(row.task)),
+                ("Times", _times(row)),
+                ("State", _state(row)),
+                ("Part of Monodon", "yes" if schedules.is_of_system(row) else "no"),
+                ("Last run", cells.moment(row.last_run_at)),
+                ("Runs", f"{row.total_run_count:,}"),
+            )
+        )
+
+    @button("Run now", permission="administer", icon="play_arrow")
+    def run_now(self, request: HttpRequest, row: PeriodicTask) -> HttpResponseBase:
+        def call(_data: dict[str, Any]) -> HttpResponseBase:
+            schedules.run_task(actor=actor(request), task=row)
+            messages.success(request, f"Task '{row.name}' was started")
+            return HttpResponseRedirect(cells.page_url(row))
+
+        return self.ask(
+            request, title=f"Run task '{row.name}' now?", submit="Run", call=call, original=row
+        )
+
+    @button("Restore", permission="administer", icon="settings_backup_restore")
+    def restore(self, request: HttpRequest, row: PeriodicTask) -> HttpResponseBase:
+        def call(_data: dict[str, Any]) -> HttpResponseBase:
+            schedules.restore_task(actor=actor(request), task=row)
+            messages.success(request, f"Task '{row.name}' was restored")
+            return HttpResponseRedirect(cells.page_url(row))
+
+        return self.ask(
+            request,
+            title=f"Restore task '{row.name}'?",
+            text="It is enabled, and gets the times of this release.",
+            submit="Restore",
+            call=call,
+            original=row,
+        )
+
+    @button("Delete", permission="administer", icon="delete", danger=True)
+    def delete_task(self, request: HttpRequest, row: PeriodicTask) -> HttpResponseBase:
+        def call(_data: dict[str, Any]) -> HttpResponseBase:
+            schedules.delete_task(actor=actor(request), task=row)
+            messages.success(request, f"Task '{row.name}' was deleted")
+            return HttpResponseRedirect(cells.list_url(PeriodicTask))
+
+        return self.ask(
+            request,
+            title=f"Delete task '{row.name}'?",
+            text="This release does not have it, so nothing else needs it.",
+            submit="Delete",
+            danger=True,
+            call=call,
+            original=row,
+        )
 
 
-class ScheduleAdmin(AdministratorsOnly, beat.ScheduleAdmin, ModelAdmin):  # type: ignore[misc]
-    inlines = [PeriodicTaskInline]
-    show_full_result_count = False
-    paginator = InfinitePaginator
+def _times(row: PeriodicTask) -> str:
+    return str(row.scheduler) if row.scheduler else cells.NOTHING
 
 
-@admin.register(IntervalSchedule)
-class IntervalScheduleAdmin(ScheduleAdmin):
-    pass
-
-
-@admin.register(SolarSchedule)
-class SolarScheduleAdmin(ScheduleAdmin):
-    pass
-
-
-@admin.register(ClockedSchedule)
-class ClockedScheduleAdmin(beat.ClockedScheduleAdmin, ScheduleAdmin):  # type: ignore[misc]
-    inlines = [PeriodicTaskInline]
-
-
-@admin.register(CrontabSchedule)
-class CrontabScheduleAdmin(beat.CrontabScheduleAdmin, ScheduleAdmin):  # type: ignore[misc]
-    inlines = [PeriodicTaskInline]
+def _state(row: PeriodicTask) -> SafeString:
+    if not row.enabled:
+        return cells.badge("disabled", "danger")
+    if not schedules.is_unchanged(row):
+        return cells.badge("changed", "warning")
+    return cells.badge("enabled", "success")

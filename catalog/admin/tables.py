@@ -32,6 +32,7 @@ from catalog.admin.facts import for_page
 from catalog.admin.maintenance_actions import MaintainActions
 from catalog.admin.maintenance_policies import table_policy
 from catalog.admin.pages import Page, ReadOnlyAdmin, Tab, button, sent, word
+from catalog.admin.repair import RepairAction
 from catalog.errors import CatalogError, TableNotFound, ViewNotFound
 from catalog.identifiers import DEFAULT_DELIMITER, Identifier, check_name, digest, parse
 from catalog.models import Table, TableFormat, TableKind, TableState
@@ -100,7 +101,7 @@ class PurgeForm(forms.Form):
 
 
 @admin.register(Table)
-class TableAdmin(MaintainActions, ReadOnlyAdmin):
+class TableAdmin(MaintainActions, RepairAction, ReadOnlyAdmin):
     list_display = ["table", "format", "kind", "state_badge", "created", "where"]
     list_display_links = ["table"]
     list_filter = [
@@ -121,6 +122,7 @@ class TableAdmin(MaintainActions, ReadOnlyAdmin):
         "grant",
         "policy",
         "protect",
+        "repair",
         "rename",
         "deregister",
         "drop",
@@ -188,7 +190,8 @@ class TableAdmin(MaintainActions, ReadOnlyAdmin):
         if row.kind == TableKind.VIEW:
             return [SAY, "grant", "protect", "rename", "drop"]
         menu = maintenance_actions.menu(maintenance_actions.offered(row))
-        return [menu, SAY, "grant", "policy", "protect", "rename", "deregister", "drop"]
+        of_lance = ["repair"] * (row.format == TableFormat.LANCE)
+        return [menu, SAY, "grant", "policy", "protect", *of_lance, "rename", "deregister", "drop"]
 
     # -- a table's page
 

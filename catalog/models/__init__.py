@@ -14,6 +14,7 @@ from catalog.models.facts import (
     SearchWord,
     Sensitivity,
 )
+from catalog.models.files import FileReference
 from catalog.models.iceberg import (
     Function,
     IcebergMetadata,
@@ -37,7 +38,7 @@ from catalog.models.refs import Branch
 from catalog.models.tables import Table, TableFormat, TableKind, TableState
 from catalog.models.transactions import Transaction, TransactionStatus
 from catalog.models.upkeep import JobEvent, MaintenancePolicy, TableHealth
-from catalog.models.versions import TableVersion
+from catalog.models.versions import LedgerCheck, TableVersion
 
 __all__ = [
     "ApiKey",
@@ -47,6 +48,7 @@ __all__ = [
     "Branch",
     "DeliveryStatus",
     "Facts",
+    "FileReference",
     "Function",
     "Grant",
     "GuardedAction",
@@ -61,6 +63,7 @@ __all__ = [
     "LabelColour",
     "LabelDefinition",
     "LabelPlace",
+    "LedgerCheck",
     "MaintenancePolicy",
     "MaterializedView",
     "MetricsReport",

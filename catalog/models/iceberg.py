@@ -95,7 +95,7 @@ class IcebergPath(models.Model):
 
 
 class IdempotencyRecord(models.Model):
-    """How a request that carried an Idempotency-Key ended (Iceberg REST specification).
+    """How a request of either protocol ended that carried an Idempotency-Key.
 
     A success is noted in the transaction of the change itself, so the same key can never change
     anything twice; its answer follows right after. Without one (a server killed in between) the
@@ -108,6 +108,7 @@ class IdempotencyRecord(models.Model):
     status = models.PositiveSmallIntegerField(null=True, help_text="None: not answered yet.")
     content = models.BinaryField(null=True)
     headers = models.JSONField(default=dict)
+    transaction_id = models.UUIDField(null=True, help_text="What the request did.")
     created_at = models.DateTimeField(db_default=Now(), editable=False, db_index=True)
 
     class Meta:

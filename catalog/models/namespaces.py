@@ -1,6 +1,8 @@
+import uuid
 from typing import Self
 
 from django.contrib.postgres.fields import ArrayField
+from django.contrib.postgres.functions import RandomUUID
 from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 from django.db.models.functions import Now
@@ -16,6 +18,10 @@ class NamespaceQuerySet(models.QuerySet["Namespace"]):
         """The live namespaces of these paths."""
         return self.live().filter(digest__in=[digest(path) for path in paths])
 
+    def holding_locations(self) -> Self:
+        """Namespaces whose locations nobody else may take: live ones, and those in the trash."""
+        return self.filter(models.Q(dropped_at=None) | models.Q(trash__isnull=False))
+
 
 class Namespace(models.Model):
     """A node of the tree that holds tables. The root is a row whose path is empty.
@@ -24,6 +30,13 @@ class Namespace(models.Model):
     its row, because dropped tables still refer to it.
     """
 
+    uuid = models.UUIDField(
+        default=uuid.uuid4,
+        db_default=RandomUUID(),
+        unique=True,
+        editable=False,
+        help_text="Part of its default location, so that no other namespace ever has the same.",
+    )
     path = ArrayField(models.TextField(), help_text="The names from the root down.")
     digest = models.UUIDField(editable=False, help_text="catalog.identifiers.digest of the path.")
     parent = models.ForeignKey(
@@ -42,6 +55,11 @@ class Namespace(models.Model):
     )
     name = models.TextField(help_text="The last part of the path.")
     properties = models.JSONField(default=dict, blank=True)
+    location = models.TextField(
+        null=True,
+        editable=False,
+        help_text="Canonical local path of the property 'location'; null: there is none.",
+    )
     owner = models.TextField(blank=True, help_text="The principal who created it.")
     is_protected = models.BooleanField(
         default=False, db_default=False, help_text="Whether nobody may drop it."
@@ -86,6 +104,13 @@ class Namespace(models.Model):
             ),
             models.Index(
                 fields=["owner"], name="namespace_of_owner", condition=models.Q(dropped_at=None)
+            ),
+            # Finds the namespaces whose locations meet one that somebody asks for.
+            models.Index(
+                fields=["location"],
+                name="namespace_location_prefix",
+                opclasses=["text_pattern_ops"],
+                condition=models.Q(location__isnull=False),
             ),
         ]
 

@@ -121,3 +121,15 @@ class TableVersion(models.Model):
 
     def __str__(self) -> str:
         return f"{self.branch}@{self.version}" if self.branch else str(self.version)
+
+
+class LedgerCheck(models.Model):
+    """When a table's ledger was last compared with the manifests in storage."""
+
+    table = models.OneToOneField(
+        Table, models.CASCADE, primary_key=True, related_name="ledger_check"
+    )
+    checked_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"check of {self.table}"

@@ -15,7 +15,7 @@ import hashlib
 import secrets
 import time
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Self
@@ -62,8 +62,15 @@ class IdempotencyKey:
     """The key under which a request may change the catalog once; its change notes it."""
 
     key: uuid.UUID
-    fingerprint: str
-    """SHA-256 of the request, so that a key is not taken for two requests."""
+    digest: Callable[[], str]
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the request, so that a key is not taken for two requests.
+
+        A body that is streamed is read to its end for it.
+        """
+        return self.digest()
 
 
 @dataclass(slots=True)
@@ -103,6 +110,8 @@ class Principal:
     """When the key or the token ends that it came in with; None: never."""
     is_vouched_for: bool = False
     """Whether it came in with an issuer's token."""
+    job_kind: str = field(default="", compare=False)
+    """Of a running job that comes with its token: what it does."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -199,9 +208,12 @@ def require(actor: Principal, privilege: Privilege, target: Target | None = None
         return
     held = NOTHING if target is None else held_on(actor, target)
     if privilege not in held:
-        what = f"'{target}'" if target is not None else "the catalog as a whole"
         verb = _VERBS.get(privilege, privilege.word)
-        raise PermissionDenied(f"'{actor.name}' may not {verb} {what}")
+        facts = {"actor": actor.name, "verb": verb}
+        if target is None:
+            raise PermissionDenied("'{actor}' may not {verb} the catalog as a whole", **facts)
+        identifier = tuple(target.identifier)
+        raise PermissionDenied("'{actor}' may not {verb} '{target}'", **facts, target=identifier)
 
 
 def holds(actor: Principal, privilege: Privilege, target: Target) -> bool:
@@ -501,9 +513,10 @@ def named(name: str) -> Principal | None:
 
 
 def on_behalf_of(name: str) -> Principal:
-    """Who does later what somebody asked for: they may do then what they may by then.
+    """The principal that a stored name stands for, with the privileges that it has now.
 
-    A name that no principal has or had is the catalog itself, or of a shell.
+    Only the name of the system principal stands for the system principal. A principal that could no
+    longer authenticate holds nothing. Raises PermissionDenied for an empty or unknown name.
     """
     if name == SYSTEM.name:
         return SYSTEM
@@ -511,9 +524,12 @@ def on_behalf_of(name: str) -> Principal:
         return _anonymous() or Principal(name, ceiling=NOTHING)
     row = models.Principal.objects.filter(name=name).select_related("user").first()
     if row is None:
-        is_over = name.startswith(("user:", "group:"))
-        return Principal(name, ceiling=NOTHING) if is_over else Principal(name, Privilege.ALL)
-    # What it owns is of no use to it either.
+        raise PermissionDenied(
+            f"Nothing is done on behalf of '{name[:200]}': no principal has this name"
+            if name
+            else "Nothing is done on behalf of nobody: no principal is named"
+        )
+    # An inactive principal gets nothing from what it owns, either.
     return of_row(row) if _may_act(row) else Principal(name, ceiling=NOTHING)
 
 

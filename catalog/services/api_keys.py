@@ -29,6 +29,8 @@ from catalog.services import access, audit, locks, principals
 PAGE_SIZE = 100
 MAX_PAGE = 1000
 MAX_OVERLAP = timedelta(days=30)
+DEFAULT_LIFETIME = timedelta(days=90)
+"""How long a key is valid unless something else is said."""
 _LONGEST_NAME = 100
 _MOST_DAYS = 100 * 365
 
@@ -43,7 +45,9 @@ def create_api_key(
 ) -> tuple[ApiKey, str]:
     """A new key and its row; the key is known to nobody else and cannot be read again.
 
-    It belongs to the service account of its name, which is made with this level if there is none.
+    It belongs to the service account of its name, which is made with this level if there is none, and
+    never expires unless an end is given: for the first key of an installation. ``create_for`` makes
+    keys that are narrow unless something else is said.
 
     ``key`` presets it. Raises InvalidInput when the name or the key is in use, or the account has
     another level: the key would do more, or less, than was asked for.
@@ -79,11 +83,14 @@ def add_key(
     scopes: Iterable[str] | None = None,
     namespace: Identifier | None = None,
     expires_at: datetime | None = None,
+    never_expires: bool = False,
 ) -> tuple[ApiKey, str]:
     """Another key of a principal, and the key itself, which nobody can read again.
 
     ``scopes`` are words of privileges that may be used with it at most; None: all that the
-    principal has. With ``namespace`` it may be used only there and below. Raises PermissionDenied
+    principal has. With ``namespace`` it may be used only there and below. It is valid for
+    DEFAULT_LIFETIME unless ``expires_at`` says otherwise; only an administrator makes one that
+    never expires. Raises PermissionDenied
     for another's key, or for one that would do more than what the actor came in with;
     PrincipalNotFound, NamespaceNotFound, and InvalidInput when the name is in use or a group is
     to have one. One of the actor's own ends with what they came in with, at the latest; where an
@@ -98,6 +105,13 @@ def add_key(
         raise InvalidInput(f"'{principal}' is a group: only its members have keys")
     may = None if scopes is None else _scopes(scopes)
     within = None if namespace is None else _namespace(actor, namespace)
+    expires_at = _end(expires_at, never_expires=never_expires)
+    if is_own and never_expires:
+        raise PermissionDenied(
+            "Only an administrator makes an API key that never expires",
+            detail="Give an end, or leave it out: then the key is valid for"
+            f" {DEFAULT_LIFETIME.days} days.",
+        )
     if is_own:
         if may is None and actor.ceiling != Privilege.ALL:
             may = essence(actor.ceiling)
@@ -126,10 +140,12 @@ def create_for(
     scopes: Iterable[str] | None = None,
     namespace: Identifier | None = None,
     expires_at: datetime | None = None,
+    never_expires: bool = False,
 ) -> tuple[ApiKey, str]:
     """A key of a principal, or, if none is named, of a new service account with the key's name.
 
-    All of it or nothing. Raises as ``add_key`` and ``principals.create_principal``.
+    Such an account may do nothing until something is granted to it, unless it gets a level. All of
+    it or nothing. Raises as ``add_key`` and ``principals.create_principal``.
     """
     with transaction.atomic():
         if principal is None:
@@ -144,6 +160,7 @@ def create_for(
             scopes=scopes,
             namespace=namespace,
             expires_at=expires_at,
+            never_expires=never_expires,
         )
 
 
@@ -368,6 +385,15 @@ def _latest_end(actor: access.Principal) -> datetime | None:
     # It may have got another end since this process looked it up.
     presented = ApiKey.objects.filter(name=actor.key, principal__in=actor.ids).first()
     return _earliest(actor.ends_at, None if presented is None else presented.expires_at)
+
+
+def _end(expires_at: datetime | None, *, never_expires: bool) -> datetime | None:
+    """When a new key expires; None: never. Raises InvalidInput for a contradiction."""
+    if never_expires:
+        if expires_at is not None:
+            raise InvalidInput("A key that never expires has no end: leave one of the two out")
+        return None
+    return expires_at or timezone.now() + DEFAULT_LIFETIME
 
 
 def _earliest(*moments: datetime | None) -> datetime | None:

@@ -20,20 +20,29 @@ To add an operation: a frozen dataclass in ``services/operations/`` that says wh
 to apply itself; nothing here changes.
 """
 
+import logging
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from typing import Any, ClassVar, Self, cast
 
-from django.db import IntegrityError, OperationalError, connection, models, transaction
+from django.db import (
+    DatabaseError,
+    IntegrityError,
+    OperationalError,
+    connection,
+    models,
+    transaction,
+)
 from prometheus_client import Counter, Histogram
 
 from catalog.errors import (
+    Busy,
     CatalogError,
     Conflict,
     NamespaceNotFound,
@@ -56,8 +65,11 @@ from catalog.models import (
     TransactionStatus,
     TrashItem,
 )
-from catalog.services import access, audit, locks, seen
+from catalog.postgresql import limits, outcomes
+from catalog.postgresql.outcomes import OutcomeLost, TransactionLost
+from catalog.services import access, audit, commit_outcomes, locks, seen, taken_keys
 from catalog.services.access import Principal
+from catalog.services.admission import admission
 from catalog.services.statements import (
     NewVersion,
     Record,
@@ -67,14 +79,18 @@ from catalog.services.statements import (
     swap_metadata,
 )
 
+log = logging.getLogger(__name__)
+
 COMMITS = Counter("monodon_commits", "Commits by result.", ["result"])
 VERSIONS = Counter("monodon_versions", "Table versions asked for, by result.", ["result"])
 COMMIT_SECONDS = Histogram("monodon_commit_seconds", "Duration of commits, all attempts.")
 _COMMITTED = COMMITS.labels("committed")  # looking it up takes twice as long as counting
 
-# Sorted locks leave no known deadlock; a retry covers what PostgreSQL may still call one.
-_ATTEMPTS = 3
+# Sorted locks leave no known deadlock; a retry covers what PostgreSQL may still call one, and a
+# connection that was lost before anything could stand.
+_ATTEMPTS = 5
 _RETRIED = {"40P01", "40001"}  # deadlock_detected, serialization_failure
+_LOCK_TIMEOUT = "55P03"
 # Parents before children: a row is written after the rows that it refers to.
 _WRITE_ORDER: tuple[type[models.Model | Record], ...] = (
     Namespace,
@@ -87,6 +103,10 @@ _WRITE_ORDER: tuple[type[models.Model | Record], ...] = (
     TrashItem,
     IdempotencyRecord,
 )
+
+
+class _NeedsLocks(Exception):
+    """A commit cannot go the short way, in one statement."""
 
 
 class _Replaced(Exception):
@@ -133,15 +153,21 @@ class Operation(ABC):
         """
         return False
 
+    def look(self, tables: Mapping[uuid.UUID, Table]) -> Self:
+        """The operation with what files of its tables showed; called before anything is locked.
+
+        ``tables`` are those of the batch, by digest, as far as this process has seen them.
+        """
+        return self
+
     @abstractmethod
     def apply(self, batch: "Batch") -> Any:
         """Do it on the locked rows and return its result, or raise a CatalogError."""
 
     def conflict(self, constraint: str) -> CatalogError | None:
-        """The refusal that this operation owes to a violated constraint, if it is the cause.
+        """The refusal for a unique constraint that a row of this operation violated.
 
-        Called after the rollback, with the winner's row committed; and, when that was gone again,
-        before ``apply`` of the next attempt.
+        Called after the rollback, with the winner's row committed.
         """
         return None
 
@@ -176,12 +202,20 @@ class Batch:
         self.actor = actor
         self.transaction = Transaction(actor=actor.name, request_id=actor.request_id)
         self.current: Operation
+        self._parents: dict[int, Namespace] = {}
+        self._forgotten: set[uuid.UUID] = set()
+        """Tables that were dropped, which the database may not know yet."""
+        self._index = 0
+        self._entered: list[tuple[int, NewVersion]] = []
+        """The versions that were added, each with the index of its operation."""
         self._namespaces: dict[uuid.UUID, Namespace] = {}
         self._tables: dict[uuid.UUID, Table] = {}
         self._pending: dict[type[models.Model | Record], list[Any]] = {}
         self._events: list[audit.NewEvent] = []
+        self._deferred: dict[Callable[[Batch, list[Table]], None], list[Table]] = {}
         self._after: dict[Callable[[list[Any]], None], list[Any]] = {}
         self._claims: set[tuple[object, ...]] = set()
+        self.results: list[Any] = []
         self.is_one_statement = False
         self.pending_swap: Swap | None = None
 
@@ -218,7 +252,8 @@ class Batch:
         """The locked table. Raises NamespaceNotFound, or TableNotFound when only that exists."""
         row = self.find_table(identifier)
         if row is None:
-            if Table.objects.named(identifier).exists():
+            was_dropped_here = digest(identifier) in self._forgotten
+            if not was_dropped_here and Table.objects.named(identifier).exists():
                 raise _Replaced
             # Who may not see the namespace is not told whether it is there.
             if not access.is_seen(self.actor, access.On.namespace(identifier[:-1])):
@@ -228,11 +263,19 @@ class Batch:
             raise TableNotFound(identifier)
         return row
 
+    def parent(self, row: Table) -> Namespace:
+        """The namespace of a locked table, read once for all tables in it."""
+        if row.namespace_id not in self._parents:
+            self._parents[row.namespace_id] = row.namespace
+        return self._parents[row.namespace_id]
+
     # -- changes
 
     def add(self, row: models.Model | Record) -> None:
         """Insert a row with the others of its kind, at the latest before the commit."""
         self._pending.setdefault(type(row), []).append(row)
+        if isinstance(row, NewVersion):
+            self._entered.append((self._index, row))
         if isinstance(row, Namespace):
             self._namespaces[row.digest] = row
         elif isinstance(row, Table):
@@ -249,9 +292,15 @@ class Batch:
         self.pending_swap = swap
         return True
 
+    def require_locks(self) -> None:
+        """Leave the short way: the operation writes more than one statement does."""
+        if self.is_one_statement:
+            raise _NeedsLocks
+
     def forget_table(self, row: Table) -> None:
         """Let the later operations of this batch find no table of this name."""
         self._tables.pop(row.digest, None)
+        self._forgotten.add(row.digest)
 
     def forget_namespace(self, row: Namespace) -> None:
         self._namespaces.pop(row.digest, None)
@@ -265,8 +314,33 @@ class Batch:
         self._tables.pop(old, None)
         self._tables[row.digest] = row
 
+    def defer(self, work: Callable[["Batch", list[Table]], None], rows: Iterable[Table]) -> None:
+        """Change rows of tables together with those of other operations, at the next ``flush``.
+
+        They are changed before anything that was added is inserted, so a name that one operation
+        frees may be given by a later one. A row that is not inserted yet is inserted first.
+        """
+        rows = list(rows)
+        if any(row.pk is None for row in rows):
+            self.flush()
+        self._deferred.setdefault(work, []).extend(rows)
+
+    def write_versions(self) -> None:
+        """Write the versions that were added so far, and as little else as possible."""
+        if self._pending.keys() - {NewVersion, Branch}:
+            self.flush()
+        else:
+            self._insert()
+
     def flush(self) -> None:
-        """Write what was added so far. An operation that reads or updates in SQL calls it first."""
+        """Write what was done so far. An operation that reads or updates in SQL calls it first."""
+        while self._deferred:
+            deferred, self._deferred = self._deferred, {}
+            for work, rows in deferred.items():
+                work(self, rows)
+        self._insert()
+
+    def _insert(self) -> None:
         for kind in _WRITE_ORDER:
             rows = self._pending.pop(kind, None)
             if rows is None:
@@ -336,13 +410,20 @@ class Batch:
 
     # -- the course of a commit
 
-    def run(self, *, with_parents: bool, violated: str) -> list[Any]:
+    def run(self, *, with_parents: bool) -> list[Any]:
         self.lock(with_parents=with_parents)
-        results = self._apply(violated)
+        results = self.results = self._apply()
         if self.actor.idempotency is not None:
             key = self.actor.idempotency
             owner = self.actor.narrowed_name
-            self.add(IdempotencyRecord(key=key.key, actor=owner, fingerprint=key.fingerprint))
+            self.add(
+                IdempotencyRecord(
+                    key=key.key,
+                    actor=owner,
+                    fingerprint=key.fingerprint,
+                    transaction_id=self.transaction_id,
+                )
+            )
         versions: list[NewVersion] = self._pending.pop(NewVersion, [])
         self.flush()
         self._complete(versions)
@@ -364,13 +445,16 @@ class Batch:
             return None
         tables = list(self._tables.values())
         self.is_one_statement = True
-        results = self._apply("")
+        results = self._apply()
         versions: list[NewVersion] = self._pending.pop(NewVersion)
         for version in versions:
             version.table_id = version.table.pk
-        moment = insert_if_unchanged(
-            tables, versions, [self.transaction], self._events, swap=self.pending_swap
-        )
+        try:
+            moment = insert_if_unchanged(
+                tables, versions, [self.transaction], self._events, swap=self.pending_swap
+            )
+        except OutcomeLost:
+            moment = commit_outcomes.look_up(self.transaction)
         if moment is None:
             seen.tables.forget(wanted)
             return None
@@ -378,13 +462,11 @@ class Batch:
             version.created_at = moment
         return results
 
-    def _apply(self, violated: str) -> list[Any]:
+    def _apply(self) -> list[Any]:
         results = []
         for index, operation in enumerate(self.operations):
-            self.current = operation
+            self.current, self._index = operation, index
             try:
-                if violated and (refused := operation.conflict(violated)):
-                    raise refused
                 results.append(operation.apply(self))
             except CatalogError as error:
                 told = _as_asked(error, operation)
@@ -394,13 +476,21 @@ class Batch:
 
     def finish(self) -> None:
         for action, rows in self._after.items():
-            action(rows)
+            try:
+                action(rows)
+            except DatabaseError:
+                # The commit stands. What is left undone, a periodic pass does.
+                log.warning("What follows a commit was left to a later pass", exc_info=True)
 
     def refusal(self, error: IntegrityError) -> CatalogError | None:
         """The refusal behind a violated constraint, naming the first operation that caused it."""
-        constraint = _constraint(error)
-        for index, operation in enumerate(self.operations):
-            refused = operation.conflict(constraint)
+        constraint, key = taken_keys.constraint(error), taken_keys.read(error)
+        if constraint == taken_keys.OF_VERSIONS:
+            indexes = [i for i, row in self._entered if key == taken_keys.of_version(row)][:1]
+        else:
+            indexes = list(range(len(self.operations)))
+        for index in indexes:
+            refused = self.operations[index].conflict(constraint)
             if refused is not None:
                 refused.operation = index
                 return refused
@@ -432,7 +522,9 @@ def commit(operations: Sequence[Operation], *, actor: Principal) -> Commit:
     """
     started = time.perf_counter()
     try:
-        batch, results = _commit(_prepare(operations), actor)
+        prepared = _prepare(operations)
+        with admission.enter(_locked_names(prepared), lambda: _first_target(prepared)):
+            batch, results = _commit(prepared, actor)
     except Conflict as error:
         COMMITS.labels("conflict").inc()
         if isinstance(error, VersionAlreadyExists):
@@ -443,6 +535,15 @@ def commit(operations: Sequence[Operation], *, actor: Principal) -> Commit:
         if len(operations) == 1:
             operations[0].after_refusal(error, actor)
         raise
+    except OperationalError as error:
+        if outcomes.sqlstate(error) != _LOCK_TIMEOUT:
+            raise
+        COMMITS.labels("refused").inc()
+        raise Busy(
+            "Another transaction has held a lock for too long that a commit to '{target}' needs;"
+            " try again",
+            target=_first_target(operations),
+        ) from error
     finally:
         COMMIT_SECONDS.observe(time.perf_counter() - started)
     _COMMITTED.inc()
@@ -452,17 +553,20 @@ def commit(operations: Sequence[Operation], *, actor: Principal) -> Commit:
     return Commit(batch.transaction_id, results, goes_on)
 
 
-def _constraint(error: IntegrityError) -> str:
-    return getattr(getattr(error.__cause__, "diag", None), "constraint_name", None) or ""
+def _locked_names(operations: Sequence[Operation]) -> set[uuid.UUID]:
+    """What a commit locks, where that is to be limited."""
+    if limits.requests is None:
+        return set()
+    paths: set[Identifier] = set()
+    for operation in operations:
+        paths.update(operation.namespaces(), operation.subtrees(), operation.tables())
+    return {digest(path) for path in paths}
 
 
-def _is_lost(used: Any) -> bool:
-    """Whether a connection did not outlive a failure: then it is not the server that told of it.
-
-    The one that was used is asked, not the present one: Django connects anew as it leaves a
-    transaction.
-    """
-    return used is not connection.connection or bool(used.closed)
+def _first_target(operations: Sequence[Operation]) -> Identifier:
+    """The table or namespace that a commit is named by in messages."""
+    first = operations[0]
+    return next(iter((*first.tables(), *first.namespaces(), *first.subtrees())), ())
 
 
 def _prepare(operations: Sequence[Operation]) -> list[Operation]:
@@ -476,6 +580,14 @@ def _prepare(operations: Sequence[Operation]) -> list[Operation]:
     return prepared
 
 
+def _look(operations: Sequence[Operation]) -> list[Operation]:
+    """Look at files before anything is locked, and forget the tables: they may be out of date."""
+    names = {digest(identifier) for operation in operations for identifier in operation.tables()}
+    tables = seen.tables.kept(names)
+    seen.tables.forget(names)
+    return [operation.look(tables) for operation in operations]
+
+
 def _append(operations: Sequence[Operation], actor: Principal) -> tuple[Batch, list[Any]] | None:
     """The short way, for what only adds versions. None: go the long way.
 
@@ -483,12 +595,12 @@ def _append(operations: Sequence[Operation], actor: Principal) -> tuple[Batch, l
     """
     batch = Batch(operations, actor)
     own = not connection.in_atomic_block
-    sent_by = connection.connection
     try:
         with nullcontext() if own else transaction.atomic():
             results = batch.append()
-    except CatalogError:
-        seen.tables.forget({digest(name) for op in operations for name in op.tables()})
+    except OutcomeUnknown:
+        raise
+    except (CatalogError, _NeedsLocks):
         return None
     except IntegrityError as error:
         refused = batch.refusal(error)
@@ -496,9 +608,7 @@ def _append(operations: Sequence[Operation], actor: Principal) -> tuple[Batch, l
             raise refused from error
         return None
     except OperationalError as error:
-        if batch.pending_swap is not None and sent_by is not None and _is_lost(sent_by):
-            raise OutcomeUnknown("The database was lost while it committed") from error
-        if getattr(error.__cause__, "sqlstate", None) not in _RETRIED:
+        if outcomes.sqlstate(error) not in _RETRIED:
             raise
         return None
     return None if results is None else (batch, results)
@@ -514,33 +624,47 @@ def _commit(operations: Sequence[Operation], actor: Principal) -> tuple[Batch, l
         done = _append(operations, actor)
         if done is not None:
             return done
-    with_parents, violated = False, ""
+        operations = _look(operations)
+    is_nested = connection.in_atomic_block
+    with_parents = False
     for _ in range(_ATTEMPTS):
         batch = Batch(operations, actor)
-        committing = None
         try:
             with transaction.atomic():
-                results = batch.run(with_parents=with_parents, violated=violated)
-                committing = connection.connection
+                results = batch.run(with_parents=with_parents)
             return batch, results
-        except IntegrityError as error:
-            refused = batch.refusal(error)
-            if refused is not None:
-                raise refused from error
-            if _constraint(error) == "idempotency_key_unique":
-                raise  # the same request came twice at once, and the other one did it
-            # The winner's row went away before it could be named, with its table perhaps: look for
-            # the next one under the locks.
-            met: Exception = error
-            with_parents, violated = True, _constraint(error)
-        except OperationalError as error:
-            if committing is not None and _is_lost(committing):
-                raise OutcomeUnknown("The database was lost while it committed") from error
-            if getattr(error.__cause__, "sqlstate", None) not in _RETRIED:
-                raise
-            met = error
         except _Replaced as error:
-            met, with_parents = error, True
+            met: Exception = error
+        except (IntegrityError, OperationalError) as error:
+            met = error
+            if _stands(batch, error, is_nested=is_nested):
+                return batch, batch.results
+        with_parents = with_parents or not isinstance(met, OperationalError)
     if isinstance(met, IntegrityError):
         raise met  # again and again: no race, a mistake
+    if isinstance(met, (OutcomeLost, TransactionLost)):
+        raise ServiceUnavailable("The database was lost again and again; try again") from met
     raise ServiceUnavailable("The commit kept meeting others; try again") from met
+
+
+def _stands(batch: Batch, error: IntegrityError | OperationalError, *, is_nested: bool) -> bool:
+    """Return whether a commit stands despite the error; if not, it may be tried again.
+
+    Raises the refusal behind the error, or the error itself where another attempt is of no use.
+    """
+    if isinstance(error, IntegrityError):
+        refused = batch.refusal(error)
+        if refused is not None:
+            raise refused from error
+        if taken_keys.constraint(error) == "idempotency_key_unique":
+            raise error  # the same request came twice at once, and the other one did it
+        return False
+    if isinstance(error, (OutcomeLost, TransactionLost)):
+        if is_nested:
+            raise error  # only the caller can restart its transaction
+        # Without a transaction row nothing had to change, so it may be done again.
+        was_sent = isinstance(error, OutcomeLost) and batch.transaction_id is not None
+        return was_sent and commit_outcomes.look_up(batch.transaction) is not None
+    if outcomes.sqlstate(error) not in _RETRIED:
+        raise error
+    return False

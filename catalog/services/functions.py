@@ -126,7 +126,7 @@ def update_function(
     with transaction.atomic():
         row = _find(_lock(actor, function[:-1]), function)
         if seen_at is not None and row.updated_at != seen_at:
-            raise CommitConflict(f"Function '{label(function)}' was changed meanwhile")
+            raise CommitConflict("Function '{function}' was changed meanwhile", function=function)
         before: Document = row.metadata
         metadata = {
             key: before[key] for key in before if key not in {"doc", "properties", "secure"}

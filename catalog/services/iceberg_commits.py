@@ -20,10 +20,19 @@ from catalog.errors import (
     NamespaceNotFound,
 )
 from catalog.formats.iceberg import metadata, requirements, updates
-from catalog.identifiers import Identifier, check_table, digest, label, slug
+from catalog.identifiers import Identifier, check_table, digest, slug
 from catalog.models import Namespace, Table, TableFormat, TableKind
 from catalog.privileges import Privilege
-from catalog.services import access, iceberg_paths, iceberg_tables, metadata_files, seen
+from catalog.services import (
+    access,
+    iceberg_files,
+    iceberg_paths,
+    iceberg_tables,
+    metadata_files,
+    metadata_removal,
+    namespace_locations,
+    seen,
+)
 from catalog.services.access import On, Principal
 from catalog.services.commit import Operation, commit
 from catalog.services.iceberg_tables import LoadedTable, find, require_kind
@@ -35,6 +44,7 @@ from catalog.services.operations.metadata import (
     RegisterFromMetadata,
 )
 from catalog.services.operations.tables import already_exists, require_free_location
+from catalog.services.table_files import FutureTable, Holder, TableFiles
 from catalog.services.turns import turn, turns
 
 _T = TypeVar("_T")
@@ -94,7 +104,7 @@ def create_table(
         schema=schema,
         partition_spec=partition_spec,
         write_order=write_order,
-        location=new_location(actor, table) if location is None else location,
+        location=chosen_location(actor, table, location),
         properties=properties,
         now_ms=now_ms(),
     )
@@ -128,41 +138,60 @@ def register_table(
     """
     check_table(table)
     access.require(actor, Privilege.CREATE, On.namespace(table[:-1]))
-    path = storage.iceberg_path(metadata_location)
     if not overwrite:
         require_free(table)
-    document = metadata.parse(storage.read_file(path, _MAX_METADATA_BYTES))
+    path = iceberg_files.require_registrable(actor, table, metadata_location)
+    document = metadata.parse(iceberg_files.read_metadata(path, _MAX_METADATA_BYTES))
     file = metadata_files.existing(document, metadata_location, path)
     location = check_paths(actor, document)
-    operation = RegisterFromMetadata(table=table, file=file, location=location, overwrite=overwrite)
+    files = files_of(FutureTable(table, location), document)
+    sources = iceberg_files.check_document(actor, files, document)
+    sources |= files.foreign_sources([metadata_location])
+    operation = RegisterFromMetadata(
+        table=table, file=file, location=location, overwrite=overwrite, sources=sources
+    )
     row = commit([operation], actor=actor).results[0]
     return loaded(table, row.pk, TableKind.TABLE, location, file)
 
 
-def require_free(table: Identifier) -> None:
+def require_free(table: Identifier, wanted: TableKind = TableKind.TABLE) -> None:
     """Refuse a name that is taken before anything is written for it; the commit looks again.
 
     Raises NamespaceNotFound, TableAlreadyExists, ViewAlreadyExists.
     """
     holder = find([table]).get(digest(table))
     if holder is not None:
-        raise already_exists(table, holder)
+        raise already_exists(table, holder, wanted)
     if not Namespace.objects.named(table[:-1]).exists():
         raise NamespaceNotFound(table[:-1])
 
 
 def new_location(actor: Principal, table: Identifier) -> str:
-    """A location of its own for a new table: below its namespace's ``location``, if that has one.
+    """A location of its own for a new table: below its namespace's ``location``, if that has one or
+    inherits it.
 
     Raises InvalidLocation and LocationTaken for a ``location`` where no table may lie.
     """
-    namespace = Namespace.objects.named(table[:-1]).first()
-    base = namespace.properties.get("location") if namespace is not None else None
+    rows = namespace_locations.line(table[:-1])
+    base = namespace_locations.explicit_location_of(rows) if rows else None
     if base:
         location = f"{base.rstrip('/')}/{slug(table[-1:], 60)}-{uuid.uuid4().hex}"
         require_free_location(actor, storage.iceberg_path(location))
         return location
     return storage.iceberg_uri(storage.new_location(slug(table, 60)))
+
+
+def chosen_location(actor: Principal, table: Identifier, location: str | None) -> str:
+    """The location of a new table: the client's, or one of its own.
+
+    A relative one is taken relative to the namespace's location. Raises InvalidLocation and
+    LocationTaken.
+    """
+    if location is None:
+        return new_location(actor, table)
+    if storage.is_relative_iceberg_path(location):
+        return namespace_locations.resolve(table[:-1], location)
+    return location
 
 
 def check_paths(actor: Principal, document: Document, base: LoadedTable | None = None) -> str:
@@ -182,13 +211,24 @@ def check_paths(actor: Principal, document: Document, base: LoadedTable | None =
     else:
         location = storage.iceberg_path(document["location"])
     _refuse_paths_of_others(actor, new, location, base.pk if base is not None else 0)
+    for path in sorted(new):
+        if location not in (path, *storage.parents(path)):
+            namespace_locations.require_path(actor, path)
     return location
+
+
+def files_of(table: Holder, document: Document, *locations: str) -> TableFiles:
+    """The files of a table that has, or gets, this metadata: those in the paths that it names, too."""
+    return TableFiles(
+        table, also=(*iceberg_paths.named(document.get("properties", {})), *locations)
+    )
 
 
 def _refuse_paths_of_others(actor: Principal, paths: set[str], location: str, pk: int) -> None:
     """Refuse files inside another table: they would go when that is purged.
 
-    Several tables may have their files in one directory, and tables may lie in it.
+    Tables may lie in a directory where a table has its files. In one that another table has, only
+    who may manage that one has a table's files too: neither may change them any more.
     """
     above = {
         directory
@@ -198,6 +238,7 @@ def _refuse_paths_of_others(actor: Principal, paths: set[str], location: str, pk
     }
     if not above:
         return
+    iceberg_paths.require_unheld(actor, pk, paths)
     others = Table.objects.present().exclude(pk=pk).filter(location__in=above)
     holder = others.select_related("namespace").first()
     if holder is not None:
@@ -262,7 +303,11 @@ def _repeat(attempt: Callable[[], _T]) -> _T:
             return attempt()
         except BaseChanged as error:
             met = error
-    raise CommitConflict(f"{met.message}, again and again; try again") from met
+    raise CommitConflict(
+        "Cannot commit to {kind} {table}: others keep changing it; try again",
+        kind=met.kind,
+        table=met.table,
+    ) from met
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +338,7 @@ def _commit_one(actor: Principal, change: TableChange) -> LoadedTable:
         own.prepared(step.result if step.result.pk else None)
         with metadata_files.staged([step.file]):
             if not own.is_next():
-                raise BaseChanged(f"Table '{label(change.table)}' was changed by another commit")
+                raise BaseChanged(TableKind.TABLE, change.table)
             commit([step.operation], actor=actor)
         _keep(step)
     return step.result
@@ -377,16 +422,22 @@ def _prepare(actor: Principal, change: TableChange, base: LoadedTable | None) ->
         change.updates,
         now_ms=now_ms(),
         previous_location=base.metadata_location if base is not None else None,
+        is_replacement=requirements.is_replacement(change.requirements),
     )
     if base is not None and document is known:
         return _Step(base)
     location = check_paths(actor, document, base)
     if base is None or location != base.location:
-        require_free_location(actor, location)
+        require_free_location(actor, location, pk=base.pk if base is not None else 0)
+    holder = base if base is not None else FutureTable(change.table, location)
+    files = files_of(holder, document, location)
+    sources = iceberg_files.check_updates(actor, files, change.updates)
     file = metadata_files.draft(document, base.sequence + 1 if base is not None else 0)
     operation: Operation
     if base is None:
-        operation = CreateFromMetadata(table=change.table, file=file, location=location)
+        operation = CreateFromMetadata(
+            table=change.table, file=file, location=location, sources=sources
+        )
     else:
         operation = CommitMetadata(
             table=change.table,
@@ -395,6 +446,8 @@ def _prepare(actor: Principal, change: TableChange, base: LoadedTable | None) ->
             file=file,
             location=location if location != base.location else None,
             updates=tuple(str(update.get("action")) for update in change.updates),
+            sources=sources,
+            forgotten=metadata_removal.forgotten(base.document, document),
         )
     pk = base.pk if base is not None else 0
     result = loaded(change.table, pk, TableKind.TABLE, location, file)

@@ -10,28 +10,34 @@ from catalog.errors import InvalidMetadata
 from catalog.formats.iceberg import lenient, manifests
 from catalog.formats.iceberg.manifests import Entry
 from catalog.formats.iceberg.reading import Document
-from catalog.services.scans import TableFiles
+from catalog.models import Table
+from catalog.services.access import Principal
+from catalog.services.iceberg_files import TableFileIO
+from catalog.services.table_files import TableFiles
 
 MAX_BYTES = 16 * 1024 * 1024
 """A larger manifest, or list of them, is not read for a page; they are written of 8 MB."""
 
 
-def manifests_of(snapshot: Document) -> Sequence[ManifestFile]:
+def reader(actor: Principal, table: Table) -> TableFileIO:
+    """Reads files of the table for a page that ``actor`` sees."""
+    return TableFileIO(TableFiles(table), actor)
+
+
+def manifests_of(files: TableFileIO, snapshot: Document) -> Sequence[ManifestFile]:
     """The manifests of a snapshot, in its order; of one that keeps no list of them, none.
 
-    Raises InvalidMetadata and InvalidLocation for a list that cannot, or must not, be read.
+    Raises InvalidMetadata for a list that cannot be read, and ForeignFile for files that may not.
     """
     location = lenient.text(snapshot.get("manifest-list"))
     if not location:
         return ()
-    files = TableFiles()
     _check_size("Manifest list", location, files)
     return manifests.read_list(files, location)
 
 
-def files_of(manifest: ManifestFile) -> list[Entry]:
-    """The live files of a manifest. Raises InvalidMetadata and InvalidLocation, as above."""
-    files = TableFiles()
+def files_of(files: TableFileIO, manifest: ManifestFile) -> list[Entry]:
+    """The live files of a manifest. Raises InvalidMetadata and ForeignFile, as above."""
     _check_size("Manifest", manifest.manifest_path, files)
     return manifests.read(files, manifest)
 
@@ -56,7 +62,7 @@ def partition_text(entry: Entry, document: Document) -> str:
         return str(entry.file.partition) if len(entry.file.partition) else ""
 
 
-def _check_size(what: str, location: str, files: TableFiles) -> None:
+def _check_size(what: str, location: str, files: TableFileIO) -> None:
     try:
         size = len(files.new_input(location))
     except OSError as error:

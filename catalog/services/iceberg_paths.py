@@ -2,20 +2,22 @@
 
 They would go with another table's directory: so no table may name a path at or inside another
 table's location, and no Lance table, whose directory is removed when it is dropped, may lie at or
-around such a path. Iceberg tables may: of theirs only files go that their metadata names.
+around such a path. An Iceberg table may lie at, in or around a path of another one, or name the same
+path, only on behalf of who may manage that one: the deepest directory around a file decides whose the
+file is (``table_files``), so it would take the other's files, or make them nobody's own.
 """
 
 import contextlib
 from collections.abc import Collection, Iterable, Mapping
 
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from catalog import storage
 from catalog.errors import InvalidLocation, LocationTaken
 from catalog.formats.iceberg.files import PATH_PROPERTIES
-from catalog.models import IcebergPath, Job, JobStatus, Table, TableState
+from catalog.models import IcebergPath, Job, JobKind, JobStatus, Table, TableState
 from catalog.privileges import Privilege
-from catalog.services import access, locks
+from catalog.services import access, locks, namespace_locations
 from catalog.services.access import Principal
 
 
@@ -32,8 +34,8 @@ def named(properties: Mapping[str, str]) -> frozenset[str]:
 def taken(actor: Principal, location: str, holder: Table, place: str = "") -> LocationTaken:
     """The refusal of what meets a table. Who may not browse that is not told which, nor where it is."""
     if not access.holds(actor, Privilege.BROWSE, holder):
-        return LocationTaken(location, "another table")
-    return LocationTaken(location, f"table '{holder}'" + (f" ({place})" if place else ""))
+        return LocationTaken(location)
+    return LocationTaken(location, holder.identifier, kind=holder.kind, place=place)
 
 
 def claim(actor: Principal, table: Table, paths: Collection[str]) -> None:
@@ -47,7 +49,58 @@ def claim(actor: Principal, table: Table, paths: Collection[str]) -> None:
         return
     locks.lock_locations()
     _require_outside(actor, table, new)
+    require_unheld(actor, table.pk, new)
+    for path in sorted(new):
+        namespace_locations.require_path(actor, path)
     enter(table, new)
+
+
+def require_unheld(
+    actor: Principal, pk: int, directories: Collection[str], *, is_location: bool = False
+) -> None:
+    """Refuse directories in which another table has its files, unless the actor may manage that.
+
+    Those are at a path of the other table, or inside it; of a location, around it as well. A table
+    that was dropped counts until its files are removed. Raises LocationTaken.
+    """
+    if not directories or actor.holds_everywhere(Privilege.MANAGE):
+        return
+    above = {parent for path in directories for parent in (path, *storage.parents(path))}
+    meeting = Q(path__in=above)
+    if is_location:
+        for directory in directories:
+            meeting |= Q(path__startswith=directory + "/")
+    held = _of_others(pk).filter(meeting).select_related("table__namespace").order_by("pk")
+    for each in held:
+        if not access.holds(actor, Privilege.MANAGE, each.table):
+            raise taken(actor, min(directories), each.table, each.path)
+
+
+def enter_unheld(table: Table, directory: str) -> None:
+    """Enter the directory from which a table was registered, unless it is another table's."""
+    above = [directory, *storage.parents(directory)]
+    if table.location in above or _of_others(table.pk).filter(path__in=above).exists():
+        return
+    purged = Job.objects.filter(
+        table=OuterRef("pk"), kind=JobKind.PURGE_TABLE, status=JobStatus.SUCCEEDED
+    )
+    if (
+        Table.objects.exclude(pk=table.pk)
+        .filter(location__in=above)
+        .exclude(Exists(purged), state=TableState.DROPPED)
+        .exists()
+    ):
+        return
+    enter(table, [directory])
+
+
+def _of_others(pk: int) -> QuerySet[IcebergPath]:
+    purged = Job.objects.filter(
+        table=OuterRef("table"), kind=JobKind.PURGE_TABLE, status=JobStatus.SUCCEEDED
+    )
+    return IcebergPath.objects.exclude(table=pk).exclude(
+        Exists(purged), table__state=TableState.DROPPED
+    )
 
 
 def require_outside(actor: Principal, table: Table) -> None:

@@ -9,17 +9,17 @@ from django.db.models import QuerySet
 from psycopg.pq import Format
 
 from catalog.errors import (
-    CatalogError,
+    CannotRename,
     NamespaceNotFound,
     TableAlreadyExists,
     TableNotFound,
     ViewAlreadyExists,
     ViewNotFound,
 )
-from catalog.identifiers import Identifier, digest, label
-from catalog.models import Table, TableFormat, TableKind, TableState
+from catalog.identifiers import Identifier, digest
+from catalog.models import JobKind, Table, TableFormat, TableKind, TableState
 from catalog.privileges import Privilege
-from catalog.services import access, metadata_files
+from catalog.services import access, iceberg_files, metadata_files
 from catalog.services.access import On, Principal
 from catalog.services.commit import commit
 from catalog.services.metadata_files import Document
@@ -87,10 +87,15 @@ def load_table(
 
     ``known`` are the ETags that the caller has, none with a comma, or ``*`` for whatever there is:
     the answer is left out if it is one of them. Raises TableNotFound, also where the namespace is
-    missing (Spark's ``ns.table.files`` depends on it), or ViewNotFound.
+    missing (Spark's ``ns.table.files`` depends on it), or ViewNotFound; ForeignFile for a job that would
+    read files that it may not.
     """
     access.require(actor, Privilege.READ, on(table, kind))
-    return require_kind(table, find([table], known).get(digest(table)), kind)
+    loaded = require_kind(table, find([table], known).get(digest(table)), kind)
+    if actor.job_kind and loaded.answer is not None and kind == TableKind.TABLE:
+        # The job's process reads what this names, with the rights of the server.
+        iceberg_files.require_readable(loaded, loaded.document, JobKind(actor.job_kind))
+    return loaded
 
 
 _ETAG = """
@@ -266,19 +271,11 @@ def _as_dropped(table: Identifier, row: Table) -> LoadedTable:
 def rename_table(*, actor: Principal, table: Identifier, new: Identifier) -> None:
     """Give an Iceberg table another name, in the same or in another namespace.
 
-    Raises TableNotFound, NamespaceNotFound; TableAlreadyExists or ViewAlreadyExists, by what holds
-    the new name, in the words that clients match.
+    Raises TableNotFound, NamespaceNotFound, and CannotRename when the new name is taken.
     """
     try:
         commit([RenameTable(table=table, new=new, format=TableFormat.ICEBERG)], actor=actor)
-    except (TableAlreadyExists, ViewAlreadyExists) as error:
-        raise cannot_rename(error, table, new) from None
-
-
-def cannot_rename(
-    error: TableAlreadyExists | ViewAlreadyExists, table: Identifier, new: Identifier
-) -> CatalogError:
-    """The refusal of a rename in the words that clients match."""
-    what = "View" if isinstance(error, ViewAlreadyExists) else "Table"
-    error.message = f"Cannot rename {label(table)} to {label(new)}. {what} already exists"
-    return error
+    except TableAlreadyExists:
+        raise CannotRename(table, new, "Table") from None
+    except ViewAlreadyExists:
+        raise CannotRename(table, new, "View") from None

@@ -19,7 +19,7 @@ from django.utils import timezone
 from pyiceberg.manifest import DataFileContent, ManifestFile
 
 from catalog import storage
-from catalog.errors import InvalidLocation, Unsupported
+from catalog.errors import Unsupported
 from catalog.formats.iceberg import manifests, upkeep
 from catalog.formats.iceberg.manifests import Entry
 from catalog.formats.iceberg.reading import Document
@@ -34,13 +34,14 @@ from catalog.models import (
     TableVersion,
 )
 from catalog.models.versions import file_name
-from catalog.planning import Statistics
+from catalog.planning import Statistics, has_many_equality_deletes
 from catalog.policies import EffectivePolicy, Value
-from catalog.services import jobs, metadata_files, policies, purge
+from catalog.services import file_references, jobs, metadata_files, policies, purge
 from catalog.services import operations as ops
 from catalog.services.commit import commit
+from catalog.services.iceberg_files import TableFileIO, require_readable
 from catalog.services.jobs import Report, Spark
-from catalog.services.scans import TableFiles
+from catalog.services.table_files import NOBODY, TableFiles
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +55,7 @@ _KNOWN_TABLES = 256
 _ORPHAN_AGE = 86_400  # no policy and no parameter goes below
 _SHOWN = 1000
 _RETIRED_AT_ONCE = 10_000
+_RECORDED = 100  # paths of removed files in an audit event
 
 _Key = tuple[int, int, tuple[Any, ...]]
 _known: "OrderedDict[_Key, Statistics]" = OrderedDict()
@@ -87,21 +89,26 @@ class _Current:
 def measure(table: Table, policy: EffectivePolicy) -> Statistics | None:
     """What the metadata says of a table; None: there is none.
 
-    Reads the manifests, and of very large tables a part of them. Raises InvalidMetadata and
-    InvalidLocation for files that cannot, or must not, be read.
+    Reads the manifests, and of very large tables a part of them. Raises InvalidMetadata for those
+    that cannot be read, and ForeignFile for those that may not.
     """
     current = _current(table)
     if current is None:
         return None
-    key: _Key = (table.pk, current.sequence, tuple(_compaction(policy).items()))
+    rules = (*_compaction(policy).items(), policy["min_delete_files"])
+    key: _Key = (table.pk, current.sequence, rules)
     found = _known.get(key)
     if found is None:
-        found = _known[key] = _measure(current, policy)
+        found = _known[key] = _measure(_reader(table), current, policy)
         if len(_known) > _KNOWN_TABLES:
             _known.popitem(last=False)
     return replace(
         found, old_versions=len(_expiring(current.document, policy, _older_than(policy)))
     )
+
+
+def _reader(table: Table) -> TableFileIO:
+    return TableFileIO(TableFiles(table), NOBODY)
 
 
 def compact(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]:
@@ -117,17 +124,31 @@ def compact(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]:
         return {"before": before.as_json(), "planned": planned}
     if not before.rewrite_files:
         return {"before": before.as_json(), "note": "there was nothing to rewrite"}
+    require_readable(job.table, _require_current(job.table).document, JobKind.COMPACT)
     report(0, before.rewrite_files)
     done = _run(
         job,
         report,
         spark,
-        options=upkeep.compaction_options(**_compaction(policy)),
+        options=_options(before, policy),
         total=before.rewrite_files,
     )
     rewritten = done.get("rewritten_data_files_count", 0)
     report(rewritten, max(rewritten, 1))
     return _outcome(job, policy, before, done) | {"planned": planned}
+
+
+def _options(before: Statistics, policy: EffectivePolicy) -> dict[str, str]:
+    options = upkeep.compaction_options(**_compaction(policy))
+    if has_many_equality_deletes(
+        files=before.equality_delete_files,
+        keys=before.equality_deletes,
+        rows=before.rows,
+        policy=policy,
+    ):
+        # Of equality deletes the procedure counts files alone: any that applies to a data file.
+        options["delete-file-threshold"] = "1"
+    return options
 
 
 def clean_up(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]:
@@ -143,7 +164,12 @@ def clean_up(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]
     _require_gc(current.document)
     older_than = _older_than(policy)
     expiring = _expiring(current.document, policy, older_than)
-    going = _sizes(upkeep.files_of(current.document, set(expiring), TableFiles(), _MAX_FILES))
+    require_no_dependents(job)
+    reader = _reader(job.table)
+    require_readable(job.table, current.document, JobKind.CLEAN_UP)
+    found = upkeep.files_of(current.document, set(expiring), reader, _MAX_FILES)
+    own = None if found is None else reader.files.own_paths(found)
+    going = None if own is None else _sizes(own.values())
     forgotten = _forgotten_versions(job.table, current, policy)
     planned: dict[str, Any] = {
         "snapshots_count": len(expiring),
@@ -152,15 +178,29 @@ def clean_up(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]
     }
     if going is not None:
         planned |= {"files": len(going), "bytes": sum(going.values())}
+    if found is not None and own is not None and len(found) > len(own):
+        planned |= {"foreign_files": len(found) - len(own)}
     if job.is_dry_run:
         return {"before": before.as_json(), "planned": planned}
     _retire(job, report, forgotten)
     if not expiring:
         note = "every snapshot is to be kept"
         return {"before": before.as_json(), "planned": planned, "note": note}
-    done = _run(job, report, spark, older_than_ms=older_than, retain_last=policy["keep_versions"])
-    removed = sum(count or 0 for name, count in done.items() if name.startswith("deleted_"))
+    done = _run(
+        job,
+        report,
+        spark,
+        older_than_ms=older_than,
+        retain_last=policy["keep_versions"],
+        **_prefixes(job.table),
+    )
+    removed = sum(
+        count or 0
+        for name, count in done.items()
+        if name.startswith("deleted_") and name.endswith("_count")
+    )
     report(removed, max(removed, 1))
+    _record_removed(job, done, removed)
     outcome = _outcome(job, policy, before, done) | {"planned": planned, "files": removed}
     if going is not None:
         outcome["bytes"] = sum(
@@ -180,6 +220,8 @@ def remove_orphans(job: Job, report: Report, *, spark: Spark | None) -> dict[str
     current = _require_current(job.table)
     _require_gc(current.document)
     require_alone(job.table, current.document)
+    require_no_dependents(job)
+    require_readable(job.table, current.document, JobKind.REMOVE_ORPHANS)
     age = max(policy["orphan_age"], _ORPHAN_AGE)
     done = _run(
         job,
@@ -188,6 +230,7 @@ def remove_orphans(job: Job, report: Report, *, spark: Spark | None) -> dict[str
         older_than_ms=int((time.time() - age) * 1000),
         is_dry_run=job.is_dry_run,
         kept_metadata=_metadata_of_ledger(job.table),
+        **_prefixes(job.table),
     )
     if job.is_dry_run:
         return {"before": before.as_json(), "planned": done}
@@ -197,7 +240,7 @@ def remove_orphans(job: Job, report: Report, *, spark: Spark | None) -> dict[str
         record = ops.RecordOrphans(
             table=jobs.identify(job),
             format=TableFormat.ICEBERG,
-            facts={"job": job.pk, **removed},
+            facts={"job": job.pk, **removed, "paths": done["orphan_files"][:_RECORDED]},
         )
         commit([record], actor=jobs.principal(job))
     return _outcome(job, policy, before, done) | removed
@@ -299,6 +342,7 @@ def _simple(
         return {"before": before.as_json(), "planned": planned(before)}
     if not _has_snapshots(before):
         return {"before": before.as_json(), "note": "the table is empty"}
+    require_readable(job.table, _require_current(job.table).document, JobKind(job.kind))
     return _outcome(job, policy, before, _run(job, report, spark, **request))
 
 
@@ -340,16 +384,36 @@ def _require_gc(document: Document) -> None:
         raise Unsupported("The table says gc.enabled=false: files of it are not removed")
 
 
-def _sizes(locations: Collection[str] | None) -> dict[str, int] | None:
+def require_no_dependents(job: Job) -> None:
+    """Refuse to remove files to which other tables may refer. Raises Unsupported."""
+    names = file_references.names_of_dependents(jobs.principal(job), job.table)
+    if names:
+        raise Unsupported(
+            f"Table '{job.table}' has dependents: {', '.join(names)}. They refer to its files, so none"
+            " of them are removed"
+        )
+
+
+def _prefixes(table: Table) -> dict[str, list[str]]:
+    """What the process that deletes files needs to know whose they are."""
+    own, foreign = TableFiles(table).prefixes()
+    return {"own_prefixes": own, "foreign_prefixes": foreign}
+
+
+def _record_removed(job: Job, done: Mapping[str, Any], removed: int) -> None:
+    """What was removed stands in the audit trail of the table; all of it was this table's own."""
+    if not removed:
+        return
+    paths = list(done.get("deleted_files") or [])[:_RECORDED]
+    facts = {"job": job.pk, "files": removed, "paths": paths}
+    record = ops.RecordCleanUp(table=jobs.identify(job), format=TableFormat.ICEBERG, facts=facts)
+    commit([record], actor=jobs.principal(job))
+
+
+def _sizes(paths: Collection[str]) -> dict[str, int]:
     """The files that are there, by path, and how large each is."""
-    if locations is None:
-        return None
     found = {}
-    for location in locations:
-        try:
-            path = storage.iceberg_path(location)
-        except InvalidLocation:  # Spark may reach it; how large it is, is not known here
-            continue
+    for path in paths:
         size = storage.file_size(path)
         if size is not None:
             found[path] = size
@@ -431,11 +495,11 @@ def _expiring(document: Document, policy: EffectivePolicy, older_than: int) -> l
     )
 
 
-def _measure(current: _Current, policy: EffectivePolicy) -> Statistics:
+def _measure(reader: TableFileIO, current: _Current, policy: EffectivePolicy) -> Statistics:
     snapshot = current.snapshot
     found = _Found([], 0, 0, 0, 0, 0, 0)
     if snapshot is not None and snapshot.get("manifest-list"):
-        found = _read(snapshot["manifest-list"], current.document)
+        found = _read(reader, snapshot["manifest-list"], current.document, policy)
     rewrite = upkeep.compaction(found.files, **_compaction(policy))
     summary: Mapping[str, Any] = (snapshot or {}).get("summary") or {}
     times = found.times
@@ -460,6 +524,10 @@ def _measure(current: _Current, policy: EffectivePolicy) -> Statistics:
         rewritten_manifests=found.rewritten_manifests,
         delete_files=round(found.delete_files * times),
         rewritten_delete_files=round(found.rewritten_delete_files * times),
+        equality_delete_files=round(found.equality_delete_files * times),
+        equality_deletes=_total(
+            summary, "total-equality-deletes", round(found.equality_deletes * times)
+        ),
     )
 
 
@@ -476,10 +544,15 @@ class _Found:
     deleted_rows: int
     times: float
     """The whole table is so many times what was read."""
+    equality_delete_files: int = 0
+    equality_deletes: int = 0
+    """The keys in them."""
 
 
-def _read(manifest_list: str, document: Document) -> _Found:
-    io, spec = TableFiles(), document.get("default-spec-id", 0)
+def _read(
+    io: TableFileIO, manifest_list: str, document: Document, policy: EffectivePolicy
+) -> _Found:
+    spec = document.get("default-spec-id", 0)
     every = manifests.read_list(io, manifest_list)
     # Deletes first: they come to few, and tell of the data files.
     every.sort(key=lambda manifest: manifest.content != 1)
@@ -499,12 +572,20 @@ def _read(manifest_list: str, document: Document) -> _Found:
             group = (entry.spec_id, *_partition(entry))
             deletes.append(upkeep.DeleteFile(group, entry.file.file_size_in_bytes, path))
     data = [entry for entry in entries if entry.file.content == DataFileContent.DATA]
+    equality = _EqualityDeletes(entries, document)
+    is_worth_it = has_many_equality_deletes(
+        files=equality.files,
+        keys=equality.keys,
+        rows=sum(entry.file.record_count for entry in data) - deleted_rows,
+        policy=policy,
+    )
     files = [
         upkeep.File(
             (spec, *_partition(entry)) if entry.spec_id == spec else (),
             entry.file.file_size_in_bytes,
             entry.file.record_count,
             min(deleted.get(entry.file.file_path, 0), entry.file.record_count),
+            is_worth_it and equality.may_apply(entry),
         )
         for entry in data
     ]
@@ -519,12 +600,38 @@ def _read(manifest_list: str, document: Document) -> _Found:
         upkeep.rewritten_delete_files(deletes, live, properties),
         deleted_rows,
         max(times, 1.0),
+        equality.files,
+        equality.keys,
     )
 
 
-def _entries(io: TableFiles, every: Sequence[ManifestFile]) -> Iterator[Entry]:
+class _EqualityDeletes:
+    """The equality deletes of a snapshot (spec: Scan Planning)."""
+
+    def __init__(self, entries: Sequence[Entry], document: Document) -> None:
+        found = [one for one in entries if one.file.content == DataFileContent.EQUALITY_DELETES]
+        self.files = len(found)
+        self.keys = sum(one.file.record_count for one in found)
+        self._newest: dict[tuple[Any, ...], int] = {}
+        partitioned = {
+            spec.get("spec-id", 0)
+            for spec in document.get("partition-specs") or []
+            if any(field["transform"] != "void" for field in spec["fields"])
+        }
+        for one in found:
+            # Of a spec without partitions they apply to the whole table.
+            key = (one.spec_id, *_partition(one)) if one.spec_id in partitioned else ()
+            self._newest[key] = max(self._newest.get(key, 0), one.sequence_number)
+
+    def may_apply(self, data: Entry) -> bool:
+        """Whether there are any that are newer than a data file, for its partition or for all."""
+        keys = ((), (data.spec_id, *_partition(data)))
+        return any(self._newest.get(key, 0) > data.sequence_number for key in keys)
+
+
+def _entries(io: TableFileIO, every: Sequence[ManifestFile]) -> Iterator[Entry]:
     for manifest in every:
-        yield from manifests.read(io, manifest)
+        yield from manifests.read_unchecked(io, manifest)
 
 
 def _partition(entry: Entry) -> tuple[Any, ...]:

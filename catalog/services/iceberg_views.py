@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from catalog import storage
 from catalog.errors import (
+    CannotRename,
     NamespaceNotFound,
     TableAlreadyExists,
     TableNotFound,
@@ -21,18 +21,19 @@ from catalog.formats.iceberg import views
 from catalog.identifiers import Identifier, check_table, digest
 from catalog.models import Table, TableFormat, TableKind
 from catalog.privileges import Privilege
-from catalog.services import access, iceberg_tables, metadata_files
+from catalog.services import access, iceberg_files, iceberg_tables, metadata_files
 from catalog.services.access import On, Principal
 from catalog.services.commit import Batch, commit
 from catalog.services.iceberg_commits import (
     check_paths,
+    chosen_location,
+    files_of,
     loaded,
-    new_location,
     now_ms,
     require_free,
     until_it_stands,
 )
-from catalog.services.iceberg_tables import LoadedTable, cannot_rename, find, require_kind
+from catalog.services.iceberg_tables import LoadedTable, find, require_kind
 from catalog.services.operations.metadata import (
     CommitMetadata,
     CreateFromMetadata,
@@ -44,6 +45,7 @@ from catalog.services.operations.tables import (
     TableOperation,
     require_free_location,
 )
+from catalog.services.table_files import FutureTable
 
 _MAX_METADATA_BYTES = 64 * 1024 * 1024
 
@@ -114,11 +116,11 @@ def create_view(
     """
     check_table(view)
     access.require(actor, Privilege.CREATE, On.namespace(view[:-1]))
-    require_free(view)
+    require_free(view, TableKind.VIEW)
     document = views.new_view(
         schema=schema,
         view_version=view_version,
-        location=new_location(actor, view) if location is None else location,
+        location=chosen_location(actor, view, location),
         properties=properties,
         now_ms=now_ms(),
     )
@@ -140,12 +142,14 @@ def register_view(*, actor: Principal, view: Identifier, metadata_location: str)
     """
     check_table(view)
     access.require(actor, Privilege.CREATE, On.namespace(view[:-1]))
-    path = storage.iceberg_path(metadata_location)
-    require_free(view)
-    document = views.parse(storage.read_file(path, _MAX_METADATA_BYTES))
+    require_free(view, TableKind.VIEW)
+    path = iceberg_files.require_registrable(actor, view, metadata_location)
+    document = views.parse(iceberg_files.read_metadata(path, _MAX_METADATA_BYTES))
     file = metadata_files.existing(document, metadata_location, path)
     location = check_paths(actor, document)
-    register = RegisterView(table=view, file=file, location=location)
+    files = files_of(FutureTable(view, location), document)
+    sources = frozenset(files.foreign_sources([metadata_location]))
+    register = RegisterView(table=view, file=file, location=location, sources=sources)
     row = commit([register], actor=actor).results[0]
     return loaded(view, row.pk, TableKind.VIEW, location, file)
 
@@ -186,7 +190,7 @@ def _attempt(
     location = check_paths(actor, document, base)
     is_moved = location != base.location
     if is_moved:
-        require_free_location(actor, location)
+        require_free_location(actor, location, pk=base.pk)
     file = metadata_files.draft(document, base.sequence + 1)
     replace = ReplaceView(
         table=view,
@@ -211,10 +215,11 @@ def drop_view(*, actor: Principal, view: Identifier) -> None:
 def rename_view(*, actor: Principal, view: Identifier, new: Identifier) -> None:
     """Give a view another name, in the same or in another namespace.
 
-    Raises ViewNotFound, NamespaceNotFound; TableAlreadyExists or ViewAlreadyExists, by what holds
-    the new name, in the words that clients match.
+    Raises ViewNotFound, NamespaceNotFound, and CannotRename when the new name is taken.
     """
     try:
         commit([RenameView(table=view, new=new)], actor=actor)
-    except (TableAlreadyExists, ViewAlreadyExists) as error:
-        raise cannot_rename(error, view, new) from None
+    except TableAlreadyExists:
+        raise CannotRename(view, new, "Table") from None
+    except ViewAlreadyExists:
+        raise CannotRename(view, new, "View") from None

@@ -18,7 +18,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 from kombu.exceptions import OperationalError
 
-from catalog.errors import Unauthenticated
+from catalog.errors import PermissionDenied, Unauthenticated
 from catalog.identifiers import Identifier
 from catalog.models import (
     Job,
@@ -197,23 +197,28 @@ _NEEDED = {
 
 
 def principal(job: Job) -> Principal:
-    """Who asked for a job. With the job's own table it may do everything that the job has to do, as
-    long as they hold what starting it takes. With all else it may do no more than read: which key
-    they came with, and how narrow that was, is not known any more."""
-    owner = job.transaction
-    if owner is None:
-        return access.SYSTEM
-    found = replace(access.on_behalf_of(owner.actor), request_id=owner.request_id, door="job")
-    if found.holds_everywhere(Privilege.ALL):
-        return found
-    own = found
-    found = replace(
-        found, everywhere=found.everywhere & READ_ONLY, ceiling=found.ceiling & READ_ONLY
+    """The principal that requested a job, limited to what the job needs.
+
+    The job may do everything with its own table, as long as the requester holds what starting it
+    takes. Elsewhere it may only read, also for an administrator or the catalog itself: which key
+    the requester presented, and how narrow it was, is not stored. Raises PermissionDenied when the
+    requester is not a principal.
+    """
+    request = job.transaction
+    if request is None:
+        raise PermissionDenied(f"Job {job.pk} has no transaction, so nobody requested it")
+    requester = replace(
+        access.on_behalf_of(request.actor), request_id=request.request_id, door="job"
+    )
+    limited = replace(
+        requester,
+        everywhere=requester.everywhere & READ_ONLY,
+        ceiling=requester.ceiling & READ_ONLY,
     )
     needed = _NEEDED.get(JobKind(job.kind), Privilege.MAINTAIN)
-    if not access.holds(own, needed, job.table):
-        return found
-    return replace(found, tables=(job.table.pk,))
+    if not access.holds(requester, needed, job.table):
+        return limited
+    return replace(limited, tables=(job.table.pk,))
 
 
 def principal_of_token(token: str) -> Principal:
@@ -228,7 +233,7 @@ def principal_of_token(token: str) -> Principal:
     job = holding.select_related("transaction", "table__namespace").first()
     if job is None:
         raise Unauthenticated("The job is over, was canceled, or runs elsewhere")
-    return principal(job)
+    return replace(principal(job), job_kind=job.kind)
 
 
 def log_event(

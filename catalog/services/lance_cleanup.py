@@ -30,12 +30,12 @@ from django.db.models.functions import RowNumber
 from django.utils import timezone
 from lance.dataset import LanceDataset
 
-from catalog import storage
-from catalog.errors import ServiceUnavailable
+from catalog import regular_files, storage
+from catalog.errors import InvalidTableState, ServiceUnavailable
 from catalog.formats import lance as lance_format
 from catalog.identifiers import Identifier
 from catalog.models import Job, JobEvent, JobKind, JobStatus, MaterializedView, Table, TableVersion
-from catalog.services import jobs, lance_refs, versions
+from catalog.services import jobs, lance_dependents, lance_refs, versions
 from catalog.services import operations as ops
 from catalog.services.access import SYSTEM
 from catalog.services.commit import commit
@@ -124,6 +124,11 @@ def clean_up(job: Job, report: Report) -> Mapping[str, Any]:
     return _Cleaner(job, report).run()
 
 
+def link_note(link: str) -> str:
+    """Why nothing is removed from a directory with links: Lance follows them, and removes there."""
+    return f"left alone: '{link}' in the table's directory is a symbolic link"
+
+
 def find_elsewhere(table: Table) -> str:
     """A version whose manifest is not where Lance looks for it, if there is one.
 
@@ -198,7 +203,9 @@ class _Cleaner:
         self._policy = values(job)
         self._table = Table.objects.select_related("namespace").get(pk=job.table_id)
         self._actor = jobs.principal(job)
-        self._files = self._bytes = 0
+        self._files = self._bytes = self._spared = 0
+        self._needed: frozenset[str] = frozenset()
+        """Files of this table that others refer to."""
 
     def run(self) -> dict[str, Any]:
         jobs.identify(self._job)
@@ -212,8 +219,15 @@ class _Cleaner:
         if elsewhere:
             note = f"left alone: the manifest of version {elsewhere} lies elsewhere"
             return {"before": before, "after": before, "note": note}
+        link = regular_files.find_link(self._table.location)
+        if link is not None:
+            return {"before": before, "after": before, "note": link_note(link)}
+        self._needed = lance_dependents.needed_files(self._table)
         found = [each for branch in self._branches() if (each := self._choose(branch))]
         outcome: dict[str, Any] = {"plan": [each.figures() for each in found], "before": before}
+        if self._spared:
+            names = lance_dependents.describe(self._actor, self._table)
+            outcome["note"] = f"{self._spared} versions stay: the table has dependents: {names}"
         if self._job.is_dry_run:
             gone = sum(len(each.visible) for each in found)
             kept = {"versions": before["versions"] - gone, "old_versions": 0}
@@ -256,6 +270,8 @@ class _Cleaner:
             old |= tombstones - held_versions(table).get(branch, set())
         missing = visible - in_storage
         asked = sorted(old & in_storage)
+        if self._needed:
+            asked = self._unneeded(branch, asked)
         removed, files, size = self._explain(branch, asked)
         if not removed and not missing:
             return None
@@ -267,6 +283,22 @@ class _Cleaner:
             files,
             size,
         )
+
+    def _unneeded(self, branch: str, asked: list[int]) -> list[int]:
+        """Those of the versions that have no file which other tables refer to."""
+        free = []
+        for version in asked:
+            files = lance_dependents.files_of(self._table, branch, version)
+            if files is not None and not files & self._needed:
+                free.append(version)
+        spared = len(asked) - len(free)
+        if spared:
+            text = (
+                f"{spared} versions of {branch or 'main'} stay: other tables refer to their files"
+            )
+            jobs.log_event(self._job, text, data={"spared": spared})
+            self._spared += spared
+        return free
 
     def _explain(self, branch: str, asked: list[int]) -> tuple[list[int], int, int]:
         """Which of these versions Lance would remove, and how many files and bytes with them."""
@@ -308,6 +340,9 @@ class _Cleaner:
             if not versions.settle(self._table) or find_elsewhere(self._table):
                 # What was entered since step 1 may need what is to go, and Lance could not see it.
                 raise _not_settled()
+            link = regular_files.find_link(self._table.location)
+            if link is not None:
+                raise InvalidTableState(link_note(link))
             with no_panic():
                 stats = open_branch(self._table, branch).cleanup_old_versions(
                     versions=list(found.versions), error_if_tagged_old_versions=False

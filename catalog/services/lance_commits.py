@@ -43,8 +43,16 @@ from catalog.errors import (
 from catalog.formats.lance import branch_name
 from catalog.identifiers import Identifier, label, slug
 from catalog.models import StagedFile
+from catalog.postgresql import outcomes
 from catalog.privileges import Privilege
-from catalog.services import access, lance_datasets, lance_errors, versions
+from catalog.services import (
+    access,
+    lance_datasets,
+    lance_errors,
+    lance_files,
+    lance_manifests,
+    versions,
+)
 from catalog.services import operations as ops
 from catalog.services.access import On, Principal
 from catalog.services.commit import Commit, Operation, commit
@@ -133,6 +141,7 @@ def write(
         )
         try:
             opened: _Opened = lance_datasets.writers.take(snapshot.key) or _Opened(snapshot)
+            opened.check(snapshot)
             result, last = ledger.carry(partial(opened.change, ledger, work))
         except CommitConflict as error:
             if not can_repeat or attempt == _ATTEMPTS or not _may_heal(error):
@@ -177,7 +186,9 @@ def visit(
     )
     ledger = _Ledger(actor, snapshot.table, snapshot.location, branch)
     ledger.known = snapshot.entry
-    result, _ = ledger.carry(partial(_Opened(snapshot).change, ledger, work))
+    opened = _Opened(snapshot)
+    opened.check(snapshot)
+    result, _ = ledger.carry(partial(opened.change, ledger, work))
     return result
 
 
@@ -200,7 +211,9 @@ def create(
     access.require(actor, Privilege.CREATE, On.namespace(table[:-1]))
     location = storage.new_location(slug(table, 60))
     note = f"{location}/"
-    StagedFile.objects.create(path=note)
+    outcomes.repeated(
+        lambda: StagedFile.objects.bulk_create([StagedFile(path=note)], ignore_conflicts=True)
+    )
     ledger = _Ledger(actor, table, location, "")
     ledger.note = note
     ledger.make = lambda asked: operation(
@@ -276,6 +289,15 @@ class _Opened:
         self._snapshot = snapshot
         self._catalog = _Catalog()
         self._dataset: LanceDataset | None = None
+        self._foreign: tuple[str, ...] = ()
+
+    def check(self, snapshot: Snapshot) -> None:
+        """Check whose files the version leads to, before Lance opens, uses or adds to it."""
+        lance_files.require_plain_directories(snapshot)
+        if self._dataset is None:
+            self._foreign = lance_datasets.check(snapshot)
+        else:
+            lance_files.require_rights(snapshot, self._foreign)
 
     def change(self, ledger: "_Ledger", work: Callable[[LanceDataset], T]) -> tuple[T, int]:
         self._catalog.ledger = ledger
@@ -423,8 +445,10 @@ class _Ledger(LanceNamespace):
         try:
             with lance_errors.no_panic(), self._answering(), self._renewing():
                 return _run(work)
-        except Exception as error:
-            raise self._refusal(error) from error
+        except Exception as error:  # noqa: BLE001 -- raised again, as what it means
+            refusal = self._refusal(error)
+            # What the engine raised keeps its own cause, which tells more than Lance's text.
+            raise refusal from (refusal.__cause__ if refusal is self.refused else error)
 
     @contextmanager
     def _answering(self) -> Iterator[None]:
@@ -487,7 +511,10 @@ class _Ledger(LanceNamespace):
                 )
             if self.may_commit is not None:
                 self.may_commit()
-            done = commit([self.make(asked)], actor=self.actor)
+            # A key is for one commit; what follows it in one request is a part of the same.
+            is_first = self.committed is None
+            actor = self.actor if is_first else replace(self.actor, idempotency=None)
+            done = commit([self.make(asked)], actor=actor)
         except Exception as error:
             self.refused = error
             raise
@@ -506,7 +533,14 @@ class _Ledger(LanceNamespace):
         entry = versions.describe_version(
             actor=self.actor, table=self.table, version=version, branch=branch
         )
-        return m.DescribeTableVersionResponse(version=lance_datasets.table_version(entry))
+        return m.DescribeTableVersionResponse(version=self._version(entry))
+
+    def _version(self, entry: Version) -> m.TableVersion:
+        """An entry whose manifest Lance may open, and would otherwise give its final name."""
+        lance_manifests.require_regular(
+            table=self.table, location=self.location, manifest_path=entry.manifest_path
+        )
+        return lance_datasets.table_version(entry)
 
     def _list(self, branch: str, limit: int | None, descending: bool) -> list[m.TableVersion]:
         try:
@@ -521,7 +555,7 @@ class _Ledger(LanceNamespace):
             if branch == self.branch:
                 raise
             return []  # it is about to begin
-        return [lance_datasets.table_version(entry) for entry in found]
+        return [self._version(entry) for entry in found]
 
     # -- in Lance's threads
 

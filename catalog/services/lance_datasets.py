@@ -20,12 +20,12 @@ from lance_namespace import LanceNamespace
 from lance_namespace_urllib3_client import models as m
 
 from catalog import storage
-from catalog.errors import BranchNotFound, TableHasNoData, VersionNotFound
+from catalog.errors import BranchNotFound, ManifestNotFound, TableHasNoData
 from catalog.formats import lance as lance_format
 from catalog.identifiers import Identifier, digest
 from catalog.models import Branch, TableFormat
 from catalog.privileges import Privilege
-from catalog.services import access, tables, versions
+from catalog.services import access, lance_files, lance_reconcile, tables, versions
 from catalog.services.access import On, Principal
 from catalog.services.lance_errors import refusing
 from catalog.services.statements import hot_cursor
@@ -46,7 +46,7 @@ _MOST_ENTERED = 100_000
 T = TypeVar("T")
 
 _FIND = f"""
-    SELECT t.uuid, t.location, t.format, t.is_materialized, v.version, {versions.COLUMNS}
+    SELECT t.uuid, t.location, t.format, t.is_materialized, v.version, t.id, {versions.COLUMNS}
     FROM catalog_table t
     LEFT JOIN LATERAL (
         SELECT * FROM catalog_tableversion v
@@ -66,6 +66,10 @@ class Snapshot:
     location: str
     branch: str
     entry: Version
+    pk: int
+    """Of the table."""
+    reader: Principal
+    """On whose behalf its files are read."""
     is_materialized: bool = False
 
     @property
@@ -118,22 +122,44 @@ def find_snapshot(
         raise tables.not_found(table)
     if row[4] is None or (version is not None and row[4] != version):
         raise _missing(table, row[0], version, branch)
-    entry = versions.from_row(row[5:], row[1])
-    return Snapshot(table, row[0], row[1], branch, entry, is_materialized=row[3])
+    entry = versions.from_row(row[6:], row[1])
+    return Snapshot(table, row[0], row[1], branch, entry, row[5], actor, is_materialized=row[3])
 
 
 def open_dataset(snapshot: Snapshot) -> LanceDataset:
     """A dataset to read the version from. It may be shared: take nothing from it that changes it.
 
-    Raises the refusal behind what Lance cannot open.
+    Raises ForeignFile for a version that leads to files which are not the table's and may not be
+    read for it, ManifestNotFound, InvalidManifestPath, and the refusal behind what Lance cannot open.
     """
     kept = _opened.get(snapshot.key)
     if kept is not None:
-        return kept
+        dataset, foreign = kept
+        lance_files.require_rights(snapshot, foreign)
+        return dataset
+    foreign = check(snapshot)
     with refusing(snapshot.table):
         dataset = _open(snapshot)
-    _opened.put(snapshot.key, dataset, cost=open_cost(snapshot.entry.manifest_size))
+    cost = open_cost(snapshot.entry.manifest_size)
+    _opened.put(snapshot.key, (dataset, foreign), cost=cost)
     return dataset
+
+
+def check(snapshot: Snapshot) -> tuple[str, ...]:
+    """Check the files of a version before it is opened (``lance_files.check``).
+
+    A version whose manifest was removed is taken out of the ledger, unless it is the newest.
+    """
+    try:
+        return lance_files.check(snapshot)
+    except ManifestNotFound as refused:
+        raise lance_reconcile.retired(refused, snapshot.location, snapshot.branch) from None
+
+
+def has_only_own_files(snapshot: Snapshot) -> bool:
+    """Whether a version that is open leads to files of its table alone."""
+    kept = _opened.get(snapshot.key)
+    return kept is not None and not kept[1]
 
 
 def open_cost(manifest_size: int | None) -> int:
@@ -199,8 +225,10 @@ def _missing(
 ) -> Exception:
     if branch:
         known = Branch.objects.filter(table__uuid=table_uuid, name=branch).exists()
-        return VersionNotFound(table, version, branch) if known else BranchNotFound(table, branch)
-    return TableHasNoData(table) if version is None else VersionNotFound(table, version)
+        if not known:
+            return BranchNotFound(table, branch)
+        return versions.not_found(table, version, branch)
+    return TableHasNoData(table) if version is None else versions.not_found(table, version, "")
 
 
 class _OneVersion(LanceNamespace):
@@ -271,7 +299,8 @@ class Kept(Generic[T]):
             self._cost = 0
 
 
-_opened: Kept[LanceDataset] = Kept(_DATASET_SHARE)
+_opened: Kept[tuple[LanceDataset, tuple[str, ...]]] = Kept(_DATASET_SHARE)
+"""Datasets, with the files of other tables that they lead to: one for each directory."""
 writers: Kept[Any] = Kept(_WRITER_SHARE)
 """What a writer left open at the version that it made, for the next one."""
 answers: Kept[bytes] = Kept(_ANSWER_SHARE)

@@ -26,6 +26,7 @@ from catalog.errors import (
     TagNotFound,
     VersionNotFound,
 )
+from catalog.formats import lance
 from catalog.identifiers import Identifier, label
 
 RETRYABLE = "Retryable commit conflict"
@@ -97,8 +98,11 @@ _NAMED: tuple[tuple[re.Pattern[str], _Refusal], ...] = (
     (re.compile(r"Index name '(.+?)' already exists"), IndexAlreadyExists),
     (re.compile(r"(Dataset already exists)"), _not_listed),
 )
-_NO_VERSION = re.compile(
-    r"version \S*?:?(\d+) does not exist|_versions/(\d+)\.manifest was not found"
+_NO_VERSION = re.compile(r"version \S*?:?(\d+) does not exist")
+# Of a file that was not moved to its final name yet, too: that has a dash and more behind it.
+_NO_MANIFEST = re.compile(
+    r"_versions/(\d+\.manifest)(?:-[^/,\s]*)? was not found"
+    r"|Not found: [^\n]*?_versions/(\d+\.manifest)(?:-[^/,\s]*)?(?:,|$)"
 )
 
 
@@ -110,11 +114,8 @@ def refusal(error: BaseException, table: Identifier) -> CatalogError | None:
         # What its SQL parser knows, and Lance does not.
         return InvalidInput(_UNKNOWN) if "not yet implemented" in str(error) else None
     raw = _text(error)
-    for pattern, kind in _NAMED:
-        if found := pattern.search(raw):
-            return kind(table, found[1])
-    if found := _NO_VERSION.search(raw):
-        return VersionNotFound(table, int(found[1] or found[2]))
+    if missing := _named(table, raw):
+        return missing
     text = readable(raw)
     if _CONFLICT.search(raw):
         return CommitConflict(
@@ -133,6 +134,19 @@ def refusal(error: BaseException, table: Identifier) -> CatalogError | None:
         return InvalidInput(text)
     if isinstance(error, (OSError, ValueError, RuntimeError)) and _MISTAKE.search(raw):
         return InvalidInput(text)
+    return None
+
+
+def _named(table: Identifier, raw: str) -> CatalogError | None:
+    """The refusal, if the text names what is missing or there already."""
+    for pattern, kind in _NAMED:
+        if found := pattern.search(raw):
+            return kind(table, found[1])
+    if found := _NO_VERSION.search(raw):
+        return VersionNotFound(table, int(found[1]))
+    if found := _NO_MANIFEST.search(raw):
+        manifest = lance.parse_manifest_name(found[1] or found[2])
+        return None if manifest is None else VersionNotFound(table, manifest.version)
     return None
 
 

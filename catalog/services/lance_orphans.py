@@ -19,11 +19,19 @@ from datetime import timedelta
 from itertools import chain
 from typing import Any
 
-from catalog import storage
+from catalog import regular_files, storage
 from catalog.errors import ServiceUnavailable
 from catalog.formats import lance as lance_format
 from catalog.models import Job, Table, TableVersion
-from catalog.services import jobs, lance_cleanup, lance_refs, purge, versions
+from catalog.regular_files import NotRegular
+from catalog.services import (
+    jobs,
+    lance_cleanup,
+    lance_dependents,
+    lance_refs,
+    purge,
+    versions,
+)
 from catalog.services import operations as ops
 from catalog.services.commit import commit
 from catalog.services.jobs import Report
@@ -60,6 +68,9 @@ def remove_orphans(job: Job, report: Report) -> Mapping[str, Any]:
     if not versions.settle(table):
         raise ServiceUnavailable("A manifest is not at its place yet, so nothing can be removed")
     reason = _reason_to_stay(table)
+    needed: frozenset[str] = frozenset()
+    if not reason:
+        needed = lance_dependents.needed_files(table)
     if reason:
         nothing = {"orphans": 0, "bytes": 0}
         return {"before": nothing, "after": nothing, "note": f"left alone: {reason}"}
@@ -73,9 +84,14 @@ def remove_orphans(job: Job, report: Report) -> Mapping[str, Any]:
         )
         if _is_older(f"{table.location}/{orphan.path}", written_before)
     ]
+    spared = [orphan for orphan in found if f"{table.location}/{orphan.path}" in needed]
+    found = [orphan for orphan in found if orphan not in spared]
     before = {"orphans": len(found), "bytes": sum(orphan.size for orphan in found)}
     plan = {**before, "paths": [orphan.path for orphan in found[:_SHOWN]]}
     outcome = {"plan": plan, "before": before, "after": {"orphans": 0, "bytes": 0}}
+    if spared:
+        names = lance_dependents.describe(jobs.principal(job), table)
+        outcome["note"] = f"{len(spared)} files stay: the table has dependents: {names}"
     if job.is_dry_run:
         return outcome
     report(0, len(found))
@@ -86,7 +102,7 @@ def remove_orphans(job: Job, report: Report) -> Mapping[str, Any]:
                 report(removed, len(found))
             path = f"{table.location}/{orphan.path}"
             # Written again meanwhile, under the same name: no longer what was looked at.
-            if _is_older(path, written_before) and storage.remove_file(path):
+            if _is_older(path, written_before) and _remove(path):
                 removed, size = removed + 1, size + orphan.size
     finally:
         if removed:
@@ -107,6 +123,9 @@ def _reason_to_stay(table: Table) -> str:
     elsewhere = lance_cleanup.find_elsewhere(table)
     if elsewhere:
         return f"the manifest of version {elsewhere} lies elsewhere"
+    link = regular_files.find_link(table.location)
+    if link is not None:
+        return lance_cleanup.link_note(link).removeprefix("left alone: ")
     in_storage: dict[str, set[int]] = {}
     for branch in lance_cleanup.pages(lance_refs.list_branches, table.identifier):
         parent = branch.parent
@@ -161,6 +180,19 @@ def _staged_in_vain(table: Table, branch: str) -> Iterator[_Orphan]:
             files.pop(path.rpartition("/")[2], None)
     for name, size in files.items():
         yield _Orphan(f"{directory}/{name}", "manifest", size)
+
+
+def _remove(path: str) -> bool:
+    """Remove a file of the table, unless a link was put on the way to it meanwhile."""
+    try:
+        regular_files.unlink(path)
+    except NotRegular:
+        return False
+    except OSError as error:
+        if storage.is_missing(error):
+            return False
+        raise
+    return True
 
 
 def _is_older(path: str, moment: float) -> bool:

@@ -140,6 +140,8 @@ def kept_answer(snapshot: Snapshot, request: bytes) -> bytes | None:
 
 def keep_answer(snapshot: Snapshot, query: Query, request: bytes, answer: bytes) -> None:
     """Keep an answer, if it is small and would be the same again."""
+    if not lance_datasets.has_only_own_files(snapshot):
+        return  # the next reader may not be one who may read the files of other tables
     # As it was parsed: a request may spell any letter by its number.
     if len(answer) > _MOST_KEPT or _CHANGING.search(f"{query.filter} {query.columns}"):
         return

@@ -15,13 +15,12 @@ from typing import Any
 
 from django.db.models import OuterRef, Subquery
 
-from catalog import storage
+from catalog import regular_files, storage
 from catalog.errors import (
     BranchAlreadyExists,
     BranchNotFound,
     CommitConflict,
     InvalidInput,
-    InvalidLocation,
     InvalidTableState,
     TableHasNoData,
     TagAlreadyExists,
@@ -33,6 +32,7 @@ from catalog.formats.lance_refs import BranchFile, TagFile
 from catalog.identifiers import Identifier, label
 from catalog.models import Branch, Table, TableVersion
 from catalog.privileges import Privilege
+from catalog.regular_files import NotRegular, TooLarge
 from catalog.services import access, lance_commits, lance_datasets, tables
 from catalog.services import operations as ops
 from catalog.services.access import On, Principal
@@ -199,6 +199,7 @@ def create_branch(
     """
     refs.check_branch(name)
     with _turn(actor, table, from_branch, from_version) as source:
+        _require_no_link(source, f"tree/{name}")
         if _is_in_ledger(source, name):
             raise BranchAlreadyExists(table, name)
         if _is_in_storage(source.location, name):
@@ -239,6 +240,7 @@ def delete_branch(*, actor: Principal, table: Identifier, name: str) -> str | No
         raise InvalidInput("The main branch cannot be deleted")
     lance.check_branch(name)
     with _turn(actor, table) as main:
+        _require_no_link(main, f"tree/{name}")
         has_files = _is_in_storage(main.location, name)
         if not has_files and not _is_in_ledger(main, name):
             raise BranchNotFound(table, name)
@@ -265,8 +267,19 @@ def _turn(
     snapshot = lance_datasets.find_snapshot(
         actor=actor, table=table, branch=branch, version=version, action=Privilege.WRITE
     )
+    _require_no_link(snapshot, "_refs")
     with turns([snapshot.uuid]):
         yield snapshot
+
+
+def _require_no_link(snapshot: Snapshot, directory: str) -> None:
+    """Refuse to work below a link: Lance would follow it, to read, write or remove what lies there."""
+    link = regular_files.find_link(f"{snapshot.location}/{directory}")
+    if link is not None:
+        raise InvalidTableState(
+            f"'{directory}/{link}' in the directory of table '{label(snapshot.table)}' is a symbolic"
+            " link, which is not followed"
+        )
 
 
 def _record(actor: Principal, operation: ops.RecordTag) -> str | None:
@@ -368,14 +381,16 @@ def _names(location: str, directory: str) -> Iterator[str]:
 
 
 def _read(location: str, directory: str, name: str) -> bytes | None:
+    path = f"{location}/{directory}/{refs.file_name(name)}"
     try:
-        return storage.read_whole_file(f"{location}/{directory}/{refs.file_name(name)}", _MAX_FILE)
-    except InvalidLocation:  # no file, or no tag of this size
+        content, _ = regular_files.read(path, _MAX_FILE)
+    except (NotRegular, TooLarge):  # no file of the table, or no tag of this size
         return None
     except OSError as error:
         if storage.is_missing(error):
             return None
         raise
+    return content
 
 
 def _read_tag(location: str, name: str) -> TagFile | None:

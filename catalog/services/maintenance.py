@@ -18,6 +18,8 @@ from catalog.errors import (
 )
 from catalog.models import Job, JobKind, JobStatus, Table, TableFormat, TableState, TrashItem
 from catalog.services import (
+    audit,
+    file_references,
     iceberg_upkeep,
     jobs,
     lance_backfill,
@@ -95,13 +97,21 @@ def _purge_table(job: Job, _report: Report) -> dict[str, Any]:
             # Whoever may see the job may not be one who may see that table.
             log.warning("Job %s: files of '%s' belong to table '%s' too", job.pk, table, holder)
             raise JobCanceled("its files belong to another table too")
+        if file_references.dependents(table).exists():
+            raise JobCanceled("other tables refer to its files")
         if jobs.renew(job):
             raise JobCanceled("canceled on request")
         # From here on nobody brings it back.
         TrashItem.objects.filter(table=table, purge_begun_at=None).update(purge_begun_at=Now())
     if table.format == TableFormat.ICEBERG:
-        left = _purge_referenced(job, table)
-        return {"note": f"left in place: {left}"} if left else {}
+        removed = _purge_referenced(job, table)
+        if removed.files:
+            after = {"job": job.pk, "files": removed.files, "paths": removed.paths}
+            with transaction.atomic():
+                audit.record(
+                    jobs.principal(job), "table.purge", str(table), table=table, after=after
+                )
+        return {"note": f"left in place: {removed.left}"} if removed.left else {}
     _purge_directory(job, table)
     return {}
 
@@ -121,8 +131,8 @@ def _purge_directory(job: Job, table: Table) -> None:
             jobs.renew(job)
 
 
-def _purge_referenced(job: Job, table: Table) -> str:
-    """Remove what an Iceberg table's metadata refers to; returns what was left in place, and why.
+def _purge_referenced(job: Job, table: Table) -> purge.Removed:
+    """Remove what an Iceberg table's metadata refers to.
 
     Its files may lie anywhere and among others', so they go one by one.
     """

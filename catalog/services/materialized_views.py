@@ -192,18 +192,28 @@ def start_due_refreshes() -> int:
     )
     started = 0
     for view in due:
-        owner = access.on_behalf_of(view.table.owner)
         try:
+            owner = _owner(view)
             commit([ops.StartRefresh(table=view.table.identifier)], actor=owner)
-        except CatalogError as refused:  # dropped meanwhile, or its owner may not any more
+        except CatalogError as refused:  # dropped meanwhile, or the owner lost the privilege
             log.warning("View '%s' was not refreshed: %s", view, refused)
             MaterializedView.objects.filter(pk=view.pk).update(
-                error=f"'{view.table.owner}' could not have it refreshed: {refused.message}",
+                error=f"The automatic refresh was refused: {refused.message}",
                 failed_at=timezone.now(),
             )
         else:
             started += 1
     return started
+
+
+def _owner(view: MaterializedView) -> Principal:
+    """The owner of a view, whose rights its automatic refreshes have. Raises PermissionDenied."""
+    if not view.table.owner:
+        raise PermissionDenied(
+            f"View '{view.table}' has no owner, whose rights the refresh would have",
+            detail="Set an owner, or refresh the view by hand.",
+        )
+    return access.on_behalf_of(view.table.owner)
 
 
 def refresh_view(job: Job, report: Report) -> Mapping[str, Any]:
@@ -283,7 +293,7 @@ def _naming_no(source: Identifier) -> Iterator[None]:
     except CatalogError as error:
         name = f"able '{label(source)}'"
         told = error.message.replace(f"T{name}", "The source of the view")
-        error.message = told.replace(f"t{name}", "the source of the view")
+        error.reword(told.replace(f"t{name}", "the source of the view"))
         raise
 
 

@@ -10,7 +10,7 @@ A file is noted before it is written, and the commit that makes it current remov
 import contextlib
 import logging
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -29,7 +29,9 @@ from catalog.errors import (
     ServiceUnavailable,
 )
 from catalog.formats.iceberg import metadata
-from catalog.models import StagedFile
+from catalog.models import StagedFile, TableVersion
+from catalog.models.versions import file_name
+from catalog.postgresql import outcomes
 from catalog.services.statements import hot_cursor
 
 log = logging.getLogger(__name__)
@@ -157,6 +159,7 @@ def staged(files: Sequence[MetadataFile]) -> Iterator[None]:
 # Of one file mostly: psycopg takes 30 µs to make an array.
 _NOTE_ONE = "INSERT INTO catalog_stagedfile (path) SELECT %s::text AS path"
 _NOTE_ALL = "INSERT INTO catalog_stagedfile (path) SELECT unnest(%s::text[]) AS path"
+_NOTED_BEFORE = " ON CONFLICT (path) DO NOTHING"
 # In a transaction of its own, which does not wait for the disk.
 _UNFLUSHED = """
     WITH local AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true))
@@ -175,7 +178,8 @@ def _note(files: Sequence[MetadataFile]) -> None:
     is_creation = any(file.sequence == 0 for file in files)
     paths = [file.path for file in files]
     text, value = (_NOTE_ONE, paths[0]) if len(paths) == 1 else (_NOTE_ALL, paths)
-    hot_cursor().execute(text if is_creation else _UNFLUSHED.format(text), [value])
+    statement = (text if is_creation else _UNFLUSHED.format(text)) + _NOTED_BEFORE
+    outcomes.repeated(lambda: hot_cursor().execute(statement, [value]))
 
 
 def _write(files: Sequence[MetadataFile]) -> None:
@@ -238,16 +242,36 @@ def sweep() -> int:
     # By path, so that what cannot be removed keeps nothing else waiting.
     while paths := list(condemned.filter(path__gt=last)[:_SWEPT_AT_ONCE]):
         last = paths[-1]
+        current = _in_ledgers(paths)
         for path in paths:
+            if path in current:  # somebody registered it since: it is not ours to remove
+                StagedFile.objects.filter(path=path).delete()
+                continue
             try:
                 if path.endswith("/"):  # a new table of the catalog's own writing
                     for _ in storage.remove_tree(path.rstrip("/")):
                         pass
                 else:
-                    storage.remove_file(path)
+                    storage.remove_file_in_place(path)
             except OSError as error:
                 log.warning("A file of a commit that was cut off cannot be removed: %s", error)
                 continue
             StagedFile.objects.filter(path=path).delete()
             swept += 1
     return swept
+
+
+def _in_ledgers(paths: Collection[str]) -> set[str]:
+    """Those of these files that are versions of a table."""
+    versions = TableVersion.objects.visible().in_files_named({file_name(path) for path in paths})
+    found = set()
+    for location in versions.values_list("manifest_path", flat=True):
+        with contextlib.suppress(InvalidLocation):
+            found.add(storage.iceberg_path(location))
+    return found
+
+
+def require_lasting(path: str) -> None:
+    """Refuse a file that is about to be removed. Raises InvalidLocation."""
+    if StagedFile.objects.filter(path=path).exists():
+        raise InvalidLocation(path, "is about to be written or removed")

@@ -8,25 +8,30 @@ moment and begun again.
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import Any
 
 from django.db.models import QuerySet
 
 from catalog import storage
-from catalog.errors import InvalidLocation
+from catalog.errors import ForeignFile, InvalidLocation
 from catalog.formats.iceberg import references
 from catalog.formats.iceberg.reading import Document
 from catalog.formats.iceberg.references import Kind, Reference
 from catalog.models import IcebergMetadata, Table, TableFormat, TableVersion
 from catalog.models.versions import file_name
 from catalog.services import iceberg_paths, metadata_files
+from catalog.services.iceberg_files import TableFileIO
+from catalog.services.table_files import NOBODY, Belonging, FileOwner, TableFiles
 
 log = logging.getLogger(__name__)
 
 _MAX_MANIFEST_BYTES = 1024 * 1024 * 1024
+_RECORDED = 100  # paths of removed files in the audit event
 _AT_ONCE = 500  # files between two looks at the job's row, and at who else may own them
-_OUTSIDE = "outside the allowed directories"
+_OUTSIDE = "outside its directories"
 _FOREIGN = "of other tables"
 _MALFORMED = "malformed"
 
@@ -47,15 +52,32 @@ def holder(table: Table) -> Table | None:
         return used.table if used is not None else None
     own = table.versions.values_list("manifest_path", flat=True).iterator(_AT_ONCE)
     while batch := set(islice(own, _AT_ONCE)):
-        foreign = _foreign_files(table, batch)
-        for path in map(_path, batch) if foreign else ():
+        foreign = foreign_files(table, batch)
+        for path in map(path_of, batch) if foreign else ():
             if path in foreign:
                 return foreign[path]
     return None
 
 
-def remove_files(table: Table, renew: Callable[[int], None]) -> str:
-    """Remove a dropped Iceberg table's files; returns what was left in place, and why.
+@dataclass
+class Removed:
+    """What a purge removed, and what it left in place."""
+
+    files: int = 0
+    paths: list[str] = field(default_factory=list)
+    """The first ones."""
+    left: str = ""
+
+    def add(self, path: str) -> None:
+        self.files += 1
+        if len(self.paths) < _RECORDED:
+            self.paths.append(path)
+
+
+def remove_files(table: Table, renew: Callable[[int], None]) -> Removed:
+    """Remove a dropped Iceberg table's own files; tells what was left in place, and why.
+
+    What belongs to others, to several tables or to none stays, and is not opened.
 
     ``renew`` is called again and again with how many files were removed since the last call; it may
     raise to stop. Raises OSError when the storage fails.
@@ -63,30 +85,40 @@ def remove_files(table: Table, renew: Callable[[int], None]) -> str:
     storage.require_reachable(table.location)
     document = _document(table)
     left: Counter[str] = Counter()
-    found = _references(table, document)
+    gone = Removed()
+    reader = partial(_read, TableFileIO(TableFiles(table), NOBODY))
+    found = _references(table, document, reader)
     while batch := list(islice(found, _AT_ONCE)):
         renew(0)
-        paths = {reference: _path_to_remove(reference) for reference in batch}
-        taken = _inside_other_tables(table, {path for path in paths.values() if path is not None})
-        spelled = {reference.location for reference in batch}
-        foreign = _foreign_files(table, spelled.union(filter(None, paths.values())))
+        files = TableFiles(table)  # as it is now: others may have come
+        owners = files.classify({reference.location for reference in batch})
+        own = {text: o.path for text, o in owners.items() if o.belonging == Belonging.OWN}
+        foreign = foreign_files(table, {*own, *filter(None, own.values())})
         removed = 0
         try:
-            for reference, path in paths.items():
+            for reference in batch:
+                path = own.get(reference.location)
                 if reference.is_malformed:
                     left[_MALFORMED] += 1
                 elif path is None:
-                    left[_OUTSIDE] += 1
-                elif path in taken or path in foreign:
+                    left[_why(owners[reference.location])] += 1
+                elif path in foreign:
                     left[_FOREIGN] += 1
                 elif _remove(path):
                     removed += 1
+                    gone.add(path)
         finally:
             renew(removed)
     for number, _ in enumerate(storage.remove_empty_directories(table.location), 1):
         if number % _AT_ONCE == 0:
             renew(0)
-    return ", ".join(f"{count} files {why}" for why, count in sorted(left.items()))
+    gone.left = ", ".join(f"{count} files {why}" for why, count in sorted(left.items()))
+    return gone
+
+
+def _why(owner: FileOwner) -> str:
+    """Why a file stays that is not the table's own."""
+    return _FOREIGN if owner.belonging == Belonging.OTHER else _OUTSIDE
 
 
 def _document(table: Table) -> Document | None:
@@ -94,11 +126,13 @@ def _document(table: Table) -> Document | None:
     return metadata_files.read_answer(bytes(current.answer)) if current is not None else None
 
 
-def _references(table: Table, document: Document | None) -> Iterator[Reference]:
+def _references(
+    table: Table, document: Document | None, read: references.Read
+) -> Iterator[Reference]:
     if document is not None:
         # As Java's purge does: such a table may share its data with others.
         keeps_data = document.get("properties", {}).get("gc.enabled", "true").lower() == "false"
-        for reference in references.referenced(document, _read):
+        for reference in references.referenced(document, read):
             if not (keeps_data and reference.kind == Kind.DATA):
                 yield reference
     # The ledger knows the metadata files that the log forgot.
@@ -107,14 +141,14 @@ def _references(table: Table, document: Document | None) -> Iterator[Reference]:
         yield Reference(Kind.METADATA, location)
 
 
-def _read(location: str) -> bytes | None:
-    """A manifest's content; None when it is gone: an earlier attempt was here."""
+def _read(reader: TableFileIO, location: str) -> bytes | None:
+    """A manifest's content; None when it is gone, as an earlier attempt was here, or not to be read."""
     try:
-        path = storage.iceberg_path(location)
-    except InvalidLocation:
+        path = reader.real_path(location)
+    except ForeignFile:
         return None
     try:
-        return storage.read_whole_file(path, _MAX_MANIFEST_BYTES)
+        return storage.read_real_file(path, _MAX_MANIFEST_BYTES)
     except (InvalidLocation, IsADirectoryError):
         return b""  # no manifest
     except OSError as error:
@@ -124,19 +158,11 @@ def _read(location: str) -> bytes | None:
         return None
 
 
-def _path(location: str) -> str | None:
+def path_of(location: str) -> str | None:
     """Where a file lies; None when it is where tables may not lie."""
     try:
         return storage.iceberg_path(location)
     except InvalidLocation:
-        return None
-
-
-def _path_to_remove(reference: Reference) -> str | None:
-    try:
-        return storage.iceberg_path(reference.location)
-    except InvalidLocation as error:
-        log.warning("A purge leaves a %s: %s", reference.kind.value, error.message)
         return None
 
 
@@ -150,19 +176,7 @@ def _remove(path: str) -> bool:
     return False
 
 
-def _inside_other_tables(table: Table, paths: set[str]) -> set[str]:
-    """Those of the paths that lie at or inside the location of another table that needs its files."""
-    above = {path: {path, *storage.parents(path)} for path in paths}
-    locations = set(
-        Table.objects.needed()
-        .exclude(pk=table.pk)
-        .filter(location__in=set().union(*above.values()))
-        .values_list("location", flat=True)
-    )
-    return {path for path in paths if above[path] & locations}
-
-
-def _foreign_files(table: Table, locations: Iterable[str]) -> dict[str, Table]:
+def foreign_files(table: Table, locations: Iterable[str]) -> dict[str, Table]:
     """The metadata files of other Iceberg tables, present or in the trash, that have names of these.
 
     By their paths: each ledger spells them as its clients did.
@@ -172,7 +186,7 @@ def _foreign_files(table: Table, locations: Iterable[str]) -> dict[str, Table]:
         return {}
     owners = Table.objects.needed().filter(format=TableFormat.ICEBERG).select_related("namespace")
     present = owners.in_bulk({pk for pk, _ in versions})
-    files = {_path(location): present[pk] for pk, location in versions if pk in present}
+    files = {path_of(location): present[pk] for pk, location in versions if pk in present}
     return {path: owner for path, owner in files.items() if path is not None}
 
 

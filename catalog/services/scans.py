@@ -4,19 +4,14 @@ A plan lives for an hour and belongs to the table and to who asked for it. One t
 whole holds nothing, and its id says so: such plans take no write.
 """
 
-import stat
 import uuid
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 
 from django.db.models import QuerySet
 from django.utils import timezone
-from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile
 
-from catalog import storage
 from catalog.errors import (
-    InvalidMetadata,
     PlanNotFound,
     PlanTaskNotFound,
 )
@@ -29,12 +24,13 @@ from catalog.models import ScanPlan, Table, TableFormat, TableKind
 from catalog.privileges import Privilege
 from catalog.services import access, iceberg_tables
 from catalog.services.access import Principal
+from catalog.services.iceberg_files import TableFileIO
 from catalog.services.operations.tables import not_found_but
+from catalog.services.table_files import TableFiles
 
 LIFETIME = timedelta(hours=1)
 """How long the tasks of a plan can be fetched."""
 _WHOLE = "whole-"
-_MAX_FILE_BYTES = 128 * 1024 * 1024  # manifests are written of 8 MB
 
 
 @dataclass(frozen=True)
@@ -50,11 +46,11 @@ def plan_scan(*, actor: Principal, table: Identifier, request: Document) -> Plan
     """Plan a scan of an Iceberg table. ``request`` is the protocol's PlanTableScanRequest.
 
     One statement, and another for a plan that is to be kept. Raises TableNotFound, InvalidInput;
-    InvalidMetadata and InvalidLocation for a manifest that cannot, or must not, be read.
+    InvalidMetadata for a manifest that cannot be read, ForeignFile for a file that may not be.
     """
     found = iceberg_tables.load_table(actor=actor, table=table)
     scan = scans.settle(found.document, scans.read_request(request))
-    planner = Planner(scan, TableFiles())
+    planner = Planner(scan, TableFileIO(TableFiles(found), actor))
     groups = planner.groups()
     if len(groups) <= 1:
         return PlannedScan(f"{_WHOLE}{uuid.uuid4()}", planner.plan(groups), [])
@@ -85,16 +81,17 @@ def cancel_plan(*, actor: Principal, table: Identifier, plan: str) -> None:
 def fetch_tasks(*, actor: Principal, table: Identifier, plan_task: str) -> Document:
     """The file scan tasks of a plan task; it may be fetched again. Two statements.
 
-    Raises TableNotFound, PlanTaskNotFound; InvalidMetadata and InvalidLocation for a manifest that
-    cannot, or must not, be read.
+    Raises TableNotFound, PlanTaskNotFound; InvalidMetadata for a manifest that cannot be read, and
+    ForeignFile for a file that may not be.
     """
     plan, _, number = plan_task.rpartition("-")
-    row = _named(_plans(actor, table), plan).first()
+    row = _named(_plans(actor, table), plan).select_related("table__namespace").first()
     if row is None or not (number.isascii() and number.isdigit() and len(number) < 9):
         raise PlanTaskNotFound(plan_task)
     if int(number) >= len(row.tasks):
         raise PlanTaskNotFound(plan_task)
-    return Planner(Scan.from_json(row.request), TableFiles()).plan([row.tasks[int(number)]])
+    reader = TableFileIO(TableFiles(row.table), actor)
+    return Planner(Scan.from_json(row.request), reader).plan([row.tasks[int(number)]])
 
 
 def delete_expired_plans() -> int:
@@ -130,39 +127,3 @@ def _uuid(text: str) -> uuid.UUID | None:
     except ValueError:
         return None
     return found if str(found) == text else None
-
-
-# --- files -------------------------------------------------------------------------------------
-
-
-class TableFiles(FileIO):
-    """Files that metadata names, for reading. What lies outside the allowed roots is not opened."""
-
-    def new_input(self, location: str) -> InputFile:
-        return _TableFile(location, storage.iceberg_path(location))
-
-    def new_output(self, location: str) -> OutputFile:
-        raise NotImplementedError
-
-    def delete(self, location: str | InputFile | OutputFile) -> None:
-        raise NotImplementedError
-
-
-class _TableFile(InputFile):
-    def __init__(self, location: str, path: str) -> None:
-        super().__init__(location)
-        self._path = Path(path)
-
-    def __len__(self) -> int:
-        return self._path.stat().st_size
-
-    def exists(self) -> bool:
-        return self._path.is_file()
-
-    def open(self, seekable: bool = True) -> InputStream:
-        status = self._path.stat()
-        if not stat.S_ISREG(status.st_mode):  # reading a pipe would wait for its writer
-            raise InvalidMetadata(f"'{self.location}' is no file")
-        if status.st_size > _MAX_FILE_BYTES:
-            raise InvalidMetadata(f"'{self.location}' is larger than {_MAX_FILE_BYTES} bytes")
-        return self._path.open("rb")

@@ -33,6 +33,10 @@ class SeenTables:
             found.update(live)
         return found
 
+    def kept(self, digests: set[uuid.UUID]) -> dict[uuid.UUID, Table]:
+        """Those of the tables that this process has seen; nothing is read."""
+        return {key: row for key in digests if (row := self._rows.get(key)) is not None}
+
     def forget(self, digests: set[uuid.UUID]) -> None:
         for key in digests:
             self._rows.pop(key, None)

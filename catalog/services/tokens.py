@@ -32,16 +32,13 @@ class AccessToken:
     key: int
     """The primary key of its API key."""
     ends_at: datetime
-    privileges: Privilege = Privilege.ALL
+    privileges: Privilege
     """What may be done with it at most."""
 
 
 def issue_token(key: int, privileges: Privilege = Privilege.ALL) -> str:
     """A token of the API key with this primary key, for no more than these privileges."""
-    facts = {"key": key}
-    if privileges != Privilege.ALL:
-        facts["may"] = privileges.value
-    return PREFIX + _signer.sign_object(facts)
+    return PREFIX + _signer.sign_object({"key": key, "may": privileges.value})
 
 
 def read_token(text: str, *, expired_too: bool = False) -> AccessToken | None:
@@ -58,11 +55,13 @@ def read_token(text: str, *, expired_too: bool = False) -> AccessToken | None:
         raise TokenExpired from None
     except (signing.BadSignature, ValueError):
         return None
+    if "may" not in facts:  # a token of an older release, which named no privileges
+        return None
     issued_at = datetime.fromtimestamp(signing.b62_decode(signed.rsplit(".", 2)[1]), UTC)
     return AccessToken(
         facts["key"],
         issued_at + timedelta(seconds=LIFETIME_SECONDS),
-        Privilege(facts.get("may", Privilege.ALL.value)),
+        Privilege(facts["may"]),
     )
 
 

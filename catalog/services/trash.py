@@ -17,7 +17,7 @@ from django.db import connection
 from django.db.models import Q
 
 from catalog.errors import PermissionDenied, Protected, TrashItemNotFound
-from catalog.identifiers import label
+from catalog.identifiers import Identifier, label
 from catalog.models import (
     Function,
     Grant,
@@ -46,7 +46,7 @@ class Rules:
 
     retention_seconds: int
     retention_source: str = ""
-    guarded: Mapping[GuardedAction, str] = field(default_factory=dict)
+    guarded: Mapping[GuardedAction, Identifier] = field(default_factory=dict)
     """Each action that needs a second person, and the highest namespace that says so."""
 
     @property
@@ -84,7 +84,7 @@ def rules(namespaces: Collection[int]) -> dict[int, Rules]:
             found[pk] = Rules(
                 before.retention_seconds if seconds is None else seconds,
                 before.retention_source if seconds is None else label(path),
-                {**{GuardedAction(one): label(path) for one in guarded}, **before.guarded},
+                {**{GuardedAction(one): tuple(path) for one in guarded}, **before.guarded},
             )
     return found
 
@@ -102,23 +102,29 @@ def require_movable(actor: Principal, row: Namespace | Table, old: int, new: Nam
     if left:
         source = both[old].guarded[min(left)]
         raise PermissionDenied(
-            f"'{row}' may not be moved to '{new}': what takes a second person in '{source}' does"
-            " not there"
+            "'{row}' may not be moved to '{new}': what takes a second person in '{source}' does"
+            " not there",
+            row=row.identifier,
+            new=new.identifier,
+            source=source,
         )
     if actor.holds_everywhere(Privilege.ALL):
         return
     gained = access.held_on(actor, new) & ~access.held_on(actor, row)
     if gained:
         raise PermissionDenied(
-            f"'{actor.name}' may not move '{row}' to '{new}', where they would hold more on it:"
-            f" {', '.join(essence(gained))}"
+            "'{actor}' may not move '{row}' to '{new}', where they would hold more on it: {gained}",
+            actor=actor.name,
+            row=row.identifier,
+            new=new.identifier,
+            gained=", ".join(essence(gained)),
         )
 
 
 def require_unprotected(things: Iterable[Namespace | Table]) -> None:
     """Raises Protected, naming all that is; tables need their namespaces loaded."""
     found = [
-        f"{'namespace' if isinstance(one, Namespace) else one.kind} '{one}'"
+        ("namespace" if isinstance(one, Namespace) else one.kind, one.identifier)
         for one in things
         if one.is_protected
     ]

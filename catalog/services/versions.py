@@ -11,12 +11,12 @@ from django.db import connection
 from django.utils import timezone
 
 from catalog import storage
-from catalog.errors import BranchNotFound, InvalidInput, VersionNotFound
+from catalog.errors import BranchNotFound, InvalidInput, ManifestNotFound, VersionNotFound
 from catalog.formats import lance
 from catalog.identifiers import Identifier, digest
 from catalog.models import Branch, Table, TableVersion
 from catalog.privileges import Privilege
-from catalog.services import access, tables
+from catalog.services import access, lance_manifests, tables
 from catalog.services.access import On, Principal
 from catalog.services.statements import hot_cursor
 from catalog.storage import Move
@@ -65,20 +65,35 @@ _DESCENDING = _LIST.format(columns=COLUMNS, from_="<=", direction="DESC")
 def describe_version(
     *, actor: Principal, table: Identifier, version: int | None = None, branch: str = ""
 ) -> Version:
-    """One version, by default the latest. One statement.
+    """One version, by default the latest. One statement, and a look whether its manifest is there.
 
-    Raises NamespaceNotFound, TableNotFound, BranchNotFound, VersionNotFound.
+    Raises NamespaceNotFound, TableNotFound, BranchNotFound, VersionNotFound, and ManifestNotFound for
+    a version whose manifest was removed from storage.
     """
     if version is None:
-        latest, _ = list_versions(actor=actor, table=table, branch=branch, descending=True, limit=1)
-        if not latest:
-            raise VersionNotFound(table, None, branch)
-        return latest[0]
-    rows = _read(actor, table, _DESCRIBE, [branch, version, digest(table)])
+        rows = _read(actor, table, _DESCENDING, [branch, lance.MAX_VERSION, 1, digest(table)])
+    else:
+        rows = _read(actor, table, _DESCRIBE, [branch, version, digest(table)])
     if rows[0][3] is None:
         _require_branch(rows[0][0], table, branch)
-        raise VersionNotFound(table, version, branch)
-    return _versions(rows)[0]
+        raise not_found(table, version, branch)
+    found = _versions(rows)[0]
+    if lance_manifests.is_gone(rows[0][1], found.manifest_path):
+        raise ManifestNotFound(table, found.version, found.manifest_path)
+    return found
+
+
+def not_found(table: Identifier, version: int | None, branch: str) -> VersionNotFound:
+    """The refusal for a version that is not in the ledger; it says so if the version was deleted."""
+    refused = VersionNotFound(table, version, branch)
+    if version is not None:
+        deleted_at = TableVersion.objects.filter(
+            table__in=Table.objects.named(table), branch=branch, version=version
+        ).values_list("deleted_at", flat=True)
+        moment = deleted_at.first()
+        if moment is not None:
+            refused.detail = f"It was deleted, or its files were removed, at {moment:%F %T} UTC."
+    return refused
 
 
 def list_versions(

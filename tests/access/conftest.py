@@ -15,7 +15,7 @@ def warehouse(db, settings, tmp_path, monkeypatch) -> Path:
     settings.STATIC_ROOT = str(tmp_path / "static")
     settings.MONODON_WAREHOUSE = str(directory)
     settings.MONODON_ALLOWED_ROOTS = []
-    settings.MONODON_MANIFEST_PATHS = "any"
+    settings.MONODON_MANIFEST_PATHS = ["elsewhere/", "x/"]
     monkeypatch.setattr(scan_planning, "FILES_AT_ONCE", 1)  # so that a plan has tasks to fetch
     # So that the events of the test itself, which is one transaction, are told.
     monkeypatch.setattr("catalog.services.events._horizon", lambda: 1 << 62)

@@ -136,25 +136,27 @@ def make_catalog(operation: str, who: Principal) -> dict[str, str]:
     functions.create_function(
         actor=SYSTEM, function=("ws", "f"), content=Content(definitions=[DEFINITION], doc="adds")
     )
-    known = {}
-    for name in ("v", "gone"):
-        made_view = iceberg_views.create_view(
-            actor=SYSTEM, view=("ws", name), schema=ICEBERG_SCHEMA, view_version=_VERSION
-        )
-        known["VIEWFILE"] = made_view.metadata_location
-    iceberg_views.drop_view(actor=SYSTEM, view=("ws", "gone"))
-    # Of a table that the catalog never had: what it had is its managers'.
+    view = iceberg_views.create_view(
+        actor=SYSTEM, view=("ws", "v"), schema=ICEBERG_SCHEMA, view_version=_VERSION
+    )
     lost = iceberg_commits.create_table(actor=SYSTEM, table=("ws", "gone"), schema=ICEBERG_SCHEMA)
     iceberg_tables.unregister_table(actor=SYSTEM, table=("ws", "gone"))
-    content = orjson.loads(storage.read_file(storage.iceberg_path(lost.metadata_location), 1 << 20))
-    found = Path(storage.new_location("found"))
-    file = found / "metadata" / Path(lost.metadata_location).name
-    file.parent.mkdir(parents=True)
-    file.write_bytes(orjson.dumps({**content, "location": f"file://{found}"}))
     everything = replace(who, everywhere=Privilege.ALL)
     plan = scans.plan_scan(actor=everything, table=("ws", "t"), request={})
-    return known | {
-        "TABLEFILE": f"file://{file}",
+    return {
+        "VIEWFILE": _elsewhere(view.metadata_location),
+        "TABLEFILE": _elsewhere(lost.metadata_location),
         "PLAN": plan.plan,
         "TASK": plan.plan_tasks[0],
     }
+
+
+def _elsewhere(metadata_location: str) -> str:
+    """The same metadata, of something that the catalog never had: what it had is its managers'."""
+    path = storage.iceberg_path(metadata_location)
+    content = orjson.loads(storage.read_file(path, 1 << 20))
+    found = Path(storage.new_location("found"))
+    file = found / "metadata" / Path(path).name
+    file.parent.mkdir(parents=True)
+    file.write_bytes(orjson.dumps({**content, "location": f"file://{found}"}))
+    return f"file://{file}"

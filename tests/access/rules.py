@@ -190,6 +190,7 @@ MANAGEMENT: dict[str, Rule] = {
     "GetTableHealth": BROWSE,
     "MeasureTable": MAINTAIN,
     "PlanMaintenance": Rule(_table, P.READ, or_needs=P.MAINTAIN),
+    "RepairTable": MANAGE,
     "StartMaintenance": MAINTAIN,
     "ListJobs": FILTERED,
     "GetJob": BROWSE,

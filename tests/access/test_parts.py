@@ -62,7 +62,7 @@ PARTS: list[dict[str, Any]] = [
     {
         "delete_table_versions": {
             "id": ["PLACE", "t"],
-            "ranges": [{"start_version": 0, "end_version": -1}],
+            "ranges": [{"start_version": 0, "end_version": 1}],
         }
     },
     {"deregister_table": {"id": ["PLACE", "t"]}},

@@ -46,6 +46,7 @@ def test_a_key_of_a_principal_within_a_namespace(db):
         (["x", "--namespace", "gone"], "'gone' does not exist"),
         (["x", "--days", "-1"], "time is over"),
         (["x", "--days", "1e30"], "too much"),
+        (["x", "--days", "7", "--never-expires"], "not allowed with"),
         (["a:b"], "colon"),
         (["system"], "of the catalog itself"),
     ],
@@ -56,3 +57,13 @@ def test_what_is_refused_makes_nothing(db, arguments, text):
     with unchanged(), pytest.raises(CommandError, match=text):
         run(*arguments)
     assert list(Principal.objects.values()) == known
+
+
+def test_a_key_is_valid_for_90_days_unless_something_else_is_said(db):
+    run("etl")
+    row = ApiKey.objects.select_related("principal").get(name="etl")
+    left = row.expires_at - timezone.now()
+    assert timedelta(days=89, hours=23) < left <= timedelta(days=90)
+    assert (row.principal.level, row.scopes, row.namespace) == ("granted", None, None)
+    run("endless", "--never-expires")
+    assert ApiKey.objects.get(name="endless").expires_at is None

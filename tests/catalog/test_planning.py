@@ -228,3 +228,19 @@ def test_segments_stay_few_and_rows_are_seldom_written_anew():
         assert len(segments) <= 11
     assert sum(segments) == 2000
     assert written < 1000 * 11
+
+
+def test_equality_deletes():
+    """Three upserts of a small table, as Flink leaves them."""
+    upserted = replace(
+        WELL, format="iceberg", rows=13, files=4, rewrite_files=1, rewritten_files=1,
+        equality_delete_files=3, equality_deletes=3,
+    )  # fmt: skip
+    (job,) = planning.plan(upserted, ON)
+    assert job.kind == "compact"
+    assert job.reason.endswith("3 equality delete files delete by 3 keys")
+    assert planning.score(upserted, ON) < 80
+    few = replace(upserted, rows=1_000_000, equality_delete_files=1)
+    assert kinds(few) == []
+    many = replace(upserted, rows=1_000_000, equality_delete_files=10)
+    assert kinds(many) == ["compact"]

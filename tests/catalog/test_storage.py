@@ -176,7 +176,7 @@ def test_a_storage_that_fails_keeps_the_staged_file(table: Path, monkeypatch):
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(os, "link", fail)
-    monkeypatch.setattr("shutil.copyfile", fail)
+    monkeypatch.setattr("catalog.regular_files.write_at", fail)
     with pytest.raises(OSError, match="Input/output"):
         move(table)
     assert files(table) == {"_versions/staged": b"one"}

@@ -12,7 +12,7 @@ from django.core.management import BaseCommand, call_command
 
 from catalog.errors import PrincipalAlreadyExists
 from catalog.models import ApiKey
-from catalog.services import access, api_keys, audit_partitions
+from catalog.services import access, api_keys, audit_partitions, schedules
 
 _FIRST_KEY = "admin"
 
@@ -26,6 +26,7 @@ class Command(BaseCommand):
         self._say("Applying migrations")
         call_command("migrate", interactive=False, verbosity=0)
         audit_partitions.make_partitions()
+        schedules.restore_changed_tasks()
         self._collect_static()
         Path(settings.MONODON_WAREHOUSE).mkdir(parents=True, exist_ok=True)
         self._admin_user()

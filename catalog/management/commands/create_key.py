@@ -27,13 +27,22 @@ class Command(BaseCommand):
         parser.add_argument(
             "--level",
             choices=PrincipalLevel.values,
-            help="of the service account, if it is made; granted unless it is said",
+            help="of the service account, if it is made; default: granted, that is nothing until"
+            " something is granted to it",
         )
         parser.add_argument(
             "--scope", action="append", help="a privilege that may be used; again for several"
         )
         parser.add_argument("--namespace", help="where it may be used, with all below: a$b")
-        parser.add_argument("--days", type=float, help="so long it is good; none: for ever")
+        lifetime = parser.add_mutually_exclusive_group()
+        lifetime.add_argument(
+            "--days",
+            type=float,
+            help=f"how long it is valid; {api_keys.DEFAULT_LIFETIME.days} days if not given",
+        )
+        lifetime.add_argument(
+            "--never-expires", action="store_true", help="make a key that is valid until revoked"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         name, whose = options["name"], options["principal"]
@@ -53,6 +62,7 @@ class Command(BaseCommand):
                 scopes=options["scope"],
                 namespace=_identifier(options["namespace"]),
                 expires_at=expires_at,
+                never_expires=options["never_expires"],
             )
         except OverflowError:
             raise CommandError(f"--days {options['days']} is too much") from None

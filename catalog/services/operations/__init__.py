@@ -68,6 +68,7 @@ from catalog.services.operations.refs import (
     RecordTag,
     UpdateTableTag,
 )
+from catalog.services.operations.repair import RepairTable
 from catalog.services.operations.tables import (
     DeclareTable,
     DeregisterTable,
@@ -79,6 +80,7 @@ from catalog.services.operations.tables import (
 from catalog.services.operations.upkeep import (
     RecordCleanUp,
     RecordOrphans,
+    RetireMissingVersions,
     RetireVersions,
     ranges,
 )
@@ -132,7 +134,9 @@ __all__ = [
     "RegisterTable",
     "RemoveLabel",
     "RenameTable",
+    "RepairTable",
     "RestoreTable",
+    "RetireMissingVersions",
     "RetireVersions",
     "SetApprovalRule",
     "SetClassification",

@@ -15,6 +15,7 @@ from catalog.errors import (
     LabelAlreadyExists,
     LabelInUse,
     LabelNotFound,
+    PermissionDenied,
 )
 from catalog.identifiers import Identifier, check_table, label
 from catalog.models import (
@@ -29,6 +30,7 @@ from catalog.models import (
 )
 from catalog.privileges import Privilege
 from catalog.services import access, locks, search_documents, table_columns
+from catalog.services.access import Principal
 from catalog.services.commit import Batch, Operation
 from catalog.services.lance_contents import Unreadable
 
@@ -253,7 +255,9 @@ class SetOwner(FactOperation):
     """Make a principal the owner of a namespace or a table; an empty name: nobody owns it.
 
     Who owns something may do everything with it, so only who may do that already gives it away.
-    Raises InvalidInput where no such principal is active.
+    A materialized view is refreshed with the rights of its owner, so only an administrator makes
+    somebody else its owner. Raises InvalidInput where no such principal is active, and
+    PermissionDenied.
     """
 
     name = "SetOwner"
@@ -274,10 +278,22 @@ class SetOwner(FactOperation):
             return self.owner
         if self.owner and access.named(self.owner) is None:
             raise InvalidInput(f"There is no principal '{self.owner[:200]}' who could own it")
+        self._require_own_rights(batch.actor, row)
         before, row.owner = row.owner, self.owner
         row.save(update_fields=["owner", "updated_at"])
         self.done(batch, of_this, {"owner": before}, {"owner": self.owner})
         return self.owner
+
+    def _require_own_rights(self, actor: Principal, row: Namespace | Table) -> None:
+        """Raises PermissionDenied for a view that would be refreshed with somebody else's rights."""
+        is_view = isinstance(row, Table) and row.is_materialized
+        is_own = not self.owner or self.owner in actor.names
+        if is_view and not is_own and not actor.holds_everywhere(Privilege.ALL):
+            raise PermissionDenied(
+                f"'{actor.name}' may not make '{self.owner}' the owner of view '{row}', which is"
+                " refreshed with the rights of its owner",
+                detail="An administrator may.",
+            )
 
 
 # --- labels --------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from catalog.errors import ApprovalOutdated, ApprovalRequired, CatalogError
+from catalog.identifiers import Identifier, label
 from catalog.models import ApprovalRequest, ApprovalStatus, GuardedAction, Namespace
 from catalog.services import audit, trash
 from catalog.services.access import Principal
@@ -52,7 +53,7 @@ class Guarded(Operation):
         *,
         action: GuardedAction | None,
         what: str,
-        target: str,
+        target: Identifier,
         namespace: Namespace,
         state: Mapping[str, Any],
     ) -> bool:
@@ -63,12 +64,12 @@ class Guarded(Operation):
         """
         if self.approved_for is not None:
             if dict(self.approved_for) != dict(state):
-                raise ApprovalOutdated(target)
+                raise ApprovalOutdated(label(target))
             return True
         if action is not None and action not in trash.rules([namespace.pk])[namespace.pk].guarded:
             return False
-        needed = ApprovalRequired(f"{what} '{target}'")
-        needed.draft = _Draft(what, target, namespace, state)
+        needed = ApprovalRequired(what, target)
+        needed.draft = _Draft(what, label(target), namespace, state)
         raise needed
 
     def after_refusal(self, error: CatalogError, actor: Principal) -> None:

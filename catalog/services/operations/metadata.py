@@ -1,17 +1,23 @@
 from dataclasses import dataclass, replace
+from typing import Any
 
 from catalog import storage
 from catalog.errors import CommitConflict
-from catalog.identifiers import check_table, label
+from catalog.identifiers import Identifier, check_table, label
 from catalog.models import (
     IcebergMetadata,
     Table,
     TableFormat,
-    TableKind,
     TableState,
 )
 from catalog.privileges import Privilege
-from catalog.services import access, iceberg_paths, metadata_files
+from catalog.services import (
+    access,
+    file_references,
+    iceberg_paths,
+    metadata_files,
+    metadata_removal,
+)
 from catalog.services.commit import Batch
 from catalog.services.metadata_files import MetadataFile
 from catalog.services.operations.tables import (
@@ -21,11 +27,18 @@ from catalog.services.operations.tables import (
     claim_location,
     replace_table,
 )
+from catalog.services.operations.upkeep import ranges
 from catalog.services.statements import NewVersion, Swap
 
 
 class BaseChanged(CommitConflict):
     """The table is no longer what the commit was made from; nothing was changed."""
+
+    def __init__(self, kind: str, table: Identifier) -> None:
+        self.kind, self.table = kind, table
+        super().__init__(
+            "Cannot commit to {kind} {table}: another commit changed it", kind=kind, table=table
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +63,8 @@ class CreateFromMetadata(NewTableOperation):
     overwrite: bool = False
     paths: frozenset[str] = frozenset()
     """Where its properties put its files, from ``prepare``."""
+    sources: frozenset[int] = frozenset()
+    """Other tables whose files it refers to, as the actor may."""
 
     def prepare(self) -> "CreateFromMetadata":
         check_table(self.table)
@@ -61,7 +76,7 @@ class CreateFromMetadata(NewTableOperation):
         holder = batch.find_table(self.table)
         if holder is not None:
             if not (self.overwrite and self.is_own(holder)):
-                raise already_exists(self.table, holder)
+                raise already_exists(self.table, holder, self.kind)
             access.require(batch.actor, Privilege.MANAGE, holder)
             replace_table(batch, holder)
         if not (self.is_own_location and storage.is_directly_in_warehouse(self.location)):
@@ -80,6 +95,11 @@ class CreateFromMetadata(NewTableOperation):
         if self.paths:
             batch.flush()
             iceberg_paths.claim(batch.actor, row, self.paths)
+        if self.sources:
+            batch.flush()
+            file_references.record_references(
+                actor=batch.actor, table_id=row.pk, sources=self.sources
+            )
         if self.is_staged:
             metadata_files.unstage(self.file)
         return row
@@ -95,9 +115,10 @@ class RegisterFromMetadata(CreateFromMetadata):
     is_staged: bool = False
 
     def apply(self, batch: Batch) -> Table:
+        metadata_files.require_lasting(self.file.path)
         row = super().apply(batch)
         batch.flush()
-        iceberg_paths.enter(row, [self.file.path.rpartition("/")[0]])
+        iceberg_paths.enter_unheld(row, self.file.path.rpartition("/")[0])
         return row
 
 
@@ -122,8 +143,12 @@ class CommitMetadata(TableOperation):
     """The table's new location, canonical, when the commit moves it."""
     updates: tuple[str, ...] = ()
     """The actions of the commit's updates, for the audit trail."""
+    forgotten: tuple[str, ...] = ()
+    """Metadata files to remove once the commit stands, as the table's properties ask for it."""
     paths: frozenset[str] = frozenset()
     """Where its properties put its files, if the commit sets some; from ``prepare``."""
+    sources: frozenset[int] = frozenset()
+    """Other tables whose files the commit refers to, as the actor may."""
 
     def prepare(self) -> "CommitMetadata":
         check_table(self.table)
@@ -132,7 +157,7 @@ class CommitMetadata(TableOperation):
         return replace(self, paths=iceberg_paths.named(self.file.document.get("properties", {})))
 
     def only_adds(self) -> bool:
-        return self.location is None and not self.paths
+        return self.location is None and not self.paths and not self.sources and not self.forgotten
 
     def apply(self, batch: Batch) -> Table:
         row = self.locked(batch)
@@ -150,10 +175,13 @@ class CommitMetadata(TableOperation):
         )
         if not batch.swap(swap):
             raise self._base_changed()
-        before = {"metadata_location": self.base}
-        after = {"metadata_location": self.file.location, "updates": list(self.updates)}
+        before: dict[str, Any] = {"metadata_location": self.base}
+        after: dict[str, Any] = {
+            "metadata_location": self.file.location,
+            "updates": list(self.updates),
+        }
         if self.location is not None and self.location != row.location:
-            claim_location(batch, self.location, format=self.format)
+            claim_location(batch, self.location, format=self.format, pk=row.pk)
             before["location"], after["location"] = row.location, self.location
             row.location = self.location
             row.save(update_fields=["location", "updated_at"])
@@ -162,13 +190,20 @@ class CommitMetadata(TableOperation):
         if self.paths:
             batch.flush()
             iceberg_paths.claim(batch.actor, row, self.paths)
+        if self.sources:
+            file_references.record_references(
+                actor=batch.actor, table_id=row.pk, sources=self.sources
+            )
         enter_version(batch, row, self.file)
+        if self.forgotten:
+            removed = metadata_removal.retire(batch, row, self.forgotten)
+            if removed:
+                after["removed_versions"] = ranges(removed)
         batch.record(label(self.table), table=row, before=before, after=after)
         return row
 
     def _base_changed(self) -> BaseChanged:
-        kind = TableKind(self.kind).label
-        return BaseChanged(f"{kind} '{label(self.table)}' was changed by another commit")
+        return BaseChanged(self.kind, self.table)
 
 
 def enter_version(batch: Batch, row: Table, file: MetadataFile) -> None:

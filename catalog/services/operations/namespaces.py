@@ -16,11 +16,13 @@ from catalog.errors import (
     NamespaceNotFound,
 )
 from catalog.identifiers import Identifier, check, digest, label
+from catalog.limits import check_map
 from catalog.models import Function, GuardedAction, Namespace, Table
 from catalog.privileges import Privilege
-from catalog.services import access, locks, trash
+from catalog.services import access, locks, namespace_claims, trash
 from catalog.services.access import On
 from catalog.services.commit import Batch, Operation
+from catalog.services.namespace_locations import PROPERTY as _LOCATION
 from catalog.services.operations.guarded import Guarded
 from catalog.services.operations.tables import drop_tables
 
@@ -71,6 +73,7 @@ class CreateNamespace(Operation):
             access.require(batch.actor, Privilege.MANAGE, existing)
             drop_subtree(batch, existing)
         row = Namespace(
+            location=_claim(batch, self.properties),
             path=list(self.namespace),
             digest=digest(self.namespace),
             parent=parent,
@@ -150,7 +153,7 @@ class DropNamespace(Guarded):
             batch,
             action=GuardedAction.DROP_PROTECTED,
             what="dropping protected namespace",
-            target=str(row),
+            target=row.identifier,
             namespace=row,
             state={
                 "namespace": row.pk,
@@ -200,12 +203,26 @@ class UpdateNamespaceProperties(Operation):
         removed = [key for key in self.removals if key in before]
         after = {k: v for k, v in before.items() if k not in set(removed)} | dict(self.updates)
         if after != before:
+            check_map(f"The properties of namespace '{row}'", after)
             batch.flush()
             row.properties = after
-            row.save(update_fields=["properties", "updated_at"])
+            if after.get(_LOCATION) != before.get(_LOCATION):
+                row.location = _claim(batch, after, namespace=row.pk)
+            row.save(update_fields=["properties", "location", "updated_at"])
             batch.record(str(row), before={"properties": before}, after={"properties": after})
         missing = [key for key in self.removals if key not in before]
         return PropertyChanges(list(self.updates), removed, missing)
+
+
+def _claim(
+    batch: Batch, properties: Mapping[str, str], *, namespace: int | None = None
+) -> str | None:
+    """The canonical path of the location that properties name. Raises InvalidLocation, LocationTaken."""
+    location = properties.get(_LOCATION)
+    if not location:
+        return None
+    batch.flush()
+    return namespace_claims.claim(batch.actor, location, namespace=namespace)
 
 
 def drop_subtree(batch: Batch, root: Namespace, *, despite_protection: bool = False) -> None:

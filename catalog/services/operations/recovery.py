@@ -32,7 +32,7 @@ from catalog.models import (
     TrashItem,
 )
 from catalog.privileges import Privilege
-from catalog.services import access, iceberg_paths, jobs, locks, trash
+from catalog.services import access, iceberg_paths, jobs, locks, namespace_claims, trash
 from catalog.services.access import Principal
 from catalog.services.commit import Batch, Operation
 from catalog.services.operations.guarded import Guarded
@@ -76,7 +76,7 @@ class SetProtection(Guarded):
                     batch,
                     action=GuardedAction.DROP_PROTECTED,
                     what="taking the protection off namespace",
-                    target=str(row),
+                    target=row.identifier,
                     namespace=row,
                     state={"namespace": row.pk, "is_protected": row.is_protected},
                 )
@@ -170,7 +170,7 @@ class SetApprovalRule(Guarded):
                 batch,
                 action=None,
                 what="asking for fewer approvals in namespace",
-                target=str(row),
+                target=row.identifier,
                 namespace=row,
                 state={"namespace": row.pk, "actions": before},
             )
@@ -392,7 +392,9 @@ def _gone(batch: Batch, chain: Sequence[Namespace], path: Identifier) -> list[Na
 
 
 def _revive(batch: Batch, row: Namespace, path: Identifier, parent: Namespace) -> None:
-    """Make a locked, dropped namespace live, with its functions."""
+    """Make a locked, dropped namespace live, with its functions. Raises LocationTaken."""
+    if row.location is not None:
+        namespace_claims.claim(batch.actor, row.location, namespace=row.pk)
     row.path, row.name, row.digest = list(path), path[-1], digest(path)
     row.parent, row.dropped_at = parent, None
     row.ancestors = [*parent.ancestors, row.pk]
@@ -517,7 +519,7 @@ class PurgeNow(Guarded, TrashOperation):
             batch,
             action=GuardedAction.PURGE,
             what=f"purging {first.kind}",
-            target=str(first),
+            target=first.target.identifier,
             namespace=place,
             state={"items": sorted(one.pk for one in items)},
         )

@@ -16,6 +16,7 @@ from catalog.errors import (
     ViewNotFound,
 )
 from catalog.formats import lance
+from catalog.formats.lance_manifest import BasePath
 from catalog.identifiers import Identifier, check_table, digest, label, slug
 from catalog.models import (
     Branch,
@@ -32,7 +33,16 @@ from catalog.models import (
     TransactionStatus,
 )
 from catalog.privileges import Privilege
-from catalog.services import access, iceberg_paths, jobs, locks, trash
+from catalog.services import (
+    access,
+    iceberg_paths,
+    jobs,
+    lance_files,
+    lance_manifests,
+    locks,
+    namespace_locations,
+    trash,
+)
 from catalog.services.access import Principal
 from catalog.services.commit import Batch, Operation
 from catalog.services.statements import NewVersion
@@ -153,11 +163,38 @@ class RegisterTable(NewTableOperation):
     overwrite: bool = False
     found: tuple[tuple[str, int, str, int], ...] = ()
     """(branch, version, path relative to the table, size), from ``prepare``."""
+    bases: tuple[BasePath, ...] = ()
+    """The directories outside the table in which its newest versions have files, from ``prepare``."""
 
     def prepare(self) -> "RegisterTable":
         check_table(self.table)
         location = storage.check_location(self.location)
-        return replace(self, location=location, found=tuple(_manifests(location)))
+        found = tuple(_manifests(location))
+        bases = tuple(self._foreign_bases(location, found))
+        return replace(self, location=location, found=found, bases=bases)
+
+    def _foreign_bases(
+        self, location: str, found: Iterable[tuple[str, int, str, int]]
+    ) -> Iterable[BasePath]:
+        """Look at the newest manifest of each branch; older ones are looked at when they are read."""
+        newest = {branch: (version, path) for branch, version, path, _ in sorted(found)}
+        for branch, (version, path) in newest.items():
+            look = lance_manifests.look(
+                table=self.table,
+                location=location,
+                path=f"{location}/{path}",
+                relative=path,
+                version=version,
+                branch=branch,
+            )
+            yield from look.foreign_bases(location)
+
+    def _record_sources(self, batch: Batch, row: Table) -> None:
+        if not self.bases:
+            return
+        batch.flush()
+        sources = lance_files.require_bases(actor=batch.actor, table=row, bases=self.bases)
+        lance_files.record_sources(batch.actor, row, sources)
 
     def apply(self, batch: Batch) -> Table:
         namespace = batch.namespace(self.table[:-1])
@@ -175,6 +212,7 @@ class RegisterTable(NewTableOperation):
         row = self.add_table(
             batch, self.location, TableState.LIVE if self.found else TableState.DECLARED
         )
+        self._record_sources(batch, row)
         self._enter(batch, row, known=set())
         return row
 
@@ -183,6 +221,7 @@ class RegisterTable(NewTableOperation):
         batch.flush()
         before = {"properties": row.properties}
         row.properties = dict(self.properties)
+        self._record_sources(batch, row)
         known = set(TableVersion.objects.filter(table=row).values_list("branch", "version"))
         self._enter(batch, row, known=known)
         if self.found:
@@ -247,7 +286,7 @@ class DropTable(TableOperation):
     def apply(self, batch: Batch) -> Table:
         row = self.locked(batch)
         if self.purge:
-            drop_tables(batch, [row], {row.namespace_id: row.namespace})
+            drop_tables(batch, [row], {row.namespace_id: batch.parent(row)})
         else:
             mark_dropped(batch, [row])
             batch.record(label(self.table), table=row, before={"location": row.location})
@@ -323,12 +362,12 @@ def not_found_but(
 
 
 def already_exists(
-    identifier: Identifier, holder: Holder
+    identifier: Identifier, holder: Holder, wanted: str = TableKind.TABLE
 ) -> TableAlreadyExists | ViewAlreadyExists:
-    """The refusal owed to who wants to give a name that ``holder`` has."""
+    """The refusal owed to who wants to give a name that ``holder`` has to something of this kind."""
     if holder.kind == TableKind.VIEW:
-        return ViewAlreadyExists(identifier)
-    return TableAlreadyExists(identifier)
+        return ViewAlreadyExists(identifier, wanted=wanted)
+    return TableAlreadyExists(identifier, wanted=wanted)
 
 
 def mark_dropped(batch: Batch, rows: list[Table], *, purge: bool = False) -> None:
@@ -337,7 +376,16 @@ def mark_dropped(batch: Batch, rows: list[Table], *, purge: bool = False) -> Non
     With ``purge`` a job removes the data of tables when their time there is over. Raises Protected.
     """
     trash.require_unprotected(rows)
-    batch.flush()
+    for row in rows:
+        batch.forget_table(row)
+    batch.defer(_drop_with_purge if purge else _drop, rows)
+
+
+def _drop_with_purge(batch: Batch, rows: list[Table]) -> None:
+    _drop(batch, rows, purge=True)
+
+
+def _drop(batch: Batch, rows: list[Table], *, purge: bool = False) -> None:
     jobs.cancel_jobs_of_tables(rows)
     rules = trash.rules({row.namespace_id for row in rows})
     times = {row.pk: rules[row.namespace_id].purge_at(batch.now) for row in rows}
@@ -352,8 +400,6 @@ def mark_dropped(batch: Batch, rows: list[Table], *, purge: bool = False) -> Non
     Table.objects.filter(pk__in=[row.pk for row in rows]).update(
         state=TableState.DROPPED, dropped_at=Now(), updated_at=Now()
     )
-    for row in rows:
-        batch.forget_table(row)
 
 
 def replace_table(batch: Batch, row: Table) -> None:
@@ -396,34 +442,39 @@ def drop_tables(
         batch.record(str(row), table=row, before={"location": row.location}, action=action)
 
 
-def claim_location(batch: Batch, location: str, *, format: TableFormat = TableFormat.LANCE) -> None:
+def claim_location(
+    batch: Batch, location: str, *, format: TableFormat = TableFormat.LANCE, pk: int = 0
+) -> None:
     """Refuse a location that meets another table's: the same, inside it, or around it.
 
     Else dropping the one would remove the other's files. A dropped table counts until its data
-    is removed; at the location of one whose data stays, who managed it may have another. Of a Lance
-    table all that lies at its location goes, so no paths of Iceberg tables may lie there either.
+    is removed; at the location of one whose data stays, and of a dropped view, who managed it may
+    have another. Of a Lance table all that lies at its location goes, so no paths of Iceberg tables
+    may lie there either.
     """
     batch.flush()
     locks.lock_locations()
-    require_free_location(batch.actor, location)
+    require_free_location(batch.actor, location, pk=pk)
     if format == TableFormat.LANCE:
         iceberg_paths.require_free(batch.actor, location)
 
 
 def require_free_location(
-    actor: Principal, location: str, *, apart_from: int | None = None
+    actor: Principal, location: str, *, apart_from: int | None = None, pk: int = 0
 ) -> None:
     """The same before anything is written there; the commit looks again, under a lock.
 
-    ``apart_from`` is a table that may have it: the one that comes back from the trash.
+    ``apart_from`` is a table that may have it: the one that comes back from the trash. ``pk`` is the
+    table that is to move there, and may have a path there.
     """
+    if apart_from is None:
+        iceberg_paths.require_unheld(actor, pk, [location], is_location=True)
     has_job = Job.objects.filter(table=OuterRef("pk"))
     held = (
         ~Q(state=TableState.DROPPED)
         | Exists(has_job.filter(status__in=[JobStatus.QUEUED, JobStatus.RUNNING]))
-        | Q(trash__job=None, trash__purge_at__isnull=False)  # a view that may come back
-        # A deregistered table may be brought back. Its own location may be registered anew, but no
-        # other table may lie around its data or inside it.
+        # A deregistered table and a dropped view may be brought back. Their own location may be
+        # registered anew, but no other table may lie around their files or inside it.
         | (
             ~Q(location=location)
             & ~Exists(has_job.filter(kind=JobKind.PURGE_TABLE, status=JobStatus.SUCCEEDED))
@@ -435,10 +486,12 @@ def require_free_location(
     holder = others.filter(held).first()
     if holder is not None:
         raise iceberg_paths.taken(actor, location, holder, holder.location)
+    if apart_from is None:
+        namespace_locations.require_place(actor, location)
     if apart_from is not None or actor.holds_everywhere(Privilege.MANAGE):
         return
     purged = Exists(has_job.filter(kind=JobKind.PURGE_TABLE, status=JobStatus.SUCCEEDED))
-    for left in others.filter(~purged, location=location, kind=TableKind.TABLE):
+    for left in others.filter(~purged, location=location):
         if not trash.may_manage(actor, left):
             refused = iceberg_paths.taken(actor, location, left)
             refused.detail = (

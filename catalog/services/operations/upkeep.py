@@ -51,6 +51,13 @@ class RetireVersions(TableOperation):
         return retired
 
 
+class RetireMissingVersions(RetireVersions):
+    """Leave tombstones for versions whose manifests somebody removed past the catalog."""
+
+    name = "ReconcileVersions"
+    action = "version.reconcile"
+
+
 @dataclass(frozen=True, kw_only=True)
 class RecordCleanUp(TableOperation):
     """Record which files were removed, and bring back versions that were kept after all.

@@ -1,42 +1,42 @@
+import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import reduce
-from operator import or_
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from django.conf import settings
-from django.db.models import Q
+from django.db.models import Max
 from django.db.models.functions import Now
 
-from catalog import storage
+from catalog import regular_files, storage
 from catalog.errors import (
     BranchNotFound,
     CatalogError,
     InvalidInput,
-    InvalidLocation,
     InvalidManifestPath,
     InvalidTableState,
     VersionAlreadyExists,
 )
 from catalog.formats import lance, lance_refs
-from catalog.identifiers import Identifier, check_table, label
+from catalog.identifiers import Identifier, check_table, digest, label
 from catalog.models import Branch, Table, TableState, TableVersion
-from catalog.services import versions
+from catalog.services import lance_files, lance_manifests, versions
 from catalog.services.commit import VERSIONS, Batch
+from catalog.services.lance_manifests import Look
 from catalog.services.operations.tables import TableOperation
-from catalog.services.statements import NewVersion
+from catalog.services.statements import NewVersion, hot_cursor
 
 _CREATED = VERSIONS.labels("created")
 _MAX_SIZE = 2**63 - 1
 _MAX_MANIFEST = 64 * 1024**2
+_MAX_REFERENCE = 1024**2
 
 
 @dataclass(frozen=True, kw_only=True)
 class CreateVersion(TableOperation):
     """Enter a version in the ledger if its number was never used. The result is its row.
 
-    The insert decides between rivals. A manifest staged inside the table is moved to its final
-    name after the commit; a path elsewhere is recorded as given and never touched.
+    The insert decides between rivals. The manifest must be that version's, inside the table; one
+    that is staged is moved to its final name after the commit. A path elsewhere is refused, or, with
+    one of the prefixes of MONODON_MANIFEST_PATHS, recorded as given and never opened.
     """
 
     name = "CreateTableVersion"
@@ -52,11 +52,14 @@ class CreateVersion(TableOperation):
     e_tag: str | None = None
     metadata: Mapping[str, str] | None = None
     naming_scheme: str | None = None
+    looked: tuple[str, Look | CatalogError | None] | None = None
+    """What the manifest showed before anything was locked, or the refusal that it deserves, and the
+    location of the table by then."""
 
     def prepare(self) -> "CreateVersion":
         check_table(self.table)
-        if not 0 <= self.version <= lance.MAX_VERSION:
-            raise InvalidInput(f"Version {self.version} is not between 0 and 2^63-1")
+        if not 0 <= self.version <= lance.MAX_NEW_VERSION:
+            raise InvalidInput(f"Version {self.version} is not between 0 and 2^62")
         if not 0 <= (self.manifest_size or 0) <= _MAX_SIZE:
             raise InvalidInput(f"Manifest size {self.manifest_size} is not between 0 and 2^63-1")
         if self.branch:
@@ -65,6 +68,16 @@ class CreateVersion(TableOperation):
 
     def only_adds(self) -> bool:
         return not self.branch
+
+    def look(self, tables: Mapping[uuid.UUID, Table]) -> "CreateVersion":
+        row = tables.get(digest(self.table))
+        return self if row is None else replace(self, looked=(row.location, self._outcome(row)))
+
+    def _outcome(self, row: Table) -> Look | CatalogError | None:
+        try:
+            return self._look(row)
+        except CatalogError as refused:
+            return refused
 
     def apply(self, batch: Batch) -> NewVersion:
         row = self.locked(batch)
@@ -88,17 +101,20 @@ class CreateVersion(TableOperation):
         self.ensure_branch(batch, row)
         if not batch.claim("version", row.uuid, self.branch, self.version):
             raise self._refused()
-        final = self._final_path(row)
+        look = self._manifest(row)
+        self._record_sources(batch, row, look)
+        final = None if look is None else self._final_path(row, look)
         if row.state == TableState.DECLARED:
             row.state = TableState.LIVE
-            Table.objects.filter(pk=row.pk).update(state=TableState.LIVE, updated_at=Now())
+            if row.pk is not None:
+                batch.defer(_set_live, [row])
         version = NewVersion(
             table=row,
             branch=self.branch,
             version=self.version,
             manifest_path=final or self.manifest_path,
             staged_path=self.manifest_path if final else None,
-            manifest_size=self.manifest_size,
+            manifest_size=self.manifest_size if look is None else look.size,
             e_tag=self.e_tag,
             metadata=dict(self.metadata) if self.metadata is not None else None,
             transaction_id=batch.transaction.pk,
@@ -110,12 +126,7 @@ class CreateVersion(TableOperation):
         return version
 
     def conflict(self, constraint: str) -> CatalogError | None:
-        if constraint != "table_version_unique":
-            return None
-        taken = TableVersion.objects.filter(
-            table__in=Table.objects.named(self.table), branch=self.branch, version=self.version
-        )
-        return self._refused() if taken.exists() else None
+        return self._refused() if constraint == "table_version_unique" else None
 
     def ensure_branch(self, batch: Batch, row: Table) -> None:
         """A branch begins with its first version: that is how Lance clients create one.
@@ -133,32 +144,81 @@ class CreateVersion(TableOperation):
 
     def _begins_branch(self, row: Table) -> bool:
         # A file is read with the table locked; it is a small one, of a name that was used before.
-        relative = storage.path_in_table(row.location, self.manifest_path)
         try:
-            content = storage.read_whole_file(f"{row.location}/{relative}", _MAX_MANIFEST)
-        except (OSError, InvalidLocation):
+            look = self._manifest(row)
+        except CatalogError:
+            return False
+        if look is None:
+            return False
+        try:
+            content, _ = regular_files.read(f"{row.location}/{look.relative}", _MAX_MANIFEST)
+        except OSError:
             return False
         return lance_refs.begins_branch(content, self.version)
 
     def _refused(self) -> VersionAlreadyExists:
         return VersionAlreadyExists(self.table, self.version, self.branch)
 
-    def _final_path(self, row: Table) -> str | None:
-        """Where the staged manifest goes (as an object store names it); None if it stays put."""
+    # -- the manifest
+
+    def _manifest(self, row: Table) -> Look | None:
+        """What the manifest shows, looked at here if that was not done before the lock.
+
+        A version that is there already is refused as such, whatever became of its staged manifest.
+        """
+        location, outcome = self.looked or ("", None)
+        if location != row.location:
+            outcome = self._outcome(row)
+        if isinstance(outcome, CatalogError):
+            raise self._refused() if self._is_taken(row) else outcome
+        return outcome
+
+    def _is_taken(self, row: Table) -> bool:
+        taken = TableVersion.objects.filter(table_id=row.pk, branch=self.branch)
+        return taken.filter(version=self.version).exists()
+
+    def _look(self, row: Table) -> Look | None:
+        """Look at the manifest; None: it is at a path that is only recorded."""
+        lance.naming_scheme(self.naming_scheme, "")
         relative = storage.path_in_table(row.location, self.manifest_path)
-        scheme = lance.naming_scheme(self.naming_scheme, self.manifest_path.rpartition("/")[2])
-        may_move = relative is not None and lance.may_be_staged(relative)
-        must_be_inside = settings.MONODON_MANIFEST_PATHS == "inside"
-        if not (may_move or must_be_inside):
-            return None  # wherever it is; looking for it costs 5 µs
         if relative is None or not storage.is_surely_in_table(row.location, relative):
-            if must_be_inside:
-                raise InvalidManifestPath(
-                    self.manifest_path, f"is outside the table's location '{row.location}'"
-                )
+            if lance_manifests.may_only_be_recorded(self.manifest_path):
+                return None
+            raise InvalidManifestPath(
+                self.manifest_path, f"is outside the table's location '{row.location}'"
+            )
+        if not lance.may_be_staged(relative) and relative not in {
+            lance.final_manifest_path(self.branch, self.version, scheme)
+            for scheme in lance.NamingScheme
+        }:
+            raise InvalidManifestPath(
+                self.manifest_path, f"is not where a manifest of version {self.version} may lie"
+            )
+        return lance_manifests.look(
+            table=self.table,
+            location=row.location,
+            path=self.manifest_path,
+            relative=relative,
+            version=self.version,
+            branch=self.branch,
+        )
+
+    def _record_sources(self, batch: Batch, row: Table, look: Look | None) -> None:
+        """Record the tables to which the manifest's base paths lead. Raises ForeignFile."""
+        bases = () if look is None else look.foreign_bases(row.location)
+        if not bases:
+            return
+        batch.require_locks()
+        sources = lance_files.require_bases(actor=batch.actor, table=row, bases=bases)
+        if sources:
+            batch.flush()
+            lance_files.record_sources(batch.actor, row, sources)
+
+    def _final_path(self, row: Table, look: Look) -> str | None:
+        """Where the staged manifest goes (as an object store names it); None if it stays put."""
+        if not lance.may_be_staged(look.relative):
             return None
-        if not may_move:
-            return None
+        scheme = lance.naming_scheme(self.naming_scheme, self.manifest_path.rpartition("/")[2])
         return storage.store_path(
             row.location, lance.final_manifest_path(self.branch, self.version, scheme)
         )
@@ -188,29 +248,85 @@ class DeleteVersions(TableOperation):
 
     def apply(self, batch: Batch) -> int:
         row = self.locked(batch)
-        batch.flush()
+        batch.write_versions()
         if not find_branch(row, self.branch):
             raise BranchNotFound(self.table, self.branch)
         if not self.ranges:
             return 0
-        chosen = reduce(
-            or_,
-            (
-                Q(version__gte=start) & (Q() if end == -1 else Q(version__lt=end))
-                for start, end in self.ranges
-            ),
-        )
-        deleted = (
-            TableVersion.objects.visible()
-            .filter(chosen, table=row, branch=self.branch)
-            .update(deleted_at=Now())
-        )
+        self._require_unneeded(row)
+        starts = [start for start, _ in self.ranges]
+        ends = [lance.MAX_VERSION if end == -1 else end - 1 for _, end in self.ranges]
+        cursor = hot_cursor()
+        cursor.execute(_DELETE, [starts, ends, row.pk, self.branch])
+        deleted: int = cursor.rowcount
         batch.record(
             label(self.table),
             table=row,
             after={"ranges": [list(r) for r in self.ranges], "deleted": deleted},
         )
         return deleted
+
+    def _require_unneeded(self, row: Table) -> None:
+        """Refuse to delete the newest version, and those that tags or branches need.
+
+        Without the newest, writers would ask for its number, which never comes back.
+        """
+        visible = TableVersion.objects.visible().filter(table=row, branch=self.branch)
+        newest = visible.aggregate(newest=Max("version"))["newest"]
+        if newest is not None and self._covers(newest):
+            on = f" on branch '{self.branch}'" if self.branch else ""
+            raise InvalidTableState(
+                f"Version {newest} is the newest of table '{label(self.table)}'{on},"
+                " and cannot be deleted",
+                detail="Restore an older version first, which makes a newer one,"
+                " or delete up to the newest.",
+            )
+        for name, version in sorted(needed_versions(row, self.branch).items()):
+            if self._covers(version) and visible.filter(version=version).exists():
+                raise InvalidTableState(
+                    f"Version {version} of table '{label(self.table)}' cannot be deleted:"
+                    f" {name} needs it"
+                )
+
+    def _covers(self, version: int) -> bool:
+        return any(start <= version and (end == -1 or version < end) for start, end in self.ranges)
+
+
+def needed_versions(table: Table, branch: str) -> dict[str, int]:
+    """The versions of a branch that tags name and other branches began with, by what needs them."""
+    found = {}
+    for directory, kind in ((lance_refs.TAGS, "tag"), (lance_refs.BRANCHES, "branch")):
+        for file in storage.list_files(table.location, directory):
+            name = lance_refs.name_of(file.name)
+            if name is None or file.size > _MAX_REFERENCE:
+                continue
+            try:
+                path = f"{table.location}/{directory}/{file.name}"
+                content, _ = regular_files.read(path, _MAX_REFERENCE)
+            except OSError:
+                continue
+            if kind == "tag":
+                tag = lance_refs.parse_tag(content)
+                if tag is not None and tag.branch == branch:
+                    found[f"tag '{name}'"] = tag.version
+            else:
+                child = lance_refs.parse_branch(content)
+                if child is not None and child.parent == branch:
+                    found[f"branch '{name}'"] = child.parent_version
+    return found
+
+
+_DELETE = """
+    UPDATE catalog_tableversion v SET deleted_at = now()
+    FROM unnest(%s::bigint[], %s::bigint[]) AS r (first, last)
+    WHERE v.table_id = %s AND v.branch = %s AND v.version BETWEEN r.first AND r.last
+        AND v.deleted_at IS NULL
+"""
+
+
+def _set_live(_: Batch, rows: list[Table]) -> None:
+    pks = [row.pk for row in rows]
+    Table.objects.filter(pk__in=pks).update(state=TableState.LIVE, updated_at=Now())
 
 
 def _count_created(rows: list[NewVersion]) -> None:
@@ -227,7 +343,7 @@ def is_view(table: Identifier) -> InvalidTableState:
 
 def find_branch(table: Table, name: str) -> bool:
     """Whether the table has this branch. The empty name, main, is always there."""
-    return not name or Branch.objects.filter(table_id=table.pk, name=name).exists()
+    return not name or _exists(_FIND_BRANCH, table, name)
 
 
 def retired_name(branch: Branch) -> str:
@@ -237,4 +353,19 @@ def retired_name(branch: Branch) -> str:
 
 def was_deleted(table: Table, name: str) -> bool:
     """Whether a branch of this name was deleted."""
-    return TableVersion.objects.filter(table_id=table.pk, branch__startswith=f"{name}//").exists()
+    return _exists(_FIND_DELETED, table, f"{name}//")
+
+
+# Django compiles a query for each call, which takes longer than PostgreSQL does.
+_FIND_BRANCH = "SELECT EXISTS (SELECT FROM catalog_branch WHERE table_id = %s AND name = %s)"
+_FIND_DELETED = """
+    SELECT EXISTS (
+        SELECT FROM catalog_tableversion WHERE table_id = %s AND starts_with(branch, %s)
+    )
+"""
+
+
+def _exists(statement: str, table: Table, name: str) -> bool:
+    cursor = hot_cursor()
+    cursor.execute(statement, [table.pk, name])
+    return bool(cursor.fetchone()[0])

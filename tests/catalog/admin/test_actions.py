@@ -15,13 +15,22 @@ from catalog.models import (
     Namespace,
     Table,
     TableState,
+    TableVersion,
     TransactionStatus,
 )
-from catalog.services import access
+from catalog.privileges import NOTHING, SINGLE
+from catalog.services import access, lance_datasets, versions
 from catalog.services import operations as ops
 from catalog.services.access import SYSTEM
 from catalog.services.commit import commit
-from tests.factories import make_namespace, make_table, make_version, unchanged
+from tests.factories import (
+    final_path,
+    make_lance_table,
+    make_namespace,
+    make_table,
+    make_version,
+    unchanged,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -306,9 +315,34 @@ def test_a_key_may_expire(browser):
     assert ApiKey.objects.get(name="spark").expires_at == later
 
 
+def test_a_key_with_only_a_name_is_narrow_and_ends(browser):
+    make_table("prod", "t")
+    answer = browser.post("/admin/catalog/apikey/add/", {"name": "spark"})
+    row = ApiKey.objects.select_related("principal").get(name="spark")
+    lifetime = row.expires_at - timezone.now()
+    assert timedelta(days=89, hours=23) < lifetime <= timedelta(days=90)
+    assert row.principal.level == "granted"
+    found = access.authenticate(answer.context["key"])
+    assert found.everywhere == NOTHING
+    for target in (access.On.table(("prod", "t")), access.On.namespace(("prod",))):
+        for privilege in SINGLE:
+            assert not access.holds(found, privilege, target)
+    assert not access.is_seen(found, access.On.namespace(("prod",)))
+
+
+def test_a_key_never_expires_only_where_the_box_is_ticked(browser):
+    form = {"name": "spark", "never_expires": "on"}
+    assert browser.post("/admin/catalog/apikey/add/", form).status_code == 200
+    assert ApiKey.objects.get(name="spark").expires_at is None
+    page = browser.get("/admin/catalog/apikey/add/")
+    assert page.context["form"].initial.get("never_expires") is None
+    assert 'value="granted" selected' in page.content.decode()
+
+
 @pytest.mark.parametrize(
     "form",
     [
+        {"name": "a", "never_expires": "on", "expires": "2099-01-01T00:00"},
         {"name": "", "access": "read"},
         {"name": "a", "access": "root"},
         {"name": "a", "access": "read", "expires": "soon"},
@@ -328,7 +362,7 @@ def test_two_keys_of_one_name_are_a_message(browser):
     browser.post("/admin/catalog/apikey/add/", form)
     with unchanged():
         answer = browser.post("/admin/catalog/apikey/add/", form)
-    assert told(answer) == ["An API key named 'spark' or this very key exists already"]
+    assert told(answer) == ["Principal 'spark' exists already, or another has its subject"]
 
 
 def test_revoke_a_key(browser):
@@ -350,6 +384,26 @@ def test_staff_without_permission_neither_make_nor_revoke_keys(sign_in, browser)
         assert other.post(url(row, "revoke")).status_code == 403
         form = {"name": "x", "access": "read"}
         assert other.post("/admin/catalog/apikey/add/", form).status_code == 403
+
+
+def test_repair_a_table(browser):
+    row = make_lance_table(("prod", "t"))
+    versions.settle(row)
+    newest = str(final_path(row, 2)).lstrip("/")
+    TableVersion.objects.create(table=row, version=2, manifest_path=newest)
+    lance_datasets.forget_opened()
+    page = browser.get(url(row, "repair")).content.decode()
+    fault = "version 2, the newest: its manifest is missing"
+    assert f"Main: newest version 2, last whole version 1, {fault}." in page
+    assert TableVersion.objects.visible().count() == 2
+    answer = browser.post(url(row, "repair"))
+    assert answer.status_code == 302
+    event = last_event()
+    assert (event.action, event.actor) == ("version.repair", "user:ada")
+    assert event.after["retired"] == [[2, 3]]
+    numbers = TableVersion.objects.visible().order_by("version").values_list("version", flat=True)
+    assert list(numbers) == [1, 3]
+    assert told(browser.post(url(row, "repair")))[-1] == "Table 'prod.t' needs no repair."
 
 
 def test_versions_show_what_happened_to_them(browser):

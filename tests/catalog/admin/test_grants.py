@@ -70,8 +70,8 @@ def test_lists_and_pages_show_what_may_be_browsed(sign_in, row):
         (Privilege.READ, set()),
         (Privilege.GRANT, {"grant"}),
         (Privilege.MAINTAIN, {"policy"}),
-        (Privilege.MANAGE, {"policy", "rename", "deregister", "drop"}),
-        (Privilege.ALL, {"grant", "policy", "rename", "deregister", "drop"}),
+        (Privilege.MANAGE, {"policy", "repair", "rename", "deregister", "drop"}),
+        (Privilege.ALL, {"grant", "policy", "repair", "rename", "deregister", "drop"}),
     ],
 )
 def test_buttons_go_by_the_privileges_on_the_row(sign_in, row, privilege, offered):
@@ -80,7 +80,7 @@ def test_buttons_go_by_the_privileges_on_the_row(sign_in, row, privilege, offere
     page = text(bob.get(url(row)))
     shown = {
         action
-        for action in ("grant", "policy", "rename", "deregister", "drop")
+        for action in ("grant", "policy", "repair", "rename", "deregister", "drop")
         if url(row, action) in page
     }
     assert shown == offered

@@ -92,7 +92,7 @@ def outside(path: Path) -> None:
     [
         (gone, "cannot be read"),
         (torn, "torn, or none at all"),
-        (outside, "outside the directories"),
+        (outside, "does not belong to table"),
     ],
 )
 @pytest.mark.parametrize("of", ["list", "manifest"])

@@ -28,7 +28,7 @@ NEWEST = LARGEST - 100_000 + 3
 TABS = {
     "schema": 7,
     "snapshots": 4,
-    "files": 4,
+    "files": 6,
     "refs": 4,
     "layout": 4,
     "properties": 4,

@@ -9,7 +9,13 @@ from catalog.services import operations as ops
 from catalog.services import recovery
 from catalog.services.access import SYSTEM, Principal
 from catalog.services.commit import commit
-from tests.factories import make_lance_table, make_namespace, make_table, unchanged
+from tests.factories import (
+    make_administrator,
+    make_lance_table,
+    make_namespace,
+    make_table,
+    unchanged,
+)
 
 ADA = Principal("user:ada", Privilege.ALL)
 BOB = Principal("bob", Privilege.ALL)
@@ -151,6 +157,7 @@ def asked(db, warehouse) -> ApprovalRequest:
 
 
 def test_what_needs_me_is_approved(browser, asked):
+    make_administrator("bob")
     page = browser.get("/admin/catalog/approvalrequest/?waiting=me").content.decode()
     assert url(asked) in page
     page = browser.get(url(asked)).content.decode()

@@ -68,11 +68,11 @@ def lance_operations(location: str) -> list[ops.DeclareTable | ops.RegisterTable
     ]
 
 
-def refuse(location: str | Path, path: str | Path) -> None:
+def refuse(location: str | Path, path: str | Path, kind: str = "table") -> None:
     for operation in lance_operations(str(location)):
         with unchanged(), pytest.raises(LocationTaken) as caught:
             commit([operation], actor=SYSTEM)
-        assert caught.value.message == f"Location '{location}' belongs to table 'ns.t' ({path})"
+        assert caught.value.message == f"Location '{location}' belongs to {kind} 'ns.t' ({path})"
 
 
 @pytest.mark.parametrize("name", PROPERTIES)
@@ -173,7 +173,7 @@ def test_a_view_enters_where_its_metadata_is_written(warehouse):
         },
         properties={"write.metadata.path": f"{warehouse}/shared"},
     )
-    refuse(warehouse / "shared", warehouse / "shared")
+    refuse(warehouse / "shared", warehouse / "shared", "view")
 
 
 def test_a_dropped_table_holds_no_paths(warehouse):
@@ -223,7 +223,7 @@ def test_a_lance_directory_with_an_iceberg_tables_metadata_is_not_removed(wareho
     job = Job.objects.get()
     maintenance.run_job(job.pk)
     job.refresh_from_db()
-    assert (job.status, job.error) == ("canceled", "its files belong to another table too")
+    assert (job.status, job.error) == ("canceled", "other tables refer to its files")
     assert files(warehouse) == before
 
 

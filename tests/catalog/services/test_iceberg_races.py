@@ -24,8 +24,8 @@ from catalog.errors import (
     TableAlreadyExists,
     TableNotFound,
 )
-from catalog.models import StagedFile, Table, TableVersion, Transaction
-from catalog.services import iceberg_commits, iceberg_tables, metadata_files, turns
+from catalog.models import StagedFile, Table, TableVersion, Transaction, TransactionStatus
+from catalog.services import commit_outcomes, iceberg_commits, iceberg_tables, metadata_files, turns
 from catalog.services import operations as ops
 from catalog.services.access import SYSTEM
 from catalog.services.iceberg_commits import TableChange
@@ -381,7 +381,7 @@ def test_a_commit_that_keeps_losing_says_so(warehouse, monkeypatch):
             return commit_to(T, {f"rival{number}": "x"})
 
     monkeypatch.setattr(storage, "write_new_file", write_late)
-    with pytest.raises(CommitConflict, match="again and again"):
+    with pytest.raises(CommitConflict, match="others keep changing it"):
         commit_to(T, {"mine": "x"})
     assert len(seen) == 3
     assert load(T).document["properties"] == {f"rival{n}": "x" for n in (1, 2, 3)}
@@ -427,7 +427,34 @@ def two_tables() -> list[LoadedTable]:
     return [make_iceberg_table(*T), make_iceberg_table(*U)]
 
 
-def test_a_commit_whose_answer_is_lost(warehouse, two_tables, lost_commit):
+def test_a_commit_whose_answer_is_lost_is_looked_up(warehouse, two_tables, lost_commit):
+    """It stands, or it never will and is made again: in the end it stands once."""
+    before = files(warehouse)
+    iceberg_commits.commit_tables(
+        actor=SYSTEM, changes=[change(T, {"a": "b"}), change(U, {"a": "b"})]
+    )
+    new = files(warehouse).keys() - before.keys()
+    assert len(new) == 2
+    assert (load(T).sequence, load(U).sequence) == (1, 1)
+    assert not StagedFile.objects.exists()
+    failed = Transaction.objects.filter(status=TransactionStatus.FAILED)
+    assert failed.count() == (0 if lost_commit else 1)
+    agrees(warehouse)
+    assert commit_to(T, {"c": "d"}).sequence == 2
+
+
+@pytest.fixture
+def no_look_up(monkeypatch) -> None:
+    """The database stays away for longer than a request looks for it."""
+
+    def decide(transaction: Transaction) -> None:
+        raise OperationalError("away")
+
+    monkeypatch.setattr(commit_outcomes, "_decide", decide)
+    monkeypatch.setattr(commit_outcomes, "_PATIENCE_SECONDS", 0)
+
+
+def test_a_commit_whose_outcome_stays_unknown(warehouse, two_tables, lost_commit, no_look_up):
     before = files(warehouse)
     with pytest.raises(OutcomeUnknown):
         iceberg_commits.commit_tables(
@@ -450,7 +477,15 @@ def test_a_commit_whose_answer_is_lost(warehouse, two_tables, lost_commit):
     assert commit_to(T, {"c": "d"}).sequence == 1 + lost_commit
 
 
-def test_a_creation_whose_answer_is_lost(warehouse, lost_commit_of_a_creation):
+def test_a_creation_whose_answer_is_lost_is_looked_up(warehouse, lost_commit_of_a_creation):
+    iceberg_commits.create_table(actor=SYSTEM, table=T, schema=ICEBERG_SCHEMA)
+    assert len(files(warehouse)) == 1
+    assert Table.objects.named(T).exists()
+    assert sweep_later() == 0
+    agrees(warehouse)
+
+
+def test_a_creation_whose_outcome_stays_unknown(warehouse, lost_commit_of_a_creation, no_look_up):
     stands = lost_commit_of_a_creation
     with pytest.raises(OutcomeUnknown):
         iceberg_commits.create_table(actor=SYSTEM, table=T, schema=ICEBERG_SCHEMA)
@@ -471,8 +506,8 @@ def lost_commit_of_a_creation(namespace, lost_commit) -> bool:
     return lost_commit
 
 
-def test_a_database_that_goes_away_before_the_commit(warehouse, two_tables, monkeypatch):
-    """It surely did not stand. Whether or not the note can be read by then, the file goes."""
+def test_a_session_that_ends_before_the_commit(warehouse, two_tables, monkeypatch):
+    """It surely did not stand, so it is made again."""
     before, real = files(warehouse), storage.write_new_file
 
     def write(path: str, content: bytes) -> None:
@@ -480,10 +515,8 @@ def test_a_database_that_goes_away_before_the_commit(warehouse, two_tables, monk
         _end_backend()
 
     monkeypatch.setattr(storage, "write_new_file", write)
-    with pytest.raises(OperationalError):
-        commit_to(T, {"a": "b"})
-    connection.close()
-    assert load(T).sequence == 0
-    sweep_later()
-    assert files(warehouse) == before
+    commit_to(T, {"a": "b"})
+    assert load(T).sequence == 1
+    assert len(files(warehouse).keys() - before.keys()) == 1
+    assert sweep_later() == 0
     agrees(warehouse)

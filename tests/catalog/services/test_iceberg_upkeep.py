@@ -101,6 +101,8 @@ def test_orphans(is_dry_run: bool) -> None:
         "table": ["ws", "t"],
         "is_dry_run": is_dry_run,
         "kept_metadata": list(ledger().values()),
+        "own_prefixes": [row("ws", "t").location],
+        "foreign_prefixes": [],
     }
     assert job.result["planned" if is_dry_run else "done"] == spark.answer
     told = AuditEvent.objects.filter(action="maintenance.remove_orphans")
@@ -109,7 +111,12 @@ def test_orphans(is_dry_run: bool) -> None:
         assert not told.exists()
     else:
         assert (job.result["files"], job.result["bytes"]) == (2, 7)
-        assert told.get().after == {"job": job.pk, "files": 2, "bytes": 7}
+        assert told.get().after == {
+            "job": job.pk,
+            "files": 2,
+            "bytes": 7,
+            "paths": ["a", "b"],
+        }
 
 
 # --- what the ledger names -------------------------------------------------------------------------

@@ -318,7 +318,8 @@ def test_a_job_acts_for_who_asked(sent, works):
     job = start(actor=Principal("etl", Privilege.ALL, request_id="r-1"))
     job = Job.objects.select_related("transaction").get(pk=job.pk)
     found = jobs.principal(job)
-    assert (found.name, found.everywhere, found.request_id) == ("etl", Privilege.ALL, "r-1")
+    assert (found.name, found.everywhere, found.request_id) == ("etl", READ_ONLY, "r-1")
+    assert found.tables == (job.table_id,)
     ApiKey.objects.update(revoked_at=timezone.now())
     with pytest.raises(PermissionDenied):
         access.require(jobs.principal(job), Privilege.WRITE)
@@ -331,7 +332,7 @@ def test_a_job_acts_for_a_user_who_is_still_active(sent, django_user_model):
     user = django_user_model.objects.create_superuser("ada")
     job = start(actor=Principal("user:ada", Privilege.ALL))
     job = Job.objects.select_related("transaction").get(pk=job.pk)
-    assert jobs.principal(job).everywhere == Privilege.ALL
+    assert jobs.principal(job).tables == (job.table_id,)
     user.is_active = False
     user.save()
     assert jobs.principal(job).everywhere == NOTHING
@@ -342,9 +343,9 @@ def test_a_job_of_the_anonymous(sent, settings):
     make_table(*T)
     settings.MONODON_ANONYMOUS = "admin"
     job = start(actor=Principal("anonymous", Privilege.ALL))
-    assert jobs.principal(job).everywhere == Privilege.ALL
+    assert jobs.principal(job).tables == (job.table_id,)
     settings.MONODON_ANONYMOUS = "read"
-    assert jobs.principal(job).everywhere == READ_ONLY
+    assert (jobs.principal(job).everywhere, jobs.principal(job).tables) == (READ_ONLY, ())
 
 
 # --- the lease, which a thread of its own keeps

@@ -40,12 +40,17 @@ from catalog.services import operations as ops
 from catalog.services.access import SYSTEM, Principal
 from catalog.services.commit import commit
 from tests.api.client import encoded_schema
-from tests.factories import files, make_lance_table, make_root, unchanged
+from tests.factories import files, make_administrator, make_lance_table, make_root, unchanged
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
 TABLE = ("ws", "t")
 ADA = Principal("ada", Privilege.ALL)
 DAY = 86_400
+
+
+@pytest.fixture(autouse=True)
+def _ada_is_a_principal(db: None) -> None:
+    make_administrator("ada")
 
 
 def ids(*numbers: int) -> pa.Table:

@@ -41,12 +41,17 @@ from catalog.services.commit import commit
 from catalog.services.jobs import JobCanceled
 from catalog.services.lance_index_plans import NewIndex
 from tasks import spark
-from tests.factories import files, make_lance_table, make_root
+from tests.factories import files, make_administrator, make_lance_table, make_root
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
 TABLE = ("ws", "t")
 ADA = Principal("ada", Privilege.ALL)
 DIMENSIONS = 8
+
+
+@pytest.fixture(autouse=True)
+def _ada_is_a_principal(db: None) -> None:
+    make_administrator("ada")
 
 
 def start(kind: JobKind = JobKind.COMPACT, *, dry: bool = False, **values: Any) -> Job:

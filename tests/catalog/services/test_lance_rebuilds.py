@@ -53,13 +53,18 @@ from catalog.services import (
 from catalog.services import operations as ops
 from catalog.services.access import SYSTEM, On, Principal
 from catalog.services.lance_indexes import IndexSummary, index_summaries
-from tests.factories import files, make_lance_table, make_root
+from tests.factories import files, make_administrator, make_lance_table, make_root
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
 TABLE = ("ws", "t")
 ADA = Principal("ada", Privilege.ALL)
 ROWS, DIMENSION = 600, 16
 WORDS = ("hello", "running", "world", "water", "stone")
+
+
+@pytest.fixture(autouse=True)
+def _ada_is_a_principal(db: None) -> None:
+    make_administrator("ada")
 
 
 def rows(first: int, count: int) -> pa.Table:

@@ -26,11 +26,16 @@ from catalog.services import operations as ops
 from catalog.services.access import SYSTEM, Principal
 from catalog.services.commit import commit
 from catalog.services.lance_index_plans import NewIndex
-from tests.factories import files, make_lance_table, make_table
+from tests.factories import files, make_administrator, make_lance_table, make_table
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
 TABLE = ("ws", "t")
 ADA = Principal("ada", Privilege.ALL)
+
+
+@pytest.fixture(autouse=True)
+def _ada_is_a_principal(db: None) -> None:
+    make_administrator("ada")
 
 
 def policy(**values: Any) -> EffectivePolicy:

@@ -10,11 +10,11 @@ from catalog.errors import CommitConflict, InvalidTableState, VersionNotFound
 from catalog.models import ApiKey, Job, JobStatus, MaterializedView, PrincipalLevel, Table
 from catalog.privileges import Privilege
 from catalog.services import (
-    api_keys,
     lance_commits,
     lance_datasets,
     maintenance,
     materialized_views,
+    principals,
 )
 from catalog.services import operations as ops
 from catalog.services.access import SYSTEM, Principal
@@ -23,11 +23,16 @@ from catalog.services.lance_data import insert
 from catalog.services.materialized_views import Refresh
 from tasks import maintenance as tasks
 from tests.api.client import encoded_schema
-from tests.factories import make_lance_table
+from tests.factories import make_administrator, make_lance_table
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
 SOURCE, VIEW = ("ws", "t"), ("ws", "v")
 ADA = Principal("ada", Privilege.ALL)
+
+
+@pytest.fixture(autouse=True)
+def _ada_is_a_principal(db: None) -> None:
+    make_administrator("ada")
 
 
 def ids(*numbers: int) -> pa.Table:
@@ -113,12 +118,13 @@ def test_a_view_that_failed_rests_longer(source):
 
 
 def test_an_owner_who_lost_the_right_refreshes_nothing(source):
-    api_keys.create_api_key(actor=SYSTEM, name="ada")
     make_view()
     ApiKey.objects.update(revoked_at=timezone.now())
     assert tasks.refresh_views() == 0
     assert run() == []
-    assert "'ada' could not have it refreshed" in MaterializedView.objects.get().error
+    assert MaterializedView.objects.get().error == (
+        "The automatic refresh was refused: Namespace 'ws' does not exist"
+    )
 
 
 def test_a_view_of_one_version_is_not_behind(source):
@@ -227,7 +233,8 @@ def _drop() -> None:
 
 
 def _forbid() -> None:
-    api_keys.create_api_key(actor=SYSTEM, name="ada", level=PrincipalLevel.GRANTED)
+    make_administrator("root")  # there must be one
+    principals.update_principal(actor=SYSTEM, name="ada", level=PrincipalLevel.GRANTED)
 
 
 @pytest.mark.parametrize(

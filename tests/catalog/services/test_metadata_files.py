@@ -63,13 +63,13 @@ def test_of_an_old_note_the_file_goes_then_the_note(warehouse, monkeypatch):
     before = files(warehouse)
     leave(file)
     age()
-    real, noted = storage.remove_file, []
+    real, noted = storage.remove_file_in_place, []
 
     def remove(path: str) -> bool:
         noted.append((path, StagedFile.objects.get().is_condemned))
         return real(path)
 
-    monkeypatch.setattr(storage, "remove_file", remove)
+    monkeypatch.setattr(storage, "remove_file_in_place", remove)
     assert tasks.sweep_metadata_files() == 1
     assert noted == [(file.path, True)]
     assert files(warehouse) == before
@@ -92,7 +92,7 @@ def test_a_file_that_cannot_be_removed_keeps_its_note(warehouse, monkeypatch):
     other = metadata_files.draft(file.document, 7)
     leave(other)
     age()
-    real = storage.remove_file
+    real = storage.remove_file_in_place
 
     def remove(path: str) -> bool:
         if path == file.path:
@@ -100,7 +100,7 @@ def test_a_file_that_cannot_be_removed_keeps_its_note(warehouse, monkeypatch):
         return real(path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(storage, "remove_file", remove)
+        patch.setattr(storage, "remove_file_in_place", remove)
         assert metadata_files.sweep() == 1
     assert StagedFile.objects.get().path == file.path
     assert Path(file.path).exists()

@@ -477,7 +477,7 @@ def test_asking_for_less_takes_two_and_asking_for_more_does_not(guarded):
 def test_rules_hold_below_and_tell_where_they_are_said(guarded):
     make_namespace("a", "b")
     found = recovery.rules_of(actor=SYSTEM, namespace=("a", "b")).rules
-    assert found.guarded == {"purge": "a", "drop_protected": "a"}
+    assert found.guarded == {"purge": ("a",), "drop_protected": ("a",)}
 
 
 def test_requests_are_paged(guarded):

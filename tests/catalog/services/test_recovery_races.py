@@ -31,7 +31,13 @@ from catalog.services import operations as ops
 from catalog.services.access import SYSTEM, Principal
 from catalog.services.commit import commit
 from catalog.services.operations.recovery import Undrop
-from tests.factories import files, make_lance_table, make_namespace, make_root
+from tests.factories import (
+    files,
+    make_administrator,
+    make_lance_table,
+    make_namespace,
+    make_root,
+)
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("warehouse")]
 
@@ -211,6 +217,7 @@ def test_what_is_above_it_is_not_brought_elsewhere_meanwhile(monkeypatch, new):
 @pytest.mark.parametrize("round", range(3))
 def test_of_two_who_approve_one_does(round):
     make_namespace("a", "b")
+    make_administrator(ADA.name)
     recovery.set_approval_rule(actor=SYSTEM, namespace=("a",), actions=["purge"])
     item = dropped("a", "b", "t")
     with pytest.raises(ApprovalRequired):

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 from django.conf import settings
 
-from catalog.errors import CommitConflict
+from catalog.errors import Busy, CommitConflict
 from catalog.identifiers import digest
 from catalog.models import TableVersion
 from catalog.services import iceberg_commits, turns
@@ -105,7 +105,7 @@ def test_who_dies_holds_nobody_up(caplog):
 
 def test_a_turn_in_the_same_process_does_not_come(monkeypatch):
     monkeypatch.setattr(turns, "_WAIT_SECONDS", 0.05)
-    refused = pytest.raises(CommitConflict, match="Too many commits")
+    refused = pytest.raises(Busy, match="Too many commits")
     with turns.turns([NAME]), refused, turns.turns([NAME]):
         raise AssertionError("two turns at once")
     with turns.turns([NAME]):
@@ -227,7 +227,7 @@ def test_who_waits_for_one_that_does_not_end(place, start, monkeypatch):
     def other() -> None:
         try:
             wait_in_vain()
-        except CommitConflict as error:
+        except Busy as error:
             found.append(error.message)
 
     with turns.turn(NAME) as own:

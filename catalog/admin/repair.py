@@ -1,0 +1,60 @@
+"""The button that repairs a Lance table."""
+
+from typing import Any, cast
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponseRedirect
+from django.http.response import HttpResponseBase
+
+from catalog.admin import cells
+from catalog.admin.actor import actor
+from catalog.admin.pages import ReadOnlyAdmin, button
+from catalog.errors import CatalogError
+from catalog.models import Table
+from catalog.privileges import Privilege
+from catalog.services import lance_repair
+from catalog.services.lance_repair import Repair
+
+
+class RepairAction:
+    """The button, for the admin of tables."""
+
+    @button("Repair", permission="repair", icon="healing")
+    def repair(self, request: HttpRequest, row: Table) -> HttpResponseBase:
+        def call(_data: dict[str, Any]) -> HttpResponseBase:
+            done = lance_repair.repair(actor=actor(request), table=row.identifier)
+            if done.published:
+                messages.success(request, f"Table '{row}' was repaired. {_text(done)}")
+            else:
+                messages.info(request, f"Table '{row}' needs no repair.")
+            return HttpResponseRedirect(cells.page_url(row) + "?tab=versions")
+
+        return cast(ReadOnlyAdmin, self).ask(
+            request,
+            title=f"Repair table '{row}'?",
+            text=f"{_findings(request, row)} A repair publishes a copy of the newest whole version"
+            " under a new number, and retires versions without a manifest. No file is removed.",
+            submit="Repair",
+            call=call,
+            back=cells.page_url(row) + "?tab=versions",
+            original=row,
+        )
+
+    def has_repair_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return cast(ReadOnlyAdmin, self).may(request, Privilege.MANAGE, object_id)
+
+
+def _findings(request: HttpRequest, row: Table) -> str:
+    try:
+        found = lance_repair.repair(actor=actor(request), table=row.identifier, is_dry_run=True)
+    except CatalogError as error:
+        return f"{error.message}."
+    return _text(found)
+
+
+def _text(found: Repair) -> str:
+    return " ".join(
+        f"{report.branch or 'Main'}: newest version {report.newest}, "
+        + (f"last whole version {report.last_whole}, {report.fault}." if report.fault else "whole.")
+        for report in found.branches
+    )

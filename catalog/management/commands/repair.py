@@ -1,0 +1,50 @@
+"""``manage.py repair``: make the newest version of a Lance table a whole one."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from catalog import identifiers
+from catalog.errors import CatalogError
+from catalog.services import lance_repair
+from catalog.services.access import COMMAND
+
+
+class Command(BaseCommand):
+    help = (
+        "Compare a Lance table's ledger with its storage, and make its newest version a whole one."
+    )
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("table", help="namespace$table")
+        parser.add_argument("--dry-run", action="store_true", help="report, and change nothing")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            found = lance_repair.repair(
+                actor=COMMAND,
+                table=identifiers.parse(options["table"], identifiers.DEFAULT_DELIMITER),
+                is_dry_run=options["dry_run"],
+            )
+        except CatalogError as refused:
+            detail = f". {refused.detail}" if refused.detail else ""
+            raise CommandError(f"{refused.message}{detail}") from refused
+        for report in found.branches:
+            name = report.branch or "main"
+            self.stdout.write(f"{name}: newest {report.newest}; {report.fault or 'well'}")
+            if report.missing:
+                self.stdout.write(f"  without a manifest: {_numbers(report.missing)}")
+            if report.unlisted:
+                self.stdout.write(f"  not in the ledger: {_numbers(report.unlisted)}")
+            version = found.published.get(report.branch)
+            if version is not None:
+                verb = "would publish" if found.is_dry_run else "published"
+                self.stdout.write(
+                    f"  {verb} version {version}, a copy of version {report.last_whole}"
+                )
+
+
+def _numbers(versions: tuple[int, ...]) -> str:
+    return ", ".join(map(str, versions[:20])) + (" …" if len(versions) > 20 else "")

@@ -1,0 +1,35 @@
+from django.db import models
+from django.db.models.functions import Now
+
+from catalog.models.tables import Table
+
+
+class FileReference(models.Model):
+    """A table refers to files of another table, which somebody who may read that one brought in.
+
+    Readers of the table may read those files through it for as long as that principal may. The
+    source's clean-up and removal look for such dependents first.
+    """
+
+    table = models.ForeignKey(
+        Table,
+        models.CASCADE,
+        related_name="file_references",
+        db_index=False,  # file_reference_unique serves
+    )
+    source = models.ForeignKey(
+        Table,
+        models.CASCADE,
+        related_name="dependent_references",
+        help_text="The table whose files they are.",
+    )
+    principal = models.TextField(help_text="The name of the principal who committed the reference.")
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["table", "source"], name="file_reference_unique"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.table} → {self.source}"

@@ -1,0 +1,202 @@
+"""Opening, linking and removing regular files without following a link, at the moment of use.
+
+A path is given with its directory resolved already: it must be free of links. The directory is opened
+first and must lie where its path says; everything else happens relative to the open directory, so that
+nobody can put a link in its place in between. Devices are never opened, and pipes never waited for.
+
+A hard link to another's file cannot be told from a file of one's own, except that it has several names:
+``read_end`` reports the number of names.
+"""
+
+import contextlib
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+Status = os.stat_result
+_DIRECTORY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_TAIL = 16 * 1024
+
+
+class NotRegular(OSError):
+    """There is no regular file at the path: a link, a directory, a pipe or a device is on the way."""
+
+
+class TooLarge(OSError):
+    """The file is larger than its reader allows."""
+
+
+def open_directory(path: str) -> int:
+    """Open a directory that must lie where its path says; the caller closes it.
+
+    Raises NotRegular when a link is on the way, and OSError.
+    """
+    try:
+        handle = os.open(path, _DIRECTORY)
+    except (NotADirectoryError, OSError) as error:
+        if isinstance(error, FileNotFoundError):
+            raise
+        raise NotRegular(f"{path} is not a directory, or a link is on the way") from error
+    try:
+        real = os.readlink(f"/proc/self/fd/{handle}")
+    except OSError:  # not Linux
+        real = os.path.realpath(path)
+    if real != path:
+        os.close(handle)
+        raise NotRegular(f"a link is on the way to {path}")
+    return handle
+
+
+@contextmanager
+def directory(path: str) -> Iterator[int]:
+    """The same, closed at the end of the block."""
+    handle = open_directory(path)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def read_end(path: str, start_of: Callable[[bytes, int], int], limit: int) -> tuple[bytes, Status]:
+    """The end of a file, from where ``start_of`` says, and its status.
+
+    ``start_of`` gets the file's last bytes and its size. Raises NotRegular, TooLarge and OSError.
+    """
+    parent, _, name = path.rpartition("/")
+    above = open_directory(parent)
+    try:
+        handle = _open(name, above)
+    finally:
+        os.close(above)
+    try:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            raise NotRegular(f"{path} is not a regular file")
+        size = status.st_size
+        first = max(size - _TAIL, 0)
+        tail = os.pread(handle, _TAIL, first)
+        start = start_of(tail, size)
+        if start >= first:
+            return tail[start - first :], status
+        if size - start > limit:
+            raise TooLarge(f"{path} is larger than {limit} bytes")
+        return _pread(handle, start, first - start) + tail, status
+    finally:
+        os.close(handle)
+
+
+def read(path: str, limit: int) -> tuple[bytes, Status]:
+    """A whole file and its status. Raises NotRegular, TooLarge and OSError."""
+    return read_end(path, lambda tail, size: 0, limit)
+
+
+def status(path: str) -> Status:
+    """The status of a regular file. Raises NotRegular and OSError; the file is not opened."""
+    parent, _, name = path.rpartition("/")
+    with directory(parent) as above:
+        found = os.stat(name, dir_fd=above, follow_symlinks=False)
+    if not stat.S_ISREG(found.st_mode):
+        raise NotRegular(f"{path} is not a regular file")
+    return found
+
+
+def is_link(path: str) -> bool:
+    """Whether a symbolic link is at the path itself."""
+    try:
+        return stat.S_ISLNK(os.lstat(path).st_mode)
+    except OSError:
+        return False
+
+
+def is_special(path: str) -> bool:
+    """Whether something other than a regular file is at the path: a link counts as well."""
+    try:
+        return not stat.S_ISREG(os.lstat(path).st_mode)
+    except OSError:
+        return False
+
+
+def unlink(path: str) -> None:
+    """Remove a file, or the link that is at the path itself. Raises NotRegular and OSError."""
+    parent, _, name = path.rpartition("/")
+    with directory(parent) as above:
+        os.unlink(name, dir_fd=above)
+
+
+def find_link(root: str) -> str | None:
+    """A symbolic link below a directory, relative to it; None if there is none.
+
+    The empty path, if it is a link itself. Raises OSError for a directory that cannot be listed.
+    """
+    if os.path.realpath(root) != root:
+        return ""
+    waiting = [""]
+    while waiting:
+        below = waiting.pop()
+        try:
+            with os.scandir(f"{root}/{below}") as entries:
+                for entry in entries:
+                    path = f"{below}{entry.name}"
+                    if entry.is_symlink():
+                        return path
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(f"{path}/")
+        except FileNotFoundError:
+            continue
+    return None
+
+
+def make_directories(root: str, relative: str) -> None:
+    """Make directories below one that is there, as far as they are missing.
+
+    Raises NotRegular when a link is on the way, and OSError.
+    """
+    at = open_directory(root)
+    try:
+        for part in relative.split("/"):
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(part, dir_fd=at)
+            try:
+                below = os.open(part, _DIRECTORY, dir_fd=at)
+            except OSError as error:
+                raise NotRegular(f"{root}/{relative} is not a directory") from error
+            os.close(at)
+            at = below
+    finally:
+        os.close(at)
+
+
+def read_at(name: str, at: int) -> bytes:
+    """The content of a regular file in an open directory. Raises NotRegular and OSError."""
+    with os.fdopen(_open(name, at), "rb") as file:
+        return file.read()
+
+
+def write_at(name: str, at: int, content: bytes) -> None:
+    """Write a new file in an open directory, and see it onto the disk. Raises OSError."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(name, flags, 0o666, dir_fd=at), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _open(name: str, above: int) -> int:
+    # Looked at first: opening a device may do something.
+    if not stat.S_ISREG(os.stat(name, dir_fd=above, follow_symlinks=False).st_mode):
+        raise NotRegular(f"{name} is not a regular file")
+    return os.open(name, _FILE, dir_fd=above)
+
+
+def _pread(handle: int, start: int, size: int) -> bytes:
+    parts = []
+    while size > 0:
+        part = os.pread(handle, size, start)
+        if not part:
+            break
+        parts.append(part)
+        start += len(part)
+        size -= len(part)
+    return b"".join(parts)

@@ -1,0 +1,337 @@
+"""Locations of namespaces: nobody gets a place in another's, and nobody is told where it is."""
+
+import re
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from catalog.models import Namespace, Principal, TrashItem
+from catalog.privileges import Privilege
+from catalog.services import api_keys, iceberg_tables, namespace_locations, recovery
+from catalog.services import operations as ops
+from catalog.services.access import SYSTEM
+from catalog.services.commit import commit
+from tests.access.doors import KEY, give, who_asks
+from tests.api.client import Lance
+from tests.api.iceberg.client import Iceberg
+from tests.api.iceberg.test_views import wanted
+from tests.factories import (
+    ICEBERG_SCHEMA,
+    make_iceberg_table,
+    make_namespace,
+    make_root,
+    make_table,
+    unchanged,
+)
+
+
+@pytest.fixture(autouse=True)
+def who(db, warehouse, settings) -> Principal:
+    """Somebody who may do everything in ``mine``, and nothing elsewhere."""
+    settings.MONODON_TRASH_SECONDS = 3600
+    make_root()
+    who = who_asks()
+    give(who, Privilege.ALL, make_namespace("mine"))
+    make_iceberg_table("mine", "t")
+    make_namespace("hidden")
+    return who
+
+
+def location(*path: str) -> str:
+    """Where a namespace lies, as a local path, asked by somebody who may do everything."""
+    _, properties = namespace_locations.describe(SYSTEM, path)
+    return properties["location"].removeprefix("file://")
+
+
+def commit_update(update: dict[str, Any]) -> Any:
+    body = {"requirements": [], "updates": [update]}
+    return Iceberg(KEY).call("POST", "namespaces/mine/tables/t", body)
+
+
+def create(at: str, stage: bool = False, namespace: str = "mine") -> Any:
+    body = {"name": "u", "schema": ICEBERG_SCHEMA, "location": f"file://{at}"}
+    path = f"namespaces/{namespace}/tables"
+    return Iceberg(KEY).call("POST", path, body | {"stage-create": stage})
+
+
+def set_location(at: str, namespace: str = "mine") -> Any:
+    body = {"removals": [], "updates": {"location": f"file://{at}"}}
+    return Iceberg(KEY).call("POST", f"namespaces/{namespace}/properties", body)
+
+
+def path_property(at: str) -> Any:
+    return commit_update({"action": "set-properties", "updates": {"write.data.path": at}})
+
+
+TABLES = {
+    "declare": lambda at: Lance(KEY).call("POST", "/v1/table/mine$u/declare", {"location": at}),
+    "register": lambda at: Lance(KEY).call("POST", "/v1/table/mine$u/register", {"location": at}),
+    "create": create,
+    "stage": lambda at: create(at, stage=True),
+    "move": lambda at: commit_update({"action": "set-location", "location": f"file://{at}"}),
+    "view": lambda at: Iceberg(KEY).call(
+        "POST", "namespaces/mine/views", wanted("v", location=f"file://{at}")
+    ),
+}
+NAMESPACES = {
+    "set": set_location,
+    "new": lambda at: Iceberg(KEY).call(
+        "POST",
+        "namespaces",
+        {"namespace": ["mine", "child"], "properties": {"location": f"file://{at}"}},
+    ),
+    "new by Lance": lambda at: Lance(KEY).call(
+        "POST", "/v1/namespace/mine$child/create", {"properties": {"location": at}}
+    ),
+    "set by Lance": lambda at: Lance(KEY).call(
+        "POST",
+        "/v1/namespace/mine$child/create",
+        {"mode": "Overwrite", "properties": {"location": at}},
+    ),
+}
+
+
+@pytest.fixture(params=["default", "explicit", "inherited", "in the trash"])
+def hidden(request, warehouse) -> str:
+    """The location of a namespace of others."""
+    if request.param == "default":
+        return location("hidden")
+    path = f"{warehouse}/theirs"
+    make_namespace("outer", properties={"location": f"file://{path}"})
+    if request.param == "inherited":
+        make_namespace("outer", "inner")
+        return location("outer", "inner")
+    if request.param == "in the trash":
+        commit([ops.DropNamespace(namespace=("outer",))], actor=SYSTEM)
+    return path
+
+
+@pytest.mark.parametrize("kind", TABLES)
+@pytest.mark.parametrize("form", ["{}", "{}/t/u"])
+def test_no_table_lies_in_the_namespace_of_others(hidden, kind, form):
+    with unchanged():
+        response = TABLES[kind](form.format(hidden))
+    assert response.status_code == 409, response.content
+    assert "another namespace" in response.content.decode()
+    assert "namespace 'outer" not in response.content.decode()
+
+
+@pytest.mark.parametrize("name", ["write.data.path", "write.metadata.path"])
+def test_no_path_of_a_table_lies_in_the_namespace_of_others(hidden, name):
+    with unchanged():
+        response = commit_update(
+            {"action": "set-properties", "updates": {name: f"file://{hidden}/x"}}
+        )
+    assert response.status_code == 409
+    assert "another namespace" in response.content.decode()
+
+
+@pytest.mark.parametrize("kind", NAMESPACES)
+@pytest.mark.parametrize("form", ["{}", "{}/x"])
+def test_no_namespace_lies_in_that_of_others(hidden, kind, form):
+    with unchanged():
+        response = NAMESPACES[kind](form.format(hidden))
+    assert response.status_code == 409, response.content
+    assert "another namespace" in response.content.decode()
+
+
+@pytest.mark.parametrize("kind", [*TABLES, *NAMESPACES])
+def test_nothing_lies_around_the_namespace_of_others(warehouse, kind):
+    make_namespace("outer", properties={"location": f"file://{warehouse}/a/b"})
+    with unchanged():
+        response = (TABLES | NAMESPACES)[kind](f"{warehouse}/a")
+    assert response.status_code == 409, response.content
+    assert "another namespace" in response.content.decode()
+
+
+@pytest.mark.parametrize("kind", NAMESPACES)
+@pytest.mark.parametrize("what", ["lance", "iceberg", "dropped", "view", "path"])
+@pytest.mark.parametrize("form", ["{}", "{}/x", "{}/.."])
+def test_no_namespace_takes_a_table_of_others(warehouse, kind, what, form):
+    place = f"{warehouse}/a/b"
+    if what == "path":
+        make_iceberg_table("hidden", "t", properties={"write.data.path": f"file://{place}"})
+    elif what == "lance":
+        make_table("hidden", "t", location=place)
+    else:
+        make_iceberg_table("hidden", "t", location=f"file://{place}")
+    if what == "dropped":
+        iceberg_tables.drop_table(actor=SYSTEM, table=("hidden", "t"))
+    at = str(Path(place).parent) if form.endswith("..") else form.format(place)
+    with unchanged():
+        response = NAMESPACES[kind](at)
+    assert response.status_code == 409, response.content
+    assert "another" in response.content.decode()
+    assert "hidden" not in response.content.decode()
+
+
+@pytest.mark.parametrize("at", ["/etc/x", "s3://bucket/x", "relative", "file:///tmp/../etc", "{}"])
+@pytest.mark.parametrize("kind", ["set", "new"])
+def test_a_location_where_no_table_may_lie(warehouse, kind, at):
+    text = at.format(warehouse)
+    update = {"removals": [], "updates": {"location": text}}
+    made = {"namespace": ["mine", "child"], "properties": {"location": text}}
+    request = ("namespaces/mine/properties", update) if kind == "set" else ("namespaces", made)
+    with unchanged():
+        response = Iceberg(KEY).call("POST", *request)
+    assert response.status_code == 400, response.content
+    assert response.json()["error"]["type"] == "BadRequestException"
+
+
+def test_a_location_by_a_link_is_what_it_leads_to(warehouse):
+    (Path(warehouse) / "link").symlink_to(location("hidden"))
+    with unchanged():
+        response = set_location(f"{warehouse}/link/x")
+    assert response.status_code == 409
+
+
+def test_who_creates_in_a_namespace_may_use_its_location(who, warehouse):
+    assert create(f"{location('mine')}/u").status_code == 200
+    other = Namespace.objects.named(("hidden",)).get()
+    who.grants.create(mask=(Privilege.CREATE | Privilege.BROWSE).value, namespace=other)
+    place = f"{location('hidden')}/of mine"
+    body = {"name": "v", "schema": ICEBERG_SCHEMA, "location": f"file://{place}"}
+    made = Iceberg(KEY).post("namespaces/mine/tables", body)
+    assert made["metadata"]["location"] == f"file://{place}"
+
+
+def test_a_place_belongs_to_the_innermost_namespace(who, warehouse):
+    """The owner of the outer one lets somebody have a part of it, and no more."""
+    make_namespace("outer", properties={"location": f"file://{warehouse}/o"})
+    inner = make_namespace("outer", "in", properties={"location": f"file://{warehouse}/o/in"})
+    give(who, Privilege.ALL, inner)
+    assert create(f"{warehouse}/o/in/u", namespace="outer%1Fin").status_code == 200
+    with unchanged():
+        assert create(f"{warehouse}/o/out", namespace="outer%1Fin").status_code == 409
+        assert set_location(f"{warehouse}/o/all", namespace="outer%1Fin").status_code == 409
+        assert set_location(f"{warehouse}/o", namespace="outer%1Fin").status_code == 409
+
+
+# --- who is told -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("properties", [{}, {"location": "file://{}/x", "k": "v"}])
+def test_the_location_is_told_to_who_may_read(who, warehouse, properties):
+    properties = {k: v.format(warehouse) for k, v in properties.items()}
+    row = make_namespace("told", properties=properties)
+    client, lance = Iceberg(KEY), Lance(KEY)
+    assert client.call("GET", "namespaces/told").status_code == 404
+    others = {k: v for k, v in properties.items() if k != "location"}
+    give(who, Privilege.BROWSE, row)
+    assert client.get("namespaces/told")["properties"] == others
+    describe = lance.call("POST", "/v1/namespace/told/describe", {}).json()
+    assert (describe.get("properties") or {}) == others
+    give(who, Privilege.READ, row)
+    assert client.get("namespaces/told")["properties"] == {
+        **others,
+        "location": f"file://{location('told')}",
+    }
+    describe = lance.call("POST", "/v1/namespace/told/describe", {}).json()
+    assert (describe.get("properties") or {}) == properties
+
+
+# --- over time ---------------------------------------------------------------------------------
+
+
+def test_no_namespace_gets_the_location_of_one_before_it():
+    first = location("mine")
+    assert re.search(r"/mine-[0-9a-f]{32}$", first)
+    commit([ops.DropNamespace(namespace=("mine",), cascade=True)], actor=SYSTEM)
+    make_namespace("mine")
+    second = location("mine")
+    assert re.search(r"/mine-[0-9a-f]{32}$", second)
+    assert second != first
+    item = TrashItem.objects.get(namespace__isnull=False)
+    recovery.undrop(actor=SYSTEM, item=item.pk, new=("back",))
+    assert location("back").rpartition("-")[2] == first.rpartition("-")[2]
+
+
+def test_a_dropped_namespace_keeps_its_explicit_location(warehouse):
+    place = f"{warehouse}/theirs"
+    make_namespace("outer", properties={"location": f"file://{place}"})
+    commit([ops.DropNamespace(namespace=("outer",))], actor=SYSTEM)
+    assert set_location(place).status_code == 409
+    item = TrashItem.objects.get()
+    recovery.undrop(actor=SYSTEM, item=item.pk)
+    assert location("outer") == place
+
+
+def test_tables_of_a_namespace_that_moved_stay_theirs(who, warehouse):
+    """Its former location is free, but not the tables in it."""
+    make_namespace("outer", properties={"location": f"file://{warehouse}/one"})
+    table = make_iceberg_table("outer", "t")
+    assert table.location.startswith(f"{warehouse}/one/t-")
+    two = {"location": f"file://{warehouse}/two"}
+    update = ops.UpdateNamespaceProperties(namespace=("outer",), updates=two)
+    commit([update], actor=SYSTEM)
+    with unchanged():
+        assert set_location(f"{warehouse}/one").status_code == 409
+        assert set_location(table.location).status_code == 409
+        assert create(f"{table.location}/x").status_code == 409
+    assert set_location(f"{warehouse}/one/else").status_code == 200
+
+
+def test_a_namespace_may_take_what_is_its_own(warehouse):
+    """Its default location, what its own tables and children have, and what it had before."""
+    own = location("mine")
+    make_iceberg_table("mine", "u", location=f"file://{own}/u")
+    make_namespace("mine", "child", properties={"location": f"file://{own}/child"})
+    for place in (own, f"{own}/x", own):
+        assert set_location(place).status_code == 200
+        assert Namespace.objects.named(("mine",)).get().location == place
+    body = {"removals": ["location"], "updates": {}}
+    assert Iceberg(KEY).post("namespaces/mine/properties", body)["removed"] == ["location"]
+    assert Namespace.objects.named(("mine",)).get().location is None
+    assert location("mine") == own
+
+
+def test_quoting_does_not_lead_elsewhere(warehouse):
+    with unchanged():
+        response = set_location(quote(location("hidden"), safe="") + "/../x")
+    assert response.status_code == 400
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_two_that_claim_one_place_one_wins(warehouse):
+    """A namespace's location and a table in it, both free when they are looked at first."""
+    make_root()
+    make_namespace("a")
+    _, key = api_keys.create_api_key(actor=SYSTEM, name="rivals")
+    client, lance = Iceberg(key), Lance(key)
+    place = f"{warehouse}/contested"
+
+    def claim() -> int:
+        update = {"updates": {"location": f"file://{place}/x"}}
+        return client.call("POST", "namespaces/a/properties", update).status_code
+
+    def declare() -> int:
+        return lance.call("POST", "/v1/table/a$t/declare", {"location": place}).status_code
+
+    barrier = threading.Barrier(2)
+
+    def run(act: Callable[[], int]) -> int:
+        try:
+            barrier.wait()
+            return act()
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(2) as threads:
+        assert sorted(threads.map(run, (claim, declare))) == [200, 409]
+
+
+def test_the_claim_is_made_under_the_lock_of_locations(warehouse):
+    with CaptureQueriesContext(connection) as captured:
+        assert set_location(f"{warehouse}/x").status_code == 200
+    texts = [query["sql"] for query in captured]
+    lock = next(i for i, text in enumerate(texts) if "pg_advisory_xact_lock" in text)
+    rows = next(i for i, text in enumerate(texts) if "FOR NO KEY UPDATE" in text)
+    write = next(i for i, text in enumerate(texts) if text.startswith('UPDATE "catalog_namespace"'))
+    assert rows < lock < write

@@ -1,0 +1,78 @@
+"""A session ends after twelve hours without a request."""
+
+import time
+from datetime import timedelta
+
+import pytest
+from django.conf import settings
+from django.contrib.sessions.models import Session
+from django.utils import timezone
+
+from catalog.admin import sessions
+
+HOUR = 3600
+PAGE = "/admin/catalog/apikey/"
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Moves the clock of the sessions forward, by hours."""
+    start, passed = time.time(), [0.0]
+    monkeypatch.setattr(sessions.time, "time", lambda: start + passed[0])
+
+    def move(hours: float) -> None:
+        passed[0] += hours * HOUR
+
+    return move
+
+
+def is_in(browser) -> bool:
+    answer = browser.get(PAGE)
+    assert answer.status_code in {200, 302}
+    return answer.status_code == 200
+
+
+def test_a_session_that_is_used_goes_on(browser, clock):
+    for _ in range(5):
+        clock(11.5)
+        assert is_in(browser)
+
+
+def test_a_session_that_is_idle_ends(browser, clock):
+    assert is_in(browser)
+    clock(12.1)
+    assert not is_in(browser)
+    assert not Session.objects.exists()
+    clock(-12.1)
+    assert not is_in(browser)  # for good
+
+
+def test_the_cookie_and_the_row_end_after_twelve_hours(browser, clock):
+    assert settings.SESSION_COOKIE_AGE == 12 * HOUR
+    clock(1)
+    answer = browser.get(PAGE)
+    assert answer.cookies[settings.SESSION_COOKIE_NAME]["max-age"] == 12 * HOUR
+    left = Session.objects.get().expire_date - timezone.now()
+    assert timedelta(hours=11, minutes=59) < left <= timedelta(hours=12)
+
+
+def test_a_session_is_not_saved_at_every_request(browser, clock, django_assert_num_queries):
+    browser.get(PAGE)
+    clock(0.05)
+    answer = browser.get(PAGE)
+    assert settings.SESSION_COOKIE_NAME not in answer.cookies
+
+
+def test_a_session_of_an_older_release_ends(browser):
+    session = browser.session
+    del session[sessions._SEEN]
+    session.save()
+    assert not is_in(browser)
+
+
+@pytest.mark.parametrize("seen", ["", None, "9" * 20, True])
+def test_a_session_with_nonsense_ends(browser, seen):
+    session = browser.session
+    session[sessions._SEEN] = seen
+    session.save()
+    assert not is_in(browser)

@@ -1,0 +1,109 @@
+"""Threads that wait for one table leave others free."""
+
+import threading
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from catalog.errors import Busy
+from catalog.postgresql import limits
+from catalog.services.admission import Admission
+
+A, B = uuid.uuid4(), uuid.uuid4()
+
+
+@pytest.fixture(autouse=True)
+def bounds(monkeypatch) -> limits.RequestLimits:
+    bounds = limits.RequestLimits(threads=4, lock_seconds=2, statement_seconds=30)
+    monkeypatch.setattr(limits, "requests", bounds)
+    return bounds
+
+
+@pytest.mark.parametrize(
+    ("threads", "waiting"), [(1, 1), (2, 1), (3, 2), (4, 3), (6, 5), (16, 12), (64, 48)]
+)
+def test_a_quarter_of_the_threads_stays_free(threads, waiting):
+    bounds = limits.RequestLimits(threads=threads, lock_seconds=1, statement_seconds=1)
+    assert bounds.most_waiting == waiting
+
+
+class Holders:
+    """Threads that stay inside until they are let go."""
+
+    def __init__(self, admission: Admission, names: list[uuid.UUID], count: int) -> None:
+        self._go, inside = threading.Event(), threading.Barrier(count + 1)
+
+        def hold() -> None:
+            with admission.enter(names, tuple):
+                inside.wait(10)
+                self._go.wait(10)
+
+        self._threads = [threading.Thread(target=hold) for _ in range(count)]
+        for thread in self._threads:
+            thread.start()
+        inside.wait(10)
+
+    def let_go(self) -> None:
+        self._go.set()
+        for thread in self._threads:
+            thread.join()
+
+
+def test_a_stalled_name_refuses_further_threads_at_once():
+    admission = Admission()
+    holders = Holders(admission, [A], 3)
+    time.sleep(0.6)
+    started = time.monotonic()
+    with pytest.raises(Busy) as refused, admission.enter([A], lambda: ("ns", "t")):
+        pass
+    assert refused.value.message == "Too many requests wait for 'ns.t'; try again"
+    assert time.monotonic() - started < 0.2
+    with admission.enter([B], tuple):
+        pass
+    holders.let_go()
+    with admission.enter([A], tuple):
+        pass
+
+
+def test_who_came_before_the_stall_waits_for_no_longer_than_it_takes_to_see_it():
+    admission = Admission()
+    holders = Holders(admission, [A], 3)
+    started = time.monotonic()
+    with pytest.raises(Busy), admission.enter([B, A], tuple):
+        pass
+    assert 0.1 < time.monotonic() - started < 1.0
+    holders.let_go()
+
+
+def test_where_commits_go_on_nobody_is_refused():
+    admission = Admission()
+
+    def work(number: int) -> int:
+        with admission.enter([A], tuple):
+            time.sleep(0.01)
+        return number
+
+    with ThreadPoolExecutor(16) as pool:
+        assert sorted(pool.map(work, range(200))) == list(range(200))
+    assert (admission._inside, admission._waiting) == ({}, {})
+
+
+def test_a_thread_enters_again_what_it_has_entered():
+    admission = Admission()
+    holders = Holders(admission, [A], 2)
+    with admission.enter([A], tuple), admission.enter([A], tuple), admission.enter([A, B], tuple):
+        assert {name: len(moments) for name, moments in admission._inside.items()} == {A: 3, B: 1}
+    holders.let_go()
+    assert admission._inside == {}
+
+
+def test_no_limit_holds_where_no_requests_are_answered(monkeypatch):
+    monkeypatch.setattr(limits, "requests", None)
+    admission = Admission()
+    holders = Holders(admission, [A], 20)
+    time.sleep(0.6)
+    with admission.enter([A], tuple):
+        assert admission._inside == {}
+    holders.let_go()

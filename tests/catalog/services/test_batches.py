@@ -1,0 +1,211 @@
+"""What batches cost: statements, counted; and whom they name when they fail."""
+
+from pathlib import Path
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from catalog.errors import CatalogError, InvalidManifestPath, TableNotFound, VersionAlreadyExists
+from catalog.models import AuditEvent, Branch, Table, TableState, TableVersion
+from catalog.services import operations as ops
+from catalog.services.access import SYSTEM
+from catalog.services.commit import Operation, commit
+from tests.factories import make_namespace, make_root
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("warehouse", "root"),
+]
+SMALL, LARGE = 20, 60
+
+
+@pytest.fixture
+def root(transactional_db) -> None:
+    make_root()
+    make_namespace("ns")
+
+
+def name(number: int) -> tuple[str, str]:
+    return "ns", f"t{number:03d}"
+
+
+def declare(number: int) -> ops.DeclareTable:
+    return ops.DeclareTable(table=name(number))
+
+
+def create(number: int, version: int, branch: str = "") -> ops.CreateVersion:
+    return ops.CreateVersion(
+        table=name(number),
+        version=version,
+        branch=branch,
+        manifest_path=f"elsewhere/{number}/{version}",
+    )
+
+
+def delete(number: int, version: int) -> ops.DeleteVersions:
+    return ops.DeleteVersions(table=name(number), ranges=((version, version + 1),))
+
+
+def deregister(number: int) -> ops.DeregisterTable:
+    return ops.DeregisterTable(table=name(number))
+
+
+def drop(number: int) -> ops.DropTable:
+    return ops.DropTable(table=name(number))
+
+
+def make(count: int) -> None:
+    """Live tables with one version."""
+    commit([declare(n) for n in range(count)], actor=SYSTEM)
+    commit([create(n, 1) for n in range(count)], actor=SYSTEM)
+
+
+def statements(operations: list[Operation]) -> int:
+    with CaptureQueriesContext(connection) as captured:
+        commit(operations, actor=SYSTEM)
+    return len(captured)
+
+
+KINDS = {
+    # What each operation adds to the statements of its batch, at most.
+    "declare": (lambda n: [declare(100 + n)], 0),
+    "first version": (lambda n: [declare(100 + n), create(100 + n, 1)], 0),
+    "version": (lambda n: [create(n, 2)], 0),
+    "branch": (lambda n: [create(n, 1, "dev")], 2),
+    "delete": (lambda n: [delete(n, 1)], 1),
+    "create and delete": (lambda n: [create(n, 2), delete(n, 2)], 2),
+    "deregister": (lambda n: [deregister(n)], 0),
+    "drop": (lambda n: [drop(n)], 0),
+    "delete and deregister": (lambda n: [delete(n, 1), deregister(n)], 1),
+    "replace": (lambda n: [deregister(n), declare(n), create(n, 1)], 0),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_how_statements_grow_with_a_batch(kind):
+    build, each = KINDS[kind]
+    make(SMALL + LARGE)
+    small = statements([op for n in range(SMALL) for op in build(n)])
+    large = statements([op for n in range(SMALL, SMALL + LARGE) for op in build(n)])
+    grown = large - small
+    assert grown <= each * (LARGE - SMALL) + 1, (small, large)
+    assert small <= 16 + each * SMALL
+
+
+@pytest.mark.parametrize("culprit", [0, 17, LARGE - 1])
+def test_a_batch_that_fails_names_its_culprit_without_a_search(culprit):
+    make(LARGE)
+    commit([create(culprit, 2)], actor=SYSTEM)
+    versions, events = TableVersion.objects.count(), AuditEvent.objects.count()
+    with CaptureQueriesContext(connection) as captured, pytest.raises(VersionAlreadyExists) as met:
+        commit([create(n, 2) for n in range(LARGE)], actor=SYSTEM)
+    assert met.value.operation == culprit
+    assert met.value.message == f"Table 'ns.t{culprit:03d}' has version 2 already"
+    assert len(captured) <= 3
+    assert (TableVersion.objects.count(), AuditEvent.objects.count()) == (versions, events)
+
+
+def test_the_culprit_is_the_one_on_its_branch():
+    make(2)
+    commit([create(0, 1, "dev"), create(1, 1, "dev"), create(1, 7, "dev")], actor=SYSTEM)
+    batch = [create(0, 7), create(1, 7), create(0, 7, "dev"), create(1, 7, "dev")]
+    with pytest.raises(VersionAlreadyExists) as met:
+        commit(batch, actor=SYSTEM)
+    assert (met.value.operation, met.value.branch) == (3, "dev")
+
+
+def test_a_table_that_is_replaced_is_no_culprit():
+    """Its name has version 1, but the batch enters that for another table of the name."""
+    make(2)
+    with pytest.raises(VersionAlreadyExists) as met:
+        commit([deregister(0), declare(0), create(0, 1), create(1, 1)], actor=SYSTEM)
+    assert met.value.operation == 3
+    assert Table.objects.filter(state=TableState.LIVE).count() == 2
+
+
+def test_operations_of_a_batch_see_what_earlier_ones_dropped():
+    make(2)
+    for second, error in [
+        (create(0, 2), TableNotFound),
+        (delete(0, 1), TableNotFound),
+        (deregister(0), TableNotFound),
+    ]:
+        with pytest.raises(error) as met:
+            commit([deregister(0), second], actor=SYSTEM)
+        assert met.value.operation == 1
+    new = commit([declare(9), create(9, 1), deregister(9), declare(9)], actor=SYSTEM)
+    assert new.results[0].pk != new.results[3].pk
+    states = Table.objects.filter(name="t009").order_by("pk").values_list("state", flat=True)
+    assert list(states) == [TableState.DROPPED, TableState.DECLARED]
+
+
+def test_the_ranges_of_a_deletion():
+    make(1)
+    commit([create(0, n) for n in range(2, 12)], actor=SYSTEM)
+    deletion = ops.DeleteVersions(table=name(0), ranges=((2, 4), (3, 5), (7, 7), (10, -1)))
+    done = commit([deletion], actor=SYSTEM)
+    assert done.results == [5]
+    visible = TableVersion.objects.visible().order_by("version")
+    assert list(visible.values_list("version", flat=True)) == [1, 5, 6, 7, 8, 9]
+    assert commit([deletion], actor=SYSTEM).results == [0]
+
+
+def test_branches_begin_once_in_a_batch():
+    make(2)
+    commit([create(n, v, "dev") for v in (1, 2) for n in range(2)], actor=SYSTEM)
+    assert Branch.objects.count() == 2
+
+
+# --- staged manifests -------------------------------------------------------------------------
+
+
+def staged(table: Table, version: int, file: str = "one.manifest-x", size: int = 7) -> Operation:
+    path = f"{table.location}/_versions/{file}"
+    return ops.CreateVersion(
+        table=table.identifier,
+        version=version,
+        manifest_path=path if version % 2 else path.lstrip("/"),
+        manifest_size=size,
+    )
+
+
+@pytest.fixture
+def table(warehouse) -> Table:
+    commit([declare(0)], actor=SYSTEM)
+    row = Table.objects.select_related("namespace").get()
+    directory = Path(row.location) / "_versions"
+    directory.mkdir(parents=True)
+    (directory / "one.manifest-x").write_bytes(b"0123456789")
+    return row
+
+
+def test_a_batch_names_a_staged_file_once(table):
+    with pytest.raises(InvalidManifestPath) as met:
+        commit([staged(table, 1), staged(table, 2)], actor=SYSTEM)
+    assert met.value.operation == 1
+    assert "is the staged manifest of another version of table 'ns.t000'" in met.value.message
+    assert not TableVersion.objects.exists()
+
+
+def test_a_staged_file_of_another_version_is_refused(table, monkeypatch):
+    monkeypatch.setattr(ops.versions.versions, "move", lambda rows: None)  # not moved yet
+    commit([staged(table, 1)], actor=SYSTEM)
+    with pytest.raises(InvalidManifestPath) as met:
+        commit([staged(table, 2)], actor=SYSTEM)
+    assert met.value.operation == 0
+    with pytest.raises(VersionAlreadyExists):
+        commit([staged(table, 1)], actor=SYSTEM)
+    assert TableVersion.objects.count() == 1
+
+
+def test_the_size_of_a_staged_manifest_is_the_files(table):
+    (row,) = commit([staged(table, 1, size=7)], actor=SYSTEM).results
+    assert row.manifest_size == 10
+    assert TableVersion.objects.get().manifest_size == 10
+
+
+def test_a_refusal_carries_no_index_of_another(table):
+    with pytest.raises(CatalogError) as met:
+        commit([create(0, 1), create(5, 1)], actor=SYSTEM)
+    assert met.value.operation == 1

@@ -1,0 +1,353 @@
+"""Commits whose session ends: what stands is reported, what does not is made again."""
+
+import threading
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import InterfaceError, OperationalError, connection, transaction
+from django.db.backends.postgresql import base as django_backend
+
+from catalog.errors import Busy, OutcomeUnknown
+from catalog.models import (
+    Namespace,
+    Table,
+    TableState,
+    TableVersion,
+    Transaction,
+    TransactionStatus,
+)
+from catalog.postgresql import limits
+from catalog.postgresql.base import DatabaseWrapper
+from catalog.postgresql.outcomes import OutcomeLost, TransactionLost
+from catalog.services import commit as engine
+from catalog.services import commit_outcomes, locks, statements
+from catalog.services import operations as ops
+from catalog.services.access import SYSTEM
+from catalog.services.commit import Batch, commit
+from tests.factories import make_root, make_table
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("warehouse", "root"),
+]
+T = ("ns", "t")
+
+
+@pytest.fixture
+def root(transactional_db) -> None:
+    make_root()
+
+
+def _end_session() -> None:
+    raw = connection.connection
+    with psycopg.connect(raw.info.dsn, password=raw.info.password, autocommit=True) as other:
+        other.execute("SELECT pg_terminate_backend(%s, 10000)", [raw.info.backend_pid])
+
+
+def make_live_table() -> None:
+    make_table(*T)
+    Table.objects.update(state=TableState.LIVE)
+
+
+def create_version(number: int = 1) -> ops.CreateVersion:
+    return ops.CreateVersion(table=T, version=number, manifest_path=f"elsewhere/{number}.manifest")
+
+
+def create_namespace() -> ops.CreateNamespace:
+    return ops.CreateNamespace(namespace=("new",))
+
+
+# --- one statement ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def lost_statement(monkeypatch) -> Callable[[bool], None]:
+    """The next insert of a version loses its session, before it or after it."""
+
+    def lose(stands: bool) -> None:
+        real = statements.insert_if_unchanged
+
+        def insert(*arguments: Any, **options: Any) -> Any:
+            monkeypatch.setattr(engine, "insert_if_unchanged", real)
+            if stands:
+                real(*arguments, **options)
+                connection.close()
+                raise OutcomeLost("lost")
+            _end_session()
+            return real(*arguments, **options)
+
+        monkeypatch.setattr(engine, "insert_if_unchanged", insert)
+
+    return lose
+
+
+@pytest.mark.parametrize("stands", [True, False])
+def test_a_version_whose_answer_is_lost_stands_once(lost_statement, stands):
+    make_live_table()
+    lost_statement(stands)
+    done = commit([create_version()], actor=SYSTEM)
+    row = TableVersion.objects.get()
+    assert (row.version, row.transaction_id) == (1, done.transaction_id)
+    assert done.results[0].created_at == row.created_at
+    failed = Transaction.objects.filter(status=TransactionStatus.FAILED)
+    assert [each.operations for each in failed] == ([] if stands else [[]])
+    with pytest.raises(engine.VersionAlreadyExists):
+        commit([create_version()], actor=SYSTEM)
+
+
+def test_the_outcome_is_unknown_while_the_database_is_away(lost_statement, monkeypatch):
+    make_live_table()
+    lost_statement(stands=True)
+
+    def decide(row: Transaction) -> None:
+        raise OperationalError("away")
+
+    monkeypatch.setattr(commit_outcomes, "_decide", decide)
+    monkeypatch.setattr(commit_outcomes, "_PATIENCE_SECONDS", 0)
+    with pytest.raises(OutcomeUnknown) as refused:
+        commit([create_version()], actor=SYSTEM)
+    row = TableVersion.objects.get()
+    assert f"Transaction '{row.transaction_id}' exists" in (refused.value.detail or "")
+
+
+# --- transactions -----------------------------------------------------------------------------
+
+
+def test_a_commit_that_stands_is_unknown_while_nobody_can_connect(monkeypatch):
+    """Django connects again as it leaves a transaction: failing there must not hide the loss."""
+    commit_to_server = django_backend.DatabaseWrapper._commit
+    connect = django_backend.DatabaseWrapper.get_new_connection
+    is_away = False
+
+    def lose(self) -> None:
+        nonlocal is_away
+        commit_to_server(self)
+        self.connection.pgconn.finish()
+        is_away = True
+        raise OutcomeLost("lost at COMMIT")
+
+    def refuse(self, parameters):
+        if is_away:
+            raise OperationalError("connection failed: the database system is in recovery mode")
+        return connect(self, parameters)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(commit_outcomes, "_PATIENCE_SECONDS", 0.2)
+        patch.setattr(DatabaseWrapper, "_commit", lose)
+        patch.setattr(DatabaseWrapper, "get_new_connection", refuse)
+        with pytest.raises(OutcomeUnknown):
+            commit([create_namespace()], actor=SYSTEM)
+    connection.close()
+    assert Namespace.objects.filter(path=["new"]).count() == 1
+
+
+@pytest.mark.parametrize("stands", [True, False])
+def test_a_transaction_whose_answer_is_lost_stands_once(monkeypatch, stands):
+    real = django_backend.DatabaseWrapper._commit
+
+    def lose(self: Any) -> None:
+        monkeypatch.setattr(django_backend.DatabaseWrapper, "_commit", real)
+        if stands:
+            real(self)
+            self.connection.close()
+            raise OperationalError("lost")
+        _end_session()
+        real(self)
+
+    monkeypatch.setattr(django_backend.DatabaseWrapper, "_commit", lose)
+    done = commit([create_namespace()], actor=SYSTEM)
+    assert Namespace.objects.filter(name="new").count() == 1
+    assert Transaction.objects.filter(pk=done.transaction_id).exists()
+
+
+def test_a_session_that_ends_inside_a_transaction(monkeypatch):
+    real, calls = Batch.flush, []
+
+    def flush(self: Batch) -> None:
+        calls.append(1)
+        if len(calls) == 1:
+            _end_session()
+        real(self)
+
+    monkeypatch.setattr(Batch, "flush", flush)
+    commit([create_namespace()], actor=SYSTEM)
+    assert Namespace.objects.filter(name="new").count() == 1
+    # Nothing was looked up: without a COMMIT there is nothing to know.
+    assert not Transaction.objects.filter(status=TransactionStatus.FAILED).exists()
+
+
+def test_what_fails_after_the_commit_refuses_nothing(monkeypatch):
+    make_live_table()
+
+    def broken(rows: list[Any]) -> None:
+        raise OperationalError("away")
+
+    monkeypatch.setattr(ops.versions, "_count_created", broken)
+    assert commit([create_version()], actor=SYSTEM).id is not None
+
+
+# --- looking up -------------------------------------------------------------------------------
+
+
+def other_session() -> psycopg.Connection:
+    raw = connection.connection
+    return psycopg.connect(raw.info.dsn, password=raw.info.password)
+
+
+_INSERT = (
+    "INSERT INTO catalog_transaction (id, status, actor, request_id, operations, properties)"
+    " VALUES (%s, 'Succeeded', '', '', '[{}]', '{}')"
+)
+
+
+def test_what_never_came_cannot_come_any_more():
+    row = Transaction(actor="a")
+    connection.ensure_connection()
+    with other_session() as late:
+        assert commit_outcomes.look_up(row) is None
+        with pytest.raises(psycopg.errors.UniqueViolation):
+            late.execute(_INSERT, [row.pk])
+        late.rollback()
+    assert commit_outcomes.look_up(row) is None  # as often as it is asked
+
+
+@pytest.mark.parametrize("stands", [True, False])
+def test_a_session_that_still_commits_is_waited_for(stands):
+    row = Transaction(actor="a")
+    connection.ensure_connection()
+    with other_session() as late:
+        late.execute(_INSERT, [row.pk])
+        end = threading.Timer(0.3, late.commit if stands else late.rollback)
+        end.start()
+        assert (commit_outcomes.look_up(row) is not None) is stands
+        end.join()
+
+
+# --- sessions ---------------------------------------------------------------------------------
+
+
+def count() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM catalog_namespace")
+        return int(cursor.fetchone()[0])
+
+
+def test_a_read_survives_its_session():
+    assert count() == 1
+    _end_session()
+    assert count() == 1
+    _end_session()
+    assert Namespace.objects.count() == 1
+
+
+def test_a_read_is_not_repeated_inside_a_transaction():
+    def read_twice() -> None:
+        with transaction.atomic():
+            count()
+            _end_session()
+            count()
+
+    with pytest.raises(TransactionLost):
+        read_twice()
+    assert count() == 1
+
+
+def test_a_write_is_not_repeated():
+    make_live_table()
+    _end_session()
+    with pytest.raises(OutcomeLost):
+        Table.objects.update(owner="x")
+    assert not Table.objects.filter(owner="x").exists()
+
+
+def test_a_read_is_not_repeated_under_a_lock_of_the_session():
+    def read_alone() -> None:
+        with locks.alone("work") as is_alone:
+            assert is_alone
+            _end_session()
+            count()
+
+    with pytest.raises(OperationalError):
+        read_alone()
+    assert connection.session_locks == 0
+
+
+class _Starting:
+    """A server that refuses so many connections."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, refusals: int, text: str) -> None:
+        self.calls, real = 0, django_backend.DatabaseWrapper.get_new_connection
+
+        def connect(wrapper: Any, parameters: dict[str, Any]) -> Any:
+            self.calls += 1
+            if self.calls <= refusals:
+                raise psycopg.OperationalError(text)
+            return real(wrapper, parameters)
+
+        monkeypatch.setattr(django_backend.DatabaseWrapper, "get_new_connection", connect)
+
+
+@pytest.mark.parametrize(
+    "text", ["FATAL:  the database system is starting up", "Connection refused"]
+)
+def test_a_database_that_starts_is_waited_for(monkeypatch, text):
+    connection.close()
+    server = _Starting(monkeypatch, 3, text)
+    assert count() == 1
+    assert server.calls == 4
+
+
+@pytest.mark.parametrize("case", ["a wrong password", "impatient", "no place"])
+def test_when_nobody_waits_for_a_database(monkeypatch, case):
+    connection.close()
+    text = "password authentication failed" if case == "a wrong password" else "starting up"
+    server = _Starting(monkeypatch, 3, text)
+    if case == "no place":
+        bounds = limits.RequestLimits(threads=4, lock_seconds=1, statement_seconds=1)
+        monkeypatch.setattr(limits, "requests", bounds)
+        monkeypatch.setattr(limits, "_reconnecting_count", 3)
+    patience = limits.impatient() if case == "impatient" else nullcontext()
+    with patience, pytest.raises((OperationalError, InterfaceError)):
+        count()
+    assert server.calls == 1
+
+
+def test_a_web_process_opens_sessions_with_short_timeouts(monkeypatch):
+    bounds = limits.RequestLimits(threads=4, lock_seconds=3, statement_seconds=30)
+    monkeypatch.setattr(limits, "requests", bounds)
+    connection.close()
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT current_setting('lock_timeout'), current_setting('statement_timeout')"
+        )
+        assert cursor.fetchone() == ("3s", "30s")
+    connection.close()
+    monkeypatch.setattr(limits, "requests", None)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT current_setting('lock_timeout'), current_setting('statement_timeout')"
+        )
+        assert cursor.fetchone() == ("30s", "0")
+
+
+def test_a_locked_row_is_reported_as_one(monkeypatch):
+    make_live_table()
+    bounds = limits.RequestLimits(threads=4, lock_seconds=1, statement_seconds=30)
+    monkeypatch.setattr(limits, "requests", bounds)
+    connection.ensure_connection()
+    with other_session() as holder:
+        holder.execute("SELECT FROM catalog_table FOR UPDATE")
+        connection.close()
+        for _ in range(2):
+            with pytest.raises(Busy) as refused:
+                commit([create_version()], actor=SYSTEM)
+            assert refused.value.message == (
+                "Another transaction has held a lock for too long that a commit to 'ns.t' needs;"
+                " try again"
+            )
+        holder.rollback()
+    connection.close()
+    assert not TableVersion.objects.exists()

@@ -1,0 +1,109 @@
+"""Equality deletes, as Flink writes them: their tables are not well, and compaction is what helps."""
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from catalog import planning
+from catalog.formats.iceberg import metadata
+from catalog.models import Job, Table
+from catalog.planning import Statistics
+from catalog.policies import effective
+from catalog.services import iceberg_commits, iceberg_upkeep
+from catalog.services.access import SYSTEM
+from tests.catalog.formats.iceberg.written import EQUALITY, Written
+from tests.factories import make_namespace
+
+pytestmark = pytest.mark.django_db
+
+SCHEMA = {
+    "fields": [
+        {"id": 1, "name": "id", "required": True, "type": "long"},
+        {"id": 2, "name": "part", "required": True, "type": "long"},
+    ]
+}
+BY_PART = {"fields": [{"source-id": 2, "transform": "identity", "name": "part", "field-id": 1000}]}
+POLICY = effective([])
+
+
+def rows(*ids: int, part: int = 0) -> list[dict[str, Any]]:
+    return [{"id": id_, "part": part} for id_ in ids]
+
+
+def register(made: Written, directory: Path) -> Table:
+    make_namespace("ws")
+    file = directory / "metadata" / "00001-a.metadata.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    document = metadata.parse(orjson.dumps(made.document))
+    file.write_bytes(orjson.dumps(document))
+    iceberg_commits.register_table(
+        actor=SYSTEM, table=("ws", "t"), metadata_location=f"file://{file}"
+    )
+    return Table.objects.named(("ws", "t")).get()
+
+
+def measure(table: Table) -> Statistics:
+    found = iceberg_upkeep.measure(table, POLICY)
+    assert found is not None
+    return found
+
+
+def upserted(directory: Path, *specs: dict[str, Any]) -> Written:
+    """Four files of ten rows, and three upserts of a key each."""
+    made = Written(directory, SCHEMA, *specs)
+    for number in range(4):
+        made.commit([made.file(rows(*range(10 * number, 10 * number + 10), part=number))])
+    for key in (1, 11, 21):
+        part = key // 10
+        made.commit(
+            [made.file(rows(key, part=part))],
+            [made.file(rows(key, part=part), content=EQUALITY, equality_ids=[1])],
+            operation="overwrite",
+        )
+    return made
+
+
+def test_equality_deletes_are_measured(warehouse):
+    found = measure(register(upserted(warehouse / "t"), warehouse / "t"))
+    assert (found.equality_delete_files, found.equality_deletes) == (3, 3)
+    assert (found.delete_files, found.deleted_rows) == (0, 0)
+    assert planning.score(found, POLICY) < 100
+
+
+def test_many_of_them_make_compaction_worth_it(warehouse, monkeypatch):
+    made = upserted(warehouse / "t")
+    many = [made.file(rows(key), content=EQUALITY, equality_ids=[1]) for key in range(10)]
+    made.commit(many, operation="delete")
+    table = register(made, warehouse / "t")
+    found = measure(table)
+    assert found.equality_delete_files == 13
+    # All files of the table are older than these.
+    assert (found.files, found.rewrite_files) == (7, 7)
+    (job,) = planning.plan(found, POLICY)
+    assert job.kind == "compact"
+    assert "13 equality delete files delete by 13 keys" in job.reason
+    assert iceberg_upkeep._options(found, POLICY)["delete-file-threshold"] == "1"
+
+
+def test_they_reach_older_files_of_their_partition_alone(warehouse):
+    made = upserted(warehouse / "t", BY_PART)
+    keys = rows(*range(10, 20), part=1)
+    made.commit([made.file(keys, content=EQUALITY, equality_ids=[1])], operation="delete")
+    made.commit([made.file(rows(10, part=1))])
+    found = measure(register(made, warehouse / "t"))
+    # With the older files of a partition its small ones are rewritten; partition 3 has no deletes.
+    assert (found.equality_delete_files, found.equality_deletes) == (4, 13)
+    assert (found.files, found.rewrite_files) == (8, 7)
+
+
+def test_a_few_of_them_are_left_alone(warehouse):
+    made = Written(warehouse / "t", SCHEMA)
+    made.commit([made.file(rows(*range(1000)))])
+    made.commit([made.file(rows(1), content=EQUALITY, equality_ids=[1])], operation="delete")
+    found = measure(register(made, warehouse / "t"))
+    assert (found.equality_delete_files, found.rewrite_files) == (1, 0)
+    assert planning.plan(found, POLICY) == []
+    assert "delete-file-threshold" not in iceberg_upkeep._options(found, POLICY)
+    assert Job.objects.count() == 0

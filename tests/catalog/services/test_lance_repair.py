@@ -1,0 +1,158 @@
+"""Repairing Lance tables whose newest version is not whole, and what must not brick them."""
+
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+
+from catalog.errors import InvalidTableState, PermissionDenied, TableHasNoData
+from catalog.models import AuditEvent, Table, TableVersion
+from catalog.services import (
+    lance_data,
+    lance_datasets,
+    lance_reconcile,
+    lance_repair,
+    versions,
+)
+from catalog.services.access import SYSTEM, Principal
+from catalog.services.lance_repair import BranchReport
+from tests.factories import files, final_path, make_lance_table, make_table, snapshot
+
+pytestmark = pytest.mark.django_db
+
+T = ("ws", "t")
+
+
+@pytest.fixture
+def table(warehouse: Path) -> Table:
+    row = make_lance_table(T)
+    for number in (4, 5):
+        append(number)
+    versions.settle(row)
+    return row
+
+
+def append(number: int) -> None:
+    rows = pa.table({"id": [number], "name": ["x"]})
+    lance_data.insert(actor=SYSTEM, table=T, data=rows.to_reader())
+
+
+def ids() -> list[int]:
+    dataset = lance_datasets.read(actor=SYSTEM, table=T)
+    return sorted(dataset.to_table().column("id").to_pylist())
+
+
+def numbers() -> list[int]:
+    rows = TableVersion.objects.visible().order_by("version")
+    return list(rows.values_list("version", flat=True))
+
+
+def test_a_table_that_is_well_is_left_alone(table):
+    before, on_disk = snapshot(), files(table.location)
+    for is_dry_run in (True, False):
+        found = lance_repair.repair(actor=SYSTEM, table=T, is_dry_run=is_dry_run)
+        assert found.branches == (BranchReport("", 3, "", 3, (), (), 4),)
+        assert (found.published, found.transaction_id) == ({}, None)
+    assert (snapshot(), files(table.location)) == (before, on_disk)
+
+
+def test_the_newest_manifest_is_gone(table):
+    final_path(table, 3).unlink()
+    lance_datasets.forget_opened()
+    planned = lance_repair.repair(actor=SYSTEM, table=T, is_dry_run=True)
+    fault = "version 3, the newest: its manifest is missing"
+    assert planned.branches == (BranchReport("", 3, fault, 2, (3,), (), 4),)
+    assert planned.published == {"": 4}
+    assert numbers() == [1, 2, 3]
+    done = lance_repair.repair(actor=SYSTEM, table=T)
+    assert done.branches == planned.branches
+    assert numbers() == [1, 2, 4]
+    assert ids() == [1, 2, 3, 4]
+    event = AuditEvent.objects.get(action="version.repair")
+    assert event.after == {
+        "version": 4,
+        "manifest_path": TableVersion.objects.get(version=4).manifest_path,
+        "from_version": 2,
+        "fault": fault,
+        "retired": [[3, 4]],
+    }
+    append(6)
+    assert (ids(), numbers()) == ([1, 2, 3, 4, 6], [1, 2, 4, 5])
+    assert lance.dataset(table.location).count_rows() == 5
+
+
+def test_a_data_file_of_the_newest_is_gone(table):
+    older = set(Path(f"{table.location}/data").iterdir())
+    append(6)
+    (added,) = set(Path(f"{table.location}/data").iterdir()) - older
+    added.unlink()
+    lance_datasets.forget_opened()
+    found = lance_repair.repair(actor=SYSTEM, table=T)
+    assert found.branches[0].fault == (
+        f"version 4, the newest: its file 'data/{added.name}' is missing"
+    )
+    assert (found.published, numbers(), ids()) == ({"": 5}, [1, 2, 3, 4, 5], [1, 2, 3, 4, 5])
+
+
+def test_a_newest_manifest_that_is_none(table):
+    """As older releases entered them."""
+    final_path(table, 3).write_bytes(b"no manifest")
+    lance_datasets.forget_opened()
+    assert "is not a Lance manifest" in lance_repair.repair(actor=SYSTEM, table=T).branches[0].fault
+    assert (numbers(), ids()) == ([1, 2, 3, 4], [1, 2, 3, 4])
+
+
+def test_a_newest_version_that_older_releases_deleted(table):
+    TableVersion.objects.filter(version=3).update(deleted_at="2026-01-01T00:00Z")
+    found = lance_repair.repair(actor=SYSTEM, table=T)
+    assert found.branches[0].fault == "version 3 was deleted, and its number never comes back"
+    assert found.published == {"": 4}
+    append(6)
+    assert (numbers(), ids()) == ([1, 2, 4, 5], [1, 2, 3, 4, 6])
+
+
+def test_nothing_whole_is_left(table):
+    for version in (1, 2, 3):
+        final_path(table, version).unlink()
+    before, on_disk = snapshot(), files(table.location)
+    with pytest.raises(InvalidTableState, match="has no version whose files are whole"):
+        lance_repair.repair(actor=SYSTEM, table=T)
+    assert (snapshot(), files(table.location)) == (before, on_disk)
+
+
+def test_only_who_manages_a_table_repairs_it(table):
+    with pytest.raises(PermissionDenied):
+        lance_repair.repair(actor=Principal("reader", lance_repair.Privilege.READ), table=T)
+
+
+def test_a_declared_table(warehouse):
+    make_table(*T)
+    with pytest.raises(TableHasNoData):
+        lance_repair.repair(actor=SYSTEM, table=T)
+
+
+# --- what somebody removed past the catalog -----------------------------------------------------
+
+
+def test_the_clock_retires_versions_without_manifests(table):
+    final_path(table, 1).unlink()
+    assert lance_reconcile.reconcile_due() == 1
+    assert numbers() == [2, 3]
+    event = AuditEvent.objects.get(action="version.reconcile")
+    assert (event.actor, event.after) == (
+        "system",
+        {"ranges": [[1, 2]], "retired": 1, "reason": "the manifests were removed from storage"},
+    )
+    final_path(table, 2).unlink()
+    assert lance_reconcile.reconcile_due() == 0  # looked at within the hour
+
+
+def test_the_clock_leaves_what_it_cannot_see(table):
+    away = Path(table.location).rename(f"{table.location}.unmounted")
+    assert lance_reconcile.reconcile(table) == 0
+    away.rename(table.location)
+    final_path(table, 1).unlink()
+    final_path(table, 3).unlink()  # the newest
+    assert lance_reconcile.reconcile(table) == 0
+    assert numbers() == [1, 2, 3]

@@ -1,0 +1,281 @@
+"""Metadata files that a table does not want any more go once the commit stands, and not before."""
+
+import shutil
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from django.db.models.functions import Now
+
+from catalog import storage
+from catalog.errors import InvalidLocation, OutcomeUnknown
+from catalog.models import AuditEvent, IcebergMetadata, StagedFile, Table, TableVersion, TrashItem
+from catalog.services import commit as engine
+from catalog.services import iceberg_commits, iceberg_tables, metadata_files, purge, recovery
+from catalog.services.access import SYSTEM
+from catalog.services.iceberg_commits import TableChange
+from catalog.services.iceberg_tables import LoadedTable
+from tests.factories import make_iceberg_table, make_namespace, unchanged
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
+
+T = ("ns", "t")
+DELETE = {"write.metadata.delete-after-commit.enabled": "true"}
+
+
+def make(properties: dict[str, str] | None = None, keep: int = 2, **create: Any) -> LoadedTable:
+    wanted = {"write.metadata.previous-versions-max": str(keep), **DELETE, **(properties or {})}
+    return make_iceberg_table(*T, properties=wanted, **create)
+
+
+def commit_properties(table: tuple[str, ...] = T, **properties: str) -> LoadedTable:
+    update = {"action": "set-properties", "updates": properties}
+    change = TableChange(table=table, requirements=[], updates=[update])
+    return iceberg_commits.commit_table(actor=SYSTEM, change=change)
+
+
+def commits(count: int, start: int = 0) -> LoadedTable:
+    for number in range(start, start + count):
+        table = commit_properties(number=str(number))
+    return table
+
+
+def metadata(table: LoadedTable) -> list[int]:
+    """The numbers of the metadata files that are there."""
+    names = [path.name for path in Path(table.location).rglob("*.metadata.json")]
+    return sorted(int(name.partition("-")[0]) for name in names)
+
+
+def ledger(table: tuple[str, ...] = T) -> list[int]:
+    rows = TableVersion.objects.visible().filter(table__in=Table.objects.named(table))
+    return sorted(rows.values_list("version", flat=True))
+
+
+def logged(table: LoadedTable) -> list[int]:
+    entries = table.document["metadata-log"]
+    return [int(Path(entry["metadata-file"]).name.partition("-")[0]) for entry in entries]
+
+
+def test_the_files_that_the_log_forgets_are_removed():
+    make()
+    table = commits(8)
+    assert logged(table) == [6, 7]
+    assert metadata(table) == ledger() == [6, 7, 8]
+    assert not StagedFile.objects.exists()
+    assert iceberg_tables.load_table(actor=SYSTEM, table=T).sequence == 8
+    tombstones = TableVersion.objects.filter(deleted_at__isnull=False)
+    assert sorted(tombstones.values_list("version", flat=True)) == [0, 1, 2, 3, 4, 5]
+    last = AuditEvent.objects.filter(action="table.commit").latest("pk")
+    assert last.after["removed_versions"] == [[5, 6]]
+
+
+@pytest.mark.parametrize("value", ["false", "", "yes"])
+def test_without_the_property_all_of_them_stay(value):
+    make({"write.metadata.delete-after-commit.enabled": value})
+    table = commits(5)
+    assert logged(table) == [3, 4]
+    assert metadata(table) == ledger() == [0, 1, 2, 3, 4, 5]
+    assert "removed_versions" not in AuditEvent.objects.latest("pk").after
+
+
+def test_the_commit_that_sets_the_properties_heeds_them():
+    make_iceberg_table(*T)
+    commits(4)
+    table = commit_properties(**DELETE, **{"write.metadata.previous-versions-max": "1"})
+    assert logged(table) == [4]
+    assert metadata(table) == ledger() == [4, 5]
+    assert AuditEvent.objects.latest("pk").after["removed_versions"] == [[0, 4]]
+
+
+def test_in_compressed_files_and_elsewhere(warehouse):
+    make(
+        {
+            "write.metadata.compression-codec": "gzip",
+            "write.metadata.path": f"file://{warehouse}/elsewhere",
+        },
+        keep=1,
+    )
+    commits(3)
+    names = sorted(path.name[:5] for path in (warehouse / "elsewhere").iterdir())
+    assert names == ["00002", "00003"]
+    assert ledger() == [2, 3]
+
+
+def test_nothing_is_removed_before_the_commit_stands(monkeypatch):
+    make(keep=1)
+    table = commits(2)
+    was = storage.remove_file_in_place
+
+    def look(path: str) -> bool:
+        assert IcebergMetadata.objects.get().sequence == 3
+        assert StagedFile.objects.get(path=path).is_condemned
+        assert ledger() == [2, 3]
+        return was(path)
+
+    monkeypatch.setattr(storage, "remove_file_in_place", look)
+    commits(1)
+    assert metadata(table) == [2, 3]
+
+
+@pytest.mark.parametrize("failure", [OutcomeUnknown("lost"), InvalidLocation("x", "is wrong")])
+def test_a_commit_that_fails_removes_nothing(monkeypatch, failure):
+    make(keep=1)
+    table = commits(2)
+
+    def fail(*_: object, **__: object) -> None:
+        raise failure
+
+    monkeypatch.setattr(engine, "insert_together", fail)
+    with pytest.raises(type(failure)):
+        commits(1)
+    monkeypatch.undo()
+    assert set(metadata(table)) >= {1, 2}
+    assert ledger() == [1, 2]
+    assert not StagedFile.objects.filter(path__contains="/00001-").exists()
+
+
+def test_what_a_crash_leaves_the_sweep_removes(monkeypatch):
+    """The server is killed between the commit and the removal."""
+    make(keep=1)
+    table = commits(2)
+    monkeypatch.setattr(engine.Batch, "finish", lambda batch: None)
+    commits(1)
+    monkeypatch.undo()
+    assert metadata(table) == [1, 2, 3]
+    assert ledger() == [2, 3]
+    assert metadata_files.sweep() == 0
+    StagedFile.objects.update(created_at=Now() - timedelta(minutes=16))
+    assert metadata_files.sweep() == 1
+    assert metadata(table) == [2, 3]
+    assert not StagedFile.objects.exists()
+
+
+def test_a_file_that_cannot_be_removed_fails_no_commit(monkeypatch):
+    make(keep=1)
+    table = commits(2)
+
+    def refuse(path: str) -> bool:
+        raise PermissionError("not allowed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "remove_file_in_place", refuse)
+        assert commits(1).sequence == 3
+    assert metadata(table) == [1, 2, 3]
+    assert Path(StagedFile.objects.get().path).exists()
+
+
+# --- only what belongs to the table ------------------------------------------------------------
+
+
+def plant(victim: LoadedTable, name: str = "mine") -> LoadedTable:
+    """A table registered from a file whose metadata log names all files of another."""
+    document = dict(victim.document)
+    others = [
+        f"file://{path}" for path in sorted(Path(victim.location).rglob("*")) if path.is_file()
+    ]
+    directory = Path(victim.location).parent / name / "metadata"
+    directory.mkdir(parents=True)
+    document |= {
+        "location": f"file://{directory.parent}",
+        "table-uuid": "11111111-2222-3333-4444-555555555555",
+        "properties": {**DELETE, "write.metadata.previous-versions-max": "1"},
+        "metadata-log": [
+            {"timestamp-ms": document["last-updated-ms"], "metadata-file": file} for file in others
+        ],
+    }
+    file = directory / "00009-x.metadata.json"
+    file.write_bytes(orjson.dumps(document))
+    return iceberg_commits.register_table(
+        actor=SYSTEM, table=("ns", name), metadata_location=f"file://{file}"
+    )
+
+
+def test_files_of_others_that_the_log_names_stay():
+    make_iceberg_table("other", "t")
+    victim = commit_properties(("other", "t"), a="b")
+    before = metadata(victim)
+    make_namespace("ns")
+    mine = plant(victim)
+    for number in range(3):
+        mine = commit_properties(("ns", "mine"), number=str(number))
+    assert metadata(victim) == before == [0, 1]
+    assert ledger(("other", "t")) == [0, 1]
+    # Its own go, the one that it was registered from among them.
+    assert metadata(mine) == ledger(("ns", "mine")) == [11, 12]
+
+
+def test_a_file_that_another_table_has_in_its_ledger_stays():
+    make(keep=1)
+    table = commits(1)
+    first = next(Path(table.location).rglob("00000-*"))
+    make_iceberg_table("other", "u")
+    other = Table.objects.named(("other", "u")).get()
+    TableVersion.objects.create(table=other, version=77, manifest_path=f"file://{first}")
+    commits(2, start=1)
+    assert metadata(table) == [0, 2, 3]
+    assert ledger() == [0, 2, 3]
+
+
+def test_no_link_leads_the_removal_elsewhere(warehouse, monkeypatch):
+    make(keep=1)
+    table = commits(2)
+    directory = Path(table.location) / "metadata"
+    was = engine.Batch.finish
+
+    def swap(batch: engine.Batch) -> None:
+        """Somebody with access to the directory puts a link in its place."""
+        shutil.move(directory, warehouse / "moved")
+        directory.symlink_to(warehouse / "moved")
+        was(batch)
+
+    monkeypatch.setattr(engine.Batch, "finish", swap)
+    commits(1)
+    assert len(list((warehouse / "moved").glob("00001-*"))) == 1
+
+
+def test_a_file_that_is_about_to_go_is_not_registered(monkeypatch):
+    make(keep=1)
+    table = commits(2)
+    monkeypatch.setattr(engine.Batch, "finish", lambda batch: None)
+    commits(1)
+    monkeypatch.undo()
+    file = next(Path(table.location).rglob("00001-*"))
+    with unchanged(), pytest.raises(InvalidLocation, match="about to be"):
+        iceberg_commits.register_table(
+            actor=SYSTEM, table=T, metadata_location=f"file://{file}", overwrite=True
+        )
+
+
+def test_the_sweep_spares_what_somebody_registered(monkeypatch):
+    make(keep=1)
+    table = commits(2)
+    monkeypatch.setattr(engine.Batch, "finish", lambda batch: None)
+    commits(1)
+    monkeypatch.undo()
+    file = next(Path(table.location).rglob("00001-*"))
+    other = Table.objects.get()
+    TableVersion.objects.create(table=other, version=77, manifest_path=f"file://{file}")
+    StagedFile.objects.update(created_at=Now() - timedelta(minutes=16))
+    metadata_files.sweep()
+    assert file.exists()
+    assert not StagedFile.objects.exists()
+
+
+# --- what comes after --------------------------------------------------------------------------
+
+
+def test_such_a_table_is_dropped_brought_back_and_purged(settings):
+    settings.MONODON_TRASH_SECONDS = 3600
+    make()
+    commits(5)
+    iceberg_tables.drop_table(actor=SYSTEM, table=T, purge=True)
+    recovery.undrop(actor=SYSTEM, item=TrashItem.objects.get().pk)
+    table = commits(2, start=5)
+    assert metadata(table) == ledger() == [5, 6, 7]
+    iceberg_tables.drop_table(actor=SYSTEM, table=T, purge=True)
+    renew: Callable[[int], None] = lambda count: None  # noqa: E731
+    assert purge.remove_files(Table.objects.get(), renew).left == ""
+    assert metadata(table) == []

@@ -1,0 +1,184 @@
+"""Work that is done later in somebody's name: an unknown name never has a privilege."""
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from catalog.errors import ApprovalRequired, PermissionDenied
+from catalog.models import (
+    ApprovalRequest,
+    Job,
+    JobKind,
+    JobStatus,
+    MaterializedView,
+    PrincipalKind,
+    PrincipalLevel,
+    Table,
+    Transaction,
+)
+from catalog.privileges import NOTHING, READ_ONLY, Privilege
+from catalog.services import (
+    access,
+    approvals,
+    grants,
+    jobs,
+    maintenance,
+    materialized_views,
+    principals,
+)
+from catalog.services import operations as ops
+from catalog.services.access import SYSTEM
+from catalog.services.commit import commit
+from tasks import maintenance as tasks
+from tests.api.client import encoded_schema
+from tests.factories import make_administrator, make_lance_table, make_table, unchanged
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
+SOURCE, VIEW = ("ws", "t"), ("ws", "v")
+UNKNOWN = [
+    "",
+    " ",
+    "etl",
+    "key:etl",
+    "System",
+    "system ",
+    "SYSTEM",
+    "command",
+    "user:ada",
+    "group:a",
+]
+
+
+@pytest.fixture
+def view() -> MaterializedView:
+    """A view of ``ws.t`` that is refreshed automatically, and is behind."""
+    make_lance_table(SOURCE, pa.table({"id": pa.array([1, 2], pa.int64())}))
+    materialized_views.create_view(
+        actor=SYSTEM,
+        table=VIEW,
+        kind="query",
+        source_query="SELECT id FROM ws.t",
+        output_schema=encoded_schema(pa.schema([("id", pa.int64())])),
+        auto_refresh=True,
+    )
+    return MaterializedView.objects.get()
+
+
+def make_principal(name: str, kind: PrincipalKind, level: PrincipalLevel) -> access.Principal:
+    principals.create_principal(actor=SYSTEM, name=name, kind=kind, level=level)
+    found = access.named(name)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_an_unknown_name_is_an_error(name):
+    with pytest.raises(PermissionDenied, match="Nothing is done on behalf of"):
+        access.on_behalf_of(name)
+
+
+def test_the_system_principal_is_the_only_one_without_a_row():
+    assert access.on_behalf_of("system") is SYSTEM
+    assert access.on_behalf_of("anonymous").everywhere == NOTHING
+
+
+@pytest.mark.parametrize("name", ["", "key:gone", "etl"])
+def test_a_view_whose_owner_is_unknown_is_not_refreshed(view, name):
+    Table.objects.filter(name="v").update(owner=name)
+    assert tasks.refresh_views() == 0
+    assert not Job.objects.exists()
+    view.refresh_from_db()
+    reason = "View 'ws.v' has no owner" if not name else f"Nothing is done on behalf of '{name}'"
+    assert view.error.startswith(f"The automatic refresh was refused: {reason}")
+    assert view.failed_at is not None
+
+
+def test_a_view_without_an_owner_is_refreshed_with_the_rights_of_who_asks(view):
+    make_administrator("root")
+    make_principal("user:ann", PrincipalKind.USER, PrincipalLevel.GRANTED)
+    grants.set_grant(
+        actor=SYSTEM, on=access.On.table(VIEW), principal="user:ann", privileges=Privilege.WRITE
+    )
+    Table.objects.filter(name="v").update(owner="")
+    ann = access.named("user:ann")
+    materialized_views.start_refresh(actor=ann, table=VIEW, refresh=materialized_views.Refresh())
+    job = Job.objects.get()
+    maintenance.run_job(job.pk)
+    job.refresh_from_db()
+    assert job.status == JobStatus.FAILED  # Ann may not read the source
+    assert job.error == "The source of the view is gone, or may not be read by who refreshes it"
+    root = access.named("root")
+    materialized_views.start_refresh(actor=root, table=VIEW, refresh=materialized_views.Refresh())
+    job = Job.objects.latest("pk")
+    maintenance.run_job(job.pk)
+    job.refresh_from_db()
+    assert (job.status, job.error) == (JobStatus.SUCCEEDED, "")
+
+
+@pytest.mark.parametrize("name", ["", "etl", "key:etl"])
+def test_a_job_of_an_unknown_principal_fails_with_the_reason(view, name):
+    commit([ops.StartRefresh(table=VIEW)], actor=SYSTEM)
+    Transaction.objects.filter(jobs__isnull=False).update(actor=name)
+    job = Job.objects.get()
+    maintenance.run_job(job.pk)
+    job.refresh_from_db()
+    assert job.status == JobStatus.FAILED
+    assert job.error.startswith("Nothing is done on behalf of")
+    view.refresh_from_db()
+    assert view.source_version is None
+
+
+def test_a_job_without_a_transaction_has_no_privilege(view):
+    job = Job.objects.create(kind=JobKind.REFRESH_VIEW, table=view.table)
+    with pytest.raises(PermissionDenied, match="so nobody requested it"):
+        jobs.principal(job)
+
+
+@pytest.mark.parametrize("actor", ["system", "root"])
+def test_a_job_only_reads_outside_its_own_table(view, actor):
+    make_administrator("root")
+    make_table("ws", "other")
+    commit([ops.StartRefresh(table=VIEW)], actor=access.on_behalf_of(actor))
+    job = Job.objects.select_related("transaction", "table__namespace").get()
+    found = jobs.principal(job)
+    assert (found.name, found.everywhere, found.tables) == (actor, READ_ONLY, (view.table_id,))
+    access.require(found, Privilege.ALL, access.On.table(VIEW))
+    with pytest.raises(PermissionDenied):
+        access.require(found, Privilege.WRITE, access.On.table(("ws", "other")))
+    with pytest.raises(PermissionDenied):
+        access.require(found, Privilege.ALL)
+
+
+def test_an_approval_for_an_unknown_requester_is_refused():
+    make_table("ws", "t")
+    make_administrator("root")
+    root = access.named("root")
+    protect = ops.SetProtection(identifier=("ws",), is_namespace=True, is_protected=True)
+    rule = ops.SetApprovalRule(namespace=("ws",), actions=["drop_protected"])
+    commit([protect, rule], actor=SYSTEM)
+    with pytest.raises(ApprovalRequired):
+        commit([replace(protect, is_protected=False)], actor=root)
+    ApprovalRequest.objects.update(requester="")
+    request = ApprovalRequest.objects.get()
+    with unchanged(), pytest.raises(PermissionDenied, match="on behalf of nobody"):
+        approvals.approve(actor=root, request=request.pk)
+
+
+def test_only_an_administrator_gives_a_view_to_somebody_else(view):
+    make_administrator("root")
+    make_principal("group:team", PrincipalKind.GROUP, PrincipalLevel.GRANTED)
+    make_principal("user:ann", PrincipalKind.USER, PrincipalLevel.GRANTED)
+    principals.add_member(actor=SYSTEM, group="group:team", member="user:ann")
+    Table.objects.filter(name="v").update(owner="user:ann")
+    ann = access.named("user:ann")
+
+    def give(owner: str, actor: access.Principal) -> None:
+        commit([ops.SetOwner(target=VIEW, is_table=True, owner=owner)], actor=actor)
+
+    with unchanged(), pytest.raises(PermissionDenied, match="with the rights of its owner"):
+        give("root", ann)
+    give("group:team", ann)
+    assert Table.objects.get(name="v").owner == "group:team"
+    give("root", SYSTEM)
+    assert Table.objects.get(name="v").owner == "root"

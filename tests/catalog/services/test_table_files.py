@@ -1,0 +1,390 @@
+"""Which table a file belongs to, and who may read it for a table."""
+
+import os
+from pathlib import Path
+
+import pytest
+from django.utils import timezone
+
+from catalog.errors import ForeignFile, InvalidLocation
+from catalog.models import (
+    FileReference,
+    Grant,
+    IcebergPath,
+    Job,
+    JobKind,
+    JobStatus,
+    Principal,
+    Table,
+    TableFormat,
+    TableState,
+)
+from catalog.privileges import Privilege, closure
+from catalog.services import access, file_references, iceberg_commits, iceberg_tables
+from catalog.services import operations as ops
+from catalog.services.access import SYSTEM
+from catalog.services.commit import commit
+from catalog.services.table_files import Belonging, FutureTable, TableFiles
+from catalog.storage import read_real_file
+from tests.factories import make_iceberg_table, make_namespace, make_table
+
+pytestmark = pytest.mark.django_db
+
+OWN, OTHER, FREE, OUTSIDE = Belonging.OWN, Belonging.OTHER, Belonging.FREE, Belonging.OUTSIDE
+
+
+@pytest.fixture
+def lake(tmp_path: Path, warehouse: Path, settings) -> Path:
+    """A directory in which tables may lie, beside the server's own."""
+    directory = tmp_path / "lake"
+    directory.mkdir()
+    settings.MONODON_ALLOWED_ROOTS = [str(directory)]
+    return directory
+
+
+def table_at(name: str, location: Path, format: TableFormat = TableFormat.ICEBERG) -> Table:
+    if format == TableFormat.LANCE:
+        return make_table("ns", name, location=str(location))
+    make_iceberg_table("ns", name, location=f"file://{location}")
+    return Table.objects.select_related("namespace").get(name=name, state=TableState.LIVE)
+
+
+def drop(name: str) -> None:
+    iceberg_tables.unregister_table(actor=SYSTEM, table=("ns", name))
+
+
+def belonging(table: Table, *paths: str | Path) -> list[Belonging]:
+    owners = TableFiles(table).classify([str(path) for path in paths])
+    return [owners[str(path)].belonging for path in paths]
+
+
+def test_the_tables_around_a_file_own_it(lake):
+    a, b = table_at("a", lake / "a"), table_at("b", lake / "b")
+    paths = [f"{lake}/a/data/x", f"{lake}/b/data/x", f"{lake}/c/x", "/etc/passwd"]
+    assert belonging(a, *paths) == [OWN, OTHER, FREE, OUTSIDE]
+    assert belonging(b, *paths) == [OTHER, OWN, FREE, OUTSIDE]
+    assert TableFiles(a).classify([paths[1]])[paths[1]].table_ids == {b.pk}
+
+
+def test_a_name_that_begins_alike_is_no_prefix(lake):
+    a, a2 = table_at("a", lake / "a"), table_at("a2", lake / "a2")
+    assert belonging(a, f"{lake}/a2/x", f"{lake}/a/x", f"{lake}/ab/x") == [OTHER, OWN, FREE]
+    assert belonging(a2, f"{lake}/a2/x", f"{lake}/a/x") == [OWN, OTHER]
+
+
+def test_the_deepest_holder_owns_a_file(lake):
+    """No client gets a table inside another; the catalogs of older releases may have one."""
+    a, b = table_at("a", lake / "a"), table_at("b", lake / "b")
+    IcebergPath.objects.create(table=b, path=f"{lake}/a/of_b")
+    IcebergPath.objects.create(table=a, path=f"{lake}/a/of_b/of_a")
+    paths = [f"{lake}/a/x", f"{lake}/a/of_b/x", f"{lake}/a/of_b/deep/x", f"{lake}/a/of_b/of_a/x"]
+    assert belonging(a, *paths) == [OWN, OTHER, OTHER, OWN]
+    assert belonging(b, *paths) == [OTHER, OWN, OWN, OTHER]
+    own, foreign = TableFiles(a).prefixes()
+    assert own == [f"{lake}/a", f"{lake}/a/of_b/of_a"]
+    assert foreign == [f"{lake}/a/of_b"]
+
+
+def test_a_path_that_two_tables_hold_is_no_ones_own(lake):
+    a, b = table_at("a", lake / "a"), table_at("b", lake / "b")
+    for table in (a, b):
+        IcebergPath.objects.create(table=table, path=f"{lake}/shared")
+    shared = f"{lake}/shared/x"
+    assert belonging(a, shared) == belonging(b, shared) == [OTHER]
+    assert TableFiles(a).classify([shared])[shared].table_ids == {a.pk, b.pk}
+    assert not TableFiles(a).may_change(shared)
+    assert TableFiles(a).prefixes() == ([f"{lake}/a"], [f"{lake}/shared"])
+
+
+def test_a_path_outside_the_location_is_own(lake):
+    a = table_at("a", lake / "a")
+    IcebergPath.objects.create(table=a, path=f"{lake}/data")
+    assert belonging(a, f"{lake}/data/x") == [OWN]
+    assert TableFiles(a).may_change(f"{lake}/data/x")
+    assert TableFiles(a).prefixes() == ([f"{lake}/a", f"{lake}/data"], [])
+
+
+def test_a_dropped_table_keeps_its_files_until_they_are_removed(lake):
+    a, b = table_at("a", lake / "a"), table_at("b", lake / "b")
+    drop("b")
+    assert belonging(a, f"{lake}/b/x") == [OTHER]
+    b.refresh_from_db()
+    Job.objects.create(table=b, kind=JobKind.PURGE_TABLE, status=JobStatus.SUCCEEDED)
+    assert belonging(a, f"{lake}/b/x") == [FREE]
+
+
+def test_a_present_table_wins_over_those_dropped_at_its_location(lake):
+    old = table_at("a", lake / "a")
+    drop("a")
+    old.refresh_from_db()
+    new = table_at("n", lake / "a")
+    path = f"{lake}/a/x"
+    assert belonging(new, path) == [OWN]
+    assert belonging(old, path) == [OTHER]
+    assert TableFiles(old).classify([path])[path].table_ids == {new.pk}
+    drop("n")
+    new.refresh_from_db()
+    assert (belonging(new, path), belonging(old, path)) == ([OWN], [OTHER])
+
+
+def test_files_in_the_warehouse_are_not_free(lake, warehouse):
+    a = table_at("a", lake / "a")
+    t = make_table("ns", "t")
+    assert belonging(a, f"{warehouse}/x", f"{warehouse}/some/x", f"{t.location}/x") == [
+        OUTSIDE,
+        OUTSIDE,
+        OTHER,
+    ]
+
+
+def test_the_server_s_home_is_outside(lake, tmp_path, settings):
+    settings.MONODON_HOME = str(lake / "home")
+    a = table_at("a", lake / "a")
+    assert belonging(a, f"{lake}/home/postgres/x", f"{lake}/homes/x") == [OUTSIDE, FREE]
+
+
+@pytest.mark.parametrize(
+    ("spelling", "expected"),
+    [
+        ("{at}/x", OWN),
+        ("file:{at}/x", OWN),
+        ("file://{at}/x", OWN),
+        ("file:///{at}/x", OWN),
+        ("file://localhost{at}/x", OWN),
+        ("{at}//data//x", OWN),
+        ("{at}/./data/x", OWN),
+        ("{at}/a%20b", OWN),
+        ("/{at}/x", OUTSIDE),  # to Java the first part is a host
+        ("file:/{at}/x", OUTSIDE),  # and so with this
+        ("file://host{at}/x", OUTSIDE),
+        ("file://localhost:80{at}/x", OUTSIDE),
+        ("FILE://{at}/x", OUTSIDE),
+        ("s3://bucket{at}/x", OUTSIDE),
+        ("hdfs:{at}/x", OUTSIDE),
+        ("{at}/data/../x", OUTSIDE),
+        ("{at}/data/%2e%2e/x", OUTSIDE),
+        ("{at}/..%2fb%2fx", OUTSIDE),
+        ("{at}/..", OUTSIDE),
+        ("{at}/.", OUTSIDE),
+        ("{at}/", OUTSIDE),
+        ("{at}", OUTSIDE),
+        ("{at}/x\n", OUTSIDE),
+        ("{at}/x\0", OUTSIDE),
+        ("{at}.purged-1/x", OUTSIDE),
+        ("{at}/x.purged-1", OUTSIDE),
+        ("data/x", OUTSIDE),
+        ("x", OUTSIDE),
+        ("", OUTSIDE),
+        ("/", OUTSIDE),
+        ("//", OUTSIDE),
+        ("/x", OUTSIDE),
+        ("file://", OUTSIDE),
+        ("{at}/" + "x" * 3000, OUTSIDE),
+    ],
+)
+def test_spellings_that_iceberg_reads(lake, spelling, expected):
+    a = table_at("a", lake / "a")
+    path = spelling.format(at=f"{lake}/a")
+    assert belonging(a, path) == [expected]
+    if expected == OWN:
+        assert TableFiles(a).require_readable(SYSTEM, [path])[path].startswith(f"{lake}/a/")
+    else:
+        with pytest.raises(ForeignFile):
+            TableFiles(a).require_readable(SYSTEM, [path])
+
+
+@pytest.mark.parametrize(
+    ("spelling", "expected"),
+    [
+        ("{at}/x", OWN),
+        ("file://{at}/x", OWN),
+        ("file://{at}/a%20b", OWN),
+        ("_versions/1.manifest", OWN),
+        ("file://{at}/%2e%2e/b/x", OUTSIDE),
+        ("../b/x", OUTSIDE),
+        ("s3://bucket/x", OUTSIDE),
+        ("file://{beside}/x", OTHER),
+        ("file://{beside}%2fx", OTHER),
+    ],
+)
+def test_spellings_that_lance_reads(lake, spelling, expected):
+    a = table_at("a", lake / "a", TableFormat.LANCE)
+    table_at("b", lake / "b", TableFormat.LANCE)
+    assert belonging(a, spelling.format(at=f"{lake}/a", beside=f"{lake}/b")) == [expected]
+
+
+def test_links_are_followed_before_anything_is_decided(lake, warehouse):
+    a, _ = table_at("a", lake / "a"), table_at("b", lake / "b")
+    (lake / "b" / "data").mkdir()
+    (lake / "a" / "own").mkdir()
+    for name in ("a/own/x", "b/data/x"):
+        (lake / name).write_text("x")
+    for name, target in {
+        "directory": lake / "b" / "data",
+        "file": lake / "b" / "data" / "x",
+        "twice": lake / "a" / "directory",
+        "system": Path("/etc/passwd"),
+        "gone": lake / "b" / "nothing",
+        "inside": lake / "a" / "own" / "x",
+        "to_itself": lake / "a" / "to_itself",
+    }.items():
+        (lake / "a" / name).symlink_to(target)
+    paths = [
+        f"{lake}/a/{name}"
+        for name in ("directory/x", "file", "twice/x", "system", "gone", "inside", "to_itself")
+    ]
+    assert belonging(a, *paths) == [OTHER, OTHER, OTHER, OUTSIDE, OTHER, OWN, OUTSIDE]
+    assert not TableFiles(a).may_change(paths[0])
+    who = stranger()
+    for path in [*paths[:5], paths[6]]:
+        with pytest.raises(ForeignFile) as refused:
+            TableFiles(a).require_readable(who, [path])
+        assert refused.value.message == (
+            f"File '{path}' does not belong to table 'ns.a', and may not be read for it"
+        )
+    assert TableFiles(a).require_readable(who, [paths[5]]) == {paths[5]: f"{lake}/a/own/x"}
+
+
+def test_what_is_no_regular_file_is_outside(lake):
+    a = table_at("a", lake / "a")
+    os.mkfifo(lake / "a" / "pipe")
+    (lake / "a" / "directory").mkdir()
+    (lake / "a" / "device").symlink_to("/dev/zero")
+    paths = [f"{lake}/a/{name}" for name in ("pipe", "directory", "device")]
+    assert belonging(a, *paths, "/dev/zero") == [OUTSIDE] * 4
+    for path in paths:
+        with pytest.raises(ForeignFile):
+            TableFiles(a).require_readable(SYSTEM, [path])
+
+
+def stranger() -> access.Principal:
+    """Somebody who may do everything in a namespace of their own, and nothing elsewhere."""
+    row = Principal.objects.create(name="svc:stranger", kind="service")
+    Grant.objects.create(
+        principal=row, mask=closure(Privilege.ALL).value, namespace=make_namespace("mine")
+    )
+    return access.of_row(row)
+
+
+def test_files_of_others_are_read_by_who_may_read_the_table(lake):
+    b = table_at("b", lake / "b")
+    who = stranger()
+    make_iceberg_table("mine", "a", location=f"file://{lake}/a")
+    a = Table.objects.select_related("namespace").get(name="a")
+    path = f"{lake}/b/data/x"
+    with pytest.raises(ForeignFile):
+        TableFiles(a).require_readable(who, [path])
+    Grant.objects.create(principal_id=who.ids[0], mask=closure(Privilege.READ).value, table_id=b.pk)
+    assert TableFiles(a).require_readable(who, [path]) == {path: path}
+    assert not TableFiles(a).may_change(path)
+    free = f"{lake}/free/x"
+    assert TableFiles(a).require_readable(who, [free]) == {free: free}
+    assert not TableFiles(a).may_change(free)
+
+
+def test_a_shared_path_takes_the_right_to_read_every_table_there(lake):
+    who = stranger()
+    make_iceberg_table("mine", "a", location=f"file://{lake}/a")
+    a = Table.objects.select_related("namespace").get(name="a")
+    b, c = table_at("b", lake / "b"), table_at("c", lake / "c")
+    for table in (a, b, c):
+        IcebergPath.objects.create(table=table, path=f"{lake}/shared")
+    path = f"{lake}/shared/x"
+    Grant.objects.create(principal_id=who.ids[0], mask=closure(Privilege.READ).value, table_id=b.pk)
+    with pytest.raises(ForeignFile):
+        TableFiles(a).require_readable(who, [path])
+    Grant.objects.create(principal_id=who.ids[0], mask=closure(Privilege.READ).value, table_id=c.pk)
+    assert TableFiles(a).require_readable(who, [path]) == {path: path}
+
+
+def test_a_reference_lasts_as_long_as_its_principal_may_read_the_source(lake):
+    a, b = table_at("a", lake / "a"), table_at("b", lake / "b")
+    path = f"{lake}/b/x"
+    committer = Principal.objects.create(name="user:committer", kind="user")
+    grant = Grant.objects.create(
+        principal=committer, mask=closure(Privilege.READ).value, table_id=b.pk
+    )
+    who = stranger()
+    files = TableFiles(a)
+    sources = files.foreign_sources([path, f"{lake}/a/x"])
+    assert sources == {b.pk}
+    file_references.record_references(
+        actor=access.of_row(committer), table_id=a.pk, sources=sources
+    )
+    assert FileReference.objects.values_list("table", "source", "principal").get() == (
+        a.pk,
+        b.pk,
+        "user:committer",
+    )
+    assert TableFiles(a).require_readable(who, [path]) == {path: path}
+    grant.delete()
+    with pytest.raises(ForeignFile):
+        TableFiles(a).require_readable(who, [path])
+    FileReference.objects.update(principal="user:nobody")
+    with pytest.raises(ForeignFile):
+        TableFiles(a).require_readable(who, [path])
+
+
+def test_dependents_are_those_that_were_not_purged(lake):
+    a, b = table_at("a", lake / "a"), table_at("b", lake / "b")
+    file_references.record_references(actor=SYSTEM, table_id=a.pk, sources={b.pk, a.pk})
+    assert list(file_references.dependents(b)) == [a]
+    assert file_references.names_of_dependents(SYSTEM, b) == ["'ns.a'"]
+    assert file_references.names_of_dependents(stranger(), b) == ["1 more"]
+    assert not file_references.dependents(a).exists()
+    Table.objects.filter(pk=a.pk).update(state=TableState.DROPPED, dropped_at=timezone.now())
+    assert list(file_references.dependents(b)) == [a]
+    Job.objects.create(table=a, kind=JobKind.PURGE_TABLE, status=JobStatus.SUCCEEDED)
+    assert not file_references.dependents(b).exists()
+
+
+def test_a_table_to_be_owns_its_location(lake):
+    future = FutureTable(("ns", "new"), f"{lake}/new")
+    files, who = TableFiles(future), stranger()
+    own = f"{lake}/new/x"
+    assert files.require_readable(who, [own]) == {own: own}
+    table_at("b", lake / "b")
+    with pytest.raises(ForeignFile):
+        files.require_readable(who, [f"{lake}/b/x"])
+
+
+def test_own_files_cost_no_statement(lake, django_assert_num_queries):
+    a = table_at("a", lake / "a")
+    paths = [f"file://{lake}/a/data/{number}.parquet" for number in range(2000)]
+    with django_assert_num_queries(0):
+        assert len(TableFiles(a).require_readable(SYSTEM, paths)) == 2000
+    elsewhere = [f"{lake}/free/{number}/x" for number in range(200)]
+    with django_assert_num_queries(2):
+        TableFiles(a).require_readable(SYSTEM, [*paths, *elsewhere])
+
+
+def test_a_link_that_is_put_in_place_of_a_file_is_not_followed(lake):
+    (lake / "d").mkdir()
+    (lake / "d" / "x").write_text("mine")
+    (lake / "secret").mkdir()
+    (lake / "secret" / "x").write_text("theirs")
+    assert read_real_file(f"{lake}/d/x", 10) == b"mine"
+    with pytest.raises(InvalidLocation):
+        read_real_file(f"{lake}/d/x", 3)
+    (lake / "link").symlink_to(lake / "secret" / "x")
+    with pytest.raises(OSError, match="symbolic links"):
+        read_real_file(f"{lake}/link", 10)
+    (lake / "d").rename(lake / "e")
+    (lake / "d").symlink_to(lake / "secret")
+    with pytest.raises(InvalidLocation):
+        read_real_file(f"{lake}/d/x", 10)
+    os.mkfifo(lake / "pipe")
+    with pytest.raises(InvalidLocation):
+        read_real_file(f"{lake}/pipe", 10)
+
+
+def test_who_dropped_and_registered_again_knows_its_files(lake):
+    """A table that was forgotten and registered again owns what it owned."""
+    loaded = make_iceberg_table("ns", "a", location=f"file://{lake}/a")
+    drop("a")
+    commit([ops.CreateNamespace(namespace=("other",))], actor=SYSTEM)
+    again = iceberg_commits.register_table(
+        actor=SYSTEM, table=("other", "a"), metadata_location=loaded.metadata_location
+    )
+    row = Table.objects.select_related("namespace").get(pk=again.pk)
+    assert belonging(row, loaded.metadata_location) == [OWN]

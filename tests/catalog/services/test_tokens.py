@@ -1,0 +1,16 @@
+"""What a signed token must say."""
+
+from catalog.privileges import READ_ONLY, Privilege
+from catalog.services import tokens
+
+
+def test_a_token_names_its_privileges():
+    for privileges in (Privilege.ALL, READ_ONLY):
+        found = tokens.read_token(tokens.issue_token(7, privileges))
+        assert found is not None
+        assert (found.key, found.privileges) == (7, privileges)
+
+
+def test_a_token_that_names_no_privileges_is_no_token():
+    """Not one for everything."""
+    assert tokens.read_token(tokens.PREFIX + tokens._signer.sign_object({"key": 7})) is None
