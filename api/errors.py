@@ -20,3 +20,26 @@ class BodyTooLarge(CatalogError):
             f"The request body is larger than {limit} bytes",
             detail="MONODON_MAX_BODY_BYTES sets the limit.",
         )
+
+
+class UnsupportedEncoding(CatalogError):
+    def __init__(self, encoding: str) -> None:
+        super().__init__(
+            f"Content-Encoding is {encoding[:100]!r}; send the body as it is or with gzip"
+        )
+
+
+class BodyTooSlow(CatalogError):
+    def __init__(self, seconds: int, rate: int) -> None:
+        super().__init__(
+            f"The request body did not arrive in time: send it within {seconds} seconds, or at"
+            f" {rate} bytes a second"
+        )
+
+
+class TooManyRequests(CatalogError):
+    """``seconds``: how long to wait, rounded up."""
+
+    def __init__(self, who: str, most: int, seconds: int) -> None:
+        super().__init__(f"More than {most} requests at once from {who}; try again later")
+        self.seconds = seconds

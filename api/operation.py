@@ -11,23 +11,28 @@ from urllib.parse import parse_qsl
 import orjson
 from django.conf import settings
 from django.core.exceptions import RequestDataTooBig
-from django.db import DatabaseError, DataError, InterfaceError, OperationalError
+from django.db import DatabaseError, DataError, InterfaceError
 from django.http import HttpRequest, HttpResponse
 from django.http.request import UnreadablePostError
 from pydantic import ValidationError
 from rest_framework.views import APIView
 
+from api import bounds, encodings
 from api.errors import BodyTooLarge, MethodNotAllowed
+from api.front import marker
+from api.hosts import check_host
 from api.request_id import request_id
 from catalog.errors import (
     CatalogError,
     ContradictoryInput,
     InvalidInput,
+    OutcomeUnknown,
     ServiceUnavailable,
     TokenExpired,
     Unauthenticated,
 )
 from catalog.identifiers import DEFAULT_DELIMITER
+from catalog.postgresql import outcomes
 from catalog.services import access, commit, oidc, refusals
 from catalog.services.access import Principal
 from catalog.services.attempts import attempts
@@ -69,11 +74,17 @@ class Operation(APIView):
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: str) -> HttpResponse:
         request.operation = type(self).__name__  # type: ignore[attr-defined]
         self.request, self.kwargs = request, kwargs
+        front = request.META.get(marker.KEY)
         try:
+            check_host(request)
+            if isinstance(front, CatalogError):
+                raise front
             self.query_values = parse_query(request.META.get("QUERY_STRING", ""))
             if request.method != self.verb:
                 raise MethodNotAllowed(request.method or "", self.verb)
             self.actor = actor = self.authenticate()
+            if front is marker.BodyState.AWAITED:
+                return marker.Proceed()
             return self.perform(actor, kwargs)
         except Exception as error:  # noqa: BLE001 -- the outermost frame
             return self.failed(error)
@@ -103,19 +114,39 @@ class Operation(APIView):
         if isinstance(error, DataError):
             # What PostgreSQL cannot store, such as a NUL character in a value.
             error = InvalidInput(f"A value cannot be stored: {first_line(error)}")
+        elif isinstance(error, (DatabaseError, InterfaceError)):
+            error = self._refusal_of(error) or error
+        if isinstance(error, ServiceUnavailable) and self._has_committed:
+            error = OutcomeUnknown(
+                f"The change was made, and what follows it failed: {error.message}"
+            )
         if isinstance(error, CatalogError):
             if refusals.concerns(error, self.actor, changes=self.changes):
                 self._note(error)
             return self.refuse(error)
-        if isinstance(error, (OperationalError, InterfaceError)):
-            log.error("The database failed: %s", first_line(error))
-            return self.refuse(ServiceUnavailable("The database is not available"))
         log.error("%s failed", type(self).__name__, exc_info=error)
         kind = "database" if isinstance(error, DatabaseError) else "server"
         return self.fail(
             f"An unexpected {kind} error; the log has it under this request id",
             f"request id {request_id.get()}",
         )
+
+    def _refusal_of(self, error: DatabaseError | InterfaceError) -> CatalogError | None:
+        """The refusal behind a database error that passes; None for a fault of the program."""
+        refusal = outcomes.refusal(error)
+        if refusal is None:
+            return None
+        log.error("The database failed: %s", first_line(error))
+        if isinstance(error, outcomes.OutcomeLost) and self.changes:
+            return OutcomeUnknown(
+                "The database was lost during the change, so its outcome is not known",
+                detail="Read what the request was to change before you send it again.",
+            )
+        return refusal
+
+    @property
+    def _has_committed(self) -> bool:
+        return self.actor is not None and self.actor.progress.committed
 
     def _note(self, error: CatalogError) -> None:
         """Have a refusal written into the audit trail, later and elsewhere."""
@@ -165,13 +196,25 @@ class Operation(APIView):
         return actor
 
     def content(self) -> bytes:
-        """The body as it came. Raises BodyTooLarge, and InvalidInput when it broke off."""
+        """The body, whole and unpacked.
+
+        Raises BodyTooLarge, UnsupportedEncoding, and InvalidInput for a body that broke off.
+        """
+        meta = self.request.META
         try:
-            return self.request.body
+            content = self.request.body
         except RequestDataTooBig:
             raise BodyTooLarge(settings.MONODON_MAX_BODY_BYTES) from None
         except UnreadablePostError:
             raise InvalidInput("The request body ended early") from None
+        length = meta.get("CONTENT_LENGTH")
+        if length and length.isdigit() and len(content) < int(length):
+            raise InvalidInput(
+                f"The request body is shorter than its Content-Length, {length} bytes"
+            )
+        if "HTTP_CONTENT_ENCODING" in meta:
+            return encodings.decode(content, meta["HTTP_CONTENT_ENCODING"])
+        return content
 
     def flag(self, name: str, default: bool | None = None) -> bool | None:
         """A boolean of the query. Raises InvalidInput for anything but true and false."""
@@ -225,8 +268,8 @@ _parse_known = lru_cache(maxsize=4096)(_parse)
 def parse_object(content: bytes) -> dict[str, Any]:
     """A JSON object that can be walked and stored; integers of 64 bits stay exact.
 
-    Raises InvalidInput for anything else, for nesting deeper than MAX_DEPTH, and for NUL
-    characters, which PostgreSQL does not store.
+    Raises InvalidInput for anything else, for nesting deeper than MAX_DEPTH, for a map or a list
+    over its bound (``api.bounds``), and for NUL characters, which PostgreSQL does not store.
     """
     try:
         body = orjson.loads(content)
@@ -236,6 +279,8 @@ def parse_object(content: bytes) -> dict[str, Any]:
         raise InvalidInput("The request body is not a JSON object")
     if _NUL in content or content.count(b"[") + content.count(b"{") > MAX_DEPTH:
         _walk(body)
+    if bounds.may_exceed(content):
+        bounds.check(body)
     return body
 
 

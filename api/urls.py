@@ -1,9 +1,10 @@
 """What belongs to no protocol: health, figures, OpenAPI documents."""
 
 from django.urls import path
-from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
+from drf_spectacular.views import SpectacularSwaggerSplitView
 
 from api import health
+from api.documents import Document
 from api.iceberg import schema as iceberg
 from api.lance import schema as lance
 from api.management import document as management
@@ -14,7 +15,7 @@ urlpatterns = [
     path("metrics", health.metrics),
     path(
         "schema/lance",
-        SpectacularAPIView.as_view(
+        Document.as_view(
             urlconf="api.lance.document",
             generator_class=lance.LanceSchemaGenerator,
             custom_settings={
@@ -27,7 +28,7 @@ urlpatterns = [
     ),
     path(
         "schema/iceberg",
-        SpectacularAPIView.as_view(
+        Document.as_view(
             generator_class=iceberg.IcebergSchemaGenerator,
             custom_settings={
                 "APPEND_COMPONENTS": {"securitySchemes": iceberg.SECURITY_SCHEMES},
@@ -39,7 +40,7 @@ urlpatterns = [
     ),
     path(
         "schema/management",
-        SpectacularAPIView.as_view(
+        Document.as_view(
             generator_class=management.ManagementSchemaGenerator,
             custom_settings={
                 "APPEND_COMPONENTS": {"securitySchemes": management.SECURITY_SCHEMES},
@@ -51,13 +52,13 @@ urlpatterns = [
     ),
     path(
         "docs/management",
-        SpectacularSwaggerView.as_view(url_name="schema-management"),
+        SpectacularSwaggerSplitView.as_view(url_name="schema-management"),
         name="docs-management",
     ),
     path(
         "docs/iceberg",
-        SpectacularSwaggerView.as_view(url_name="schema-iceberg"),
+        SpectacularSwaggerSplitView.as_view(url_name="schema-iceberg"),
         name="docs-iceberg",
     ),
-    path("docs", SpectacularSwaggerView.as_view(url_name="schema-lance"), name="docs"),
+    path("docs", SpectacularSwaggerSplitView.as_view(url_name="schema-lance"), name="docs"),
 ]

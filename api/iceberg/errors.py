@@ -1,13 +1,22 @@
 """The Iceberg form of every refusal: one table from class to status and type.
 
-Clients decide by the status, and among equal ones by the type; some match words of the message.
+Clients decide by the status, and among equal ones by the type; some match words of the message,
+which are in ``wording.py``.
 """
 
+from collections.abc import Mapping
 from http import HTTPStatus
 
 import orjson
 
-from api.errors import BodyTooLarge, MethodNotAllowed, RouteNotFound
+from api.errors import (
+    BodyTooLarge,
+    BodyTooSlow,
+    MethodNotAllowed,
+    RouteNotFound,
+    TooManyRequests,
+    UnsupportedEncoding,
+)
 from catalog import errors
 
 _TIMEOUT = 419  # of no RFC, but the specification's
@@ -21,6 +30,7 @@ STATUS_AND_TYPE: dict[type[errors.CatalogError], tuple[int, str]] = {
     errors.InvalidInput: (400, "BadRequestException"),
     errors.InvalidIdentifier: (400, "BadRequestException"),
     errors.InvalidLocation: (400, "BadRequestException"),
+    errors.ForeignFile: (400, "BadRequestException"),
     errors.InvalidManifestPath: (400, "BadRequestException"),
     errors.InvalidTransactionState: (400, "BadRequestException"),
     errors.InvalidJobState: (400, "BadRequestException"),
@@ -36,6 +46,7 @@ STATUS_AND_TYPE: dict[type[errors.CatalogError], tuple[int, str]] = {
     errors.NamespaceNotFound: (404, "NoSuchNamespaceException"),
     errors.TableNotFound: (404, "NoSuchTableException"),
     errors.VersionNotFound: (404, "NoSuchTableException"),
+    errors.ManifestNotFound: (404, "NoSuchTableException"),
     errors.BranchNotFound: (404, "NoSuchTableException"),
     errors.TagNotFound: (404, "NoSuchTableException"),
     errors.ColumnNotFound: (404, "NotFoundException"),
@@ -59,6 +70,7 @@ STATUS_AND_TYPE: dict[type[errors.CatalogError], tuple[int, str]] = {
     errors.NamespaceAlreadyExists: (409, "AlreadyExistsException"),
     errors.TableAlreadyExists: (409, "AlreadyExistsException"),
     errors.ViewAlreadyExists: (409, "AlreadyExistsException"),
+    errors.CannotRename: (409, "AlreadyExistsException"),
     errors.FunctionAlreadyExists: (409, "AlreadyExistsException"),
     errors.VersionAlreadyExists: (409, "AlreadyExistsException"),
     errors.TagAlreadyExists: (409, "AlreadyExistsException"),
@@ -77,12 +89,16 @@ STATUS_AND_TYPE: dict[type[errors.CatalogError], tuple[int, str]] = {
     errors.CommitConflict: COMMIT_FAILED,
     errors.InvalidTableState: COMMIT_FAILED,
     errors.TableHasNoData: COMMIT_FAILED,
+    BodyTooSlow: (408, "BadRequestException"),
     BodyTooLarge: (413, "BadRequestException"),
+    UnsupportedEncoding: (415, "BadRequestException"),
     errors.TokenExpired: (_TIMEOUT, "AuthenticationTimeoutException"),
     errors.ContradictoryInput: (422, "UnprocessableEntityException"),
     errors.TooManyAttempts: (429, "TooManyRequestsException"),
+    TooManyRequests: (429, "TooManyRequestsException"),
     errors.OutcomeUnknown: COMMIT_STATE_UNKNOWN,
     errors.ServiceUnavailable: (503, "SlowDownException"),
+    errors.Busy: (503, "SlowDownException"),
     # Never raised themselves: what they gather is above.
     errors.NotFound: (404, "NotFoundException"),
     errors.Conflict: COMMIT_FAILED,
@@ -92,27 +108,26 @@ _EXTRA_HEADERS: dict[type[errors.CatalogError], dict[str, str]] = {
     errors.Unauthenticated: {"WWW-Authenticate": "Bearer"},
     errors.TokenExpired: {"WWW-Authenticate": 'Bearer error="invalid_token"'},
     errors.ServiceUnavailable: RETRY,
+    UnsupportedEncoding: {"Accept-Encoding": "gzip"},
+    errors.Busy: RETRY,
 }
 # What another credential, or the next moment, may answer otherwise.
 _PASSING = (errors.ServiceUnavailable, errors.CommitConflict)
 _PASSING_STATUSES = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, _TIMEOUT, 429}
 
 
-def answer(error: errors.CatalogError) -> tuple[int, bytes, dict[str, str]]:
-    """Status, body and extra headers that tell a refusal."""
+def answer(
+    error: errors.CatalogError, text: str, types: Mapping[type[errors.CatalogError], str]
+) -> tuple[int, bytes, dict[str, str]]:
+    """Status, body and extra headers of a refusal. ``types`` replaces types of the table."""
     status, kind = STATUS_AND_TYPE[type(error)]
+    kind = types.get(type(error), kind)
     headers = dict(_EXTRA_HEADERS.get(type(error), {}))
     if isinstance(error, MethodNotAllowed):
         headers["Allow"] = error.allowed
-    if isinstance(error, errors.TooManyAttempts):
+    if isinstance(error, (errors.TooManyAttempts, TooManyRequests)):
         headers["Retry-After"] = str(error.seconds)
-    return status, body(status, kind, message(error)), headers
-
-
-def message(error: errors.CatalogError) -> str:
-    """The cause first, since clients match its words; then the detail, then which of a batch."""
-    text = error.message if error.detail is None else f"{error.message}. {error.detail}"
-    return text if error.operation is None else f"{text} (operation {error.operation})"
+    return status, body(status, kind, text), headers
 
 
 def body(status: int, kind: str, text: str) -> bytes:

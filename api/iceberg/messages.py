@@ -72,8 +72,13 @@ class UpdateNamespacePropertiesResponse(Message):
 
 
 class TableIdentifier(Message):
-    namespace: list[str]
+    namespace: list[str] | None = None
     name: str
+
+    @property
+    def levels(self) -> list[str]:
+        """The namespace; without one it is the top of the warehouse."""
+        return self.namespace or []
 
 
 class CreateTableRequest(Message):

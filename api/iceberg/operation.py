@@ -2,7 +2,7 @@
 
 import base64
 import binascii
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, ClassVar
@@ -11,7 +11,7 @@ import orjson
 from django.http import HttpResponse
 from pydantic import BaseModel, ValidationError
 
-from api.iceberg import errors, prefixes
+from api.iceberg import errors, prefixes, wording
 from api.operation import Operation, complaint, parse_object
 from catalog import identifiers
 from catalog.errors import CatalogError, InvalidInput, OutcomeUnknown, ServiceUnavailable
@@ -55,6 +55,8 @@ class IcebergOperation(Operation):
     """Whether it heeds an Idempotency-Key."""
     is_batch: ClassVar[bool] = False
     """Whether refusals tell the index of the failing operation."""
+    error_types: ClassVar[Mapping[type[CatalogError], str]] = {}
+    """Types of refusals that clients expect of this operation, instead of the usual ones."""
 
     def _no_content(self, actor: Principal, body: Any, **path: str) -> None:
         return None
@@ -160,7 +162,7 @@ class IcebergOperation(Operation):
             if not self.is_commit:
                 raise
             # The table has another name by now, perhaps: no reason to remove the commit's files.
-            text = f"The commit was made, and its answer is gone: {error.message}"
+            text = f"The commit was made, and its answer is gone: {self._words(error)}"
             raise OutcomeUnknown(text) from error
         return self._keep(actor, response)
 
@@ -195,6 +197,9 @@ class IcebergOperation(Operation):
         """An identifier as this request's warehouse sees it."""
         return list(identifier[len(self.warehouse) :])
 
+    def _words(self, error: CatalogError) -> str:
+        return wording.message(error, self.warehouse)
+
     # -- pages
 
     @property
@@ -228,10 +233,11 @@ class IcebergOperation(Operation):
             error.operation = None
         if self.is_commit and isinstance(error, ServiceUnavailable):
             if self._changed_nothing:
-                text = f"{error.message}; nothing was changed"
+                text = f"{self._words(error)}; nothing was changed"
                 return self._error(*errors.COMMIT_FAILED, text, errors.RETRY)
             error = OutcomeUnknown(error.message)
-        status, content, headers = errors.answer(error)
+        text = wording.complete(error, self._words(error))
+        status, content, headers = errors.answer(error, text, self.error_types)
         return self._respond(status, content, headers)
 
     def fail(self, message: str, detail: str) -> HttpResponse:

@@ -10,6 +10,7 @@ from typing import Any, cast
 from django.db import Error
 from django.http import HttpRequest, HttpResponse
 
+from api.hosts import check_host
 from api.iceberg import prefixes, urls
 from api.iceberg.views.tables import LoadTable, known_tags, tag_of
 from api.middleware import RequestMiddleware
@@ -57,6 +58,7 @@ def headers(environ: dict[str, Any]) -> list[tuple[str, str]] | None:
 
 
 def _answer(request: HttpRequest) -> HttpResponse:
+    check_host(request)
     meta = request.META
     wanted = _WANTED.get(meta.get("QUERY_STRING", ""))
     found = urls.find(request.path)

@@ -1,8 +1,9 @@
 """Data in Arrow's IPC formats: streams that are read, and files that are sent, batch by batch."""
 
+import hashlib
 import io
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from http import HTTPStatus
 from itertools import chain
@@ -12,6 +13,8 @@ import pyarrow as pa
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 
+from api import encodings
+from api.front.bodies import Feed
 from api.lance.arrow_messages import Bomb, Messages
 from api.lance.operation import LanceOperation
 from catalog.errors import CatalogError, DataTooLarge, InvalidInput
@@ -26,11 +29,11 @@ _SMALL_BYTES = 4 << 20
 """Bodies up to this are read at once, which saves Lance from asking for each batch."""
 _SMALL_DATA_BYTES = 64 << 20
 """What of it may be held, for its batches may be compressed."""
-# Lance panics over numbers that are not aligned. Senders align to 8 bytes, which is not enough for
+# Lance panics over values that are not aligned. Senders align to 8 bytes, which is not enough for
 # these; to align all that comes costs a tenth of a large insert.
 _ALIGNED_TO_8 = pa.ipc.IpcReadOptions(ensure_alignment=pa.ipc.Alignment.DataTypeSpecific)
 _ALIGNED_TO_64 = pa.ipc.IpcReadOptions(ensure_alignment=pa.ipc.Alignment.At64Byte)
-_LONG_NUMBERS = ("decimal128", "decimal256", "interval")
+_WIDE = ("decimal128", "decimal256", "interval", "string_view", "binary_view")
 
 _MOST_WEIGHTLESS, _WEIGHTLESS_BY_BYTE = 1 << 24, 256
 """How many values without bytes a body may have, and how many more for each byte of others: Lance
@@ -53,6 +56,13 @@ class ArrowOperation(LanceOperation):
             self._body.drain()
         return response
 
+    def digested_body(self) -> Callable[[], bytes]:
+        return self._body.digested()
+
+    @property
+    def is_spoiled(self) -> bool:
+        return self._body.failure is not None
+
     def perform(self, actor: Principal, path: dict[str, str]) -> HttpResponse:
         body = self._body
         try:
@@ -68,18 +78,39 @@ class _Body(io.RawIOBase):
 
     def __init__(self, request: HttpRequest) -> None:
         self.failure: CatalogError | None = None
-        self._source = request.META["wsgi.input"]
+        self._input = self._source = request.META["wsgi.input"]
         self._left = settings.MONODON_MAX_DATA_BYTES
         self._tail = b""
+        self._digest: Any = None
         length = request.META.get("CONTENT_LENGTH") or "0"
         is_chunked = "HTTP_TRANSFER_ENCODING" in request.META
         self._told = None if is_chunked else int(length) if length.isdigit() else 0
+        encoding = request.META.get("HTTP_CONTENT_ENCODING", "")
+        try:
+            if encodings.is_gzip(encoding):
+                self._source = encodings.Reader(self._source)
+                self._told = None
+        except CatalogError as error:
+            self.failure = error
+
+    def digested(self) -> Callable[[], bytes]:
+        """What gives the SHA-256 of the body, which it reads to its end. Call it before ``data``."""
+        digest = self._digest = hashlib.sha256()
+
+        def whole() -> bytes:
+            while self.read(1 << 20):
+                pass
+            return digest.digest()
+
+        return whole
 
     def data(self) -> pa.Table | pa.RecordBatchReader:
         """A table when it is small, else a reader.
 
         Raises DataTooLarge and InvalidInput, now or while batches are read.
         """
+        if self.failure is not None:
+            raise self.failure
         if self._told is not None and self._told > self._left:
             raise self._fail(DataTooLarge(settings.MONODON_MAX_DATA_BYTES))
         is_small = self._told is not None and self._told <= _SMALL_BYTES
@@ -128,12 +159,17 @@ class _Body(io.RawIOBase):
         return len(content)
 
     def _take(self, wanted: int) -> bytes:
-        content: bytes = self._source.read(wanted) if wanted else b""
+        try:
+            content: bytes = self._source.read(wanted) if wanted and self._told != 0 else b""
+        except CatalogError as error:  # it broke off, or came too slowly
+            raise self._fail(error) from None
         if self._told is not None:
             self._told -= len(content)
             if not content and self._told:
                 raise self._fail(_broken(f"{self._told} bytes are missing"))
         self._tail = (self._tail + content)[-len(_END) :]
+        if self._digest is not None:
+            self._digest.update(content)
         self._left -= len(content)
         if self._left < 0:
             raise self._fail(DataTooLarge(settings.MONODON_MAX_DATA_BYTES))
@@ -141,6 +177,8 @@ class _Body(io.RawIOBase):
 
     def drain(self) -> None:
         """Read on to the end, if it is not far."""
+        if isinstance(self._input, Feed):
+            return  # the event loop does it
         deadline = time.monotonic() + _DRAIN_SECONDS
         self._left = _DRAIN_BYTES
         with suppress(CatalogError, OSError):
@@ -161,6 +199,10 @@ class _Body(io.RawIOBase):
             if self._told is None and self._tail != _END:
                 # Nothing else tells the end of a chunked body from a client that went away.
                 raise self._fail(_broken("its end is missing"))
+            # Only who reads to the end learns whether the body was whole.
+            while self._take(min(1 << 16, self._told or 1)):
+                if self._told is None:
+                    raise self._fail(_broken("there is more after its end"))
         except _SPOILED as error:
             raise self._fail(_broken(error)) from None
 
@@ -183,7 +225,7 @@ def _options(start: bytes) -> pa.ipc.IpcReadOptions:
         )
     except _SPOILED:
         return _ALIGNED_TO_64
-    has_long = any(name in kinds for name in _LONG_NUMBERS)
+    has_long = any(name in kinds for name in _WIDE)
     return _ALIGNED_TO_64 if has_long else _ALIGNED_TO_8
 
 

@@ -8,10 +8,19 @@ from http import HTTPStatus
 
 from lance_namespace_urllib3_client.models import ErrorResponse
 
-from api.errors import BodyTooLarge, MethodNotAllowed, RouteNotFound
+from api.errors import (
+    BodyTooLarge,
+    BodyTooSlow,
+    MethodNotAllowed,
+    RouteNotFound,
+    TooManyRequests,
+    UnsupportedEncoding,
+)
+from api.lance import wording
 from catalog import errors
 
 INTERNAL = (HTTPStatus.INTERNAL_SERVER_ERROR, 18)
+RETRY = {"Retry-After": "1"}
 
 STATUS_AND_CODE: dict[type[errors.CatalogError], tuple[HTTPStatus, int]] = {
     errors.Unsupported: (HTTPStatus.NOT_ACCEPTABLE, 0),
@@ -29,15 +38,19 @@ STATUS_AND_CODE: dict[type[errors.CatalogError], tuple[HTTPStatus, int]] = {
     errors.TransactionNotFound: (HTTPStatus.NOT_FOUND, 10),
     errors.JobNotFound: (HTTPStatus.NOT_FOUND, 10),
     errors.VersionNotFound: (HTTPStatus.NOT_FOUND, 11),
+    errors.ManifestNotFound: (HTTPStatus.NOT_FOUND, 11),
     errors.ColumnNotFound: (HTTPStatus.NOT_FOUND, 12),
     errors.InvalidInput: (HTTPStatus.BAD_REQUEST, 13),
     errors.InvalidIdentifier: (HTTPStatus.BAD_REQUEST, 13),
     errors.InvalidLocation: (HTTPStatus.BAD_REQUEST, 13),
+    errors.ForeignFile: (HTTPStatus.BAD_REQUEST, 13),
     errors.InvalidManifestPath: (HTTPStatus.BAD_REQUEST, 13),
     errors.InvalidTransactionState: (HTTPStatus.BAD_REQUEST, 13),
     errors.InvalidJobState: (HTTPStatus.BAD_REQUEST, 13),
     errors.InvalidMetadata: (HTTPStatus.BAD_REQUEST, 13),
     BodyTooLarge: (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, 13),
+    BodyTooSlow: (HTTPStatus.REQUEST_TIMEOUT, 13),
+    UnsupportedEncoding: (HTTPStatus.UNSUPPORTED_MEDIA_TYPE, 13),
     errors.DataTooLarge: (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, 13),
     errors.VersionAlreadyExists: (HTTPStatus.CONFLICT, 14),
     errors.PropertyAlreadySet: (HTTPStatus.CONFLICT, 14),
@@ -47,10 +60,12 @@ STATUS_AND_CODE: dict[type[errors.CatalogError], tuple[HTTPStatus, int]] = {
     errors.Unauthenticated: (HTTPStatus.UNAUTHORIZED, 16),
     errors.TokenExpired: (HTTPStatus.UNAUTHORIZED, 16),
     errors.ServiceUnavailable: (HTTPStatus.SERVICE_UNAVAILABLE, 17),
+    errors.Busy: (HTTPStatus.SERVICE_UNAVAILABLE, 17),
     errors.InvalidTableState: (HTTPStatus.CONFLICT, 19),
     errors.TableHasNoData: (HTTPStatus.CONFLICT, 19),
     errors.SchemaMismatch: (HTTPStatus.BAD_REQUEST, 20),
     errors.TooManyAttempts: (HTTPStatus.TOO_MANY_REQUESTS, 21),
+    TooManyRequests: (HTTPStatus.TOO_MANY_REQUESTS, 21),
     errors.BranchNotFound: (HTTPStatus.NOT_FOUND, 22),
     errors.BranchAlreadyExists: (HTTPStatus.CONFLICT, 23),
     errors.ContradictoryInput: (HTTPStatus.BAD_REQUEST, 13),
@@ -72,6 +87,7 @@ STATUS_AND_CODE: dict[type[errors.CatalogError], tuple[HTTPStatus, int]] = {
     errors.PlanNotFound: (HTTPStatus.NOT_FOUND, 4),
     errors.PlanTaskNotFound: (HTTPStatus.NOT_FOUND, 4),
     errors.ViewAlreadyExists: (HTTPStatus.CONFLICT, 5),
+    errors.CannotRename: (HTTPStatus.CONFLICT, 5),
     errors.FunctionAlreadyExists: (HTTPStatus.CONFLICT, 5),
     errors.LabelAlreadyExists: (HTTPStatus.CONFLICT, 14),
     errors.LabelInUse: (HTTPStatus.CONFLICT, 14),
@@ -86,21 +102,23 @@ STATUS_AND_CODE: dict[type[errors.CatalogError], tuple[HTTPStatus, int]] = {
 
 _EXTRA_HEADERS: dict[type[errors.CatalogError], dict[str, str]] = {
     errors.Unauthenticated: {"WWW-Authenticate": "Bearer"},
-    errors.TokenExpired: {"WWW-Authenticate": "Bearer"},
-    errors.ServiceUnavailable: {"Retry-After": "1"},
+    errors.TokenExpired: {"WWW-Authenticate": 'Bearer error="invalid_token"'},
+    errors.ServiceUnavailable: RETRY,
+    errors.Busy: RETRY,
+    UnsupportedEncoding: {"Accept-Encoding": "gzip"},
 }
 
 
 def answer(error: errors.CatalogError, instance: str) -> tuple[HTTPStatus, bytes, dict[str, str]]:
     """Status, body and extra headers that tell a refusal. ``instance`` is the request's path."""
     status, code = STATUS_AND_CODE[type(error)]
-    message = error.message
+    message = wording.message(error)
     if error.operation is not None:
         message = f"Operation {error.operation}: {message}"
     headers = dict(_EXTRA_HEADERS.get(type(error), {}))
     if isinstance(error, MethodNotAllowed):
         headers["Allow"] = error.allowed
-    if isinstance(error, errors.TooManyAttempts):
+    if isinstance(error, (errors.TooManyAttempts, TooManyRequests)):
         headers["Retry-After"] = str(error.seconds)
     return status, body(code, message, error.detail, instance), headers
 

@@ -1,5 +1,6 @@
 """What all operations of the Lance protocol share: from the request to the call and back."""
 
+import hashlib
 from collections.abc import Callable, Mapping
 from enum import Enum
 from http import HTTPStatus
@@ -10,6 +11,7 @@ from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from pydantic import BaseModel, ValidationError
 
+from api import bounds
 from api.lance import errors
 from api.lance.schema import LanceSchema
 from api.operation import Operation, complaint
@@ -46,6 +48,8 @@ class LanceOperation(Operation):
     """The query parameters it reads, beside the delimiter."""
     changes: ClassVar[bool] = False
     """Whether it writes: then its context headers go into the audit trail."""
+    is_idempotent: ClassVar[bool] = False
+    """Whether it accepts an Idempotency-Key (``api.lance.once``)."""
     is_batch: ClassVar[bool] = False
     """Whether errors name the failing operation by its index."""
 
@@ -86,6 +90,7 @@ class LanceOperation(Operation):
         content = self.content()
         # What LanceDB's client sends where the specification has no body.
         is_nothing = content == b"null" and not self.documents_body
+        bounds.check_json(content)
         return b"{}" if is_nothing else content or b"{}"
 
     def _path(self, kwargs: dict[str, str], body: BaseModel | None) -> dict[str, Any]:
@@ -102,6 +107,16 @@ class LanceOperation(Operation):
             # The body tells a '+' from a space; a decoded path cannot.
             identifier = identifiers.check(repeated)
         return {**kwargs, "id": identifier}
+
+    def digested_body(self) -> Callable[[], bytes]:
+        """What gives the SHA-256 of the body."""
+        digest = hashlib.sha256(self.content()).digest()
+        return lambda: digest
+
+    @property
+    def is_spoiled(self) -> bool:
+        """Whether the body did not come as it was sent, so that the request may still come whole."""
+        return False
 
     def identify(self, text: str) -> Identifier:
         """What the path's ``id`` names."""

@@ -23,6 +23,42 @@ _ERRORS = {
     "503": "Try again later",
     "5XX": "Server error",
 }
+NEEDS_DATA: frozenset[str] = frozenset(
+    {
+        "AlterTableAddColumns",
+        "AlterTableAlterColumns",
+        "AlterTableBackfillColumns",
+        "AlterTableDropColumns",
+        "AnalyzeTableQueryPlan",
+        "CountTableRows",
+        "CreateTableBranch",
+        "CreateTableIndex",
+        "CreateTableScalarIndex",
+        "CreateTableTag",
+        "DeleteFromTable",
+        "DeleteTableBranch",
+        "DeleteTableTag",
+        "DescribeTableIndexStats",
+        "DropTableIndex",
+        "ExplainTableQueryPlan",
+        "GetTableStats",
+        "GetTableTagVersion",
+        "ListTableBranches",
+        "ListTableIndices",
+        "ListTableTags",
+        "MergeInsertIntoTable",
+        "QueryTable",
+        "UpdateFieldMetadata",
+        "UpdateTable",
+        "UpdateTableSchemaMetadata",
+        "UpdateTableTag",
+    }
+)
+"""Operations that refuse a table which was declared and has no data, with 409 and code 19.
+
+The specification has the code in its list of errors, and no 409 at most of these operations.
+"""
+_NEEDS_DATA_TEXT = "code 19 (InvalidTableState): the table was declared and has no data yet"
 _QUERY: dict[str, dict[str, Any]] = {
     "delimiter": {"type": "string", "default": "$"},
     "limit": {"type": "integer", "minimum": 1},
@@ -44,6 +80,18 @@ _QUERY: dict[str, dict[str, Any]] = {
     "when_not_matched_by_source_delete_filt": {"type": "string"},
     "timeout": {"type": "string", "description": "A duration such as 30s or 5m."},
     "use_index": {"type": "boolean"},
+}
+
+
+_IDEMPOTENCY_KEY = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "description": (
+        "A UUID of the client's choice. A request that is repeated under its key within 24 hours gets"
+        " the answer to the first and changes nothing; another request under it is refused."
+    ),
+    "schema": {"type": "string", "format": "uuid"},
 }
 
 
@@ -78,13 +126,14 @@ class LanceSchema(AutoSchema):
                     {"name": name, "in": "query", "schema": _QUERY[name]}
                     for name in ("delimiter", *view.query)
                 ),
+                *([_IDEMPOTENCY_KEY] if view.is_idempotent else ()),
             ],
             "security": [{"ApiKeyAuth": []}, {"BearerAuth": []}],
             "responses": {
                 str(view.status): self._answer(view),
                 **{
                     status: {"description": text, "content": self._content(ErrorResponse)}
-                    for status, text in _ERRORS.items()
+                    for status, text in _errors(type(view).__name__).items()
                 },
             },
         }
@@ -125,6 +174,12 @@ class LanceSchema(AutoSchema):
                 name=name, type=ResolvedComponent.SCHEMA, object=name, schema=part
             )
             self.registry.register_on_missing(component)
+
+
+def _errors(operation: str) -> dict[str, str]:
+    if operation not in NEEDS_DATA:
+        return _ERRORS
+    return {**_ERRORS, "409": f"{_ERRORS['409']}, or {_NEEDS_DATA_TEXT}"}
 
 
 def _binary(kind: str) -> dict[str, Any]:

@@ -6,17 +6,26 @@ by it, or by the status.
 
 import orjson
 
-from api.errors import BodyTooLarge, MethodNotAllowed, RouteNotFound
+from api.errors import (
+    BodyTooLarge,
+    BodyTooSlow,
+    MethodNotAllowed,
+    RouteNotFound,
+    TooManyRequests,
+    UnsupportedEncoding,
+)
 from api.request_id import request_id
 from catalog import errors
 
 MEDIA = "application/problem+json"
 INTERNAL = (500, "Internal server error")
+RETRY = {"Retry-After": "1"}
 
 STATUS_AND_TITLE: dict[type[errors.CatalogError], tuple[int, str]] = {
     errors.InvalidInput: (400, "Invalid input"),
     errors.InvalidIdentifier: (400, "Invalid identifier"),
     errors.InvalidLocation: (400, "Invalid location"),
+    errors.ForeignFile: (400, "Foreign file"),
     errors.InvalidManifestPath: (400, "Invalid manifest path"),
     errors.InvalidMetadata: (400, "Invalid metadata"),
     errors.SchemaMismatch: (400, "Schema mismatch"),
@@ -29,6 +38,7 @@ STATUS_AND_TITLE: dict[type[errors.CatalogError], tuple[int, str]] = {
     errors.NamespaceNotFound: (404, "Namespace not found"),
     errors.TableNotFound: (404, "Table not found"),
     errors.VersionNotFound: (404, "Version not found"),
+    errors.ManifestNotFound: (404, "Manifest not found"),
     errors.BranchNotFound: (404, "Branch not found"),
     errors.TagNotFound: (404, "Tag not found"),
     errors.ColumnNotFound: (404, "Column not found"),
@@ -52,6 +62,7 @@ STATUS_AND_TITLE: dict[type[errors.CatalogError], tuple[int, str]] = {
     errors.NamespaceNotEmpty: (409, "Namespace not empty"),
     errors.TableAlreadyExists: (409, "Table already exists"),
     errors.ViewAlreadyExists: (409, "View already exists"),
+    errors.CannotRename: (409, "Cannot rename"),
     errors.FunctionAlreadyExists: (409, "Function already exists"),
     errors.LabelAlreadyExists: (409, "Label already exists"),
     errors.LabelInUse: (409, "Label in use"),
@@ -74,18 +85,24 @@ STATUS_AND_TITLE: dict[type[errors.CatalogError], tuple[int, str]] = {
     errors.ApprovalOutdated: (409, "Approval outdated"),
     errors.Protected: (409, "Protected"),
     errors.ApprovalRequired: (409, "Approval required"),
+    BodyTooSlow: (408, "Body too slow"),
     BodyTooLarge: (413, "Body too large"),
+    UnsupportedEncoding: (415, "Unsupported encoding"),
     errors.DataTooLarge: (413, "Data too large"),
     errors.TooManyAttempts: (429, "Too many attempts"),
+    TooManyRequests: (429, "Too many requests"),
     errors.OutcomeUnknown: (500, "Outcome unknown"),
     errors.Unsupported: (501, "Unsupported"),
     errors.ServiceUnavailable: (503, "Service unavailable"),
+    errors.Busy: (503, "Busy"),
 }
 
 _EXTRA_HEADERS: dict[type[errors.CatalogError], dict[str, str]] = {
     errors.Unauthenticated: {"WWW-Authenticate": "Bearer"},
     errors.TokenExpired: {"WWW-Authenticate": 'Bearer error="invalid_token"'},
-    errors.ServiceUnavailable: {"Retry-After": "1"},
+    errors.ServiceUnavailable: RETRY,
+    errors.Busy: RETRY,
+    UnsupportedEncoding: {"Accept-Encoding": "gzip"},
 }
 
 
@@ -95,7 +112,7 @@ def answer(error: errors.CatalogError, instance: str) -> tuple[int, bytes, dict[
     headers = dict(_EXTRA_HEADERS.get(type(error), {}))
     if isinstance(error, MethodNotAllowed):
         headers["Allow"] = error.allowed
-    if isinstance(error, errors.TooManyAttempts):
+    if isinstance(error, (errors.TooManyAttempts, TooManyRequests)):
         headers["Retry-After"] = str(error.seconds)
     text = error.message if error.detail is None else f"{error.message}. {error.detail}"
     return status, body(status, title, text, instance), headers

@@ -132,7 +132,11 @@ class CreateKeyRequest(_Request):
     name: str
     scopes: list[str] | None = Field(default=None, description=_SCOPES)
     namespace: list[str] | None = None
-    expires_at: AwareDatetime | None = Field(default=None, description="Null: never.")
+    expires_at: AwareDatetime | None = Field(
+        default=None,
+        description="Without it the key is valid for 90 days. Null: it never expires, which only"
+        " an administrator may ask for.",
+    )
 
 
 class RotateKeyRequest(_Request):

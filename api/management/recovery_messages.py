@@ -7,6 +7,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
+from catalog.identifiers import label
 from catalog.models import (
     ApprovalRequest,
     ApprovalStatus,
@@ -87,7 +88,9 @@ class ApprovalRule(BaseModel):
     def of(cls, found: NamespaceRules) -> Self:
         return cls(
             said=[GuardedAction(one) for one in found.namespace.guarded],
-            effective={str(action): source for action, source in found.rules.guarded.items()},
+            effective={
+                str(action): label(source) for action, source in found.rules.guarded.items()
+            },
         )
 
 

@@ -27,6 +27,7 @@ from api.management.views import (
     policies,
     principals,
     protection,
+    repair,
     search,
     trash,
 )
@@ -125,6 +126,7 @@ urlpatterns = [
     _route("tables/{id}/health", health.GetTableHealth),
     _route("tables/{id}/measure", health.MeasureTable),
     _route("tables/{id}/plan", health.PlanMaintenance),
+    _route("tables/{id}/repair", repair.RepairTable),
     _route("tables/{id}/maintenance", jobs.StartMaintenance),
     _route("jobs", jobs.ListJobs),
     _route("jobs/{job}", jobs.GetJob),

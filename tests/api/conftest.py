@@ -22,7 +22,7 @@ def warehouse(tmp_path: Path, settings) -> Path:
     directory.mkdir()
     settings.MONODON_WAREHOUSE = str(directory)
     settings.MONODON_ALLOWED_ROOTS = []
-    settings.MONODON_MANIFEST_PATHS = "any"
+    settings.MONODON_MANIFEST_PATHS = ["elsewhere/", "x/"]
     return directory
 
 

@@ -482,7 +482,7 @@ def test_a_key_of_ones_own_holds_no_longer_than_the_token(issuer: Issuer, person
 
 def test_a_key_is_not_replaced_by_one_that_ends_sooner(issuer: Issuer, person, settings):
     settings.MONODON_OIDC_KEY_DAYS = 30
-    api_keys.add_key(actor=SYSTEM, principal=person.name, name="endless")
+    api_keys.add_key(actor=SYSTEM, principal=person.name, name="endless", never_expires=True)
     body = {"overlap_seconds": 60}
     text = "would end before the key that it replaces"
     path = "POST keys/endless/rotate"
@@ -492,13 +492,15 @@ def test_a_key_is_not_replaced_by_one_that_ends_sooner(issuer: Issuer, person, s
     assert ApiKey.objects.get(name="kept-2").expires_at == kept.expires_at
 
 
-def test_an_end_beyond_all_times_is_none(issuer: Issuer, person, settings):
+def test_a_token_without_a_sensible_end_gives_a_key_of_the_default_lifetime(
+    issuer: Issuer, person, settings
+):
     settings.MONODON_OIDC_KEY_DAYS = 0
     made = key_of_ones_own(issuer.token(exp=10**15), "laptop")
-    assert made.expires_at is None
+    assert made.expires_at - timezone.now() <= api_keys.DEFAULT_LIFETIME
 
 
 def test_who_administers_makes_keys_without_an_end(issuer: Issuer, ada, settings):
     """They could have others make them."""
     settings.MONODON_OIDC_KEY_DAYS = 0
-    assert key_of_ones_own(issuer.token(), "laptop").expires_at is None
+    assert key_of_ones_own(issuer.token(), "laptop", expires_at=None).expires_at is None

@@ -1,5 +1,7 @@
 from typing import Any, ClassVar
 
+from django.conf import settings
+
 from api.iceberg import messages as m
 from api.iceberg import prefixes
 from api.iceberg.operation import IcebergOperation
@@ -11,8 +13,9 @@ from catalog.services.access import Principal
 class GetConfig(IcebergOperation):
     """Tell a client what is served, and where the warehouse that it asks for lies.
 
-    ``warehouse`` names a namespace, its levels joined by dots. Without one the catalog itself is
-    the warehouse.
+    ``warehouse`` names a namespace, its levels joined by dots. Without one, and by the name of the
+    root, the catalog itself is the warehouse. That name comes before a namespace's: else whoever
+    makes a namespace of that name would lead clients of the whole catalog into it.
     """
 
     response_model = m.CatalogConfig
@@ -24,7 +27,7 @@ class GetConfig(IcebergOperation):
     def handle(self, actor: Principal, body: None) -> dict[str, Any]:
         overrides = {"namespace-separator": prefixes.ESCAPED_SEPARATOR}
         warehouse = self.query_values.get("warehouse")
-        if warehouse:
+        if warehouse and warehouse != settings.MONODON_WAREHOUSE_NAME:
             found = namespaces.first_namespace(actor=actor, paths=prefixes.candidates(warehouse))
             if found is None:
                 raise WarehouseNotFound(warehouse)

@@ -5,7 +5,7 @@ from api.iceberg import prefixes
 from api.iceberg.operation import IcebergOperation
 from api.operation import refuse_repeated_keys
 from catalog.identifiers import Identifier
-from catalog.services import namespaces
+from catalog.services import namespace_locations, namespaces
 from catalog.services import operations as ops
 from catalog.services.access import Principal
 from catalog.services.commit import commit
@@ -51,21 +51,30 @@ class CreateNamespace(IcebergOperation):
             namespace=self.absolute(body.namespace), properties=body.properties or {}
         )
         row = commit([create], actor=actor).results[0]
-        return {"namespace": self.relative(row.identifier), "properties": row.properties}
+        rows = [*namespace_locations.line(row.identifier[:-1]), row]
+        return {
+            "namespace": self.relative(row.identifier),
+            "properties": namespace_locations.properties_of(actor, rows),
+        }
 
     def replay(self, actor: Principal, body: m.CreateNamespaceRequest) -> dict[str, Any]:
-        row = namespaces.describe_namespace(actor=actor, namespace=self.absolute(body.namespace))
-        return {"namespace": self.relative(row.identifier), "properties": row.properties}
+        return _described(self, actor, self.absolute(body.namespace))
+
+
+def _described(
+    operation: IcebergOperation, actor: Principal, namespace: Identifier
+) -> dict[str, Any]:
+    row, properties = namespace_locations.describe(actor, namespace)
+    return {"namespace": operation.relative(row.identifier), "properties": properties}
 
 
 class LoadNamespaceMetadata(IcebergOperation):
-    """Tell the properties of a namespace."""
+    """Tell the properties of a namespace, among them the location of its tables."""
 
     response_model = m.GetNamespaceResponse
 
     def handle(self, actor: Principal, body: None, *, namespace: str) -> dict[str, Any]:
-        row = namespaces.describe_namespace(actor=actor, namespace=self.identify(namespace))
-        return {"namespace": self.relative(row.identifier), "properties": row.properties}
+        return _described(self, actor, self.identify(namespace))
 
 
 class NamespaceExists(IcebergOperation):

@@ -25,7 +25,7 @@ from authlib.oauth2.rfc6749.requests import BasicOAuth2Payload
 from django.http import HttpResponse
 from django.utils import timezone
 
-from api.errors import BodyTooLarge
+from api.errors import BodyTooLarge, BodyTooSlow, TooManyRequests, UnsupportedEncoding
 from api.iceberg import errors
 from api.iceberg import messages as m
 from api.iceberg.operation import JSON, IcebergOperation
@@ -57,8 +57,11 @@ _NOT_STORED = {"Cache-Control": "no-store", "Pragma": "no-cache"}
 _ERRORS: tuple[tuple[type[CatalogError], int, str], ...] = (
     (Unauthenticated, 401, "invalid_client"),
     (TooManyAttempts, 429, "temporarily_unavailable"),
+    (TooManyRequests, 429, "temporarily_unavailable"),
     (ServiceUnavailable, 503, "temporarily_unavailable"),
+    (BodyTooSlow, 408, "invalid_request"),
     (BodyTooLarge, 413, "invalid_request"),
+    (UnsupportedEncoding, 415, "invalid_request"),
     (CatalogError, 400, "invalid_request"),
 )
 
@@ -89,7 +92,7 @@ class GetToken(IcebergOperation):
     def refuse(self, error: CatalogError) -> HttpResponse:
         status, name = next((s, n) for kind, s, n in _ERRORS if isinstance(error, kind))
         headers = dict(_NOT_STORED)
-        if isinstance(error, TooManyAttempts):
+        if isinstance(error, (TooManyAttempts, TooManyRequests)):
             headers["Retry-After"] = str(error.seconds)
         elif status == 401:
             headers["WWW-Authenticate"] = 'Basic realm="monodon"'
@@ -247,6 +250,8 @@ def _find_client(operation: GetToken, readings: list[tuple[str, str]]) -> ApiKey
 
 def _privileges(scope: str | None) -> Privilege:
     """What a scope asks for. Raises InvalidScopeError for a word that means nothing here."""
+    if len(scope or "") > _LONGEST_SCOPE:
+        raise InvalidScopeError(f"A scope has at most {_LONGEST_SCOPE} characters")
     words = (scope or _DEFAULT_SCOPE).split()
     if not _EVERYTHING.isdisjoint(words):
         words = [word for word in words if word not in _EVERYTHING] + ["all"]
@@ -283,6 +288,7 @@ def _lifetime(key: ApiKey) -> int:
     return max(0, min(tokens.LIFETIME_SECONDS, remaining))
 
 
+_LONGEST_SCOPE = 2_000
 _ONCE = {"grant_type", "client_id", "client_secret", "scope", "subject_token", "subject_token_type"}
 
 

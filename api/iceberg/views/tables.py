@@ -4,6 +4,8 @@ from typing import Any
 
 from django.http import HttpResponse, HttpResponseNotModified
 
+from api.iceberg import references
+from api.iceberg.changes import read_change, read_identifier
 from api.iceberg.messages import CreateTableRequest, RegisterTableRequest, RenameTableRequest
 from api.iceberg.operation import JSON, IcebergOperation
 from catalog.errors import InvalidInput
@@ -11,7 +13,6 @@ from catalog.formats.iceberg import metadata
 from catalog.privileges import Privilege
 from catalog.services import iceberg_commits, iceberg_tables, metadata_files
 from catalog.services.access import Principal
-from catalog.services.iceberg_commits import TableChange
 from catalog.services.iceberg_tables import LoadedTable
 
 
@@ -64,11 +65,13 @@ class LoadTable(IcebergOperation):
     """Load a table: its current metadata, and where that lies."""
 
     verb = "GET"
-    query = ("snapshots",)
+    query = ("snapshots", "referenced-by")
     request_headers = ("If-None-Match",)
     response_model = "LoadTableResult"
 
     def handle(self, actor: Principal, body: None, *, namespace: str, table: str) -> HttpResponse:
+        if "referenced-by" in self.query_values:
+            references.read(self.request.META.get("QUERY_STRING", ""))
         return load(self, actor, namespace, table)
 
 
@@ -180,8 +183,8 @@ class RenameTable(IcebergOperation):
     def handle(self, actor: Principal, body: RenameTableRequest) -> None:
         iceberg_tables.rename_table(
             actor=actor,
-            table=self.absolute(body.source.namespace, body.source.name),
-            new=self.absolute(body.destination.namespace, body.destination.name),
+            table=self.absolute(body.source.levels, body.source.name),
+            new=self.absolute(body.destination.levels, body.destination.name),
         )
 
 
@@ -189,10 +192,12 @@ class LoadCredentials(IcebergOperation):
     """Load the credentials of a table's storage. Local storage needs none."""
 
     verb = "GET"
+    query = ("referenced-by",)
     response_model = "LoadCredentialsResponse"
 
     def handle(self, actor: Principal, body: None, *, namespace: str, table: str) -> dict[str, Any]:
         identifier = self.identify(namespace, table)
+        references.read(self.request.META.get("QUERY_STRING", ""))
         iceberg_tables.table_exists(actor=actor, table=identifier, privilege=Privilege.READ)
         return {"storage-credentials": []}
 
@@ -248,28 +253,3 @@ def known_tags(header: str, wanted: str) -> list[str]:
         return tags
     ending = f'.{wanted}"'
     return [tag.removesuffix(ending) + '"' for tag in tags if tag.endswith(ending)]
-
-
-def read_change(table: tuple[str, ...], body: dict[str, Any]) -> TableChange:
-    """A commit to one table (specification: CommitTableRequest). Raises InvalidInput."""
-    for name in ("requirements", "updates"):
-        if not isinstance(body.get(name, []), list):
-            raise InvalidInput(f"{name}: expected a list")
-    if "updates" not in body:
-        raise InvalidInput("updates: Field required")
-    return TableChange(
-        table=table, requirements=body.get("requirements", []), updates=body["updates"]
-    )
-
-
-def read_identifier(operation: IcebergOperation, value: Any, path: str) -> tuple[str, ...]:
-    """A TableIdentifier of a body. Raises InvalidInput."""
-    levels = value.get("namespace") if isinstance(value, dict) else None
-    name = value.get("name") if isinstance(value, dict) else None
-    if not (
-        isinstance(levels, list)
-        and all(isinstance(level, str) for level in levels)
-        and isinstance(name, str)
-    ):
-        raise InvalidInput(f"{path}: expected an object with a namespace and a name")
-    return operation.absolute(levels, name)

@@ -1,7 +1,7 @@
 from typing import Any
 
+from api.iceberg.changes import read_change, read_identifier
 from api.iceberg.operation import IcebergOperation
-from api.iceberg.views.tables import read_change, read_identifier
 from catalog.errors import InvalidInput
 from catalog.services import iceberg_commits
 from catalog.services.access import Principal
@@ -19,8 +19,8 @@ class CommitTransaction(IcebergOperation):
 
     def handle(self, actor: Principal, body: dict[str, Any]) -> None:
         changes = body.get("table-changes")
-        if not isinstance(changes, list) or not changes:
-            raise InvalidInput("table-changes: expected a list of at least one change")
+        if not isinstance(changes, list):
+            raise InvalidInput("table-changes: expected a list")
         prepared = []
         for index, change in enumerate(changes):
             if not isinstance(change, dict):
@@ -29,4 +29,5 @@ class CommitTransaction(IcebergOperation):
                 self, change.get("identifier"), f"table-changes.{index}.identifier"
             )
             prepared.append(read_change(table, change))
-        iceberg_commits.commit_tables(actor=actor, changes=prepared)
+        if prepared:
+            iceberg_commits.commit_tables(actor=actor, changes=prepared)

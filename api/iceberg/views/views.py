@@ -1,14 +1,17 @@
 """Views: listing, creating, loading, replacing, and what gives or takes a name."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from django.http import HttpResponse
 from pydantic import Field
 
+from api.iceberg import references
+from api.iceberg.changes import read_change, read_identifier
 from api.iceberg.messages import Message, RenameTableRequest
 from api.iceberg.operation import IcebergOperation
-from api.iceberg.views.tables import read_change, read_identifier, respond
-from catalog.errors import InvalidInput
+from api.iceberg.views.tables import respond
+from catalog.errors import CatalogError, InvalidInput, InvalidMetadata
 from catalog.models import TableKind
 from catalog.services import iceberg_tables, iceberg_views
 from catalog.services.access import Principal
@@ -19,12 +22,16 @@ class CreateViewRequest(Message):
     location: str | None = None
     view_schema: dict[str, Any] = Field(alias="schema")
     view_version: dict[str, Any] = Field(alias="view-version")
-    properties: dict[str, str]
+    properties: dict[str, str] | None = None
 
 
 class RegisterViewRequest(Message):
     name: str
     metadata_location: str = Field(alias="metadata-location")
+
+
+# The Java client turns only this type into the exception that its own catalogs raise.
+_ERROR_TYPES: Mapping[type[CatalogError], str] = {InvalidMetadata: "IllegalArgumentException"}
 
 
 class ListViews(IcebergOperation):
@@ -52,6 +59,7 @@ class CreateView(IcebergOperation):
     verb = "POST"
     changes = True
     request_model = CreateViewRequest
+    error_types = _ERROR_TYPES
     response_model = "LoadViewResult"
 
     def handle(self, actor: Principal, body: CreateViewRequest, *, namespace: str) -> HttpResponse:
@@ -70,9 +78,11 @@ class LoadView(IcebergOperation):
     """Load a view: its current metadata, and where that lies."""
 
     verb = "GET"
+    query = ("referenced-by",)
     response_model = "LoadViewResult"
 
     def handle(self, actor: Principal, body: None, *, namespace: str, view: str) -> HttpResponse:
+        references.read(self.request.META.get("QUERY_STRING", ""))
         return load(self, actor, namespace, view)
 
 
@@ -84,6 +94,7 @@ class ReplaceView(IcebergOperation):
     is_commit = True
     is_idempotent = True
     request_model = "CommitViewRequest"
+    error_types = _ERROR_TYPES
     response_model = "LoadViewResult"
 
     def handle(
@@ -138,8 +149,8 @@ class RenameView(IcebergOperation):
     def handle(self, actor: Principal, body: RenameTableRequest) -> None:
         iceberg_views.rename_view(
             actor=actor,
-            view=self.absolute(body.source.namespace, body.source.name),
-            new=self.absolute(body.destination.namespace, body.destination.name),
+            view=self.absolute(body.source.levels, body.source.name),
+            new=self.absolute(body.destination.levels, body.destination.name),
         )
 
 

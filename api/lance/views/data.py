@@ -1,4 +1,5 @@
 import re
+from collections.abc import Mapping
 from datetime import timedelta
 from enum import StrEnum
 from typing import Any
@@ -8,9 +9,10 @@ from lance_namespace_urllib3_client import models as m
 from pydantic import TypeAdapter, ValidationError
 
 from api.lance.arrow import ArrowOperation
-from api.lance.operation import LanceOperation, choose
+from api.lance.once import OnceOperation
+from api.lance.operation import choose
 from api.operation import complaint
-from catalog.errors import InvalidInput
+from catalog.errors import InvalidInput, OutcomeUnknown
 from catalog.formats.lance import branch_name
 from catalog.identifiers import Identifier
 from catalog.services import lance_data
@@ -37,7 +39,7 @@ class InsertMode(StrEnum):
     OVERWRITE = "Overwrite"
 
 
-class CreateTable(ArrowOperation):
+class CreateTable(OnceOperation, ArrowOperation):
     """Create a table from an Arrow IPC stream. Modes: Create (default), ExistOk, Overwrite."""
 
     response_model = m.CreateTableResponse
@@ -63,6 +65,14 @@ class CreateTable(ArrowOperation):
             transaction_id=created.transaction_id,
         )
 
+    def replay(self, change: Mapping[str, Any], transaction_id: str) -> m.CreateTableResponse:
+        return m.CreateTableResponse(
+            location=change["location"],
+            version=1,
+            properties=change["properties"],
+            transaction_id=transaction_id,
+        )
+
     def _strings(self, name: str) -> dict[str, str]:
         """A map of strings that the query has as JSON."""
         text = self.query_values.get(name)
@@ -74,7 +84,7 @@ class CreateTable(ArrowOperation):
             raise InvalidInput(f"Query parameter '{name}': {complaint(error)}") from None
 
 
-class InsertIntoTable(ArrowOperation):
+class InsertIntoTable(OnceOperation, ArrowOperation):
     """Insert the rows of an Arrow IPC stream. Modes: Append (default), Overwrite."""
 
     response_model = m.InsertIntoTableResponse
@@ -98,8 +108,11 @@ class InsertIntoTable(ArrowOperation):
             version=written.version,
         )
 
+    def replay(self, change: Mapping[str, Any], transaction_id: str) -> m.InsertIntoTableResponse:
+        return m.InsertIntoTableResponse(transaction_id=transaction_id, version=change["version"])
 
-class MergeInsertIntoTable(ArrowOperation):
+
+class MergeInsertIntoTable(OnceOperation, ArrowOperation):
     """Update, insert and delete rows by comparing them with those of an Arrow IPC stream."""
 
     response_model = m.MergeInsertIntoTableResponse
@@ -135,6 +148,13 @@ class MergeInsertIntoTable(ArrowOperation):
             version=written.version,
         )
 
+    def replay(
+        self, change: Mapping[str, Any], transaction_id: str
+    ) -> m.MergeInsertIntoTableResponse:
+        return m.MergeInsertIntoTableResponse(
+            transaction_id=transaction_id, version=change["version"]
+        )
+
     def _clauses(self) -> lance_data.MergeClauses:
         query = self.query_values
         return lance_data.MergeClauses(
@@ -154,7 +174,7 @@ class MergeInsertIntoTable(ArrowOperation):
         )
 
 
-class UpdateTable(LanceOperation):
+class UpdateTable(OnceOperation):
     """Set columns to SQL expressions, in all rows or in those that a predicate chooses."""
 
     request_model = m.UpdateTableRequest
@@ -178,8 +198,15 @@ class UpdateTable(LanceOperation):
             version=written.version,
         )
 
+    def replay(self, change: Mapping[str, Any], transaction_id: str) -> m.UpdateTableResponse:
+        # The specification requires the number of rows, which only the lost answer told.
+        raise OutcomeUnknown(
+            f"The update was made before, as version {change['version']} in transaction"
+            f" '{transaction_id}'; its answer is gone, and with it the number of updated rows"
+        )
 
-class DeleteFromTable(LanceOperation):
+
+class DeleteFromTable(OnceOperation):
     """Delete the rows that a predicate chooses."""
 
     request_model = m.DeleteFromTableRequest
@@ -195,6 +222,9 @@ class DeleteFromTable(LanceOperation):
         return m.DeleteFromTableResponse(
             transaction_id=written.transaction_id, version=written.version
         )
+
+    def replay(self, change: Mapping[str, Any], transaction_id: str) -> m.DeleteFromTableResponse:
+        return m.DeleteFromTableResponse(transaction_id=transaction_id, version=change["version"])
 
 
 def _timeout(text: Any) -> timedelta | None:

@@ -4,7 +4,7 @@ from lance_namespace_urllib3_client import models as m
 
 from api.lance.operation import LanceOperation, choose
 from catalog.identifiers import Identifier
-from catalog.services import namespaces
+from catalog.services import namespace_locations, namespaces
 from catalog.services import operations as ops
 from catalog.services.access import Principal
 from catalog.services.commit import commit
@@ -71,7 +71,9 @@ class DescribeNamespace(LanceOperation):
         self, actor: Principal, body: m.DescribeNamespaceRequest, *, id: Identifier
     ) -> m.DescribeNamespaceResponse:
         row = namespaces.describe_namespace(actor=actor, namespace=id)
-        return m.DescribeNamespaceResponse(properties=row.properties)
+        return m.DescribeNamespaceResponse(
+            properties=namespace_locations.visible_properties(actor, row)
+        )
 
 
 class DropNamespace(LanceOperation):

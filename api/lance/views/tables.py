@@ -137,8 +137,10 @@ class RegisterTable(LanceOperation):
         )
         done = commit([register], actor=actor)
         row = done.results[0]
+        # As the reference does: clients compare it with what they sent.
+        location = body.location if storage.is_relative(body.location) else row.location
         return m.RegisterTableResponse(
-            location=row.location, properties=row.properties, transaction_id=done.id
+            location=location, properties=row.properties, transaction_id=done.id
         )
 
 

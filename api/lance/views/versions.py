@@ -11,8 +11,8 @@ from api.lance.views.tables import (
 from catalog.errors import CatalogError, InvalidInput
 from catalog.formats.lance import branch_name
 from catalog.identifiers import Identifier
+from catalog.services import lance_reconcile, versions
 from catalog.services import operations as ops
-from catalog.services import versions
 from catalog.services.access import Principal
 from catalog.services.commit import Operation, commit
 from catalog.services.statements import NewVersion
@@ -73,7 +73,9 @@ class DescribeTableVersion(LanceOperation):
         self, actor: Principal, body: m.DescribeTableVersionRequest, *, id: Identifier
     ) -> m.DescribeTableVersionResponse:
         branch = branch_name(body.branch)
-        row = versions.describe_version(actor=actor, table=id, version=body.version, branch=branch)
+        row = lance_reconcile.describe_version(
+            actor=actor, table=id, version=body.version, branch=branch
+        )
         return m.DescribeTableVersionResponse(version=_version(row))
 
 

@@ -80,9 +80,13 @@ class StreamEvents(_EventOperation):
         last = self.request.META.get("HTTP_LAST_EVENT_ID")
         after = events.Place.parse(last) if last else self.after()
         choice = self.choice()
-        first = events.read(actor=actor, after=after, choice=choice)
         if not (settings.MONODON_EVENT_STREAMS and _open.acquire(blocking=False)):
             raise ServiceUnavailable("All streams of events are taken; ask for events instead")
+        try:
+            first = events.read(actor=actor, after=after, choice=choice)
+        except BaseException:
+            _open.release()
+            raise
         return StreamingHttpResponse(
             _Stream(self, actor, choice, first),
             content_type=_STREAM,

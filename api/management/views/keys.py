@@ -35,7 +35,9 @@ class CreateKey(SecretOperation):
     status = HTTPStatus.CREATED
 
     def handle(self, actor: Principal, body: m.CreateKeyRequest) -> m.NewKey:
-        asked = dict(body)
+        # Null says "never"; a request without an end gets the default.
+        says_never = "expires_at" in body.model_fields_set and body.expires_at is None
+        asked = dict(body) | {"never_expires": says_never}
         if body.namespace is not None:
             asked["namespace"] = identifiers.check(body.namespace)
         row, secret = api_keys.add_key(actor=actor, **asked)

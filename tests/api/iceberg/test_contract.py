@@ -98,7 +98,8 @@ def test_the_document_needs_no_key_and_has_a_page(db, settings):
     settings.STORAGES = {**settings.STORAGES, "staticfiles": plain}  # nothing is collected here
     page = Iceberg().call("GET", "/docs/iceberg")
     assert page.status_code == 200
-    assert b"/schema/iceberg" in page.content
+    assert b'src="/docs/iceberg?script="' in page.content
+    assert b"/schema/iceberg" in Iceberg().call("GET", "/docs/iceberg?script=").content
 
 
 @every_operation

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from api.errors import BodyTooLarge, MethodNotAllowed, RouteNotFound
-from api.iceberg import errors, urls
+from api.iceberg import errors, urls, wording
 from api.iceberg.operation import IcebergOperation
 from catalog.errors import CatalogError, InvalidInput, ServiceUnavailable, TableNotFound
 
@@ -69,7 +69,7 @@ def test_every_refusal_has_a_status_and_a_type():
 def test_types_agree_with_statuses():
     """The specification's examples: which type goes with which status."""
     by_type = {
-        "BadRequestException": {400, 413},
+        "BadRequestException": {400, 408, 413, 415},
         "NotAuthorizedException": {401, 403},
         "MethodNotAllowedException": {405},
         "UnsupportedOperationException": {406},
@@ -87,20 +87,25 @@ def test_types_agree_with_statuses():
         assert status in expected, refusal
 
 
+def said(error: CatalogError, warehouse: tuple[str, ...] = ()) -> str:
+    return wording.complete(error, wording.message(error, warehouse))
+
+
 def test_a_message_begins_with_the_cause():
     error = TableNotFound(("a", "t"), detail="A view of this name exists.")
-    assert errors.message(error) == "Table 'a.t' does not exist. A view of this name exists."
+    assert said(error) == "Table does not exist: a.t. A view of this name exists."
     error = InvalidInput("no")
     error.operation = 3
-    assert errors.message(error) == "no (operation 3)"
+    assert said(error) == "no (operation 3)"
 
 
 def test_only_a_sure_refusal_is_final():
     final = {kind for kind in errors.STATUS_AND_TYPE if errors.is_final(kind.__new__(kind))}
     passing = {kind.__name__ for kind in set(errors.STATUS_AND_TYPE) - final}
     assert passing == {
-        *("Unauthenticated", "TokenExpired", "PermissionDenied", "TooManyAttempts"),
-        *("ServiceUnavailable", "OutcomeUnknown", "CommitConflict"),
+        *("Unauthenticated", "TokenExpired", "PermissionDenied"),
+        *("TooManyAttempts", "TooManyRequests"),
+        *("ServiceUnavailable", "Busy", "OutcomeUnknown", "CommitConflict"),
         *("Protected", "ApprovalRequired"),
     }
     assert ServiceUnavailable not in final

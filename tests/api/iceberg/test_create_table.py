@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from catalog.models import AuditEvent, StagedFile, Table, TableVersion
+from catalog.models import AuditEvent, Namespace, StagedFile, Table, TableVersion
 from tests.api.iceberg.client import Iceberg
 from tests.factories import ICEBERG_SCHEMA, files, make_namespace, make_table
 
@@ -110,11 +110,27 @@ def test_a_namespace_that_says_a_table_s_own_location(iceberg: Iceberg, warehous
     """Removing orphan files of the outer table would take the inner one's."""
     outer = iceberg.post("namespaces/ns/tables", BODY)["metadata"]["location"]
     before = set(warehouse.rglob("*"))
-    make_namespace("there", properties={"location": outer})
     error = "belongs to table 'ns.events'"
+    body = {"namespace": ["there"], "properties": {"location": outer}}
+    iceberg.refused(409, "AlreadyExistsException", error, "POST namespaces", body)
+    # One that came there before that was checked.
+    make_namespace("there")
+    Namespace.objects.filter(name="there").update(properties={"location": outer})
     request = "POST namespaces/there/tables"
     iceberg.refused(409, "AlreadyExistsException", error, request, BODY)
     assert set(warehouse.rglob("*")) == before
+
+
+@pytest.mark.parametrize("stage", [False, True])
+@pytest.mark.parametrize("properties", [{}, {"location": "file://{}/there/"}])
+def test_a_relative_location(iceberg: Iceberg, warehouse: Path, properties, stage):
+    """It is relative to the namespace's."""
+    properties = {name: text.format(warehouse) for name, text in properties.items()}
+    make_namespace("of", properties=properties)
+    place = iceberg.get("namespaces/of")["properties"]["location"].rstrip("/")
+    body = {**BODY, "location": "of/events", "stage-create": stage}
+    made = iceberg.post("namespaces/of/tables", body)
+    assert made["metadata"]["location"] == f"{place}/of/events"
 
 
 @pytest.mark.parametrize("stage", [False, True])
@@ -135,7 +151,7 @@ def test_a_name_that_is_taken(iceberg: Iceberg, warehouse: Path):
         iceberg.refused(
             409,
             "AlreadyExistsException",
-            f"Table 'ns.{name}' exists already",
+            f"Table already exists: ns.{name}",
             "POST namespaces/ns/tables",
             {**BODY, "name": name},
         )
@@ -146,7 +162,7 @@ def test_a_namespace_that_is_missing(iceberg: Iceberg, warehouse: Path):
     iceberg.refused(
         404,
         "NoSuchNamespaceException",
-        "Namespace 'none' does not exist",
+        "Namespace does not exist: none",
         "POST namespaces/none/tables",
         BODY,
     )
@@ -168,7 +184,8 @@ def test_a_namespace_that_is_missing(iceberg: Iceberg, warehouse: Path):
         ({"stage-create": "yes"}, "stage-create"),
         ({"location": "file:///etc/passwd"}, "outside the directories"),
         ({"location": "/../../etc"}, "'..'"),
-        ({"location": "relative/path"}, "is not absolute"),
+        ({"location": "relative/../../path"}, "'..'"),
+        ({"location": "./."}, "leads out of its namespace's location"),
         ({"location": ""}, "must not be empty"),
         ({"location": "s3://bucket/warehouse/events"}, "does not serve yet"),
         ({"properties": {"write.metadata.path": "/etc"}}, "outside the directories"),

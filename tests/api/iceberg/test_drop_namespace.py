@@ -15,7 +15,9 @@ def test_drops_an_empty_one(iceberg: Iceberg):
     event = AuditEvent.objects.latest("pk")
     assert (event.action, event.target) == ("namespace.drop", "a.b")
     assert event.before == {"properties": {"k": "v"}}
-    iceberg.refused(404, "NoSuchNamespaceException", "'a.b'", "DELETE namespaces/a%1Fb")
+    iceberg.refused(
+        404, "NoSuchNamespaceException", "Namespace does not exist: a.b", "DELETE namespaces/a%1Fb"
+    )
 
 
 def test_in_a_warehouse(iceberg: Iceberg):
@@ -26,13 +28,13 @@ def test_in_a_warehouse(iceberg: Iceberg):
 
 def test_one_that_holds_a_namespace(iceberg: Iceberg):
     make_namespace("a", "b")
-    error = "not empty: it holds 0 tables and 1 namespace"
+    error = "Namespace a is not empty. It holds 0 tables and 1 namespace. Drop what it holds first"
     iceberg.refused(409, "NamespaceNotEmptyException", error, "DELETE namespaces/a")
 
 
 def test_one_that_holds_a_table_of_another_format(iceberg: Iceberg):
     make_table("a", "t")
-    error = "not empty: it holds 1 table and 0 namespaces"
+    error = "Namespace a is not empty. It holds 1 table and 0 namespaces"
     iceberg.refused(409, "NamespaceNotEmptyException", error, "DELETE namespaces/a")
 
 
@@ -41,12 +43,14 @@ def test_one_that_holds_a_view(iceberg: Iceberg):
     view.kind = "view"
     view.format = "iceberg"
     view.save()
-    error = "is not empty"
+    error = "Namespace a is not empty"
     iceberg.refused(409, "NamespaceNotEmptyException", error, "DELETE namespaces/a")
 
 
 def test_a_missing_one(iceberg: Iceberg):
-    iceberg.refused(404, "NoSuchNamespaceException", "'a'", "DELETE namespaces/a")
+    iceberg.refused(
+        404, "NoSuchNamespaceException", "Namespace does not exist: a", "DELETE namespaces/a"
+    )
 
 
 def test_a_reader_does_not(reader: Iceberg):

@@ -229,7 +229,7 @@ def test_the_namespace_is_locked_before_the_write():
 @pytest.mark.operation("dropNamespace")
 def test_a_namespace_is_not_dropped_over_its_functions(iceberg: Iceberg):
     make("ns", "f")
-    text = "it holds 0 tables and 0 namespaces and 1 function"
+    text = "Namespace ns is not empty. It holds 0 tables and 0 namespaces and 1 function"
     iceberg.refused(409, "NamespaceNotEmptyException", text, "DELETE namespaces/ns")
 
 

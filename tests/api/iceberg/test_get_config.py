@@ -36,6 +36,27 @@ def test_an_empty_warehouse_is_none(iceberg: Iceberg):
     assert "prefix" not in iceberg.get("config?warehouse=")["overrides"]
 
 
+def test_the_root_has_a_name(iceberg: Iceberg, settings):
+    """Some clients insist on a warehouse."""
+    make_namespace("top")
+    assert iceberg.get("config?warehouse=monodon") == iceberg.get("config")
+    settings.MONODON_WAREHOUSE_NAME = "lake"
+    assert iceberg.get("config?warehouse=lake") == iceberg.get("config")
+    for name, warehouse in (("lake", "monodon"), ("", "lake")):
+        settings.MONODON_WAREHOUSE_NAME = name
+        request = f"GET config?warehouse={warehouse}"
+        iceberg.refused(404, "NoSuchWarehouseException", "does not exist", request)
+
+
+def test_the_root_s_name_comes_before_a_namespace(iceberg: Iceberg, settings):
+    """Nobody leads the clients of the whole catalog into a namespace by making one of its name."""
+    make_namespace("monodon", "inner")
+    assert "prefix" not in iceberg.get("config?warehouse=monodon")["overrides"]
+    assert iceberg.get("config?warehouse=monodon.inner")["overrides"]["prefix"] == "monodon.inner"
+    settings.MONODON_WAREHOUSE_NAME = ""
+    assert iceberg.get("config?warehouse=monodon")["overrides"]["prefix"] == "monodon"
+
+
 def test_a_name_that_holds_a_dot(iceberg: Iceberg):
     make_namespace("a.b", "c.d")
     assert iceberg.get("config?warehouse=a.b")["overrides"]["prefix"] == "a~2Eb"

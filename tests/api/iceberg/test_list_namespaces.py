@@ -123,8 +123,11 @@ def test_a_missing_parent(iceberg: Iceberg):
     for parent in ("b", "a%1Fb", "b%1Fa"):
         request = f"GET namespaces?parent={parent}"
         iceberg.refused(404, "NoSuchNamespaceException", "does not exist", request)
-    for path in ("/v1/nothing/namespaces", "/v1/nothing/namespaces?parent=a"):
-        iceberg.refused(404, "NoSuchNamespaceException", "'nothing", f"GET {path}")
+    for path, words in (
+        ("/v1/nothing/namespaces", "Warehouse does not exist: nothing"),
+        ("/v1/nothing/namespaces?parent=a", "Namespace does not exist: a"),
+    ):
+        iceberg.refused(404, "NoSuchNamespaceException", words, f"GET {path}")
 
 
 @pytest.mark.parametrize("parent", ["a%1F", "%1Fa", "%1F", "a%00b", "x" * 256])

@@ -1,25 +1,66 @@
+import re
+
 import pytest
 
-from tests.api.iceberg.client import Iceberg, spell
-from tests.factories import make_namespace, make_table
+from tests.api.iceberg.client import Iceberg, own, spell
+from tests.factories import ICEBERG_SCHEMA, make_namespace, make_table
 
 pytestmark = pytest.mark.operation("loadNamespaceMetadata")
 
 
 def test_the_properties(iceberg: Iceberg):
     make_namespace("a", "b", properties={"owner": "Ana"})
-    assert iceberg.get("namespaces/a%1Fb") == {
+    assert own(iceberg.get("namespaces/a%1Fb")) == {
         "namespace": ["a", "b"],
         "properties": {"owner": "Ana"},
     }
-    assert iceberg.get("namespaces/a") == {"namespace": ["a"], "properties": {}}
+    assert own(iceberg.get("namespaces/a")) == {"namespace": ["a"], "properties": {}}
+
+
+def test_its_location(iceberg: Iceberg, warehouse):
+    """Some engines make no table in a namespace without one."""
+    make_namespace("a b", "c")
+    found = iceberg.get("namespaces/a%20b%1Fc")["properties"]["location"]
+    assert re.fullmatch(rf"file://{warehouse}/a_b-c-[0-9a-f]{{32}}", found)
+    assert iceberg.get("namespaces/a%20b%1Fc")["properties"] == {"location": found}
+
+
+def test_a_location_is_inherited(iceberg: Iceberg, warehouse):
+    make_namespace("a", properties={"location": f"file://{warehouse}/there/"})
+    make_namespace("a", "b", "c")
+    told = iceberg.get("namespaces/a")["properties"]["location"]
+    assert told == f"file://{warehouse}/there/"  # in its owner's words
+    inherited = iceberg.get("namespaces/a%1Fb%1Fc")["properties"]["location"]
+    assert re.fullmatch(rf"file://{warehouse}/there/a-b-c-[0-9a-f]{{32}}", inherited)
+    table = iceberg.post("namespaces/a%1Fb%1Fc/tables", {"name": "t", "schema": ICEBERG_SCHEMA})
+    assert re.fullmatch(rf"{inherited}/t-[0-9a-f]{{32}}", table["metadata"]["location"])
+
+
+def test_tables_lie_where_an_engine_puts_them(iceberg: Iceberg, warehouse):
+    """As Trino does: it asks for the location, adds the table's name, and stages the table."""
+    make_namespace("ns")
+    place = iceberg.get("namespaces/ns")["properties"]["location"]
+    body = {"name": "t", "schema": ICEBERG_SCHEMA, "location": f"{place}/t-0123456789abcdef"}
+    staged = iceberg.post("namespaces/ns/tables", {**body, "stage-create": True})
+    assert staged["metadata"]["location"] == body["location"]
+    updates = [
+        {"action": "assign-uuid", "uuid": staged["metadata"]["table-uuid"]},
+        {"action": "upgrade-format-version", "format-version": 2},
+        {"action": "add-schema", "schema": staged["metadata"]["schemas"][0]},
+        {"action": "set-current-schema", "schema-id": -1},
+        {"action": "set-location", "location": body["location"]},
+    ]
+    change = {"requirements": [{"type": "assert-create"}], "updates": updates}
+    made = iceberg.post("namespaces/ns/tables/t", change)
+    assert made["metadata"]["location"] == body["location"]
+    assert made["metadata-location"].startswith(f"{body['location']}/metadata/00000-")
 
 
 def test_in_a_warehouse(iceberg: Iceberg):
     make_namespace("prod", "ml", "x", properties={"k": "v"})
     expected = {"namespace": ["x"], "properties": {"k": "v"}}
-    assert iceberg.at("prod.ml").get("namespaces/x") == expected
-    assert iceberg.get("/v1/prod%1Fml/namespaces/x") == expected
+    assert own(iceberg.at("prod.ml").get("namespaces/x")) == expected
+    assert own(iceberg.get("/v1/prod%1Fml/namespaces/x")) == expected
 
 
 NAMES = [
@@ -53,7 +94,8 @@ def test_any_warehouse(iceberg: Iceberg, levels):
     if len(levels) == 1:
         warehouse = spell(*levels)
     prefix = iceberg.get(f"config?warehouse={warehouse}")["overrides"]["prefix"]
-    assert iceberg.at(prefix).get("namespaces/x") == {"namespace": ["x"], "properties": {}}
+    found = own(iceberg.at(prefix).get("namespaces/x"))
+    assert found == {"namespace": ["x"], "properties": {}}
 
 
 def test_a_plus_may_be_a_space(iceberg: Iceberg):
@@ -71,7 +113,9 @@ def test_a_missing_one(iceberg: Iceberg, path):
 
 def test_a_missing_warehouse(iceberg: Iceberg):
     make_namespace("a")
-    iceberg.refused(404, "NoSuchNamespaceException", "'no.a'", "GET /v1/no/namespaces/a")
+    iceberg.refused(
+        404, "NoSuchNamespaceException", "Namespace does not exist: a", "GET /v1/no/namespaces/a"
+    )
 
 
 @pytest.mark.parametrize("path", ["a%1F", "%1Fa", "%1F", "a%00", "a%0Ab", "x" * 256])

@@ -1,5 +1,6 @@
 import gzip
 import json
+import time
 from urllib.parse import quote
 
 import pytest
@@ -11,8 +12,6 @@ pytestmark = [pytest.mark.operation("loadTable"), pytest.mark.django_db]
 
 PATH = "namespaces/ns/tables/t"
 SNAPSHOT = {
-    "timestamp-ms": 1_700_000_000_000,
-    "manifest-list": "file:///nowhere/snap.avro",
     "summary": {"operation": "append"},
     "schema-id": 0,
 }
@@ -21,6 +20,12 @@ SNAPSHOT = {
 def with_two_snapshots(iceberg: Iceberg) -> None:
     """Main points at the second; nothing at the first. Ids of 63 bits."""
     first, second = 2**63 - 3, 2**63 - 2
+    location = iceberg.get(PATH)["metadata"]["location"]
+    snapshot = {
+        **SNAPSHOT,
+        "timestamp-ms": time.time_ns() // 1_000_000,
+        "manifest-list": f"{location}/metadata/snap.avro",
+    }
     iceberg.post(
         PATH,
         {
@@ -28,11 +33,11 @@ def with_two_snapshots(iceberg: Iceberg) -> None:
             "updates": [
                 {
                     "action": "add-snapshot",
-                    "snapshot": {**SNAPSHOT, "snapshot-id": first, "sequence-number": 1},
+                    "snapshot": {**snapshot, "snapshot-id": first, "sequence-number": 1},
                 },
                 {
                     "action": "add-snapshot",
-                    "snapshot": {**SNAPSHOT, "snapshot-id": second, "sequence-number": 2},
+                    "snapshot": {**snapshot, "snapshot-id": second, "sequence-number": 2},
                 },
                 {
                     "action": "set-snapshot-ref",
@@ -124,9 +129,9 @@ def test_through_a_warehouse(iceberg: Iceberg):
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 def test_what_is_not_there(iceberg: Iceberg, method):
     make_namespace("ns")
-    iceberg.refused(404, "NoSuchTableException", "'ns.t' does not exist", f"{method} {PATH}")
+    iceberg.refused(404, "NoSuchTableException", "Table does not exist: ns.t", f"{method} {PATH}")
     missing = f"{method} namespaces/none/tables/t"
-    iceberg.refused(404, "NoSuchTableException", "'none.t' does not exist", missing)
+    iceberg.refused(404, "NoSuchTableException", "Table does not exist: none.t", missing)
 
 
 def test_a_lance_table_is_not_found_and_the_message_says_why(iceberg: Iceberg, reader: Iceberg):
@@ -171,7 +176,7 @@ def test_lists_tables_of_its_own_format(iceberg: Iceberg, django_assert_num_quer
 def test_a_list_that_is_refused(iceberg: Iceberg):
     make_namespace("ns")
     request = "GET namespaces/none/tables"
-    iceberg.refused(404, "NoSuchNamespaceException", "'none' does not exist", request)
+    iceberg.refused(404, "NoSuchNamespaceException", "Namespace does not exist: none", request)
     for query in ("pageSize=0", "pageSize=x", "pageToken=%21"):
         request = f"GET namespaces/ns/tables?{query}"
         iceberg.refused(400, "BadRequestException", query.partition("=")[0], request)

@@ -13,7 +13,7 @@ from api.iceberg.views import namespaces as views
 from api.operation import MAX_DEPTH, parse_object
 from catalog.errors import InvalidInput, OutcomeUnknown, ServiceUnavailable
 from catalog.models import Namespace
-from catalog.services import api_keys, commit, namespaces
+from catalog.services import api_keys, commit, namespace_locations, namespaces
 from catalog.services.access import SYSTEM
 from tests.api.iceberg.client import Iceberg
 from tests.factories import make_namespace, make_root, unchanged
@@ -166,13 +166,14 @@ def raising(error: Exception) -> Any:
 
 def test_a_bug_is_told_without_its_stack(iceberg: Iceberg, monkeypatch, caplog):
     caplog.set_level(logging.CRITICAL)
-    monkeypatch.setattr(namespaces, "describe_namespace", raising(ZeroDivisionError("a secret")))
+    monkeypatch.setattr(namespace_locations, "describe", raising(ZeroDivisionError("a secret")))
     headers = {"x-request-id": "r-7"}
     response = iceberg.refused(
         500, "InternalServerError", "request id r-7", "GET namespaces/ws", headers=headers
     )
     assert "secret" not in response.content.decode()
     assert "Traceback" not in response.content.decode()
+    monkeypatch.setattr(namespaces, "describe_namespace", raising(ZeroDivisionError("a secret")))
     iceberg.refused(500, "", "", "HEAD namespaces/ws")
 
 

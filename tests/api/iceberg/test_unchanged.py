@@ -79,6 +79,7 @@ def test_it_is_counted_as_its_operation(iceberg: Iceberg):
     "more",
     [
         {"HTTP_IF_NONE_MATCH": '"old"'},
+        {"HTTP_HOST": "evil.example.com"},
         {"HTTP_IF_NONE_MATCH": ""},
         {"REQUEST_METHOD": "HEAD"},
         {"REQUEST_METHOD": "POST"},

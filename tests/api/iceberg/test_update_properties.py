@@ -81,7 +81,9 @@ def test_bodies_that_are_none(iceberg: Iceberg, body, error):
 
 def test_a_missing_namespace(iceberg: Iceberg):
     body = {"updates": {"k": "v"}}
-    iceberg.refused(404, "NoSuchNamespaceException", "'a'", f"POST {PATH}", body)
+    iceberg.refused(
+        404, "NoSuchNamespaceException", "Namespace does not exist: a", f"POST {PATH}", body
+    )
 
 
 def test_a_reader_does_not(reader: Iceberg):

@@ -145,12 +145,16 @@ def test_a_staged_table_becomes_real(iceberg: Iceberg):
     iceberg.refused(
         409,
         "AlreadyExistsException",
-        "Table 'ns.vectors' exists already",
+        "Table already exists: ns.vectors",
         "POST namespaces/ns/tables/vectors",
         body,
     )
     iceberg.refused(
-        404, "NoSuchNamespaceException", "'none'", "POST namespaces/none/tables/t", body
+        404,
+        "NoSuchNamespaceException",
+        "Namespace does not exist: none",
+        "POST namespaces/none/tables/t",
+        body,
     )
 
 
@@ -196,7 +200,6 @@ def test_a_requirement_that_fails(iceberg: Iceberg, warehouse: Path, requirement
 @pytest.mark.parametrize(
     ("body", "complaint"),
     [
-        ({}, "updates"),
         ({"updates": {}}, "updates"),
         ({"updates": [], "requirements": {}}, "requirements"),
         ({"updates": [1]}, "updates"),
@@ -258,7 +261,7 @@ def test_a_snapshot_from_the_future(iceberg: Iceberg, warehouse: Path):
 def test_a_table_that_is_not_there(iceberg: Iceberg):
     make_namespace("ns")
     body = {"requirements": [], "updates": [set_property("value")]}
-    iceberg.refused(404, "NoSuchTableException", "'ns.t' does not exist", f"POST {PATH}", body)
+    iceberg.refused(404, "NoSuchTableException", "Table does not exist: ns.t", f"POST {PATH}", body)
 
 
 def test_moving_a_table(iceberg: Iceberg, warehouse: Path):
@@ -358,7 +361,7 @@ def test_all_or_nothing(iceberg: Iceberg, warehouse: Path):
     ("body", "complaint"),
     [
         ({}, "table-changes"),
-        ({"table-changes": []}, "table-changes"),
+        ({"table-changes": None}, "table-changes"),
         ({"table-changes": ["a"]}, "table-changes.0"),
         ({"table-changes": [{"updates": []}]}, "table-changes.0.identifier"),
         (
@@ -387,7 +390,7 @@ def test_dropping_keeps_the_files(iceberg: Iceberg, warehouse: Path):
     assert row.state == "dropped"
     assert IcebergMetadata.objects.filter(table=row).exists()
     assert not row.jobs.exists()
-    iceberg.refused(404, "NoSuchTableException", "'ns.t' does not exist", f"DELETE {PATH}")
+    iceberg.refused(404, "NoSuchTableException", "Table does not exist: ns.t", f"DELETE {PATH}")
     iceberg.refused(400, "BadRequestException", "purgeRequested", f"DELETE {PATH}?purgeRequested=x")
 
 
@@ -455,7 +458,9 @@ def test_a_pipe_is_not_waited_for(iceberg: Iceberg, warehouse: Path):
     make_namespace("ns")
     os.mkfifo(warehouse / "pipe")
     body = {"name": "t", "metadata-location": f"file://{warehouse}/pipe"}
-    iceberg.refused(400, "BadRequestException", "is no file", "POST namespaces/ns/register", body)
+    iceberg.refused(
+        400, "BadRequestException", "does not belong to table", "POST namespaces/ns/register", body
+    )
 
 
 @pytest.mark.operation("registerTable")
@@ -495,7 +500,7 @@ def test_a_rename_that_is_refused(iceberg: Iceberg):
     iceberg.refused(
         404,
         "NoSuchNamespaceException",
-        "'none' does not exist",
+        "Namespace does not exist: none",
         "POST tables/rename",
         {"source": source, "destination": {"namespace": ["none"], "name": "t"}},
     )

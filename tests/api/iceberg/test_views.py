@@ -9,8 +9,23 @@ import orjson
 import pytest
 from django.db import connection
 
-from catalog.models import AuditEvent, IcebergMetadata, StagedFile, Table, TableVersion, Transaction
-from catalog.services import iceberg_commits, iceberg_tables, iceberg_views, metadata_files
+from catalog.errors import Conflict, LocationTaken, ViewAlreadyExists
+from catalog.models import (
+    AuditEvent,
+    IcebergMetadata,
+    StagedFile,
+    Table,
+    TableVersion,
+    Transaction,
+    TrashItem,
+)
+from catalog.services import (
+    iceberg_commits,
+    iceberg_tables,
+    iceberg_views,
+    metadata_files,
+    recovery,
+)
 from catalog.services import operations as ops
 from catalog.services.access import SYSTEM
 from catalog.services.commit import Batch, commit
@@ -113,7 +128,7 @@ def test_a_list_in_pages(iceberg: Iceberg):
 
 @pytest.mark.operation("listViews")
 def test_a_list_that_is_refused(iceberg: Iceberg):
-    iceberg.refused(404, "NoSuchNamespaceException", "'ns' does not exist", f"GET {VIEWS}")
+    iceberg.refused(404, "NoSuchNamespaceException", "Namespace does not exist: ns", f"GET {VIEWS}")
     make_namespace("ns")
     iceberg.refused(400, "BadRequestException", "pageSize", f"GET {VIEWS}?pageSize=0")
     assert iceberg.get(VIEWS)["identifiers"] == []
@@ -186,19 +201,18 @@ def test_a_name_that_is_taken(iceberg: Iceberg, warehouse: Path):
     make_iceberg_table("ns", "t")
     make_table("ns", "vectors")
     before = files(warehouse)
-    for name, what in (("v", "View"), ("t", "Table"), ("vectors", "Table")):
-        iceberg.refused(
-            409,
-            "AlreadyExistsException",
-            f"{what} 'ns.{name}' exists already",
-            f"POST {VIEWS}",
-            wanted(name),
-        )
+    for name, words in (
+        ("v", "View already exists: ns.v"),
+        ("t", "Table with same name already exists: ns.t"),
+        ("vectors", "Table with same name already exists: ns.vectors"),
+    ):
+        request = f"POST {VIEWS}"
+        iceberg.refused(409, "AlreadyExistsException", words, request, wanted(name))
     create = {"name": "v", "schema": ICEBERG_SCHEMA}
     iceberg.refused(
         409,
         "AlreadyExistsException",
-        "View 'ns.v' exists already",
+        "View with same name already exists: ns.v",
         "POST namespaces/ns/tables",
         create,
     )
@@ -208,7 +222,7 @@ def test_a_name_that_is_taken(iceberg: Iceberg, warehouse: Path):
 @pytest.mark.operation("createView")
 def test_a_view_in_no_namespace(iceberg: Iceberg):
     iceberg.refused(
-        404, "NoSuchNamespaceException", "'ns' does not exist", f"POST {VIEWS}", wanted()
+        404, "NoSuchNamespaceException", "Namespace does not exist: ns", f"POST {VIEWS}", wanted()
     )
 
 
@@ -234,13 +248,16 @@ def test_a_view_in_no_namespace(iceberg: Iceberg):
             "view-version.timestamp-ms must be an integer, not a boolean",
         ),
         ({"properties": {"a": 1}}, "properties"),
-        ({"properties": None}, "properties"),
+        ({"properties": ["a"]}, "properties"),
         ({"location": ""}, "location must not be empty"),
     ],
 )
 def test_a_view_that_is_malformed(iceberg: Iceberg, warehouse: Path, changed, words):
+    """What Java's own catalogs refuse as an argument has a type of its own."""
+    is_argument = words not in {"name", "schema", "view-version", "properties"}
+    kind = "IllegalArgumentException" if is_argument else "BadRequestException"
     make_namespace("ns")
-    iceberg.refused(400, "BadRequestException", words, f"POST {VIEWS}", wanted(**changed))
+    iceberg.refused(400, kind, words, f"POST {VIEWS}", wanted(**changed))
     assert files(warehouse) == {}
 
 
@@ -266,7 +283,7 @@ def test_what_was_created(iceberg: Iceberg, django_assert_num_queries):
 @pytest.mark.operation("loadView")
 def test_what_is_no_view(iceberg: Iceberg):
     kind = "NoSuchViewException"
-    iceberg.refused(404, kind, "View 'ns.v' does not exist", f"GET {PATH}")
+    iceberg.refused(404, kind, "View does not exist: ns.v", f"GET {PATH}")
     make_iceberg_table("ns", "v")
     iceberg.refused(404, kind, "A table of this name exists", f"GET {PATH}")
     make_table("ns", "vectors")
@@ -401,7 +418,6 @@ def test_a_requirement_that_does_not_hold(iceberg: Iceberg, warehouse: Path):
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ({}, "updates: Field required"),
         ({"updates": {}}, "updates: expected a list"),
         ({"updates": [], "requirements": 1}, "requirements: expected a list"),
         ({"updates": [{"action": "add-spec"}]}, "unknown view update 'add-spec'"),
@@ -420,14 +436,16 @@ def test_a_requirement_that_does_not_hold(iceberg: Iceberg, warehouse: Path):
 def test_a_replacement_that_is_refused(iceberg: Iceberg, warehouse: Path, body, words):
     make_view("ns", "v")
     before = files(warehouse)
-    iceberg.refused(400, "BadRequestException", words, f"POST {PATH}", body)
+    is_argument = words.startswith(("unknown", "loss"))
+    kind = "IllegalArgumentException" if is_argument else "BadRequestException"
+    iceberg.refused(400, kind, words, f"POST {PATH}", body)
     assert files(warehouse) == before
 
 
 @pytest.mark.operation("replaceView")
 def test_what_is_no_view_is_not_replaced(iceberg: Iceberg):
     body = {"updates": replacement()}
-    iceberg.refused(404, "NoSuchViewException", "'ns.v' does not exist", f"POST {PATH}", body)
+    iceberg.refused(404, "NoSuchViewException", "View does not exist: ns.v", f"POST {PATH}", body)
     make_iceberg_table("ns", "v")
     iceberg.refused(404, "NoSuchViewException", "A table of this name", f"POST {PATH}", body)
     make_view("ns", "w")
@@ -472,7 +490,7 @@ def test_a_view_that_others_keep_changing(iceberg: Iceberg, warehouse: Path, mon
     monkeypatch.setattr(Batch, "swap", lambda *args: False)
     monkeypatch.setattr(iceberg_commits, "_PAUSE_SECONDS", 0)
     body = {"updates": [set_property("value")]}
-    words = "View 'ns.v' was changed by another commit, again and again"
+    words = "Cannot commit to view ns.v: others keep changing it"
     iceberg.refused(409, "CommitFailedException", words, f"POST {PATH}", body)
     assert files(warehouse) == before
 
@@ -525,7 +543,7 @@ def test_dropping_keeps_the_row_and_the_files(iceberg: Iceberg, warehouse: Path)
     event = AuditEvent.objects.latest("pk")
     assert (event.action, event.target) == ("view.drop", "ns.v")
     assert event.before == {"location": view.location}
-    iceberg.refused(404, "NoSuchViewException", "'ns.v' does not exist", f"GET {PATH}")
+    iceberg.refused(404, "NoSuchViewException", "View does not exist: ns.v", f"GET {PATH}")
     # Its name is free again.
     assert iceberg.post(VIEWS, wanted())["metadata"]["view-uuid"] != view.document["view-uuid"]
 
@@ -533,10 +551,10 @@ def test_dropping_keeps_the_row_and_the_files(iceberg: Iceberg, warehouse: Path)
 @pytest.mark.operation("dropView")
 def test_what_is_no_view_is_not_dropped(iceberg: Iceberg):
     kind = "NoSuchViewException"
-    iceberg.refused(404, kind, "View 'ns.v' does not exist", f"DELETE {PATH}")
+    iceberg.refused(404, kind, "View does not exist: ns.v", f"DELETE {PATH}")
     make_iceberg_table("ns", "v")
     iceberg.refused(404, kind, "A table of this name exists", f"DELETE {PATH}")
-    iceberg.refused(404, kind, "View 'ns.none' does not exist", f"DELETE {VIEWS}/none")
+    iceberg.refused(404, kind, "View does not exist: ns.none", f"DELETE {VIEWS}/none")
     make_view("ns", "w")
     iceberg.refused(
         404, "NoSuchTableException", "A view of this name", "DELETE namespaces/ns/tables/w"
@@ -629,14 +647,44 @@ def test_a_view_that_lies_in_storage(iceberg: Iceberg, warehouse: Path):
     # It goes on from there.
     answer = iceberg.post(f"{VIEWS}/again", {"updates": replacement()})
     assert answer["metadata"]["current-version-id"] == 2
-    words = "View 'ns.again' exists already"
+    words = "View already exists: ns.again"
     iceberg.refused(409, "AlreadyExistsException", words, f"POST {request}", body)
     make_iceberg_table("ns", "t")
-    words = "Table 'ns.t' exists already"
+    words = "Table with same name already exists: ns.t"
     body["name"] = "t"
     iceberg.refused(409, "AlreadyExistsException", words, f"POST {request}", body)
     body["name"] = "twice"
     iceberg.refused(409, "AlreadyExistsException", "belongs to", f"POST {request}", body)
+
+
+@pytest.mark.operation("registerView")
+def test_a_view_that_lies_in_the_trash_is_registered_again(iceberg: Iceberg, settings):
+    settings.MONODON_TRASH_SECONDS = 7 * 86_400
+    view = make_view("ns", "v")
+    iceberg.delete(PATH)
+    item = TrashItem.objects.get()
+    body = {"name": "v", "metadata-location": view.metadata_location}
+    answer = iceberg.post("namespaces/ns/register-view", body)
+    assert answer["metadata"] == view.document
+    assert iceberg.get(PATH) == answer
+    # What is in the trash stays there, and does not come back to the files of the new one.
+    assert TrashItem.objects.get() == item
+    for new in (None, ("ns", "other")):
+        with unchanged(), pytest.raises(Conflict) as refused:
+            recovery.undrop(actor=SYSTEM, item=item.pk, new=new)
+        taken = ViewAlreadyExists if new is None else LocationTaken
+        assert type(refused.value) is taken
+    iceberg.delete(PATH)
+    assert recovery.undrop(actor=SYSTEM, item=item.pk).identifier == ("ns", "v")
+
+
+@pytest.mark.operation("registerView")
+def test_nothing_lies_around_a_dropped_view_or_inside_it(iceberg: Iceberg, warehouse: Path):
+    make_view("ns", "v", location=f"file://{warehouse}/a/v")
+    iceberg.delete(PATH)
+    for location in (f"{warehouse}/a", f"{warehouse}/a/v/x"):
+        body = wanted("w", location=f"file://{location}")
+        iceberg.refused(409, "AlreadyExistsException", "belongs to", f"POST {VIEWS}", body)
 
 
 @pytest.mark.operation("registerView")
@@ -669,7 +717,9 @@ def test_registering_in_no_namespace(iceberg: Iceberg, warehouse: Path):
     view = make_view("ns", "v")
     body = {"name": "v", "metadata-location": view.metadata_location}
     request = "POST namespaces/none/register-view"
-    iceberg.refused(404, "NoSuchNamespaceException", "'none' does not exist", request, body)
+    iceberg.refused(
+        404, "NoSuchNamespaceException", "Namespace does not exist: none", request, body
+    )
     request = "POST namespaces/ns/register-view"
     iceberg.refused(400, "BadRequestException", "metadata-location", request, {"name": "w"})
 

@@ -85,15 +85,15 @@ EXAMPLES: dict[str, Example] = {
     "RenameTable": Example("/v1/table/ws$t/rename", {"new_table_name": "u"}),
     "ListTableVersions": Example("/v1/table/ws$t/version/list"),
     "CreateTableVersion": Example(
-        "/v1/table/ws$t/version/create", {"version": 2, "manifest_path": "x"}
+        "/v1/table/ws$t/version/create", {"version": 2, "manifest_path": "x/1"}
     ),
     "DescribeTableVersion": Example("/v1/table/ws$t/version/describe", {"version": 1}),
     "BatchDeleteTableVersions": Example(
-        "/v1/table/ws$t/version/delete", {"ranges": [{"start_version": 0, "end_version": -1}]}
+        "/v1/table/ws$t/version/delete", {"ranges": [{"start_version": 0, "end_version": 1}]}
     ),
     "BatchCreateTableVersions": Example(
         "/v1/table/version/batch-create",
-        {"entries": [{"id": ["ws", "t"], "version": 2, "manifest_path": "x"}]},
+        {"entries": [{"id": ["ws", "t"], "version": 2, "manifest_path": "x/1"}]},
     ),
     "BatchCommitTables": Example(
         "/v1/table/batch-commit", {"operations": [{"deregister_table": {"id": ["ws", "t"]}}]}

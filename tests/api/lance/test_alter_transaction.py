@@ -3,7 +3,7 @@ import pytest
 from catalog.models import AuditEvent, Job, JobStatus, Transaction
 from catalog.services import maintenance
 from tests.api.client import Lance
-from tests.factories import files, make_table, make_version, stage
+from tests.factories import files, make_table, make_version, manifest, stage
 
 pytestmark = pytest.mark.operation("AlterTransaction")
 
@@ -91,7 +91,7 @@ def test_cancel_what_waits(lance: Lance, queued, name):
     job = Job.objects.get()
     assert (job.status, job.finished_at is not None) == (JobStatus.CANCELED, True)
     maintenance.run_job(job.pk)  # a message that comes late
-    assert list(files(job.table.location).values()) == [b"manifest 1"]
+    assert list(files(job.table.location).values()) == [manifest(1)]
     assert lance.post(queued.replace("/alter", "/describe"))["status"] == "Canceled"
 
 

@@ -10,6 +10,7 @@ from tests.factories import (
     make_namespace,
     make_table,
     make_version,
+    manifest,
     relative,
     snapshot,
     stage,
@@ -127,13 +128,15 @@ def test_declare_and_create_with_a_staged_manifest(lance: Lance, warehouse: Path
     location = warehouse / "mine"
     staged = location / "_versions/18446744073709551614.manifest-1"
     staged.parent.mkdir(parents=True)
-    staged.write_bytes(b"first")
+    staged.write_bytes(manifest(1, text=b"first"))
     done = lance.post(
         COMMIT, batch(declare("t", location=str(location)), create("t", 1, relative(staged)))
     )
     path = done["results"][1]["create_table_version"]["version"]["manifest_path"]
     assert path == relative(location / "_versions/18446744073709551614.manifest")
-    assert files(location) == {"_versions/18446744073709551614.manifest": b"first"}
+    assert files(location) == {
+        "_versions/18446744073709551614.manifest": manifest(1, text=b"first")
+    }
 
 
 # --- operations see the earlier ones of their batch ---------------------------------------------
@@ -150,12 +153,13 @@ def test_create_then_delete(lance: Lance):
 def test_delete_then_create_meets_the_tombstone(lance: Lance):
     make_table("ws", "t")
     make_version(("ws", "t"), 1)
+    make_version(("ws", "t"), 2)
     lance.refused(
         409,
         14,
         "Operation 1: Table 'ws.t' has version 1 already",
         COMMIT,
-        batch(delete("t"), create("t", 1)),
+        batch(delete("t", 0, 2), create("t", 1)),
     )
 
 
@@ -164,9 +168,9 @@ def test_create_delete_create(lance: Lance):
     lance.refused(
         409,
         14,
-        "Operation 2: Table 'ws.t' has version 1 already",
+        "Operation 3: Table 'ws.t' has version 1 already",
         COMMIT,
-        batch(create("t", 1), delete("t"), create("t", 1)),
+        batch(create("t", 1), create("t", 2), delete("t", 0, 2), create("t", 1)),
     )
 
 
@@ -276,9 +280,10 @@ def test_a_branch_begins_and_ends_in_the_batch(lance: Lance):
 def test_a_staged_manifest_of_a_version_deleted_at_once(lance: Lance):
     table = make_table("ws", "t")
     staged = stage(table, 1)
-    lance.post(COMMIT, batch(create("t", 1, relative(staged)), delete("t")))
-    assert lance.post("/v1/table/ws$t/version/list") == {"versions": []}
-    assert list(files(table.location).values()) == [b"manifest 1"]  # records go, files stay
+    lance.post(COMMIT, batch(create("t", 1, relative(staged)), create("t", 2), delete("t", 0, 2)))
+    [left] = lance.post("/v1/table/ws$t/version/list")["versions"]
+    assert left["version"] == 2
+    assert list(files(table.location).values()) == [manifest(1)]  # records go, files stay
 
 
 # --- all or nothing -----------------------------------------------------------------------------

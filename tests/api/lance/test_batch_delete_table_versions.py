@@ -1,8 +1,17 @@
+import pyarrow as pa
 import pytest
 
 from catalog.models import AuditEvent, TableVersion
-from tests.api.client import Lance
-from tests.factories import files, make_namespace, make_table, make_version, relative, stage
+from tests.api.client import Lance, stream
+from tests.factories import (
+    files,
+    make_lance_table,
+    make_namespace,
+    make_table,
+    make_version,
+    relative,
+    stage,
+)
 
 pytestmark = pytest.mark.operation("BatchDeleteTableVersions")
 
@@ -32,11 +41,10 @@ def five(db):
 @pytest.mark.parametrize(
     ("ranges", "remaining"),
     [
-        ([(0, -1)], []),
+        ([(0, 5)], [5]),
         ([(1, 2)], [2, 3, 4, 5]),
         ([(0, 4)], [4, 5]),
-        ([(3, -1)], [1, 2]),
-        ([(5, 6)], [1, 2, 3, 4]),
+        ([(3, 5)], [1, 2, 5]),
         ([(1, 2), (3, 5)], [2, 5]),
         ([(1, 3), (2, 4)], [4, 5]),
         ([(2, 2)], [1, 2, 3, 4, 5]),
@@ -61,19 +69,62 @@ def test_deleted_twice_counts_once(lance: Lance, five):
 def test_the_files_stay(lance: Lance):
     table = make_table("ws", "t")
     make_version(("ws", "t"), 1, relative(stage(table, 1)))
+    make_version(("ws", "t"), 2, relative(stage(table, 2)))
     before = files(table.location)
-    lance.post(DELETE, between((0, -1)))
+    lance.post(DELETE, between((0, 2)))
     assert files(table.location) == before != {}
 
 
 def test_on_a_branch(lance: Lance, five):
     make_version(("ws", "t"), 1, branch="dev")
     make_version(("ws", "t"), 2, branch="dev")
-    done = lance.post(DELETE, between((0, -1)) | {"branch": "dev"})
-    assert done["deleted_count"] == 2
-    assert left(lance, "?branch=dev") == []
+    done = lance.post(DELETE, between((0, 2)) | {"branch": "dev"})
+    assert done["deleted_count"] == 1
+    assert left(lance, "?branch=dev") == [2]
     assert left(lance) == [1, 2, 3, 4, 5]
     lance.refused(404, 22, "has no branch 'x'", DELETE, between((0, -1)) | {"branch": "x"})
+
+
+@pytest.mark.parametrize("ranges", [[(0, -1)], [(5, 6)], [(1, 2), (5, -1)], [(4, 2**63 - 1)]])
+def test_the_newest_version_stays(lance: Lance, five, ranges):
+    error = "Version 5 is the newest of table 'ws.t', and cannot be deleted"
+    lance.refused(409, 19, error, DELETE, between(*ranges))
+    batch = {"id": ["ws", "t"], **between(*ranges)}
+    operations = {"operations": [{"delete_table_versions": batch}]}
+    lance.refused(409, 19, error, "/v1/table/batch-commit", operations)
+
+
+def test_the_newest_version_of_a_branch_stays(lance: Lance, five):
+    make_version(("ws", "t"), 1, branch="dev")
+    error = "Version 1 is the newest of table 'ws.t' on branch 'dev', and cannot be deleted"
+    lance.refused(409, 19, error, DELETE, between((0, -1)) | {"branch": "dev"})
+
+
+def test_the_newest_of_a_batch_counts(lance: Lance, five):
+    """A version that the same batch enters makes the one before it an older one."""
+    create = {"id": ["ws", "t"], "version": 6, "manifest_path": "x/6"}
+    batch = {"id": ["ws", "t"], **between((1, 6))}
+    done = lance.post(
+        "/v1/table/batch-commit",
+        {"operations": [{"create_table_version": create}, {"delete_table_versions": batch}]},
+    )
+    assert done["results"][1]["delete_table_versions"]["deleted_count"] == 5
+    assert left(lance) == [6]
+
+
+def test_what_tags_and_branches_need_stays(lance: Lance):
+    make_lance_table(("ws", "t"))
+    for number in (4, 5, 6):
+        rows = pa.table({"id": [number], "name": ["x"]})
+        lance.call("POST", "/v1/table/ws$t/insert", raw=stream(rows))
+    lance.post("/v1/table/ws$t/tags/create", {"tag": "v", "version": 1})
+    lance.post("/v1/table/ws$t/branches/create", {"name": "dev", "from_version": 2})
+    error = "Version 1 of table 'ws.t' cannot be deleted: tag 'v' needs it"
+    lance.refused(409, 19, error, DELETE, between((1, 2)))
+    error = "Version 2 of table 'ws.t' cannot be deleted: branch 'dev' needs it"
+    lance.refused(409, 19, error, DELETE, between((2, 4)))
+    assert lance.post(DELETE, between((3, 4)))["deleted_count"] == 1
+    assert left(lance) == [1, 2, 4]
 
 
 def test_audited_and_describable(lance: Lance, five):

@@ -14,7 +14,15 @@ from catalog.models import Job, Namespace, Table, TableState, TableVersion, Tran
 from catalog.services import api_keys
 from catalog.services.access import SYSTEM
 from tests.api.client import Lance
-from tests.factories import final_path, make_namespace, make_root, make_table, relative, stage
+from tests.factories import (
+    final_path,
+    make_namespace,
+    make_root,
+    make_table,
+    manifest,
+    relative,
+    stage,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ROUNDS = 4
@@ -70,7 +78,8 @@ def test_creators_of_one_version(key):
         assert Counter(outcome) == {WON: 1, (409, 14): 5}
         winner = rivals[outcome.index(WON)]
         final = final_path(table, version)
-        assert final.read_bytes() == f"rival {rivals.index(winner)}".encode()
+        text = f"rival {rivals.index(winner)}".encode()
+        assert final.read_bytes() == manifest(version, text=text)
         row = TableVersion.objects.get(version=version)
         assert row.manifest_path == relative(final)
         assert [path.exists() for path in rivals] == [path != winner for path in rivals]
@@ -81,7 +90,7 @@ def test_a_refusal_sees_the_winner(key):
     make_table("ws", "t")
 
     def create_and_look(client: Lance) -> HttpResponse:
-        body = {"version": 1, "manifest_path": "x"}
+        body = {"version": 1, "manifest_path": "x/1"}
         response = client.call("POST", "/v1/table/ws$t/version/create", body)
         if response.status_code == 409:
             seen = client.call("POST", "/v1/table/ws$t/version/describe", {"version": 1})

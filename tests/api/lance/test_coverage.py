@@ -3,7 +3,13 @@
 import re
 from pathlib import Path
 
-from api.errors import BodyTooLarge, MethodNotAllowed, RouteNotFound
+from api.errors import (
+    BodyTooLarge,
+    BodyTooSlow,
+    MethodNotAllowed,
+    RouteNotFound,
+    UnsupportedEncoding,
+)
 from api.lance import errors, urls
 from api.lance.views import fallback
 from catalog.errors import CatalogError, DataTooLarge
@@ -72,6 +78,8 @@ def test_statuses_agree_with_codes():
         RouteNotFound: (404, 0),
         MethodNotAllowed: (405, 0),
         BodyTooLarge: (413, 13),
+        BodyTooSlow: (408, 13),
+        UnsupportedEncoding: (415, 13),
         DataTooLarge: (413, 13),
     }
     for refusal, (status, code) in errors.STATUS_AND_CODE.items():

@@ -1,5 +1,7 @@
 import itertools
 import os
+import socket
+import stat
 from pathlib import Path
 from urllib.parse import quote
 
@@ -16,9 +18,11 @@ from tests.factories import (
     make_namespace,
     make_table,
     make_version,
+    manifest,
     relative,
     stage,
 )
+from tests.security.inotify import watched
 
 pytestmark = pytest.mark.operation("CreateTableVersion")
 
@@ -80,23 +84,24 @@ def test_a_loser_leaves_the_winner_and_its_own_file(lance: Lance, table: Table):
     winner, loser = stage(table, 1, content=b"winner"), stage(table, 1, content=b"loser")
     lance.post(CREATE, body(relative(winner)))
     lance.refused(409, 14, "has version 1 already", CREATE, body(relative(loser)))
-    assert final_path(table, 1).read_bytes() == b"winner"
-    assert loser.read_bytes() == b"loser"  # its writer rebases, or removes it
+    assert final_path(table, 1).read_bytes() == manifest(1, text=b"winner")
+    assert loser.read_bytes() == manifest(1, text=b"loser")  # its writer rebases, or removes it
 
 
 def test_a_deleted_number_stays_taken(lance: Lance, table: Table):
     lance.post(CREATE, body("x/1"))
+    lance.post(CREATE, body("x/2", 2))
     lance.post(
-        "/v1/table/ws$t/version/delete", {"ranges": [{"start_version": 0, "end_version": -1}]}
+        "/v1/table/ws$t/version/delete", {"ranges": [{"start_version": 0, "end_version": 2}]}
     )
     lance.refused(409, 14, "has version 1 already", CREATE, body("x/1"))
 
 
 def test_numbers_may_have_gaps_and_any_order(lance: Lance, table: Table):
-    for version in (7, 0, 2**63 - 1, 3):
+    for version in (7, 0, 2**62, 3):
         lance.post(CREATE, body(f"x/{version}", version))
     found = lance.post("/v1/table/ws$t/version/list?descending=true")["versions"]
-    assert [v["version"] for v in found] == [2**63 - 1, 7, 3, 0]
+    assert [v["version"] for v in found] == [2**62, 7, 3, 0]
 
 
 # --- the staged manifest -----------------------------------------------------------------------
@@ -116,7 +121,7 @@ SPELLINGS = {
 @pytest.mark.parametrize("spelling", [*SPELLINGS, "relative to the table"])
 def test_a_staged_manifest_moves_to_its_final_name(lance: Lance, warehouse, spelling, scheme):
     table = make_table("ws", "t", location="a b/größe+1")  # spelled differently in a URI
-    staged = stage(table, 5, scheme=scheme, content=b"manifest")
+    staged = stage(table, 5, scheme=scheme)
     if spelling == "relative to the table":
         path = str(staged.relative_to(table.location))
     else:
@@ -124,7 +129,7 @@ def test_a_staged_manifest_moves_to_its_final_name(lance: Lance, warehouse, spel
     done = lance.post(CREATE, body(path, 5, naming_scheme=scheme.value))
     name = "5.manifest" if scheme == "V1" else "18446744073709551610.manifest"
     assert done["version"]["manifest_path"] == relative(Path(f"{table.location}/_versions/{name}"))
-    assert files(table.location) == {f"_versions/{name}": b"manifest"}
+    assert files(table.location) == {f"_versions/{name}": manifest(5)}
     assert versions.settle_pending() == 1
     row = TableVersion.objects.get()
     assert (row.manifest_path, row.staged_path) == (done["version"]["manifest_path"], None)
@@ -136,7 +141,7 @@ def test_on_a_branch(lance: Lance, table: Table, branch):
     done = lance.post(CREATE, body(relative(staged), 3, branch=branch))
     final = final_path(table, 3, branch=branch)
     assert done["version"]["manifest_path"] == relative(final)
-    assert final.read_bytes() == b"manifest 3"
+    assert final.read_bytes() == manifest(3, branch)
     assert not staged.exists()
     # Main and the branch count apart.
     lance.post(CREATE, body("x/3", 3))
@@ -173,14 +178,14 @@ def test_the_scheme_is_read_from_the_staged_name(lance: Lance, table: Table):
     v1 = stage(table, 1, scheme=NamingScheme.V1)
     v2 = stage(table, 2, scheme=NamingScheme.V2)
     odd = Path(table.location) / "_versions" / "new"
-    odd.write_bytes(b"odd")
+    odd.write_bytes(manifest(3))
     lance.post(CREATE, body(relative(v1), 1))
     lance.post(CREATE, body(relative(v2), 2))
     lance.post(CREATE, body(relative(odd), 3))
     assert files(table.location) == {
-        "_versions/1.manifest": b"manifest 1",
-        "_versions/18446744073709551613.manifest": b"manifest 2",
-        "_versions/18446744073709551612.manifest": b"odd",
+        "_versions/1.manifest": manifest(1),
+        "_versions/18446744073709551613.manifest": manifest(2),
+        "_versions/18446744073709551612.manifest": manifest(3),
     }
 
 
@@ -199,33 +204,49 @@ def test_an_unknown_scheme(lance: Lance, table: Table):
 def test_a_staged_manifest_at_the_root_of_the_table(lance: Lance, table: Table):
     Path(table.location).mkdir()
     staged = Path(table.location) / "draft"
-    staged.write_bytes(b"draft")
+    staged.write_bytes(manifest(1))
     lance.post(CREATE, body(staged))
-    assert files(table.location) == {"_versions/18446744073709551614.manifest": b"draft"}
+    assert files(table.location) == {"_versions/18446744073709551614.manifest": manifest(1)}
 
 
 # --- what is never touched ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
-def test_a_path_elsewhere_is_recorded_and_untouched(
-    lance: Lance, table: Table, tmp_path: Path, spelling
+def test_a_path_with_a_listed_prefix_is_recorded_and_untouched(
+    lance: Lance, table: Table, tmp_path: Path, settings, spelling
 ):
     outside = tmp_path / "outside/_versions/18446744073709551614.manifest-1234"
     outside.parent.mkdir(parents=True)
     outside.write_bytes(b"precious")
+    settings.MONODON_MANIFEST_PATHS = [f"{tmp_path}/outside/"]
     path = SPELLINGS[spelling](outside)
-    done = lance.post(CREATE, body(path))
-    assert done["version"]["manifest_path"] == path
-    versions.settle_pending()
-    shown = lance.post("/v1/table/ws$t/version/describe", {"version": 1})["version"]
-    assert shown["manifest_path"] == path
-    assert outside.read_bytes() == b"precious"
+    with watched(outside.parent) as seen:
+        done = lance.post(CREATE, body(path))
+        assert done["version"]["manifest_path"] == path
+        versions.settle_pending()
+        shown = lance.post("/v1/table/ws$t/version/describe", {"version": 1})["version"]
+        assert shown["manifest_path"] == path
+        error = "does not belong to table 'ws.t', and may not be read for it"
+        for read in ("count_rows", "query", "stats", "index/list"):
+            lance.refused(400, 13, error, f"/v1/table/ws$t/{read}", {"k": 1, "vector": {}})
+        lance.refused(400, 13, error, "/v1/table/ws$t/describe", {"load_detailed_metadata": True})
+    assert seen.events == []
     assert not Path(table.location).exists()
 
 
-@pytest.mark.parametrize("path", ["s3://bucket/_versions/1.manifest-x", "gs://b/k", "memory://x"])
-def test_another_store_is_elsewhere(lance: Lance, table: Table, path):
+@pytest.mark.parametrize(
+    "path", ["/mnt/stagingx/1.manifest", "/mnt/1.manifest", "/mnt/staging", "s3://bucket/x"]
+)
+def test_a_path_without_a_listed_prefix(lance: Lance, table: Table, settings, path):
+    settings.MONODON_MANIFEST_PATHS = ["/mnt/staging/", "s3://bucket/staging/"]
+    lance.refused(400, 13, "is outside the table's location", CREATE, body(path))
+
+
+@pytest.mark.parametrize("path", ["s3://bucket/_versions/1.manifest-x", "gs://b/k", "memory://x/y"])
+def test_another_store_may_be_listed(lance: Lance, table: Table, settings, path):
+    lance.refused(400, 13, "is outside the table's location", CREATE, body(path))
+    settings.MONODON_MANIFEST_PATHS = [path.rpartition("/")[0] + "/"]
     assert lance.post(CREATE, body(path))["version"]["manifest_path"] == path
 
 
@@ -233,18 +254,18 @@ def test_a_table_whose_name_begins_alike_is_elsewhere(lance: Lance, warehouse: P
     make_table("ws", "t", location="tables/a")
     other = make_table("ws", "other", location="tables/ab")
     staged = stage(other, 1)
-    done = lance.post(CREATE, body(relative(staged)))
-    assert done["version"]["manifest_path"] == relative(staged)
-    assert staged.exists()
+    with watched(other.location) as seen:
+        lance.refused(400, 13, "is outside the table's location", CREATE, body(relative(staged)))
+    assert seen.events == []
 
 
 def test_inside_only(lance: Lance, table: Table, tmp_path: Path, settings):
-    settings.MONODON_MANIFEST_PATHS = "inside"
+    settings.MONODON_MANIFEST_PATHS = []
     outside = tmp_path / "m.manifest"
-    outside.write_bytes(b"precious")
+    outside.write_bytes(manifest(1))
     for path in (str(outside), outside.as_uri(), "elsewhere/1", "s3://bucket/1"):
         lance.refused(400, 13, "is outside the table's location", CREATE, body(path))
-    assert outside.read_bytes() == b"precious"
+    assert outside.read_bytes() == manifest(1)
     lance.post(CREATE, body(relative(stage(table, 1))))
     assert list(files(table.location)) == ["_versions/18446744073709551614.manifest"]
 
@@ -278,51 +299,154 @@ def test_paths_that_are_refused(lance: Lance, table: Table, path, error):
     assert table.state == TableState.DECLARED
 
 
+NO_LINKS = "is not a regular file of the table: links are not followed"
+
+
 def test_a_linked_file_that_leads_out(lance: Lance, table: Table, tmp_path: Path):
     secret = tmp_path / "secret"
-    secret.write_bytes(b"precious")
+    secret.write_bytes(manifest(1))
     link = Path(table.location) / "_versions/18446744073709551614.manifest-1"
     link.parent.mkdir(parents=True)
     link.symlink_to(secret)
-    done = lance.post(CREATE, body(relative(link)))
-    assert done["version"]["manifest_path"] == relative(link)
-    assert secret.read_bytes() == b"precious"
+    with watched(secret) as seen:
+        lance.refused(400, 13, NO_LINKS, CREATE, body(relative(link)))
+    assert seen.events == []
+    # Whether something is there is not told.
+    secret.unlink()
+    lance.refused(400, 13, NO_LINKS, CREATE, body(relative(link)))
     assert link.is_symlink()
-    assert not final_path(table, 1).exists()
 
 
 def test_a_linked_directory_that_leads_out(lance: Lance, table: Table, tmp_path: Path):
     outside = tmp_path / "outside"
     outside.mkdir()
     victim = outside / "18446744073709551614.manifest-1"
-    victim.write_bytes(b"precious")
+    victim.write_bytes(manifest(1))
     Path(table.location).mkdir()
     (Path(table.location) / "_versions").symlink_to(outside)
-    lance.post(CREATE, body(f"{table.location}/_versions/{victim.name}"))
-    assert files(outside) == {victim.name: b"precious"}
-    # Nor is anything moved into such a directory.
-    draft = Path(table.location) / "draft"
-    draft.write_bytes(b"draft")
-    lance.post(CREATE, body(draft, 2))
-    assert files(outside) == {victim.name: b"precious"}
-    assert draft.read_bytes() == b"draft"
+    with watched(outside) as seen:
+        for name in (victim.name, "missing"):
+            path = f"{table.location}/_versions/{name}"
+            lance.refused(400, 13, NO_LINKS, CREATE, body(path))
+        # Nor is anything moved into such a directory.
+        draft = Path(table.location) / "draft"
+        draft.write_bytes(manifest(2))
+        done = lance.post(CREATE, body(draft, 2))
+        assert done["version"]["manifest_path"] == str(draft)
+    assert seen.events == []
+    assert draft.read_bytes() == manifest(2)
 
 
-def test_the_manifest_of_another_version_is_not_moved(lance: Lance, table: Table):
+@pytest.mark.parametrize("kind", ["pipe", "device", "directory", "socket"])
+def test_what_is_no_regular_file(lance: Lance, table: Table, tmp_path, monkeypatch, kind):
+    monkeypatch.chdir(tmp_path)
+    path = Path(table.location) / "_versions/18446744073709551614.manifest-1"
+    path.parent.mkdir(parents=True)
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        try:
+            os.mknod(path, 0o600 | stat.S_IFCHR, os.makedev(1, 5))
+        except PermissionError:
+            path.symlink_to("/dev/zero")
+    elif kind == "directory":
+        path.mkdir()
+    else:
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind("s")
+            Path("s").rename(path)
+    lance.refused(400, 13, NO_LINKS, CREATE, body(relative(path)))
+    assert path.exists()
+
+
+def test_a_hard_link(lance: Lance, table: Table, warehouse: Path):
+    """Whose the other name is cannot be known: it may be another table's manifest."""
+    other = stage(make_table("ws", "hidden"), 1)
+    path = Path(table.location) / "_versions/18446744073709551614.manifest-1"
+    path.parent.mkdir(parents=True)
+    os.link(other, path)
+    lance.refused(400, 13, "is a file with several names", CREATE, body(relative(path)))
+    assert (other.stat().st_nlink, path.exists()) == (2, True)
+
+
+def test_the_manifest_of_another_version(lance: Lance, table: Table):
     lance.post(CREATE, body(relative(stage(table, 1))))
     first = final_path(table, 1)
-    done = lance.post(CREATE, body(relative(first), 2))
-    assert done["version"]["manifest_path"] == relative(first)
-    assert files(table.location) == {str(first.relative_to(table.location)): b"manifest 1"}
+    error = "is not where a manifest of version 2 may lie"
+    lance.refused(400, 13, error, CREATE, body(relative(first), 2))
+    staged = stage(table, 3)
+    error = "is the manifest of version 3, not of version 2"
+    lance.refused(400, 13, error, CREATE, body(relative(staged), 2))
+    assert files(table.location) == {
+        str(first.relative_to(table.location)): manifest(1),
+        str(staged.relative_to(table.location)): manifest(3),
+    }
+
+
+def test_one_staged_file_is_one_version(lance: Lance, table: Table):
+    staged = stage(table, 4)
+    entries = [
+        {"id": ["ws", "t"], "version": n, "manifest_path": relative(staged)} for n in (4, 5, 6)
+    ]
+    lance.refused(
+        400,
+        13,
+        "is the manifest of version 4, not of version 5",
+        "/v1/table/version/batch-create",
+        {"entries": entries},
+    )
+    assert staged.read_bytes() == manifest(4)
+    lance.post(CREATE, body(relative(staged), 4))
+    # It is not there any more, which the version that has it answers before.
+    lance.refused(409, 14, "has version 4 already", CREATE, body(relative(staged), 4))
+    lance.refused(404, 11, "there is no file", CREATE, body(relative(staged), 5))
+
+
+@pytest.mark.parametrize(("of", "as_"), [("dev", None), ("", "dev"), ("dev", "dav")])
+def test_the_manifest_of_another_branch(lance: Lance, table: Table, of, as_):
+    staged = stage(table, 1, branch=of)
+    lance.refused(400, 13, "is a manifest of", CREATE, body(relative(staged), branch=as_))
+
+
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        (b"", "it does not end as a Lance file does"),
+        (b"LANC", "it does not end as a Lance file does"),
+        (b"root:x:0:0:root:/root:/bin/bash\n", "it does not end as a Lance file does"),
+        (b"\xff" * 12 + b"LANC", "its footer names a position outside the file"),
+        (b"\0" * 12 + b"LANC", "its footer names a position outside the file"),
+        (manifest(1)[4:], "its footer does not lead to its message"),
+        (
+            b"\2\0\0\0\x0a\x7f" + manifest(1)[-16:],
+            "its message is malformed: a field ends outside its message",
+        ),
+        (b"\2\0\0\0\x1b\1" + manifest(1)[-16:], "its message is malformed: wire type 3"),
+        (manifest(1)[:-20] + b"\x18\2" + manifest(1)[-16:], "its footer does not lead"),
+    ],
+)
+def test_what_is_no_manifest(lance: Lance, table: Table, content, error):
+    staged = stage(table, 1)
+    staged.write_bytes(content)
+    lance.refused(400, 13, f"is not a Lance manifest: {error}", CREATE, body(relative(staged)))
+    assert staged.read_bytes() == content
+
+
+def test_the_size_is_the_files(lance: Lance, table: Table):
+    staged = stage(table, 1)
+    size = staged.stat().st_size
+    done = lance.post(CREATE, body(relative(staged), manifest_size=5))
+    assert done["version"]["manifest_size"] == size
+    assert TableVersion.objects.get().manifest_size == size
 
 
 def test_a_manifest_that_has_its_final_name_stays(lance: Lance, table: Table):
     path = final_path(table, 1)
     path.parent.mkdir(parents=True)
-    path.write_bytes(b"final")
+    path.write_bytes(manifest(1))
     done = lance.post(CREATE, body(relative(path)))
     assert done["version"]["manifest_path"] == relative(path)
-    assert path.read_bytes() == b"final"
+    assert path.read_bytes() == manifest(1)
 
 
 @pytest.mark.parametrize(
@@ -337,25 +461,19 @@ def test_a_manifest_that_has_its_final_name_stays(lance: Lance, table: Table):
         "_refs/tags/v1.json",
     ],
 )
-def test_the_tables_own_data_is_not_moved(lance: Lance, table: Table, name):
+def test_the_tables_own_data_is_no_manifest(lance: Lance, table: Table, name):
     path = Path(table.location) / name
     path.parent.mkdir(parents=True)
-    path.write_bytes(b"rows")
-    for version, spelling in enumerate([relative(path), str(path), path.as_uri(), name]):
-        lance.post(CREATE, body(spelling, version))
-    assert files(table.location) == {name: b"rows"}
-
-
-def test_a_directory_is_not_moved(lance: Lance, table: Table):
-    (Path(table.location) / "_versions/x/deep").mkdir(parents=True)
-    lance.post(CREATE, body(f"{table.location}/_versions/x"))
-    assert (Path(table.location) / "_versions/x/deep").is_dir()
-    assert not final_path(table, 1).exists()
+    path.write_bytes(manifest(1))
+    for spelling in [relative(path), str(path), path.as_uri(), name]:
+        error = "is not where a manifest of version 1 may lie"
+        lance.refused(400, 13, error, CREATE, body(spelling))
+    assert files(table.location) == {name: manifest(1)}
 
 
 def test_the_tables_location_itself(lance: Lance, table: Table):
     Path(table.location).mkdir()
-    lance.post(CREATE, body(table.location))
+    lance.refused(400, 13, "is outside the table's location", CREATE, body(table.location))
     assert Path(table.location).is_dir()
 
 
@@ -365,27 +483,51 @@ def test_an_occupied_final_name_is_not_overwritten(lance: Lance, table: Table):
     final.write_bytes(b"theirs")
     done = lance.post(CREATE, body(relative(staged)))
     assert done["version"]["manifest_path"] == relative(staged)
-    assert (final.read_bytes(), staged.read_bytes()) == (b"theirs", b"mine")
+    assert (final.read_bytes(), staged.read_bytes()) == (b"theirs", manifest(1, text=b"mine"))
 
 
 def test_a_final_name_with_the_same_content_is_the_move(lance: Lance, table: Table):
     staged = stage(table, 1, content=b"same")
     final = final_path(table, 1)
-    final.write_bytes(b"same")
+    final.write_bytes(staged.read_bytes())
     done = lance.post(CREATE, body(relative(staged)))
     assert done["version"]["manifest_path"] == relative(final)
-    assert files(table.location) == {str(final.relative_to(table.location)): b"same"}
+    assert files(table.location) == {
+        str(final.relative_to(table.location)): manifest(1, text=b"same")
+    }
 
 
-def test_a_staged_file_that_is_not_there(lance: Lance, table: Table):
-    Path(table.location).mkdir(parents=True, exist_ok=True)
-    path = f"{relative(Path(table.location))}/_versions/18446744073709551614.manifest-gone"
-    done = lance.post(CREATE, body(path))
-    assert done["version"]["manifest_path"] == path
-    for settled in (0, 1):
-        shown = lance.post("/v1/table/ws$t/version/describe", {"version": 1})["version"]
-        assert shown["manifest_path"] == path
-        assert versions.settle_pending() == 1 - settled
+@pytest.mark.parametrize("name", ["gone", "x"])
+def test_a_staged_file_that_is_not_there(lance: Lance, table: Table, name):
+    path = f"{relative(Path(table.location))}/_versions/18446744073709551614.manifest-{name}"
+    for _ in ("without its directory", "with it"):
+        lance.refused(
+            404,
+            11,
+            f"Version 1 of table 'ws.t' has no manifest: there is no file '{path}'",
+            CREATE,
+            body(path),
+        )
+        Path(f"{table.location}/_versions").mkdir(parents=True, exist_ok=True)
+    table.refresh_from_db()
+    assert table.state == TableState.DECLARED
+
+
+def test_a_move_meets_a_link(lance: Lance, table: Table, tmp_path: Path, no_moves):
+    """The staged file was good when it was entered, and became a link before it was moved."""
+    staged = stage(table, 1)
+    lance.post(CREATE, body(relative(staged)))
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"precious")
+    staged.unlink()
+    staged.symlink_to(secret)
+    no_moves()
+    with watched(secret) as seen:
+        versions.settle_pending()
+        lance.call("POST", "/v1/table/ws$t/count_rows", {})
+    assert seen.events == []
+    assert not final_path(table, 1).exists()
+    assert secret.stat().st_nlink == 1
 
 
 def test_what_this_process_cannot_see_stays_pending(lance: Lance, table: Table):
@@ -423,7 +565,7 @@ def test_a_failing_storage_leaves_a_readable_version(lance: Lance, table: Table,
         lance.post("/v1/table/ws$t/version/describe", {"version": 1})["version"],
         lance.post("/v1/table/ws$t/version/list")["versions"][0],
     ):
-        assert Path("/" + answer["manifest_path"]).read_bytes() == b"manifest 1"
+        assert Path("/" + answer["manifest_path"]).read_bytes() == manifest(1)
 
 
 @pytest.mark.parametrize("way", ["describe", "list", "settle"])
@@ -442,7 +584,7 @@ def test_an_interrupted_move_is_finished(lance: Lance, table: Table, no_moves, w
         assert shown["manifest_path"] == relative(final)
     else:
         assert versions.settle_pending() == 1
-    assert files(table.location) == {str(final.relative_to(table.location)): b"manifest 1"}
+    assert files(table.location) == {str(final.relative_to(table.location)): manifest(1)}
     versions.settle_pending()
     assert versions.settle_pending() == 0
     row.refresh_from_db()
@@ -459,7 +601,7 @@ def test_a_move_that_stopped_halfway(lance: Lance, table: Table, no_moves):
     os.link(staged, final_path(table, 1))
     assert versions.settle_pending() == 1
     assert not staged.exists()
-    assert final_path(table, 1).read_bytes() == b"manifest 1"
+    assert final_path(table, 1).read_bytes() == manifest(1)
 
 
 def test_a_move_that_ended_before_its_row_was_written(lance: Lance, table: Table, no_moves):
@@ -495,22 +637,22 @@ def test_settling_passes_over_what_still_fails(lance: Lance, table: Table, monke
     [
         ({}, "version"),
         ({"version": 1}, "manifest_path"),
-        ({"manifest_path": "x"}, "version"),
-        ({"version": "1", "manifest_path": "x"}, "version"),
-        ({"version": 1.0, "manifest_path": "x"}, "version"),
-        ({"version": True, "manifest_path": "x"}, "version"),
-        ({"version": -1, "manifest_path": "x"}, "version"),
-        ({"version": 2**63, "manifest_path": "x"}, "Version 9223372036854775808"),
+        ({"manifest_path": "x/1"}, "version"),
+        ({"version": "1", "manifest_path": "x/1"}, "version"),
+        ({"version": 1.0, "manifest_path": "x/1"}, "version"),
+        ({"version": True, "manifest_path": "x/1"}, "version"),
+        ({"version": -1, "manifest_path": "x/1"}, "version"),
+        ({"version": 2**63, "manifest_path": "x/1"}, "Version 9223372036854775808"),
         ({"version": 1, "manifest_path": None}, "manifest_path"),
-        ({"version": 1, "manifest_path": "x", "manifest_size": -1}, "manifest_size"),
-        ({"version": 1, "manifest_path": "x", "manifest_size": 2**63}, "Manifest size 9223372"),
-        ({"version": 1, "manifest_path": "x", "manifest_size": 2**70}, "Manifest size 1180591"),
-        ({"version": 1, "manifest_path": "x", "manifest_size": "1"}, "manifest_size"),
-        ({"version": 1, "manifest_path": "x", "metadata": {"a": 1}}, "metadata"),
-        ({"version": 1, "manifest_path": "x", "metadata": {"a": "\0"}}, "cannot be stored"),
-        ({"version": 1, "manifest_path": "x", "e_tag": "\0"}, "cannot be stored"),
-        ({"version": 1, "manifest_path": "x", "id": ["ws", "u"]}, "['ws', 'u']"),
-        ({"version": 1, "manifest_path": "x", "id": []}, "[]"),
+        ({"version": 1, "manifest_path": "x/1", "manifest_size": -1}, "manifest_size"),
+        ({"version": 1, "manifest_path": "x/1", "manifest_size": 2**63}, "Manifest size 9223372"),
+        ({"version": 1, "manifest_path": "x/1", "manifest_size": 2**70}, "Manifest size 1180591"),
+        ({"version": 1, "manifest_path": "x/1", "manifest_size": "1"}, "manifest_size"),
+        ({"version": 1, "manifest_path": "x/1", "metadata": {"a": 1}}, "metadata"),
+        ({"version": 1, "manifest_path": "x/1", "metadata": {"a": "\0"}}, "cannot be stored"),
+        ({"version": 1, "manifest_path": "x/1", "e_tag": "\0"}, "cannot be stored"),
+        ({"version": 1, "manifest_path": "x/1", "id": ["ws", "u"]}, "['ws', 'u']"),
+        ({"version": 1, "manifest_path": "x/1", "id": []}, "[]"),
     ],
 )
 def test_what_is_malformed(lance: Lance, table: Table, body, error):
@@ -519,7 +661,7 @@ def test_what_is_malformed(lance: Lance, table: Table, body, error):
 
 def test_missing(lance: Lance):
     make_namespace("ws")
-    content = {"version": 1, "manifest_path": "x"}
+    content = {"version": 1, "manifest_path": "x/1"}
     lance.refused(404, 4, "Table 'ws.t' does not exist", CREATE, content)
     lance.refused(404, 1, "Namespace 'no' does not exist", "/v1/table/no$t/version/create", content)
 
@@ -542,5 +684,5 @@ def test_after_a_rename_the_ledger_goes_on(lance: Lance, table: Table):
         14,
         "Table 'ws.u' has version 1 already",
         "/v1/table/ws$u/version/create",
-        {"version": 1, "manifest_path": "x"},
+        {"version": 1, "manifest_path": "x/1"},
     )

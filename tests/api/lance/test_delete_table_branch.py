@@ -13,6 +13,7 @@ from tests.api.client import Lance, stream
 from tests.api.lance.test_concurrency import WON, key, post, race  # noqa: F401 -- a fixture
 from tests.api.lance.test_create_table_branch import insert, numbers, rows
 from tests.factories import files, make_lance_table, make_table, make_version, unchanged
+from tests.security.lance_attacks import always, edited
 
 PATH = "/v1/table/w$t/branches/delete"
 CREATE = "/v1/table/w$t/branches/create"
@@ -228,7 +229,7 @@ def test_a_client_who_comes_too_late(lance, table):
     # A branch that another client begins.
     lance.post(CREATE, {"name": "other"})
     first = next((Path(table.location) / "tree/other/_versions").glob("*614.manifest"))
-    Path(f"{path}-y").write_bytes(first.read_bytes())
+    Path(f"{path}-y").write_bytes(edited(first.read_bytes(), [20], always("dev")))
     body = {"version": 1, "branch": "dev", "manifest_path": f"{path}-y".lstrip("/")}
     lance.post(create, body)
     assert numbers(lance, "dev") == [1]

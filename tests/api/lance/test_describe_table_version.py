@@ -1,5 +1,9 @@
+from pathlib import Path
+
 import pytest
 
+from catalog.models import AuditEvent
+from catalog.services import versions
 from tests.api.client import Lance
 from tests.factories import (
     final_path,
@@ -67,9 +71,42 @@ def test_missing(lance: Lance):
 def test_deleted(lance: Lance):
     make_table("ws", "t")
     make_version(("ws", "t"), 1)
+    make_version(("ws", "t"), 2)
     ranges = [{"start_version": 1, "end_version": 2}]
     lance.post("/v1/table/ws$t/version/delete", {"ranges": ranges})
-    lance.refused(404, 11, "Table 'ws.t' has no version 1", DESCRIBE, {"version": 1})
+    refused = lance.refused(404, 11, "Table 'ws.t' has no version 1", DESCRIBE, {"version": 1})
+    assert refused.json()["detail"].startswith("It was deleted, or its files were removed, at 20")
+    refused = lance.refused(404, 11, "Table 'ws.t' has no version 3", DESCRIBE, {"version": 3})
+    assert "detail" not in refused.json()
+
+
+def test_removed_past_the_catalog(lance: Lance):
+    """The first read of a version whose manifest is gone says so, and retires it."""
+    table = make_table("ws", "t")
+    for version in (1, 2, 3):
+        make_version(("ws", "t"), version, relative(stage(table, version)))
+    versions.settle_pending()
+    final_path(table, 1).unlink()
+    answer = lance.call("POST", DESCRIBE, {"version": 1})
+    assert (answer.status_code, answer.json()["code"]) == (404, 11)
+    assert answer.json()["error"] == "Table 'ws.t' has no version 1"
+    assert answer.json()["detail"] == (
+        "Its manifest was removed from storage, so the version was retired."
+    )
+    event = AuditEvent.objects.get(action="version.reconcile")
+    assert (event.actor, event.after["ranges"]) == ("system", [[1, 2]])
+    listed = lance.post("/v1/table/ws$t/version/list")["versions"]
+    assert [version["version"] for version in listed] == [2, 3]
+    # The newest stays: its number never comes back.
+    final_path(table, 3).unlink()
+    refused = lance.refused(
+        404, 11, "Version 3 of table 'ws.t' has no manifest", DESCRIBE, {"version": 3}
+    )
+    assert refused.json()["detail"].endswith("Repair the table.")
+    # Nothing is retired by a process that cannot see the table's volume.
+    away = Path(table.location).rename(f"{table.location}.unmounted")
+    assert lance.post(DESCRIBE, {"version": 2})["version"]["version"] == 2
+    away.rename(table.location)
 
 
 @pytest.mark.parametrize("version", ["1", -1, 1.5, True])

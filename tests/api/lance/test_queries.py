@@ -1,13 +1,14 @@
 """What the hot operations cost, in statements; and that locks come before writes."""
 
 import re
+from pathlib import Path
 
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from tests.api.client import Lance
-from tests.factories import make_namespace, make_table, make_version, relative, stage
+from tests.factories import make_namespace, make_table, make_version, manifest, relative, stage
 
 _FRAME = re.compile(r"(SAVEPOINT|RELEASE SAVEPOINT|BEGIN|COMMIT)\b")
 
@@ -114,8 +115,8 @@ WRITING = [
     ("/v1/table/ws$t0/drop", None),
     ("/v1/table/ws$t0/deregister", {}),
     ("/v1/table/ws$t0/rename", {"new_table_name": "u", "new_namespace_id": ["ws", "inner"]}),
-    ("/v1/table/ws$t0/version/create", {"version": 9, "manifest_path": "x", "branch": "dev"}),
-    ("/v1/table/ws$t0/version/delete", {"ranges": [{"start_version": 0, "end_version": -1}]}),
+    ("/v1/table/ws$t0/version/create", {"version": 9, "manifest_path": "x/1", "branch": "dev"}),
+    ("/v1/table/ws$t0/version/delete", {"ranges": [{"start_version": 0, "end_version": 1}]}),
 ]
 
 
@@ -132,7 +133,7 @@ def test_ordered_locks_come_before_every_write(lance: Lance, path, body):
 
 
 def test_a_version_is_written_by_the_statement_that_locks(lance: Lance):
-    body = {"version": 9, "manifest_path": "x"}
+    body = {"version": 9, "manifest_path": "x/1"}
     read, write = statements(lance, "POST", "/v1/table/ws$t0/version/create", body)
     assert "FOR NO KEY UPDATE" not in read
     lock = write.index("FOR NO KEY UPDATE OF t")
@@ -143,20 +144,30 @@ def test_a_version_is_written_by_the_statement_that_locks(lance: Lance):
     assert write.count("WHERE unchanged.yes") == 3
 
 
+def put(location: str, version: int, name: str = "x") -> None:
+    """A staged manifest at the location."""
+    path = Path(location.removeprefix("file://")) / "_versions" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(manifest(version))
+
+
 def test_what_is_kept_of_a_table_may_be_out_of_date(lance: Lance):
     """Renamed, replaced, dropped: the write looks again under its lock."""
     create, body = "/v1/table/ws$t0/version/create", {"version": 9, "manifest_path": "_versions/x"}
-    lance.post(create, body)
     old = lance.post("/v1/table/ws$t0/describe")["location"]
+    put(old, 9)
+    lance.post(create, body)
     lance.post("/v1/table/ws$t0/rename", {"new_table_name": "moved"})
     lance.refused(404, 4, "ws.t0", create, body)
     lance.post("/v1/table/ws$t0/declare")
     new = lance.post("/v1/table/ws$t0/describe")["location"]
     assert new != old
+    put(new, 1)
     made = lance.post(create, body | {"version": 1, "manifest_path": f"{new}/_versions/x"})
     assert made["version"]["version"] == 1
     versions = lance.post("/v1/table/ws$t0/version/list")["versions"]
     assert [version["version"] for version in versions] == [1]
+    put(new, 2)
     lance.post(create, body | {"version": 2})
     lance.post("/v1/table/ws$t0/drop")
     lance.refused(404, 4, "ws.t0", create, body | {"version": 3})
@@ -166,13 +177,15 @@ def test_what_is_kept_of_a_table_may_be_out_of_date(lance: Lance):
 
 def test_a_kept_location_refuses_nothing(lance: Lance, settings):
     """What the old table's location would refuse may be right for the new one's."""
-    settings.MONODON_MANIFEST_PATHS = "inside"
+    settings.MONODON_MANIFEST_PATHS = []
     create = "/v1/table/ws$t0/version/create"
+    put(lance.post("/v1/table/ws$t0/describe")["location"], 9)
     lance.post(create, {"version": 9, "manifest_path": "_versions/x"})
     lance.post("/v1/table/ws$t0/deregister")
     lance.post("/v1/table/ws$t0/declare")
     location = lance.post("/v1/table/ws$t0/describe")["location"]
     for version in (1, 2):
+        put(location, version, f"x{version}")
         body = {"version": version, "manifest_path": f"{location}/_versions/x{version}"}
         assert lance.post(create, body)["version"]["version"] == version
 

@@ -14,6 +14,7 @@ from tests.factories import (
     make_namespace,
     make_table,
     make_version,
+    manifest,
     relative,
     stage,
 )
@@ -26,7 +27,7 @@ def write_table(directory: Path, versions: dict[tuple[str, int], NamingScheme]) 
     for (branch, version), scheme in versions.items():
         path = directory / lance_format.final_manifest_path(branch, version, scheme)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"m" * version)
+        path.write_bytes(manifest(version, branch))
     (directory / "data").mkdir(parents=True, exist_ok=True)
     (directory / "data" / "1.lance").write_bytes(b"rows")
     (directory / "_versions").mkdir(exist_ok=True)
@@ -50,8 +51,8 @@ def test_enters_the_versions_that_are_there(lance: Lance, warehouse: Path):
     assert (done["location"], done["properties"]) == (str(location), {"k": "v"})
     found = lance.post("/v1/table/ws$t/version/list")["versions"]
     assert [(v["version"], v["manifest_path"], v["manifest_size"]) for v in found] == [
-        (1, relative(location / "_versions/1.manifest"), 1),
-        (2, relative(location / "_versions/2.manifest"), 2),
+        (1, relative(location / "_versions/1.manifest"), len(manifest(1))),
+        (2, relative(location / "_versions/2.manifest"), len(manifest(2))),
     ]
     described = lance.post("/v1/table/ws$t/describe?check_declared=true")
     assert described["is_only_declared"] is False
@@ -249,7 +250,7 @@ def test_overwrite_in_place_loses_no_version(lance: Lance, monkeypatch):
     )
     assert versions_of(lance, "ws$t") == [1, 3]
     assert Table.objects.get(pk=table.pk).properties == {"k": "new"}
-    body = {"version": 2, "manifest_path": "x"}
+    body = {"version": 2, "manifest_path": "x/1"}
     lance.refused(409, 14, "version 2", "/v1/table/ws$t/version/create", body)
 
 
@@ -279,3 +280,36 @@ def test_uris_that_are_none(lance: Lance, location: str):
     make_table("ws", "u")
     body = {"version": 1, "manifest_path": "file:///a/b\nc"}
     lance.refused(400, 13, "control character", "/v1/table/ws$u/version/create", body)
+
+
+# --- the words of the reference ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("location", "words"),
+    [
+        ("s3://bucket/table.lance", "Absolute URIs are not allowed"),
+        ("/tmp/table.lance", "Absolute paths are not allowed"),
+        ("file:///tmp/table.lance", "Absolute paths are not allowed"),
+        ("../outside/table.lance", "Path traversal is not allowed"),
+        ("a/%2e%2e/b", "Path traversal is not allowed"),
+    ],
+)
+@pytest.mark.parametrize("route", ["register", "declare"])
+def test_a_location_elsewhere_is_refused_in_the_words_of_the_reference(
+    lance: Lance, route, location, words
+):
+    lance.refused(400, 13, words, f"/v1/table/t/{route}", {"location": location})
+
+
+@pytest.mark.parametrize("location", ["physical.lance", "deep/physical.lance"])
+def test_a_relative_location_is_answered_as_it_was_sent(lance: Lance, warehouse: Path, location):
+    done = lance.post("/v1/table/t/register", {"location": location})
+    assert done["location"] == location
+    shown = lance.post("/v1/table/t/describe", {})
+    assert shown["location"] == f"{warehouse}/{location}"
+
+
+def test_an_absolute_location_is_answered_as_it_is_stored(lance: Lance, warehouse: Path):
+    body = {"location": f"file://{warehouse}/a/"}
+    assert lance.post("/v1/table/t/register", body)["location"] == f"{warehouse}/a"

@@ -75,6 +75,7 @@ EXAMPLES: dict[str, Example] = {
     "GetTableHealth": Example("GET", "tables/ws$t/health"),
     "MeasureTable": Example("POST", "tables/ws$t/measure"),
     "PlanMaintenance": Example("POST", "tables/ws$t/plan"),
+    "RepairTable": Example("POST", "tables/ws$t/repair", {"dry_run": True}),
     "StartMaintenance": Example("POST", "tables/ws$t/maintenance", {"kind": "compact"}, 202),
     "ListJobs": Example("GET", "jobs"),
     "GetJob": Example("GET", "jobs/WAITS"),

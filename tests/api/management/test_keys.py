@@ -36,11 +36,13 @@ def test_a_principal_gets_several_keys(management: Management, etl: Management):
         "namespace": None,
         "created_by": "tester",
         "created_at": details["created_at"],
-        "expires_at": None,
+        "expires_at": details["expires_at"],
         "revoked_at": None,
         "last_used_at": None,
         "replaced_by": None,
     }
+    lifetime = datetime.fromisoformat(details["expires_at"]) - timezone.now()
+    assert timedelta(days=89, hours=23) < lifetime <= timedelta(days=90)
     assert made["key"] not in written()
     assert Management(made["key"]).get("principals/etl")["name"] == "etl"
     etl.get("principals/etl")
@@ -120,8 +122,8 @@ def test_a_key_ends_with_the_token_that_asks_for_it(etl: Management, settings):
     token = tokens.issue_token(ApiKey.objects.get(name="etl").pk)
     client = Management(authorization=f"Bearer {token}")
     before = timezone.now()
-    for name, asked in (("one", None), ("two", "2099-01-01T00:00:00Z")):
-        client.post("keys", {"principal": "etl", "name": name, "expires_at": asked}, status=201)
+    for name, asked in (("one", {}), ("two", {"expires_at": "2099-01-01T00:00:00Z"})):
+        client.post("keys", {"principal": "etl", "name": name, **asked}, status=201)
         left = ApiKey.objects.get(name=name).expires_at - before
         assert timedelta(minutes=59) < left <= timedelta(hours=1)
     soon = (before + timedelta(minutes=5)).isoformat()
@@ -263,3 +265,21 @@ def test_a_key_within_a_namespace_administers_nothing(management: Management):
     inside = Management(management.post("keys", body, status=201)["key"])
     inside.refused(403, "permission-denied", "", "GET principals")
     inside.refused(403, "permission-denied", "", "POST keys", {"principal": "reader", "name": "x"})
+
+
+@pytest.mark.operation("CreateKey")
+def test_only_an_administrator_makes_a_key_that_never_expires(
+    management: Management, etl: Management
+):
+    body = {"principal": "etl", "name": "endless", "expires_at": None}
+    text = "Only an administrator makes an API key that never expires"
+    with unchanged():
+        etl.refused(403, "permission-denied", text, "POST keys", body)
+    assert management.post("keys", body, status=201)["details"]["expires_at"] is None
+
+
+@pytest.mark.operation("CreateKey")
+def test_a_key_of_ones_own_expires_after_90_days(etl: Management):
+    etl.post("keys", {"principal": "etl", "name": "laptop"}, status=201)
+    lifetime = ApiKey.objects.get(name="laptop").expires_at - timezone.now()
+    assert timedelta(days=89, hours=23) < lifetime <= timedelta(days=90)

@@ -1,0 +1,67 @@
+"""What commits ask for, read as leniently as Java's parsers read it.
+
+Everything behind this sees one spelling: actions and types in lower case, updates and removals by
+their present names, and lists that are there.
+"""
+
+from typing import Any
+
+from api.iceberg.operation import IcebergOperation
+from catalog.errors import InvalidInput
+from catalog.services.iceberg_commits import TableChange
+
+# What older clients call them.
+_LEGACY = {"set-properties": ("updated", "updates"), "remove-properties": ("removed", "removals")}
+
+
+def read_change(table: tuple[str, ...], body: dict[str, Any]) -> TableChange:
+    """A commit to one table (specification: CommitTableRequest). Raises InvalidInput."""
+    return TableChange(
+        table=table,
+        requirements=[_lowered(each, "type") for each in _list_at(body, "requirements")],
+        updates=[_present(_lowered(each, "action")) for each in _list_at(body, "updates")],
+    )
+
+
+def _list_at(body: dict[str, Any], name: str) -> list[Any]:
+    """A list that may be left out or null."""
+    found = body.get(name)
+    if found is None:
+        return []
+    if not isinstance(found, list):
+        raise InvalidInput(f"{name}: expected a list")
+    return found
+
+
+def _lowered(value: Any, key: str) -> Any:
+    """An object with the text of this key in lower case; what is none is refused later."""
+    if not isinstance(value, dict):
+        return value
+    text = value.get(key)
+    return {**value, key: text.lower()} if isinstance(text, str) and not text.islower() else value
+
+
+def _present(update: Any) -> Any:
+    if not isinstance(update, dict):
+        return update
+    old, new = _LEGACY.get(str(update.get("action")), ("", ""))
+    if not old or old not in update:
+        return update
+    present = {key: value for key, value in update.items() if key != old}
+    return {new: update[old], **present}
+
+
+def read_identifier(operation: IcebergOperation, value: Any, path: str) -> tuple[str, ...]:
+    """A TableIdentifier of a body; without a namespace it is at the top of the warehouse.
+
+    Raises InvalidInput.
+    """
+    levels = (value.get("namespace") or []) if isinstance(value, dict) else None
+    name = value.get("name") if isinstance(value, dict) else None
+    if not (
+        isinstance(levels, list)
+        and all(isinstance(level, str) for level in levels)
+        and isinstance(name, str)
+    ):
+        raise InvalidInput(f"{path}: expected an object with a namespace and a name")
+    return operation.absolute(levels, name)

@@ -1,0 +1,74 @@
+"""The words of refusals in the Iceberg protocol.
+
+Java clients, and tests that were written against the reference catalogs, match these messages. They
+name things as the request does: relative to its warehouse, levels joined by dots, without quotes.
+"""
+
+from collections.abc import Sequence
+
+from api.iceberg import prefixes
+from catalog import errors
+from catalog.identifiers import Identifier, fold
+
+_OUTSIDE = "(outside this warehouse)"
+
+TEMPLATES: dict[type[errors.CatalogError], str] = {
+    errors.NamespaceNotFound: "Namespace does not exist: {namespace}",
+    errors.TableNotFound: "Table does not exist: {table}",
+    errors.ViewNotFound: "View does not exist: {view}",
+    errors.FunctionNotFound: "Function does not exist: {function}",
+    errors.NamespaceAlreadyExists: "Namespace already exists: {namespace}",
+    errors.TableAlreadyExists: "Table already exists: {table}",
+    errors.ViewAlreadyExists: "View already exists: {view}",
+    errors.FunctionAlreadyExists: "Function already exists: {function}",
+    errors.NamespaceNotEmpty: "Namespace {namespace} is not empty. It holds {contents}",
+}
+"""Classes that are not here keep the plain message of ``catalog.errors``."""
+
+_SAME_NAME: dict[tuple[type[errors.CatalogError], str], str] = {
+    (errors.TableAlreadyExists, "view"): "Table with same name already exists: {table}",
+    (errors.ViewAlreadyExists, "table"): "View with same name already exists: {view}",
+}
+"""Where the holder of the name is of the other kind than what was to have it."""
+
+
+_DETAILS: dict[type[errors.CatalogError], str] = {
+    # The plain one tells of a way that this protocol does not have.
+    errors.NamespaceNotEmpty: "Drop what it holds first",
+}
+
+
+def message(error: errors.CatalogError, warehouse: Identifier) -> str:
+    """What a refusal says, without its detail."""
+    if isinstance(error, errors.NamespaceNotFound) and _holds(error.namespace, warehouse):
+        return f"Warehouse does not exist: {prefixes.spell(warehouse)}"
+    key = type(error), getattr(error, "wanted", "")
+    template = _SAME_NAME.get(key) or TEMPLATES.get(type(error))
+    return error.worded(lambda identifier: name(identifier, warehouse), template)
+
+
+def complete(error: errors.CatalogError, text: str) -> str:
+    """The message first, since clients match its words; then the detail, then which of a batch."""
+    detail = _DETAILS.get(type(error), error.detail)
+    if detail is not None:
+        text = f"{text}. {detail}"
+    return text if error.operation is None else f"{text} (operation {error.operation})"
+
+
+def name(identifier: Sequence[str], warehouse: Identifier) -> str:
+    """An identifier as a request through this warehouse writes it.
+
+    What lies outside has no such name, and is not named: who mounts a warehouse need not know where
+    in the catalog it is.
+    """
+    depth = len(warehouse)
+    # One name may be spelled in two ways: the warehouse's by the request and by the row.
+    if depth and fold(identifier[:depth]) != fold(warehouse):
+        return _OUTSIDE
+    return errors.label(identifier[depth:])
+
+
+def _holds(namespace: Identifier, warehouse: Identifier) -> bool:
+    """Whether a namespace is the warehouse, or lies around it."""
+    depth = len(namespace)
+    return 0 < depth <= len(warehouse) and fold(warehouse[:depth]) == fold(namespace)

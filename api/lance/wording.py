@@ -1,0 +1,23 @@
+"""The words of refusals in the Lance protocol.
+
+Clients decide by the code. Those few words that the reference's own tests match are here; all other
+refusals have the plain message of ``catalog.errors``.
+"""
+
+from catalog import errors
+from catalog.errors import LocationFault
+
+_PLAIN = "Location {location!r} {cause}."
+
+LOCATIONS: dict[LocationFault, str] = {
+    LocationFault.SCHEME: f"{_PLAIN} Absolute URIs are not allowed, other than file:///",
+    LocationFault.OUTSIDE: f"{_PLAIN} Absolute paths are not allowed, other than below those",
+    LocationFault.TRAVERSAL: f"{_PLAIN} Path traversal is not allowed",
+}
+"""The reference takes relative locations only. Tests of its own match the words in the middle."""
+
+
+def message(error: errors.CatalogError) -> str:
+    """What a refusal says, without its detail."""
+    template = LOCATIONS.get(error.fault) if isinstance(error, errors.InvalidLocation) else None
+    return error.worded(errors.label, template)

@@ -1,0 +1,41 @@
+"""What the OpenAPI document says of refusals that the specification leaves out."""
+
+import json
+
+import pytest
+from django.db import transaction
+
+from api.lance.schema import NEEDS_DATA
+from tests.access.doors import DOORS
+from tests.api.client import Lance
+from tests.api.lance.examples import make_catalog
+from tests.factories import make_table
+
+DOOR = DOORS["lance"]
+_WORDS = "19 (InvalidTableState): the table was declared and has no data"
+
+
+@pytest.mark.usefixtures("warehouse")
+def test_who_needs_data_is_documented(lance: Lance):
+    """Each operation on a table that was declared and has no data."""
+    make_catalog()
+    make_table("ws", "declared")
+    refusing = set()
+    for name, example in DOOR.requests.items():
+        request = example.spelled("data", "declared").spelled("t", "declared")
+        with transaction.atomic():
+            response = lance.call(request.method, request.path, request.body, **request.options)
+            transaction.set_rollback(True)
+        if response.status_code == 409 and json.loads(response.content)["code"] == 19:
+            refusing.add(name)
+    assert refusing == NEEDS_DATA
+
+
+def test_the_document_says_so(client):
+    document = json.loads(client.get("/schema/lance?format=json").content)
+    described = {
+        operation["operationId"]: operation["responses"]["409"]["description"]
+        for methods in document["paths"].values()
+        for operation in methods.values()
+    }
+    assert {name for name, text in described.items() if _WORDS in text} == NEEDS_DATA

@@ -1,0 +1,44 @@
+"""OpenAPI documents are made once, whatever the request asks for."""
+
+import pytest
+from django.test import Client
+
+from api import documents
+from api.iceberg.schema import IcebergSchemaGenerator
+from api.lance.schema import LanceSchemaGenerator
+from api.management.document import ManagementSchemaGenerator
+
+pytestmark = pytest.mark.django_db
+GENERATORS = {
+    "lance": LanceSchemaGenerator,
+    "iceberg": IcebergSchemaGenerator,
+    "management": ManagementSchemaGenerator,
+}
+
+
+@pytest.mark.parametrize("protocol", GENERATORS)
+def test_a_document_is_made_once_in_each_format(protocol, monkeypatch):
+    calls = []
+    generator = GENERATORS[protocol]
+    original = generator.get_schema
+
+    def counted(self, *args, **kwargs):
+        calls.append(1)
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(generator, "get_schema", counted)
+    monkeypatch.setattr(documents, "_documents", {})
+    client = Client()
+    first = client.get(f"/schema/{protocol}")
+    assert (first.status_code, first["Content-Type"]) == (200, "application/vnd.oai.openapi")
+    for query in ("?version=7", "?lang=de", "?x=1", ""):
+        assert client.get(f"/schema/{protocol}{query}").content == first.content
+    assert len(calls) == 1
+    as_json = client.get(f"/schema/{protocol}", headers={"accept": "application/json"})
+    assert as_json.json()["openapi"].startswith("3.1")
+    assert len(calls) == 2
+    unchanged = client.get(f"/schema/{protocol}", headers={"if-none-match": first["ETag"]})
+    assert (unchanged.status_code, unchanged.content) == (304, b"")
+    other = client.get(f"/schema/{protocol}", headers={"if-none-match": '"other"'})
+    assert (other.status_code, other.content) == (200, first.content)
+    assert len(calls) == 2
