@@ -10,6 +10,7 @@ from catalog.services import (
     audit_partitions,
     idempotency,
     jobs,
+    lance_reconcile,
     maintenance,
     materialized_views,
     metadata_files,
@@ -36,6 +37,11 @@ def send_queued_jobs() -> int:
 @shared_task(name="tasks.maintenance.settle_versions", time_limit=300)
 def settle_versions() -> int:
     return versions.settle_pending()
+
+
+@shared_task(name="tasks.maintenance.reconcile_versions", time_limit=300)
+def reconcile_versions() -> int:
+    return lance_reconcile.reconcile_due()
 
 
 @shared_task(name="tasks.maintenance.sweep_metadata_files", time_limit=300)

@@ -18,8 +18,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from py4j.java_gateway import JavaPackage
@@ -31,6 +32,15 @@ CATALOG = "monodon"
 JOB_PROPERTY = "monodon.job-id"
 _SHOWN = 1000  # files of a list
 _FOUND = "monodon_orphans"
+_DELETED_AT_ONCE = 500
+_EXPIRED = {
+    "DATA": "deleted_data_files_count",
+    "POSITION_DELETES": "deleted_position_delete_files_count",
+    "EQUALITY_DELETES": "deleted_equality_delete_files_count",
+    "Manifest": "deleted_manifest_files_count",
+    "Manifest List": "deleted_manifest_lists_count",
+    "Statistics Files": "deleted_statistics_files_count",
+}
 _SIZED = 10_000  # files whose sizes are asked for, one by one
 _GROUP = re.compile(r"Rewriting (\d+) (?:position delete )?files")
 _CONFLICTS = ("CommitFailedException", "ValidationException", "CommitStateUnknownException")
@@ -40,6 +50,7 @@ _REFUSALS = (
     "NoSuchTableException",
     "IllegalArgumentException",
     "TABLE_OR_VIEW_NOT_FOUND",
+    "and may not be read for it",
 )
 _one_at_a_time = threading.Lock()
 
@@ -132,16 +143,40 @@ class Procedures:
         return found
 
     def clean_up(self) -> dict[str, Any]:
-        return self._one(
-            "expire_snapshots",
-            older_than=self._moment(),
-            retain_last=str(int(self._request["retain_last"])),
-            stream_results="true",
+        """Expire snapshots, then delete those of their files that are the table's own.
+
+        The procedure expire_snapshots deletes whatever the metadata names, wherever it lies.
+        """
+        guard = self._guard()
+        tell("log", message=f"expire_snapshots({self._table}), files below {guard.shown}")
+        action = (
+            self._actions()
+            .expireSnapshots(self._load())
+            .expireOlderThan(int(self._request["older_than_ms"]))
+            .retainLast(int(self._request["retain_last"]))
         )
+        expired = action.expireFiles()
+        counts = dict.fromkeys(_EXPIRED.values(), 0)
+        deleted: list[str] = []
+        spared: list[str] = []
+        for batch in _batches(expired.toLocalIterator(), _DELETED_AT_ONCE):
+            own = []
+            for path, kind in batch:
+                if guard.is_own(path):
+                    own.append(path)
+                    name = _EXPIRED.get(kind, "deleted_other_files_count")
+                    counts[name] = counts.get(name, 0) + 1
+                else:
+                    spared.append(path)
+            self._delete(own)
+            deleted += own[: max(_SHOWN - len(deleted), 0)]
+        return {**counts, "deleted_files": deleted, **_spared(spared)}
 
     def remove_orphans(self) -> dict[str, Any]:
         """Lists first, to tell how large the files are, and to leave those that the ledger names."""
-        found = [file for file in self._orphans(is_dry_run=True) if not self._is_kept(file)]
+        guard = self._guard()
+        listed = [file for file in self._orphans(is_dry_run=True) if not self._is_kept(file)]
+        found = [file for file in listed if guard.is_own(file)]
         bytes_found = self._sizes(found[:_SIZED])
         if not self._request["is_dry_run"] and found:
             tell("log", message=f"{len(found)} orphans were found")
@@ -155,7 +190,43 @@ class Procedures:
             "orphan_files_count": len(found),
             "orphan_bytes": bytes_found,
             "orphan_files": found[:_SHOWN],
+            **_spared([file for file in listed if not guard.is_own(file)]),
         }
+
+    def _guard(self) -> "Guard":
+        """Whose files are whose: as the worker says, else only those below the table's location."""
+        own = self._request.get("own_prefixes")
+        if own is None:
+            own = [str(self._load().location())]
+        return Guard(own, self._request.get("foreign_prefixes") or [])
+
+    def _actions(self) -> Any:
+        return self._jvm.org.apache.iceberg.spark.actions.SparkActions.get(self._session)
+
+    def _load(self) -> Any:
+        """The Iceberg table, as Java has it."""
+        parts = [self._catalog, *map(_quoted, self._request["table"])]
+        return self._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
+            self._session, ".".join(parts)
+        )
+
+    @property
+    def _jvm(self) -> Any:
+        return self._spark.sparkContext._jvm  # noqa: SLF001
+
+    @property
+    def _session(self) -> Any:
+        return self._spark._jsparkSession  # noqa: SLF001
+
+    def _delete(self, paths: list[str]) -> None:
+        if not paths:
+            return
+        io = self._load().io()
+        found = self._jvm.java.util.ArrayList()
+        for path in paths:
+            found.add(path)
+        util = self._jvm.org.apache.iceberg.CatalogUtil
+        util.deleteFiles(io, found, "expired", True)
 
     def _is_kept(self, file: str) -> bool:
         """Metadata files are the catalog's, which may name them when their log does not any more.
@@ -223,6 +294,80 @@ class Procedures:
         tell("log", message=f"{procedure}({text})")
         rows = self._spark.sql(f"CALL {self._catalog}.system.{procedure}({text})").collect()
         return [row.asDict(recursive=True) for row in rows]
+
+
+class Guard:
+    """Tells the table's own files from those of others, without asking anybody.
+
+    A file is its own if it really lies below a directory of the table, and no deeper one, nor the
+    same one, is another's. Links are followed, as the file systems do. In an object store there are
+    none, and its URIs are compared as they are.
+    """
+
+    def __init__(self, own: Sequence[str], foreign: Sequence[str]) -> None:
+        self._own = [_real(prefix) for prefix in own]
+        self._foreign = [_real(prefix) for prefix in foreign]
+        self._directories: dict[str, bool] = {}
+        self.shown = ", ".join(self._own)
+
+    def is_own(self, path: str) -> bool:
+        if not _is_plain(path):
+            return False
+        local = _local(path)
+        if local is not None and Path(local).is_symlink():
+            return False
+        directory = path.rpartition("/")[0]
+        if directory not in self._directories:
+            self._directories[directory] = self._is_own(_real(directory))
+        return self._directories[directory]
+
+    def _is_own(self, directory: str) -> bool:
+        own = max((len(each) for each in self._own if _is_in(directory, each)), default=-1)
+        foreign = max((len(each) for each in self._foreign if _is_in(directory, each)), default=-1)
+        return own > foreign
+
+
+def _is_in(directory: str, prefix: str) -> bool:
+    return f"{directory}/".startswith(prefix.rstrip("/") + "/")
+
+
+def _is_plain(path: str) -> bool:
+    """Whether nothing of a path means another one: ``..`` and the like are never deleted."""
+    parts = path.partition(":")[2] or path
+    names = parts.lstrip("/").split("/")
+    return not any(name in {"", ".", ".."} for name in names)
+
+
+def _local(path: str) -> str | None:
+    """The local path that Hadoop reads for a text; None for another storage's."""
+    for prefix in ("file://localhost/", "file:///", "file:/"):
+        if path.startswith(prefix):
+            found = "/" + path.removeprefix(prefix)
+            return None if found.startswith("//") else found
+    return path if path.startswith("/") and not path.startswith("//") else None
+
+
+def _real(path: str) -> str:
+    local = _local(path)
+    return path.rstrip("/") if local is None else os.path.realpath(local)
+
+
+def _spared(paths: list[str]) -> dict[str, Any]:
+    """What was left because it is not the table's own."""
+    return {"spared_files_count": len(paths), "spared_files": paths[:_SHOWN]} if paths else {}
+
+
+def _batches(rows: Any, size: int) -> Iterator[list[tuple[str, str]]]:
+    """The path and the kind of each file that Java lists."""
+    batch: list[tuple[str, str]] = []
+    while rows.hasNext():
+        row = rows.next()
+        batch.append((row.getPath(), row.getType()))
+        if len(batch) == size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
 
 
 ACTIONS: dict[str, Callable[[Procedures], dict[str, Any]]] = {

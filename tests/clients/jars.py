@@ -1,6 +1,6 @@
-"""The jar that Spark needs for Iceberg, fetched once from Maven Central and checked.
+"""Jars from Maven Central, fetched once and checked.
 
-MONODON_JARS is the directory that keeps it. Where there is no way to Maven Central that is known
+MONODON_JARS is the directory that keeps them. Where there is no way to Maven Central that is known
 within two minutes.
 """
 
@@ -8,15 +8,12 @@ import hashlib
 import os
 import time
 import urllib.request
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 ICEBERG = "1.12.0"
-NAME = f"iceberg-spark-runtime-4.1_2.13-{ICEBERG}.jar"
-SHA256 = "3123c3798af642dd537230923548e013ef41cc28b6626e5225808cf5670a0f82"
-_URL = (
-    "https://repo1.maven.org/maven2/org/apache/iceberg/iceberg-spark-runtime-4.1_2.13/"
-    f"{ICEBERG}/{NAME}"
-)
+_CENTRAL = "https://repo1.maven.org/maven2"
 _SILENCE_SECONDS = 20.0
 _TOTAL_SECONDS = 120.0
 _CHUNK = 1024 * 1024
@@ -24,6 +21,35 @@ _CHUNK = 1024 * 1024
 
 class NotFetched(Exception):
     """The jar is not here, and the message says why it cannot be fetched."""
+
+
+@dataclass(frozen=True)
+class Jar:
+    group: str
+    artifact: str
+    version: str
+    sha256: str
+    classifier: str = ""
+
+    @property
+    def name(self) -> str:
+        suffix = f"-{self.classifier}" if self.classifier else ""
+        return f"{self.artifact}-{self.version}{suffix}.jar"
+
+    @property
+    def url(self) -> str:
+        group = self.group.replace(".", "/")
+        return f"{_CENTRAL}/{group}/{self.artifact}/{self.version}/{self.name}"
+
+
+RUNTIME = Jar(
+    "org.apache.iceberg",
+    "iceberg-spark-runtime-4.1_2.13",
+    ICEBERG,
+    "3123c3798af642dd537230923548e013ef41cc28b6626e5225808cf5670a0f82",
+)
+"""What Spark needs for Iceberg."""
+NAME = RUNTIME.name
 
 
 def directory() -> Path:
@@ -34,34 +60,42 @@ def directory() -> Path:
 
 
 def iceberg_runtime() -> Path:
-    """The jar, fetched if it is not there yet. Raises NotFetched."""
-    jar = directory() / NAME
-    if jar.is_file() and _digest(jar) == SHA256:
-        return jar
-    try:
-        jar.parent.mkdir(parents=True, exist_ok=True)
-        _fetch(jar)
-    except OSError as error:
-        raise NotFetched(f"{NAME} cannot be fetched from Maven Central: {error}") from None
-    return jar
+    """Spark's jar for Iceberg, fetched if it is not there yet. Raises NotFetched."""
+    return fetch([RUNTIME])[0]
 
 
-def _fetch(jar: Path) -> None:
-    """Under another name first, so that a jar is whole or not there, whoever else fetches it."""
+def fetch(jars: Sequence[Jar]) -> list[Path]:
+    """The files of jars; those that are not there yet are fetched. Raises NotFetched."""
     deadline = time.monotonic() + _TOTAL_SECONDS
-    part = jar.with_name(f"{jar.name}.{os.getpid()}")
+    files = []
+    for jar in jars:
+        file = directory() / jar.name
+        if not (file.is_file() and _digest(file) == jar.sha256):
+            try:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                _fetch(jar, file, deadline)
+            except OSError as error:
+                text = f"{jar.name} cannot be fetched from Maven Central: {error}"
+                raise NotFetched(text) from None
+        files.append(file)
+    return files
+
+
+def _fetch(jar: Jar, file: Path, deadline: float) -> None:
+    """Under another name first, so that a jar is whole or not there, whoever else fetches it."""
+    part = file.with_name(f"{file.name}.{os.getpid()}")
     try:
         with (
-            part.open("wb") as file,
-            urllib.request.urlopen(_URL, timeout=_SILENCE_SECONDS) as answer,
+            part.open("wb") as output,
+            urllib.request.urlopen(jar.url, timeout=_SILENCE_SECONDS) as answer,
         ):
             while chunk := answer.read(_CHUNK):
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"not complete after {_TOTAL_SECONDS:.0f} s")
-                file.write(chunk)
-        if (digest := _digest(part)) != SHA256:
-            raise OSError(f"what came has SHA-256 {digest} instead of {SHA256}")
-        part.replace(jar)
+                output.write(chunk)
+        if (digest := _digest(part)) != jar.sha256:
+            raise OSError(f"what came has SHA-256 {digest} instead of {jar.sha256}")
+        part.replace(file)
     finally:
         part.unlink(missing_ok=True)
 

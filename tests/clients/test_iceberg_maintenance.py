@@ -425,6 +425,43 @@ def test_manifests_deletes_and_statistics(
     assert sorted(loaded.scan().to_arrow()["id"].to_pylist()) == expected
 
 
+def test_clean_up_spares_files_of_other_tables(
+    session: SparkSession, jobs: Jobs, catalog: RestCatalog, name: tuple[str, str]
+) -> None:
+    """What a snapshot names is removed only if it lies in the table's own directories."""
+    victim, mine = f"lake.{name[0]}.victim", f"lake.{name[0]}.t"
+    session.sql(f"CREATE TABLE {victim} (id BIGINT)")
+    session.sql(f"INSERT INTO {victim} SELECT /*+ COALESCE(1) */ id FROM range(0, 10)")
+    of_victim = catalog.load_table((name[0], "victim"))
+    there = sizes(of_victim)
+    session.sql(f"CREATE TABLE {mine} (id BIGINT)")
+    data = local(of_victim.location()) / "data"
+    session.sql(
+        f"CALL lake.system.add_files(table => '{name[0]}.t', source_table => '`parquet`.`{data}`')"
+    )
+    session.sql(f"INSERT INTO {mine} SELECT /*+ COALESCE(1) */ id FROM range(20, 30)")
+    session.sql(f"DELETE FROM {mine} WHERE id < 15")
+    session.sql(f"INSERT INTO {mine} SELECT /*+ COALESCE(1) */ id FROM range(30, 40)")
+    table = catalog.load_table(name)
+    expected = [*range(20, 40)]
+    assert sorted(table.scan().to_arrow()["id"].to_pylist()) == expected
+    before = sizes(table)
+
+    result = jobs.run(name, "clean_up", keep_for=0)
+
+    (spared,) = result["done"]["spared_files"]
+    assert local(spared).parent == data
+    assert result["done"]["spared_files_count"] == 1
+    assert result["planned"]["foreign_files"] == 1
+    assert result["done"]["deleted_data_files_count"] == 0
+    went = before.keys() - sizes(table).keys()
+    assert {local(file) for file in result["done"]["deleted_files"]} == went
+    assert result["files"] == result["planned"]["files"] == len(went) > 0
+    assert sizes(of_victim) == there
+    assert sorted(of_victim.scan().to_arrow()["id"].to_pylist()) == [*range(10)]
+    assert sorted(table.refresh().scan().to_arrow()["id"].to_pylist()) == expected
+
+
 # --- a cluster ---------------------------------------------------------------------------------
 
 

@@ -384,6 +384,29 @@ def test_namespaces_and_their_properties(catalog: RestCatalog, space: str) -> No
         catalog.drop_namespace(name)
 
 
+def test_a_table_in_the_location_of_its_namespace(catalog: RestCatalog, space: str) -> None:
+    """Where Trino puts it, and with as few metadata files as it asks for."""
+    place = catalog.load_namespace_properties(space)["location"]
+    rows = pa.table({"id": [1, 2]})
+    table = catalog.create_table(
+        (space, "placed"),
+        schema=rows.schema,
+        location=f"{place}/placed-0123456789abcdef",
+        properties={
+            "write.metadata.delete-after-commit.enabled": "true",
+            "write.metadata.previous-versions-max": "2",
+        },
+    )
+    for _ in range(5):
+        table.append(rows)
+
+    assert table.location() == f"{place}/placed-0123456789abcdef"
+    directory = Path(table.location().removeprefix("file://")) / "metadata"
+    kept = sorted(path.name[:5] for path in directory.glob("*.metadata.json"))
+    assert kept == ["00003", "00004", "00005"]
+    assert catalog.load_table((space, "placed")).scan().to_arrow().num_rows == 10
+
+
 def test_namespaces_nest(catalog: RestCatalog, space: str) -> None:
     path: Name = (space,)
     for level in range(1, 5):

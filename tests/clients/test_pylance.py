@@ -241,3 +241,41 @@ def _wait_until_gone(live: LiveServer, location: Path, within: float = 60.0) -> 
     while location.exists():
         assert time.monotonic() < deadline, f"{location} is still there:\n{live.log}"
         time.sleep(0.1)
+
+
+def test_a_table_stays_writable_after_what_the_catalog_accepts(
+    live: LiveServer, ns: RestNamespace, table: list[str]
+) -> None:
+    """Versions without manifests are refused, and so is deleting the newest record."""
+    write(ns, table, [1], "create")
+    write(ns, table, [2], "append")
+    path = f"/v1/table/{'$'.join(table)}/version"
+    location = live.post(f"/v1/table/{'$'.join(table)}/describe")[1]["location"]
+    directory = Path(location.removeprefix("file://")) / "_versions"
+    missing = {"version": 3, "manifest_path": f"{directory}/{2**64 - 4:020d}.manifest-gone"}
+    assert live.post(f"{path}/create", missing)[0] == 404
+    ranges = [{"start_version": 1, "end_version": -1}]
+    assert live.post(f"{path}/delete", {"ranges": ranges})[0] == 409
+    assert write(ns, table, [3], "append") == 3
+    assert read(ns, table) == [1, 2, 3]
+
+
+def test_a_repaired_table_is_writable(
+    live: LiveServer, ns: RestNamespace, table: list[str]
+) -> None:
+    """Its newest manifest was lost: stock clients can neither read nor append, until the repair."""
+    write(ns, table, [1], "create")
+    write(ns, table, [2], "append")
+    write(ns, table, [3], "append")
+    name = "$".join(table)
+    location = live.post(f"/v1/table/{name}/describe")[1]["location"]
+    newest = Path(location.removeprefix("file://")) / f"_versions/{2**64 - 4:020d}.manifest"
+    newest.unlink()
+    with pytest.raises(OSError, match=r".+"):
+        write(ns, table, [4], "append")
+    status, answer = live.post(f"/management/v1/tables/{name}/repair", {})
+    assert (status, answer["published"]) == (200, {"": 4})
+    assert ledger(live, table) == [1, 2, 4]
+    assert read(ns, table) == [1, 2]
+    assert write(ns, table, [5], "append") == 5
+    assert read(ns, table) == [1, 2, 5]

@@ -1,9 +1,15 @@
+from pathlib import Path
+
 import pytest
 
+from catalog.privileges import Privilege
 from catalog.services import api_keys
 from catalog.services.access import SYSTEM
+from tests.access.doors import KEY, give, who_asks
 from tests.api.conftest import _static_files, lance, warehouse
 from tests.api.iceberg.client import Iceberg
+from tests.factories import make_namespace, make_root
+from tests.security.foreign import World
 
 __all__ = ["_static_files", "lance", "warehouse"]
 
@@ -13,3 +19,19 @@ def iceberg(db) -> Iceberg:
     """A client that may do everything, beside the one of the other protocol."""
     _, key = api_keys.create_api_key(actor=SYSTEM, name="iceberg-tester")
     return Iceberg(key)
+
+
+@pytest.fixture
+def world(warehouse: Path, tmp_path: Path, settings, monkeypatch) -> World:
+    make_root()
+    monkeypatch.setattr("celery.current_app.send_task", lambda *args, **options: None)
+    settings.MONODON_TRASH_SECONDS = 86_400
+    made = World(warehouse, tmp_path)
+    who = who_asks()
+    give(who, Privilege.ALL, make_namespace("mine"))
+    return made
+
+
+@pytest.fixture
+def attacker() -> Iceberg:
+    return Iceberg(KEY)

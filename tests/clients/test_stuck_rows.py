@@ -1,0 +1,101 @@
+"""A row that somebody else has locked holds up its own table and nothing else."""
+
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Self
+
+import pytest
+import urllib3
+
+from tests.factories import ICEBERG_SCHEMA
+from tests.live import LiveServer
+
+WRITERS = 32
+
+
+@pytest.fixture
+def server(live_template: None) -> Iterator[LiveServer]:
+    with LiveServer(workers=2, threads=4) as server:
+        status, answer = server.post("/v1/namespace/ns/create")
+        assert status == 200, answer
+        yield server
+
+
+class Writers:
+    """Threads that go on sending one request, and count what they are answered."""
+
+    def __init__(self, server: LiveServer, path: str, body: bytes) -> None:
+        self._server, self._path, self._body = server, path, body
+        self._stop = threading.Event()
+        self._http = urllib3.PoolManager(maxsize=WRITERS, retries=False)
+        self.answers: Counter[tuple[int, bool]] = Counter()
+        """By the status, and whether Retry-After came along."""
+        self._threads = [threading.Thread(target=self._write) for _ in range(WRITERS)]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _write(self) -> None:
+        headers = {"x-api-key": self._server.key, "content-type": "application/json"}
+        while not self._stop.is_set():
+            answer = self._http.request(
+                "POST", self._server.url + self._path, body=self._body, headers=headers, timeout=60
+            )
+            self.answers[answer.status, "retry-after" in answer.headers] += 1
+            time.sleep(0.02)  # so that 32 clients do not need the whole machine
+
+
+@pytest.mark.parametrize("format", ["lance", "iceberg"])
+def test_reads_of_other_tables_go_on_beside_a_stuck_row(server: LiveServer, format: str) -> None:
+    for name in ("stuck", "free"):
+        if format == "lance":
+            status, answer = server.post(f"/v1/table/ns${name}/declare")
+            first = {"version": 1, "manifest_path": f"elsewhere/{name}.manifest"}
+            status, answer = server.post(f"/v1/table/ns${name}/version/create", first)
+        else:
+            table = {"name": name, "schema": ICEBERG_SCHEMA}
+            status, answer = server.post("/v1/namespaces/ns/tables", table)
+        assert status == 200, answer
+    if format == "lance":
+        path, read = "/v1/table/ns$stuck/version/create", "/v1/table/ns$free/describe"
+        body = b'{"version": 2, "manifest_path": "elsewhere/2.manifest"}'
+    else:
+        path, read = "/v1/namespaces/ns/tables/stuck", "/v1/table/ns$free/exists"
+        body = (
+            b'{"requirements": [],'
+            b' "updates": [{"action": "set-properties", "updates": {"a": "b"}}]}'
+        )
+    expected = 200 if format == "lance" else 404  # Lance's routes know no Iceberg tables
+    slowest = 0.0
+    with server.database() as holder, holder.transaction():
+        holder.execute("SELECT FROM catalog_table WHERE name = 'stuck' FOR UPDATE")
+        with Writers(server, path, body) as writers:
+            time.sleep(1.0)
+            end = time.monotonic() + 5.0
+            while time.monotonic() < end:
+                started = time.monotonic()
+                status, _ = server.post(read)
+                slowest = max(slowest, time.monotonic() - started)
+                assert status == expected
+                time.sleep(0.05)
+    print(f"slowest read {slowest:.3f} s, {dict(writers.answers)}")
+    assert slowest < 1.0
+    # Nobody is told that the database is away, and everybody when to come again.
+    assert set(writers.answers) == {(503 if format == "lance" else 409, True)}
+    with server.database() as connection:
+        query = (
+            "SELECT count(*) FROM catalog_tableversion v JOIN catalog_table t ON t.id = v.table_id"
+        )
+        assert connection.execute(f"{query} WHERE t.name = 'stuck'").fetchone() == (1,)
+    # Once the row is free, so is the table.
+    assert server.post(path, json.loads(body))[0] == 200

@@ -1,0 +1,101 @@
+"""Lance manifests that lead out of their table, made of real ones."""
+
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import lance
+
+from catalog.formats import lance_manifest
+from catalog.formats import lance_wire as wire
+from catalog.models import Table
+
+Change = Callable[[bytes], bytes]
+
+
+def manifest_of(table: Table) -> bytes:
+    """The newest manifest of a table that was never touched."""
+    newest = min(Path(f"{table.location}/_versions").glob("*.manifest"))
+    return newest.read_bytes()
+
+
+def clone_of(table: Table, version: int, directory: Path) -> bytes:
+    """A shallow clone's manifest with the number that the attacker's table needs."""
+    shutil.rmtree(directory, ignore_errors=True)
+    source = lance.dataset(table.location)
+    source.shallow_clone(str(directory), source.version)
+    (path,) = Path(f"{directory}/_versions").glob("*.manifest")
+    return lance_manifest.with_version(path.read_bytes(), version)
+
+
+def edited(manifest: bytes, path: Sequence[int], change: Change, *, index: bool = False) -> bytes:
+    """The manifest with the field at a path of field numbers changed, in every place.
+
+    With ``index`` the path begins in its index section.
+    """
+    start = lance_manifest.message_start(manifest[-16:], len(manifest))
+    message = manifest[start + 4 : -16]
+    if not index:
+        message = _edit(message, path, change)
+        return _file(manifest[:start], message, manifest[-16:])
+    top = wire.fields(message, 0, len(message))
+    position = wire.number(top, 6)
+    assert position is not None
+    size = int.from_bytes(manifest[position : position + 4], "little")
+    section = _edit(manifest[position + 4 : position + 4 + size], path, change)
+    before = manifest[:start] + len(section).to_bytes(4, "little") + section
+    message = _edit(message, [6], lambda _: wire.encode_varint(start))
+    return _file(before, message, manifest[-16:])
+
+
+def with_field(manifest: bytes, path: Sequence[int], field: bytes) -> bytes:
+    """The manifest with a field added to each message at a path; the empty path is the manifest."""
+    return edited(manifest, path, lambda content: content + field)
+
+
+def base_path(path: str, number: int = 0, *, is_root: bool = True) -> bytes:
+    content = number_field(1, number) + number_field(3, int(is_root)) + text_field(4, path)
+    return bytes_field(18, content)
+
+
+def number_field(field: int, value: int) -> bytes:
+    return wire.encode_varint(field << 3) + wire.encode_varint(value)
+
+
+def text_field(field: int, text: str) -> bytes:
+    return bytes_field(field, text.encode())
+
+
+def bytes_field(field: int, content: bytes) -> bytes:
+    return wire.encode_varint(field << 3 | 2) + wire.encode_varint(len(content)) + content
+
+
+def _file(before: bytes, message: bytes, footer: bytes) -> bytes:
+    start = len(before)
+    length = len(message).to_bytes(4, "little")
+    return before + length + message + start.to_bytes(8, "little") + footer[8:]
+
+
+def _edit(message: bytes, path: Sequence[int], change: Change) -> bytes:
+    if not path:
+        return change(message)
+    parts = []
+    for number, kind, first, second in wire.fields(message, 0, len(message)):
+        if kind == wire.VARINT:
+            if [number] == list(path):
+                parts.append(wire.encode_varint(number << 3) + change(b""))
+            else:
+                parts.append(number_field(number, first))
+        elif kind == wire.BYTES:
+            content = message[first:second]
+            if number == path[0]:
+                content = _edit(content, path[1:], change)
+            parts.append(bytes_field(number, content))
+        else:
+            parts.append(wire.encode_varint(number << 3 | kind) + message[first:second])
+    return b"".join(parts)
+
+
+def always(value: str) -> Callable[[Any], bytes]:
+    return lambda _: value.encode()

@@ -1,0 +1,101 @@
+"""The Content-Security-Policy of pages: no script but this server's own, and inline ones with the nonce."""
+
+import re
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from tests.factories import make_namespace, make_table
+
+pytestmark = pytest.mark.django_db
+ADMIN = [
+    "/admin/login/",
+    "/admin/",
+    "/admin/catalog/namespace/",
+    "/admin/catalog/table/",
+    "/admin/catalog/job/",
+    "/admin/catalog/apikey/add/",
+    "/admin/auth/user/add/",
+    "/admin/search/?s=x&extended=1",
+    "/admin/nowhere/",
+]
+DOCS = ["/docs", "/docs/iceberg", "/docs/management"]
+INLINE = re.compile(r"<script(?![^>]*\bsrc=)([^>]*)>")
+HANDLER = re.compile(r"<[^>]+\son[a-z]+\s*=|(?:href|src)=[\"']?javascript:", re.IGNORECASE)
+
+
+@pytest.fixture(autouse=True)
+def _plain_static_files(settings, tmp_path) -> None:
+    """The hashed names of static files exist only after collectstatic."""
+    settings.STATIC_ROOT = tmp_path
+    settings.STORAGES = {
+        **settings.STORAGES,
+        "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
+    }
+
+
+@pytest.fixture
+def client(warehouse) -> Client:
+    make_namespace("ws")
+    make_table("ws", "t")
+    client = Client(raise_request_exception=False)
+    client.force_login(User.objects.create_superuser("ada", password="x"))
+    return client
+
+
+def policy(answer) -> dict[str, list[str]]:
+    parts = [part.split() for part in answer.headers["content-security-policy"].split(";")]
+    return {part[0]: part[1:] for part in parts}
+
+
+@pytest.mark.parametrize("path", ADMIN + DOCS)
+def test_a_page_runs_no_foreign_script(client, path):
+    who = Client() if "login" in path else client
+    answer = who.get(path)
+    assert answer.status_code == (404 if "nowhere" in path else 200)
+    found = policy(answer)
+    (nonce,) = [source for source in found["script-src"] if source.startswith("'nonce-")]
+    eval_of_alpine = ["'unsafe-eval'"] if path.startswith("/admin") else []
+    assert found == {
+        "default-src": ["'none'"],
+        "script-src": ["'self'", nonce, *eval_of_alpine],
+        "style-src": ["'self'", "'unsafe-inline'"],
+        "img-src": ["'self'", "data:"],
+        "font-src": ["'self'", "data:"],
+        "connect-src": ["'self'"],
+        "form-action": ["'self'"],
+        "base-uri": ["'none'"],
+        "frame-ancestors": ["'none'"],
+    }
+    text = answer.content.decode()
+    for attributes in INLINE.findall(text):
+        assert f'nonce="{nonce[7:-1]}"' in attributes
+    assert not HANDLER.findall(text)
+    assert not re.findall(r"(?:src|href)=\"https?://(?!testserver)[^\"]+\.(?:js|css)", text)
+
+
+def test_every_answer_has_a_nonce_of_its_own(client):
+    found = {policy(client.get("/admin/"))["script-src"][1] for _ in range(5)}
+    assert len(found) == 5
+    assert all(len(nonce) >= 30 for nonce in found)
+
+
+def test_a_log_out_may_lead_on_to_the_issuer(client, settings):
+    settings.MONODON_OIDC_ISSUERS = ["https://login.example.com/realm", "http://localhost:9/x"]
+    settings.MONODON_OIDC_SIGN_OUT = True
+    found = policy(Client().get("/admin/login/"))
+    assert found["form-action"] == ["'self'", "https:", "http://localhost:9"]
+
+
+def test_programs_get_no_policy(lance):
+    assert "content-security-policy" not in lance.call("GET", "/v1/config").headers
+
+
+def test_the_documents_load_their_script_from_this_server(client):
+    answer = client.get("/docs")
+    (url,) = re.findall(r'<script src="(/docs[^"]*)"', answer.content.decode())
+    script = client.get(url.replace("&amp;", "&"))
+    assert script.status_code == 200
+    assert script["content-type"].startswith("application/javascript")
+    assert b"/schema/lance" in script.content

@@ -1,0 +1,284 @@
+"""No file of another is read, told of or removed by way of an Iceberg table's metadata.
+
+Every field that can carry a path × every kind of file that is not the table's own, when it is
+committed. What is there all the same: test_foreign_files_iceberg_use.
+"""
+
+import json
+import os
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+from catalog.models import (
+    FileReference,
+    IcebergPath,
+    Table,
+)
+from tests.catalog.services.writing import open_table, rows
+from tests.factories import (
+    make_iceberg_table,
+    unchanged,
+)
+from tests.security.foreign import (
+    COMMIT,
+    KINDS,
+    MINE,
+    local,
+    refusal,
+    said,
+    snapshot,
+    updates,
+)
+from tests.security.watching import Touched, untouched
+
+pytestmark = pytest.mark.django_db
+
+
+# --- the oracle --------------------------------------------------------------------------------
+
+
+def test_the_oracle_sees_what_it_has_to(tmp_path: Path):
+    canary = tmp_path / "canary"
+    deeds = {
+        "opened": canary.read_bytes,
+        "linked": lambda: os.link(canary, tmp_path / uuid.uuid4().hex),
+        "moved": lambda: canary.rename(tmp_path / uuid.uuid4().hex),
+        "deleted": canary.unlink,
+    }
+    for word, deed in deeds.items():
+        canary.write_text("x")
+        with pytest.raises(Touched, match=word), untouched([canary]):
+            deed()
+    canary.write_text("x")
+    with untouched([canary]):
+        canary.lstat()
+
+
+# --- when it is committed ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("slot", ["list", "manifest"])
+def test_a_snapshot_that_names_a_foreign_file_is_refused(world, attacker, slot):
+    for kind in KINDS:
+        path = world.path(kind, slot)
+        body = {"requirements": [], "updates": updates(snapshot(slot, path))}
+        with untouched(world.canaries()), unchanged():
+            assert said(attacker.call("POST", COMMIT, body)) == refusal(path), kind
+
+
+def test_manifests_that_a_snapshot_of_v1_names_itself(world, attacker):
+    make_iceberg_table("mine", "old", properties={"format-version": "1"})
+    for kind in KINDS:
+        path = world.path(kind, "manifest")
+        added = {
+            "snapshot-id": 1,
+            "timestamp-ms": time.time_ns() // 1_000_000,
+            "manifests": [path],
+            "summary": {"operation": "append"},
+        }
+        for spelled in (added, added | {"manifest-list": None}):
+            change = {"action": "add-snapshot", "snapshot": spelled}
+            body = {"requirements": [], "updates": [change]}
+            with untouched(world.canaries()), unchanged():
+                message = said(attacker.call("POST", "namespaces/mine/tables/old", body))
+            assert message == refusal(path).replace("mine.t", "mine.old")
+
+
+@pytest.mark.parametrize("field", ["statistics", "partition-statistics"])
+def test_statistics_in_a_foreign_file_are_refused(world, attacker, field):
+    open_table(*MINE).append(rows(1))
+    for kind in KINDS:
+        path = world.path(kind, "data")
+        statistics = {
+            "snapshot-id": open_table(*MINE).metadata.current_snapshot_id,
+            "statistics-path": path,
+            "file-size-in-bytes": 1,
+        }
+        if field == "statistics":
+            statistics |= {"file-footer-size-in-bytes": 1, "blob-metadata": []}
+        update = {"action": f"set-{field}", field: statistics}
+        with untouched(world.canaries()), unchanged():
+            response = attacker.call("POST", COMMIT, {"requirements": [], "updates": [update]})
+            assert said(response) == refusal(path)
+
+
+@pytest.mark.parametrize("stage", [False, True])
+def test_a_table_that_is_created_with_a_foreign_snapshot(world, attacker, stage):
+    for kind in KINDS:
+        path = world.path(kind, "list")
+        added = snapshot("list", path) | {"sequence-number": 1}
+        document = open_table(*MINE).metadata.model_dump(mode="json", by_alias=True)
+        changes = [
+            {"action": "assign-uuid", "uuid": str(uuid.uuid4())},
+            {"action": "upgrade-format-version", "format-version": 2},
+            {"action": "add-schema", "schema": document["schemas"][0], "last-column-id": 2},
+            {"action": "set-current-schema", "schema-id": -1},
+            {"action": "add-spec", "spec": {"spec-id": 0, "fields": []}},
+            {"action": "set-default-spec", "spec-id": -1},
+            {"action": "add-sort-order", "sort-order": {"order-id": 0, "fields": []}},
+            {"action": "set-default-sort-order", "sort-order-id": -1},
+            {"action": "set-location", "location": f"file://{world.mine.parent}/new"},
+            *updates(added),
+        ]
+        body = {"requirements": [{"type": "assert-create"}], "updates": changes}
+        with untouched(world.canaries()), unchanged():
+            if stage:
+                transaction = {
+                    "table-changes": [{"identifier": {"namespace": ["mine"], "name": "n"}, **body}]
+                }
+                response = attacker.call("POST", "transactions/commit", transaction)
+            else:
+                response = attacker.call("POST", "namespaces/mine/tables/n", body)
+            assert said(response).removesuffix(" (operation 0)") == refusal(path).replace(
+                "mine.t", "mine.n"
+            )
+
+
+@pytest.mark.parametrize("what", ["register", "register-view"])
+def test_registering_from_a_foreign_file(world, attacker, what):
+    """Its metadata file is not read, so it does not matter what is in it."""
+    for kind in (each for each in KINDS if each != "missing"):
+        path = world.path(kind, "list")
+        body = {"name": "stolen", "metadata-location": path}
+        with untouched(world.canaries()), unchanged():
+            message = said(attacker.call("POST", f"namespaces/mine/{what}", body))
+        assert path in message
+
+
+def test_registering_a_hidden_table_and_none_at_all_are_refused_alike(world, attacker):
+    hidden = Table.objects.get(namespace__name="secret", name="t")
+    real = local(hidden.iceberg_metadata.metadata_location)
+    texts = set()
+    for path in (real, real.with_name("00009-none.metadata.json")):
+        body = {"name": "stolen", "metadata-location": f"file://{path}"}
+        with untouched([*world.canaries(), real]), unchanged():
+            message = said(attacker.call("POST", "namespaces/mine/register", body))
+        texts.add(message.replace(path.name, "…"))
+    assert len(texts) == 1
+
+
+@pytest.mark.parametrize(
+    "field", ["manifest-list", "statistics", "partition-statistics", "metadata-log"]
+)
+def test_a_registered_document_that_names_foreign_files(world, attacker, field):
+    for kind in KINDS:
+        path = world.path(kind, "list")
+        place = world.mine.parent / "registered"
+        document = open_table(*MINE).metadata.model_dump(
+            mode="json", by_alias=True, exclude_none=True
+        )
+        added = snapshot("list", f"file://{place}/metadata/snap.avro")
+        document |= {
+            "table-uuid": str(uuid.uuid4()),
+            "location": f"file://{place}",
+            "last-updated-ms": added["timestamp-ms"],
+            "last-sequence-number": added["sequence-number"],
+            "snapshots": [added],
+        }
+        statistics = {"snapshot-id": added["snapshot-id"], "statistics-path": path}
+        statistics["file-size-in-bytes"] = 1
+        match field:
+            case "manifest-list":
+                added["manifest-list"] = path
+            case "statistics":
+                statistics |= {"file-footer-size-in-bytes": 1, "blob-metadata": []}
+                document["statistics"] = [statistics]
+            case "partition-statistics":
+                document["partition-statistics"] = [statistics]
+            case "metadata-log":
+                document["metadata-log"] = [{"timestamp-ms": 1, "metadata-file": path}]
+        file = place / "metadata" / "00001-x.metadata.json"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(document))
+        body = {"name": "n", "metadata-location": f"file://{file}"}
+        with untouched(world.canaries()), unchanged():
+            message = said(attacker.call("POST", "namespaces/mine/register", body))
+        assert message == refusal(path).replace("mine.t", "mine.n")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "write.data.path",
+        "write.metadata.path",
+        "write.object-storage.path",
+        "write.folder-storage.path",
+        "location",
+    ],
+)
+@pytest.mark.parametrize("place", ["hidden", "twin", "system", "path", "in path", "link"])
+def test_directories_of_others_are_not_claimed(world, attacker, name, place):
+    hidden = Table.objects.get(namespace__name="secret", name="t")
+    elsewhere = world.mine.parent / "elsewhere"
+    IcebergPath.objects.create(table=hidden, path=str(elsewhere))
+    at = {
+        "hidden": hidden.location,
+        "twin": f"{world.mine}2/data",
+        "system": str(world.victims["system"].data.parent),
+        "path": str(elsewhere),
+        "in path": f"{elsewhere}/deep",
+        "link": f"{world.mine}/metadata/directory",
+    }[place]
+    update = (
+        {"action": "set-location", "location": f"file://{at}"}
+        if name == "location"
+        else {"action": "set-properties", "updates": {name: f"file://{at}"}}
+    )
+    with untouched(world.canaries()), unchanged():
+        response = attacker.call("POST", COMMIT, {"requirements": [], "updates": [update]})
+    assert response.status_code in {400, 409}, response.content
+    text, real = response.content.decode(), os.path.realpath(at)
+    for asked in (at, real, os.path.dirname(real)):  # noqa: PTH120 -- as text
+        text = text.replace(asked, "")
+    assert "secret" not in text
+    assert not elsewhere.exists()
+
+
+def test_a_location_around_a_path_of_another_is_not_claimed(world, attacker):
+    hidden = Table.objects.get(namespace__name="secret", name="t")
+    around = world.mine.parent / "around"
+    IcebergPath.objects.create(table=hidden, path=f"{around}/inside")
+    body = {"name": "n", "schema": open_table(*MINE).schema().model_dump(by_alias=True)}
+    body |= {"location": f"file://{around}"}
+    with unchanged():
+        response = attacker.call("POST", "namespaces/mine/tables", body)
+    assert response.status_code == 409, response.content
+    assert f"Location '{around}' belongs to another table" in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("dated", [-7_200_000, 120_000])
+def test_a_snapshot_that_is_dated_back_or_ahead(world, attacker, dated):
+    open_table(*MINE).append(rows(1))
+    added = snapshot("data", f"file://{world.mine}/data/x.parquet")
+    added["timestamp-ms"] += dated
+    with unchanged():
+        response = attacker.call("POST", COMMIT, {"requirements": [], "updates": updates(added)})
+    assert "Invalid snapshot timestamp" in said(response)
+
+
+@pytest.mark.parametrize("behind", [0, 1])
+def test_a_sequence_number_that_does_not_grow(world, attacker, behind):
+    for number in range(2):
+        open_table(*MINE).append(rows(number))
+    added = snapshot("data", f"file://{world.mine}/data/x.parquet")
+    added["sequence-number"] -= 1 + behind
+    with unchanged():
+        response = attacker.call("POST", COMMIT, {"requirements": [], "updates": updates(added)})
+    assert response.status_code == 409
+    assert "older than last sequence number" in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("slot", ["data", "deletes"])
+def test_data_files_are_committed_unseen(world, attacker, slot):
+    """What lies elsewhere may be in storage that this server does not reach: it is not looked at."""
+    for kind in KINDS:
+        body = {
+            "requirements": [],
+            "updates": updates(snapshot(slot, world.path(kind, "data"))),
+        }
+        with untouched(world.canaries()):
+            assert attacker.call("POST", COMMIT, body).status_code == 200, kind
+    assert not FileReference.objects.exists()

@@ -1,0 +1,525 @@
+"""No Lance manifest makes the server touch a file that is not its table's.
+
+Somebody who may do everything with one table of their own, and may write to its directory as Lance clients
+do, enters manifests that lead elsewhere: to a hidden table, a dropped one, one whose location begins alike,
+and to a file of the system. Each is refused when it is entered, or, entered by an older release, at every
+use; and the operating system sees none of the others' files opened, linked, changed or removed.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import lance
+import pyarrow as pa
+import pytest
+
+from catalog.errors import InvalidInput
+from catalog.models import (
+    ApiKey,
+    FileReference,
+    Job,
+    JobKind,
+    JobStatus,
+    Principal,
+    Table,
+    TableVersion,
+)
+from catalog.privileges import Privilege, closure
+from catalog.services import (
+    access,
+    lance_data,
+    lance_datasets,
+    lance_repair,
+    maintenance,
+    upkeep,
+    versions,
+)
+from catalog.services import operations as ops
+from catalog.services.access import SYSTEM
+from catalog.services.commit import commit
+from tests.access.doors import KEY, give, principal, who_asks
+from tests.api.client import Lance, stream
+from tests.factories import files, make_lance_table, make_namespace, make_root, snapshot
+from tests.security import lance_attacks as attacks
+from tests.security.inotify import watched
+
+pytestmark = pytest.mark.django_db
+
+MINE = ("mine", "t")
+NEXT = 3
+"""The version that the attacker's table gets next."""
+
+
+@dataclass
+class World:
+    mine: Table
+    victims: dict[str, Table]
+    secret: Path
+    clones: Path
+
+    @property
+    def canaries(self) -> list[str]:
+        return [*(table.location for table in self.victims.values()), str(self.secret.parent)]
+
+    def stage(self, content: bytes) -> Path:
+        path = Path(f"{self.mine.location}/_versions/{2**64 - 1 - NEXT:020d}.manifest-evil")
+        path.unlink(missing_ok=True)
+        path.write_bytes(content)
+        return path
+
+
+@pytest.fixture
+def world(warehouse: Path, tmp_path: Path, settings) -> Iterator[World]:
+    settings.MONODON_MANIFEST_PATHS = []
+    make_root()
+    who = who_asks()
+    make_namespace("secretive")
+    rows = pa.table({"id": [7, 8], "name": ["secret", "secret"]})
+    victims = {
+        "hidden": make_lance_table(("secretive", "hidden"), rows),
+        "dropped": make_lance_table(("secretive", "dropped"), rows),
+    }
+    give(who, Privilege.ALL, make_namespace("mine"))
+    mine = make_lance_table(MINE)
+    Lance(KEY).call(
+        "POST", "/v1/table/mine$t/insert", raw=stream(pa.table({"id": [4], "name": ["d"]}))
+    )
+    # A table whose location begins as the attacker's does.
+    twin = make_lance_table(("secretive", "twin"), rows)
+    Path(twin.location).rename(f"{mine.location}x")
+    Table.objects.filter(pk=twin.pk).update(location=f"{mine.location}x")
+    twin.refresh_from_db()
+    victims["twin"] = twin
+    versions.settle_pending()
+    commit([ops.DropTable(table=("secretive", "dropped"))], actor=SYSTEM)
+    secret = tmp_path / "outside" / "secret.lance"
+    secret.parent.mkdir()
+    secret.write_bytes(b"not for you")
+    lance_datasets.forget_opened()
+    yield World(mine, victims, secret, tmp_path / "clones")
+    lance_datasets.forget_opened()
+
+
+# --- manifests that lead elsewhere ---------------------------------------------------------------
+
+Attack = Callable[[World], bytes]
+
+
+def _real(world: World) -> bytes:
+    """A manifest of the attacker's own table with the next number."""
+    return attacks.lance_manifest.with_version(attacks.manifest_of(world.mine), NEXT)
+
+
+def _clone(victim: str) -> Attack:
+    return lambda world: attacks.clone_of(world.victims[victim], NEXT, world.clones / victim)
+
+
+def _rebased(where: Callable[[World], str], *, is_root: bool = True) -> Attack:
+    """The own data files, looked for in another directory."""
+
+    def make(world: World) -> bytes:
+        manifest = attacks.with_field(_real(world), [2, 2], attacks.number_field(7, 0))
+        return attacks.with_field(manifest, [], attacks.base_path(where(world), is_root=is_root))
+
+    return make
+
+
+def _data_file(where: Callable[[World], str]) -> Attack:
+    return lambda world: attacks.edited(_real(world), [2, 2, 1], attacks.always(where(world)))
+
+
+def _hidden_file(world: World) -> str:
+    (path,) = Path(f"{world.victims['hidden'].location}/data").iterdir()
+    return str(path)
+
+
+def _climb(world: World) -> str:
+    return "../../" + os.path.relpath(_hidden_file(world), Path(world.mine.location).parent)
+
+
+def _deletion(world: World) -> bytes:
+    deletion = attacks.number_field(4, 1) + attacks.number_field(7, 0)
+    manifest = attacks.with_field(_real(world), [2], attacks.bytes_field(3, deletion))
+    base = attacks.base_path(world.victims["hidden"].location)
+    return attacks.with_field(manifest, [], base)
+
+
+def _row_ids(world: World) -> bytes:
+    external = attacks.text_field(1, _climb(world)) + attacks.number_field(3, 8)
+    return attacks.with_field(_real(world), [2], attacks.bytes_field(6, external))
+
+
+def _transaction(world: World) -> bytes:
+    name = attacks.text_field(12, "../../" + os.path.relpath(world.secret, world.mine.location))
+    return attacks.edited(_real(world), [12], lambda _: name[2:])
+
+
+ATTACKS: dict[str, Attack] = {
+    "clone of a hidden table": _clone("hidden"),
+    "clone of a dropped table": _clone("dropped"),
+    "clone of a twin": _clone("twin"),
+    "base path of a hidden table": _rebased(lambda w: w.victims["hidden"].location),
+    "base path as a URI": _rebased(lambda w: f"file://{quote(w.victims['hidden'].location)}"),
+    "base path with slashes": _rebased(lambda w: w.victims["hidden"].location + "//"),
+    "base path that climbs": _rebased(
+        lambda w: f"{w.mine.location}/../{Path(w.victims['hidden'].location).name}"
+    ),
+    "base path of plain files": _rebased(
+        lambda w: w.victims["hidden"].location + "/data", is_root=False
+    ),
+    "base path outside": _rebased(lambda w: str(w.secret.parent), is_root=False),
+    "base path of the system": _rebased(lambda w: "/etc", is_root=False),
+    "base path that is relative": _rebased(lambda w: "../outside", is_root=False),
+    "base path of another store": _rebased(lambda w: "s3://bucket/t"),
+    "base path of memory": _rebased(lambda w: "memory://t"),
+    "absolute data file": _data_file(_hidden_file),
+    "data file that climbs": _data_file(_climb),
+    "data file with encoded dots": _data_file(lambda w: _climb(w).replace("..", "%2e%2e")),
+    "data file outside": _data_file(lambda w: f"../../../outside/{w.secret.name}"),
+    "data file as a URI": _data_file(lambda w: f"file://{_hidden_file(w)}"),
+    "deletion file": _deletion,
+    "row ids": _row_ids,
+    "transaction file": _transaction,
+}
+AT_ENTRY = {name for name in ATTACKS if name.startswith(("clone", "base path", "deletion"))}
+"""What the top of a manifest shows; the rest is seen before the version is used."""
+
+
+def _body(path: str, version: int = NEXT) -> dict[str, Any]:
+    return {"version": version, "manifest_path": path}
+
+
+WAYS: dict[str, Callable[[str], tuple[str, dict[str, Any]]]] = {
+    "create": lambda path: ("/v1/table/mine$t/version/create", _body(path)),
+    "batch create": lambda path: (
+        "/v1/table/version/batch-create",
+        {"entries": [{"id": list(MINE), **_body(path)}]},
+    ),
+    "batch commit": lambda path: (
+        "/v1/table/batch-commit",
+        {"operations": [{"create_table_version": {"id": list(MINE), **_body(path)}}]},
+    ),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("attack", sorted(AT_ENTRY))
+def test_a_manifest_with_foreign_base_paths_is_not_entered(world, attack, way):
+    staged = world.stage(ATTACKS[attack](world))
+    before, on_disk = snapshot(), files(world.mine.location)
+    path, body = WAYS[way](str(staged))
+    with watched(*world.canaries) as seen:
+        refused = Lance(KEY).call("POST", path, body)
+    assert (refused.status_code, refused.json()["code"]) == (400, 13), refused.content
+    assert (
+        "does not belong to table 'mine.t', and may not be read for it" in refused.json()["error"]
+    )
+    assert seen.events == []
+    assert (snapshot(), files(world.mine.location)) == (before, on_disk)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("victim", ["hidden", "dropped", "twin", "secret", "missing"])
+def test_a_manifest_elsewhere_is_not_entered(world, victim, way):
+    if victim == "missing":
+        target = Path(world.victims["hidden"].location) / "_versions/none.manifest-x"
+    elif victim == "secret":
+        target = world.secret
+    else:
+        (target,) = Path(f"{world.victims[victim].location}/_versions").glob("*.manifest")
+    on_disk = files(world.mine.location)
+    for spelling in (str(target), str(target).lstrip("/"), target.as_uri()):
+        path, body = WAYS[way](spelling)
+        before = snapshot()
+        with watched(*world.canaries) as seen:
+            refused = Lance(KEY).call("POST", path, body)
+        assert (refused.status_code, refused.json()["code"]) == (400, 13)
+        expected = (
+            f"Manifest path {spelling!r} is outside the table's location '{world.mine.location}'"
+        )
+        assert refused.json()["error"].removeprefix("Operation 0: ") == expected
+        assert seen.events == []
+        assert snapshot() == before
+    assert files(world.mine.location) == on_disk
+
+
+# --- what older releases entered -----------------------------------------------------------------
+
+
+def _enter(world: World, content: bytes) -> None:
+    """As a release did that did not look at manifests."""
+    path = Path(f"{world.mine.location}/_versions/{2**64 - 1 - NEXT:020d}.manifest")
+    path.write_bytes(content)
+    TableVersion.objects.create(
+        table=world.mine, version=NEXT, manifest_path=str(path).lstrip("/"), manifest_size=1
+    )
+    lance_datasets.forget_opened()
+
+
+ROWS = stream(pa.table({"id": [9], "name": ["z"]}))
+USES: dict[str, tuple[str, Any]] = {
+    "describe": ("describe", {"load_detailed_metadata": True}),
+    "count_rows": ("count_rows", {}),
+    "count_rows where": ("count_rows", {"predicate": "id > 0"}),
+    "query": ("query", {"k": 10, "vector": {}}),
+    "explain_plan": ("explain_plan", {"query": {"k": 1, "vector": {}}}),
+    "analyze_plan": ("analyze_plan", {"query": {"k": 1, "vector": {}}}),
+    "stats": ("stats", {}),
+    "index list": ("index/list", {}),
+    "insert": ("insert", ROWS),
+    "overwrite": ("insert?mode=overwrite", ROWS),
+    "merge_insert": ("merge_insert?on=id&when_matched_update_all=true", ROWS),
+    "update": ("update", {"updates": [["name", "'q'"]]}),
+    "delete": ("delete", {"predicate": "id = 4"}),
+    "create index": ("create_scalar_index", {"column": "id", "index_type": "BTREE"}),
+    "add columns": ("add_columns", {"new_columns": [{"name": "n", "expression": "id + 1"}]}),
+    "drop columns": ("drop_columns", {"columns": ["name"]}),
+    "restore": ("restore", {"version": NEXT}),
+    "tag": ("tags/create", {"tag": "v", "version": NEXT}),
+    "branch": ("branches/create", {"name": "b", "from_version": NEXT}),
+    "view": ("../mine$v/create_materialized_view", {}),
+}
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_no_use_of_a_version_touches_foreign_files(world, attack):
+    """Requests first, then every kind of job, the measuring, and the repair."""
+    _enter(world, ATTACKS[attack](world))
+    before = [files(canary) for canary in world.canaries]
+    faults = []
+    with watched(*world.canaries) as seen:
+        for name, (path, body) in USES.items():
+            given = {"raw": body} if isinstance(body, bytes) else {"body": body}
+            answer = Lance(KEY).call("POST", f"/v1/table/mine$t/{path}", **given)
+            if not 400 <= answer.status_code < 500:
+                faults.append((name, answer.status_code, answer.content[:300]))
+        jobs = _run_jobs(world)
+        with pytest.raises(InvalidInput):
+            upkeep.measure(actor=SYSTEM, table=MINE)
+        lance_repair.repair(actor=SYSTEM, table=MINE, is_dry_run=True)
+    assert faults == []
+    assert seen.events == []
+    assert JobStatus.SUCCEEDED not in [
+        job.status for job in jobs if job.kind not in {JobKind.CLEAN_UP, JobKind.REMOVE_ORPHANS}
+    ]
+    assert [files(canary) for canary in world.canaries] == before
+    for victim in world.victims.values():
+        assert FileReference.objects.filter(source=victim).count() == 0
+
+
+def _run_jobs(world: World, table: tuple[str, ...] = MINE) -> list[Job]:
+    found = []
+    for kind in (
+        JobKind.COMPACT,
+        JobKind.CLEAN_UP,
+        JobKind.REMOVE_ORPHANS,
+        JobKind.OPTIMIZE_INDEXES,
+        JobKind.REBUILD_INDEXES,
+    ):
+        parameters = {"policy": {"keep_for": 0, "keep_versions": 1, "orphan_age": 0}}
+        start = ops.StartMaintenance(table=table, kind_of_job=kind, parameters=parameters)
+        job = commit([start], actor=access.on_behalf_of("who")).results[0]
+        maintenance.run_job(job.pk)
+        job.refresh_from_db()
+        found.append(job)
+    return found
+
+
+# --- links in the table's own directory ----------------------------------------------------------
+
+
+def _link(name: str, target: Callable[[World], str]) -> Callable[[World], None]:
+    def make(world: World) -> None:
+        place = Path(world.mine.location) / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if place.is_dir():
+            place.rename(f"{place}.away")
+        place.unlink(missing_ok=True)
+        place.symlink_to(target(world))
+
+    return make
+
+
+def _hidden(directory: str) -> Callable[[World], str]:
+    return lambda world: f"{world.victims['hidden'].location}/{directory}"
+
+
+def _data_file_linked(target: Callable[[World], str]) -> Callable[[World], None]:
+    def make(world: World) -> None:
+        for path in list(Path(f"{world.mine.location}/data").iterdir()):
+            path.unlink()
+            path.symlink_to(target(world))
+
+    return make
+
+
+def _data_file_piped(world: World) -> None:
+    for path in list(Path(f"{world.mine.location}/data").iterdir()):
+        path.unlink()
+        os.mkfifo(path)
+
+
+def _newest_manifest_linked(world: World) -> None:
+    path = min(Path(f"{world.mine.location}/_versions").glob("*.manifest"))
+    path.unlink()
+    (target,) = Path(f"{world.victims['hidden'].location}/_versions").glob("*.manifest")
+    path.symlink_to(target)
+
+
+LINKS: dict[str, Callable[[World], None]] = {
+    "data file to a hidden one": _data_file_linked(_hidden_file),
+    "data file to a secret": _data_file_linked(lambda world: str(world.secret)),
+    "data file to a device": _data_file_linked(lambda _: "/dev/zero"),
+    "data file is a pipe": _data_file_piped,
+    "newest manifest": _newest_manifest_linked,
+    "data": _link("data", _hidden("data")),
+    "data/more": _link("data/more", _hidden("data")),
+    "data of nobody": _link("data", lambda world: str(world.secret.parent)),
+    "_versions": _link("_versions", _hidden("_versions")),
+    "_deletions": _link("_deletions", _hidden("")),
+    "_indices": _link("_indices", _hidden("")),
+    "_indices/x": _link("_indices/x", _hidden("data")),
+    "_transactions": _link("_transactions", _hidden("_transactions")),
+    "_refs": _link("_refs", lambda world: str(world.secret.parent)),
+    "_refs/tags": _link("_refs/tags", lambda world: str(world.secret.parent)),
+    "a tag": _link("_refs/tags/v.json", lambda world: str(world.secret)),
+    "a branch": _link("_refs/branches/b.json", lambda world: str(world.secret)),
+    "tree": _link("tree", _hidden("")),
+    "tree/b": _link("tree/b", _hidden("")),
+}
+MORE_USES: dict[str, tuple[str, Any]] = {
+    "list tags": ("tags/list", {}),
+    "tag 1": ("tags/create", {"tag": "w", "version": 1}),
+    "delete tag": ("tags/delete", {"tag": "v"}),
+    "list branches": ("branches/list", {}),
+    "branch 1": ("branches/create", {"name": "b", "from_version": 1}),
+    "delete branch": ("branches/delete", {"name": "b"}),
+    "versions": ("version/list", {}),
+    "version": ("version/describe", {"version": 1}),
+    "delete versions": ("version/delete", {"ranges": [{"start_version": 1, "end_version": 2}]}),
+}
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_no_link_in_a_table_is_followed(world, link):
+    LINKS[link](world)
+    lance_datasets.forget_opened()
+    before = [files(canary) for canary in world.canaries]
+    faults = []
+    with watched(*world.canaries) as seen:
+        for name, (path, body) in (USES | MORE_USES).items():
+            given = {"raw": body} if isinstance(body, bytes) else {"body": body}
+            answer = Lance(KEY).call("POST", f"/v1/table/mine$t/{path}", **given)
+            if answer.status_code >= 500:
+                faults.append((name, answer.status_code, answer.content[:300]))
+        _run_jobs(world)
+        versions.settle_pending()
+        lance_repair.repair(actor=SYSTEM, table=MINE, is_dry_run=True)
+        Lance(KEY).call("POST", "/v1/table/mine$t/deregister", {})
+        Lance(KEY).call("POST", "/v1/table/mine$u/register", {"location": world.mine.location})
+    assert seen.events == []
+    assert [files(canary) for canary in world.canaries] == before
+    assert faults == []
+
+
+# --- files of others that may be read ------------------------------------------------------------
+
+
+def _read(client: Lance) -> tuple[int, Any]:
+    answer = client.call("POST", "/v1/table/mine$t/count_rows", {})
+    return answer.status_code, json.loads(answer.content)
+
+
+def test_a_clone_of_what_its_writer_may_read(world):
+    """And whoever reads the clone reads it through its writer, as long as that one may."""
+    hidden = world.victims["hidden"]
+    who = Principal.objects.get(name="who")
+    grant = who.grants.create(mask=closure(Privilege.READ).value, namespace=hidden.namespace)
+    staged = world.stage(ATTACKS["clone of a hidden table"](world))
+    Lance(KEY).post("/v1/table/mine$t/version/create", _body(str(staged)))
+    reference = FileReference.objects.get()
+    assert (reference.table_id, reference.source_id) == (world.mine.pk, hidden.pk)
+    assert reference.principal == "who"
+    with watched(hidden.location) as seen:
+        assert _read(Lance(KEY)) == (200, 2)
+        answer = Lance(KEY).call("POST", "/v1/table/mine$t/query", {"k": 9, "vector": {}})
+        rows = pa.ipc.open_file(answer.content).read_all()
+    assert rows.column("name").to_pylist() == ["secret", "secret"]
+    assert ("open" in {event for _, event in seen.events}) is True  # the oracle does see
+    # Another reader of the clone, who may not see the source.
+    other = principal("other-reader")
+    ApiKey.objects.create(name="other", principal=other, digest=access.key_digest("mnd_other"))
+    other.grants.create(mask=closure(Privilege.READ).value, table=world.mine)
+    assert _read(Lance("mnd_other")) == (200, 2)
+    # The writer loses the right: so does everybody who read through it.
+    grant.delete()
+    access.forget_keys()
+    lance_datasets.answers.clear()
+    for key in (KEY, "mnd_other"):
+        with watched(hidden.location) as seen:
+            status, answer = _read(Lance(key))
+        assert (status, answer["code"], seen.events) == (400, 13, [])
+        assert "does not belong to table 'mine.t'" in answer["error"]
+
+
+def test_a_source_keeps_what_its_clone_needs(world):
+    hidden = world.victims["hidden"]
+    who = Principal.objects.get(name="who")
+    who.grants.create(mask=closure(Privilege.READ).value, namespace=hidden.namespace)
+    staged = world.stage(ATTACKS["clone of a hidden table"](world))
+    Lance(KEY).post("/v1/table/mine$t/version/create", _body(str(staged)))
+    name = ("secretive", "hidden")
+    for number in (1, 2, 3):
+        rows = pa.table({"id": [number], "name": ["new"]})
+        lance_data.insert(actor=SYSTEM, table=name, data=rows.to_reader(), overwrite=True)
+    versions.settle_pending()
+    TableVersion.objects.filter(table=hidden).update(created_at="2026-01-01T00:00Z")
+    for kind in (JobKind.CLEAN_UP, JobKind.REMOVE_ORPHANS):
+        parameters = {"policy": {"keep_for": 0, "keep_versions": 1, "orphan_age": 0}}
+        start = ops.StartMaintenance(table=name, kind_of_job=kind, parameters=parameters)
+        job = commit([start], actor=SYSTEM).results[0]
+        maintenance.run_job(job.pk)
+        job.refresh_from_db()
+        assert job.status == JobStatus.SUCCEEDED
+        if kind == JobKind.CLEAN_UP:
+            expected = "1 versions stay: the table has dependents: 'mine.t'"
+            assert job.error == expected
+    left = TableVersion.objects.visible().filter(table=hidden).values_list("version", flat=True)
+    assert sorted(left) == [1, 4]
+    assert _read(Lance(KEY)) == (200, 2)
+
+
+# --- external blobs ------------------------------------------------------------------------------
+
+
+def test_external_blobs_are_never_opened(world):
+    """Neither those that a request brings, nor those that a client wrote to its own storage."""
+    uri = world.secret.as_uri()
+    rows = pa.table({"id": [1], "b": lance.blob_array([uri])})
+    with watched(*world.canaries) as seen:
+        for path in ("mine$b/create", "mine$t/insert"):
+            refused = Lance(KEY).call("POST", f"/v1/table/{path}", raw=stream(rows))
+            assert 400 <= refused.status_code < 500, refused.content
+    assert seen.events == []
+    location = Path(world.mine.location).parent / "blobs"
+    for mode in ("create", "append"):
+        lance.write_dataset(
+            rows,
+            str(location),
+            mode=mode,
+            data_storage_version="2.2",
+            allow_external_blob_outside_bases=True,
+        )
+    Lance(KEY).post("/v1/table/mine$b/register", {"location": str(location)})
+    with watched(*world.canaries) as seen:
+        for name, (path, body) in USES.items():
+            given = {"raw": body} if isinstance(body, bytes) else {"body": body}
+            answer = Lance(KEY).call("POST", f"/v1/table/mine$b/{path}", **given)
+            assert answer.status_code < 500, (name, answer.content)
+        _run_jobs(world, table=("mine", "b"))
+    assert seen.events == []
