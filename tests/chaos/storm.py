@@ -17,6 +17,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Self
 
+from tests import factories
 from tests.live import LiveServer, Lost
 
 THREADS = 32
@@ -259,7 +260,7 @@ class Storm:
                 return {"deregister_table": {"id": table}}
 
     def _version_body(self, name: str, index: int, step: Step) -> dict[str, Any]:
-        content = manifest(name, index)
+        content = manifest(name, index, step)
         step.path = f"elsewhere/{name}/{index}.manifest"
         if self._with_files:
             known = self._locations.get(step.table, str(self.server.warehouse / "nowhere"))
@@ -279,13 +280,17 @@ class Storm:
         file = f"{2**64 - 1 - step.version:020d}.manifest-{name}-{index}"
         path = Path(location) / below / file
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(manifest(name, index))
+        path.write_bytes(manifest(name, index, step))
         return str(path).lstrip("/")
 
 
-def manifest(name: str, index: int) -> bytes:
+def mark(name: str, index: int) -> bytes:
     """What a storm's manifest file holds: whose it is."""
     return json.dumps({"batch": name, "index": index}).encode()
+
+
+def manifest(name: str, index: int, step: Step) -> bytes:
+    return factories.manifest(step.version, step.branch, mark(name, index))
 
 
 def _make_distinct(steps: Sequence[Step]) -> None:

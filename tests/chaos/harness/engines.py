@@ -1,0 +1,138 @@
+"""Real clients, pylance and PyIceberg: each appends rows of its own, and reads what all have appended."""
+
+import random
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import lance
+import lance.namespace
+import pyarrow as pa
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.exceptions import CommitFailedException
+
+from tests.chaos.harness.history import FAIL, OK, UNKNOWN, History, Operation
+from tests.chaos.harness.judges import Anomaly
+
+SPACE = "engines"
+SCHEMA = pa.schema([("id", pa.int64())])
+
+
+class Engine:
+    """Appends one row at a time to a table that it shares with the other engines of its format."""
+
+    def __init__(self, number: int, url: str, key: str, history: History, *, seed: int) -> None:
+        self.number, self._url, self._key = number, url, key
+        self._history = history
+        self._dice = random.Random(f"{seed} engine {number}")
+        self._rows = 0
+
+    def run(self, stop: threading.Event) -> None:
+        while not stop.is_set():
+            if self._dice.random() < 0.6:
+                self._append()
+            else:
+                self.read()
+            stop.wait(self._dice.uniform(0.1, 0.5))
+
+    def _append(self) -> None:
+        self._rows += 1
+        row = self.number * 1_000_000 + self._rows
+        operation = self._begin("append")
+        operation.version = row
+        try:
+            self.append(pa.table({"id": [row]}, schema=SCHEMA))
+            operation.outcome = OK
+        except CommitFailedException as error:
+            operation.outcome, operation.message = FAIL, str(error)
+        except Exception as error:  # noqa: BLE001 - whatever a client raises, the row may be there
+            operation.outcome, operation.message = UNKNOWN, f"{type(error).__name__}: {error}"
+            time.sleep(0.2)
+        self._history.end(operation)
+
+    def read(self) -> Operation:
+        operation = self._begin("rows")
+        try:
+            operation.output = {"rows": sorted(self.rows())}
+            operation.outcome = OK
+        except Exception as error:  # noqa: BLE001 - a read that fails says nothing
+            operation.outcome, operation.message = FAIL, f"{type(error).__name__}: {error}"
+            time.sleep(0.2)
+        self._history.end(operation)
+        return operation
+
+    def _begin(self, kind: str) -> Operation:
+        identity = f"e{self.number}-{time.monotonic_ns()}"
+        return self._history.begin(Operation(identity, self.number, SPACE, kind, name=self.table))
+
+    table: str
+
+    def create(self) -> None:
+        raise NotImplementedError
+
+    def append(self, rows: pa.Table) -> None:
+        raise NotImplementedError
+
+    def rows(self) -> list[int]:
+        raise NotImplementedError
+
+
+class LanceEngine(Engine):
+    table = "lance"
+
+    def _arguments(self) -> dict[str, Any]:
+        catalog = lance.namespace.RestNamespace(uri=self._url, **{"header.x-api-key": self._key})
+        return {"namespace_client": catalog, "table_id": [SPACE, self.table]}
+
+    def create(self) -> None:
+        lance.write_dataset(SCHEMA.empty_table(), **self._arguments())
+
+    def append(self, rows: pa.Table) -> None:
+        lance.write_dataset(rows, mode="append", **self._arguments())
+
+    def rows(self) -> list[int]:
+        return lance.dataset(**self._arguments()).to_table()["id"].to_pylist()
+
+
+class IcebergEngine(Engine):
+    table = "iceberg"
+
+    def _catalog(self) -> RestCatalog:
+        return RestCatalog("harness", uri=self._url, token=self._key)
+
+    def create(self) -> None:
+        self._catalog().create_table((SPACE, self.table), SCHEMA)
+
+    def append(self, rows: pa.Table) -> None:
+        self._catalog().load_table((SPACE, self.table)).append(rows)
+
+    def rows(self) -> list[int]:
+        table = self._catalog().load_table((SPACE, self.table))
+        return table.scan().to_arrow()["id"].to_pylist()
+
+
+def judge(operations: Iterable[Operation]) -> list[Anomaly]:
+    """An acknowledged row is there from then on, once; a refused one never; no stranger is."""
+    ours = [operation for operation in operations if operation.space == SPACE]
+    appends = [operation for operation in ours if operation.kind == "append"]
+    found = []
+    for reading in (op for op in ours if op.kind == "rows" and op.outcome == OK):
+        same = [append for append in appends if append.name == reading.name]
+        found += _judge_reading(reading, same)
+    return found
+
+
+def _judge_reading(reading: Operation, appends: Sequence[Operation]) -> list[Anomaly]:
+    rows = reading.output["rows"]
+    there = set(rows)
+    before = {a.version for a in appends if a.outcome == OK and a.returned < reading.call}
+    possible = {a.version for a in appends if a.outcome != FAIL and a.call < reading.returned}
+    found = []
+    if lost := before - there:
+        found.append(Anomaly("lost acknowledgement", f"{reading.id} {reading.name}: rows {lost}"))
+    if stray := there - possible:
+        found.append(Anomaly("false failure", f"{reading.id} {reading.name}: rows {stray}"))
+    if len(rows) != len(there):
+        found.append(Anomaly("done twice", f"{reading.id} {reading.name}: rows are there twice"))
+    return found

@@ -1,0 +1,157 @@
+"""The judges of a history besides linearizability. Each returns the anomalies that it found."""
+
+import itertools
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from tests.chaos.harness import linearizability
+from tests.chaos.harness.history import FAIL, OK, Operation
+from tests.chaos.harness.ledger import AuditRow, Ledger
+from tests.chaos.harness.linearizability import Verdict
+
+_WITH_VERSION = {"version.create", "table.create", "table.commit"}
+"""The actions that enter one version into the ledger each."""
+_REQUEST = re.compile(r"id='(c\d+-\d+)'")
+_NOT_KNOWN = re.compile("not known|unknown|lost while it committed", re.IGNORECASE)
+FALSE_ANSWERS = {"false failure", "lost acknowledgement", "done twice"}
+
+
+@dataclass(frozen=True)
+class Anomaly:
+    kind: str
+    text: str
+    log: str = ""
+    """What the server logged about the request, and right after."""
+
+    def with_log(self, lines: Sequence[str]) -> "Anomaly":
+        found = _REQUEST.search(self.text)
+        name = f"request_id={found[1]}" if found else "-"
+        starts = [at for at, line in enumerate(lines) if line.endswith(name)]
+        log = "\n".join(line for at in starts[:3] for line in lines[at : at + 60])
+        return replace(self, log=log)
+
+
+def judge(
+    operations: Sequence[Operation], ledger: Ledger, events: Sequence[AuditRow]
+) -> tuple[list[Anomaly], list[Verdict]]:
+    """All judges; the verdicts are those of linearizability."""
+    verdicts = linearizability.judge(operations, ledger.committed)
+    by_id = {operation.id: operation for operation in operations}
+    found = [
+        *answers(operations, ledger),
+        *expected(operations),
+        *batches(operations, ledger),
+        *trail(ledger),
+        *outbox(ledger, events),
+        *order(ledger),
+        *sessions(operations),
+    ]
+    for verdict in linearizability.illegal(verdicts):
+        unplaced = [repr(by_id[identity]) for identity in verdict.unplaced]
+        found.append(Anomaly(verdict.result, f"{verdict.space}: {'; '.join(unplaced)}"))
+    return found, verdicts
+
+
+def answers(operations: Iterable[Operation], ledger: Ledger) -> list[Anomaly]:
+    """An acknowledged write stands, once; a refused one does not."""
+    times = Counter(request for _, request in ledger.transactions)
+    found = []
+    for operation in operations:
+        if not operation.is_write:
+            continue
+        done = times[operation.id]
+        if operation.outcome == OK and done == 0:
+            found.append(Anomaly("lost acknowledgement", repr(operation)))
+        if operation.outcome == FAIL and done:
+            found.append(Anomaly("false failure", repr(operation)))
+        if done > 1:
+            found.append(Anomaly("done twice", repr(operation)))
+    return found
+
+
+def expected(operations: Iterable[Operation]) -> list[Anomaly]:
+    """Refusals have a kind that the request may give cause for, and are not internal errors."""
+    found = []
+    for operation in operations:
+        error = operation.output.get("error", "")
+        if error.startswith("unexpected"):
+            found.append(Anomaly("unexpected answer", repr(operation)))
+        is_honest = operation.is_write and _NOT_KNOWN.search(operation.message)
+        if operation.status == 500 and not is_honest:
+            found.append(Anomaly("unexpected answer", repr(operation)))
+    return found
+
+
+def batches(operations: Iterable[Operation], ledger: Ledger) -> list[Anomaly]:
+    """All versions of a batch are in the ledger, or none."""
+    present = {row.value for row in ledger.versions}
+    found = []
+    for operation in operations:
+        values = {step["value"] for step in operation.steps if step["do"] == "add"}
+        if values and 0 < len(values & present) < len(values):
+            found.append(Anomaly("half batch", repr(operation)))
+    return found
+
+
+def trail(ledger: Ledger) -> list[Anomaly]:
+    """Each version has its audit row, and each audit row of a version its version."""
+    entered = Counter(row.transaction for row in ledger.versions)
+    recorded = Counter(row.transaction for row in ledger.audit if row.action in _WITH_VERSION)
+    return [
+        Anomaly(
+            "trail",
+            f"transaction {transaction} has {entered[transaction]} versions and"
+            f" {recorded[transaction]} audit rows of versions",
+        )
+        for transaction in entered.keys() | recorded.keys()
+        if entered[transaction] != recorded[transaction]
+    ]
+
+
+def outbox(ledger: Ledger, events: Sequence[AuditRow]) -> list[Anomaly]:
+    """The events are the committed changes, in the order of their transactions."""
+    rows = {row.id: row for row in ledger.audit}
+    got = {event.id for event in events}
+    found = [Anomaly("event without a commit", repr(e)) for e in events if rows.get(e.id) != e]
+    found += [Anomaly("missing event", repr(row)) for row in ledger.audit if row.id not in got]
+    found += [
+        Anomaly("events out of order", f"{before} before {after}")
+        for before, after in itertools.pairwise(events)
+        if before.place >= after.place
+    ]
+    return found
+
+
+def order(ledger: Ledger) -> list[Anomaly]:
+    """The sequence of the events of an Iceberg table is the order of its versions."""
+    number = {
+        (row.table, row.transaction): row.version
+        for row in ledger.versions
+        if row.format == "iceberg"
+    }
+    last: dict[str, int] = {}
+    found = []
+    for row in sorted(ledger.audit, key=lambda each: each.place[1]):
+        version = number.get((row.table, row.transaction))
+        if version is None or row.action not in _WITH_VERSION:
+            continue
+        if version <= last.get(row.table, -1):
+            found.append(Anomaly("reordered commit", f"version {version}: {row!r}"))
+        last[row.table] = version
+    return found
+
+
+def sessions(operations: Iterable[Operation]) -> list[Anomaly]:
+    """A client never reads an Iceberg table older than it has read it before."""
+    newest: dict[tuple[int, str], int] = defaultdict(int)
+    found = []
+    for operation in sorted(operations, key=lambda each: each.call):
+        if operation.kind == "load" and operation.outcome == OK:
+            key = (operation.process, operation.output["location"])
+            sequence = operation.output["sequence"]
+            if sequence < newest[key]:
+                found.append(Anomaly("non-monotonic read", repr(operation)))
+            newest[key] = max(newest[key], sequence)
+    return found

@@ -1,0 +1,128 @@
+"""What the catalog itself has at the end of a run, to hold the answers and the events against."""
+
+import threading
+import time
+from dataclasses import dataclass, field
+
+import psycopg
+
+from tests.chaos.harness.history import OK, Operation
+from tests.chaos.harness.transport import Connection, NotSent
+
+
+@dataclass(frozen=True)
+class VersionRow:
+    table: str
+    version: int
+    transaction: str
+    value: str
+    """That the client gave a Lance version; empty for Iceberg's."""
+    format: str = "lance"
+
+
+@dataclass(frozen=True)
+class AuditRow:
+    id: str
+    """Also the id of its event: the number of the database's transaction and that of the row."""
+    action: str
+    transaction: str
+    request: str
+    table: str
+
+    @property
+    def place(self) -> tuple[int, int]:
+        transaction, _, row = self.id.partition("-")
+        return int(transaction), int(row)
+
+
+@dataclass
+class Ledger:
+    transactions: list[tuple[str, str]] = field(default_factory=list)
+    """Id and request id of each."""
+    versions: list[VersionRow] = field(default_factory=list)
+    """Those that were deleted too: their rows stay."""
+    audit: list[AuditRow] = field(default_factory=list)
+
+    @property
+    def committed(self) -> set[str]:
+        return {request for _, request in self.transactions}
+
+
+def load(connection: psycopg.Connection) -> Ledger:
+    def rows(query: str) -> list[tuple]:
+        return connection.execute(query).fetchall()  # type: ignore[arg-type]
+
+    return Ledger(
+        transactions=[
+            (identity, request)
+            for identity, request in rows(
+                # A failed one without operations only keeps a lost commit from coming late.
+                "SELECT id::text, request_id FROM catalog_transaction"
+                " WHERE NOT (lower(status) = 'failed' AND operations = '[]')"
+            )
+        ],
+        versions=[
+            VersionRow(*row)
+            for row in rows(
+                "SELECT t.uuid::text, v.version, v.transaction_id::text,"
+                " coalesce(v.metadata ->> 'harness.value', ''), t.format"
+                " FROM catalog_tableversion v JOIN catalog_table t ON t.id = v.table_id"
+            )
+        ],
+        audit=[
+            AuditRow(*row)
+            for row in rows(
+                "SELECT xid::text || '-' || id, action, coalesce(transaction_id::text, ''),"
+                " request_id, coalesce(table_uuid::text, '') FROM catalog_auditevent"
+                " WHERE outcome = 'done' ORDER BY xid, id"
+            )
+        ],
+    )
+
+
+class Follower:
+    """Asks for events from the beginning, through all faults, and keeps every one that it gets."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.events: list[AuditRow] = []
+        self._connection = connection
+        self._place = "0-0"
+        self._numbers = 0
+        self.is_last = False
+
+    def run(self, stop: threading.Event) -> None:
+        while not stop.is_set():
+            if not self.ask() or self.is_last:
+                time.sleep(0.3)
+
+    def ask(self) -> bool:
+        self._numbers += 1
+        operation = Operation(f"follower-{self._numbers}", -1, "", "events")
+        path = f"/management/v1/events?after={self._place}&limit=1000"
+        try:
+            page = self._connection.send(operation, "GET", path)
+        except NotSent:
+            return False
+        if operation.outcome != OK:
+            return False
+        for event in page["events"]:
+            data = event["data"]
+            self.events.append(
+                AuditRow(
+                    event["id"],
+                    data["action"],
+                    data["transaction_id"] or "",
+                    data["request_id"],
+                    data["table_uuid"] or "",
+                )
+            )
+        self._place, self.is_last = page["place"], page["is_last"]
+        return True
+
+    def finish(self, within: float = 120.0) -> None:
+        """Until it has every event of what was committed before this call."""
+        deadline = time.monotonic() + within
+        reached = 0
+        while reached < 3 and time.monotonic() < deadline:
+            reached = reached + 1 if self.ask() and self.is_last else 0
+            time.sleep(0.2 if self.is_last else 0)

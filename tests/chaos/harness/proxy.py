@@ -1,0 +1,74 @@
+"""A TCP proxy in front of the web server that loses answers when it is told to."""
+
+import asyncio
+import contextlib
+import threading
+from typing import Self
+
+
+class Proxy:
+    """Forwards everything; while ``is_losing``, it breaks each connection as the answer arrives.
+
+    The server has carried the request out by then, and the client cannot know.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._upstream = port
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self.is_losing = False
+        self.lost = 0
+        self.port = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        starting = asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._server = asyncio.run_coroutine_threadsafe(starting, self._loop).result(10)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+    async def _close(self) -> None:
+        self._server.close()
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            above_reader, above_writer = await asyncio.open_connection("127.0.0.1", self._upstream)
+        except OSError:
+            writer.transport.abort()
+            return
+        pumps = [
+            asyncio.create_task(self._pump(reader, above_writer, is_answer=False)),
+            asyncio.create_task(self._pump(above_reader, writer, is_answer=True)),
+        ]
+        try:
+            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for pump in pumps:
+                pump.cancel()
+            writer.transport.abort()
+            above_writer.transport.abort()
+
+    async def _pump(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_answer: bool
+    ) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65536):
+                if is_answer and self.is_losing:
+                    self.lost += 1
+                    return
+                writer.write(data)
+                await writer.drain()

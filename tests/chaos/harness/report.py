@@ -1,0 +1,79 @@
+"""What a run found: for people, for a file, and for the table in docs/correctness.md."""
+
+import json
+import os
+import platform
+import subprocess
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+
+import psutil
+
+from server.options import PROJECT
+from tests.chaos.harness.judges import FALSE_ANSWERS, Anomaly
+
+
+@dataclass
+class Result:
+    seed: int
+    seconds: float
+    operations: int
+    """Operations of the history, each of which some judge has judged."""
+    outcomes: dict[str, int]
+    commits: int
+    events: int
+    spaces: int
+    undecided: int
+    faults: dict[str, int]
+    kills: int
+    longest_outage: float
+    left_out: list[str]
+    anomalies: list[Anomaly]
+    commit: str = ""
+    at: str = ""
+    machine: str = ""
+    phases: dict[str, float] = field(default_factory=dict)
+    history: str = ""
+
+    @property
+    def false_answers(self) -> list[Anomaly]:
+        return [anomaly for anomaly in self.anomalies if anomaly.kind in FALSE_ANSWERS]
+
+    def as_json(self) -> str:
+        return json.dumps(asdict(self) | {"false_answers": len(self.false_answers)}, indent=2)
+
+    def summary(self) -> str:
+        """For people."""
+        outcomes = ", ".join(f"{n} {outcome}" for outcome, n in sorted(self.outcomes.items()))
+        faults = ", ".join(f"{n} {name}" for name, n in sorted(self.faults.items()))
+        wrong = len(self.false_answers)
+        kinds = Counter(anomaly.kind for anomaly in self.anomalies)
+        lines = [
+            f"{self.operations} operations judged in {self.spaces} namespaces: {outcomes}",
+            f"{self.commits} commits, {self.events} events",
+            f"{self.kills} kills of {sum(self.faults.values())} faults: {faults}",
+            f"anomalies: {len(self.anomalies)}, of which false answers: {wrong}",
+            f"namespaces undecided: {self.undecided}",
+            f"longest time without an acknowledged write: {self.longest_outage:.1f} s",
+            *(f"left out: {reason}" for reason in self.left_out),
+            f"seed {self.seed}, {self.seconds:.0f} s of load, commit {self.commit}, {self.machine}",
+            *(f"  {n} × {kind}" for kind, n in kinds.most_common()),
+            *(f"    {each.kind}: {each.text[:1200]}\n{each.log}" for each in self.anomalies[:20]),
+        ]
+        return "\n".join(lines)
+
+
+def commit() -> str:
+    done = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout.strip()
+
+
+def machine() -> str:
+    gigabytes = psutil.virtual_memory().total / 2**30
+    return f"{os.cpu_count()} processors, {gigabytes:.0f} GiB, {platform.system()}"

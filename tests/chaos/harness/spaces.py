@@ -1,0 +1,87 @@
+"""Namespaces that clients share, and what clients believe of them.
+
+A namespace takes a few hundred operations and is then replaced by a fresh one: its history stays short
+enough to be judged as a whole, across all its tables and both formats.
+"""
+
+import itertools
+import random
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+LANCE_NAMES = ("a", "b", "c")
+ICEBERG_NAMES = ("x", "y", "z")
+SCHEMA = {
+    "type": "struct",
+    "schema-id": 0,
+    "fields": [{"id": 1, "name": "id", "type": "long", "required": False}],
+}
+
+
+@dataclass
+class Belief:
+    """What some client saw last; it may be old, which is what makes clients collide.
+
+    Snapshot and sequence belong together: they change by replacing the whole.
+    """
+
+    location: str
+    version: int = 0
+    snapshot: int = 0
+    sequence: int = 0
+    timestamp: int = 0
+
+
+@dataclass
+class Space:
+    name: str
+    root: Path
+    tables: dict[str, Belief] = field(default_factory=dict)
+    begun: int = 0
+    is_ready: bool = False
+    """Whether the namespace is known to be there."""
+
+    def location(self, value: str) -> str:
+        """Where a table lies that this operation creates; it identifies the table ever after."""
+        return str(self.root / f"{self.name}-{value}")
+
+    def present(self, names: tuple[str, ...], dice: random.Random) -> str:
+        """A name that has a table; one time in ten any name."""
+        known = [name for name in names if name in self.tables]
+        return dice.choice(known if known and dice.random() < 0.9 else names)
+
+    def absent(self, names: tuple[str, ...], dice: random.Random) -> str:
+        free = [name for name in names if name not in self.tables]
+        return dice.choice(free if free and dice.random() < 0.9 else names)
+
+
+class Spaces:
+    """``width`` namespaces at a time, each for ``lifetime`` operations. ``create`` makes one."""
+
+    def __init__(self, root: Path, width: int, lifetime: int, prefix: str = "s") -> None:
+        self._root, self._lifetime, self._prefix = root, lifetime, prefix
+        self._numbers = itertools.count(1)
+        self._lock = threading.Lock()
+        self.all: list[Space] = []
+        self._current = [self._fresh() for _ in range(width)]
+
+    def _fresh(self) -> Space:
+        space = Space(f"{self._prefix}{next(self._numbers)}", self._root)
+        self.all.append(space)
+        return space
+
+    def choose(self, dice: random.Random) -> tuple[Space, bool]:
+        """A namespace, and whether the caller must create it: the first who chooses it does."""
+        with self._lock:
+            slot = dice.randrange(len(self._current))
+            if self._current[slot].begun >= self._lifetime:
+                self._current[slot] = self._fresh()
+            space = self._current[slot]
+            space.begun += 1
+            return space, space.begun == 1
+
+    def replace(self, space: Space) -> None:
+        """Use another instead of a namespace that could not be created."""
+        with self._lock:
+            space.begun = self._lifetime

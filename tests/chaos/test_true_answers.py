@@ -1,0 +1,266 @@
+"""Database sessions end in the middle of everything; no answer says what is not so.
+
+A success stands exactly once, a refusal changed nothing, and only an outcome that is said to be unknown
+may be either.
+"""
+
+import io
+import itertools
+import json
+import random
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Self
+
+import lance
+import psycopg
+import pyarrow as pa
+import pytest
+import urllib3
+
+from tests.chaos.cutting import Proxy
+from tests.factories import ICEBERG_SCHEMA
+from tests.live import LiveServer
+
+CLIENTS = 12
+TABLES = ("a", "b", "c")
+ARROW = "application/vnd.apache.arrow.stream"
+
+
+class Outcome(Enum):
+    DONE = "done"
+    REFUSED = "refused"
+    UNKNOWN = "unknown"
+
+
+@dataclass
+class Sent:
+    """A request, by a mark that it leaves behind when it is carried out."""
+
+    kind: str
+    mark: str
+    outcome: Outcome
+    answer: str
+
+
+class Clients:
+    """Threads that send one request after the other, each with a mark of its own."""
+
+    def __init__(self, server: LiveServer, seed: int) -> None:
+        self._server, self._seed = server, seed
+        self._http = urllib3.PoolManager(maxsize=CLIENTS, retries=False)
+        self._stop = threading.Event()
+        self._versions = {name: itertools.count(2) for name in TABLES}
+        self.sent: list[Sent] = []
+        self._threads = [threading.Thread(target=self._work, args=(n,)) for n in range(CLIENTS)]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _work(self, number: int) -> None:
+        dice = random.Random(f"{self._seed} {number}")
+        kinds = ("version", "batch", "namespace", "insert", "keyed insert", "commit", "commits")
+        while not self._stop.is_set():
+            kind = dice.choice(kinds)
+            mark = uuid.uuid4().hex
+            path, body, headers = self._request(kind, mark, dice)
+            outcome, answer = self._send(path, body, headers)
+            while kind == "keyed insert" and outcome is not Outcome.DONE:
+                # The key makes it safe to go on until there is a success.
+                if self._stop.wait(0.02):
+                    break
+                outcome, answer = self._send(path, body, headers)
+            self.sent.append(Sent(kind, mark, outcome, answer))
+
+    def _request(
+        self, kind: str, mark: str, dice: random.Random
+    ) -> tuple[str, bytes, dict[str, str]]:
+        headers = {"content-type": "application/json"}
+        first, second = dice.sample(TABLES, 2)
+        match kind:
+            case "version":
+                path, body = f"/v1/table/ns${first}/version/create", self._version(first, mark)
+            case "batch":
+                steps = [
+                    {"create_table_version": {"id": ["ns", name], **self._version(name, mark)}}
+                    for name in (first, second)
+                ]
+                path, body = "/v1/table/batch-commit", {"operations": steps}
+            case "namespace":
+                path, body = f"/v1/namespace/ns${mark}/create", {}
+            case "insert" | "keyed insert":
+                sink = io.BytesIO()
+                rows = pa.table({"mark": [mark]})
+                with pa.ipc.new_stream(sink, rows.schema) as writer:
+                    writer.write_table(rows)
+                headers = {"content-type": ARROW}
+                if kind == "keyed insert":
+                    headers["idempotency-key"] = str(uuid.uuid4())
+                return "/v1/table/ns$rows/insert", sink.getvalue(), headers
+            case "commit":
+                path, body = "/v1/namespaces/ns/tables/ice0", _change(mark)
+            case _:
+                path = "/v1/transactions/commit"
+                body = {"table-changes": [_change(mark, name) for name in ("ice1", "ice2")]}
+        return path, json.dumps(body).encode(), headers
+
+    def _version(self, table: str, mark: str) -> dict[str, object]:
+        number = next(self._versions[table])
+        return {"version": number, "manifest_path": f"elsewhere/{mark}", "metadata": {"mark": mark}}
+
+    def _send(self, path: str, body: bytes, headers: dict[str, str]) -> tuple[Outcome, str]:
+        headers = {"x-api-key": self._server.key, **headers}
+        try:
+            answer = self._http.request(
+                "POST", self._server.url + path, body=body, headers=headers, timeout=60
+            )
+        except urllib3.exceptions.HTTPError as error:
+            return Outcome.UNKNOWN, repr(error)
+        text = f"{answer.status} {answer.data.decode()[:400]}"
+        if answer.status < 300:
+            return Outcome.DONE, text
+        if answer.status in {429, 503}:
+            assert "retry-after" in answer.headers, text
+        if answer.status == 500:
+            assert "outcome" in text or "CommitStateUnknown" in text or "was made" in text, text
+            return Outcome.UNKNOWN, text
+        return Outcome.REFUSED, text
+
+
+def _change(mark: str, name: str = "") -> dict[str, object]:
+    update = {"action": "set-properties", "updates": {f"m-{mark}": "1"}}
+    change: dict[str, object] = {"requirements": [], "updates": [update]}
+    return change | ({"identifier": {"namespace": ["ns"], "name": name}} if name else {})
+
+
+@pytest.fixture
+def server(live_template: None) -> Iterator[LiveServer]:
+    with LiveServer(workers=2, threads=6) as server:
+        yield server
+
+
+def prepare(server: LiveServer) -> None:
+    def must(path: str, body: dict | None = None) -> None:
+        status, answer = server.post(path, body)
+        assert status == 200, answer
+
+    must("/v1/namespace/ns/create")
+    for name in TABLES:
+        must(f"/v1/table/ns${name}/declare")
+        must(f"/v1/table/ns${name}/version/create", {"version": 1, "manifest_path": "elsewhere/1"})
+    for number in range(3):
+        must("/v1/namespaces/ns/tables", {"name": f"ice{number}", "schema": ICEBERG_SCHEMA})
+    empty = pa.schema({"mark": pa.string()}).empty_table()
+    lance.write_dataset(empty, namespace_client=server.client(), table_id=["ns", "rows"])
+
+
+def end_sessions(database: psycopg.Connection, dice: random.Random) -> int:
+    """End some sessions of the server, whatever they do at the moment."""
+    pids = [
+        pid
+        for (pid,) in database.execute(
+            "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
+            " AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+        )
+    ]
+    chosen = dice.sample(pids, min(len(pids), dice.randint(1, 3)))
+    for pid in chosen:
+        database.execute("SELECT pg_terminate_backend(%s)", [pid])
+    return len(chosen)
+
+
+def judge(server: LiveServer, sent: list[Sent]) -> Counter[Outcome]:
+    server.wait_until_idle()
+    server.settle()
+    rows = lance.dataset(namespace_client=server.client(), table_id=["ns", "rows"]).to_table()
+    found: Counter[str] = Counter(rows["mark"].to_pylist())
+    with server.database() as database:
+        for mark, count in database.execute(
+            "SELECT metadata ->> 'mark', count(*) FROM catalog_tableversion"
+            " WHERE metadata ? 'mark' GROUP BY 1"
+        ):
+            found[mark] += count
+        for (name,) in database.execute("SELECT name FROM catalog_namespace"):
+            found[name] += 1
+    for number in range(3):
+        answer = urllib3.request(
+            "GET",
+            f"{server.url}/v1/namespaces/ns/tables/ice{number}",
+            headers={"x-api-key": server.key},
+        )
+        for name in answer.json()["metadata"]["properties"]:
+            found[name.removeprefix("m-")] += 1
+    false = []
+    for each in sent:
+        whole = 2 if each.kind in {"batch", "commits"} else 1
+        allowed = {
+            Outcome.DONE: {whole},
+            Outcome.REFUSED: {0},
+            Outcome.UNKNOWN: {0, whole},
+        }[each.outcome]
+        if found[each.mark] not in allowed:
+            false.append((each, found[each.mark]))
+    assert false == []
+    return Counter(each.outcome for each in sent)
+
+
+def _under_kills(server: LiveServer, seed: int, kills: int) -> None:
+    prepare(server)
+    dice, done = random.Random(seed), 0
+    with server.database() as database, Clients(server, seed) as clients:
+        while done < kills:
+            time.sleep(dice.uniform(0, 0.15))
+            done += end_sessions(database, dice)
+        time.sleep(1)
+    outcomes = judge(server, clients.sent)
+    print(f"{done} sessions ended, {len(clients.sent)} requests: {dict(outcomes)}")
+    assert outcomes[Outcome.DONE] > len(clients.sent) / 2
+
+
+def _under_cuts(seed: int, cuts: int) -> None:
+    server = LiveServer(workers=2, threads=6)
+    with Proxy(server.database_url, seed, probability=0.25) as proxy:
+        server._environment["DATABASE_URL"] = proxy.url
+        with server:
+            prepare(server)
+            proxy.is_cutting = True
+            deadline = time.monotonic() + 60 + 6 * cuts
+            with Clients(server, seed) as clients:
+                while proxy.cuts.total() < cuts:
+                    assert time.monotonic() < deadline, dict(proxy.cuts)
+                    time.sleep(0.05)
+            proxy.is_cutting = False
+            outcomes = judge(server, clients.sent)
+            print(f"{dict(proxy.cuts)}, {len(clients.sent)} requests: {dict(outcomes)}")
+            assert outcomes[Outcome.DONE] > len(clients.sent) / 2
+            assert all(proxy.cuts.values())
+
+
+@pytest.mark.timeout(600)
+def test_no_answer_is_false_while_sessions_are_ended(server: LiveServer, seed: int) -> None:
+    _under_kills(server, seed, kills=60)
+
+
+@pytest.mark.timeout(600)
+def test_no_answer_is_false_while_commits_are_cut_off(live_template: None, seed: int) -> None:
+    _under_cuts(seed, cuts=30)
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(7200)
+def test_no_answer_is_false_for_longer(server: LiveServer, seed: int, rounds: int) -> None:
+    """Fifty ended sessions and fifty cut commits a round."""
+    _under_kills(server, seed, kills=50 * rounds)
+    _under_cuts(seed, cuts=50 * rounds)
