@@ -6,7 +6,9 @@ SHELL := /bin/sh
 .PHONY: help up demo test check lint fmt screens chaos bench install install-dev migrate-check compose-check clean
 
 PY := .venv/bin/python
-N ?= 20
+N ?=
+MINUTES ?= 60
+SEED ?=
 PYTEST ?=
 # Parts of the project that exist; the demo and the benchmarks are checked by running them.
 PACKAGES := config catalog api tasks server
@@ -52,8 +54,9 @@ fmt: install-dev ## format the code and fix what can be fixed
 screens: install-dev ## take the pictures of the docs anew, in Chromium
 	@MONODON_REQUIRE_BROWSER=1 MONODON_SCREENS=docs/images exec $(PY) -m pytest tests/browser $(PYTEST)
 
-chaos: install-dev ## kill the server again and again under load (N=20 rounds)
-	@MONODON_CHAOS_ROUNDS=$(N) exec $(PY) -m pytest tests/chaos tests/clients -m chaos --timeout 0 $(PYTEST)
+chaos: install-dev ## break a server of its own and judge every answer (MINUTES=60 SEED=7), or repeat the kill tests (N=20)
+	@exec $(if $(N),env MONODON_CHAOS_ROUNDS=$(N) $(PY) -m pytest tests/chaos tests/clients -m chaos --timeout 0 $(PYTEST),\
+		$(PY) -m tests.chaos.harness --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)))
 
 bench: install-dev ## measure against the reference server and plain PostgreSQL
 	@exec $(PY) -m benchmarks

@@ -8,9 +8,11 @@ import pytest
 @pytest.fixture(autouse=True)
 def _nothing_kept() -> Iterator[None]:
     """What a process keeps of keys and tables belongs to the database of one test."""
+    from catalog.postgresql import limits
     from catalog.services import access, refusals, seen
     from catalog.services.attempts import attempts
 
+    limits.requests = None  # a test that loads config.wsgi makes this a web process
     access.forget_keys()
     attempts.forget()
     seen.tables.clear()

@@ -22,11 +22,13 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
         return
     root = Path(tempfile.mkdtemp(prefix="monodon-test-"))
     early_config.add_cleanup(lambda: shutil.rmtree(root, ignore_errors=True))
-    root.chmod(0o711)  # as root, PostgreSQL runs as `nobody` and must pass through
+    root.chmod(0o711)  # as root, PostgreSQL runs as another user, who must pass through
     _forget_settings_of_the_shell()
     os.environ["MONODON_HOME"] = str(root / "home")
     # What is dropped is purged at once, unless a test says otherwise.
     os.environ["MONODON_TRASH_SECONDS"] = "0"
+    # So that a version needs no file where a test is not about files.
+    os.environ["MONODON_MANIFEST_PATHS"] = "elsewhere/,x/"
     with contextlib.ExitStack() as stack:
         if not os.environ.get("DATABASE_URL"):
             database = Postgres(root / "postgres", root / "run", durable=False)
@@ -46,6 +48,7 @@ _KEPT = {
     "MONODON_CHAOS_ROUNDS",
     "MONODON_SPEC_DIR",
     "MONODON_JARS",
+    "MONODON_REQUIRE_KIT",
     "MONODON_REQUIRE_SPARK",
     "MONODON_REQUIRE_BROWSER",
     "MONODON_CHROMIUM",

@@ -2,7 +2,7 @@
 
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import pyarrow as pa
 from lance import write_dataset
 
 from catalog import storage
-from catalog.formats import lance
+from catalog.formats import lance, lance_wire
 from catalog.formats.lance import NamingScheme
 from catalog.identifiers import Identifier, digest
 from catalog.models import (
@@ -20,6 +20,7 @@ from catalog.models import (
     AuditEvent,
     Branch,
     Facts,
+    FileReference,
     Function,
     Grant,
     IcebergMetadata,
@@ -29,6 +30,7 @@ from catalog.models import (
     JobEvent,
     LabelAssignment,
     LabelDefinition,
+    LedgerCheck,
     MaintenancePolicy,
     MaterializedView,
     MetricsReport,
@@ -46,7 +48,7 @@ from catalog.models import (
     Webhook,
     WebhookDelivery,
 )
-from catalog.services import iceberg_commits, lance_data
+from catalog.services import api_keys, iceberg_commits, lance_data
 from catalog.services import operations as ops
 from catalog.services.access import SYSTEM
 from catalog.services.commit import commit
@@ -75,8 +77,10 @@ _MODELS = (
     ScanPlan,
     Function,
     Facts,
+    FileReference,
     LabelAssignment,
     LabelDefinition,
+    LedgerCheck,
     SearchDocument,
     SearchWord,
     TrashItem,
@@ -110,6 +114,11 @@ def snapshot() -> dict[str, list[dict[str, Any]]]:
         ]
         for model in _MODELS
     }
+
+
+def make_administrator(name: str) -> None:
+    """A service account that may do everything, with a valid key."""
+    api_keys.create_api_key(actor=SYSTEM, name=name)
 
 
 @contextmanager
@@ -180,7 +189,7 @@ def make_iceberg_table(*identifier: str, **create: Any) -> LoadedTable:
 def make_version(
     table: Identifier, version: int, manifest_path: str | None = None, branch: str = ""
 ) -> TableVersion:
-    """A version whose manifest lies elsewhere, unless the path says otherwise."""
+    """A version whose manifest is only recorded, unless the path says otherwise."""
     create = ops.CreateVersion(
         table=table,
         version=version,
@@ -205,8 +214,48 @@ def stage(
     final = lance.final_manifest_path(branch, version, scheme)
     path = Path(f"{table.location}/{final}-{uuid.uuid4()}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content if content is not None else f"manifest {version}".encode())
+    path.write_bytes(manifest(version, branch, content))
     return path
+
+
+def manifest(
+    version: int,
+    branch: str = "",
+    text: bytes | None = None,
+    *,
+    bases: Sequence[tuple[str, bool]] = (),
+    files: Sequence[tuple[str, int | None]] = (),
+) -> bytes:
+    """The file of a small Lance manifest; ``text`` tells it from others of its version.
+
+    ``bases`` are base paths, and whether they are laid out as a table; ``files`` are the paths of
+    data files with the number of their base path.
+    """
+    message = b"".join(_field(2, _fragment(number, *file)) for number, file in enumerate(files))
+    message += _number(3, version)
+    message += _field(12, text if text is not None else f"manifest {version}".encode())
+    for number, (path, is_root) in enumerate(bases):
+        message += _field(
+            18, _number(1, number) + _number(3, int(is_root)) + _field(4, path.encode())
+        )
+    if branch:
+        message += _field(20, branch.encode())
+    footer = (0).to_bytes(8, "little") + b"\0\0\2\0LANC"
+    return len(message).to_bytes(4, "little") + message + footer
+
+
+def _fragment(number: int, path: str, base: int | None) -> bytes:
+    file = _field(1, path.encode()) + (b"" if base is None else _number(7, base))
+    return _number(1, number) + _field(2, file)
+
+
+def _number(field: int, value: int) -> bytes:
+    return lance_wire.encode_varint(field << 3) + lance_wire.encode_varint(value)
+
+
+def _field(field: int, content: bytes) -> bytes:
+    head = lance_wire.encode_varint(field << 3 | 2)
+    return head + lance_wire.encode_varint(len(content)) + content
 
 
 def final_path(
