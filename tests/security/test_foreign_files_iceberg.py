@@ -259,12 +259,14 @@ def test_a_snapshot_that_is_dated_back_or_ahead(world, attacker, dated):
     assert "Invalid snapshot timestamp" in said(response)
 
 
-@pytest.mark.parametrize("behind", [0, 1])
-def test_a_sequence_number_that_does_not_grow(world, attacker, behind):
+@pytest.mark.parametrize(("behind", "has_parent"), [(0, True), (1, True), (1, False)])
+def test_a_sequence_number_that_does_not_grow(world, attacker, behind, has_parent):
     for number in range(2):
         open_table(*MINE).append(rows(number))
     added = snapshot("data", f"file://{world.mine}/data/x.parquet")
     added["sequence-number"] -= 1 + behind
+    if has_parent:
+        added["parent-snapshot-id"] = open_table(*MINE).metadata.current_snapshot_id
     with unchanged():
         response = attacker.call("POST", COMMIT, {"requirements": [], "updates": updates(added)})
     assert response.status_code == 409

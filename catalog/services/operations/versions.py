@@ -3,7 +3,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from django.db.models import Max
 from django.db.models.functions import Now
 
 from catalog import regular_files, storage
@@ -257,22 +256,12 @@ class DeleteVersions(TableOperation):
         starts = [start for start, _ in self.ranges]
         ends = [lance.MAX_VERSION if end == -1 else end - 1 for _, end in self.ranges]
         cursor = hot_cursor()
-        cursor.execute(_DELETE, [starts, ends, row.pk, self.branch])
-        deleted: int = cursor.rowcount
-        batch.record(
-            label(self.table),
-            table=row,
-            after={"ranges": [list(r) for r in self.ranges], "deleted": deleted},
+        cursor.execute(
+            _DELETE, {"starts": starts, "ends": ends, "table": row.pk, "branch": self.branch}
         )
-        return deleted
-
-    def _require_unneeded(self, row: Table) -> None:
-        """Refuse to delete the newest version, and those that tags or branches need.
-
-        Without the newest, writers would ask for its number, which never comes back.
-        """
-        visible = TableVersion.objects.visible().filter(table=row, branch=self.branch)
-        newest = visible.aggregate(newest=Max("version"))["newest"]
+        newest: int | None
+        deleted: int
+        newest, deleted = cursor.fetchone()
         if newest is not None and self._covers(newest):
             on = f" on branch '{self.branch}'" if self.branch else ""
             raise InvalidTableState(
@@ -281,6 +270,16 @@ class DeleteVersions(TableOperation):
                 detail="Restore an older version first, which makes a newer one,"
                 " or delete up to the newest.",
             )
+        batch.record(
+            label(self.table),
+            table=row,
+            after={"ranges": [list(r) for r in self.ranges], "deleted": deleted},
+        )
+        return deleted
+
+    def _require_unneeded(self, row: Table) -> None:
+        """Refuse to delete versions that tags or branches need."""
+        visible = TableVersion.objects.visible().filter(table=row, branch=self.branch)
         for name, version in sorted(needed_versions(row, self.branch).items()):
             if self._covers(version) and visible.filter(version=version).exists():
                 raise InvalidTableState(
@@ -316,11 +315,25 @@ def needed_versions(table: Table, branch: str) -> dict[str, int]:
     return found
 
 
+# Deletes nothing if the ranges cover the newest version: without it, writers would ask for its
+# number, which never comes back.
 _DELETE = """
-    UPDATE catalog_tableversion v SET deleted_at = now()
-    FROM unnest(%s::bigint[], %s::bigint[]) AS r (first, last)
-    WHERE v.table_id = %s AND v.branch = %s AND v.version BETWEEN r.first AND r.last
-        AND v.deleted_at IS NULL
+    WITH ranges AS (
+        SELECT * FROM unnest(%(starts)s::bigint[], %(ends)s::bigint[]) AS r (first, last)
+    ), newest AS (
+        SELECT max(version) AS version FROM catalog_tableversion
+        WHERE table_id = %(table)s AND branch = %(branch)s AND deleted_at IS NULL
+    ), deleted AS (
+        UPDATE catalog_tableversion v SET deleted_at = now()
+        FROM ranges r
+        WHERE v.table_id = %(table)s AND v.branch = %(branch)s
+            AND v.version BETWEEN r.first AND r.last AND v.deleted_at IS NULL
+            AND NOT EXISTS (
+                SELECT FROM newest n, ranges c WHERE n.version BETWEEN c.first AND c.last
+            )
+        RETURNING v.version
+    )
+    SELECT (SELECT version FROM newest), (SELECT count(*) FROM deleted)
 """
 
 

@@ -241,17 +241,18 @@ _NO_BODIES = [
 ]
 
 
-_SAY_NOTHING = {
+_WITHOUT_FIELDS = {
     *("UndropTrashItem", "PurgeTrashItem", "ApproveRequest"),
     *("UpdateNamespaceFacts", "UpdateTableFacts", "UpdateLabel", "UpdatePrincipal"),
+    "RepairTable",
 }
-"""Which go without anything being said."""
+"""Operations that accept an empty object."""
 
 
 @on_each(WITH_BODY)
 def test_bad_bodies(management, refuse, operation):
     for raw in _NO_BODIES:
-        if not (raw == b"{}" and operation in _SAY_NOTHING):
+        if not (raw == b"{}" and operation in _WITHOUT_FIELDS):
             refuse(management, operation, 400, "invalid-input", "", raw=raw)
 
 

@@ -6,12 +6,18 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from catalog.errors import CatalogError, InvalidManifestPath, TableNotFound, VersionAlreadyExists
+from catalog.errors import (
+    CatalogError,
+    InvalidManifestPath,
+    InvalidTableState,
+    TableNotFound,
+    VersionAlreadyExists,
+)
 from catalog.models import AuditEvent, Branch, Table, TableState, TableVersion
 from catalog.services import operations as ops
 from catalog.services.access import SYSTEM
 from catalog.services.commit import Operation, commit
-from tests.factories import make_namespace, make_root
+from tests.factories import make_namespace, make_root, manifest, unchanged
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -55,10 +61,10 @@ def drop(number: int) -> ops.DropTable:
     return ops.DropTable(table=name(number))
 
 
-def make(count: int) -> None:
-    """Live tables with one version."""
+def make(count: int, versions: int = 1) -> None:
+    """Live tables with this many versions."""
     commit([declare(n) for n in range(count)], actor=SYSTEM)
-    commit([create(n, 1) for n in range(count)], actor=SYSTEM)
+    commit([create(n, v) for n in range(count) for v in range(1, versions + 1)], actor=SYSTEM)
 
 
 def statements(operations: list[Operation]) -> int:
@@ -71,10 +77,10 @@ KINDS = {
     # What each operation adds to the statements of its batch, at most.
     "declare": (lambda n: [declare(100 + n)], 0),
     "first version": (lambda n: [declare(100 + n), create(100 + n, 1)], 0),
-    "version": (lambda n: [create(n, 2)], 0),
+    "version": (lambda n: [create(n, 3)], 0),
     "branch": (lambda n: [create(n, 1, "dev")], 2),
     "delete": (lambda n: [delete(n, 1)], 1),
-    "create and delete": (lambda n: [create(n, 2), delete(n, 2)], 2),
+    "create and delete": (lambda n: [create(n, 3), delete(n, 2)], 2),
     "deregister": (lambda n: [deregister(n)], 0),
     "drop": (lambda n: [drop(n)], 0),
     "delete and deregister": (lambda n: [delete(n, 1), deregister(n)], 1),
@@ -85,7 +91,7 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_how_statements_grow_with_a_batch(kind):
     build, each = KINDS[kind]
-    make(SMALL + LARGE)
+    make(SMALL + LARGE, versions=2)
     small = statements([op for n in range(SMALL) for op in build(n)])
     large = statements([op for n in range(SMALL, SMALL + LARGE) for op in build(n)])
     grown = large - small
@@ -143,12 +149,21 @@ def test_operations_of_a_batch_see_what_earlier_ones_dropped():
 def test_the_ranges_of_a_deletion():
     make(1)
     commit([create(0, n) for n in range(2, 12)], actor=SYSTEM)
-    deletion = ops.DeleteVersions(table=name(0), ranges=((2, 4), (3, 5), (7, 7), (10, -1)))
+    deletion = ops.DeleteVersions(table=name(0), ranges=((2, 4), (3, 5), (7, 7), (10, 11)))
     done = commit([deletion], actor=SYSTEM)
-    assert done.results == [5]
+    assert done.results == [4]
     visible = TableVersion.objects.visible().order_by("version")
-    assert list(visible.values_list("version", flat=True)) == [1, 5, 6, 7, 8, 9]
+    assert list(visible.values_list("version", flat=True)) == [1, 5, 6, 7, 8, 9, 11]
     assert commit([deletion], actor=SYSTEM).results == [0]
+
+
+@pytest.mark.parametrize("ranges", [((2, 3),), ((2, -1),), ((1, 2), (0, 9))])
+def test_the_newest_version_is_not_deleted(ranges):
+    make(1)
+    commit([create(0, 2)], actor=SYSTEM)
+    with unchanged(), pytest.raises(InvalidTableState) as met:
+        commit([ops.DeleteVersions(table=name(0), ranges=ranges)], actor=SYSTEM)
+    assert met.value.message == "Version 2 is the newest of table 'ns.t000', and cannot be deleted"
 
 
 def test_branches_begin_once_in_a_batch():
@@ -160,8 +175,8 @@ def test_branches_begin_once_in_a_batch():
 # --- staged manifests -------------------------------------------------------------------------
 
 
-def staged(table: Table, version: int, file: str = "one.manifest-x", size: int = 7) -> Operation:
-    path = f"{table.location}/_versions/{file}"
+def staged(table: Table, version: int, size: int = 7) -> Operation:
+    path = f"{table.location}/_versions/one.manifest-x"
     return ops.CreateVersion(
         table=table.identifier,
         version=version,
@@ -170,13 +185,17 @@ def staged(table: Table, version: int, file: str = "one.manifest-x", size: int =
     )
 
 
+MANIFEST = manifest(1)
+
+
 @pytest.fixture
 def table(warehouse) -> Table:
+    """A declared table with the staged manifest of its first version."""
     commit([declare(0)], actor=SYSTEM)
     row = Table.objects.select_related("namespace").get()
     directory = Path(row.location) / "_versions"
     directory.mkdir(parents=True)
-    (directory / "one.manifest-x").write_bytes(b"0123456789")
+    (directory / "one.manifest-x").write_bytes(MANIFEST)
     return row
 
 
@@ -184,7 +203,7 @@ def test_a_batch_names_a_staged_file_once(table):
     with pytest.raises(InvalidManifestPath) as met:
         commit([staged(table, 1), staged(table, 2)], actor=SYSTEM)
     assert met.value.operation == 1
-    assert "is the staged manifest of another version of table 'ns.t000'" in met.value.message
+    assert "is the manifest of version 1, not of version 2" in met.value.message
     assert not TableVersion.objects.exists()
 
 
@@ -201,8 +220,8 @@ def test_a_staged_file_of_another_version_is_refused(table, monkeypatch):
 
 def test_the_size_of_a_staged_manifest_is_the_files(table):
     (row,) = commit([staged(table, 1, size=7)], actor=SYSTEM).results
-    assert row.manifest_size == 10
-    assert TableVersion.objects.get().manifest_size == 10
+    assert row.manifest_size == len(MANIFEST)
+    assert TableVersion.objects.get().manifest_size == len(MANIFEST)
 
 
 def test_a_refusal_carries_no_index_of_another(table):
