@@ -22,6 +22,7 @@ from api.errors import BodyTooLarge, MethodNotAllowed
 from api.front import marker
 from api.hosts import check_host
 from api.request_id import request_id
+from catalog.access import Principal
 from catalog.errors import (
     CatalogError,
     ContradictoryInput,
@@ -33,9 +34,10 @@ from catalog.errors import (
 )
 from catalog.identifiers import DEFAULT_DELIMITER
 from catalog.postgresql import outcomes
-from catalog.services import access, commit, oidc, refusals
-from catalog.services.access import Principal
-from catalog.services.attempts import attempts
+from catalog.services.access import authentication, oidc
+from catalog.services.access.throttle import attempts
+from catalog.services.audit import refusals
+from catalog.services.engine import commit
 
 log = logging.getLogger(__name__)
 
@@ -182,7 +184,7 @@ class Operation(APIView):
         if key is not None:
             attempts.check(key, address)
         try:
-            actor = access.authenticate(
+            actor = authentication.authenticate(
                 key, request_id=request_id.get(), context=self.context(), door=self.door
             )
         except TokenExpired:

@@ -46,10 +46,12 @@ def main() -> None:
 def _measure() -> None:
     from django.db import connection
 
+    from catalog import access
     from catalog.identifiers import digest
     from catalog.models import Grant, Namespace, Principal, Table
     from catalog.privileges import Privilege, closure
-    from catalog.services import access, iceberg_tables, namespaces, tables
+    from catalog.services.iceberg import tables as iceberg_tables
+    from catalog.services.tables import namespaces, tables
 
     with connection.cursor() as cursor:
         text = _FILL % {"tables": _TABLES, "namespaces": _NAMESPACES}
@@ -76,7 +78,7 @@ def _measure() -> None:
         "Iceberg tables of it": lambda a: iceberg_tables.list_tables(actor=a, namespace=("n2",)),
         "all Lance tables": lambda a: tables.list_all_tables(actor=a),
         "namespaces": lambda a: namespaces.list_children(actor=a, namespace=()),
-        "one table": lambda a: access.is_seen(a, access.On.namespace(("n1",))),
+        "one table": lambda a: access.is_visible(a, access.On.namespace(("n1",))),
     }
     print(f"{'':24}" + "".join(f"{name:>12}" for name in who))
     for title, call in lists.items():

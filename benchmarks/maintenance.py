@@ -42,7 +42,7 @@ from catalog.models import JobEvent, TableFormat
 from catalog.services import maintenance
 from catalog.services import operations as ops
 from catalog.services.access import SYSTEM
-from catalog.services.commit import commit
+from catalog.services.engine.commit import commit
 from tasks import spark
 start = ops.StartMaintenance(
     table={table!r}, format=TableFormat({format!r}), kind_of_job="compact",

@@ -20,7 +20,7 @@ from benchmarks import report
 from benchmarks.compare import say
 from benchmarks.errors import BadAnswers, BenchmarkError
 from benchmarks.stack import API_KEY, Stack, running
-from catalog.services import search_words
+from catalog.services.search import words as search_words
 from server.options import PROJECT
 
 

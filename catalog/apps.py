@@ -6,6 +6,6 @@ class CatalogConfig(AppConfig):
     verbose_name = "Catalog"
 
     def ready(self) -> None:
-        from catalog.services import users
+        from catalog.services.access import users
 
         users.connect()

@@ -1,6 +1,6 @@
 """What the catalog looked like at a moment, and what became of it between two: the pure part.
 
-A moment is written as a time, or as the id of a transaction; ``catalog.services.history`` reads the
+A moment is written as a time, or as the id of a transaction; ``catalog.services.audit.history`` reads the
 states, and what is here compares them.
 """
 

@@ -1,6 +1,6 @@
 """What a maintenance policy can say, where each value of a table's policy comes from, and its defaults.
 
-Pure: rows are ``catalog.models.MaintenancePolicy``, and ``catalog.services.policies`` reads them.
+Pure: rows are ``catalog.models.MaintenancePolicy``, and ``catalog.services.maintenance.policies`` reads them.
 """
 
 from collections.abc import Callable, Iterable, Mapping

@@ -4,29 +4,25 @@ import time
 
 from celery import shared_task
 
-from catalog.services import (
-    approvals,
-    audit_chain,
-    audit_partitions,
-    idempotency,
-    jobs,
-    lance_reconcile,
-    maintenance,
-    materialized_views,
-    metadata_files,
-    recovery,
-    scans,
-    search_documents,
-    upkeep,
-    versions,
-    webhooks,
-)
+from catalog.services.audit import chain as audit_chain
+from catalog.services.audit import partitions as audit_partitions
+from catalog.services.engine import idempotency, jobs
+from catalog.services.events import webhooks
+from catalog.services.governance import approvals
+from catalog.services.iceberg import metadata_files, scans
+from catalog.services.lance import materialized_views
+from catalog.services.lance.ledger import reconcile as lance_reconcile
+from catalog.services.lance.ledger import versions as lance_versions
+from catalog.services.maintenance import job_runner
+from catalog.services.maintenance import scheduler as maintenance_scheduler
+from catalog.services.recovery import undrop
+from catalog.services.search import documents as search_documents
 from tasks import spark
 
 
 @shared_task(name="tasks.maintenance.run_job", soft_time_limit=86_400, time_limit=86_700)
 def run_job(pk: int) -> None:
-    maintenance.run_job(pk, spark=spark.run)
+    job_runner.run_job(pk, spark=spark.run)
 
 
 @shared_task(name="tasks.maintenance.send_queued_jobs", time_limit=60)
@@ -36,7 +32,7 @@ def send_queued_jobs() -> int:
 
 @shared_task(name="tasks.maintenance.settle_versions", time_limit=300)
 def settle_versions() -> int:
-    return versions.settle_pending()
+    return lance_versions.settle_pending()
 
 
 @shared_task(name="tasks.maintenance.reconcile_versions", time_limit=300)
@@ -66,12 +62,12 @@ def refresh_views() -> int:
 
 @shared_task(name="tasks.maintenance.measure_due", time_limit=300)
 def measure_due() -> int:
-    return upkeep.measure_due()
+    return maintenance_scheduler.measure_due()
 
 
 @shared_task(name="tasks.maintenance.start_due", time_limit=300)
 def start_due() -> int:
-    return upkeep.start_due()
+    return maintenance_scheduler.start_due()
 
 
 @shared_task(name="tasks.maintenance.tell_webhooks", time_limit=300)
@@ -91,7 +87,7 @@ def forget_deliveries() -> int:
 
 @shared_task(name="tasks.maintenance.empty_trash", time_limit=300)
 def empty_trash() -> int:
-    return recovery.forget() + approvals.expire()
+    return undrop.forget() + approvals.expire()
 
 
 @shared_task(name="tasks.maintenance.keep_search_documents", time_limit=120)
@@ -101,7 +97,7 @@ def keep_search_documents() -> int:
 
 @shared_task(name="tasks.maintenance.delete_old_health", time_limit=600)
 def delete_old_health() -> int:
-    return upkeep.delete_old_health()
+    return maintenance_scheduler.delete_old_health()
 
 
 @shared_task(name="tasks.maintenance.seal_audit", time_limit=600)

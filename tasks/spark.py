@@ -39,10 +39,11 @@ from typing import IO, Any
 from django.conf import settings
 from django.db import DatabaseError, connection
 
+from catalog.access import tokens
 from catalog.errors import CommitConflict, ServiceUnavailable, Unsupported
 from catalog.models import Job, JobEvent
-from catalog.services import jobs, tokens
-from catalog.services.jobs import Report
+from catalog.services.engine import jobs
+from catalog.services.engine.jobs import Report
 
 _SCRIPTS = Path(__file__).with_name("jobs")
 _TICK = 0.5

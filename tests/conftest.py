@@ -9,19 +9,21 @@ import pytest
 def _nothing_kept() -> Iterator[None]:
     """What a process keeps of keys and tables belongs to the database of one test."""
     from catalog.postgresql import limits
-    from catalog.services import access, refusals, seen
-    from catalog.services.attempts import attempts
+    from catalog.services.access import known_keys
+    from catalog.services.access.throttle import attempts
+    from catalog.services.audit import refusals
+    from catalog.services.engine import table_cache
 
     limits.requests = None  # a test that loads config.wsgi makes this a web process
-    access.forget_keys()
+    known_keys.forget_keys()
     attempts.forget()
-    seen.tables.clear()
-    seen.documents.clear()
+    table_cache.tables.clear()
+    table_cache.documents.clear()
     refusals.ledger.forget()
     # Its thread would write into the database of a later test; who tests refusals takes them here.
     refusals.ledger.deliver = lambda due: None
     yield
-    access.forget_keys()
-    seen.tables.clear()
-    seen.documents.clear()
+    known_keys.forget_keys()
+    table_cache.tables.clear()
+    table_cache.documents.clear()
     refusals.ledger.forget()  # its database is gone when the process ends

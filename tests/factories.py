@@ -11,6 +11,7 @@ import pyarrow as pa
 from lance import write_dataset
 
 from catalog import storage
+from catalog.access import SYSTEM
 from catalog.formats import lance, lance_wire
 from catalog.formats.lance import NamingScheme
 from catalog.identifiers import Identifier, digest
@@ -48,11 +49,13 @@ from catalog.models import (
     Webhook,
     WebhookDelivery,
 )
-from catalog.services import api_keys, iceberg_commits, lance_data
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM
-from catalog.services.commit import commit
-from catalog.services.iceberg_tables import LoadedTable
+from catalog.services.access import api_keys
+from catalog.services.engine.commit import commit
+from catalog.services.iceberg import commits as iceberg_commits
+from catalog.services.iceberg.tables import LoadedTable
+from catalog.services.lance import data as lance_data
+from catalog.services.lance.ledger import registration_operations, version_operations
+from catalog.services.tables import namespace_operations
 
 _MODELS = (
     Namespace,
@@ -161,10 +164,12 @@ def make_root() -> Namespace:
 def make_namespace(*path: str, properties: dict[str, str] | None = None) -> Namespace:
     """The namespace, with all those above it."""
     for depth in range(1, len(path)):
-        create = ops.CreateNamespace(namespace=path[:depth], mode=ops.CreateMode.EXIST_OK)
+        create = namespace_operations.CreateNamespace(
+            namespace=path[:depth], mode=namespace_operations.CreateMode.EXIST_OK
+        )
         commit([create], actor=SYSTEM)
-    create = ops.CreateNamespace(
-        namespace=path, mode=ops.CreateMode.EXIST_OK, properties=properties or {}
+    create = namespace_operations.CreateNamespace(
+        namespace=path, mode=namespace_operations.CreateMode.EXIST_OK, properties=properties or {}
     )
     return commit([create], actor=SYSTEM).results[0]
 
@@ -174,7 +179,9 @@ def make_table(
 ) -> Table:
     """A declared table, with all namespaces above it."""
     make_namespace(*identifier[:-1])
-    declare = ops.DeclareTable(table=identifier, location=location, properties=properties or {})
+    declare = registration_operations.DeclareTable(
+        table=identifier, location=location, properties=properties or {}
+    )
     return commit([declare], actor=SYSTEM).results[0]
 
 
@@ -190,7 +197,7 @@ def make_version(
     table: Identifier, version: int, manifest_path: str | None = None, branch: str = ""
 ) -> TableVersion:
     """A version whose manifest is only recorded, unless the path says otherwise."""
-    create = ops.CreateVersion(
+    create = version_operations.CreateVersion(
         table=table,
         version=version,
         branch=branch,
@@ -274,7 +281,7 @@ def make_lance_table(table: Identifier, data: pa.Table | None = None) -> Table:
     """A Lance table with this data (by default ids 1 to 3), in a namespace that is made for it."""
     for depth in range(1, len(table)):
         if not Namespace.objects.named(table[:depth]).exists():
-            commit([ops.CreateNamespace(namespace=table[:depth])], actor=SYSTEM)
+            commit([namespace_operations.CreateNamespace(namespace=table[:depth])], actor=SYSTEM)
     data = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]}) if data is None else data
     lance_data.create_table(actor=SYSTEM, table=table, data=data.to_reader())
     return Table.objects.named(table).get()
@@ -285,4 +292,6 @@ def register_lance_table(table: Identifier, data: pa.Table) -> Table:
     make_namespace(*table[:-1])
     location = storage.new_location("written-by-hand")
     write_dataset(data, location)
-    return commit([ops.RegisterTable(table=table, location=location)], actor=SYSTEM).results[0]
+    return commit(
+        [registration_operations.RegisterTable(table=table, location=location)], actor=SYSTEM
+    ).results[0]

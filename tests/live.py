@@ -223,7 +223,9 @@ class LiveServer:
 
     def settle(self) -> None:
         """What the periodic pass does: finish the moves of staged manifests that a crash left."""
-        self.manage("import catalog.services.versions as v\nwhile v.settle_pending(): pass")
+        self.manage(
+            "import catalog.services.lance.ledger.versions as v\nwhile v.settle_pending(): pass"
+        )
 
     def manage(self, code: str) -> None:
         """Run Python with Django set up on this server's database."""

@@ -5,7 +5,7 @@ from contextlib import contextmanager, nullcontext
 
 import pytest
 
-from catalog.services import iceberg_commits
+from catalog.services.iceberg import commits as iceberg_commits
 
 
 class _Alone:

@@ -4,7 +4,7 @@ import time
 
 from django.db import connection
 
-from catalog.services import audit_chain
+from catalog.services.audit import chain as audit_chain
 
 _SECONDS = 120.0
 

@@ -14,12 +14,12 @@ from pydantic import BaseModel, ValidationError
 from api.iceberg import errors, prefixes, wording
 from api.operation import Operation, complaint, parse_object
 from catalog import identifiers
+from catalog.access import Principal
 from catalog.errors import CatalogError, InvalidInput, OutcomeUnknown, ServiceUnavailable
 from catalog.identifiers import Identifier
 from catalog.models import IdempotencyRecord
 from catalog.models.audit import Door
-from catalog.services import idempotency
-from catalog.services.access import Principal
+from catalog.services.engine import idempotency
 
 JSON = "application/json"
 MAX_PAGE = 10_000

@@ -15,7 +15,7 @@ from api.iceberg import prefixes, urls
 from api.iceberg.views.tables import LoadTable, known_tags, tag_of
 from api.middleware import RequestMiddleware
 from catalog.errors import CatalogError
-from catalog.services import iceberg_tables
+from catalog.services.iceberg import tables as iceberg_tables
 
 _WANTED = {"": "all", "snapshots=all": "all", "snapshots=refs": "refs"}
 """The ``snapshots`` of a query, as the clients spell it."""

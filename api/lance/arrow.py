@@ -17,8 +17,8 @@ from api import encodings
 from api.front.bodies import Feed
 from api.lance.arrow_messages import Bomb, Messages
 from api.lance.operation import LanceOperation
+from catalog.access import Principal
 from catalog.errors import CatalogError, DataTooLarge, InvalidInput
-from catalog.services.access import Principal
 
 STREAM_TYPE = "application/vnd.apache.arrow.stream"
 FILE_TYPE = "application/vnd.apache.arrow.file"

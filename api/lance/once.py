@@ -9,10 +9,10 @@ from django.http import HttpResponse
 from pydantic import BaseModel
 
 from api.lance.operation import LanceOperation
+from catalog.access import IdempotencyKey, Principal
 from catalog.errors import CatalogError, CommitConflict
 from catalog.models import IdempotencyRecord
-from catalog.services import idempotency
-from catalog.services.access import IdempotencyKey, Principal
+from catalog.services.engine import idempotency
 
 _FINAL = {HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT}
 """Refusals that the same request gets again. Other credentials, or the next moment, may change others."""
@@ -21,7 +21,7 @@ _FINAL = {HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT}
 class OnceOperation(LanceOperation):
     """An operation of which a client may repeat a request without repeating what it does.
 
-    The change notes the key in its own transaction (``catalog.services.idempotency``). A repeated
+    The change notes the key in its own transaction (``catalog.services.engine.idempotency``). A repeated
     request gets the noted answer; another request under the same key is refused.
     """
 

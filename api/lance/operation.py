@@ -16,10 +16,10 @@ from api.lance import errors
 from api.lance.schema import LanceSchema
 from api.operation import Operation, complaint
 from catalog import identifiers
+from catalog.access import Principal
 from catalog.errors import CatalogError, InvalidInput
 from catalog.identifiers import Identifier
 from catalog.models.audit import Door
-from catalog.services.access import Principal
 
 _E = TypeVar("_E", bound=Enum)
 _M = TypeVar("_M", bound=BaseModel)

@@ -5,7 +5,7 @@ from typing import Any, Self
 from pydantic import BaseModel
 
 from catalog.models import AuditEvent
-from catalog.services import audit_trail
+from catalog.services.audit import trail as audit_trail
 
 
 class AuditEventModel(BaseModel):

@@ -12,7 +12,8 @@ from api.management import messages as m
 from api.management.operation import JSON, ManagementOperation
 from api.management.urls import ROUTES
 from catalog.models import JobKind, JobStatus, TableFormat
-from catalog.services import health, job_control, search_query
+from catalog.services.maintenance import health, job_control
+from catalog.services.search import query as search_query
 
 SECURITY_SCHEMES = {
     "ApiKeyAuth": {"type": "apiKey", "in": "header", "name": "x-api-key"},

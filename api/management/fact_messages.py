@@ -8,15 +8,15 @@ from pydantic import BaseModel, Field, StrictBool
 
 from api.management.messages import _Request as Request
 from catalog.models import LabelColour, LabelDefinition, LabelPlace, Sensitivity, TableFormat
-from catalog.services.facts import (
+from catalog.services.governance.annotation_operations import Link
+from catalog.services.governance.annotations import (
     Changes,
     ColumnChanges,
     ColumnFacts,
     FactsOf,
     GivenLabel,
 )
-from catalog.services.operations import Link
-from catalog.services.search import Page
+from catalog.services.search.search import Page
 
 
 class LabelModel(BaseModel):

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from catalog.models import Grant, PrincipalKind
 from catalog.privileges import words
-from catalog.services.grants import Because, Holder, KeyLimit, Loss, Source
+from catalog.services.access.grants import Because, Holder, KeyLimit, Loss, Source
 
 _WORDS = "browse, read, write, create, manage, maintain, grant; with all that they include."
 

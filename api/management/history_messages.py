@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from catalog import history as past
 from catalog.models import TableFormat, TableKind
-from catalog.services import history
+from catalog.services.audit import history
 
 
 class PastNamespace(BaseModel):

@@ -10,9 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool
 from catalog.models import Job, JobEvent, JobKind, JobStatus, TableFormat, TableHealth
 from catalog.planning import Planned
 from catalog.policies import EffectivePolicy, Rule, Unit
-from catalog.services.health import Course
-from catalog.services.job_control import Summary, Tally
-from catalog.services.upkeep import Measurement
+from catalog.services.maintenance.health import Course
+from catalog.services.maintenance.job_control import Summary, Tally
+from catalog.services.maintenance.scheduler import Measurement
 
 
 class _Request(BaseModel):

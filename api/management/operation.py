@@ -13,10 +13,10 @@ from pydantic import BaseModel, ValidationError
 from api.management import errors
 from api.operation import Operation, complaint, parse_object, refuse_repeated_keys
 from catalog import identifiers
+from catalog.access import Principal
 from catalog.errors import CatalogError, InvalidInput, JobNotFound
 from catalog.identifiers import Identifier
 from catalog.models.audit import Door
-from catalog.services.access import Principal
 
 _E = TypeVar("_E", bound=Enum)
 JSON = "application/json"

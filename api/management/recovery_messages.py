@@ -19,7 +19,7 @@ from catalog.models import (
     TrashItem,
     TrashState,
 )
-from catalog.services.recovery import NamespaceRules
+from catalog.services.recovery.undrop import NamespaceRules
 
 _WHY = "Read by whoever has to approve it, and kept in the audit trail."
 

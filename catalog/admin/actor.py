@@ -8,9 +8,9 @@ from typing import cast
 
 from django.http import HttpRequest
 
+from catalog import access
+from catalog.access import Principal
 from catalog.privileges import Privilege
-from catalog.services import access
-from catalog.services.access import Principal
 
 _KEPT = "_monodon_principal"
 

@@ -18,14 +18,14 @@ from unfold.widgets import (
     UnfoldBooleanSwitchWidget,
 )
 
+from catalog.access import Principal
 from catalog.admin import cells
 from catalog.admin.actor import actor
 from catalog.admin.pages import OneFilter, Page, ReadOnlyAdmin, button, sent
 from catalog.models import ApiKey, PrincipalLevel
 from catalog.privileges import SINGLE, Privilege, words
-from catalog.services import api_keys
-from catalog.services.access import Principal
-from catalog.services.api_keys import revoke_api_key
+from catalog.services.access import api_keys
+from catalog.services.access.api_keys import revoke_api_key
 
 _EXPIRES_SOON = timedelta(days=14)
 

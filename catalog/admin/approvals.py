@@ -16,7 +16,7 @@ from catalog.admin import cells
 from catalog.admin.actor import actor
 from catalog.admin.pages import Page, ReadOnlyAdmin, button, sent
 from catalog.models import ApprovalRequest, ApprovalStatus
-from catalog.services import approvals
+from catalog.services.governance import approvals
 
 _COLOURS = {
     ApprovalStatus.PENDING: "warning",

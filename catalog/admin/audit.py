@@ -32,9 +32,9 @@ from catalog.admin.pages import (
 from catalog.errors import CatalogError
 from catalog.models import AuditEvent, Table, Transaction
 from catalog.models.audit import AuditSeal, Door, Outcome
-from catalog.services import audit_trail
-from catalog.services.audit_trail import Search
-from catalog.services.commit import Operation
+from catalog.services.audit import trail as audit_trail
+from catalog.services.audit.trail import Search
+from catalog.services.engine.commit import Operation
 
 SEARCHED = 100_000
 """How many events are looked through at once where no index leads."""

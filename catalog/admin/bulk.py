@@ -11,16 +11,19 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
+from catalog.access import Principal
 from catalog.admin.actor import actor
 from catalog.admin.describing import LabelForm
 from catalog.admin.pages import ReadOnlyAdmin
 from catalog.errors import CatalogError, TableNotFound
 from catalog.models import Table, TableFormat, TableKind, TableState
-from catalog.services import facts, iceberg_tables, iceberg_views, recovery
-from catalog.services.access import Principal
-from catalog.services.commit import commit
-from catalog.services.facts import Changes
-from catalog.services.operations import DropTable
+from catalog.services.engine.commit import commit
+from catalog.services.governance import annotations
+from catalog.services.governance.annotations import Changes
+from catalog.services.iceberg import tables as iceberg_tables
+from catalog.services.iceberg import views as iceberg_views
+from catalog.services.recovery import undrop
+from catalog.services.tables.table_operations import DropTable
 
 AT_ONCE = 200
 """An action changes so many tables, and no more."""
@@ -147,11 +150,11 @@ ACTIONS = [label_many, protect_many, drop_many]
 
 def _label(asking: Principal, row: Table, data: dict[str, Any]) -> None:
     changes = Changes(labels={data["label"]: data["values"]})
-    facts.change_table_facts(actor=asking, table=row.identifier, changes=changes)
+    annotations.change_table_facts(actor=asking, table=row.identifier, changes=changes)
 
 
 def _protect(asking: Principal, row: Table, _data: dict[str, Any]) -> None:
-    recovery.set_table_protection(actor=asking, table=row.identifier, is_protected=True)
+    undrop.set_table_protection(actor=asking, table=row.identifier, is_protected=True)
 
 
 def _drop(asking: Principal, row: Table, _data: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ from django.db import connection
 from django.db.models import Max, Q
 from django.http import HttpRequest
 
+from catalog import access
 from catalog.admin import (
     cells,
     growth,
@@ -20,7 +21,6 @@ from catalog.admin.actor import actor
 from catalog.admin.navigation import may_see
 from catalog.models import Job, JobStatus, Namespace, Table, TableHealth, Transaction
 from catalog.privileges import Privilege
-from catalog.services import access
 
 EXACT = 50_000
 """A table of the database with more rows is not counted: PostgreSQL's own estimate is shown."""

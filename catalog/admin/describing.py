@@ -20,9 +20,9 @@ from catalog.admin.actor import actor
 from catalog.admin.pages import Page, Panel, ReadOnlyAdmin, Tab, sent
 from catalog.errors import NamespaceNotFound, TableNotFound
 from catalog.models import LabelDefinition, Namespace, Sensitivity, Table, TableState
-from catalog.services import facts
-from catalog.services.facts import Changes, ColumnChanges
-from catalog.services.operations import Link
+from catalog.services.governance import annotations
+from catalog.services.governance.annotation_operations import Link
+from catalog.services.governance.annotations import Changes, ColumnChanges
 
 SAY: dict[str, Any] = {"title": "Describe", "icon": "edit_note", "items": ["describe", "label"]}
 """The menu of these forms in the head of a page."""
@@ -95,7 +95,7 @@ def _told(one: LabelDefinition) -> str:
 
 def describe(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace | Table) -> HttpResponseBase:
     """Ask for owner, description, sensitivity and links, and save what changed of them."""
-    found = facts.facts_of(row)
+    found = annotations.facts_of(row)
     before = {
         "owner": found.owner,
         "description": found.description,
@@ -171,11 +171,11 @@ def _change(request: HttpRequest, row: Namespace | Table, changes: Changes) -> N
     if isinstance(row, Table):
         if row.state == TableState.DROPPED:
             raise TableNotFound(row.identifier)
-        facts.change_table_facts(actor=asking, table=row.identifier, changes=changes)
+        annotations.change_table_facts(actor=asking, table=row.identifier, changes=changes)
     else:
         if row.dropped_at is not None:
             raise NamespaceNotFound(row.identifier)
-        facts.change_namespace_facts(actor=asking, namespace=row.identifier, changes=changes)
+        annotations.change_namespace_facts(actor=asking, namespace=row.identifier, changes=changes)
 
 
 # --- showing it --------------------------------------------------------------------------------

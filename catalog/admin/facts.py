@@ -8,8 +8,8 @@ from django.utils.safestring import SafeString
 
 from catalog.admin import cells
 from catalog.models import LabelColour, Namespace, Sensitivity, Table
-from catalog.services import facts
-from catalog.services.facts import FactsOf, GivenLabel
+from catalog.services.governance import annotations
+from catalog.services.governance.annotations import FactsOf, GivenLabel
 
 LABEL_COLOURS: dict[str, str] = {
     LabelColour.GREY: "plain",
@@ -57,11 +57,11 @@ def for_page(row: Table | Namespace) -> Shown:
 
     Three statements.
     """
-    found = facts.facts_of(row)
+    found = annotations.facts_of(row)
     return Shown(
         facts=found,
         owner=cells.who(found.owner),
-        description=facts.render(found.description) if found.description else SafeString(""),
+        description=annotations.render(found.description) if found.description else SafeString(""),
         labels=labels(found.labels),
         sensitivity=_sensitivity_of(found),
         links=[
@@ -79,7 +79,7 @@ def for_page(row: Table | Namespace) -> Shown:
                 cells.lines(
                     part
                     for part in (
-                        facts.render(column.description) if column.description else "",
+                        annotations.render(column.description) if column.description else "",
                         cells.muted(column.comment) if column.comment else "",
                     )
                     if part

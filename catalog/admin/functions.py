@@ -21,6 +21,8 @@ from unfold.widgets import (
     UnfoldBooleanSwitchWidget,
 )
 
+from catalog import access
+from catalog.access import Principal
 from catalog.admin import audit, cells
 from catalog.admin.actor import actor
 from catalog.admin.pages import Page, Panel, ReadOnlyAdmin, Tab, button, sent
@@ -29,9 +31,8 @@ from catalog.formats.iceberg import functions as format_
 from catalog.identifiers import digest, label
 from catalog.models import AuditEvent, Function, Namespace
 from catalog.privileges import Privilege
-from catalog.services import access, functions
-from catalog.services.access import Principal
-from catalog.services.functions import Content
+from catalog.services.iceberg import functions
+from catalog.services.iceberg.functions import Content
 
 _MAX_DEPTH = 200
 _EXAMPLE = """[

@@ -12,15 +12,16 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget, UnfoldAdminTextInputWidget
 
+from catalog import access
+from catalog.access import On
 from catalog.admin import cells
 from catalog.admin.actor import actor
 from catalog.admin.pages import PANEL_SIZE, Panel, ReadOnlyAdmin, Tab, query, refuse, sent, word
 from catalog.errors import CatalogError, NamespaceNotFound, TableNotFound
 from catalog.models import Grant, Namespace, Principal, Table, TableState
 from catalog.privileges import SINGLE, Privilege, essence, parse
-from catalog.services import access, grants
-from catalog.services.access import On
-from catalog.services.grants import Holder, Loss
+from catalog.services.access import grants
+from catalog.services.access.grants import Holder, Loss
 
 _MEANS = {
     Privilege.BROWSE: "see that it exists, what is said of it, and who owns it",

@@ -16,11 +16,11 @@ from django.template.defaultfilters import filesizeformat
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
+from catalog import access
 from catalog.admin import charts
 from catalog.admin.actor import actor
 from catalog.admin.pages import number, query
 from catalog.models import TableHealth
-from catalog.services import access
 
 PERIODS = (30, 90)
 LOOKED_AT = 20_000

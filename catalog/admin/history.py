@@ -15,14 +15,14 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from catalog import history as past
+from catalog.access import Principal
 from catalog.admin import cells
 from catalog.admin.actor import actor
 from catalog.admin.pages import PANEL_SIZE, Panel, ReadOnlyAdmin, query, word
 from catalog.errors import CatalogError, NotFound
 from catalog.identifiers import Identifier, label
 from catalog.models import Namespace, Table, Transaction
-from catalog.services import history
-from catalog.services.access import Principal
+from catalog.services.audit import history
 
 _BRANCHES = 5  # of a table, in a line
 _AGO: Sequence[tuple[str, timedelta]] = (

@@ -21,7 +21,7 @@ from catalog.formats.iceberg import describe, describe_views, lenient
 from catalog.formats.iceberg.describe_views import ViewVersion
 from catalog.formats.iceberg.reading import Document
 from catalog.models import IcebergMetadata, Table, TableState
-from catalog.services import metadata_files
+from catalog.services.iceberg import metadata_files
 
 _LONGEST_SQL = 100_000  # characters of the current version's
 _LONGEST_OLD_SQL = 20_000

@@ -13,8 +13,8 @@ from catalog.formats.iceberg import describe
 from catalog.formats.iceberg.manifests import Entry
 from catalog.formats.iceberg.reading import Document
 from catalog.models import Table
-from catalog.services import iceberg_contents
-from catalog.services.iceberg_files import TableFileIO
+from catalog.services.iceberg import contents as iceberg_contents
+from catalog.services.iceberg.files import TableFileIO
 
 _CONTENTS = {
     DataFileContent.DATA: "data",

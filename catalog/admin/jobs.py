@@ -16,6 +16,8 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import ChoicesDropdownFilter, DropdownFilter, TextFilter
 
+from catalog import access
+from catalog.access import Principal
 from catalog.admin import cells, maintenance_actions, maintenance_jobs
 from catalog.admin.actor import actor
 from catalog.admin.pages import Page, Panel, ReadOnlyAdmin, button
@@ -23,9 +25,8 @@ from catalog.errors import InvalidInput
 from catalog.identifiers import DEFAULT_DELIMITER, digest
 from catalog.models import Job, JobKind, JobStatus, Table, TransactionStatus
 from catalog.privileges import Privilege
-from catalog.services import access, upkeep
-from catalog.services.access import Principal
-from catalog.services.transactions import SetStatus, alter_transaction
+from catalog.services.engine.transactions import SetStatus, alter_transaction
+from catalog.services.maintenance import scheduler as maintenance_scheduler
 
 SEARCHED = 200_000
 """How many of the newest jobs are looked through where no index leads."""
@@ -146,7 +147,7 @@ class JobAdmin(ReadOnlyAdmin):
     def offered_actions(self, row: Job) -> Sequence[str]:
         if row.status in maintenance_jobs.ACTIVE:
             return ["cancel"]
-        if row.kind not in upkeep.MODES:
+        if row.kind not in maintenance_scheduler.MODES:
             return []  # whoever asked for it asks again
         if row.status in {JobStatus.FAILED, JobStatus.CANCELED}:
             return ["retry"]

@@ -23,7 +23,7 @@ from catalog.admin.facts import LABEL_COLOURS
 from catalog.admin.pages import Page, Panel, ReadOnlyAdmin, button, sent
 from catalog.models import LabelAssignment, LabelColour, LabelDefinition, LabelPlace
 from catalog.privileges import Privilege
-from catalog.services import facts
+from catalog.services.governance import annotations
 
 _SHOWN = 25
 
@@ -126,7 +126,7 @@ class LabelAdmin(ReadOnlyAdmin):
         return Page(
             facts=(
                 ("Key", self.badge(row)),
-                ("Description", facts.render(row.description) or cells.NOTHING),
+                ("Description", annotations.render(row.description) or cells.NOTHING),
                 ("Values", self.shown_values(row)),
                 ("Several at once", "yes" if row.is_multiple else "no"),
                 ("May be put on", self.shown_places(row)),
@@ -165,7 +165,7 @@ class LabelAdmin(ReadOnlyAdmin):
 
         def create(data: dict[str, Any]) -> HttpResponseBase:
             who = actor(request)
-            row = facts.create_label(actor=who, key=data["key"], **said(data))
+            row = annotations.create_label(actor=who, key=data["key"], **said(data))
             messages.success(request, f"Label '{row}' was defined")
             return HttpResponseRedirect(cells.page_url(row))
 
@@ -182,7 +182,7 @@ class LabelAdmin(ReadOnlyAdmin):
     def edit(self, request: HttpRequest, row: LabelDefinition) -> HttpResponseBase:
         def call(data: dict[str, Any]) -> HttpResponseBase:
             who = actor(request)
-            facts.update_label(actor=who, key=row.key, **said(data))
+            annotations.update_label(actor=who, key=row.key, **said(data))
             messages.success(request, f"Label '{row}' was changed")
             return HttpResponseRedirect(cells.page_url(row))
 
@@ -205,7 +205,7 @@ class LabelAdmin(ReadOnlyAdmin):
     @button("Delete", permission="define", icon="delete", danger=True)
     def remove(self, request: HttpRequest, row: LabelDefinition) -> HttpResponseBase:
         def call(_data: dict[str, Any]) -> HttpResponseBase:
-            facts.delete_label(actor=actor(request), key=row.key)
+            annotations.delete_label(actor=actor(request), key=row.key)
             messages.success(request, f"Label '{row}' was deleted")
             return HttpResponseRedirect(cells.list_url(LabelDefinition))
 

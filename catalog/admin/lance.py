@@ -18,8 +18,8 @@ from catalog.admin.pages import COUNT_LIMIT, Page, Panel, Tab, count_up_to, numb
 from catalog.errors import CatalogError
 from catalog.formats.lance import branch_name
 from catalog.models import Branch, MaterializedView, Table, TableState, TableVersion
-from catalog.services import lance_contents
-from catalog.services.lance_contents import Contents, Unreadable
+from catalog.services.lance import contents as lance_contents
+from catalog.services.lance.contents import Contents, Unreadable
 
 _BRANCHES = 200  # offered to choose from
 _DECLARED = "The table is declared, and nothing was written to it yet."

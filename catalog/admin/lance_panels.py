@@ -14,9 +14,10 @@ from catalog.admin.pages import Panel, number, part, query
 from catalog.formats import lance_columns
 from catalog.formats.lance_columns import Column
 from catalog.models import Table
-from catalog.services import lance_contents, lance_indexes
-from catalog.services.lance_contents import SMALL, Bucket, Fragment, reading
-from catalog.services.lance_indexes import IndexSummary
+from catalog.services.lance import contents as lance_contents
+from catalog.services.lance import indexes as lance_indexes
+from catalog.services.lance.contents import SMALL, Bucket, Fragment, reading
+from catalog.services.lance.indexes import IndexSummary
 
 _FIELDS = 100  # of a schema on one page
 _ENTRIES = 50  # of a field's metadata

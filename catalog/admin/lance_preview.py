@@ -15,9 +15,9 @@ from catalog.admin.pages import Panel, number, word
 from catalog.errors import CatalogError
 from catalog.formats.arrow_values import Kind, Shown
 from catalog.models import Table
-from catalog.services import lance_preview
-from catalog.services.lance_contents import Unreadable, reading
-from catalog.services.lance_preview import DEFAULT_ROWS, MOST_COLUMNS, MOST_ROWS, Preview
+from catalog.services.lance import preview as lance_preview
+from catalog.services.lance.contents import Unreadable, reading
+from catalog.services.lance.preview import DEFAULT_ROWS, MOST_COLUMNS, MOST_ROWS, Preview
 
 _OFFERED = 500  # columns to choose from
 _NONE = Preview((), ())

@@ -12,9 +12,9 @@ from catalog.admin.actor import actor
 from catalog.admin.pages import PANEL_SIZE, Panel, query, word
 from catalog.errors import CatalogError
 from catalog.models import Branch, Table, TableState, TableVersion
-from catalog.services import lance_refs
-from catalog.services.lance_contents import Unreadable, reading
-from catalog.services.lance_refs import BranchFacts, Tag
+from catalog.services.lance import refs as lance_refs
+from catalog.services.lance.contents import Unreadable, reading
+from catalog.services.lance.refs import BranchFacts, Tag
 
 
 def refs_tab(request: HttpRequest, row: Table) -> list[Panel]:

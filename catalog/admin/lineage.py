@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from django.db.models import Q
 from django.http import HttpRequest
 
+from catalog import access
 from catalog.admin import cells, materialized_views
 from catalog.admin.actor import actor
 from catalog.admin.pages import PANEL_SIZE, Panel, Tab, number, query
 from catalog.models import MaterializedView, Table, TableFormat
-from catalog.services import access
 
 
 def tabs(request: HttpRequest, row: Table) -> Sequence[Tab]:

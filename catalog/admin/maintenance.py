@@ -11,6 +11,8 @@ from django.http.response import HttpResponseBase
 from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import DropdownFilter, TextFilter
 
+from catalog import access
+from catalog.access import Principal
 from catalog.admin import cells
 from catalog.admin import maintenance_health as health
 from catalog.admin.maintenance_actions import BULK, TITLES
@@ -19,9 +21,7 @@ from catalog.admin.pages import ReadOnlyAdmin
 from catalog.identifiers import DEFAULT_DELIMITER, digest
 from catalog.models import JobKind, Namespace, Table, TableFormat, TableHealth, TableState
 from catalog.privileges import Privilege
-from catalog.services import access
-from catalog.services.access import Principal
-from catalog.services.tables import at_or_below
+from catalog.services.tables.tables import at_or_below
 
 
 class ScoreFilter(DropdownFilter):  # type: ignore[misc]

@@ -14,14 +14,15 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget, UnfoldBooleanSwitchWidget
 
+from catalog import access
+from catalog.access import Principal
 from catalog.admin import cells
 from catalog.admin.actor import actor
 from catalog.admin.pages import ReadOnlyAdmin, button, sent
 from catalog.errors import CatalogError, TableNotFound
 from catalog.models import Job, JobKind, Table, TableFormat, TableHealth, TableState
 from catalog.privileges import Privilege
-from catalog.services import access, upkeep
-from catalog.services.access import Principal
+from catalog.services.maintenance import scheduler as maintenance_scheduler
 
 AT_ONCE = 200
 """An action of a list begins jobs of so many tables, and of no more."""
@@ -87,7 +88,7 @@ class IndexesForm(DryRunForm):
 
 def kinds(table_format: str) -> list[JobKind]:
     """The maintenance that tables of a format have."""
-    return [kind for kind in TITLES if table_format in upkeep.FORMATS[kind]]
+    return [kind for kind in TITLES if table_format in maintenance_scheduler.FORMATS[kind]]
 
 
 def may_maintain(request: HttpRequest, row: Table) -> bool:
@@ -103,7 +104,7 @@ def start(
     indexes: Sequence[str] | None = None,
 ) -> Job:
     """Ask for a job as whoever presses. Raises CatalogError, also for a dropped table."""
-    return upkeep.start(
+    return maintenance_scheduler.start(
         actor=_asking(request, row),
         table=row.identifier,
         kind=kind,
@@ -114,7 +115,7 @@ def start(
 
 def retry(request: HttpRequest, row: Job) -> Job:
     """Ask once more for what failed or was canceled. Raises CatalogError."""
-    return upkeep.retry(actor=actor(request), job=row.pk)
+    return maintenance_scheduler.retry(actor=actor(request), job=row.pk)
 
 
 def _asking(request: HttpRequest, row: Table) -> Principal:
@@ -165,11 +166,11 @@ def _press(kind: JobKind) -> Callable[..., HttpResponseBase]:
 
 
 def _form(request: HttpRequest, row: Table, kind: JobKind) -> forms.Form:
-    if kind not in upkeep.OF_INDEXES:
+    if kind not in maintenance_scheduler.OF_INDEXES:
         return DryRunForm(sent(request))
     try:
         asking = _asking(request, row)
-        names = upkeep.index_names(actor=asking, table=row.identifier)
+        names = maintenance_scheduler.index_names(actor=asking, table=row.identifier)
     except CatalogError:  # whoever asks for the job is told why
         names = []
     return IndexesForm(sent(request), names=names, chosen=request.GET.getlist("index"))
@@ -190,7 +191,7 @@ class MaintainActions:
     @button("Measure now", permission="maintain", icon="monitor_heart")
     def measure(self, request: HttpRequest, row: Table) -> HttpResponseBase:
         def call(_data: dict[str, Any]) -> HttpResponseBase:
-            found = upkeep.measure(actor=_asking(request, row), table=row.identifier)
+            found = maintenance_scheduler.measure(actor=_asking(request, row), table=row.identifier)
             messages.success(request, f"Table '{row}' was measured: health {found.score} of 100")
             return HttpResponseRedirect(cells.page_url(row) + "?tab=maintenance")
 

@@ -14,7 +14,8 @@ from catalog.admin.maintenance_actions import TITLES, press_bar
 from catalog.admin.pages import PANEL_SIZE, Panel
 from catalog.models import Job, JobKind, Table, TableHealth, TableState
 from catalog.policies import EffectivePolicy
-from catalog.services import policies, upkeep
+from catalog.services.maintenance import policies
+from catalog.services.maintenance import scheduler as maintenance_scheduler
 
 _POINTS = 200  # measurements of a chart
 _EMPTY = "It has no data."
@@ -210,7 +211,7 @@ def _mode(planned: Mapping[str, Any]) -> SafeString:
 
 
 def _last_jobs(row: Table) -> Panel:
-    found = Job.objects.filter(table=row, kind__in=list(upkeep.MODES))
+    found = Job.objects.filter(table=row, kind__in=list(maintenance_scheduler.MODES))
     return jobs.panel(
         found.select_related("table__namespace").order_by("-pk")[: PANEL_SIZE // 2],
         "No maintenance was ever asked for. Press a dry run to see what a job would do.",

@@ -10,8 +10,8 @@ from django.utils.safestring import SafeString
 from catalog.admin import cells, maintenance_charts
 from catalog.admin.maintenance_charts import Day
 from catalog.models import Job, JobStatus
-from catalog.services import job_control
-from catalog.services.job_control import Tally
+from catalog.services.maintenance import job_control
+from catalog.services.maintenance.job_control import Tally
 
 DAYS = 30
 LOOKED_AT = 20_000

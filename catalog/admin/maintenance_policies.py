@@ -19,7 +19,7 @@ from catalog.errors import CatalogError, InvalidInput, NamespaceNotFound, TableN
 from catalog.identifiers import Identifier, label
 from catalog.models import MaintenancePolicy, Namespace, Table, TableState
 from catalog.policies import BY_NAME, RULES, EffectivePolicy, Rule, Unit, Value, effective
-from catalog.services import policies
+from catalog.services.maintenance import policies
 
 GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (

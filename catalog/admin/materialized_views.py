@@ -10,6 +10,8 @@ from django.http.response import HttpResponseBase
 from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import DropdownFilter
 
+from catalog import access
+from catalog.access import Principal
 from catalog.admin import audit, cells, jobs
 from catalog.admin.actor import actor
 from catalog.admin.pages import PANEL_SIZE, Page, Panel, ReadOnlyAdmin, Tab, button
@@ -17,9 +19,8 @@ from catalog.formats import view_queries
 from catalog.models import AuditEvent, MaterializedView, Table, TableState
 from catalog.models.materialized_views import MaterializedViewQuerySet
 from catalog.privileges import Privilege
-from catalog.services import access, materialized_views
-from catalog.services.access import Principal
-from catalog.services.materialized_views import Refresh
+from catalog.services.lance import materialized_views
+from catalog.services.lance.materialized_views import Refresh
 
 _QUERY_LENGTH = 20_000
 _UNSEEN = "a table that you may not browse"

@@ -16,6 +16,8 @@ from unfold.widgets import (
     UnfoldBooleanSwitchWidget,
 )
 
+from catalog import access
+from catalog.access import Principal
 from catalog.admin import audit, cells, describing, grants, history, protection
 from catalog.admin.actor import actor
 from catalog.admin.describing import SAY
@@ -38,10 +40,9 @@ from catalog.admin.pages import (
 from catalog.errors import NamespaceNotFound
 from catalog.models import AuditEvent, Namespace, Table
 from catalog.privileges import Privilege
-from catalog.services import access, namespace_locations
-from catalog.services.access import Principal
-from catalog.services.commit import commit
-from catalog.services.operations import CreateNamespace, DropNamespace
+from catalog.services.engine.commit import commit
+from catalog.services.storage import namespace_locations
+from catalog.services.tables.namespace_operations import CreateNamespace, DropNamespace
 
 _ROWS = 50
 _DEEPEST = 24  # further levels are not indented further

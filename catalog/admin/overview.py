@@ -14,6 +14,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
+from catalog import access
 from catalog.admin import api_keys, cells, charts, trash
 from catalog.admin.actor import actor, is_administrator
 from catalog.admin.maintenance_charts import FAIR
@@ -33,7 +34,8 @@ from catalog.models import (
 )
 from catalog.models.audit import Outcome
 from catalog.privileges import Privilege
-from catalog.services import access, approvals, recovery
+from catalog.services.governance import approvals
+from catalog.services.recovery import undrop
 
 LOOKED_AT = 20_000
 """So many rows an answer looks at, the newest first."""
@@ -81,7 +83,7 @@ def needs(request: HttpRequest) -> list[Need]:
         pk__gt=newest_job - _LOOK_BACK,
         created_at__gt=timezone.now() - _LATELY,
     )
-    purged = recovery.visible(asking).filter(trash.purged_soon())
+    purged = undrop.visible(asking).filter(trash.purged_soon())
     found = [
         (
             approvals.waiting_for(asking),

@@ -23,13 +23,13 @@ from unfold.admin import ModelAdmin
 from unfold.contrib.filters.admin import DropdownFilter
 from unfold.enums import ActionVariant
 
+from catalog import access
+from catalog.access import Principal
 from catalog.admin import cells
 from catalog.admin.actor import actor, is_administrator
 from catalog.errors import CatalogError
 from catalog.models import Namespace, Table
 from catalog.privileges import Privilege
-from catalog.services import access
-from catalog.services.access import Principal
 
 T = TypeVar("T")
 

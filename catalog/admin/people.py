@@ -1,6 +1,6 @@
 """Users and groups: Django's own pages in the look of the others.
 
-Each user is a principal, too (``catalog.services.users``), and those are changed by its rules.
+Each user is a principal, too (``catalog.services.access.users``), and those are changed by its rules.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationFo
 from catalog.admin.actor import AdministratorsOnly, actor
 from catalog.admin.pages import InfinitePaginator, refuse
 from catalog.errors import CatalogError
-from catalog.services import users
+from catalog.services.access import users
 
 
 class CreateForm(UserCreationForm):  # type: ignore[misc]

@@ -16,7 +16,7 @@ from catalog.admin.actor import actor
 from catalog.admin.pages import PANEL_SIZE, Page, Panel, ReadOnlyAdmin, button, sent
 from catalog.models import Principal, PrincipalKind, PrincipalLevel
 from catalog.privileges import Privilege
-from catalog.services import principals
+from catalog.services.access import principals
 
 _KINDS = [
     (PrincipalKind.SERVICE, "service account"),

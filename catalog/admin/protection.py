@@ -17,8 +17,9 @@ from catalog.errors import CatalogError, InvalidInput, NamespaceNotFound, TableN
 from catalog.identifiers import label
 from catalog.models import GuardedAction, Namespace, Table, TableState
 from catalog.policies import Rule, Unit
-from catalog.services import recovery, trash
-from catalog.services.recovery import NamespaceRules
+from catalog.services.recovery import undrop
+from catalog.services.recovery.undrop import NamespaceRules
+from catalog.services.tables import trash
 
 RETENTION = Rule(
     "retention",
@@ -92,7 +93,7 @@ def protect(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace | Table) -
         if isinstance(row, Namespace):
             if row.dropped_at is not None:
                 raise NamespaceNotFound(row.identifier)
-            recovery.set_namespace_protection(
+            undrop.set_namespace_protection(
                 actor=asking,
                 namespace=row.identifier,
                 is_protected=wanted,
@@ -101,7 +102,7 @@ def protect(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace | Table) -
         else:
             if row.state == TableState.DROPPED:
                 raise TableNotFound(row.identifier)
-            recovery.set_table_protection(actor=asking, table=row.identifier, is_protected=wanted)
+            undrop.set_table_protection(actor=asking, table=row.identifier, is_protected=wanted)
         state = "protected now" if wanted else "not protected any more"
         messages.success(request, f"{kind.capitalize()} '{row}' is {state}")
         return HttpResponseRedirect(cells.page_url(row))
@@ -127,7 +128,7 @@ def rules(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace) -> HttpResp
     try:
         if row.dropped_at is not None:
             raise NamespaceNotFound(row.identifier)
-        found = recovery.rules_of(actor=asking, namespace=row.identifier)
+        found = undrop.rules_of(actor=asking, namespace=row.identifier)
     except CatalogError as error:
         refuse(request, error)
         return HttpResponseRedirect(cells.page_url(row))
@@ -142,8 +143,8 @@ def rules(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace) -> HttpResp
     )
 
     def call(data: dict[str, Any]) -> HttpResponseBase:
-        recovery.set_retention(actor=asking, namespace=row.identifier, seconds=data["retention"])
-        recovery.set_approval_rule(
+        undrop.set_retention(actor=asking, namespace=row.identifier, seconds=data["retention"])
+        undrop.set_approval_rule(
             actor=asking, namespace=row.identifier, actions=form.actions(), reason=data["reason"]
         )
         messages.success(request, f"The rules of namespace '{row}' were saved")

@@ -18,7 +18,7 @@ from catalog.admin import cells
 from catalog.admin.actor import actor
 from catalog.admin.pages import Page, ReadOnlyAdmin, button
 from catalog.privileges import Privilege
-from catalog.services import schedules
+from catalog.services.maintenance import schedules
 
 # A row of these is shared by the tasks that it times: to change it would change system tasks.
 for model in (PeriodicTask, IntervalSchedule, CrontabSchedule, SolarSchedule, ClockedSchedule):

@@ -11,15 +11,15 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from unfold.dataclasses import SearchResult
 
+from catalog.access import Principal, visible_namespaces, visible_tables
 from catalog.admin import cells
 from catalog.admin.actor import actor
 from catalog.admin.pages import ReadOnlyAdmin, query, word
 from catalog.errors import CatalogError
 from catalog.identifiers import digest, label
 from catalog.models import Namespace, Table
-from catalog.services import search
-from catalog.services.access import Principal, visible_namespaces, visible_tables
-from catalog.services.search import Match, Result
+from catalog.services.search import search
+from catalog.services.search.search import Match, Result
 
 NAME = "admin:catalog_search"
 _PERMISSION = "catalog.view_table"

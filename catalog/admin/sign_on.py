@@ -1,7 +1,7 @@
 """The way into the admin: the log-in page, single sign-on (OpenID Connect), and who guessed too often.
 
 The sign-on is the authorization code flow with PKCE, state and nonce, as Authlib does it; issuer,
-keys and tokens are looked at by ``catalog.services.oidc``.
+keys and tokens are looked at by ``catalog.services.access.oidc``.
 """
 
 import logging
@@ -24,7 +24,8 @@ from unfold.forms import AuthenticationForm
 
 from catalog.errors import CatalogError, Unauthenticated
 from catalog.models.audit import Door
-from catalog.services import oidc, refusals, sign_on, users
+from catalog.services.access import oidc, sign_on, users
+from catalog.services.audit import refusals
 
 log = logging.getLogger(__name__)
 

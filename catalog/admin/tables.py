@@ -14,6 +14,8 @@ from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import ChoicesDropdownFilter, DropdownFilter, TextFilter
 from unfold.widgets import UnfoldAdminTextInputWidget, UnfoldBooleanSwitchWidget
 
+from catalog import access
+from catalog.access import Principal
 from catalog.admin import (
     bulk,
     cells,
@@ -37,10 +39,10 @@ from catalog.errors import CatalogError, TableNotFound, ViewNotFound
 from catalog.identifiers import DEFAULT_DELIMITER, Identifier, check_name, digest, parse
 from catalog.models import Table, TableFormat, TableKind, TableState
 from catalog.privileges import Privilege
-from catalog.services import access, iceberg_tables, iceberg_views
-from catalog.services.access import Principal
-from catalog.services.commit import commit
-from catalog.services.operations import DeregisterTable, DropTable, RenameTable
+from catalog.services.engine.commit import commit
+from catalog.services.iceberg import tables as iceberg_tables
+from catalog.services.iceberg import views as iceberg_views
+from catalog.services.tables.table_operations import DeregisterTable, DropTable, RenameTable
 
 
 class StateFilter(DropdownFilter):  # type: ignore[misc]

@@ -11,12 +11,12 @@ from django.http import HttpRequest
 from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import ChoicesDropdownFilter
 
+from catalog.access import Principal
 from catalog.admin import cells, jobs
 from catalog.admin.pages import Page, Panel, ReadOnlyAdmin
 from catalog.identifiers import digest
 from catalog.models import Table, Transaction
 from catalog.privileges import Privilege
-from catalog.services.access import Principal
 
 SEARCHED = 100_000
 """How many of the newest transactions are looked through where no index leads."""

@@ -14,6 +14,7 @@ from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import TextFilter
 from unfold.widgets import UnfoldAdminTextInputWidget, UnfoldBooleanSwitchWidget
 
+from catalog import access
 from catalog.admin import cells
 from catalog.admin.actor import actor
 from catalog.admin.pages import OneFilter, Page, ReadOnlyAdmin, button, sent
@@ -21,7 +22,7 @@ from catalog.admin.protection import ReasonForm
 from catalog.errors import CatalogError
 from catalog.identifiers import DEFAULT_DELIMITER, Identifier, parse
 from catalog.models import TrashItem, TrashState
-from catalog.services import access, recovery
+from catalog.services.recovery import undrop as recovery_undrop
 
 _PURGED_SOON = timedelta(days=2)
 _COLOURS = {
@@ -125,7 +126,7 @@ class TrashAdmin(ReadOnlyAdmin):
         return self.has_view_permission(request)  # the service decides
 
     def get_queryset(self, request: HttpRequest) -> "QuerySet[TrashItem]":
-        return recovery.visible(actor(request, "catalog.change_table")).order_by("-pk")
+        return recovery_undrop.visible(actor(request, "catalog.change_table")).order_by("-pk")
 
     def find(self, request: HttpRequest, object_id: str) -> TrashItem | None:
         if not (object_id.isascii() and object_id.isdigit() and len(object_id) < 19):
@@ -186,7 +187,7 @@ class TrashAdmin(ReadOnlyAdmin):
             facts.append(("Size", self.size_cell(row)))
         else:
             asking = actor(request, "catalog.change_table")
-            _, spaces, tables = recovery.contents(actor=asking, item=row.pk)
+            _, spaces, tables = recovery_undrop.contents(actor=asking, item=row.pk)
             facts.append(("With it", f"{spaces - 1:,} namespaces, {tables:,} tables and views"))
         return Page(facts=facts)
 
@@ -198,7 +199,7 @@ class TrashAdmin(ReadOnlyAdmin):
         kind = UndropForm if row.table is not None else UndropNamespaceForm
 
         def call(data: dict[str, Any]) -> HttpResponseBase:
-            back = recovery.undrop(
+            back = recovery_undrop.undrop(
                 actor=actor(request, "catalog.change_table"),
                 item=row.pk,
                 new=None if data["name"] == name else data["name"],
@@ -223,7 +224,7 @@ class TrashAdmin(ReadOnlyAdmin):
     @button("Keep", permission="manage", icon="pan_tool")
     def keep(self, request: HttpRequest, row: TrashItem) -> HttpResponseBase:
         def call(_data: dict[str, Any]) -> HttpResponseBase:
-            recovery.keep(actor=actor(request, "catalog.change_table"), item=row.pk)
+            recovery_undrop.keep(actor=actor(request, "catalog.change_table"), item=row.pk)
             messages.success(request, f"'{row}' is kept until somebody purges it")
             return HttpResponseRedirect(cells.page_url(row))
 
@@ -239,7 +240,7 @@ class TrashAdmin(ReadOnlyAdmin):
     @button("Purge now", permission="manage", icon="delete_forever", danger=True)
     def purge(self, request: HttpRequest, row: TrashItem) -> HttpResponseBase:
         def call(data: dict[str, Any]) -> HttpResponseBase:
-            recovery.purge_now(
+            recovery_undrop.purge_now(
                 actor=actor(request, "catalog.change_table"),
                 item=row.pk,
                 reason=data["reason"],

@@ -35,7 +35,7 @@ from catalog.errors import CatalogError
 from catalog.identifiers import DEFAULT_DELIMITER, Identifier, parse
 from catalog.models import DeliveryStatus, Webhook, WebhookDelivery
 from catalog.privileges import Privilege
-from catalog.services import webhooks
+from catalog.services.events import webhooks
 
 _COLOURS = {
     DeliveryStatus.PENDING: "info",

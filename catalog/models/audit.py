@@ -115,7 +115,7 @@ class AuditSeal(models.Model):
 
     Seals have the numbers 1, 2, 3 … without a gap. ``digest`` is the SHA-256 of the event, and
     ``hash`` that of the seal's own columns with ``previous``, the hash of the seal before it. See
-    ``catalog.services.audit_chain``. Partitioned by month of ``sealed_at``; never altered.
+    ``catalog.services.audit.chain``. Partitioned by month of ``sealed_at``; never altered.
     """
 
     number = models.BigIntegerField(primary_key=True)

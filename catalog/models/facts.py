@@ -160,7 +160,7 @@ class SearchDocument(models.Model):
 
     Facts change it in their own transaction; a pass that follows the audit trail does the rest, for
     which ``due_at`` says that there is something to do. ``vector`` holds the words with their
-    weights and, behind a colon, the marks of filters (``catalog.services.search_words``).
+    weights and, behind a colon, the marks of filters (``catalog.services.search.words``).
     """
 
     namespace = models.OneToOneField(

@@ -22,9 +22,10 @@ from django_celery_beat.models import (
 )
 
 from catalog import models
-from catalog.services import functions, materialized_views
-from catalog.services.access import SYSTEM
-from catalog.services.functions import Content
+from catalog.access import SYSTEM
+from catalog.services.iceberg import functions
+from catalog.services.iceberg.functions import Content
+from catalog.services.lance import materialized_views
 from tests.access.iceberg_examples import DEFINITION
 from tests.api.client import encoded_schema
 from tests.api.management import examples

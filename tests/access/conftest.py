@@ -18,6 +18,6 @@ def warehouse(db, settings, tmp_path, monkeypatch) -> Path:
     settings.MONODON_MANIFEST_PATHS = ["elsewhere/", "x/"]
     monkeypatch.setattr(scan_planning, "FILES_AT_ONCE", 1)  # so that a plan has tasks to fetch
     # So that the events of the test itself, which is one transaction, are told.
-    monkeypatch.setattr("catalog.services.events._horizon", lambda: 1 << 62)
+    monkeypatch.setattr("catalog.services.events.feed._horizon", lambda: 1 << 62)
     monkeypatch.setattr("celery.current_app.send_task", lambda *args, **options: None)
     return directory

@@ -11,9 +11,11 @@ from urllib.parse import quote
 from django.http import HttpResponse
 from django.utils import timezone
 
+from catalog import access
+from catalog.access import credentials
 from catalog.models import ApiKey, Grant, Namespace, Principal, PrincipalKind, Table
 from catalog.privileges import Privilege, closure
-from catalog.services import access, search_documents
+from catalog.services.search import documents as search_documents
 from tests.access import iceberg_examples, rules
 from tests.access.rules import Place, Rule
 from tests.api.client import Lance
@@ -176,7 +178,7 @@ def principal(name: str, **fields: Any) -> Principal:
 def administrator() -> str:
     row = principal("administrator", level="admin")
     key = "mnd_the_key_of_the_administrator"
-    digest = access.key_digest(key)
+    digest = credentials.key_digest(key)
     ApiKey.objects.get_or_create(name=row.name, defaults={"principal": row, "digest": digest})
     return key
 
@@ -185,7 +187,7 @@ def who_asks() -> Principal:
     """Somebody with a key and without any privilege, in a catalog with a namespace for others."""
     make_namespace("other")
     row = principal("who")
-    ApiKey.objects.create(name="who", principal=row, digest=access.key_digest(KEY))
+    ApiKey.objects.create(name="who", principal=row, digest=credentials.key_digest(KEY))
     return row
 
 

@@ -7,10 +7,13 @@ from typing import Any
 import orjson
 
 from catalog import storage
+from catalog.access import SYSTEM, Principal
 from catalog.privileges import Privilege
-from catalog.services import functions, iceberg_commits, iceberg_tables, iceberg_views, scans
-from catalog.services.access import SYSTEM, Principal
-from catalog.services.functions import Content
+from catalog.services.iceberg import commits as iceberg_commits
+from catalog.services.iceberg import functions, scans
+from catalog.services.iceberg import tables as iceberg_tables
+from catalog.services.iceberg import views as iceberg_views
+from catalog.services.iceberg.functions import Content
 from tests.catalog.formats.iceberg.test_scan_planning import SIMPLE, row
 from tests.catalog.formats.iceberg.written import Written
 from tests.catalog.services.test_scans import register

@@ -8,11 +8,11 @@ from django.contrib import admin
 from django.contrib.auth.models import Permission, User
 from django.test import Client
 
+from catalog import access
 from catalog.models import Grant, Namespace, Principal
 from catalog.privileges import Privilege
-from catalog.services import access
-from catalog.services import operations as ops
-from catalog.services.commit import commit
+from catalog.services.engine.commit import commit
+from catalog.services.lance.ledger import registration_operations
 from tests.access.admin_pages import (
     GROUPS,
     PAGES,
@@ -168,7 +168,7 @@ def test_what_may_not_be_browsed_does_not_show(group):
     (list_of_them,) = [page for page in pages_of(group) if page.route.count("/") == 3]
     if RULES[GROUPS[group]] is Shown.OWN:
         bob = access.named("user:bob")
-        commit([ops.DeclareTable(table=("mine", "own"))], actor=bob)
+        commit([registration_operations.DeclareTable(table=("mine", "own"))], actor=bob)
         assert "mine.own" in client.get(list_of_them.url()).content.decode()
         return
     grant(Privilege.BROWSE, "ws")

@@ -8,13 +8,17 @@ from typing import Any
 import pytest
 from django.http import HttpResponse
 
+from catalog import access
+from catalog.access import SYSTEM
 from catalog.errors import LocationTaken, NotRecoverable
 from catalog.models import Job, JobKind, JobStatus, Namespace, Principal, Table, TrashItem
 from catalog.privileges import Privilege
-from catalog.services import access, iceberg_views, recovery
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM
-from catalog.services.commit import commit
+from catalog.services.access import known_keys
+from catalog.services.engine.commit import commit
+from catalog.services.iceberg import views as iceberg_views
+from catalog.services.lance.ledger import registration_operations
+from catalog.services.recovery import undrop
+from catalog.services.tables import table_operations
 from tests.access.doors import KEY, give, who_asks
 from tests.api.client import Lance
 from tests.api.iceberg.client import Iceberg
@@ -143,7 +147,9 @@ def leave(kind: str, location: Path) -> Table:
     """A table that was deregistered: its files lie there still, and it may be brought back."""
     table = hide(location, kind)
     location.mkdir(parents=True, exist_ok=True)
-    deregister = ops.DeregisterTable(table=("secretive", "inmost"), format=table.format)
+    deregister = table_operations.DeregisterTable(
+        table=("secretive", "inmost"), format=table.format
+    )
     commit([deregister], actor=SYSTEM)
     return table
 
@@ -222,7 +228,7 @@ def test_a_key_for_elsewhere_registers_nothing_of_before(who, warehouse):
     see(who, Privilege.ALL)
     mine = Namespace.objects.named(("mine",)).get()
     who.keys.update(namespace=mine)
-    access.forget_keys()
+    known_keys.forget_keys()
     with unchanged():
         assert AT["register"](at).status_code == 409
 
@@ -239,7 +245,7 @@ def test_the_location_of_what_was_purged_is_free(who, warehouse):
 
 def drop_mine(location: Path) -> TrashItem:
     make_table("mine", "old", location=str(location))
-    commit([ops.DeregisterTable(table=("mine", "old"))], actor=SYSTEM)
+    commit([table_operations.DeregisterTable(table=("mine", "old"))], actor=SYSTEM)
     return TrashItem.objects.latest("pk")
 
 
@@ -250,29 +256,33 @@ def asker(who: Principal) -> access.Principal:
 def test_what_comes_back_is_not_told_who_lies_there_now(who, warehouse):
     item = drop_mine(warehouse / "quiet")
     commit(
-        [ops.DeclareTable(table=("secretive", "inmost"), location=str(warehouse / "quiet"))],
+        [
+            registration_operations.DeclareTable(
+                table=("secretive", "inmost"), location=str(warehouse / "quiet")
+            )
+        ],
         actor=SYSTEM,
     )
     with pytest.raises(LocationTaken) as refused, unchanged():
-        recovery.undrop(actor=asker(who), item=item.pk)
+        undrop.undrop(actor=asker(who), item=item.pk)
     assert refused.value.message == f"Location '{warehouse}/quiet' belongs to another table"
     see(who, Privilege.BROWSE)
     with pytest.raises(LocationTaken, match=r"'secretive\.inmost'"), unchanged():
-        recovery.undrop(actor=asker(who), item=item.pk)
+        undrop.undrop(actor=asker(who), item=item.pk)
 
 
 def test_what_is_gone_is_not_told_with_whom_it_went(who, warehouse):
     item = drop_mine(warehouse / "quiet")
     table = hide(warehouse / "quiet", "lance")
-    commit([ops.DropTable(table=("secretive", "inmost"))], actor=SYSTEM)
+    commit([table_operations.DropTable(table=("secretive", "inmost"))], actor=SYSTEM)
     Job.objects.filter(table=table).update(attempts=1)
     text = "its files were those of {} too, and were purged with it"
     with pytest.raises(NotRecoverable) as refused, unchanged():
-        recovery.undrop(actor=asker(who), item=item.pk)
+        undrop.undrop(actor=asker(who), item=item.pk)
     assert text.format("another table") in refused.value.message
     see(who, Privilege.BROWSE)
     with pytest.raises(NotRecoverable) as refused, unchanged():
-        recovery.undrop(actor=asker(who), item=item.pk)
+        undrop.undrop(actor=asker(who), item=item.pk)
     assert text.format("table 'secretive.inmost'") in refused.value.message
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from django.http import HttpResponse
 
+from catalog import access
 from catalog.identifiers import digest
 from catalog.models import ApprovalRequest, Grant, Namespace, Principal, Table
 from catalog.privileges import SINGLE, Privilege
-from catalog.services import access
 from tests.access import rules
 from tests.access.doors import (
     ABSENT,

@@ -12,12 +12,15 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from catalog.access import SYSTEM
 from catalog.models import Namespace, Principal, TrashItem
 from catalog.privileges import Privilege
-from catalog.services import api_keys, iceberg_tables, namespace_locations, recovery
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM
-from catalog.services.commit import commit
+from catalog.services.access import api_keys
+from catalog.services.engine.commit import commit
+from catalog.services.iceberg import tables as iceberg_tables
+from catalog.services.recovery import undrop
+from catalog.services.storage import namespace_locations
+from catalog.services.tables import namespace_operations
 from tests.access.doors import KEY, give, who_asks
 from tests.api.client import Lance
 from tests.api.iceberg.client import Iceberg
@@ -109,7 +112,7 @@ def hidden(request, warehouse) -> str:
         make_namespace("outer", "inner")
         return location("outer", "inner")
     if request.param == "in the trash":
-        commit([ops.DropNamespace(namespace=("outer",))], actor=SYSTEM)
+        commit([namespace_operations.DropNamespace(namespace=("outer",))], actor=SYSTEM)
     return path
 
 
@@ -243,23 +246,23 @@ def test_the_location_is_told_to_who_may_read(who, warehouse, properties):
 def test_no_namespace_gets_the_location_of_one_before_it():
     first = location("mine")
     assert re.search(r"/mine-[0-9a-f]{32}$", first)
-    commit([ops.DropNamespace(namespace=("mine",), cascade=True)], actor=SYSTEM)
+    commit([namespace_operations.DropNamespace(namespace=("mine",), cascade=True)], actor=SYSTEM)
     make_namespace("mine")
     second = location("mine")
     assert re.search(r"/mine-[0-9a-f]{32}$", second)
     assert second != first
     item = TrashItem.objects.get(namespace__isnull=False)
-    recovery.undrop(actor=SYSTEM, item=item.pk, new=("back",))
+    undrop.undrop(actor=SYSTEM, item=item.pk, new=("back",))
     assert location("back").rpartition("-")[2] == first.rpartition("-")[2]
 
 
 def test_a_dropped_namespace_keeps_its_explicit_location(warehouse):
     place = f"{warehouse}/theirs"
     make_namespace("outer", properties={"location": f"file://{place}"})
-    commit([ops.DropNamespace(namespace=("outer",))], actor=SYSTEM)
+    commit([namespace_operations.DropNamespace(namespace=("outer",))], actor=SYSTEM)
     assert set_location(place).status_code == 409
     item = TrashItem.objects.get()
-    recovery.undrop(actor=SYSTEM, item=item.pk)
+    undrop.undrop(actor=SYSTEM, item=item.pk)
     assert location("outer") == place
 
 
@@ -269,7 +272,7 @@ def test_tables_of_a_namespace_that_moved_stay_theirs(who, warehouse):
     table = make_iceberg_table("outer", "t")
     assert table.location.startswith(f"{warehouse}/one/t-")
     two = {"location": f"file://{warehouse}/two"}
-    update = ops.UpdateNamespaceProperties(namespace=("outer",), updates=two)
+    update = namespace_operations.UpdateNamespaceProperties(namespace=("outer",), updates=two)
     commit([update], actor=SYSTEM)
     with unchanged():
         assert set_location(f"{warehouse}/one").status_code == 409

@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 from django.http import HttpResponse
 
+from catalog.access import SYSTEM, tokens
 from catalog.models import ApiKey, AuditEvent, Namespace, Principal, Table, TrashItem
 from catalog.privileges import READ_ONLY, Privilege
-from catalog.services import api_keys, iceberg_views, tokens
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM
-from catalog.services.commit import commit
+from catalog.services.access import api_keys
+from catalog.services.engine.commit import commit
+from catalog.services.iceberg import views as iceberg_views
+from catalog.services.tables import table_operations
 from tests.access.doors import KEY, administrator, give, who_asks
 from tests.access.iceberg_examples import _VERSION
 from tests.api.client import Lance
@@ -175,7 +176,7 @@ def test_nothing_goes_into_a_namespace_in_which_nothing_may_be_created(rename):
         actor=SYSTEM, view=("mine", "view"), schema=ICEBERG_SCHEMA, view_version=_VERSION
     )
     make_table("mine", "gone")
-    commit([ops.DeregisterTable(table=("mine", "gone"))], actor=SYSTEM)
+    commit([table_operations.DeregisterTable(table=("mine", "gone"))], actor=SYSTEM)
     make_table("other", "u")  # that the name is taken there is nothing to be told, either
     with unchanged():
         seen, hidden, absent = rename("seen"), rename("other"), rename("absent")

@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 from django.conf import settings as django_settings
 
+from catalog.access import SYSTEM
 from catalog.models import PrincipalLevel
-from catalog.services import api_keys
-from catalog.services.access import SYSTEM
+from catalog.services.access import api_keys
 from tests.api.client import Lance
 
 

@@ -5,11 +5,11 @@ from urllib.parse import urlencode
 import pytest
 from django.test import Client
 
+from catalog.access import SYSTEM
 from catalog.errors import TooManyAttempts
 from catalog.models import PrincipalLevel
-from catalog.services import access, api_keys, attempts
-from catalog.services.access import SYSTEM
-from catalog.services.attempts import BY_ADDRESS, BY_CLIENT, Attempts
+from catalog.services.access import api_keys, known_keys, throttle
+from catalog.services.access.throttle import BY_ADDRESS, BY_CLIENT, Attempts
 from tests.api.client import Lance
 from tests.api.iceberg.client import Iceberg
 from tests.api.management.client import Management
@@ -100,8 +100,8 @@ def test_the_address_is_the_one_that_our_own_proxies_tell(key, settings):
         ("192.0.2.2, 10.0.0.1", 200),
         ("192.0.2.1, 192.0.2.3, 10.0.0.1", 200),
     ):
-        access.forget_keys()
-        attempts.attempts._proven.clear()
+        known_keys.forget_keys()
+        throttle.attempts._proven.clear()
         client = Management(key, **{"x-forwarded-for": told})
         assert client.call("GET", "jobs").status_code == status
 

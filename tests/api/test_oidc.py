@@ -14,9 +14,9 @@ from django.contrib.auth import get_user_model
 from django.utils import timezone
 from joserfc.jwk import RSAKey
 
+from catalog.access import SYSTEM
 from catalog.models import ApiKey, AuditEvent, Namespace, Principal, PrincipalKind, PrincipalLevel
-from catalog.services import access, api_keys, oidc, principals, users
-from catalog.services.access import SYSTEM
+from catalog.services.access import api_keys, known_keys, oidc, principals, users
 from tests import issuer as issuers
 from tests.api.client import Lance
 from tests.api.iceberg.client import Iceberg
@@ -146,7 +146,7 @@ def test_only_the_issuers_keys_and_allowed_algorithms(issuer: Issuer, ada, setti
     ):
         refused(forged)
     settings.MONODON_OIDC_ALGORITHMS = ["ES256"]
-    access.forget_keys()
+    known_keys.forget_keys()
     refused(token)
 
 
@@ -173,7 +173,7 @@ def test_without_a_kid_there_must_be_one_key(issuer: Issuer, ada):
     bearer(token).get("jobs")
     issuer.keys.append(RSAKey.generate_key(2048, {"kid": "two"}))
     oidc.forget()
-    access.forget_keys()
+    known_keys.forget_keys()
     refused(token, "not one of its issuer's")
 
 
@@ -197,7 +197,7 @@ def test_a_token_is_trusted_no_longer_than_it_holds(issuer: Issuer, ada, monkeyp
     token = issuer.token(exp=int(real) - oidc.LEEWAY_SECONDS + 2)
     bearer(token).get("jobs")
     monotonic = time.monotonic
-    monkeypatch.setattr(access.time, "monotonic", lambda: monotonic() + 2.5)
+    monkeypatch.setattr(known_keys.time, "monotonic", lambda: monotonic() + 2.5)
     monkeypatch.setattr(oidc.time, "time", lambda: real + 2.5)
     refused(token, "has expired", 401, "token-expired")
 
@@ -244,10 +244,10 @@ def test_a_key_that_the_issuer_took_back_ends(issuer: Issuer, ada, clock):
     token = issuer.token()
     bearer(token).get("jobs")
     issuer.rotate()
-    access.forget_keys()
+    known_keys.forget_keys()
     bearer(token).get("jobs")
     clock(901)
-    access.forget_keys()
+    known_keys.forget_keys()
     refused(token, "not one of its issuer's")
 
 
@@ -270,10 +270,10 @@ def test_known_keys_are_good_for_an_hour_while_the_issuer_is_away(issuer: Issuer
     bearer(token).get("jobs")
     issuer.status = 500
     clock(1800)
-    access.forget_keys()
+    known_keys.forget_keys()
     bearer(token).get("jobs")
     clock(1801)
-    access.forget_keys()
+    known_keys.forget_keys()
     bearer(token).refused(503, "service-unavailable", "cannot be had", "GET jobs")
 
 
@@ -331,7 +331,7 @@ def test_an_unknown_subject_is_refused_unless_it_may_be_made(issuer: Issuer, set
     event = AuditEvent.objects.get(action="principal.create")
     assert (event.actor, event.target) == ("system", "user:grace")
     # The subject decides, whatever it calls itself later.
-    access.forget_keys()
+    known_keys.forget_keys()
     bearer(issuer.token("new-1", preferred_username="admin")).get("principals/user:grace")
     assert Principal.objects.count() == 1
 
@@ -388,7 +388,7 @@ def test_the_groups_claim_says_who_is_in_the_issuers_groups(issuer: Issuer, sett
     )
 
     def of(**claims: object) -> list[str]:
-        access.forget_keys()
+        known_keys.forget_keys()
         return bearer(issuer.token("g", **claims)).get("principals/user:g")["groups"]
 
     # A group that belongs to no issuer is not given by a name.
@@ -426,7 +426,7 @@ def test_no_token_is_told_or_logged(issuer: Issuer, ada, caplog, capsys):
     answers = [bearer(good).call("GET", "jobs"), bearer(bad).call("GET", "jobs")]
     issuer.status = 500
     oidc.forget()
-    access.forget_keys()
+    known_keys.forget_keys()
     answers.append(bearer(good).call("GET", "jobs"))
     assert [answer.status_code for answer in answers] == [200, 401, 503]
     told = "".join(answer.content.decode() + str(answer.headers) for answer in answers)

@@ -8,10 +8,10 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
-from catalog.services import history
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM
-from catalog.services.commit import commit
+from catalog.access import SYSTEM
+from catalog.services.audit import history
+from catalog.services.engine.commit import commit
+from catalog.services.tables import namespace_operations, table_operations
 from tests.factories import make_namespace, make_root, make_table, make_version, unchanged
 
 pytestmark = pytest.mark.django_db
@@ -48,7 +48,7 @@ def test_the_state_in_words_and_as_json(monkeypatch):
     make_version(("a", "t"), 1)
     make_version(("a", "t"), 4, branch="dev")
     then = now()
-    commit([ops.DropNamespace(namespace=("a",), cascade=True)], actor=SYSTEM)
+    commit([namespace_operations.DropNamespace(namespace=("a",), cascade=True)], actor=SYSTEM)
     lines = run("--at", then)
     assert [line.split() for line in lines[:-1]] == [
         ["namespace", "a"],
@@ -83,7 +83,7 @@ def test_a_comparison_in_words_and_as_json():
     make_table("a.b", "x")
     first = now()
     make_version(("a", "t"), 3)
-    commit([ops.RenameTable(table=("a", "t"), new=("a", "u"))], actor=SYSTEM)
+    commit([table_operations.RenameTable(table=("a", "t"), new=("a", "u"))], actor=SYSTEM)
     make_table("c", "d", "new")
     last = now()
     lines = run("--at", first, "--diff-to", last)

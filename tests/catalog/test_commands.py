@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from django.core.management import call_command
 
+from catalog.access import SYSTEM
 from catalog.management import commands
 from catalog.models import AuditEvent
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM
-from catalog.services.commit import commit
+from catalog.services.engine.commit import commit
+from catalog.services.tables import table_operations
 from tests.factories import make_table
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
@@ -39,7 +39,7 @@ def _quiet(monkeypatch, settings):
 def test_a_change_came_by_the_command_line(command, action, tmp_path):
     make_table("ws", "t")
     make_table("ws", "gone")
-    commit([ops.DropTable(table=("ws", "gone"))], actor=SYSTEM)
+    commit([table_operations.DropTable(table=("ws", "gone"))], actor=SYSTEM)
     call_command("create_key", "bob", stdout=StringIO(), stderr=StringIO())
     file = tmp_path / "governance.yaml"
     file.write_text(GOVERNANCE)

@@ -9,11 +9,15 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
+from catalog.access import SYSTEM
 from catalog.management.commands import maintain
 from catalog.models import Job, JobEvent, JobKind, JobStatus, MaintenancePolicy, Table
-from catalog.services import jobs, lance_data, lance_indexes, maintenance, policies, upkeep
-from catalog.services.access import SYSTEM
-from catalog.services.lance_index_plans import NewIndex
+from catalog.services.engine import jobs
+from catalog.services.lance import data as lance_data
+from catalog.services.lance import indexes as lance_indexes
+from catalog.services.lance.index_plans import NewIndex
+from catalog.services.maintenance import job_runner, policies
+from catalog.services.maintenance import scheduler as maintenance_scheduler
 from tests.factories import make_iceberg_table, make_lance_table, make_root, make_table, unchanged
 
 pytestmark = pytest.mark.django_db
@@ -37,7 +41,7 @@ def works(monkeypatch):
     """Puts another function in the place of the work."""
 
     def put(work) -> None:
-        monkeypatch.setattr(maintenance, "_work", lambda job, spark: work)
+        monkeypatch.setattr(job_runner, "_work", lambda job, spark: work)
 
     return put
 
@@ -77,14 +81,14 @@ def test_a_plan_tells_what_would_be_done_and_where():
 def test_the_worst_tables():
     assert maintain_("plan") == "No table was measured yet.\n"
     make_lance_table(("other", "u"))
-    upkeep.measure_due()
+    maintenance_scheduler.measure_due()
     assert maintain_("plan").splitlines() == [
         f"100  {name:40} nothing" for name in ("ws.t", "other.u")
     ]
     assert maintain_("plan", "--limit", "1").count("\n") == 1
     assert maintain_("plan", "--namespace", "other") == f"100  {'other.u':40} nothing\n"
     row = Table.objects.select_related("namespace").get(name="u")
-    upkeep._record_nothing(row, maintain.timezone.now(), "The storage is away")
+    maintenance_scheduler._record_nothing(row, maintain.timezone.now(), "The storage is away")
     assert maintain_("plan").splitlines()[0] == f"  0  {'other.u':40} The storage is away"
 
 
@@ -160,7 +164,7 @@ def test_a_run_by_a_worker_is_followed_to_its_end(works):
     def worker() -> None:
         while not (found := Job.objects.filter(status=JobStatus.QUEUED).first()):
             pass
-        maintenance.run_job(found.pk)
+        job_runner.run_job(found.pk)
         connection.close()
 
     thread = threading.Thread(target=worker)
@@ -241,9 +245,11 @@ def test_the_status_of_what_goes_on_and_of_what_ended_lately(works):
         raise maintain.InvalidInput("there is no way")
 
     works(work)
-    failed = upkeep.start(actor=SYSTEM, table=("ws", "t"), kind=JobKind.COMPACT)
-    maintenance.run_job(failed.pk)
-    waits = upkeep.start(actor=SYSTEM, table=("ws", "t"), kind=JobKind.CLEAN_UP, is_dry_run=True)
+    failed = maintenance_scheduler.start(actor=SYSTEM, table=("ws", "t"), kind=JobKind.COMPACT)
+    job_runner.run_job(failed.pk)
+    waits = maintenance_scheduler.start(
+        actor=SYSTEM, table=("ws", "t"), kind=JobKind.CLEAN_UP, is_dry_run=True
+    )
     assert maintain_("status").splitlines() == [
         f"{waits.pk:>8}  {'ws.t':40} clean_up (dry run) queued",
         f"{failed.pk:>8}  {'ws.t':40} compact failed 3 files there is no way",
@@ -264,8 +270,8 @@ def test_the_status_of_one_job_with_its_log(works, monkeypatch):
         return {"after": 1}
 
     works(work)
-    job = upkeep.start(actor=SYSTEM, table=("ws", "t"), kind=JobKind.COMPACT)
-    maintenance.run_job(job.pk)
+    job = maintenance_scheduler.start(actor=SYSTEM, table=("ws", "t"), kind=JobKind.COMPACT)
+    job_runner.run_job(job.pk)
     head, first, second, *result = maintain_("status", str(job.pk)).splitlines()
     assert head == f"Job {job.pk}, ws.t: compact succeeded"
     assert first.endswith('  info     planned {"files": 8}')

@@ -5,10 +5,10 @@ from io import StringIO
 import pytest
 from django.core.management import CommandError, call_command
 
+from catalog.access import SYSTEM
 from catalog.models import Namespace, Table, TrashItem
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM
-from catalog.services.commit import commit
+from catalog.services.engine.commit import commit
+from catalog.services.tables import namespace_operations, table_operations
 from tests.factories import make_table, unchanged
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
@@ -29,7 +29,7 @@ def undrop(*args: str) -> str:
 def test_it_lists_and_brings_back():
     assert undrop() == "The trash is empty.\n"
     table = make_table("ws", "t")
-    commit([ops.DropTable(table=("ws", "t"))], actor=SYSTEM)
+    commit([table_operations.DropTable(table=("ws", "t"))], actor=SYSTEM)
     item = TrashItem.objects.get()
     listed = undrop()
     assert listed.split()[:4] == [str(item.pk), "table", "ws.t", "waiting"]
@@ -40,10 +40,10 @@ def test_it_lists_and_brings_back():
 
 def test_by_number_and_under_another_name():
     first, second = make_table("ws", "t"), None
-    commit([ops.DropTable(table=("ws", "t"))], actor=SYSTEM)
+    commit([table_operations.DropTable(table=("ws", "t"))], actor=SYSTEM)
     item = TrashItem.objects.get()
     second = make_table("ws", "t")
-    commit([ops.DeregisterTable(table=("ws", "t"))], actor=SYSTEM)
+    commit([table_operations.DeregisterTable(table=("ws", "t"))], actor=SYSTEM)
     assert undrop("--item", str(item.pk), "--as", "ws$u") == "'ws.u' is back.\n"
     assert Table.objects.named(("ws", "u")).get() == first
     undrop("ws$t")
@@ -52,8 +52,8 @@ def test_by_number_and_under_another_name():
 
 def test_a_namespace():
     make_table("a", "b", "t")
-    commit([ops.DropNamespace(namespace=("a", "b"), cascade=True)], actor=SYSTEM)
-    commit([ops.DropNamespace(namespace=("a",))], actor=SYSTEM)
+    commit([namespace_operations.DropNamespace(namespace=("a", "b"), cascade=True)], actor=SYSTEM)
+    commit([namespace_operations.DropNamespace(namespace=("a",))], actor=SYSTEM)
     with pytest.raises(CommandError, match="with_parents"), unchanged():
         undrop("a$b", "--namespace")
     assert undrop("a$b", "--namespace", "--with-parents") == "'a.b' is back.\n"

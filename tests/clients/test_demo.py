@@ -16,7 +16,7 @@ from lance.namespace import RestNamespace
 from lance_namespace_urllib3_client import models as m
 
 from catalog.management.commands import bootstrap
-from catalog.services import access
+from catalog.services.access import authentication
 from examples import iceberg_flights, lance_search
 from examples.demo import api_key
 from server.options import PROJECT
@@ -207,7 +207,7 @@ def test_the_first_start_leaves_its_key_to_the_demo(
     file = tmp_path / "admin_api_key"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     key = api_key({"MONODON_HOME": str(tmp_path)})
-    assert access.authenticate(key).name == "admin"
+    assert authentication.authenticate(key).name == "admin"
     assert f"API key:     {key}   (shown this once)" in capsys.readouterr().out
     file.unlink()
     call_command("bootstrap")

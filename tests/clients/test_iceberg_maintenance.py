@@ -53,7 +53,7 @@ class Jobs:
             "from catalog.models import TableFormat\n"
             "from catalog.services import operations as ops\n"
             "from catalog.services.access import SYSTEM\n"
-            "from catalog.services.commit import commit\n"
+            "from catalog.services.engine.commit import commit\n"
             f"commit([ops.StartMaintenance(table={table!r}, format=TableFormat.ICEBERG,"
             f" kind_of_job={kind!r}, is_dry_run={is_dry_run},"
             f" parameters={{'policy': {POLICY | asked!r}}})], actor=SYSTEM)"

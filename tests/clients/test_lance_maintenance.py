@@ -75,7 +75,7 @@ def test_the_worker_lets_spark_write(live: LiveServer) -> None:
     live.manage(
         "from catalog.services import operations as ops\n"
         "from catalog.services.access import SYSTEM\n"
-        "from catalog.services.commit import commit\n"
+        "from catalog.services.engine.commit import commit\n"
         "commit([ops.StartMaintenance(table=('lance_upkeep', 't'), kind_of_job='compact',"
         f" parameters={{'policy': {policy!r}}})], actor=SYSTEM)"
     )

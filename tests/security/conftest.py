@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
+from catalog.access import SYSTEM
 from catalog.privileges import Privilege
-from catalog.services import api_keys
-from catalog.services.access import SYSTEM
+from catalog.services.access import api_keys
 from tests.access.doors import KEY, give, who_asks
 from tests.api.conftest import _static_files, lance, warehouse
 from tests.api.iceberg.client import Iceberg

@@ -22,9 +22,9 @@ from pyiceberg.manifest import (
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.typedef import Record
 
+from catalog.access import SYSTEM
 from catalog.models import Table
-from catalog.services import iceberg_tables
-from catalog.services.access import SYSTEM
+from catalog.services.iceberg import tables as iceberg_tables
 from tests.catalog.services.writing import open_table, rows
 from tests.factories import make_iceberg_table
 

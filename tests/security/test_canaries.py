@@ -7,9 +7,11 @@ from urllib.parse import urlencode
 import pytest
 from django.test import Client
 
+from catalog.access import SYSTEM
 from catalog.models import AuditEvent, Namespace, Table, Transaction
-from catalog.services import api_keys, events, refusals
-from catalog.services.access import SYSTEM
+from catalog.services.access import api_keys
+from catalog.services.audit import refusals
+from catalog.services.events import feed as event_feed
 from tests.api.management.client import Management
 from tests.catalog.admin.conftest import _plain_static_files
 from tests.factories import make_root
@@ -38,7 +40,7 @@ def test_canaries_are_found_nowhere(lance, administrator, caplog, monkeypatch):
     make_root()
     caplog.set_level(logging.DEBUG)
     monkeypatch.setattr(refusals, "ledger", refusals.Ledger(refusals.write))
-    monkeypatch.setattr(events, "_horizon", lambda: 1 << 62)
+    monkeypatch.setattr(event_feed, "_horizon", lambda: 1 << 62)
     canaries = {*IN_PROPERTIES.values(), "canary-of-url", "canary-of-signature"}
     found: dict[str, str] = {}
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from django.test import override_settings
 
+from catalog.access import SYSTEM, Principal
 from catalog.errors import ForeignFile
 from catalog.models import (
     ApiKey,
@@ -22,20 +23,15 @@ from catalog.models import (
     Table,
 )
 from catalog.privileges import Privilege, closure
-from catalog.services import (
-    access,
-    iceberg_commits,
-    iceberg_contents,
-    iceberg_files,
-    iceberg_tables,
-    iceberg_upkeep,
-    maintenance,
-    policies,
-)
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM, Principal
-from catalog.services.commit import commit
-from catalog.services.iceberg_commits import TableChange
+from catalog.services.access import authentication
+from catalog.services.engine.commit import commit
+from catalog.services.iceberg import commits as iceberg_commits
+from catalog.services.iceberg import contents as iceberg_contents
+from catalog.services.iceberg import files as iceberg_files
+from catalog.services.iceberg import tables as iceberg_tables
+from catalog.services.iceberg.commits import TableChange
+from catalog.services.maintenance import iceberg_actions, job_runner, policies
+from catalog.services.tables import job_operations
 from tests.access.doors import KEY
 from tests.catalog.services.writing import open_table, rows
 from tests.factories import (
@@ -63,7 +59,7 @@ pytestmark = pytest.mark.django_db
 
 
 def me() -> Principal:
-    return access.authenticate(KEY)
+    return authentication.authenticate(KEY)
 
 
 @pytest.fixture
@@ -87,11 +83,11 @@ class NoSpark:
 
 
 def run(kind: JobKind, spark: Any, **policy: Any) -> Job:
-    start = ops.StartMaintenance(
+    start = job_operations.StartMaintenance(
         table=MINE, format="iceberg", kind_of_job=kind, parameters={"policy": policy}
     )
     job: Job = commit([start], actor=SYSTEM).results[0]
-    maintenance.run_job(job.pk, spark=spark)
+    job_runner.run_job(job.pk, spark=spark)
     job.refresh_from_db()
     return job
 
@@ -110,9 +106,9 @@ READS_ROWS = {JobKind.COMPACT, JobKind.REWRITE_POSITION_DELETES, JobKind.COMPUTE
 @pytest.fixture
 def much_to_do(monkeypatch) -> None:
     """Compaction begins, whatever there is."""
-    real = iceberg_upkeep._measure
+    real = iceberg_actions._measure
     monkeypatch.setattr(
-        iceberg_upkeep, "_measure", lambda *given: replace(real(*given), rewrite_files=9)
+        iceberg_actions, "_measure", lambda *given: replace(real(*given), rewrite_files=9)
     )
 
 
@@ -129,7 +125,7 @@ def test_what_is_there_all_the_same_is_not_used(world, attacker, planted, slot, 
             with pytest.raises(ForeignFile) as refused:
                 show()
             assert refused.value.message == refusal(path)
-        for job_kind in iceberg_upkeep.WORK if is_metadata else READS_ROWS:
+        for job_kind in iceberg_actions.WORK if is_metadata else READS_ROWS:
             job = run(job_kind, NoSpark(), keep_for=0, keep_versions=1)
             assert (job.status, job.error) == (JobStatus.FAILED, refusal(path)), job_kind
             # Nor by the job's process, should the table be so by then.
@@ -139,11 +135,11 @@ def test_what_is_there_all_the_same_is_not_used(world, attacker, planted, slot, 
         policy = policies.effective_policy(row())
         if is_metadata:
             with pytest.raises(ForeignFile) as refused:
-                iceberg_upkeep.measure(row(), policy)
+                iceberg_actions.measure(row(), policy)
             assert refused.value.message == refusal(path)
         else:
             # It counts what the own manifest says; nothing is opened for that.
-            found = iceberg_upkeep.measure(row(), policy)
+            found = iceberg_actions.measure(row(), policy)
             assert found is not None
             assert found.rows <= 4
         purged(world)
@@ -155,7 +151,7 @@ def purged(world: World) -> None:
     with override_settings(MONODON_TRASH_SECONDS=0):
         iceberg_tables.drop_table(actor=SYSTEM, table=MINE, purge=True)
     job = Job.objects.latest("pk")
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     job.refresh_from_db()
     assert job.status == JobStatus.SUCCEEDED, job.error
     assert re.fullmatch(
@@ -228,7 +224,7 @@ def test_files_of_a_table_that_one_may_read_are_planned_and_spared(world, attack
     # The source knows of it.
     job: Job = commit(
         [
-            ops.StartMaintenance(
+            job_operations.StartMaintenance(
                 table=("secret", "t"),
                 format="iceberg",
                 kind_of_job=JobKind.CLEAN_UP,
@@ -237,7 +233,7 @@ def test_files_of_a_table_that_one_may_read_are_planned_and_spared(world, attack
         ],
         actor=SYSTEM,
     ).results[0]
-    maintenance.run_job(job.pk, spark=NoSpark())
+    job_runner.run_job(job.pk, spark=NoSpark())
     job.refresh_from_db()
     assert (job.status, job.error) == (
         JobStatus.FAILED,
@@ -249,7 +245,7 @@ def test_files_of_a_table_that_one_may_read_are_planned_and_spared(world, attack
     iceberg_tables.drop_table(actor=SYSTEM, table=("secret", "t"), purge=True)
     purge = Job.objects.latest("pk")
     Job.objects.filter(pk=purge.pk).update(lease_until=None)
-    maintenance.run_job(purge.pk)
+    job_runner.run_job(purge.pk)
     purge.refresh_from_db()
     assert (purge.status, purge.error) == (JobStatus.CANCELED, "other tables refer to its files")
     assert world.victims["hidden"].data.exists()
@@ -272,7 +268,7 @@ def test_files_that_no_table_has_are_read_in_an_allowed_root(world, attacker, se
     job = Job.objects.latest("pk")
     Job.objects.filter(pk=job.pk).update(lease_until=None)
     with untouched([world.victims["system"].data]):
-        maintenance.run_job(job.pk)
+        job_runner.run_job(job.pk)
     job.refresh_from_db()
     assert job.status == JobStatus.SUCCEEDED
     assert job.error == "left in place: 1 files outside its directories"
@@ -283,6 +279,6 @@ def test_nothing_else_is_needed_of_who_has_only_their_own(world, attacker):
     open_table(*MINE).append(rows(1, 2))
     assert before != picture()
     assert len(attacker.post(f"{COMMIT}/plan", {})["file-scan-tasks"]) == 1
-    found = iceberg_upkeep.measure(row(), policies.effective_policy(row()))
+    found = iceberg_actions.measure(row(), policies.effective_policy(row()))
     assert found is not None
     assert found.rows == 2

@@ -18,6 +18,8 @@ import lance
 import pyarrow as pa
 import pytest
 
+from catalog import access
+from catalog.access import SYSTEM, credentials
 from catalog.errors import InvalidInput
 from catalog.models import (
     ApiKey,
@@ -30,18 +32,15 @@ from catalog.models import (
     TableVersion,
 )
 from catalog.privileges import Privilege, closure
-from catalog.services import (
-    access,
-    lance_data,
-    lance_datasets,
-    lance_repair,
-    maintenance,
-    upkeep,
-    versions,
-)
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM
-from catalog.services.commit import commit
+from catalog.services.access import known_keys
+from catalog.services.engine.commit import commit
+from catalog.services.lance import data as lance_data
+from catalog.services.lance import datasets as lance_datasets
+from catalog.services.lance.ledger import repair as lance_repair
+from catalog.services.lance.ledger import versions as lance_versions
+from catalog.services.maintenance import job_runner
+from catalog.services.maintenance import scheduler as maintenance_scheduler
+from catalog.services.tables import job_operations, table_operations
 from tests.access.doors import KEY, give, principal, who_asks
 from tests.api.client import Lance, stream
 from tests.factories import files, make_lance_table, make_namespace, make_root, snapshot
@@ -95,8 +94,8 @@ def world(warehouse: Path, tmp_path: Path, settings) -> Iterator[World]:
     Table.objects.filter(pk=twin.pk).update(location=f"{mine.location}x")
     twin.refresh_from_db()
     victims["twin"] = twin
-    versions.settle_pending()
-    commit([ops.DropTable(table=("secretive", "dropped"))], actor=SYSTEM)
+    lance_versions.settle_pending()
+    commit([table_operations.DropTable(table=("secretive", "dropped"))], actor=SYSTEM)
     secret = tmp_path / "outside" / "secret.lance"
     secret.parent.mkdir()
     secret.write_bytes(b"not for you")
@@ -300,7 +299,7 @@ def test_no_use_of_a_version_touches_foreign_files(world, attack):
                 faults.append((name, answer.status_code, answer.content[:300]))
         jobs = _run_jobs(world)
         with pytest.raises(InvalidInput):
-            upkeep.measure(actor=SYSTEM, table=MINE)
+            maintenance_scheduler.measure(actor=SYSTEM, table=MINE)
         lance_repair.repair(actor=SYSTEM, table=MINE, is_dry_run=True)
     assert faults == []
     assert seen.events == []
@@ -322,9 +321,11 @@ def _run_jobs(world: World, table: tuple[str, ...] = MINE) -> list[Job]:
         JobKind.REBUILD_INDEXES,
     ):
         parameters = {"policy": {"keep_for": 0, "keep_versions": 1, "orphan_age": 0}}
-        start = ops.StartMaintenance(table=table, kind_of_job=kind, parameters=parameters)
+        start = job_operations.StartMaintenance(
+            table=table, kind_of_job=kind, parameters=parameters
+        )
         job = commit([start], actor=access.on_behalf_of("who")).results[0]
-        maintenance.run_job(job.pk)
+        job_runner.run_job(job.pk)
         job.refresh_from_db()
         found.append(job)
     return found
@@ -418,7 +419,7 @@ def test_no_link_in_a_table_is_followed(world, link):
             if answer.status_code >= 500:
                 faults.append((name, answer.status_code, answer.content[:300]))
         _run_jobs(world)
-        versions.settle_pending()
+        lance_versions.settle_pending()
         lance_repair.repair(actor=SYSTEM, table=MINE, is_dry_run=True)
         Lance(KEY).call("POST", "/v1/table/mine$t/deregister", {})
         Lance(KEY).call("POST", "/v1/table/mine$u/register", {"location": world.mine.location})
@@ -453,12 +454,12 @@ def test_a_clone_of_what_its_writer_may_read(world):
     assert ("open" in {event for _, event in seen.events}) is True  # the oracle does see
     # Another reader of the clone, who may not see the source.
     other = principal("other-reader")
-    ApiKey.objects.create(name="other", principal=other, digest=access.key_digest("mnd_other"))
+    ApiKey.objects.create(name="other", principal=other, digest=credentials.key_digest("mnd_other"))
     other.grants.create(mask=closure(Privilege.READ).value, table=world.mine)
     assert _read(Lance("mnd_other")) == (200, 2)
     # The writer loses the right: so does everybody who read through it.
     grant.delete()
-    access.forget_keys()
+    known_keys.forget_keys()
     lance_datasets.answers.clear()
     for key in (KEY, "mnd_other"):
         with watched(hidden.location) as seen:
@@ -477,13 +478,13 @@ def test_a_source_keeps_what_its_clone_needs(world):
     for number in (1, 2, 3):
         rows = pa.table({"id": [number], "name": ["new"]})
         lance_data.insert(actor=SYSTEM, table=name, data=rows.to_reader(), overwrite=True)
-    versions.settle_pending()
+    lance_versions.settle_pending()
     TableVersion.objects.filter(table=hidden).update(created_at="2026-01-01T00:00Z")
     for kind in (JobKind.CLEAN_UP, JobKind.REMOVE_ORPHANS):
         parameters = {"policy": {"keep_for": 0, "keep_versions": 1, "orphan_age": 0}}
-        start = ops.StartMaintenance(table=name, kind_of_job=kind, parameters=parameters)
+        start = job_operations.StartMaintenance(table=name, kind_of_job=kind, parameters=parameters)
         job = commit([start], actor=SYSTEM).results[0]
-        maintenance.run_job(job.pk)
+        job_runner.run_job(job.pk)
         job.refresh_from_db()
         assert job.status == JobStatus.SUCCEEDED
         if kind == JobKind.CLEAN_UP:

@@ -3,9 +3,10 @@
 import pytest
 from django.conf import settings as configured
 
+from catalog.access import SYSTEM
 from catalog.models.audit import AuditSeal
-from catalog.services import audit, audit_chain
-from catalog.services.access import SYSTEM
+from catalog.services.audit import chain as audit_chain
+from catalog.services.engine import audit_records
 from tasks import maintenance
 from tests.sealing import seal_all
 
@@ -13,7 +14,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def test_sealing():
-    audit.record(SYSTEM, "tag.create", "ws.t")
+    audit_records.record(SYSTEM, "tag.create", "ws.t")
     assert maintenance.seal_audit() + seal_all() == 1
     assert maintenance.seal_audit() == 0
     assert AuditSeal.objects.count() == 1

@@ -14,13 +14,15 @@ import psutil
 import pytest
 from django.utils import timezone
 
+from catalog.access import SYSTEM, tokens
 from catalog.errors import CommitConflict, ServiceUnavailable, Unauthenticated, Unsupported
 from catalog.models import Job, JobEvent, JobKind, JobStatus, TableFormat
 from catalog.privileges import READ_ONLY
-from catalog.services import access, jobs, maintenance, tokens
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM
-from catalog.services.commit import commit
+from catalog.services.access import authentication
+from catalog.services.engine import jobs
+from catalog.services.engine.commit import commit
+from catalog.services.maintenance import job_runner
+from catalog.services.tables import job_operations
 from tasks import spark
 from tests.factories import make_iceberg_table
 
@@ -36,7 +38,7 @@ def _no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def job() -> Job:
     make_iceberg_table("ws", "t")
-    start = ops.StartMaintenance(
+    start = job_operations.StartMaintenance(
         table=("ws", "t"), format=TableFormat.ICEBERG, kind_of_job=JobKind.COMPUTE_STATISTICS
     )
     row: Job = commit([start], actor=SYSTEM).results[0]
@@ -296,15 +298,15 @@ def test_secrets_are_neither_on_the_command_line_nor_in_the_environment(
 
 def test_a_token_is_good_for_one_attempt_of_a_running_job(job: Job) -> None:
     token = tokens.issue_job_token(job.pk, job.attempts)
-    assert access.authenticate(token).name == "system"
+    assert authentication.authenticate(token).name == "system"
     # It may read, and do everything with its own table alone.
-    assert access.authenticate(token).everywhere == READ_ONLY
-    assert access.authenticate(token).tables == (job.table_id,)
+    assert authentication.authenticate(token).everywhere == READ_ONLY
+    assert authentication.authenticate(token).tables == (job.table_id,)
 
     other = tokens.issue_job_token(job.pk, job.attempts + 1)
     for wrong in (other, token + "x", "mnj_", tokens.JOB_PREFIX + "a.b.c"):
         with pytest.raises(Unauthenticated):
-            access.authenticate(wrong)
+            authentication.authenticate(wrong)
     for change in (
         {"cancel_requested": True},
         {"lease_until": timezone.now()},
@@ -314,9 +316,9 @@ def test_a_token_is_good_for_one_attempt_of_a_running_job(job: Job) -> None:
         before = Job.objects.filter(pk=job.pk).values(*change).get()
         Job.objects.filter(pk=job.pk).update(**change)
         with pytest.raises(Unauthenticated):
-            access.authenticate(token)
+            authentication.authenticate(token)
         Job.objects.filter(pk=job.pk).update(**before)
-    assert access.authenticate(token).name == "system"
+    assert authentication.authenticate(token).name == "system"
 
 
 # --- what is missing -----------------------------------------------------------------------------
@@ -369,7 +371,9 @@ def test_what_is_missing_is_told_at_once(  # noqa: PLR0917 -- fixtures
     conf: dict[str, Any],
     text: str,
 ) -> None:
-    monkeypatch.setattr("catalog.services.iceberg_upkeep._has_snapshots", lambda _: True)
+    monkeypatch.setattr(
+        "catalog.services.maintenance.iceberg_actions._has_snapshots", lambda _: True
+    )
     if not environment:
         monkeypatch.setattr(spark, "_java_home", lambda: "")
     for name, value in environment.items():
@@ -377,7 +381,7 @@ def test_what_is_missing_is_told_at_once(  # noqa: PLR0917 -- fixtures
     for name, value in conf.items():
         setattr(settings, name, value)
 
-    maintenance.run_job(waiting.pk, spark=spark.run)
+    job_runner.run_job(waiting.pk, spark=spark.run)
 
     assert text in failed(waiting)
 
@@ -410,8 +414,10 @@ def test_an_old_java_is_told(job: Job, monkeypatch: pytest.MonkeyPatch, tmp_path
 
 
 def test_a_worker_without_spark_tells_so(waiting: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("catalog.services.iceberg_upkeep._has_snapshots", lambda _: True)
+    monkeypatch.setattr(
+        "catalog.services.maintenance.iceberg_actions._has_snapshots", lambda _: True
+    )
 
-    maintenance.run_job(waiting.pk)
+    job_runner.run_job(waiting.pk)
 
     assert failed(waiting) == "Maintenance of Iceberg tables needs a worker that runs Spark"

@@ -5,9 +5,10 @@ from django.conf import settings
 from api.iceberg import messages as m
 from api.iceberg import prefixes
 from api.iceberg.operation import IcebergOperation
+from catalog.access import Principal
 from catalog.errors import WarehouseNotFound
-from catalog.services import idempotency, namespaces
-from catalog.services.access import Principal
+from catalog.services.engine import idempotency
+from catalog.services.tables import namespaces
 
 
 class GetConfig(IcebergOperation):

@@ -3,8 +3,8 @@
 from typing import Any
 
 from api.iceberg.operation import IcebergOperation
-from catalog.services import functions
-from catalog.services.access import Principal
+from catalog.access import Principal
+from catalog.services.iceberg import functions
 
 
 class ListFunctions(IcebergOperation):

@@ -1,8 +1,8 @@
 from typing import Any
 
 from api.iceberg.operation import IcebergOperation
-from catalog.services import metrics_reports
-from catalog.services.access import Principal
+from catalog.access import Principal
+from catalog.services.iceberg import metrics_reports
 
 
 class ReportMetrics(IcebergOperation):

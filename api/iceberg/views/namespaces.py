@@ -4,11 +4,11 @@ from api.iceberg import messages as m
 from api.iceberg import prefixes
 from api.iceberg.operation import IcebergOperation
 from api.operation import refuse_repeated_keys
+from catalog.access import Principal
 from catalog.identifiers import Identifier
-from catalog.services import namespace_locations, namespaces
-from catalog.services import operations as ops
-from catalog.services.access import Principal
-from catalog.services.commit import commit
+from catalog.services.engine.commit import commit
+from catalog.services.storage import namespace_locations
+from catalog.services.tables import namespace_operations, namespaces
 
 
 class ListNamespaces(IcebergOperation):
@@ -47,7 +47,7 @@ class CreateNamespace(IcebergOperation):
     response_model = m.CreateNamespaceResponse
 
     def handle(self, actor: Principal, body: m.CreateNamespaceRequest) -> dict[str, Any]:
-        create = ops.CreateNamespace(
+        create = namespace_operations.CreateNamespace(
             namespace=self.absolute(body.namespace), properties=body.properties or {}
         )
         row = commit([create], actor=actor).results[0]
@@ -94,7 +94,9 @@ class DropNamespace(IcebergOperation):
     is_idempotent = True
 
     def handle(self, actor: Principal, body: None, *, namespace: str) -> None:
-        commit([ops.DropNamespace(namespace=self.identify(namespace))], actor=actor)
+        commit(
+            [namespace_operations.DropNamespace(namespace=self.identify(namespace))], actor=actor
+        )
 
 
 class UpdateProperties(IcebergOperation):
@@ -110,7 +112,7 @@ class UpdateProperties(IcebergOperation):
         self, actor: Principal, body: m.UpdateNamespacePropertiesRequest, *, namespace: str
     ) -> dict[str, Any]:
         refuse_repeated_keys(self.content())
-        update = ops.UpdateNamespaceProperties(
+        update = namespace_operations.UpdateNamespaceProperties(
             namespace=self.identify(namespace),
             removals=body.removals or (),
             updates=body.updates or {},

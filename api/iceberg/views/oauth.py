@@ -29,6 +29,7 @@ from api.errors import BodyTooLarge, BodyTooSlow, TooManyRequests, UnsupportedEn
 from api.iceberg import errors
 from api.iceberg import messages as m
 from api.iceberg.operation import JSON, IcebergOperation
+from catalog.access import Principal, tokens
 from catalog.errors import (
     CatalogError,
     InvalidInput,
@@ -39,9 +40,8 @@ from catalog.errors import (
 )
 from catalog.models import ApiKey
 from catalog.privileges import Privilege, closure, essence, parse
-from catalog.services import api_keys, tokens
-from catalog.services.access import Principal
-from catalog.services.attempts import attempts
+from catalog.services.access import api_keys
+from catalog.services.access.throttle import attempts
 
 # At level debug it writes tokens.
 logging.getLogger("authlib").setLevel(logging.WARNING)

@@ -3,10 +3,10 @@
 from typing import Any
 
 from api.iceberg.operation import IcebergOperation
+from catalog.access import Principal
 from catalog.errors import InvalidInput
-from catalog.services import scans
-from catalog.services.access import Principal
-from catalog.services.scans import PlannedScan
+from catalog.services.iceberg import scans
+from catalog.services.iceberg.scans import PlannedScan
 
 
 class PlanTableScan(IcebergOperation):

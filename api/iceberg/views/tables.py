@@ -8,12 +8,14 @@ from api.iceberg import references
 from api.iceberg.changes import read_change, read_identifier
 from api.iceberg.messages import CreateTableRequest, RegisterTableRequest, RenameTableRequest
 from api.iceberg.operation import JSON, IcebergOperation
+from catalog.access import Principal
 from catalog.errors import InvalidInput
 from catalog.formats.iceberg import metadata
 from catalog.privileges import Privilege
-from catalog.services import iceberg_commits, iceberg_tables, metadata_files
-from catalog.services.access import Principal
-from catalog.services.iceberg_tables import LoadedTable
+from catalog.services.iceberg import commits as iceberg_commits
+from catalog.services.iceberg import metadata_files
+from catalog.services.iceberg import tables as iceberg_tables
+from catalog.services.iceberg.tables import LoadedTable
 
 
 class ListTables(IcebergOperation):

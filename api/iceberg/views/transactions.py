@@ -2,9 +2,9 @@ from typing import Any
 
 from api.iceberg.changes import read_change, read_identifier
 from api.iceberg.operation import IcebergOperation
+from catalog.access import Principal
 from catalog.errors import InvalidInput
-from catalog.services import iceberg_commits
-from catalog.services.access import Principal
+from catalog.services.iceberg import commits as iceberg_commits
 
 
 class CommitTransaction(IcebergOperation):

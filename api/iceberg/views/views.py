@@ -11,10 +11,11 @@ from api.iceberg.changes import read_change, read_identifier
 from api.iceberg.messages import Message, RenameTableRequest
 from api.iceberg.operation import IcebergOperation
 from api.iceberg.views.tables import respond
+from catalog.access import Principal
 from catalog.errors import CatalogError, InvalidInput, InvalidMetadata
 from catalog.models import TableKind
-from catalog.services import iceberg_tables, iceberg_views
-from catalog.services.access import Principal
+from catalog.services.iceberg import tables as iceberg_tables
+from catalog.services.iceberg import views as iceberg_views
 
 
 class CreateViewRequest(Message):

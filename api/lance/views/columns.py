@@ -5,11 +5,12 @@ from lance_namespace_urllib3_client import models as m
 from pydantic import RootModel, StrictStr
 
 from api.lance.operation import LanceOperation
+from catalog.access import Principal
 from catalog.formats.lance import branch_name
 from catalog.identifiers import Identifier
-from catalog.services import lance_describe, lance_schemas
-from catalog.services.access import Principal
-from catalog.services.lance_schemas import Alteration, FieldMetadata, NewColumn
+from catalog.services.lance import describe as lance_describe
+from catalog.services.lance import schemas as lance_schemas
+from catalog.services.lance.schemas import Alteration, FieldMetadata, NewColumn
 
 _MAP = {"type": "object", "additionalProperties": {"type": "string"}}
 

@@ -12,11 +12,11 @@ from api.lance.arrow import ArrowOperation
 from api.lance.once import OnceOperation
 from api.lance.operation import choose
 from api.operation import complaint
+from catalog.access import Principal
 from catalog.errors import InvalidInput, OutcomeUnknown
 from catalog.formats.lance import branch_name
 from catalog.identifiers import Identifier
-from catalog.services import lance_data
-from catalog.services.access import Principal
+from catalog.services.lance import data as lance_data
 
 _STRINGS = TypeAdapter(dict[str, str])
 _TIMEOUT = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)")

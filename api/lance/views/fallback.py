@@ -6,8 +6,8 @@ from django.http import HttpRequest, HttpResponse
 
 from api.errors import RouteNotFound
 from api.lance.operation import LanceOperation
+from catalog.access import Principal
 from catalog.errors import Unsupported
-from catalog.services.access import Principal
 
 
 class _Fallback(LanceOperation):

@@ -7,13 +7,13 @@ from typing import ClassVar
 from lance_namespace_urllib3_client import models as m
 
 from api.lance.operation import LanceOperation
+from catalog.access import Principal
 from catalog.errors import InvalidInput
 from catalog.formats.lance import branch_name
 from catalog.identifiers import Identifier, fold
-from catalog.services import lance_indexes
-from catalog.services.access import Principal
-from catalog.services.lance_index_plans import NewIndex
-from catalog.services.lance_indexes import IndexSummary
+from catalog.services.lance import indexes as lance_indexes
+from catalog.services.lance.index_plans import NewIndex
+from catalog.services.lance.indexes import IndexSummary
 
 _Created = type[m.CreateTableIndexResponse | m.CreateTableScalarIndexResponse]
 _PARAMETERS = {each.name for each in dataclasses.fields(NewIndex)}

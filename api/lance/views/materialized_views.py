@@ -1,11 +1,11 @@
 from lance_namespace_urllib3_client import models as m
 
 from api.lance.operation import LanceOperation
+from catalog.access import Principal
 from catalog.errors import InvalidInput
 from catalog.identifiers import Identifier
-from catalog.services import materialized_views
-from catalog.services.access import Principal
-from catalog.services.materialized_views import Refresh
+from catalog.services.lance import materialized_views
+from catalog.services.lance.materialized_views import Refresh
 
 
 class CreateMaterializedView(LanceOperation):

@@ -3,11 +3,11 @@ from enum import StrEnum
 from lance_namespace_urllib3_client import models as m
 
 from api.lance.operation import LanceOperation, choose
+from catalog.access import Principal
 from catalog.identifiers import Identifier
-from catalog.services import namespace_locations, namespaces
-from catalog.services import operations as ops
-from catalog.services.access import Principal
-from catalog.services.commit import commit
+from catalog.services.engine.commit import commit
+from catalog.services.storage import namespace_locations
+from catalog.services.tables import namespace_operations, namespaces
 
 
 class DropMode(StrEnum):
@@ -36,9 +36,13 @@ class CreateNamespace(LanceOperation):
     ) -> m.CreateNamespaceResponse:
         done = commit(
             [
-                ops.CreateNamespace(
+                namespace_operations.CreateNamespace(
                     namespace=id,
-                    mode=choose(ops.CreateMode, body.mode, ops.CreateMode.CREATE),
+                    mode=choose(
+                        namespace_operations.CreateMode,
+                        body.mode,
+                        namespace_operations.CreateMode.CREATE,
+                    ),
                     properties=body.properties or {},
                 )
             ],
@@ -91,7 +95,7 @@ class DropNamespace(LanceOperation):
         self, actor: Principal, body: m.DropNamespaceRequest, *, id: Identifier
     ) -> m.DropNamespaceResponse:
         behavior = choose(DropBehavior, body.behavior, DropBehavior.RESTRICT)
-        drop = ops.DropNamespace(
+        drop = namespace_operations.DropNamespace(
             namespace=id,
             cascade=behavior is DropBehavior.CASCADE,
             missing_ok=choose(DropMode, body.mode, DropMode.FAIL) is DropMode.SKIP,

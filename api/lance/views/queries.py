@@ -8,11 +8,11 @@ from lance_namespace_urllib3_client import models as m
 from api.lance.arrow import FILE_TYPE, file_response
 from api.lance.operation import LanceOperation
 from catalog import identifiers
+from catalog.access import Principal
 from catalog.errors import ContradictoryInput
 from catalog.formats.lance import branch_name
 from catalog.identifiers import Identifier
-from catalog.services import lance_queries
-from catalog.services.access import Principal
+from catalog.services.lance import queries as lance_queries
 
 # A quotation mark inside a text has a backslash before it, so this is always a key.
 _NO_VECTOR = re.compile(rb'"vector"\s*:\s*null\b')

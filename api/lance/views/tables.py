@@ -5,15 +5,17 @@ from lance_namespace_urllib3_client import models as m
 
 from api.lance.operation import LanceOperation, choose
 from catalog import storage
+from catalog.access import Principal
 from catalog.formats.lance import branch_name
 from catalog.identifiers import Identifier
 from catalog.models import Table
 from catalog.privileges import Privilege
-from catalog.services import lance_describe, tables, versions
-from catalog.services import operations as ops
-from catalog.services.access import Principal
-from catalog.services.commit import commit
-from catalog.services.lance_describe import TableDetails
+from catalog.services.engine.commit import commit
+from catalog.services.lance import describe as lance_describe
+from catalog.services.lance.describe import TableDetails
+from catalog.services.lance.ledger import registration_operations
+from catalog.services.lance.ledger import versions as lance_versions
+from catalog.services.tables import table_operations, tables
 
 
 class RegisterMode(StrEnum):
@@ -101,7 +103,7 @@ class TableExists(LanceOperation):
         if body.version is None:
             tables.describe_table(actor=actor, table=id, privilege=Privilege.BROWSE)
         else:
-            versions.describe_version(actor=actor, table=id, version=body.version)
+            lance_versions.describe_version(actor=actor, table=id, version=body.version)
 
 
 class DeclareTable(LanceOperation):
@@ -129,7 +131,7 @@ class RegisterTable(LanceOperation):
         self, actor: Principal, body: m.RegisterTableRequest, *, id: Identifier
     ) -> m.RegisterTableResponse:
         mode = choose(RegisterMode, body.mode, RegisterMode.CREATE)
-        register = ops.RegisterTable(
+        register = registration_operations.RegisterTable(
             table=id,
             location=body.location,
             overwrite=mode is RegisterMode.OVERWRITE,
@@ -151,7 +153,7 @@ class DropTable(LanceOperation):
     changes = True
 
     def handle(self, actor: Principal, body: None, *, id: Identifier) -> m.DropTableResponse:
-        done = commit([ops.DropTable(table=id)], actor=actor)
+        done = commit([table_operations.DropTable(table=id)], actor=actor)
         row = done.results[0]
         return m.DropTableResponse(
             id=list(id),
@@ -171,7 +173,7 @@ class DeregisterTable(LanceOperation):
     def handle(
         self, actor: Principal, body: m.DeregisterTableRequest, *, id: Identifier
     ) -> m.DeregisterTableResponse:
-        done = commit([ops.DeregisterTable(table=id)], actor=actor)
+        done = commit([table_operations.DeregisterTable(table=id)], actor=actor)
         return deregister_response(id, done.results[0], done.id)
 
 
@@ -186,7 +188,7 @@ class RenameTable(LanceOperation):
         self, actor: Principal, body: m.RenameTableRequest, *, id: Identifier
     ) -> m.RenameTableResponse:
         namespace = id[:-1] if body.new_namespace_id is None else tuple(body.new_namespace_id)
-        rename = ops.RenameTable(table=id, new=(*namespace, body.new_table_name))
+        rename = table_operations.RenameTable(table=id, new=(*namespace, body.new_table_name))
         done = commit([rename], actor=actor)
         return m.RenameTableResponse(transaction_id=done.id)
 
@@ -205,8 +207,12 @@ def _detailed(
     return {**whole, "schema": details.schema}
 
 
-def declare_operation(id: Identifier, body: m.DeclareTableRequest) -> ops.DeclareTable:
-    return ops.DeclareTable(table=id, location=body.location, properties=body.properties or {})
+def declare_operation(
+    id: Identifier, body: m.DeclareTableRequest
+) -> registration_operations.DeclareTable:
+    return registration_operations.DeclareTable(
+        table=id, location=body.location, properties=body.properties or {}
+    )
 
 
 def declare_response(row: Table, transaction_id: str | None) -> m.DeclareTableResponse:

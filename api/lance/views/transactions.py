@@ -3,12 +3,12 @@ import re
 from lance_namespace_urllib3_client import models as m
 
 from api.lance.operation import LanceOperation, choose
+from catalog.access import Principal
 from catalog.errors import InvalidInput
 from catalog.identifiers import Identifier
 from catalog.models import TransactionStatus
-from catalog.services import transactions
-from catalog.services.access import Principal
-from catalog.services.transactions import (
+from catalog.services.engine import transactions
+from catalog.services.engine.transactions import (
     Alteration,
     IfSet,
     IfUnset,

@@ -8,14 +8,16 @@ from api.lance.views.tables import (
     declare_response,
     deregister_response,
 )
+from catalog.access import Principal
 from catalog.errors import CatalogError, InvalidInput
 from catalog.formats.lance import branch_name
 from catalog.identifiers import Identifier
-from catalog.services import lance_reconcile, versions
-from catalog.services import operations as ops
-from catalog.services.access import Principal
-from catalog.services.commit import Operation, commit
-from catalog.services.statements import NewVersion
+from catalog.services.engine.commit import Operation, commit
+from catalog.services.engine.statements import NewVersion
+from catalog.services.lance.ledger import reconcile as lance_reconcile
+from catalog.services.lance.ledger import registration_operations, version_operations
+from catalog.services.lance.ledger import versions as lance_versions
+from catalog.services.tables import table_operations
 
 _KINDS = ("declare_table", "create_table_version", "delete_table_versions", "deregister_table")
 
@@ -34,7 +36,7 @@ class ListTableVersions(LanceOperation):
         if body.limit is not None and body.limit < 1:
             raise InvalidInput(f"limit is {body.limit}; use a positive integer")
         page = self.page
-        found, token = versions.list_versions(
+        found, token = lance_versions.list_versions(
             actor=actor,
             table=id,
             branch=branch_name(self.query_values.get("branch", body.branch)),
@@ -157,7 +159,7 @@ def _operation(index: int, entry: m.CommitTableOperation) -> Operation:
             case "delete_table_versions":
                 return _delete_operation(table, request)
             case _:
-                return ops.DeregisterTable(table=table)
+                return table_operations.DeregisterTable(table=table)
     except CatalogError as error:
         error.operation = index
         raise
@@ -165,21 +167,21 @@ def _operation(index: int, entry: m.CommitTableOperation) -> Operation:
 
 def _result(operation: Operation, result: Any, transaction_id: str | None) -> m.CommitTableResult:
     match operation:
-        case ops.DeclareTable():
+        case registration_operations.DeclareTable():
             answer: dict[str, Any] = {"declare_table": declare_response(result, transaction_id)}
-        case ops.CreateVersion():
+        case version_operations.CreateVersion():
             answer = {
                 "create_table_version": m.CreateTableVersionResponse(
                     transaction_id=transaction_id, version=_version(result)
                 )
             }
-        case ops.DeleteVersions():
+        case version_operations.DeleteVersions():
             answer = {
                 "delete_table_versions": m.BatchDeleteTableVersionsResponse(
                     deleted_count=result, transaction_id=transaction_id
                 )
             }
-        case ops.DeregisterTable():
+        case table_operations.DeregisterTable():
             answer = {
                 "deregister_table": deregister_response(operation.table, result, transaction_id)
             }
@@ -190,8 +192,8 @@ def _result(operation: Operation, result: Any, transaction_id: str | None) -> m.
 
 def _create_operation(
     id: Identifier, body: m.CreateTableVersionRequest | m.CreateTableVersionEntry
-) -> ops.CreateVersion:
-    return ops.CreateVersion(
+) -> version_operations.CreateVersion:
+    return version_operations.CreateVersion(
         table=id,
         branch=branch_name(body.branch),
         version=body.version,
@@ -205,15 +207,15 @@ def _create_operation(
 
 def _delete_operation(
     id: Identifier, body: m.BatchDeleteTableVersionsRequest
-) -> ops.DeleteVersions:
-    return ops.DeleteVersions(
+) -> version_operations.DeleteVersions:
+    return version_operations.DeleteVersions(
         table=id,
         branch=branch_name(body.branch),
         ranges=tuple((r.start_version, r.end_version) for r in body.ranges),
     )
 
 
-def _version(row: versions.Version | NewVersion) -> m.TableVersion:
+def _version(row: lance_versions.Version | NewVersion) -> m.TableVersion:
     return m.TableVersion(
         version=row.version,
         manifest_path=row.manifest_path,

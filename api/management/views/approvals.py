@@ -4,10 +4,10 @@ from typing import ClassVar
 
 from api.management import recovery_messages as m
 from api.management.operation import ManagementOperation
+from catalog.access import Principal
 from catalog.errors import ApprovalNotFound, InvalidInput
 from catalog.models import ApprovalStatus
-from catalog.services import approvals
-from catalog.services.access import Principal
+from catalog.services.governance import approvals
 
 
 def _number(text: str) -> int:

@@ -8,10 +8,10 @@ from django.utils import timezone
 
 from api.management.audit_messages import AuditEventModel, AuditPage
 from api.management.operation import ManagementOperation
+from catalog.access import Principal
 from catalog.errors import InvalidInput
 from catalog.models.audit import Door, Outcome
-from catalog.services import audit_trail
-from catalog.services.access import Principal
+from catalog.services.audit import trail as audit_trail
 
 _MOMENT = {"type": "string", "format": "date-time"}
 _DESCRIBED: dict[str, dict[str, Any]] = {

@@ -11,10 +11,11 @@ from django.http import StreamingHttpResponse
 
 from api.management import event_messages as m
 from api.management.operation import ManagementOperation, SecretOperation
+from catalog.access import Principal
 from catalog.errors import CatalogError, InvalidInput, ServiceUnavailable
 from catalog.models import DeliveryStatus
-from catalog.services import events, webhooks
-from catalog.services.access import Principal
+from catalog.services.events import feed as event_feed
+from catalog.services.events import webhooks
 
 _STREAM = "text/event-stream"
 _STREAM_SECONDS = 300.0
@@ -43,17 +44,17 @@ _open = threading.BoundedSemaphore(max(settings.MONODON_EVENT_STREAMS, 1))
 class _EventOperation(ManagementOperation):
     described = _DESCRIBED
 
-    def choice(self) -> events.Choice:
+    def choice(self) -> event_feed.Choice:
         """What the parameters say. Raises InvalidInput."""
         types = self.query_values.get("types") or ""
-        return events.Choice(
+        return event_feed.Choice(
             types=tuple(part.strip() for part in types.split(",")) if types else (),
             namespace=self.named("namespace") or (),
         )
 
-    def after(self) -> events.Place | None:
+    def after(self) -> event_feed.Place | None:
         text = self.query_values.get("after")
-        return events.Place.parse(text) if text else None
+        return event_feed.Place.parse(text) if text else None
 
 
 class ListEvents(_EventOperation):
@@ -63,10 +64,10 @@ class ListEvents(_EventOperation):
     query = ("after", "types", "namespace", "limit")
 
     def handle(self, actor: Principal, body: None) -> m.EventPage:
-        page = events.read(
+        page = event_feed.read(
             actor=actor, after=self.after(), choice=self.choice(), limit=self.count("limit")
         )
-        told = [events.as_cloud_event(row) for row in page.rows]
+        told = [event_feed.as_cloud_event(row) for row in page.rows]
         return m.EventPage(events=told, place=str(page.place), is_last=page.is_last)
 
 
@@ -78,12 +79,12 @@ class StreamEvents(_EventOperation):
 
     def handle(self, actor: Principal, body: None) -> StreamingHttpResponse:
         last = self.request.META.get("HTTP_LAST_EVENT_ID")
-        after = events.Place.parse(last) if last else self.after()
+        after = event_feed.Place.parse(last) if last else self.after()
         choice = self.choice()
         if not (settings.MONODON_EVENT_STREAMS and _open.acquire(blocking=False)):
             raise ServiceUnavailable("All streams of events are taken; ask for events instead")
         try:
-            first = events.read(actor=actor, after=after, choice=choice)
+            first = event_feed.read(actor=actor, after=after, choice=choice)
         except BaseException:
             _open.release()
             raise
@@ -101,8 +102,8 @@ class _Stream:
         self,
         operation: ManagementOperation,
         actor: Principal,
-        choice: events.Choice,
-        first: events.Page,
+        choice: event_feed.Choice,
+        first: event_feed.Page,
     ) -> None:
         self._operation, self._actor, self._choice, self._page = operation, actor, choice, first
         self._lines = self._run()
@@ -127,7 +128,7 @@ class _Stream:
         ends = time.monotonic() + _STREAM_SECONDS
         spoke = checked = time.monotonic()
         while time.monotonic() < ends:
-            for text in events.as_stream(self._page.rows):
+            for text in event_feed.as_stream(self._page.rows):
                 yield text
                 spoke = time.monotonic()
             if self._page.is_last:
@@ -140,7 +141,7 @@ class _Stream:
                 if time.monotonic() - checked > _SILENCE_SECONDS:
                     self._actor = self._operation.authenticate()  # who lost the key hears no more
                     checked = time.monotonic()
-                self._page = events.read(
+                self._page = event_feed.read(
                     actor=self._actor, after=self._page.place, choice=self._choice
                 )
             except CatalogError:
@@ -261,7 +262,7 @@ class ReplayWebhook(_WebhookOperation):
         if [body.dead, body.deliveries, body.place].count(None) != 2:
             raise InvalidInput("Say one of 'dead', 'deliveries' and 'place'")
         if body.place is not None:
-            place = events.Place.parse(body.place)
+            place = event_feed.Place.parse(body.place)
             webhooks.replay_from(actor=actor, name=webhook, place=place)
             return m.Replayed(deliveries=None)
         count = webhooks.replay(actor=actor, name=webhook, deliveries=body.deliveries)

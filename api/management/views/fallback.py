@@ -6,7 +6,7 @@ from django.http import HttpRequest, HttpResponse
 
 from api.errors import MethodNotAllowed, RouteNotFound
 from api.management.operation import ManagementOperation
-from catalog.services.access import Principal
+from catalog.access import Principal
 
 
 class _Fallback(ManagementOperation):

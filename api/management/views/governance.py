@@ -5,8 +5,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from api.management.operation import ManagementOperation
-from catalog.services import governance
-from catalog.services.access import Principal
+from catalog.access import Principal
+from catalog.services.governance import documents as governance_documents
 
 
 class ChangeModel(BaseModel):
@@ -22,7 +22,7 @@ class Changes(BaseModel):
     changes: list[ChangeModel]
 
     @classmethod
-    def of(cls, found: list[governance.Change]) -> "Changes":
+    def of(cls, found: list[governance_documents.Change]) -> "Changes":
         return cls(
             changes=[
                 ChangeModel(target=one.target, what=one.what, before=one.before, after=one.after)
@@ -31,13 +31,13 @@ class Changes(BaseModel):
         )
 
 
-class State(governance.Document):
+class State(governance_documents.Document):
     """A document that leaves nothing out."""
 
-    principals: list[governance.PrincipalPart]
-    labels: list[governance.LabelPart]
-    namespaces: list[governance.NamespacePart]
-    tables: list[governance.TablePart]
+    principals: list[governance_documents.PrincipalPart]
+    labels: list[governance_documents.LabelPart]
+    namespaces: list[governance_documents.NamespacePart]
+    tables: list[governance_documents.TablePart]
 
 
 class GetGovernance(ManagementOperation):
@@ -53,19 +53,19 @@ class GetGovernance(ManagementOperation):
     }
 
     def handle(self, actor: Principal, body: None) -> State:
-        found = governance.export(actor=actor, namespace=self.named("namespace") or ())
-        return State(**dict(governance.read(found)))
+        found = governance_documents.export(actor=actor, namespace=self.named("namespace") or ())
+        return State(**dict(governance_documents.read(found)))
 
 
 class PlanGovernance(ManagementOperation):
     """What applying a document would change; nothing is changed."""
 
     verb = "POST"
-    request_model = governance.Document
+    request_model = governance_documents.Document
     response_model = Changes
 
-    def handle(self, actor: Principal, body: governance.Document) -> Changes:
-        return Changes.of(governance.plan(actor=actor, document=body))
+    def handle(self, actor: Principal, body: governance_documents.Document) -> Changes:
+        return Changes.of(governance_documents.plan(actor=actor, document=body))
 
 
 class ApplyGovernance(ManagementOperation):
@@ -73,8 +73,8 @@ class ApplyGovernance(ManagementOperation):
 
     verb = "PUT"
     changes = True
-    request_model = governance.Document
+    request_model = governance_documents.Document
     response_model = Changes
 
-    def handle(self, actor: Principal, body: governance.Document) -> Changes:
-        return Changes.of(governance.apply(actor=actor, document=body))
+    def handle(self, actor: Principal, body: governance_documents.Document) -> Changes:
+        return Changes.of(governance_documents.apply(actor=actor, document=body))

@@ -5,11 +5,11 @@ from typing import Any, ClassVar
 
 from api.management import grant_messages as m
 from api.management.operation import ManagementOperation
+from catalog.access import On, Principal
 from catalog.errors import InvalidInput
 from catalog.identifiers import Identifier
 from catalog.privileges import parse, words
-from catalog.services import grants
-from catalog.services.access import On, Principal
+from catalog.services.access import grants
 
 _PRINCIPAL = {"description": "The name of a principal.", "schema": {"type": "string"}}
 

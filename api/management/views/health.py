@@ -2,11 +2,12 @@
 
 from api.management import messages as m
 from api.management.operation import ManagementOperation
+from catalog.access import Principal
 from catalog.errors import InvalidInput
 from catalog.identifiers import Identifier
 from catalog.models import TableFormat
-from catalog.services import health, upkeep
-from catalog.services.access import Principal
+from catalog.services.maintenance import health
+from catalog.services.maintenance import scheduler as maintenance_scheduler
 
 
 class ListHealth(ManagementOperation):
@@ -62,7 +63,7 @@ class MeasureTable(ManagementOperation):
     response_model = m.HealthWithFigures
 
     def handle(self, actor: Principal, body: None, id: Identifier) -> m.HealthWithFigures:
-        return m.HealthWithFigures.of(upkeep.measure(actor=actor, table=id))
+        return m.HealthWithFigures.of(maintenance_scheduler.measure(actor=actor, table=id))
 
 
 class PlanMaintenance(ManagementOperation):
@@ -72,4 +73,4 @@ class PlanMaintenance(ManagementOperation):
     response_model = m.Plan
 
     def handle(self, actor: Principal, body: None, id: Identifier) -> m.Plan:
-        return m.Plan.of(upkeep.plan(actor=actor, table=id))
+        return m.Plan.of(maintenance_scheduler.plan(actor=actor, table=id))

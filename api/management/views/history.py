@@ -3,9 +3,9 @@
 from api.management import history_messages as m
 from api.management.operation import ManagementOperation
 from catalog import history as past
+from catalog.access import Principal
 from catalog.errors import InvalidInput
-from catalog.services import history
-from catalog.services.access import Principal
+from catalog.services.audit import history
 
 
 class _OfMoments(ManagementOperation):

@@ -4,11 +4,12 @@ from http import HTTPStatus
 
 from api.management import messages as m
 from api.management.operation import ManagementOperation
+from catalog.access import Principal
 from catalog.errors import InvalidInput
 from catalog.identifiers import Identifier
 from catalog.models import JobKind, JobStatus
-from catalog.services import job_control, upkeep
-from catalog.services.access import Principal
+from catalog.services.maintenance import job_control
+from catalog.services.maintenance import scheduler as maintenance_scheduler
 
 
 class StartMaintenance(ManagementOperation):
@@ -24,7 +25,7 @@ class StartMaintenance(ManagementOperation):
         self, actor: Principal, body: m.StartMaintenanceRequest, id: Identifier
     ) -> m.JobModel:
         kind = _kind(body.kind)
-        job = upkeep.start(
+        job = maintenance_scheduler.start(
             actor=actor, table=id, kind=kind, is_dry_run=body.dry_run, indexes=body.indexes
         )
         return m.JobModel.of(job_control.find_job(actor=actor, job=job.pk))
@@ -80,7 +81,7 @@ class RetryJob(ManagementOperation):
     status = HTTPStatus.ACCEPTED
 
     def handle(self, actor: Principal, body: None, job: int) -> m.JobModel:
-        again = upkeep.retry(actor=actor, job=job)
+        again = maintenance_scheduler.retry(actor=actor, job=job)
         return m.JobModel.of(job_control.find_job(actor=actor, job=again.pk))
 
 
@@ -96,7 +97,9 @@ class GetSummary(ManagementOperation):
 
 
 def _kind(text: str) -> JobKind:
-    for kind in upkeep.MODES:
+    for kind in maintenance_scheduler.MODES:
         if kind == text:
             return kind
-    raise InvalidInput(f"'{text}' is no maintenance; use one of {', '.join(upkeep.MODES)}")
+    raise InvalidInput(
+        f"'{text}' is no maintenance; use one of {', '.join(maintenance_scheduler.MODES)}"
+    )

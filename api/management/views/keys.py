@@ -6,8 +6,8 @@ from http import HTTPStatus
 from api.management import principal_messages as m
 from api.management.operation import ManagementOperation, SecretOperation
 from catalog import identifiers
-from catalog.services import api_keys
-from catalog.services.access import Principal
+from catalog.access import Principal
+from catalog.services.access import api_keys
 
 _PRINCIPAL = {"description": "Whose keys.", "schema": {"type": "string"}}
 

@@ -4,8 +4,8 @@ from http import HTTPStatus
 
 from api.management import fact_messages as m
 from api.management.operation import ManagementOperation
-from catalog.services import facts
-from catalog.services.access import Principal
+from catalog.access import Principal
+from catalog.services.governance import annotations
 
 
 class ListLabels(ManagementOperation):
@@ -14,7 +14,7 @@ class ListLabels(ManagementOperation):
     response_model = m.Labels
 
     def handle(self, actor: Principal, body: None) -> m.Labels:
-        return m.Labels(labels=[m.LabelModel.of(row) for row in facts.list_labels()])
+        return m.Labels(labels=[m.LabelModel.of(row) for row in annotations.list_labels()])
 
 
 class CreateLabel(ManagementOperation):
@@ -27,7 +27,7 @@ class CreateLabel(ManagementOperation):
     status = HTTPStatus.CREATED
 
     def handle(self, actor: Principal, body: m.CreateLabelRequest) -> m.LabelModel:
-        return m.LabelModel.of(facts.create_label(actor=actor, **dict(body)))
+        return m.LabelModel.of(annotations.create_label(actor=actor, **dict(body)))
 
 
 class GetLabel(ManagementOperation):
@@ -36,7 +36,7 @@ class GetLabel(ManagementOperation):
     response_model = m.LabelModel
 
     def handle(self, actor: Principal, body: None, label: str) -> m.LabelModel:
-        return m.LabelModel.of(facts.find_label(key=label))
+        return m.LabelModel.of(annotations.find_label(key=label))
 
 
 class UpdateLabel(ManagementOperation):
@@ -48,7 +48,7 @@ class UpdateLabel(ManagementOperation):
     response_model = m.LabelModel
 
     def handle(self, actor: Principal, body: m.UpdateLabelRequest, label: str) -> m.LabelModel:
-        return m.LabelModel.of(facts.update_label(actor=actor, key=label, **dict(body)))
+        return m.LabelModel.of(annotations.update_label(actor=actor, key=label, **dict(body)))
 
 
 class DeleteLabel(ManagementOperation):
@@ -58,4 +58,4 @@ class DeleteLabel(ManagementOperation):
     changes = True
 
     def handle(self, actor: Principal, body: None, label: str) -> None:
-        facts.delete_label(actor=actor, key=label)
+        annotations.delete_label(actor=actor, key=label)

@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 
 from api.management import messages as m
 from api.management.operation import ManagementOperation
+from catalog.access import Principal
 from catalog.identifiers import Identifier
 from catalog.policies import RULES
-from catalog.services import policies
-from catalog.services.access import Principal
+from catalog.services.maintenance import policies
 
 
 class ListRules(ManagementOperation):

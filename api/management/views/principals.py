@@ -4,9 +4,9 @@ from http import HTTPStatus
 
 from api.management import principal_messages as m
 from api.management.operation import ManagementOperation
+from catalog.access import Principal
 from catalog.models import PrincipalKind
-from catalog.services import principals
-from catalog.services.access import Principal
+from catalog.services.access import principals
 
 _KIND = {
     "description": f"Some of {', '.join(PrincipalKind.values)}, between commas.",

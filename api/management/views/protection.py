@@ -2,9 +2,9 @@
 
 from api.management import recovery_messages as m
 from api.management.operation import ManagementOperation
+from catalog.access import Principal
 from catalog.identifiers import Identifier
-from catalog.services import recovery
-from catalog.services.access import Principal
+from catalog.services.recovery import undrop
 
 
 class GetNamespaceProtection(ManagementOperation):
@@ -13,7 +13,7 @@ class GetNamespaceProtection(ManagementOperation):
     response_model = m.Protection
 
     def handle(self, actor: Principal, body: None, id: Identifier) -> m.Protection:
-        return m.Protection.of(recovery.rules_of(actor=actor, namespace=id).namespace)
+        return m.Protection.of(undrop.rules_of(actor=actor, namespace=id).namespace)
 
 
 class SetNamespaceProtection(ManagementOperation):
@@ -27,7 +27,7 @@ class SetNamespaceProtection(ManagementOperation):
     def handle(
         self, actor: Principal, body: m.SetProtectionRequest, id: Identifier
     ) -> m.Protection:
-        row = recovery.set_namespace_protection(
+        row = undrop.set_namespace_protection(
             actor=actor, namespace=id, is_protected=body.protected, reason=body.reason
         )
         return m.Protection.of(row)
@@ -39,7 +39,7 @@ class GetTableProtection(ManagementOperation):
     response_model = m.Protection
 
     def handle(self, actor: Principal, body: None, id: Identifier) -> m.Protection:
-        return m.Protection.of(recovery.table_protection(actor=actor, table=id))
+        return m.Protection.of(undrop.table_protection(actor=actor, table=id))
 
 
 class SetTableProtection(ManagementOperation):
@@ -53,7 +53,7 @@ class SetTableProtection(ManagementOperation):
     def handle(
         self, actor: Principal, body: m.SetProtectionRequest, id: Identifier
     ) -> m.Protection:
-        row = recovery.set_table_protection(actor=actor, table=id, is_protected=body.protected)
+        row = undrop.set_table_protection(actor=actor, table=id, is_protected=body.protected)
         return m.Protection.of(row)
 
 
@@ -63,7 +63,7 @@ class GetRetention(ManagementOperation):
     response_model = m.Retention
 
     def handle(self, actor: Principal, body: None, id: Identifier) -> m.Retention:
-        return m.Retention.of(recovery.rules_of(actor=actor, namespace=id))
+        return m.Retention.of(undrop.rules_of(actor=actor, namespace=id))
 
 
 class SetRetention(ManagementOperation):
@@ -75,9 +75,7 @@ class SetRetention(ManagementOperation):
     response_model = m.Retention
 
     def handle(self, actor: Principal, body: m.SetRetentionRequest, id: Identifier) -> m.Retention:
-        return m.Retention.of(
-            recovery.set_retention(actor=actor, namespace=id, seconds=body.seconds)
-        )
+        return m.Retention.of(undrop.set_retention(actor=actor, namespace=id, seconds=body.seconds))
 
 
 class GetApprovalRule(ManagementOperation):
@@ -86,7 +84,7 @@ class GetApprovalRule(ManagementOperation):
     response_model = m.ApprovalRule
 
     def handle(self, actor: Principal, body: None, id: Identifier) -> m.ApprovalRule:
-        return m.ApprovalRule.of(recovery.rules_of(actor=actor, namespace=id))
+        return m.ApprovalRule.of(undrop.rules_of(actor=actor, namespace=id))
 
 
 class SetApprovalRule(ManagementOperation):
@@ -101,7 +99,7 @@ class SetApprovalRule(ManagementOperation):
         self, actor: Principal, body: m.SetApprovalRuleRequest, id: Identifier
     ) -> m.ApprovalRule:
         return m.ApprovalRule.of(
-            recovery.set_approval_rule(
+            undrop.set_approval_rule(
                 actor=actor, namespace=id, actions=body.actions, reason=body.reason
             )
         )

@@ -2,8 +2,8 @@
 
 from api.management import fact_messages as m
 from api.management.operation import ManagementOperation
-from catalog.services import search
-from catalog.services.access import Principal
+from catalog.access import Principal
+from catalog.services.search import search
 
 
 class Search(ManagementOperation):

@@ -6,10 +6,11 @@ from typing import ClassVar
 
 from api.management import recovery_messages as m
 from api.management.operation import ManagementOperation
+from catalog import access
+from catalog.access import Principal
 from catalog.errors import TrashItemNotFound
 from catalog.models import TrashItem
-from catalog.services import access, recovery
-from catalog.services.access import Principal
+from catalog.services.recovery import undrop
 
 
 def _number(text: str) -> int:
@@ -34,7 +35,7 @@ class ListTrash(ManagementOperation):
     }
 
     def handle(self, actor: Principal, body: None) -> m.TrashPage:
-        rows, token = recovery.list_trash(
+        rows, token = undrop.list_trash(
             actor=actor,
             namespace=self.named("namespace"),
             dropped_by=self.query_values.get("dropped_by"),
@@ -49,7 +50,7 @@ class GetTrashItem(ManagementOperation):
     response_model = m.TrashItemModel
 
     def handle(self, actor: Principal, body: None, item: str) -> m.TrashItemModel:
-        return _told(actor, [recovery.find_item(actor=actor, item=_number(item))])[0]
+        return _told(actor, [undrop.find_item(actor=actor, item=_number(item))])[0]
 
 
 class UndropTrashItem(ManagementOperation):
@@ -61,7 +62,7 @@ class UndropTrashItem(ManagementOperation):
     response_model = m.Undropped
 
     def handle(self, actor: Principal, body: m.UndropRequest, item: str) -> m.Undropped:
-        row = recovery.undrop(
+        row = undrop.undrop(
             actor=actor,
             item=_number(item),
             new=None if body.new is None else tuple(body.new),
@@ -81,7 +82,7 @@ class PurgeTrashItem(ManagementOperation):
     status = HTTPStatus.ACCEPTED
 
     def handle(self, actor: Principal, body: m.PurgeRequest, item: str) -> m.PurgeJobs:
-        jobs = recovery.purge_now(actor=actor, item=_number(item), reason=body.reason)
+        jobs = undrop.purge_now(actor=actor, item=_number(item), reason=body.reason)
         return m.PurgeJobs.of(jobs)
 
 
@@ -93,4 +94,4 @@ class KeepTrashItem(ManagementOperation):
     response_model = m.TrashItemModel
 
     def handle(self, actor: Principal, body: None, item: str) -> m.TrashItemModel:
-        return _told(actor, [recovery.keep(actor=actor, item=_number(item))])[0]
+        return _told(actor, [undrop.keep(actor=actor, item=_number(item))])[0]

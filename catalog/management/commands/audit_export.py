@@ -9,11 +9,11 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from catalog import identifiers
+from catalog.access import COMMAND
 from catalog.errors import CatalogError
 from catalog.management.audit_arguments import moment
 from catalog.models.audit import Door, Outcome
-from catalog.services import audit_trail
-from catalog.services.access import COMMAND
+from catalog.services.audit import trail as audit_trail
 
 _WORDS = ("target", "actor", "action", "key", "request_id")
 

@@ -6,7 +6,7 @@ from typing import Any
 from django.core.management.base import BaseCommand
 from django.db import connection
 
-from catalog.services import audit_partitions
+from catalog.services.audit import partitions as audit_partitions
 
 
 class Command(BaseCommand):

@@ -6,9 +6,9 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError
 
+from catalog.access import COMMAND
 from catalog.errors import CatalogError
-from catalog.services import audit_partitions
-from catalog.services.access import COMMAND
+from catalog.services.audit import partitions as audit_partitions
 
 
 class Command(BaseCommand):

@@ -9,7 +9,7 @@ from django.core.management.base import BaseCommand, CommandError
 from catalog import identifiers
 from catalog.management.audit_arguments import moment
 from catalog.models import Table
-from catalog.services import audit_chain
+from catalog.services.audit import chain as audit_chain
 
 
 class Command(BaseCommand):

@@ -10,9 +10,13 @@ from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.core.management import BaseCommand, call_command
 
+from catalog import access
+from catalog.access import credentials
 from catalog.errors import PrincipalAlreadyExists
 from catalog.models import ApiKey
-from catalog.services import access, api_keys, audit_partitions, schedules
+from catalog.services.access import api_keys
+from catalog.services.audit import partitions as audit_partitions
+from catalog.services.maintenance import schedules
 
 _FIRST_KEY = "admin"
 
@@ -67,9 +71,9 @@ class Command(BaseCommand):
         """The first key; a preset key is there whatever else is."""
         given = settings.MONODON_ADMIN_API_KEY
         if given:
-            known = ApiKey.objects.filter(digest=access.key_digest(given)).exists()
+            known = ApiKey.objects.filter(digest=credentials.key_digest(given)).exists()
             if not known:
-                name = f"{_FIRST_KEY}-{access.key_digest(given)[:8]}"
+                name = f"{_FIRST_KEY}-{credentials.key_digest(given)[:8]}"
                 api_keys.create_api_key(actor=access.SYSTEM, name=name, key=given)
                 self._say("API key:     as MONODON_ADMIN_API_KEY says")
         elif not ApiKey.objects.exists():

@@ -9,10 +9,10 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from catalog import history as past
+from catalog.access import COMMAND
 from catalog.errors import CatalogError
 from catalog.identifiers import Identifier, label
-from catalog.services import history
-from catalog.services.access import COMMAND
+from catalog.services.audit import history
 
 _TIME = "a time such as 2027-01-31T12:00:00Z, or a transaction's id"
 

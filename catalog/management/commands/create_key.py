@@ -8,10 +8,10 @@ from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
 from catalog import identifiers
+from catalog.access import COMMAND
 from catalog.errors import CatalogError, InvalidInput
 from catalog.models import PrincipalLevel
-from catalog.services import api_keys
-from catalog.services.access import COMMAND
+from catalog.services.access import api_keys
 
 
 class Command(BaseCommand):

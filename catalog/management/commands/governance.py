@@ -8,9 +8,10 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from catalog import identifiers
+from catalog.access import COMMAND
 from catalog.errors import CatalogError
-from catalog.services import governance, governance_files
-from catalog.services.access import COMMAND
+from catalog.services.governance import documents as governance_documents
+from catalog.services.governance import yaml_files
 
 
 class Command(BaseCommand):
@@ -42,29 +43,29 @@ class Command(BaseCommand):
     def _export(self, options: dict[str, Any]) -> None:
         text = options["namespace"]
         namespace = identifiers.parse(text, identifiers.DEFAULT_DELIMITER) if text else ()
-        written = governance_files.write(governance.export(actor=COMMAND, namespace=namespace))
+        written = yaml_files.write(governance_documents.export(actor=COMMAND, namespace=namespace))
         if options["output"]:
             Path(options["output"]).write_text(written, encoding="utf-8")
         else:
             self.stdout.write(written, ending="")
 
     def _diff(self, options: dict[str, Any]) -> None:
-        changes = governance.plan(actor=COMMAND, document=_document(options["file"]))
+        changes = governance_documents.plan(actor=COMMAND, document=_document(options["file"]))
         self._tell(changes, "would change")
         if changes:
             sys.exit(1)
 
     def _apply(self, options: dict[str, Any]) -> None:
-        changes = governance.apply(actor=COMMAND, document=_document(options["file"]))
+        changes = governance_documents.apply(actor=COMMAND, document=_document(options["file"]))
         self._tell(changes, "changed")
 
-    def _tell(self, changes: list[governance.Change], verb: str) -> None:
+    def _tell(self, changes: list[governance_documents.Change], verb: str) -> None:
         for change in changes:
             self.stdout.write(str(change))
         self.stdout.write(f"{len(changes) or 'nothing'} {verb}")
 
 
-def _document(name: str) -> governance.Document:
+def _document(name: str) -> governance_documents.Document:
     if name == "-":
-        return governance.read(governance_files.parse(sys.stdin.read()))
-    return governance.read(governance_files.parse(Path(name).read_text(encoding="utf-8")))
+        return governance_documents.read(yaml_files.parse(sys.stdin.read()))
+    return governance_documents.read(yaml_files.parse(Path(name).read_text(encoding="utf-8")))

@@ -7,10 +7,10 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from catalog import identifiers
+from catalog.access import COMMAND, On
 from catalog.errors import CatalogError
 from catalog.privileges import SINGLE, Privilege, essence, parse
-from catalog.services import grants
-from catalog.services.access import COMMAND, On
+from catalog.services.access import grants
 
 
 class Command(BaseCommand):

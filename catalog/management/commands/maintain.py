@@ -11,13 +11,14 @@ from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
 from catalog import identifiers
+from catalog.access import COMMAND
 from catalog.errors import CatalogError, InvalidInput
 from catalog.identifiers import Identifier
 from catalog.models import Job, JobKind, JobStatus
 from catalog.policies import BY_NAME as RULES
 from catalog.policies import EffectivePolicy, Unit
-from catalog.services import health, job_control, maintenance, policies, upkeep
-from catalog.services.access import COMMAND
+from catalog.services.maintenance import health, job_control, job_runner, policies
+from catalog.services.maintenance import scheduler as maintenance_scheduler
 
 _BAR = 30
 _LOOK_SECONDS = 0.2
@@ -37,7 +38,7 @@ class Command(BaseCommand):
         plan.add_argument("--limit", type=_positive, default=20)
         run = actions.add_parser("run", help="do it")
         run.add_argument("table", help="namespace$table")
-        run.add_argument("kind", choices=[kind.value for kind in upkeep.MODES])
+        run.add_argument("kind", choices=[kind.value for kind in maintenance_scheduler.MODES])
         run.add_argument("--dry-run", action="store_true", help="tell what it would do")
         run.add_argument(
             "--index",
@@ -70,7 +71,7 @@ class Command(BaseCommand):
         if options["table"] is None:
             self._worst(options)
             return
-        found = upkeep.plan(actor=COMMAND, table=_identifier(options["table"]))
+        found = maintenance_scheduler.plan(actor=COMMAND, table=_identifier(options["table"]))
         self.stdout.write(f"{found.table}: health {found.score} of 100")
         for name, value in found.statistics.as_json().items():
             self.stdout.write(f"  {name:22} {value}")
@@ -93,7 +94,7 @@ class Command(BaseCommand):
     # -- run
 
     def _run(self, options: Mapping[str, Any]) -> None:
-        job = upkeep.start(
+        job = maintenance_scheduler.start(
             actor=COMMAND,
             table=_identifier(options["table"]),
             kind=JobKind(options["kind"]),
@@ -104,7 +105,7 @@ class Command(BaseCommand):
             self.stdout.write(f"Job {job.pk}: {_line(job)}")
             return
         if options["here"]:
-            maintenance.run_job(job.pk)
+            job_runner.run_job(job.pk)
             job.refresh_from_db()
             if job.status == JobStatus.QUEUED:
                 why = job.error or "another job of the table comes first"
@@ -128,7 +129,7 @@ class Command(BaseCommand):
         while True:
             job.refresh_from_db()
             line = f"Job {job.pk}: {_line(job, with_bar=is_terminal)}"
-            is_over = job.status not in upkeep.ACTIVE
+            is_over = job.status not in maintenance_scheduler.ACTIVE
             if is_terminal and line != shown:
                 blank = " " * max(len(shown) - len(line), 0)
                 self.stdout.write(f"\r{line}{blank}", ending="\n" if is_over else "")
@@ -152,7 +153,10 @@ class Command(BaseCommand):
         except (OverflowError, ValueError):
             raise CommandError(f"--hours {options['hours']} is no number of hours") from None
         jobs, _ = job_control.list_jobs(
-            actor=COMMAND, kinds=list(upkeep.MODES), since=since, limit=options["limit"]
+            actor=COMMAND,
+            kinds=list(maintenance_scheduler.MODES),
+            since=since,
+            limit=options["limit"],
         )
         if not jobs:
             self.stdout.write("No maintenance ran.")

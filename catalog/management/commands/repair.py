@@ -6,9 +6,9 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from catalog import identifiers
+from catalog.access import COMMAND
 from catalog.errors import CatalogError
-from catalog.services import lance_repair
-from catalog.services.access import COMMAND
+from catalog.services.lance.ledger import repair as lance_repair
 
 
 class Command(BaseCommand):

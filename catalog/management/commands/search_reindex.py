@@ -4,7 +4,7 @@ from typing import Any
 
 from django.core.management import BaseCommand
 
-from catalog.services import search_documents
+from catalog.services.search import documents as search_documents
 
 
 class Command(BaseCommand):

@@ -6,11 +6,11 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from catalog import identifiers
+from catalog.access import COMMAND
 from catalog.errors import CatalogError
 from catalog.identifiers import Identifier
 from catalog.models import TrashItem
-from catalog.services import recovery
-from catalog.services.access import COMMAND
+from catalog.services.recovery import undrop
 
 
 class Command(BaseCommand):
@@ -42,7 +42,7 @@ class Command(BaseCommand):
             raise CommandError(f"{refused.message}{detail}") from refused
 
     def _list(self, limit: int) -> None:
-        rows, _ = recovery.list_trash(actor=COMMAND, limit=max(limit, 1))
+        rows, _ = undrop.list_trash(actor=COMMAND, limit=max(limit, 1))
         if not rows:
             self.stdout.write("The trash is empty.")
         for row in rows:
@@ -54,7 +54,7 @@ class Command(BaseCommand):
 
     def _undrop(self, options: dict[str, Any]) -> None:
         new = options["new"]
-        row = recovery.undrop(
+        row = undrop.undrop(
             actor=COMMAND,
             item=self._find(options).pk,
             new=None if new is None else _identifier(new),
@@ -66,9 +66,9 @@ class Command(BaseCommand):
     @staticmethod
     def _find(options: dict[str, Any]) -> TrashItem:
         if options["item"] is not None:
-            return recovery.find_item(actor=COMMAND, item=options["item"])
+            return undrop.find_item(actor=COMMAND, item=options["item"])
         name = _identifier(options["name"])
-        return recovery.last_dropped(actor=COMMAND, name=name, is_namespace=options["namespace"])
+        return undrop.last_dropped(actor=COMMAND, name=name, is_namespace=options["namespace"])
 
 
 def _identifier(text: str) -> Identifier:

@@ -4,6 +4,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from catalog.access import SYSTEM, Principal
 from catalog.errors import (
     CommitConflict,
     Conflict,
@@ -15,9 +16,8 @@ from catalog.errors import (
 )
 from catalog.models import AuditEvent, Function
 from catalog.privileges import READ_ONLY
-from catalog.services import functions
-from catalog.services.access import SYSTEM, Principal
-from catalog.services.functions import Content
+from catalog.services.iceberg import functions
+from catalog.services.iceberg.functions import Content
 from tests.api.iceberg.client import Iceberg
 from tests.factories import make_namespace, unchanged
 

@@ -18,7 +18,8 @@ from django.http import HttpResponse
 
 from api.iceberg import urls
 from api.iceberg.views import namespaces as views
-from catalog import storage
+from catalog import access, storage
+from catalog.access import SYSTEM, Principal
 from catalog.errors import CommitConflict, OutcomeUnknown, ServiceUnavailable
 from catalog.models import (
     AuditEvent,
@@ -28,8 +29,9 @@ from catalog.models import (
     Table,
     TableVersion,
 )
-from catalog.services import access, api_keys, iceberg_commits, idempotency
-from catalog.services.access import SYSTEM, Principal
+from catalog.services.access import api_keys
+from catalog.services.engine import idempotency
+from catalog.services.iceberg import commits as iceberg_commits
 from tasks import maintenance
 from tests.api.iceberg.client import Iceberg, own
 from tests.factories import (

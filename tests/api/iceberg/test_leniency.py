@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from django.http import HttpResponse
 
+from catalog.access import SYSTEM
 from catalog.privileges import Privilege
-from catalog.services import iceberg_tables
-from catalog.services.access import SYSTEM
+from catalog.services.iceberg import tables as iceberg_tables
 from tests.access.doors import KEY, give, who_asks
 from tests.api.iceberg.client import Iceberg
 from tests.api.iceberg.test_views import make_view, version

@@ -2,9 +2,9 @@ from urllib.parse import quote
 
 import pytest
 
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM
-from catalog.services.commit import commit
+from catalog.access import SYSTEM
+from catalog.services.engine.commit import commit
+from catalog.services.tables import namespace_operations
 from tests.api.iceberg.client import Iceberg, spell
 from tests.factories import make_namespace, make_table
 
@@ -68,7 +68,9 @@ def test_paging_is_stable_under_inserts_and_drops(iceberg: Iceberg):
     assert first["namespaces"] == [["b"], ["d"]]
     make_namespace("a")  # before the page: not seen again
     make_namespace("e")
-    commit([ops.DropNamespace(namespace=("d",))], actor=SYSTEM)  # the token's own name
+    commit(
+        [namespace_operations.DropNamespace(namespace=("d",))], actor=SYSTEM
+    )  # the token's own name
     token = first["next-page-token"]
     assert iceberg.get(f"namespaces?pageSize=2&pageToken={token}") == listed(["e"], ["f"])
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from catalog.access import SYSTEM
 from catalog.models import MetricsReport, Table
-from catalog.services import metrics_reports
-from catalog.services.access import SYSTEM
+from catalog.services.iceberg import metrics_reports
 from tests.api.iceberg.client import Iceberg
 from tests.factories import make_iceberg_table, make_table
 

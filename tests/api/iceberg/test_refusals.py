@@ -11,10 +11,13 @@ from django.test.utils import CaptureQueriesContext
 from api import operation
 from api.iceberg.views import namespaces as views
 from api.operation import MAX_DEPTH, parse_object
+from catalog.access import SYSTEM
 from catalog.errors import InvalidInput, OutcomeUnknown, ServiceUnavailable
 from catalog.models import Namespace
-from catalog.services import api_keys, commit, namespace_locations, namespaces
-from catalog.services.access import SYSTEM
+from catalog.services.access import api_keys
+from catalog.services.engine import commit
+from catalog.services.storage import namespace_locations
+from catalog.services.tables import namespaces
 from tests.api.iceberg.client import Iceberg
 from tests.factories import make_namespace, make_root, unchanged
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from pyiceberg.catalog.rest.scan_planning import PlanCompleted, ScanTasks
 
+from catalog.access import SYSTEM
 from catalog.formats.iceberg import scan_planning
 from catalog.models import PrincipalLevel
-from catalog.services import api_keys
-from catalog.services.access import SYSTEM
+from catalog.services.access import api_keys
 from tests.api.iceberg.client import Iceberg
 from tests.catalog.formats.iceberg.test_scan_planning import BY_DAY, SIMPLE, compare, paths, row
 from tests.catalog.formats.iceberg.written import POSITION, Written

@@ -9,8 +9,8 @@ import pytest
 from prometheus_client import REGISTRY
 
 from api.iceberg import unchanged
-from catalog.services import iceberg_tables
-from catalog.services.access import SYSTEM
+from catalog.access import SYSTEM
+from catalog.services.iceberg import tables as iceberg_tables
 from tests.api.iceberg.client import Iceberg
 from tests.factories import make_iceberg_table, make_table
 

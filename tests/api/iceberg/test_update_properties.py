@@ -4,9 +4,9 @@ from threading import Barrier
 import pytest
 from django.db import connection
 
+from catalog.access import SYSTEM
 from catalog.models import AuditEvent, Namespace
-from catalog.services import api_keys
-from catalog.services.access import SYSTEM
+from catalog.services.access import api_keys
 from tests.api.iceberg.client import Iceberg
 from tests.factories import make_namespace, make_root, unchanged
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from catalog.access import SYSTEM
 from catalog.formats.iceberg import metadata
 from catalog.models import AuditEvent, IcebergMetadata, StagedFile, Table, TableVersion
-from catalog.services import iceberg_tables
-from catalog.services.access import SYSTEM
+from catalog.services.iceberg import tables as iceberg_tables
 from tests.api.iceberg.client import Iceberg
 from tests.factories import files, make_iceberg_table, make_namespace, make_table, unchanged
 

@@ -9,6 +9,7 @@ import orjson
 import pytest
 from django.db import connection
 
+from catalog.access import SYSTEM
 from catalog.errors import Conflict, LocationTaken, ViewAlreadyExists
 from catalog.models import (
     AuditEvent,
@@ -19,17 +20,14 @@ from catalog.models import (
     Transaction,
     TrashItem,
 )
-from catalog.services import (
-    iceberg_commits,
-    iceberg_tables,
-    iceberg_views,
-    metadata_files,
-    recovery,
-)
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM
-from catalog.services.commit import Batch, commit
-from catalog.services.iceberg_tables import LoadedTable
+from catalog.services.engine.commit import Batch, commit
+from catalog.services.iceberg import commits as iceberg_commits
+from catalog.services.iceberg import metadata_files
+from catalog.services.iceberg import tables as iceberg_tables
+from catalog.services.iceberg import views as iceberg_views
+from catalog.services.iceberg.tables import LoadedTable
+from catalog.services.recovery import undrop
+from catalog.services.tables import namespace_operations
 from catalog.storage import iceberg_uri
 from tests.api.iceberg.client import Iceberg, spell
 from tests.factories import (
@@ -671,11 +669,11 @@ def test_a_view_that_lies_in_the_trash_is_registered_again(iceberg: Iceberg, set
     assert TrashItem.objects.get() == item
     for new in (None, ("ns", "other")):
         with unchanged(), pytest.raises(Conflict) as refused:
-            recovery.undrop(actor=SYSTEM, item=item.pk, new=new)
+            undrop.undrop(actor=SYSTEM, item=item.pk, new=new)
         taken = ViewAlreadyExists if new is None else LocationTaken
         assert type(refused.value) is taken
     iceberg.delete(PATH)
-    assert recovery.undrop(actor=SYSTEM, item=item.pk).identifier == ("ns", "v")
+    assert undrop.undrop(actor=SYSTEM, item=item.pk).identifier == ("ns", "v")
 
 
 @pytest.mark.operation("registerView")
@@ -767,7 +765,7 @@ def test_the_same_key_changes_a_view_once(iceberg: Iceberg):
 def test_a_view_goes_with_its_namespace(iceberg: Iceberg, warehouse: Path):
     make_view("ns", "v")
     before = files(warehouse)
-    drop = ops.DropNamespace(namespace=("ns",), cascade=True)
+    drop = namespace_operations.DropNamespace(namespace=("ns",), cascade=True)
     commit([drop], actor=SYSTEM)
     assert Table.objects.get().state == "dropped"
     assert files(warehouse) == before

@@ -8,9 +8,9 @@ import pytest
 
 from api.iceberg import wording
 from catalog import errors
+from catalog.access import SYSTEM
 from catalog.privileges import Privilege
-from catalog.services import functions
-from catalog.services.access import SYSTEM
+from catalog.services.iceberg import functions
 from tests.access.doors import DOORS, KEY, Request, give, who_asks
 from tests.access.iceberg_examples import DEFINITION
 from tests.access.rules import Unseen

@@ -1,9 +1,9 @@
 import pyarrow as pa
 import pytest
 
+from catalog.access import SYSTEM
 from catalog.models import AuditEvent, TableVersion, Transaction
-from catalog.services import lance_datasets
-from catalog.services.access import SYSTEM
+from catalog.services.lance import datasets as lance_datasets
 from tests.factories import make_lance_table, make_table, register_lance_table
 
 pytestmark = [pytest.mark.django_db, pytest.mark.operation("AlterTableAlterColumns")]

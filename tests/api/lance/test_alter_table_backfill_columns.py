@@ -3,12 +3,16 @@
 import pyarrow as pa
 import pytest
 
+from catalog.access import SYSTEM
 from catalog.formats.lance import COMPUTED_KEY, COMPUTED_KIND_KEY
 from catalog.models import AuditEvent, Job, JobKind, JobStatus, Table
-from catalog.services import api_keys, lance_backfill, lance_commits, lance_datasets, maintenance
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM
-from catalog.services.lance_data import delete, insert, update
+from catalog.services.access import api_keys
+from catalog.services.lance import backfill as lance_backfill
+from catalog.services.lance import commits as lance_commits
+from catalog.services.lance import data_operations, ref_operations
+from catalog.services.lance import datasets as lance_datasets
+from catalog.services.lance.data import delete, insert, update
+from catalog.services.maintenance import job_runner
 from tests.factories import make_lance_table, make_table
 
 pytestmark = [
@@ -30,7 +34,7 @@ def declare(name: str, expression: str, type_: pa.DataType | None = None, branch
         actor=SYSTEM,
         table=T,
         branch=branch,
-        operation=ops.AlterTableAddColumns,
+        operation=data_operations.AlterTableAddColumns,
         work=lambda dataset: dataset.add_columns([field]),
     )
 
@@ -52,7 +56,7 @@ def rows(column: str = "twice", branch: str = "") -> dict[int, int | None]:
 
 def run(job_id: str) -> Job:
     job = Job.objects.get(transaction=job_id)
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     job.refresh_from_db()
     return job
 
@@ -159,7 +163,7 @@ def test_a_branch(lance, table):
         dataset.create_branch("dev", dataset.version)
 
     lance_commits.write(
-        actor=SYSTEM, table=T, branch="", operation=ops.CreateTableBranch, work=make
+        actor=SYSTEM, table=T, branch="", operation=ref_operations.CreateTableBranch, work=make
     )
     run(lance.post(PATH, {"column": "twice", "branch": "dev"}, status=202)["job_id"])
     assert None not in rows(branch="dev").values()
@@ -243,7 +247,7 @@ def test_a_column_that_is_gone_fails_the_job(lance, table):
     lance_commits.write(
         actor=SYSTEM,
         table=T,
-        operation=ops.AlterTableDropColumns,
+        operation=data_operations.AlterTableDropColumns,
         work=lambda dataset: dataset.drop_columns(["twice"]),
     )
     job = run(job_id)
@@ -336,7 +340,7 @@ def test_a_column_that_is_computed_by_something_else(lance, table):
     lance_commits.write(
         actor=SYSTEM,
         table=T,
-        operation=ops.AlterTableAddColumns,
+        operation=data_operations.AlterTableAddColumns,
         work=lambda dataset: dataset.add_columns([field]),
     )
     lance.refused(400, 13, "is not a column that is computed by SQL", PATH, {"column": "other"})

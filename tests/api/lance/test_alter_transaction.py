@@ -1,7 +1,7 @@
 import pytest
 
 from catalog.models import AuditEvent, Job, JobStatus, Transaction
-from catalog.services import maintenance
+from catalog.services.maintenance import job_runner
 from tests.api.client import Lance
 from tests.factories import files, make_table, make_version, manifest, stage
 
@@ -90,7 +90,7 @@ def test_cancel_what_waits(lance: Lance, queued, name):
     assert (facts["status"], facts["properties"]["why"]) == ("Canceled", "mistake")
     job = Job.objects.get()
     assert (job.status, job.finished_at is not None) == (JobStatus.CANCELED, True)
-    maintenance.run_job(job.pk)  # a message that comes late
+    job_runner.run_job(job.pk)  # a message that comes late
     assert list(files(job.table.location).values()) == [manifest(1)]
     assert lance.post(queued.replace("/alter", "/describe"))["status"] == "Canceled"
 

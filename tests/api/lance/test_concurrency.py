@@ -10,9 +10,9 @@ import pytest
 from django.db import connection
 from django.http import HttpResponse
 
+from catalog.access import SYSTEM
 from catalog.models import Job, Namespace, Table, TableState, TableVersion, Transaction
-from catalog.services import api_keys
-from catalog.services.access import SYSTEM
+from catalog.services.access import api_keys
 from tests.api.client import Lance
 from tests.factories import (
     final_path,

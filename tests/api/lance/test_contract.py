@@ -18,8 +18,8 @@ from lance_namespace_urllib3_client.api.table_api import TableApi
 from lance_namespace_urllib3_client.api.transaction_api import TransactionApi
 from lance_namespace_urllib3_client.exceptions import ApiException
 
-from catalog.services import api_keys
-from catalog.services.access import SYSTEM
+from catalog.access import SYSTEM
+from catalog.services.access import api_keys
 from tests.api.client import Lance
 from tests.api.lance.test_coverage import operations
 

@@ -6,9 +6,10 @@ import json
 import pyarrow as pa
 import pytest
 
+from catalog.access import SYSTEM
 from catalog.models import AuditEvent, Job, JobKind, MaterializedView, Table, Transaction
-from catalog.services import lance_datasets, maintenance
-from catalog.services.access import SYSTEM
+from catalog.services.lance import datasets as lance_datasets
+from catalog.services.maintenance import job_runner
 from tests.api.client import encoded_schema, stream
 from tests.factories import files, make_lance_table, make_table
 
@@ -76,7 +77,7 @@ def test_with_data_a_job_fills_it(lance, source):
     job = Job.objects.get()
     assert (job.kind, str(job.transaction_id)) == (JobKind.REFRESH_VIEW, answer["job_id"])
     assert lance.post(f"/v1/transaction/{answer['job_id']}/describe")["status"] == "Queued"
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     assert lance.post(f"/v1/transaction/{answer['job_id']}/describe")["status"] == "Succeeded"
     rows = lance_datasets.read(actor=SYSTEM, table=VIEW).to_table()
     assert rows.to_pylist() == [{"id": 2}, {"id": 3}]
@@ -110,7 +111,7 @@ def test_with_data_a_job_fills_it(lance, source):
 )
 def test_queries(lance, source, query, fields, rows):
     lance.post(PATH, body(query, *fields, with_no_data=False), status=201)
-    maintenance.run_job(Job.objects.get().pk)
+    job_runner.run_job(Job.objects.get().pk)
     assert lance_datasets.read(actor=SYSTEM, table=VIEW).to_table().to_pylist() == rows
 
 

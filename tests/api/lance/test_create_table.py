@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from catalog.models import AuditEvent, Job, StagedFile, Table, TableState, TableVersion
-from catalog.services import lance_commits
+from catalog.services.lance import commits as lance_commits
 from tests.api.client import Lance, stream
 from tests.factories import make_iceberg_table, make_namespace, make_root, make_table, unchanged
 

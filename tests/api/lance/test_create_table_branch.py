@@ -204,7 +204,7 @@ def test_creators_without_turns(key, monkeypatch):  # noqa: F811
     """As on two machines: the ledger decides."""
     from contextlib import nullcontext
 
-    from catalog.services import lance_refs
+    from catalog.services.lance import refs as lance_refs
 
     monkeypatch.setattr(lance_refs, "turns", lambda names: nullcontext())
     make_lance_table(("w", "t"), pa.table({"a": [1]}))

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from catalog.models import AuditEvent, Job, Table, TableVersion, Transaction
-from catalog.services import jobs, maintenance
+from catalog.services.engine import jobs
+from catalog.services.maintenance import job_runner
 from tests.factories import make_lance_table, make_table, make_version, relative
 
 pytestmark = [pytest.mark.django_db, pytest.mark.operation("CreateTableIndex")]
@@ -421,7 +422,7 @@ def test_a_large_build_is_left_to_a_job(lance, small):
     lance.refused(409, 7, "index 'v_idx' already", PATH, asked)
 
     job = Job.objects.get()
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     job.refresh_from_db()
     assert (job.status, job.error, job.progress, job.total) == ("succeeded", "", ROWS, ROWS)
     assert (job.result["version"], job.result["rows"]) == (2, ROWS)
@@ -465,7 +466,7 @@ def test_every_vector_type_can_be_a_job(lance, small, kind):
     make_lance_table(("w", "t"), table())
     body = {"column": "v", "index_type": kind, "num_partitions": 3, "sample_rate": 100}
     lance.post(PATH, body)
-    maintenance.run_job(Job.objects.get().pk)
+    job_runner.run_job(Job.objects.get().pk)
     assert details(lance, "v_idx")["num_indexed_rows"] == ROWS
 
 
@@ -474,7 +475,7 @@ def test_a_job_that_fails_says_why(lance, small):
     done = lance.post(PATH, {"column": "id", "index_type": "BITMAP"})
     job = Job.objects.get()
     Job.objects.update(parameters={**job.parameters, "index_type": "NGRAM"})
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     job.refresh_from_db()
     assert job.status == "failed"
     assert "must be a string" in job.error
@@ -492,7 +493,7 @@ def test_a_job_whose_name_was_taken_meanwhile_fails(lance, small, settings):
     settings.MONODON_INDEX_IN_REQUEST_ROWS = 10**9
     lance.post(PATH, {"column": "id", "index_type": "BITMAP", "name": "n"})
     Job.objects.update(parameters=job.parameters)
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     job.refresh_from_db()
     assert (job.status, job.error) == ("failed", "Table 'w.t' has index 'n' already")
 
@@ -501,9 +502,9 @@ def test_a_job_that_died_after_its_commit_is_done(lance, small):
     make_lance_table(("w", "t"), table())
     lance.post(PATH, {"column": "id", "index_type": "BITMAP"})
     job = Job.objects.get()
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     Job.objects.update(status="queued", result=None)
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     job.refresh_from_db()
     assert (job.status, job.attempts, job.result) == ("succeeded", 2, {"rows": ROWS})
     assert TableVersion.objects.count() == 2
@@ -513,7 +514,7 @@ def test_a_job_on_a_branch(lance, small):
     make_lance_branch(make_lance_table(("w", "t"), table()), ("w", "t"))
     lance.post(PATH, {"column": "v", "index_type": "IVF_FLAT", "branch": "dev"})
     assert lance.post("/v1/table/w$t/index/list", {})["indexes"] == []
-    maintenance.run_job(Job.objects.get().pk)
+    job_runner.run_job(Job.objects.get().pk)
     (listed,) = lance.post("/v1/table/w$t/index/list", {"branch": "dev"})["indexes"]
     assert (listed["index_name"], listed["status"]) == ("v_idx", "SUCCEEDED")
 
@@ -534,7 +535,7 @@ def test_a_canceled_job_commits_nothing(lance, small, monkeypatch):
             report(keeper, done)
 
     monkeypatch.setattr(jobs.Keeper, "report", report_late)
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     job.refresh_from_db()
     assert (job.status, job.error) == ("canceled", "canceled on request")
     assert TableVersion.objects.count() == 1

@@ -3,7 +3,7 @@
 import pytest
 
 from catalog.models import AuditEvent, Job, Transaction
-from catalog.services import maintenance
+from catalog.services.maintenance import job_runner
 from tests.api.lance.test_create_table_index import details, table
 from tests.factories import make_lance_table
 
@@ -55,7 +55,7 @@ def test_a_large_build_is_a_job_under_the_same_name(lance, settings):
     done = lance.post(PATH, {"column": "id", "index_type": "BTREE"})
     row = Transaction.objects.get(pk=done["transaction_id"])
     assert [each["operation"] for each in row.operations] == ["CreateTableScalarIndex"]
-    maintenance.run_job(Job.objects.get().pk)
+    job_runner.run_job(Job.objects.get().pk)
     built = AuditEvent.objects.get(action="index.create")
     owner = Transaction.objects.get(pk=built.transaction_id)
     assert [each["operation"] for each in owner.operations] == ["CreateTableScalarIndex"]

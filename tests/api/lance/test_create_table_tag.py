@@ -6,9 +6,9 @@ import lance as pylance
 import pyarrow as pa
 import pytest
 
+from catalog.access import SYSTEM
 from catalog.models import AuditEvent, Transaction
-from catalog.services import lance_refs
-from catalog.services.access import SYSTEM
+from catalog.services.lance import refs as lance_refs
 from tests.api.client import Lance, stream
 from tests.api.lance.test_concurrency import WON, key, post, race  # noqa: F401 -- a fixture
 from tests.factories import make_iceberg_table, make_lance_table, make_table
@@ -86,7 +86,7 @@ def test_a_name_is_taken_once(lance):
 
 def insert_more(table):
     """A second version."""
-    from catalog.services import lance_data
+    from catalog.services.lance import data as lance_data
 
     data = pa.table({"id": [4], "name": ["d"]})
     lance_data.insert(actor=SYSTEM, table=("w", "t"), data=data.to_reader())

@@ -10,7 +10,7 @@ import pytest
 from catalog import storage
 from catalog.formats.lance import NamingScheme
 from catalog.models import AuditEvent, Table, TableState, TableVersion
-from catalog.services import versions
+from catalog.services.lance.ledger import versions as lance_versions
 from tests.api.client import Lance, spell
 from tests.factories import (
     files,
@@ -130,7 +130,7 @@ def test_a_staged_manifest_moves_to_its_final_name(lance: Lance, warehouse, spel
     name = "5.manifest" if scheme == "V1" else "18446744073709551610.manifest"
     assert done["version"]["manifest_path"] == relative(Path(f"{table.location}/_versions/{name}"))
     assert files(table.location) == {f"_versions/{name}": manifest(5)}
-    assert versions.settle_pending() == 1
+    assert lance_versions.settle_pending() == 1
     row = TableVersion.objects.get()
     assert (row.manifest_path, row.staged_path) == (done["version"]["manifest_path"], None)
 
@@ -224,7 +224,7 @@ def test_a_path_with_a_listed_prefix_is_recorded_and_untouched(
     with watched(outside.parent) as seen:
         done = lance.post(CREATE, body(path))
         assert done["version"]["manifest_path"] == path
-        versions.settle_pending()
+        lance_versions.settle_pending()
         shown = lance.post("/v1/table/ws$t/version/describe", {"version": 1})["version"]
         assert shown["manifest_path"] == path
         error = "does not belong to table 'ws.t', and may not be read for it"
@@ -523,7 +523,7 @@ def test_a_move_meets_a_link(lance: Lance, table: Table, tmp_path: Path, no_move
     staged.symlink_to(secret)
     no_moves()
     with watched(secret) as seen:
-        versions.settle_pending()
+        lance_versions.settle_pending()
         lance.call("POST", "/v1/table/ws$t/count_rows", {})
     assert seen.events == []
     assert not final_path(table, 1).exists()
@@ -535,9 +535,9 @@ def test_what_this_process_cannot_see_stays_pending(lance: Lance, table: Table):
     staged = stage(table, 1)
     lance.post(CREATE, body(relative(staged)))
     away = Path(table.location).rename(f"{table.location}.unmounted")
-    assert versions.settle_pending() == 0
+    assert lance_versions.settle_pending() == 0
     away.rename(table.location)
-    assert versions.settle_pending() == 1
+    assert lance_versions.settle_pending() == 1
     shown = lance.post("/v1/table/ws$t/version/describe", {"version": 1})["version"]
     assert shown["manifest_path"] == relative(final_path(table, 1))
 
@@ -583,10 +583,10 @@ def test_an_interrupted_move_is_finished(lance: Lance, table: Table, no_moves, w
         [shown] = lance.post("/v1/table/ws$t/version/list?limit=1&descending=true")["versions"]
         assert shown["manifest_path"] == relative(final)
     else:
-        assert versions.settle_pending() == 1
+        assert lance_versions.settle_pending() == 1
     assert files(table.location) == {str(final.relative_to(table.location)): manifest(1)}
-    versions.settle_pending()
-    assert versions.settle_pending() == 0
+    lance_versions.settle_pending()
+    assert lance_versions.settle_pending() == 0
     row.refresh_from_db()
     assert (row.manifest_path, row.staged_path) == (relative(final), None)
     shown = lance.post("/v1/table/ws$t/version/describe", {"version": 1})["version"]
@@ -599,7 +599,7 @@ def test_a_move_that_stopped_halfway(lance: Lance, table: Table, no_moves):
     lance.post(CREATE, body(relative(staged)))
     no_moves()
     os.link(staged, final_path(table, 1))
-    assert versions.settle_pending() == 1
+    assert lance_versions.settle_pending() == 1
     assert not staged.exists()
     assert final_path(table, 1).read_bytes() == manifest(1)
 
@@ -625,7 +625,7 @@ def test_settling_passes_over_what_still_fails(lance: Lance, table: Table, monke
         return real(*args)
 
     monkeypatch.setattr(storage, "move_manifest", fail_first)
-    assert versions.settle_pending() == 1
+    assert lance_versions.settle_pending() == 1
     assert TableVersion.objects.get(staged_path__isnull=False).version == 1
 
 

@@ -4,11 +4,13 @@ import lance as pylance
 import pyarrow as pa
 import pytest
 
+from catalog.access import SYSTEM
 from catalog.errors import BranchNotFound, CommitConflict
 from catalog.models import AuditEvent, Branch, TableVersion, Transaction
-from catalog.services import lance_commits, lance_datasets, lance_refs
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM
+from catalog.services.lance import commits as lance_commits
+from catalog.services.lance import data_operations
+from catalog.services.lance import datasets as lance_datasets
+from catalog.services.lance import refs as lance_refs
 from tests.api.client import Lance, stream
 from tests.api.lance.test_concurrency import WON, key, post, race  # noqa: F401 -- a fixture
 from tests.api.lance.test_create_table_branch import insert, numbers, rows
@@ -174,7 +176,7 @@ def test_a_writer_who_comes_too_late(lance, table):
 
     snapshot = lance_datasets.find_snapshot(actor=SYSTEM, table=("w", "t"), branch="dev")
     base = ("dev", snapshot.version, snapshot.entry.created_at)
-    late = ops.InsertIntoTable(
+    late = data_operations.InsertIntoTable(
         table=("w", "t"), branch="dev", version=3, manifest_path="elsewhere/3.manifest", base=base
     )
     lance.post(PATH, {"name": "dev"})

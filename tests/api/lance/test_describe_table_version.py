@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from catalog.models import AuditEvent
-from catalog.services import versions
+from catalog.services.lance.ledger import versions as lance_versions
 from tests.api.client import Lance
 from tests.factories import (
     final_path,
@@ -85,7 +85,7 @@ def test_removed_past_the_catalog(lance: Lance):
     table = make_table("ws", "t")
     for version in (1, 2, 3):
         make_version(("ws", "t"), version, relative(stage(table, version)))
-    versions.settle_pending()
+    lance_versions.settle_pending()
     final_path(table, 1).unlink()
     answer = lance.call("POST", DESCRIBE, {"version": 1})
     assert (answer.status_code, answer.json()["code"]) == (404, 11)

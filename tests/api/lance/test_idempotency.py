@@ -8,10 +8,12 @@ import pyarrow as pa
 import pytest
 from django.http import HttpResponse
 
+from catalog.access import SYSTEM
 from catalog.errors import ServiceUnavailable
 from catalog.models import IdempotencyRecord, Table, TableVersion
-from catalog.services import api_keys, idempotency, lance_data
-from catalog.services.access import SYSTEM
+from catalog.services.access import api_keys
+from catalog.services.engine import idempotency
+from catalog.services.lance import data as lance_data
 from tests.api.client import Lance, stream
 from tests.factories import make_lance_table, make_root
 

@@ -1,8 +1,8 @@
 import pytest
 
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM
-from catalog.services.commit import commit
+from catalog.access import SYSTEM
+from catalog.services.engine.commit import commit
+from catalog.services.tables import namespace_operations
 from tests.api.client import Lance, spell
 from tests.factories import make_namespace, make_table
 
@@ -54,7 +54,9 @@ def test_paging_is_stable_under_inserts_and_drops(lance: Lance):
     assert first == {"namespaces": ["b", "d"], "page_token": "d"}
     make_namespace("a")  # before the page: not seen again
     make_namespace("e")
-    commit([ops.DropNamespace(namespace=("d",))], actor=SYSTEM)  # the token's own name
+    commit(
+        [namespace_operations.DropNamespace(namespace=("d",))], actor=SYSTEM
+    )  # the token's own name
     assert lance.get("/v1/namespace/$/list?limit=2&page_token=d") == {"namespaces": ["e", "f"]}
 
 

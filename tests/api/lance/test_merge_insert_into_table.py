@@ -3,7 +3,7 @@ import pyarrow as pa
 import pytest
 
 from catalog.models import AuditEvent, Table
-from catalog.services import lance_commits
+from catalog.services.lance import commits as lance_commits
 from tests.api.client import stream
 from tests.factories import make_lance_table, make_table
 

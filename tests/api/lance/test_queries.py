@@ -52,9 +52,9 @@ def test_reads_take_one_statement(lance: Lance, method, path, body):
 
 
 def test_a_key_costs_one_lookup_and_then_none(lance: Lance):
-    from catalog.services import access
+    from catalog.services.access import known_keys
 
-    access.forget_keys()
+    known_keys.forget_keys()
     # the key with its principal, and the groups of that; it was used within the last minute
     assert len(statements(lance, "GET", "/v1/table")) == 1 + 2
     assert len(statements(lance, "GET", "/v1/table")) == 1

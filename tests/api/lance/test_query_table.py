@@ -7,11 +7,13 @@ import pyarrow as pa
 import pytest
 from lance.dataset import LanceDataset
 
+from catalog.access import SYSTEM
 from catalog.errors import InvalidInput
 from catalog.identifiers import Identifier
-from catalog.services import lance_commits, lance_datasets, lance_queries
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM
+from catalog.services.lance import commits as lance_commits
+from catalog.services.lance import data_operations
+from catalog.services.lance import datasets as lance_datasets
+from catalog.services.lance import queries as lance_queries
 from tests.api.client import Lance, stream
 from tests.factories import make_lance_table
 
@@ -64,7 +66,9 @@ def ids(found: pa.Table) -> list[int]:
 
 def index(make: Callable[[LanceDataset], Any]) -> None:
     """Commit a version that has an index, at once."""
-    lance_commits.write(actor=SYSTEM, table=TABLE, operation=ops.CreateTableIndex, work=make)
+    lance_commits.write(
+        actor=SYSTEM, table=TABLE, operation=data_operations.CreateTableIndex, work=make
+    )
 
 
 # --- vectors --------------------------------------------------------------------------------------

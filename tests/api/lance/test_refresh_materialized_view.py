@@ -5,10 +5,11 @@ import json
 import pyarrow as pa
 import pytest
 
+from catalog.access import SYSTEM
 from catalog.models import AuditEvent, Job, JobKind, MaterializedView, Table
-from catalog.services import lance_datasets, maintenance
-from catalog.services.access import SYSTEM
-from catalog.services.lance_data import delete, insert, update
+from catalog.services.lance import datasets as lance_datasets
+from catalog.services.lance.data import delete, insert, update
+from catalog.services.maintenance import job_runner
 from tests.api.client import encoded_schema
 from tests.factories import make_lance_table, make_table
 
@@ -57,7 +58,7 @@ def view(lance, source) -> Table:
 
 def refresh(lance, body=None) -> Job:
     job = Job.objects.get(transaction=lance.post(PATH, body, status=202)["job_id"])
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     job.refresh_from_db()
     return job
 
@@ -81,7 +82,7 @@ def test_the_first_refresh_fills_the_view(lance, source):
     assert (job.kind, str(job.transaction_id)) == (JobKind.REFRESH_VIEW, answer["job_id"])
     start = AuditEvent.objects.get(action="materialized_view.start_refresh")
     assert (start.actor, start.target, start.after) == ("tester", "ws.v", {})
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     job.refresh_from_db()
     assert rows() == [1, 2, 3]
     event = AuditEvent.objects.get(action="materialized_view.refresh")

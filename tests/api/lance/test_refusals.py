@@ -9,9 +9,11 @@ from django.db import OperationalError, close_old_connections, connection
 from django.http import HttpResponse
 from django.utils import timezone
 
+from catalog.access import SYSTEM, credentials
 from catalog.models import ApiKey, AuditEvent, Namespace
-from catalog.services import access, api_keys, commit, namespaces, tables
-from catalog.services.access import SYSTEM
+from catalog.services.access import api_keys
+from catalog.services.engine import commit
+from catalog.services.tables import namespaces, tables
 from tests.api.client import Lance
 from tests.api.lance.examples import EXAMPLES, make_catalog
 from tests.api.lance.test_coverage import operations
@@ -128,7 +130,7 @@ def test_expired_and_revoked_keys():
 def test_the_key_is_kept_nowhere(lance: Lance):
     key = lance.headers["x-api-key"]
     row = ApiKey.objects.get(name="tester")
-    assert row.digest == access.key_digest(key) != key
+    assert row.digest == credentials.key_digest(key) != key
     assert key not in json.dumps(
         [str(v) for v in ApiKey.objects.values().get(name="tester").values()]
     )

@@ -6,7 +6,7 @@ from catalog import storage
 from catalog.formats import lance as lance_format
 from catalog.formats.lance import NamingScheme
 from catalog.models import Table, TableState
-from catalog.services import maintenance
+from catalog.services.maintenance import job_runner
 from tests.api.client import Lance
 from tests.factories import (
     files,
@@ -158,7 +158,7 @@ def test_a_location_that_is_being_purged(lance: Lance):
             409, 14, "belongs to table 'ws.t'", "/v1/table/ws$u/register", {"location": location}
         )
     [job] = table.jobs.all()
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     assert not Path(table.location).exists()
     status = lance.post(f"/v1/transaction/{done['transaction_id']}/describe")["status"]
     assert status == "Succeeded"

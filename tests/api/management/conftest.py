@@ -1,8 +1,8 @@
 import pytest
 
+from catalog.access import SYSTEM
 from catalog.models import PrincipalLevel
-from catalog.services import api_keys
-from catalog.services.access import SYSTEM
+from catalog.services.access import api_keys
 from tests.api.management.client import Management
 
 

@@ -4,6 +4,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from catalog.access import SYSTEM, Principal
 from catalog.errors import ApprovalRequired
 from catalog.models import (
     ApprovalRequest,
@@ -15,10 +16,15 @@ from catalog.models import (
     TrashItem,
 )
 from catalog.privileges import Privilege
-from catalog.services import api_keys, facts, jobs, policies, principals, recovery, upkeep, webhooks
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM, Principal
-from catalog.services.commit import commit
+from catalog.services.access import api_keys, principals
+from catalog.services.engine import jobs
+from catalog.services.engine.commit import commit
+from catalog.services.events import webhooks
+from catalog.services.governance import annotations
+from catalog.services.maintenance import policies
+from catalog.services.maintenance import scheduler as maintenance_scheduler
+from catalog.services.recovery import undrop
+from catalog.services.tables import namespace_operations, table_operations
 from tests.factories import make_lance_table, make_namespace, make_root, make_table
 
 
@@ -132,16 +138,16 @@ def make_catalog() -> dict[str, int]:
     """Table ``ws.t`` with policies, figures, a job that failed and one that waits."""
     make_root()
     make_lance_table(("ws", "t"))
-    facts.create_label(actor=SYSTEM, key="known")
+    annotations.create_label(actor=SYSTEM, key="known")
     webhooks.create_webhook(actor=SYSTEM, name="known", url="https://example.com/known")
     policies.set_namespace_policy(actor=SYSTEM, namespace=("ws",), values={"keep_versions": 5})
     policies.set_table_policy(actor=SYSTEM, table=("ws", "t"), values={"keep_versions": 6})
-    upkeep.measure(actor=SYSTEM, table=("ws", "t"))
-    failed = upkeep.start(actor=SYSTEM, table=("ws", "t"), kind=JobKind.COMPACT)
+    maintenance_scheduler.measure(actor=SYSTEM, table=("ws", "t"))
+    failed = maintenance_scheduler.start(actor=SYSTEM, table=("ws", "t"), kind=JobKind.COMPACT)
     taken = jobs.take(failed.pk)
     assert taken is not None
     jobs.finish(taken, JobStatus.FAILED, "no good")
-    waits = upkeep.start(actor=SYSTEM, table=("ws", "t"), kind=JobKind.CLEAN_UP)
+    waits = maintenance_scheduler.start(actor=SYSTEM, table=("ws", "t"), kind=JobKind.CLEAN_UP)
     assert Job.objects.count() == 2
     api_keys.create_api_key(actor=SYSTEM, name="known", level=PrincipalLevel.GRANTED)
     principals.create_principal(actor=SYSTEM, name="group:known", kind=PrincipalKind.GROUP)
@@ -151,14 +157,14 @@ def make_catalog() -> dict[str, int]:
 def _make_trash() -> dict[str, int]:
     """A table that was deregistered, and two requests to a second person."""
     make_table("ws", "gone")
-    commit([ops.DeregisterTable(table=("ws", "gone"))], actor=SYSTEM)
+    commit([table_operations.DeregisterTable(table=("ws", "gone"))], actor=SYSTEM)
     make_namespace("guarded")
-    recovery.set_namespace_protection(actor=SYSTEM, namespace=("guarded",), is_protected=True)
-    recovery.set_approval_rule(actor=SYSTEM, namespace=("guarded",), actions=["drop_protected"])
+    undrop.set_namespace_protection(actor=SYSTEM, namespace=("guarded",), is_protected=True)
+    undrop.set_approval_rule(actor=SYSTEM, namespace=("guarded",), actions=["drop_protected"])
     asked = []
     for actor in (SYSTEM, Principal("tester", Privilege.ALL)):
         with suppress(ApprovalRequired):
-            commit([ops.DropNamespace(namespace=("guarded",))], actor=actor)
+            commit([namespace_operations.DropNamespace(namespace=("guarded",))], actor=actor)
         asked.append(ApprovalRequest.objects.latest("pk").pk)
     return {"DROPPED": TrashItem.objects.get().pk, "ASKED": asked[0], "OWN": asked[1]}
 

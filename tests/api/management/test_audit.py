@@ -7,9 +7,11 @@ import uuid
 
 import pytest
 
+from catalog.access import SYSTEM
 from catalog.models import AuditEvent, PrincipalLevel
-from catalog.services import api_keys, audit_trail, refusals
-from catalog.services.access import SYSTEM
+from catalog.services.access import api_keys
+from catalog.services.audit import refusals
+from catalog.services.audit import trail as audit_trail
 from tests.api.management.client import Management
 from tests.factories import make_lance_table, make_root, make_table, unchanged
 

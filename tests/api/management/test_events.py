@@ -4,9 +4,11 @@ import json
 
 import pytest
 
+from catalog.access import SYSTEM
 from catalog.models import AuditEvent, DeliveryStatus, Webhook, WebhookDelivery
-from catalog.services import audit, events, webhooks
-from catalog.services.access import SYSTEM
+from catalog.services.engine import audit_records
+from catalog.services.events import feed as event_feed
+from catalog.services.events import webhooks
 from tests.factories import make_namespace, make_root, unchanged
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
@@ -21,7 +23,7 @@ def _root():
 @pytest.fixture
 def far_ahead(monkeypatch):
     """The transaction of the test is under way, so its own events would come behind."""
-    monkeypatch.setattr(events, "_horizon", lambda: 1 << 62)
+    monkeypatch.setattr(event_feed, "_horizon", lambda: 1 << 62)
 
 
 @pytest.mark.operation("ListEvents")
@@ -115,7 +117,7 @@ def test_what_is_no_webhook(management, changed, told):
 @pytest.mark.operation("ReplayWebhook")
 def test_dead_letters_are_sent_again(management):
     management.post("webhooks", HOOK, status=201)
-    audit.record(SYSTEM, "table.drop", "x")
+    audit_records.record(SYSTEM, "table.drop", "x")
     event = AuditEvent.objects.order_by("-pk")[0]
     WebhookDelivery.objects.create(
         webhook=Webhook.objects.get(),

@@ -3,7 +3,7 @@
 import pytest
 
 from catalog.models import AuditEvent, Transaction
-from catalog.services import search_documents
+from catalog.services.search import documents as search_documents
 from tests.api.management.client import Management
 from tests.factories import (
     make_iceberg_table,

@@ -6,9 +6,9 @@ import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
 
+from catalog.access import SYSTEM
 from catalog.models import AuditEvent, Grant, Principal, PrincipalKind
-from catalog.services import api_keys
-from catalog.services.access import SYSTEM
+from catalog.services.access import api_keys
 from tests.api.management.client import Management
 from tests.factories import make_root, make_table, unchanged
 

@@ -8,11 +8,11 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from catalog.access import SYSTEM
 from catalog.models import Table, TableHealth
-from catalog.services import lance_data
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM
-from catalog.services.commit import commit
+from catalog.services.engine.commit import commit
+from catalog.services.lance import data as lance_data
+from catalog.services.tables import table_operations
 from tests.api.management.client import Management
 from tests.factories import (
     make_iceberg_table,
@@ -94,7 +94,7 @@ def test_what_the_list_may_be_narrowed_to(reader: Management):
     assert names("format=lance&max_score=60") == "ab"
     assert names("max_score=0") == ""
     assert names("namespace=onemore&max_score=70") == "c"
-    commit([ops.DropTable(table=("one", "a"))], actor=SYSTEM)
+    commit([table_operations.DropTable(table=("one", "a"))], actor=SYSTEM)
     assert names("") == "bci"
 
 

@@ -8,12 +8,13 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from catalog.access import SYSTEM
 from catalog.models import Grant, PrincipalLevel, Table, Transaction
 from catalog.privileges import Privilege, closure
-from catalog.services import api_keys
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM
-from catalog.services.commit import commit
+from catalog.services.access import api_keys
+from catalog.services.engine.commit import commit
+from catalog.services.lance.ledger import version_operations
+from catalog.services.tables import namespace_operations, table_operations
 from tests.api.management.client import Management
 from tests.factories import make_namespace, make_root, make_table, make_version
 
@@ -39,7 +40,7 @@ def test_what_there_was(reader: Management):
     make_version(("a", "t"), 1, branch="dev")
     then = now()
     make_version(("a", "t"), 2)
-    commit([ops.RenameTable(table=("a", "t"), new=("a", "u"))], actor=SYSTEM)
+    commit([table_operations.RenameTable(table=("a", "t"), new=("a", "u"))], actor=SYSTEM)
     make_table("b", "v")
     found = reader.get(f"history?at={then}")
     assert found["at"] == then
@@ -82,7 +83,11 @@ def test_in_pages_and_in_a_namespace(reader: Management):
 def test_a_transaction_is_a_moment(reader: Management):
     make_table("a", "t")
     done = commit(
-        [ops.CreateVersion(table=("a", "t"), version=1, manifest_path="x/1.manifest")],
+        [
+            version_operations.CreateVersion(
+                table=("a", "t"), version=1, manifest_path="x/1.manifest"
+            )
+        ],
         actor=SYSTEM,
     )
     make_version(("a", "t"), 2)
@@ -101,9 +106,9 @@ def test_what_changed(reader: Management):
     first = now()
     make_version(("a", "kept"), 2)
     make_version(("a", "kept"), 3)
-    commit([ops.RenameTable(table=("a", "kept"), new=("a", "new"))], actor=SYSTEM)
-    commit([ops.DeregisterTable(table=("a", "gone"))], actor=SYSTEM)
-    update = ops.UpdateNamespaceProperties(namespace=("a",), updates={"k": "2"})
+    commit([table_operations.RenameTable(table=("a", "kept"), new=("a", "new"))], actor=SYSTEM)
+    commit([table_operations.DeregisterTable(table=("a", "gone"))], actor=SYSTEM)
+    update = namespace_operations.UpdateNamespaceProperties(namespace=("a",), updates={"k": "2"})
     commit([update], actor=SYSTEM)
     last = now()
     found = reader.get(f"history/changes?from={first}&to={last}")
@@ -201,7 +206,7 @@ def test_where_it_lay_is_told_to_who_may_read_it(privilege, is_told):
     where = "elsewhere/1.manifest" if is_told else ""
     assert [branch["metadata_location"] for branch in row["branches"]] == [where]
     make_version(("a", "t"), 2)
-    update = ops.UpdateNamespaceProperties(namespace=("a",), updates={"k": "2"})
+    update = namespace_operations.UpdateNamespaceProperties(namespace=("a",), updates={"k": "2"})
     commit([update], actor=SYSTEM)
     page = bob.get(f"history/changes?from={then}&to={now()}")
     (branch,) = page["tables"][0]["branches"]

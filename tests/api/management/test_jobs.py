@@ -9,12 +9,15 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from catalog.access import SYSTEM
 from catalog.models import AuditEvent, Job, JobEvent, JobKind, JobStatus, Transaction
-from catalog.services import jobs, lance_indexes, policies, upkeep
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM
-from catalog.services.commit import commit
-from catalog.services.lance_index_plans import NewIndex
+from catalog.services.engine import jobs
+from catalog.services.engine.commit import commit
+from catalog.services.lance import indexes as lance_indexes
+from catalog.services.lance.index_plans import NewIndex
+from catalog.services.maintenance import policies
+from catalog.services.maintenance import scheduler as maintenance_scheduler
+from catalog.services.tables import job_operations, table_operations
 from tests.api.management.client import Management
 from tests.factories import (
     make_iceberg_table,
@@ -44,7 +47,9 @@ def _catalog(db):
 
 
 def start(name: str = "t", kind: JobKind = JobKind.COMPACT, *, is_dry_run: bool = False) -> Job:
-    return upkeep.start(actor=SYSTEM, table=("ws", name), kind=kind, is_dry_run=is_dry_run)
+    return maintenance_scheduler.start(
+        actor=SYSTEM, table=("ws", name), kind=kind, is_dry_run=is_dry_run
+    )
 
 
 def end(job: Job, status: JobStatus = JobStatus.SUCCEEDED, result: object = None) -> None:
@@ -180,7 +185,7 @@ def test_what_the_list_may_be_narrowed_to(reader: Management):
         "clean": start("u", JobKind.CLEAN_UP),
         "i": start("i"),
     }
-    commit([ops.StartBuildIndex(table=("ws", "t"), parameters={})], actor=SYSTEM)
+    commit([job_operations.StartBuildIndex(table=("ws", "t"), parameters={})], actor=SYSTEM)
     by_name["build"] = Job.objects.latest("pk")
     end(by_name["failed"], JobStatus.FAILED)
     end(by_name["old"])
@@ -253,7 +258,7 @@ def test_a_job_with_its_log_in_pages(reader: Management):
 @pytest.mark.operation("GetJob")
 def test_a_job_of_a_table_that_is_gone(reader: Management):
     job = start()
-    commit([ops.DropTable(table=("ws", "t"))], actor=SYSTEM)
+    commit([table_operations.DropTable(table=("ws", "t"))], actor=SYSTEM)
     found = reader.get(f"jobs/{job.pk}")
     assert (found["status"], found["table"], found["result"]) == ("canceled", ["ws", "t"], None)
 
@@ -308,7 +313,7 @@ def test_what_cannot_be_retried(management: Management):
     Job.objects.update(status=JobStatus.FAILED, kind=JobKind.BUILD_INDEX)
     management.refused(400, "invalid-input", "'build_index' is no maintenance", request)
     Job.objects.update(kind=JobKind.COMPACT)
-    commit([ops.DropTable(table=("ws", "t"))], actor=SYSTEM)
+    commit([table_operations.DropTable(table=("ws", "t"))], actor=SYSTEM)
     management.refused(404, "table-not-found", "'ws.t' does not exist", request)
 
 
@@ -354,7 +359,7 @@ def test_what_maintenance_came_to(reader: Management):
     done = {"orphan_files_count": 2, "orphan_bytes": 20, "orphan_files": ["a", "b"]}
     end(start("i", JobKind.REMOVE_ORPHANS), result={"done": done, "files": 2, "bytes": 20})
     # What is no maintenance, and what was too long ago.
-    commit([ops.StartBuildIndex(table=("ws", "u"), parameters={})], actor=SYSTEM)
+    commit([job_operations.StartBuildIndex(table=("ws", "u"), parameters={})], actor=SYSTEM)
     end(Job.objects.latest("pk"), result={"files": 10**6})
     old = start("u", JobKind.CLEAN_UP)
     end(old, result={"files": 1000, "bytes": 10**6})

@@ -2,10 +2,10 @@
 
 import pytest
 
+from catalog.access import SYSTEM
 from catalog.models import AuditEvent, MaintenancePolicy
 from catalog.policies import RULES
-from catalog.services import policies
-from catalog.services.access import SYSTEM
+from catalog.services.maintenance import policies
 from tests.api.management.client import Management
 from tests.factories import make_iceberg_table, make_namespace, make_root, make_table, unchanged
 

@@ -1,8 +1,8 @@
 import pytest
 
+from catalog.access import SYSTEM
 from catalog.models import AuditEvent, Principal, PrincipalKind, PrincipalLevel
-from catalog.services import api_keys, principals
-from catalog.services.access import SYSTEM
+from catalog.services.access import api_keys, principals
 from tests.api.management.client import Management
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from catalog.access import SYSTEM
 from catalog.models import (
     ApprovalRequest,
     Grant,
@@ -12,10 +13,10 @@ from catalog.models import (
     TrashItem,
 )
 from catalog.privileges import Privilege, closure
-from catalog.services import api_keys, recovery
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM
-from catalog.services.commit import commit
+from catalog.services.access import api_keys
+from catalog.services.engine.commit import commit
+from catalog.services.recovery import undrop as recovery_undrop
+from catalog.services.tables import table_operations
 from tests.api.client import Lance
 from tests.api.iceberg.client import Iceberg
 from tests.api.management.client import Management
@@ -246,7 +247,7 @@ def test_who_sees_nothing_of_it_is_told_nothing(keys):
         ("POST", f"trash/{item.pk}/keep", None),
     ):
         stranger.refused(404, "not-in-the-trash", str(item.pk), f"{method} {path}", body)
-    assert recovery.list_trash(actor=SYSTEM)[0] == [item]
+    assert recovery_undrop.list_trash(actor=SYSTEM)[0] == [item]
 
 
 @pytest.mark.parametrize(
@@ -256,7 +257,7 @@ def test_where_it_lies_is_told_to_who_may_read_it(management, privilege, is_told
     table = make_lance_table(("ws", "t"))
     key, secret = api_keys.create_api_key(actor=SYSTEM, name="bob", level=PrincipalLevel.GRANTED)
     Grant.objects.create(principal=key.principal, table=table, mask=int(closure(privilege)))
-    commit([ops.DropTable(table=("ws", "t"))], actor=SYSTEM)
+    commit([table_operations.DropTable(table=("ws", "t"))], actor=SYSTEM)
     (item,) = Management(secret).get("trash")["items"]
     assert item["location"] == (table.location if is_told else None)
     assert Management(secret).get(f"trash/{item['id']}") == item

@@ -7,8 +7,9 @@ import pytest
 from django.db import OperationalError
 from django.http import HttpResponse
 
-from catalog.services import api_keys, tokens
-from catalog.services.access import SYSTEM, find_key
+from catalog.access import SYSTEM, tokens
+from catalog.services.access import api_keys
+from catalog.services.access.known_keys import find_key
 from tests.api.each import on_each
 from tests.api.management.client import Management
 from tests.api.management.examples import EXAMPLES, make_catalog, spell

@@ -1,7 +1,8 @@
 import pytest
 
 from catalog.models import TableVersion
-from catalog.services import lance_datasets, versions
+from catalog.services.lance import datasets as lance_datasets
+from catalog.services.lance.ledger import versions as lance_versions
 from tests.api.management.client import Management
 from tests.factories import final_path, make_iceberg_table, make_lance_table, make_table, unchanged
 
@@ -13,7 +14,7 @@ REPAIR = "tables/ws$t/repair"
 @pytest.fixture
 def table():
     row = make_lance_table(("ws", "t"))
-    versions.settle(row)
+    lance_versions.settle(row)
     TableVersion.objects.create(
         table=row, version=2, manifest_path=str(final_path(row, 2)).lstrip("/")
     )

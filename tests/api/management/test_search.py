@@ -2,7 +2,7 @@
 
 import pytest
 
-from catalog.services import search_documents
+from catalog.services.search import documents as search_documents
 from tests.api.management.client import Management
 from tests.factories import make_iceberg_table, make_lance_table, make_root, make_table, unchanged
 

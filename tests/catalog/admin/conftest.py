@@ -7,10 +7,10 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from catalog.access import SYSTEM, On
 from catalog.models import Principal, PrincipalKind
 from catalog.privileges import parse
-from catalog.services import grants
-from catalog.services.access import SYSTEM, On
+from catalog.services.access import grants
 
 
 @pytest.fixture(autouse=True)

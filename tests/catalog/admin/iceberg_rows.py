@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 
 from catalog.models import IcebergMetadata, MetricsReport, Table, TableFormat, TableKind
-from catalog.services import metadata_files
+from catalog.services.iceberg import metadata_files
 from tests.factories import make_iceberg_table
 
 LARGEST = 2**63 - 1

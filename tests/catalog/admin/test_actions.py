@@ -7,6 +7,8 @@ import pytest
 from django.contrib.messages import get_messages
 from django.utils import timezone
 
+from catalog import access
+from catalog.access import SYSTEM, credentials
 from catalog.models import (
     ApiKey,
     AuditEvent,
@@ -19,10 +21,12 @@ from catalog.models import (
     TransactionStatus,
 )
 from catalog.privileges import NOTHING, SINGLE
-from catalog.services import access, lance_datasets, versions
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM
-from catalog.services.commit import commit
+from catalog.services.access import authentication
+from catalog.services.engine.commit import commit
+from catalog.services.lance import datasets as lance_datasets
+from catalog.services.lance.ledger import version_operations
+from catalog.services.lance.ledger import versions as lance_versions
+from catalog.services.tables import namespace_operations, table_operations
 from tests.factories import (
     final_path,
     make_lance_table,
@@ -35,7 +39,7 @@ from tests.factories import (
 
 @pytest.fixture(autouse=True)
 def _no_broker(monkeypatch):
-    monkeypatch.setattr("catalog.services.jobs.current_app.send_task", lambda *a, **k: None)
+    monkeypatch.setattr("catalog.services.engine.jobs.current_app.send_task", lambda *a, **k: None)
 
 
 def told(answer) -> list[str]:
@@ -118,7 +122,7 @@ def test_rename_to_what_is_no_name_is_shown_beside_the_field(browser, namespace,
 
 def test_a_table_that_is_gone_meanwhile_is_a_message(browser):
     row = make_table("prod", "t")
-    commit([ops.DeregisterTable(table=("prod", "t"))], actor=SYSTEM)
+    commit([table_operations.DeregisterTable(table=("prod", "t"))], actor=SYSTEM)
     for action in ("drop", "deregister"):
         with unchanged():
             answer = browser.post(url(row, action))
@@ -129,7 +133,7 @@ def test_a_table_that_is_gone_meanwhile_is_a_message(browser):
 @pytest.mark.parametrize("action", ["drop", "deregister", "rename"])
 def test_the_page_of_a_dropped_table_does_not_reach_the_next_of_its_name(browser, action):
     row = make_table("prod", "t")
-    commit([ops.DeregisterTable(table=("prod", "t"))], actor=SYSTEM)
+    commit([table_operations.DeregisterTable(table=("prod", "t"))], actor=SYSTEM)
     make_table("prod", "t")
     with unchanged():
         answer = browser.post(url(row, action), {"namespace": "prod", "name": "u"})
@@ -138,7 +142,7 @@ def test_the_page_of_a_dropped_table_does_not_reach_the_next_of_its_name(browser
 
 def test_the_page_of_a_dropped_namespace_does_not_reach_the_next_of_its_name(browser):
     row = make_namespace("prod")
-    commit([ops.DropNamespace(namespace=("prod",))], actor=SYSTEM)
+    commit([namespace_operations.DropNamespace(namespace=("prod",))], actor=SYSTEM)
     make_namespace("prod")
     with unchanged():
         answer = browser.post(url(row, "drop"))
@@ -148,7 +152,7 @@ def test_the_page_of_a_dropped_namespace_does_not_reach_the_next_of_its_name(bro
 def test_a_dropped_table_offers_no_buttons(browser):
     row = make_table("prod", "t")
     assert url(row, "drop") in browser.get(url(row)).content.decode()
-    commit([ops.DeregisterTable(table=("prod", "t"))], actor=SYSTEM)
+    commit([table_operations.DeregisterTable(table=("prod", "t"))], actor=SYSTEM)
     assert url(row, "drop") not in browser.get(url(row)).content.decode()
 
 
@@ -260,7 +264,7 @@ def test_staff_without_permission_neither_create_nor_drop_namespaces(sign_in):
 
 def test_cancel_a_job(browser):
     row = make_table("prod", "t")
-    commit([ops.DropTable(table=("prod", "t"))], actor=SYSTEM)
+    commit([table_operations.DropTable(table=("prod", "t"))], actor=SYSTEM)
     job = row.jobs.get()
     assert browser.post(url(job, "cancel")).status_code == 302
     job.refresh_from_db()
@@ -272,7 +276,7 @@ def test_cancel_a_job(browser):
 
 def test_cancel_a_job_that_is_over_is_a_message(browser):
     row = make_table("prod", "t")
-    commit([ops.DropTable(table=("prod", "t"))], actor=SYSTEM)
+    commit([table_operations.DropTable(table=("prod", "t"))], actor=SYSTEM)
     job = row.jobs.get()
     Job.objects.update(status=JobStatus.SUCCEEDED)
     job.transaction.status = TransactionStatus.SUCCEEDED
@@ -297,9 +301,9 @@ def test_a_new_key_is_shown_once(browser):
     assert answer.content.decode().count(key) == 1
     assert "no-store" in answer.headers["cache-control"]
     row = ApiKey.objects.get(name="spark")
-    assert row.digest == access.key_digest(key)
+    assert row.digest == credentials.key_digest(key)
     assert key not in str(ApiKey.objects.filter(pk=row.pk).values()[0])
-    assert access.authenticate(key).name == "spark"
+    assert authentication.authenticate(key).name == "spark"
     for page in ("/admin/catalog/apikey/", url(row), "/admin/", "/admin/catalog/auditevent/"):
         assert key not in browser.get(page).content.decode()
     assert key not in str(answer.cookies) + str(dict(browser.session))
@@ -322,12 +326,12 @@ def test_a_key_with_only_a_name_is_narrow_and_ends(browser):
     lifetime = row.expires_at - timezone.now()
     assert timedelta(days=89, hours=23) < lifetime <= timedelta(days=90)
     assert row.principal.level == "granted"
-    found = access.authenticate(answer.context["key"])
+    found = authentication.authenticate(answer.context["key"])
     assert found.everywhere == NOTHING
     for target in (access.On.table(("prod", "t")), access.On.namespace(("prod",))):
         for privilege in SINGLE:
             assert not access.holds(found, privilege, target)
-    assert not access.is_seen(found, access.On.namespace(("prod",)))
+    assert not access.is_visible(found, access.On.namespace(("prod",)))
 
 
 def test_a_key_never_expires_only_where_the_box_is_ticked(browser):
@@ -388,7 +392,7 @@ def test_staff_without_permission_neither_make_nor_revoke_keys(sign_in, browser)
 
 def test_repair_a_table(browser):
     row = make_lance_table(("prod", "t"))
-    versions.settle(row)
+    lance_versions.settle(row)
     newest = str(final_path(row, 2)).lstrip("/")
     TableVersion.objects.create(table=row, version=2, manifest_path=newest)
     lance_datasets.forget_opened()
@@ -410,6 +414,6 @@ def test_versions_show_what_happened_to_them(browser):
     row = make_table("prod", "t")
     for version in range(1, 4):
         make_version(("prod", "t"), version)
-    commit([ops.DeleteVersions(table=("prod", "t"), ranges=((1, 2),))], actor=SYSTEM)
+    commit([version_operations.DeleteVersions(table=("prod", "t"), ranges=((1, 2),))], actor=SYSTEM)
     page = browser.get(f"{url(row)}?tab=versions").content.decode()
     assert page.count("deleted") == 1

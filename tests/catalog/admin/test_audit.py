@@ -10,7 +10,7 @@ import pytest
 
 from catalog.models import AuditEvent
 from catalog.models.transactions import new_transaction_id
-from catalog.services import audit_chain
+from catalog.services.audit import chain as audit_chain
 from tests.factories import make_table
 from tests.sealing import seal_all
 

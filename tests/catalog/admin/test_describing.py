@@ -4,12 +4,14 @@ import re
 
 import pytest
 
+from catalog.access import SYSTEM, On
 from catalog.models import AuditEvent, Facts, LabelAssignment, MaterializedView, Table, TableState
 from catalog.privileges import Privilege
-from catalog.services import facts, grants, recovery
-from catalog.services.access import SYSTEM, On
-from catalog.services.commit import commit
-from catalog.services.operations import DropTable
+from catalog.services.access import grants
+from catalog.services.engine.commit import commit
+from catalog.services.governance import annotations
+from catalog.services.recovery import undrop
+from catalog.services.tables.table_operations import DropTable
 from tests.factories import make_iceberg_table, make_root, make_table, make_version, unchanged
 
 LIST = "/admin/catalog/table/"
@@ -18,7 +20,7 @@ LIST = "/admin/catalog/table/"
 @pytest.fixture(autouse=True)
 def _catalog(db, warehouse):
     make_root()
-    facts.create_label(actor=SYSTEM, key="pii", values=["yes", "no"])
+    annotations.create_label(actor=SYSTEM, key="pii", values=["yes", "no"])
 
 
 def text(response) -> str:
@@ -163,7 +165,7 @@ def test_too_many_at_once_are_refused(browser, monkeypatch):
 
 def test_the_first_page_tells_who_changed_what_and_what_needs_whom(browser):
     row = make_table("prod", "t")
-    recovery.set_table_protection(actor=SYSTEM, table=row.identifier, is_protected=True)
+    undrop.set_table_protection(actor=SYSTEM, table=row.identifier, is_protected=True)
     context = browser.get("/admin/").context
     assert next(line[0] for line in context["changes"].rows) == "protection.set"
     assert "just now" in context["changes"].rows[0][3]

@@ -9,10 +9,10 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from catalog.access import SYSTEM
 from catalog.models import AuditEvent, Function
-from catalog.services import functions
-from catalog.services.access import SYSTEM
-from catalog.services.functions import Content
+from catalog.services.iceberg import functions
+from catalog.services.iceberg.functions import Content
 from tests.factories import make_namespace, unchanged
 
 LIST = "/admin/catalog/function/"

@@ -3,11 +3,12 @@
 import pytest
 from django.contrib import admin
 
+from catalog.access import SYSTEM, On
 from catalog.models import AuditEvent, Grant, Namespace, Principal, PrincipalKind, Table
 from catalog.privileges import Privilege, closure
-from catalog.services import functions, grants
-from catalog.services.access import SYSTEM, On
-from catalog.services.functions import Content
+from catalog.services.access import grants
+from catalog.services.iceberg import functions
+from catalog.services.iceberg.functions import Content
 from tests.access.iceberg_examples import DEFINITION
 from tests.api.management import examples as management_examples
 from tests.factories import make_iceberg_table, make_namespace, make_table, unchanged

@@ -8,10 +8,10 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from catalog.access import SYSTEM, On
 from catalog.models import Table, TableHealth, TableState
 from catalog.privileges import Privilege
-from catalog.services import grants
-from catalog.services.access import SYSTEM, On
+from catalog.services.access import grants
 from tests.factories import make_table
 
 URL = "/admin/"

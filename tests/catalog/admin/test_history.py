@@ -9,10 +9,10 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from catalog.access import SYSTEM
 from catalog.admin import history
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM
-from catalog.services.commit import commit
+from catalog.services.engine.commit import commit
+from catalog.services.tables import namespace_operations, table_operations
 from tests.factories import make_root, make_table, make_version, unchanged
 
 URL = "/admin/catalog/namespace/history/"
@@ -49,7 +49,7 @@ def test_what_there_was_with_links(browser: Client):
     row = make_version(("a", "t"), 7)
     make_version(("a", "t"), 3, branch="dev")
     then = now()
-    commit([ops.DropNamespace(namespace=("a",), cascade=True)], actor=SYSTEM)
+    commit([namespace_operations.DropNamespace(namespace=("a",), cascade=True)], actor=SYSTEM)
     found = page(browser, at=then)
     assert f'href="/admin/catalog/table/{table.pk}/change/">a.t</a>' in found
     assert f'href="/admin/catalog/namespace/{table.namespace_id}/change/">a</a>' in found
@@ -65,7 +65,7 @@ def test_what_changed(browser: Client):
     make_version(("a", "t"), 1)
     first = now()
     make_version(("a", "t"), 2)
-    commit([ops.RenameTable(table=("a", "t"), new=("a", "<u>"))], actor=SYSTEM)
+    commit([table_operations.RenameTable(table=("a", "t"), new=("a", "<u>"))], actor=SYSTEM)
     found = page(browser, at=first, to=now())
     assert "a.&lt;u&gt;" in found
     assert "<u>" not in found

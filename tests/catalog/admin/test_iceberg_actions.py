@@ -2,9 +2,9 @@
 
 import pytest
 
+from catalog.access import SYSTEM
 from catalog.models import AuditEvent, JobStatus, Table, TableState
-from catalog.services import iceberg_tables
-from catalog.services.access import SYSTEM
+from catalog.services.iceberg import tables as iceberg_tables
 from tests.catalog.admin.iceberg_rows import make_view
 from tests.catalog.admin.test_actions import last_event, told, url
 from tests.factories import make_iceberg_table, make_namespace, make_table, unchanged
@@ -12,7 +12,7 @@ from tests.factories import make_iceberg_table, make_namespace, make_table, unch
 
 @pytest.fixture(autouse=True)
 def _no_broker(monkeypatch):
-    monkeypatch.setattr("catalog.services.jobs.current_app.send_task", lambda *a, **k: None)
+    monkeypatch.setattr("catalog.services.engine.jobs.current_app.send_task", lambda *a, **k: None)
 
 
 def table(*identifier: str) -> Table:

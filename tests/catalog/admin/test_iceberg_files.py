@@ -109,7 +109,7 @@ def test_what_cannot_be_read_is_told(
 
 
 def test_what_is_too_large_is_not_read(browser, written, monkeypatch):
-    monkeypatch.setattr("catalog.services.iceberg_contents.MAX_BYTES", 100)
+    monkeypatch.setattr("catalog.services.iceberg.contents.MAX_BYTES", 100)
     assert "too large to be shown" in panels(browser)[0].empty
 
 

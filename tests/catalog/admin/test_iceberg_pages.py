@@ -7,9 +7,9 @@ from html import unescape
 import pytest
 from django.utils.html import strip_tags
 
+from catalog.access import SYSTEM
 from catalog.models import IcebergMetadata, Job, JobKind, MetricsReport, Table
-from catalog.services.access import SYSTEM
-from catalog.services.iceberg_commits import TableChange, commit_table
+from catalog.services.iceberg.commits import TableChange, commit_table
 from tests.catalog.admin.iceberg_rows import (
     LARGEST,
     full_document,

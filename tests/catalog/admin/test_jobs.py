@@ -9,6 +9,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from catalog.access import SYSTEM
 from catalog.models import (
     Job,
     JobEvent,
@@ -18,10 +19,11 @@ from catalog.models import (
     TransactionStatus,
     TrashItem,
 )
-from catalog.services import jobs, policies, upkeep
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM
-from catalog.services.commit import commit
+from catalog.services.engine import jobs
+from catalog.services.engine.commit import commit
+from catalog.services.maintenance import policies
+from catalog.services.maintenance import scheduler as maintenance_scheduler
+from catalog.services.tables import table_operations
 from tests.factories import make_table, make_version, unchanged
 
 LIST = "/admin/catalog/job/"
@@ -29,7 +31,7 @@ LIST = "/admin/catalog/job/"
 
 @pytest.fixture(autouse=True)
 def _no_broker(monkeypatch):
-    monkeypatch.setattr("catalog.services.jobs.current_app.send_task", lambda *a, **k: None)
+    monkeypatch.setattr("catalog.services.engine.jobs.current_app.send_task", lambda *a, **k: None)
 
 
 @pytest.fixture
@@ -40,7 +42,9 @@ def table(browser) -> Table:
 
 
 def start(kind: JobKind = JobKind.COMPACT, *, is_dry_run: bool = False, **changed: Any) -> Job:
-    job = upkeep.start(actor=SYSTEM, table=("prod", "t"), kind=kind, is_dry_run=is_dry_run)
+    job = maintenance_scheduler.start(
+        actor=SYSTEM, table=("prod", "t"), kind=kind, is_dry_run=is_dry_run
+    )
     Job.objects.filter(pk=job.pk).update(**changed)
     return Job.objects.select_related("table__namespace", "transaction").get(pk=job.pk)
 
@@ -107,7 +111,7 @@ def test_filters(browser, table, query, found):
         "failed": start(JobKind.CLEAN_UP, status=JobStatus.FAILED),
     }
     make_table("prod", "u")
-    commit([ops.DropTable(table=("prod", "u"))], actor=SYSTEM)
+    commit([table_operations.DropTable(table=("prod", "u"))], actor=SYSTEM)
     make_table("prod", "u")
     rows["other"] = Job.objects.create(
         kind=JobKind.BACKFILL_COLUMN, table=Table.objects.named(("prod", "u")).get()
@@ -218,7 +222,7 @@ def test_the_location_is_for_those_who_may_read_the_table(sign_in, table, privil
     pages = [url(start())]
     bob = sign_in(privilege)
     assert (table.location in text(bob.get(pages[0]))) is is_told
-    commit([ops.DropTable(table=("prod", "t"))], actor=SYSTEM)
+    commit([table_operations.DropTable(table=("prod", "t"))], actor=SYSTEM)
     pages.append(f"/admin/catalog/trashitem/{TrashItem.objects.get().pk}/change/")
     for page in pages:
         told = text(bob.get(page))
@@ -386,7 +390,7 @@ def test_doing_what_a_dry_run_told(browser, table):
 @pytest.mark.parametrize("action", ["retry", "run"])
 def test_a_job_of_a_dropped_table_does_not_reach_the_next_of_its_name(browser, table, action):
     row = end(start(is_dry_run=True), JobStatus.CANCELED)
-    commit([ops.DeregisterTable(table=("prod", "t"))], actor=SYSTEM)
+    commit([table_operations.DeregisterTable(table=("prod", "t"))], actor=SYSTEM)
     make_table("prod", "t")
     make_version(("prod", "t"), 1)
     with unchanged():

@@ -5,12 +5,13 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
+from catalog.access import SYSTEM
 from catalog.admin import facts as shown
 from catalog.models import AuditEvent, LabelDefinition, Sensitivity, Table
-from catalog.services import facts, search_documents
-from catalog.services.access import SYSTEM
-from catalog.services.facts import Changes, ColumnChanges
-from catalog.services.operations import Link
+from catalog.services.governance import annotations
+from catalog.services.governance.annotation_operations import Link
+from catalog.services.governance.annotations import Changes, ColumnChanges
+from catalog.services.search import documents as search_documents
 from tests.factories import make_iceberg_table, make_root, make_table, unchanged
 
 LABELS = "/admin/catalog/labeldefinition/"
@@ -45,7 +46,7 @@ def test_a_label_is_defined_changed_and_deleted(browser):
     assert AuditEvent.objects.get(action="label.create").actor == "user:ada"
     assert "pii" in text(browser.get(LABELS))
     assert 'value="red" selected' in text(browser.get(action("edit", row)))
-    facts.change_table_facts(
+    annotations.change_table_facts(
         actor=SYSTEM, table=("prod", "orders"), changes=Changes(labels={"pii": ["yes"]})
     )
     assert "prod.orders" in text(browser.get(f"{LABELS}{row.pk}/change/"))
@@ -56,8 +57,8 @@ def action(name: str, row: LabelDefinition) -> str:
 
 
 def test_a_label_in_use_stays(browser):
-    row = facts.create_label(actor=SYSTEM, key="pii", values=["yes", "no"])
-    facts.change_table_facts(
+    row = annotations.create_label(actor=SYSTEM, key="pii", values=["yes", "no"])
+    annotations.change_table_facts(
         actor=SYSTEM, table=("prod", "orders"), changes=Changes(labels={"pii": ["yes"]})
     )
     with unchanged():
@@ -65,7 +66,7 @@ def test_a_label_in_use_stays(browser):
         assert "value &#x27;yes&#x27; is given" in text(answer)
         answer = browser.post(action("remove", row), follow=True)
         assert "1 assignments have it" in text(answer)
-    facts.change_table_facts(
+    annotations.change_table_facts(
         actor=SYSTEM, table=("prod", "orders"), changes=Changes(labels={"pii": []})
     )
     browser.post(action("edit", row), {**FORM, "values": "no"})
@@ -82,7 +83,7 @@ def test_what_makes_no_sense_is_told(browser):
 
 def test_who_may_only_look_defines_nothing(sign_in):
     looker = sign_in("read")
-    facts.create_label(actor=SYSTEM, key="pii")
+    annotations.create_label(actor=SYSTEM, key="pii")
     with unchanged():
         assert looker.post(f"{LABELS}add/", FORM).status_code == 403
         assert looker.post(action("remove", LabelDefinition.objects.get())).status_code in {
@@ -133,8 +134,8 @@ def test_the_command_bar_finds_tables(browser):
 
 
 def test_all_that_a_page_shows_of_a_table():
-    facts.create_label(actor=SYSTEM, key="pii")
-    facts.change_table_facts(
+    annotations.create_label(actor=SYSTEM, key="pii")
+    annotations.change_table_facts(
         actor=SYSTEM,
         table=("prod", "<b>events"),
         changes=Changes(

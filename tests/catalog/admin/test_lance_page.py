@@ -11,12 +11,18 @@ import lance
 import pyarrow as pa
 import pytest
 
+from catalog.access import SYSTEM, Principal
 from catalog.models import Table, TableState, TableVersion
 from catalog.privileges import Privilege
-from catalog.services import lance_commits, lance_data, lance_datasets, lance_preview, lance_refs
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM, Principal
-from catalog.services.commit import commit
+from catalog.services.engine.commit import commit
+from catalog.services.lance import commits as lance_commits
+from catalog.services.lance import data as lance_data
+from catalog.services.lance import data_operations
+from catalog.services.lance import datasets as lance_datasets
+from catalog.services.lance import preview as lance_preview
+from catalog.services.lance import refs as lance_refs
+from catalog.services.lance.ledger import version_operations
+from catalog.services.tables import table_operations
 from tests.catalog.admin.test_iceberg_pages import facts, rows, url, walk, words
 from tests.catalog.admin.test_pages import cost
 from tests.factories import make_lance_table, make_table
@@ -54,7 +60,7 @@ def index(row, column="id", kind="BTREE"):
     lance_commits.write(
         actor=SYSTEM,
         table=row.identifier,
-        operation=ops.InsertIntoTable,
+        operation=data_operations.InsertIntoTable,
         work=lambda dataset: dataset.create_scalar_index(column, kind),
     )
 
@@ -234,7 +240,7 @@ def test_fragments_are_paged(browser, row):
     lance_commits.write(
         actor=SYSTEM,
         table=row.identifier,
-        operation=ops.InsertIntoTable,
+        operation=data_operations.InsertIntoTable,
         work=lambda dataset: dataset.insert(table(count=60), max_rows_per_file=1),
     )
     found = walk(browser, url(row, "fragments"))
@@ -538,7 +544,7 @@ def test_a_table_that_is_only_declared(browser, warehouse, db):
 
 
 def test_a_dropped_table(browser, row):
-    commit([ops.DropTable(table=row.identifier)], actor=SYSTEM)
+    commit([table_operations.DropTable(table=row.identifier)], actor=SYSTEM)
     again = make_lance_table(("prod", "events"), table(count=7))
     for tab in ("schema", "fragments", "indexes", "preview"):
         assert said(browser, url(row, tab)) == "The table was dropped."
@@ -604,7 +610,11 @@ def test_tags_that_cannot_be_read(browser, row):
 def test_a_version_that_lies_elsewhere(browser, warehouse, db):
     row = make_table("prod", "events")
     commit(
-        [ops.CreateVersion(table=("prod", "events"), version=1, manifest_path="elsewhere/1.x")],
+        [
+            version_operations.CreateVersion(
+                table=("prod", "events"), version=1, manifest_path="elsewhere/1.x"
+            )
+        ],
         actor=SYSTEM,
     )
     row.refresh_from_db()

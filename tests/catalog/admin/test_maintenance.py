@@ -11,6 +11,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from catalog.access import SYSTEM
 from catalog.models import (
     AuditEvent,
     Job,
@@ -20,12 +21,13 @@ from catalog.models import (
     TableHealth,
 )
 from catalog.planning import Statistics
-from catalog.services import lance_indexes, maintenance, policies, upkeep
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM
-from catalog.services.commit import commit
-from catalog.services.lance_data import insert
-from catalog.services.lance_index_plans import NewIndex
+from catalog.services.engine.commit import commit
+from catalog.services.lance import indexes as lance_indexes
+from catalog.services.lance.data import insert
+from catalog.services.lance.index_plans import NewIndex
+from catalog.services.maintenance import job_runner, policies
+from catalog.services.maintenance import scheduler as maintenance_scheduler
+from catalog.services.tables import table_operations
 from tests.factories import (
     make_iceberg_table,
     make_lance_table,
@@ -40,7 +42,7 @@ NOTHING: dict[str, Any] = {"score": 100, "planned": []}
 
 @pytest.fixture(autouse=True)
 def _no_broker(monkeypatch):
-    monkeypatch.setattr("catalog.services.jobs.current_app.send_task", lambda *a, **k: None)
+    monkeypatch.setattr("catalog.services.engine.jobs.current_app.send_task", lambda *a, **k: None)
 
 
 def make_live(*identifier: str) -> Table:
@@ -180,7 +182,7 @@ def test_dropped_tables_and_old_measurements_are_not_in_the_list(browser):
     measured(gone)
     measured(row)
     measured(row, **NOTHING)
-    commit([ops.DeregisterTable(table=("a", "gone"))], actor=SYSTEM)
+    commit([table_operations.DeregisterTable(table=("a", "gone"))], actor=SYSTEM)
     assert shown(browser) == ["a.t"]
 
 
@@ -226,7 +228,9 @@ def test_the_tab_tells_figures_plan_course_and_jobs(browser):
         health = measured(row, score=score)
         health.measured_at = timezone.now() - timedelta(days=days)
         health.save()
-    upkeep.start(actor=SYSTEM, table=("a", "t"), kind=JobKind.COMPACT, is_dry_run=True)
+    maintenance_scheduler.start(
+        actor=SYSTEM, table=("a", "t"), kind=JobKind.COMPACT, is_dry_run=True
+    )
     page = text(browser.get(tab(row)))
     for part in (
         "<td>Small files</td><td>39</td>",
@@ -304,7 +308,7 @@ def test_a_button_starts_a_job_and_leads_to_it(browser, is_dry_run):
     assert (event.actor, event.after["is_dry_run"]) == ("user:ada", is_dry_run)
 
 
-@pytest.mark.parametrize("kind", upkeep.MODES)
+@pytest.mark.parametrize("kind", maintenance_scheduler.MODES)
 def test_each_format_has_its_own_buttons(browser, kind):
     lance = make_lance_table(("a", "t"), pa.table({"id": [1]}))
     index = NewIndex(column="id", index_type="BTREE")
@@ -312,7 +316,7 @@ def test_each_format_has_its_own_buttons(browser, kind):
     make_iceberg_table("a", "i")
     iceberg = Table.objects.get(name="i")
     for row in (lance, iceberg):
-        is_offered = row.format in upkeep.FORMATS[kind]
+        is_offered = row.format in maintenance_scheduler.FORMATS[kind]
         assert (url(row, kind) in text(browser.get(url(row)))) is is_offered
         answer = browser.post(url(row, kind))
         assert Job.objects.filter(kind=kind, table=row).exists() is is_offered
@@ -335,7 +339,7 @@ def test_chosen_indexes_are_built_anew(browser):
     dry = Job.objects.get()
     assert (dry.kind, dry.is_dry_run) == ("rebuild_indexes", True)
     assert dry.parameters["indexes"] == ["two", "<b>"]
-    maintenance.run_job(dry.pk)
+    job_runner.run_job(dry.pk)
     page = text(browser.get(url(dry)))
     assert "<td>Segments</td><td>3</td><td>3</td>" in page
     assert "Plan, 2 parts" in page
@@ -371,7 +375,7 @@ def test_a_table_without_data_is_a_message(browser):
 @pytest.mark.parametrize("action", ["compact", "measure"])
 def test_a_dropped_table_does_not_reach_the_next_of_its_name(browser, action):
     row = make_live("a", "t")
-    commit([ops.DeregisterTable(table=("a", "t"))], actor=SYSTEM)
+    commit([table_operations.DeregisterTable(table=("a", "t"))], actor=SYSTEM)
     make_live("a", "t")
     with unchanged():
         answer = browser.post(url(row, action))
@@ -379,7 +383,7 @@ def test_a_dropped_table_does_not_reach_the_next_of_its_name(browser, action):
     assert "Compact now" not in text(browser.get(tab(row)))
 
 
-@pytest.mark.parametrize("action", [*upkeep.MODES, "measure"])
+@pytest.mark.parametrize("action", [*maintenance_scheduler.MODES, "measure"])
 def test_who_may_not_change_tables_sees_no_button(sign_in, browser, action):
     row = make_live("a", "t")
     bob = sign_in("read")
@@ -406,7 +410,7 @@ def test_from_a_button_to_a_compacted_table(browser):
     assert "11 of 11 files are small" in text(browser.get(tab(row)))
     browser.post(url(row, "compact"), {"dry_run": "on"})
     dry = Job.objects.get(is_dry_run=True)
-    maintenance.run_job(dry.pk)
+    job_runner.run_job(dry.pk)
     page = text(browser.get(url(dry)))
     assert "After (it would be)" in page
     assert "<td>Files</td><td>11</td><td>1</td><td>−10</td>" in page
@@ -414,7 +418,7 @@ def test_from_a_button_to_a_compacted_table(browser):
     answer = browser.post(url(dry, "run"))
     job = Job.objects.get(is_dry_run=False)
     assert answer.headers["location"] == url(job)
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     job.refresh_from_db()
     assert job.status == JobStatus.SUCCEEDED
     page = text(browser.get(url(job)))
@@ -521,7 +525,7 @@ def test_the_overview_tells_what_maintenance_came_to(browser):
     ended(row, "clean_up", 40, result={"files": 100})
     ended(row, "clean_up", 4, result={"files": "many", "bytes": None, "done": [1]})
     ended(row, "clean_up", 4, result=["odd"])
-    upkeep.start(actor=SYSTEM, table=("a", "t"), kind=JobKind.COMPACT)
+    maintenance_scheduler.start(actor=SYSTEM, table=("a", "t"), kind=JobKind.COMPACT)
     month = browser.get("/admin/").context["month"]
     assert {name: str(value) for name, value in month.figures} == {
         "bytes reclaimed": '<span title="4096 bytes">4.0\xa0KB</span>',
@@ -568,7 +572,7 @@ def test_pages_cost_the_same_with_3_and_with_30_tables(browser):
             ended(row, "compact")
             measured(first)
             ended(first, "clean_up", result={"files": 1, "bytes": 1})
-            upkeep.start(actor=SYSTEM, table=("n", "first"), kind=JobKind.COMPACT)
+            maintenance_scheduler.start(actor=SYSTEM, table=("n", "first"), kind=JobKind.COMPACT)
 
     first = make_live("n", "first")
     expected = {

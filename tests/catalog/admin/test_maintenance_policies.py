@@ -7,13 +7,13 @@ from django.contrib.messages import get_messages
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from catalog.access import SYSTEM
 from catalog.admin.maintenance_policies import GROUPS
 from catalog.models import AuditEvent, MaintenancePolicy, Namespace, Table
 from catalog.policies import BY_NAME
-from catalog.services import operations as ops
-from catalog.services import policies
-from catalog.services.access import SYSTEM
-from catalog.services.commit import commit
+from catalog.services.engine.commit import commit
+from catalog.services.maintenance import policies
+from catalog.services.tables import namespace_operations, table_operations
 from tests.factories import make_iceberg_table, make_namespace, make_table, unchanged
 
 
@@ -182,7 +182,7 @@ def test_who_may_only_see_may_not_say(sign_in, browser):
 
 def test_a_dropped_table_does_not_reach_the_next_of_its_name(browser):
     row = make_table("prod", "t")
-    commit([ops.DeregisterTable(table=("prod", "t"))], actor=SYSTEM)
+    commit([table_operations.DeregisterTable(table=("prod", "t"))], actor=SYSTEM)
     make_table("prod", "t")
     with unchanged():
         answer = browser.post(url(row), {"cleanup": "on"})
@@ -192,7 +192,7 @@ def test_a_dropped_table_does_not_reach_the_next_of_its_name(browser):
 
 def test_a_dropped_namespace_does_not_reach_the_next_of_its_name(browser):
     row = make_namespace("prod")
-    commit([ops.DropNamespace(namespace=("prod",))], actor=SYSTEM)
+    commit([namespace_operations.DropNamespace(namespace=("prod",))], actor=SYSTEM)
     make_namespace("prod")
     with unchanged():
         answer = browser.post(url(row), {"cleanup": "on"})

@@ -7,14 +7,16 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from catalog.access import SYSTEM, On
 from catalog.models import AuditEvent, Job, JobKind, JobStatus, MaterializedView
 from catalog.privileges import Privilege
-from catalog.services import grants, maintenance, materialized_views
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM, On
-from catalog.services.commit import commit
-from catalog.services.lance_data import insert
-from catalog.services.materialized_views import Refresh
+from catalog.services.access import grants
+from catalog.services.engine.commit import commit
+from catalog.services.lance import materialized_views
+from catalog.services.lance.data import insert
+from catalog.services.lance.materialized_views import Refresh
+from catalog.services.maintenance import job_runner
+from catalog.services.tables import table_operations
 from tests.api.client import encoded_schema
 from tests.factories import make_lance_table, unchanged
 
@@ -24,7 +26,7 @@ IDS = pa.schema([("id", pa.int64())])
 
 @pytest.fixture(autouse=True)
 def _no_broker(monkeypatch):
-    monkeypatch.setattr("catalog.services.jobs.current_app.send_task", lambda *a, **k: None)
+    monkeypatch.setattr("catalog.services.engine.jobs.current_app.send_task", lambda *a, **k: None)
 
 
 def ids(*numbers: int) -> pa.Table:
@@ -56,7 +58,7 @@ def view(browser) -> MaterializedView:
 
 def refresh(row: MaterializedView) -> None:
     materialized_views.start_refresh(actor=SYSTEM, table=row.table.identifier, refresh=Refresh())
-    maintenance.run_job(Job.objects.get(table=row.table, status=JobStatus.QUEUED).pk)
+    job_runner.run_job(Job.objects.get(table=row.table, status=JobStatus.QUEUED).pk)
 
 
 def url(row: MaterializedView, action: str = "change") -> str:
@@ -116,7 +118,7 @@ def test_a_page(browser, view):
 
 
 def test_a_page_of_a_view_whose_source_was_dropped(browser, view):
-    commit([ops.DropTable(table=("ws", "t"), purge=False)], actor=SYSTEM)
+    commit([table_operations.DropTable(table=("ws", "t"), purge=False)], actor=SYSTEM)
     refresh(view)
     page = text(browser.get(url(view)))
     assert "dropped" in page
@@ -154,7 +156,7 @@ def test_refresh_now(browser, view):
     )
     event = AuditEvent.objects.get(action="materialized_view.start_refresh", actor="user:ada")
     assert event.target == "ws.v"
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     job.refresh_from_db()
     assert job.status == "succeeded"
     page = text(browser.get(f"/admin/catalog/job/{job.pk}/change/"))
@@ -181,7 +183,7 @@ def test_nothing_is_edited_or_deleted_in_place(browser, view):
 
 
 def test_a_source_is_named_to_who_may_browse_it(browser, view, sign_in):
-    commit([ops.RenameTable(table=("ws", "t"), new=("ws", "secret"))], actor=SYSTEM)
+    commit([table_operations.RenameTable(table=("ws", "t"), new=("ws", "secret"))], actor=SYSTEM)
     reader = sign_in()
     grants.set_grant(
         actor=SYSTEM, on=On.table(("ws", "v")), principal="user:bob", privileges=Privilege.READ

@@ -9,6 +9,7 @@ from django.test import Client
 from django.utils import timezone
 
 from catalog import models
+from catalog.access import SYSTEM, On, Principal
 from catalog.models import (
     ApiKey,
     ApprovalRequest,
@@ -22,10 +23,11 @@ from catalog.models import (
     WebhookDelivery,
 )
 from catalog.privileges import Privilege
-from catalog.services import api_keys, grants, recovery, webhooks
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM, On, Principal
-from catalog.services.commit import commit
+from catalog.services.access import api_keys, grants
+from catalog.services.engine.commit import commit
+from catalog.services.events import webhooks
+from catalog.services.recovery import undrop
+from catalog.services.tables import namespace_operations, table_operations
 from tests.factories import make_lance_table, make_namespace, make_table
 
 GRACE = Principal("user:grace", Privilege.ALL)
@@ -61,11 +63,11 @@ def led_to(browser: Client, text: str) -> set[Model]:
 def a_request() -> Model:
     for name in ("mine", "theirs"):
         make_namespace("a", name)
-        recovery.set_namespace_protection(actor=SYSTEM, namespace=("a", name), is_protected=True)
-    recovery.set_approval_rule(actor=SYSTEM, namespace=("a",), actions=["drop_protected"])
+        undrop.set_namespace_protection(actor=SYSTEM, namespace=("a", name), is_protected=True)
+    undrop.set_approval_rule(actor=SYSTEM, namespace=("a",), actions=["drop_protected"])
     for name, who in (("theirs", GRACE), ("mine", Principal("user:ada", Privilege.ALL))):
         with pytest.raises(Exception, match="second person"):
-            commit([ops.DropNamespace(namespace=("a", name))], actor=who)
+            commit([namespace_operations.DropNamespace(namespace=("a", name))], actor=who)
     return ApprovalRequest.objects.get(requester="user:grace")
 
 
@@ -83,7 +85,7 @@ def a_failed_job() -> Model:
 def a_purge() -> Model:
     for name in ("soon", "later"):
         make_lance_table(("a", name))
-        commit([ops.DropTable(table=("a", name))], actor=SYSTEM)
+        commit([table_operations.DropTable(table=("a", name))], actor=SYSTEM)
     soon = TrashItem.objects.get(table__name="soon")
     TrashItem.objects.filter(pk=soon.pk).update(purge_at=timezone.now() + timedelta(hours=47))
     return soon

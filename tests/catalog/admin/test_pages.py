@@ -6,6 +6,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from catalog.access import SYSTEM
 from catalog.models import (
     ApiKey,
     AuditEvent,
@@ -19,10 +20,9 @@ from catalog.models import (
     Transaction,
     TransactionStatus,
 )
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM
-from catalog.services.api_keys import create_api_key
-from catalog.services.commit import commit
+from catalog.services.access.api_keys import create_api_key
+from catalog.services.engine.commit import commit
+from catalog.services.tables import namespace_operations, table_operations
 from tests.factories import make_namespace, make_table, make_version
 
 # Two of each are the session and its user.
@@ -69,9 +69,9 @@ def fill(start: int, stop: int) -> None:
         make_version(("prod", "t0"), i + 1)
         make_version(("prod", "t0"), 1, branch=f"b{i}")
         make_table("gone", f"g{i}")
-        commit([ops.DropTable(table=("gone", f"g{i}"))], actor=SYSTEM)
+        commit([table_operations.DropTable(table=("gone", f"g{i}"))], actor=SYSTEM)
         make_namespace("gone", f"n{i}")
-        commit([ops.DropNamespace(namespace=("gone", f"n{i}"))], actor=SYSTEM)
+        commit([namespace_operations.DropNamespace(namespace=("gone", f"n{i}"))], actor=SYSTEM)
         create_api_key(actor=SYSTEM, name=f"key {i}")
     # A transaction and a table that jobs and events gather around.
     table = Table.objects.get(name="t0")

@@ -7,8 +7,10 @@ from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.test import Client
 
+from catalog import access
+from catalog.access import SYSTEM
 from catalog.admin.cells import page_url
-from catalog.errors import PrincipalAlreadyExists
+from catalog.errors import PrincipalAlreadyExists, Unauthenticated
 from catalog.management.commands import bootstrap
 from catalog.models import (
     ApiKey,
@@ -20,8 +22,7 @@ from catalog.models import (
     PrincipalLevel,
 )
 from catalog.privileges import Privilege
-from catalog.services import access, api_keys, principals
-from catalog.services.access import SYSTEM
+from catalog.services.access import api_keys, authentication, known_keys, principals
 from tests.factories import make_namespace, unchanged
 
 LIST = "/admin/catalog/principal/"
@@ -147,7 +148,7 @@ def test_a_key_for_less_than_its_principal(browser):
     }
     key = shown(browser.post("/admin/catalog/apikey/add/", form))
     row = ApiKey.objects.get()
-    assert access.find_key(key) == row
+    assert known_keys.find_key(key) == row
     assert (row.principal.name, row.scopes, row.namespace) == ("etl", ["write"], namespace)
     page = said(browser, browser.get(page_url(row)))
     assert "browse, read, write" in page
@@ -159,8 +160,8 @@ def test_a_key_is_replaced(browser):
     row, old = api_keys.create_api_key(actor=SYSTEM, name="etl")
     key = shown(press(browser, row, "rotate", hours="2"))
     row.refresh_from_db()
-    assert row.replaced_by == access.find_key(key)
-    assert access.find_key(old) == row
+    assert row.replaced_by == known_keys.find_key(key)
+    assert known_keys.find_key(old) == row
     assert "etl-2" in said(browser, browser.get(page_url(row)))
     assert "replaced before" in said(browser, press(browser, row, "rotate", hours="2"))
     assert ApiKey.objects.count() == 2
@@ -237,10 +238,10 @@ def test_a_user_keeps_the_name(browser):
 def test_who_is_deactivated_loses_the_rights_of_the_keys(browser):
     bob = User.objects.create_user("bob", password="x")
     _, key = api_keys.add_key(actor=SYSTEM, principal="user:bob", name="laptop")
-    access.authenticate(key)
+    authentication.authenticate(key)
     browser.post(f"/admin/auth/user/{bob.pk}/change/", changed(bob, is_active="", is_superuser=""))
-    with pytest.raises(access.Unauthenticated):
-        access.authenticate(key)
+    with pytest.raises(Unauthenticated):
+        authentication.authenticate(key)
     event = AuditEvent.objects.filter(target="user:bob").latest("pk")
     assert (event.actor, event.after) == ("user:ada", {"is_active": False})
 

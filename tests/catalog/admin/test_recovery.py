@@ -3,12 +3,12 @@
 import pytest
 from django.contrib.messages import get_messages
 
+from catalog.access import SYSTEM, Principal
 from catalog.models import ApprovalRequest, Job, Namespace, Table, TableState, TrashItem
 from catalog.privileges import Privilege
-from catalog.services import operations as ops
-from catalog.services import recovery
-from catalog.services.access import SYSTEM, Principal
-from catalog.services.commit import commit
+from catalog.services.engine.commit import commit
+from catalog.services.recovery import undrop
+from catalog.services.tables import namespace_operations, table_operations
 from tests.factories import (
     make_administrator,
     make_lance_table,
@@ -37,7 +37,7 @@ def url(row, action: str = "change") -> str:
 
 def dropped(*name: str) -> TrashItem:
     make_lance_table(name)
-    commit([ops.DropTable(table=name)], actor=BOB)
+    commit([table_operations.DropTable(table=name)], actor=BOB)
     return TrashItem.objects.latest("pk")
 
 
@@ -45,7 +45,7 @@ def test_the_trash_lists_what_was_dropped(browser, django_assert_num_queries):
     item = dropped("ws", "t")
     other = dropped("x", "u")
     make_namespace("gone")
-    commit([ops.DropNamespace(namespace=("gone",))], actor=SYSTEM)
+    commit([namespace_operations.DropNamespace(namespace=("gone",))], actor=SYSTEM)
     page = browser.get("/admin/catalog/trashitem/").content.decode()
     for text in ("ws.t", "x.u", "gone", "bob", "system", "waiting"):
         assert text in page
@@ -75,8 +75,8 @@ def test_bringing_back_asks_for_another_name_where_it_is_taken(browser):
 
 def test_bringing_a_namespace_back(browser):
     make_table("a", "b", "t")
-    commit([ops.DropNamespace(namespace=("a",), cascade=True)], actor=SYSTEM)
-    item = recovery.last_dropped(actor=SYSTEM, name=("a",), is_namespace=True)
+    commit([namespace_operations.DropNamespace(namespace=("a",), cascade=True)], actor=SYSTEM)
+    item = undrop.last_dropped(actor=SYSTEM, name=("a",), is_namespace=True)
     assert "1 namespaces, 1 tables and views" in browser.get(url(item)).content.decode()
     browser.post(url(item, "undrop"), {"name": "a"})
     assert Table.objects.present().count() == 1
@@ -102,7 +102,7 @@ def test_purging_and_keeping(browser):
 
 def test_what_is_not_in_the_trash(browser):
     item = dropped("ws", "t")
-    recovery.undrop(actor=SYSTEM, item=item.pk)
+    undrop.undrop(actor=SYSTEM, item=item.pk)
     for action in ("change", "undrop", "purge", "keep"):
         with unchanged():
             assert browser.post(url(item, action)).status_code == 404
@@ -149,10 +149,10 @@ def test_the_rules_of_a_namespace(browser):
 @pytest.fixture
 def asked(db, warehouse) -> ApprovalRequest:
     make_namespace("ws", "in")
-    recovery.set_approval_rule(actor=SYSTEM, namespace=("ws",), actions=["drop_protected"])
-    recovery.set_namespace_protection(actor=SYSTEM, namespace=("ws", "in"), is_protected=True)
+    undrop.set_approval_rule(actor=SYSTEM, namespace=("ws",), actions=["drop_protected"])
+    undrop.set_namespace_protection(actor=SYSTEM, namespace=("ws", "in"), is_protected=True)
     with pytest.raises(Exception, match="second person"):
-        commit([ops.DropNamespace(namespace=("ws", "in"))], actor=BOB)
+        commit([namespace_operations.DropNamespace(namespace=("ws", "in"))], actor=BOB)
     return ApprovalRequest.objects.get()
 
 
@@ -184,7 +184,7 @@ def test_what_is_refused_needs_a_reason(browser, asked):
 
 def test_ones_own_request_is_withdrawn_not_approved(browser, asked):
     with pytest.raises(Exception, match="second person"):
-        commit([ops.DropNamespace(namespace=("ws", "in"))], actor=ADA)
+        commit([namespace_operations.DropNamespace(namespace=("ws", "in"))], actor=ADA)
     own = ApprovalRequest.objects.latest("pk")
     page = browser.get(url(own)).content.decode()
     assert url(own, "approve") not in page

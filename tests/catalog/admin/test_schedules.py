@@ -14,10 +14,10 @@ from django_celery_beat.models import (
 )
 from django_celery_beat.schedulers import ModelEntry
 
+from catalog.access import SYSTEM, Principal
 from catalog.errors import InvalidInput, PermissionDenied
 from catalog.models import AuditEvent
-from catalog.services import schedules
-from catalog.services.access import SYSTEM, Principal
+from catalog.services.maintenance import schedules
 from tasks.celery import app
 
 pytestmark = pytest.mark.django_db
@@ -141,7 +141,7 @@ def test_the_next_start_restores_what_was_changed(settings, tmp_path):
 def test_running_a_task_is_in_the_trail(browser, monkeypatch):
     sent = []
     monkeypatch.setattr(
-        "catalog.services.schedules.current_app.send_task",
+        "catalog.services.maintenance.schedules.current_app.send_task",
         lambda name, **options: sent.append((name, options)),
     )
     assert browser.post(f"{LIST}{task().pk}/run_now/").status_code == 302

@@ -10,9 +10,10 @@ from django.contrib.sessions.backends.db import SessionStore
 from django.contrib.sessions.models import Session
 from django.test import Client
 
+from catalog.access import SYSTEM
 from catalog.models import ApiKey, AuditEvent, Principal, PrincipalKind, PrincipalLevel
-from catalog.services import oidc, principals, refusals, users
-from catalog.services.access import SYSTEM
+from catalog.services.access import oidc, principals, users
+from catalog.services.audit import refusals
 from tests import issuer as issuers
 from tests.issuer import CLIENT, SECRET, Issuer
 

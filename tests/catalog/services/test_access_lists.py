@@ -8,9 +8,12 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from catalog import access
 from catalog.models import Grant, Job, JobKind, Namespace, Principal, Table, TableHealth
 from catalog.privileges import Privilege, closure
-from catalog.services import access, health, iceberg_tables, job_control, namespaces, tables
+from catalog.services.iceberg import tables as iceberg_tables
+from catalog.services.maintenance import health, job_control
+from catalog.services.tables import namespaces, tables
 from tests.factories import make_namespace, make_root, make_table
 
 MOST = 5
@@ -126,7 +129,7 @@ def test_who_may_do_everything_is_asked_nothing():
     actor = access.SYSTEM
     with CaptureQueriesContext(connection) as captured:
         assert access.holds(actor, Privilege.MANAGE, Table.objects.model(pk=5))
-        assert access.is_seen(actor, access.On.table(("no", "such")))
+        assert access.is_visible(actor, access.On.table(("no", "such")))
     assert not captured.captured_queries
     assert not access.visible_tables(actor)
     assert not access.visible_namespaces(actor)

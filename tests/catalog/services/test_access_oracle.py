@@ -8,6 +8,8 @@ import pytest
 from django.db import transaction
 from django.utils import timezone
 
+from catalog import access
+from catalog.access import On
 from catalog.errors import NamespaceNotFound, TableNotFound, ViewNotFound
 from catalog.identifiers import digest
 from catalog.models import (
@@ -22,8 +24,6 @@ from catalog.models import (
     TableState,
 )
 from catalog.privileges import NOTHING, READ_ONLY, SINGLE, Privilege, closure
-from catalog.services import access
-from catalog.services.access import On
 from tests.factories import make_root
 
 SEEDS = range(40)

@@ -9,7 +9,7 @@ import pytest
 
 from catalog.errors import Busy
 from catalog.postgresql import limits
-from catalog.services.admission import Admission
+from catalog.services.engine.admission import Admission
 
 A, B = uuid.uuid4(), uuid.uuid4()
 

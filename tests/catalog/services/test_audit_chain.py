@@ -11,10 +11,11 @@ import pytest
 from django.db import connection, transaction
 from django.utils import timezone
 
+from catalog.access import SYSTEM
 from catalog.models import AuditEvent
 from catalog.models.audit import AuditSeal
-from catalog.services import audit, audit_chain, locks
-from catalog.services.access import SYSTEM
+from catalog.services.audit import chain as audit_chain
+from catalog.services.engine import audit_records, locks
 from tests.sealing import seal_all
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -22,7 +23,9 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 def write(count: int = 5, **facts) -> list[int]:
     for number in range(count):
-        audit.record(SYSTEM, "version.create", f"ws.t{number}", after={"version": number}, **facts)
+        audit_records.record(
+            SYSTEM, "version.create", f"ws.t{number}", after={"version": number}, **facts
+        )
     return list(AuditEvent.objects.order_by("pk").values_list("pk", flat=True))[-count:]
 
 
@@ -97,7 +100,7 @@ def test_nothing_is_sealed_before_an_older_transaction_has_ended():
 
     def slow() -> None:
         with transaction.atomic():
-            audit.record(SYSTEM, "version.create", "ws.slow")
+            audit_records.record(SYSTEM, "version.create", "ws.slow")
             began.set()
             end.wait(60)
         connection.close()

@@ -10,12 +10,14 @@ from django.db import ProgrammingError, connection, transaction
 from django.db.migrations.executor import MigrationExecutor
 from django.utils import timezone
 
+from catalog.access import SYSTEM, Principal
 from catalog.errors import InvalidInput, PermissionDenied, ServiceUnavailable
 from catalog.models import AuditEvent
 from catalog.models.audit import AuditSeal
 from catalog.privileges import READ_ONLY
-from catalog.services import audit, audit_chain, audit_partitions
-from catalog.services.access import SYSTEM, Principal
+from catalog.services.audit import chain as audit_chain
+from catalog.services.audit import partitions as audit_partitions
+from catalog.services.engine import audit_records
 from tests.sealing import seal_all
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -145,7 +147,7 @@ def test_the_migration_moves_the_rows_and_goes_back():
         assert partition_of(before[-1][0]) == "catalog_auditevent_default"
         for pk, at, *_ in before[:-1]:
             assert partition_of(pk) == f"catalog_auditevent_{at.astimezone(UTC):%Y_%m}"
-        audit.record(SYSTEM, "tag.create", "next")
+        audit_records.record(SYSTEM, "tag.create", "next")
         assert AuditEvent.objects.latest("pk").pk == before[-1][0] + 1
         MigrationExecutor(connection).migrate([state])
         assert query(f"SELECT {columns} FROM catalog_auditevent ORDER BY id")[:-1] == before
@@ -202,7 +204,7 @@ def test_what_is_cut_off_beyond_the_anchor_shows():
     seal_all()
     age_seals(4)
     for _ in range(3):
-        audit.record(SYSTEM, "tag.create", "t")
+        audit_records.record(SYSTEM, "tag.create", "t")
     seal_all()
     audit_partitions.drop_months(actor=SYSTEM, keep_months=1)
     assert audit_chain.verify().is_sound
@@ -275,7 +277,7 @@ def test_a_role_that_may_only_add_and_read(capsys):
         query(statements)
         with transaction.atomic():
             query(f"SET LOCAL ROLE {role}")
-            audit.record(SYSTEM, "tag.create", "t")
+            audit_records.record(SYSTEM, "tag.create", "t")
             assert AuditEvent.objects.count() == 1
             assert query("SELECT catalog_audit_make_partitions(now()::date, 1)")
         refused = [

@@ -11,12 +11,13 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.utils import timezone
 
+from catalog.access import SYSTEM, Principal
 from catalog.errors import InvalidInput, PermissionDenied, TableNotFound
 from catalog.models import AuditEvent
 from catalog.privileges import READ_ONLY
-from catalog.services import audit_chain, audit_trail
-from catalog.services.access import SYSTEM, Principal
-from catalog.services.audit_trail import Search
+from catalog.services.audit import chain as audit_chain
+from catalog.services.audit import trail as audit_trail
+from catalog.services.audit.trail import Search
 from tests.factories import make_table
 from tests.sealing import seal_all
 

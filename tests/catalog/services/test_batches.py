@@ -6,6 +6,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from catalog.access import SYSTEM
 from catalog.errors import (
     CatalogError,
     InvalidManifestPath,
@@ -14,9 +15,9 @@ from catalog.errors import (
     VersionAlreadyExists,
 )
 from catalog.models import AuditEvent, Branch, Table, TableState, TableVersion
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM
-from catalog.services.commit import Operation, commit
+from catalog.services.engine.commit import Operation, commit
+from catalog.services.lance.ledger import registration_operations, version_operations
+from catalog.services.tables import table_operations
 from tests.factories import make_namespace, make_root, manifest, unchanged
 
 pytestmark = [
@@ -36,12 +37,12 @@ def name(number: int) -> tuple[str, str]:
     return "ns", f"t{number:03d}"
 
 
-def declare(number: int) -> ops.DeclareTable:
-    return ops.DeclareTable(table=name(number))
+def declare(number: int) -> registration_operations.DeclareTable:
+    return registration_operations.DeclareTable(table=name(number))
 
 
-def create(number: int, version: int, branch: str = "") -> ops.CreateVersion:
-    return ops.CreateVersion(
+def create(number: int, version: int, branch: str = "") -> version_operations.CreateVersion:
+    return version_operations.CreateVersion(
         table=name(number),
         version=version,
         branch=branch,
@@ -49,16 +50,16 @@ def create(number: int, version: int, branch: str = "") -> ops.CreateVersion:
     )
 
 
-def delete(number: int, version: int) -> ops.DeleteVersions:
-    return ops.DeleteVersions(table=name(number), ranges=((version, version + 1),))
+def delete(number: int, version: int) -> version_operations.DeleteVersions:
+    return version_operations.DeleteVersions(table=name(number), ranges=((version, version + 1),))
 
 
-def deregister(number: int) -> ops.DeregisterTable:
-    return ops.DeregisterTable(table=name(number))
+def deregister(number: int) -> table_operations.DeregisterTable:
+    return table_operations.DeregisterTable(table=name(number))
 
 
-def drop(number: int) -> ops.DropTable:
-    return ops.DropTable(table=name(number))
+def drop(number: int) -> table_operations.DropTable:
+    return table_operations.DropTable(table=name(number))
 
 
 def make(count: int, versions: int = 1) -> None:
@@ -149,7 +150,9 @@ def test_operations_of_a_batch_see_what_earlier_ones_dropped():
 def test_the_ranges_of_a_deletion():
     make(1)
     commit([create(0, n) for n in range(2, 12)], actor=SYSTEM)
-    deletion = ops.DeleteVersions(table=name(0), ranges=((2, 4), (3, 5), (7, 7), (10, 11)))
+    deletion = version_operations.DeleteVersions(
+        table=name(0), ranges=((2, 4), (3, 5), (7, 7), (10, 11))
+    )
     done = commit([deletion], actor=SYSTEM)
     assert done.results == [4]
     visible = TableVersion.objects.visible().order_by("version")
@@ -162,7 +165,7 @@ def test_the_newest_version_is_not_deleted(ranges):
     make(1)
     commit([create(0, 2)], actor=SYSTEM)
     with unchanged(), pytest.raises(InvalidTableState) as met:
-        commit([ops.DeleteVersions(table=name(0), ranges=ranges)], actor=SYSTEM)
+        commit([version_operations.DeleteVersions(table=name(0), ranges=ranges)], actor=SYSTEM)
     assert met.value.message == "Version 2 is the newest of table 'ns.t000', and cannot be deleted"
 
 
@@ -177,7 +180,7 @@ def test_branches_begin_once_in_a_batch():
 
 def staged(table: Table, version: int, size: int = 7) -> Operation:
     path = f"{table.location}/_versions/one.manifest-x"
-    return ops.CreateVersion(
+    return version_operations.CreateVersion(
         table=table.identifier,
         version=version,
         manifest_path=path if version % 2 else path.lstrip("/"),
@@ -208,7 +211,7 @@ def test_a_batch_names_a_staged_file_once(table):
 
 
 def test_a_staged_file_of_another_version_is_refused(table, monkeypatch):
-    monkeypatch.setattr(ops.versions.versions, "move", lambda rows: None)  # not moved yet
+    monkeypatch.setattr(version_operations.versions, "move", lambda rows: None)  # not moved yet
     commit([staged(table, 1)], actor=SYSTEM)
     with pytest.raises(InvalidManifestPath) as met:
         commit([staged(table, 2)], actor=SYSTEM)

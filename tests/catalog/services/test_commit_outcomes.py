@@ -10,6 +10,7 @@ import pytest
 from django.db import InterfaceError, OperationalError, connection, transaction
 from django.db.backends.postgresql import base as django_backend
 
+from catalog.access import SYSTEM
 from catalog.errors import Busy, OutcomeUnknown
 from catalog.models import (
     Namespace,
@@ -22,11 +23,11 @@ from catalog.models import (
 from catalog.postgresql import limits
 from catalog.postgresql.base import DatabaseWrapper
 from catalog.postgresql.outcomes import OutcomeLost, TransactionLost
-from catalog.services import commit as engine
-from catalog.services import commit_outcomes, locks, statements
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM
-from catalog.services.commit import Batch, commit
+from catalog.services.engine import commit as engine_commit
+from catalog.services.engine import commit_outcomes, locks, statements
+from catalog.services.engine.commit import Batch, commit
+from catalog.services.lance.ledger import version_operations
+from catalog.services.tables import namespace_operations
 from tests.factories import make_root, make_table
 
 pytestmark = [
@@ -52,12 +53,14 @@ def make_live_table() -> None:
     Table.objects.update(state=TableState.LIVE)
 
 
-def create_version(number: int = 1) -> ops.CreateVersion:
-    return ops.CreateVersion(table=T, version=number, manifest_path=f"elsewhere/{number}.manifest")
+def create_version(number: int = 1) -> version_operations.CreateVersion:
+    return version_operations.CreateVersion(
+        table=T, version=number, manifest_path=f"elsewhere/{number}.manifest"
+    )
 
 
-def create_namespace() -> ops.CreateNamespace:
-    return ops.CreateNamespace(namespace=("new",))
+def create_namespace() -> namespace_operations.CreateNamespace:
+    return namespace_operations.CreateNamespace(namespace=("new",))
 
 
 # --- one statement ----------------------------------------------------------------------------
@@ -71,7 +74,7 @@ def lost_statement(monkeypatch) -> Callable[[bool], None]:
         real = statements.insert_if_unchanged
 
         def insert(*arguments: Any, **options: Any) -> Any:
-            monkeypatch.setattr(engine, "insert_if_unchanged", real)
+            monkeypatch.setattr(engine_commit, "insert_if_unchanged", real)
             if stands:
                 real(*arguments, **options)
                 connection.close()
@@ -79,7 +82,7 @@ def lost_statement(monkeypatch) -> Callable[[bool], None]:
             _end_session()
             return real(*arguments, **options)
 
-        monkeypatch.setattr(engine, "insert_if_unchanged", insert)
+        monkeypatch.setattr(engine_commit, "insert_if_unchanged", insert)
 
     return lose
 
@@ -94,7 +97,7 @@ def test_a_version_whose_answer_is_lost_stands_once(lost_statement, stands):
     assert done.results[0].created_at == row.created_at
     failed = Transaction.objects.filter(status=TransactionStatus.FAILED)
     assert [each.operations for each in failed] == ([] if stands else [[]])
-    with pytest.raises(engine.VersionAlreadyExists):
+    with pytest.raises(engine_commit.VersionAlreadyExists):
         commit([create_version()], actor=SYSTEM)
 
 
@@ -185,7 +188,7 @@ def test_what_fails_after_the_commit_refuses_nothing(monkeypatch):
     def broken(rows: list[Any]) -> None:
         raise OperationalError("away")
 
-    monkeypatch.setattr(ops.versions, "_count_created", broken)
+    monkeypatch.setattr(version_operations, "_count_created", broken)
     assert commit([create_version()], actor=SYSTEM).id is not None
 
 

@@ -6,36 +6,38 @@ from typing import Any
 import pytest
 from django.db import connections, transaction
 
+from catalog.access import SYSTEM, Principal
 from catalog.errors import InvalidInput, NamespaceNotFound
 from catalog.models import AuditEvent
-from catalog.services import audit, events
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM, Principal
-from catalog.services.commit import commit
+from catalog.services.engine import audit_records
+from catalog.services.engine.commit import commit
+from catalog.services.events import feed as event_feed
+from catalog.services.lance.ledger import registration_operations
+from catalog.services.tables import table_operations
 from tests.factories import make_namespace, make_root, make_table, wait_for_readers
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("warehouse")]
 
 
-def read(**options: Any) -> events.Page:
+def read(**options: Any) -> event_feed.Page:
     wait_for_readers()
-    return events.read(**{"actor": SYSTEM, **options})
+    return event_feed.read(**{"actor": SYSTEM, **options})
 
 
-def newest_place() -> events.Place:
+def newest_place() -> event_feed.Place:
     wait_for_readers()
-    return events.newest_place()
+    return event_feed.newest_place()
 
 
-def types(page: events.Page) -> list[str]:
-    return [events.as_cloud_event(row)["type"] for row in page.rows]
+def types(page: event_feed.Page) -> list[str]:
+    return [event_feed.as_cloud_event(row)["type"] for row in page.rows]
 
 
 def test_a_reader_gets_what_happens_behind_its_place():
     make_root()
     start = newest_place()
     make_namespace("ws")
-    commit([ops.DeclareTable(table=("ws", "t"))], actor=SYSTEM)
+    commit([registration_operations.DeclareTable(table=("ws", "t"))], actor=SYSTEM)
     page = read(after=start)
     assert types(page) == ["monodon.namespace.create", "monodon.table.declare"]
     assert page.is_last
@@ -50,16 +52,16 @@ def test_an_event_says_what_the_commit_did():
     make_root()
     make_namespace("ws")
     start = newest_place()
-    done = commit([ops.DeclareTable(table=("ws", "t"))], actor=SYSTEM)
+    done = commit([registration_operations.DeclareTable(table=("ws", "t"))], actor=SYSTEM)
     (row,) = read(after=start).rows
-    event = events.as_cloud_event(row)
+    event = event_feed.as_cloud_event(row)
     assert event["specversion"] == "1.0"
     assert event["id"] == f"{row.xid}-{row.pk}"
     assert event["subject"] == "ws.t"
     assert event["time"].endswith("Z")
     assert event["data"]["transaction_id"] == done.id
     assert event["data"]["actor"] == "system"
-    (lines,) = events.as_stream([row])
+    (lines,) = event_feed.as_stream([row])
     assert lines.startswith(f"id: {event['id']}\nevent: monodon.table.declare\ndata: {{")
     assert lines.endswith("}\n\n")
     assert lines.count("\n") == 4
@@ -72,7 +74,7 @@ def test_what_commits_late_comes_late_and_is_not_lost():
 
     def slow() -> None:
         with transaction.atomic():
-            audit.record(SYSTEM, "slow.one", "x")  # it has its number now
+            audit_records.record(SYSTEM, "slow.one", "x")  # it has its number now
             began.set()
             may_end.wait(30)
         connections.close_all()
@@ -80,8 +82,8 @@ def test_what_commits_late_comes_late_and_is_not_lost():
     thread = threading.Thread(target=slow)
     thread.start()
     assert began.wait(30)
-    audit.record(SYSTEM, "quick.one", "x")
-    page = events.read(actor=SYSTEM, after=start)
+    audit_records.record(SYSTEM, "quick.one", "x")
+    page = event_feed.read(actor=SYSTEM, after=start)
     assert types(page) == []  # behind the slow one, which is under way
     may_end.set()
     thread.join()
@@ -95,10 +97,10 @@ def test_what_was_rolled_back_or_refused_is_no_event():
     make_root()
     start = newest_place()
     with transaction.atomic():
-        audit.record(SYSTEM, "never.was", "x")
+        audit_records.record(SYSTEM, "never.was", "x")
         transaction.set_rollback(True)
     AuditEvent.objects.create(actor="ada", action="table.drop", target="x", outcome="refused")
-    audit.record(SYSTEM, "it.was", "x")
+    audit_records.record(SYSTEM, "it.was", "x")
     assert types(read(after=start)) == ["monodon.it.was"]
 
 
@@ -110,10 +112,10 @@ def test_some_types_and_one_namespace():
     make_namespace("ws", "inner")
     make_table("ws", "inner", "t")
     make_table("ws2", "t")
-    commit([ops.RenameTable(table=("ws2", "t"), new=("ws2", "u"))], actor=SYSTEM)
+    commit([table_operations.RenameTable(table=("ws2", "t"), new=("ws2", "u"))], actor=SYSTEM)
 
     def found(*patterns: str, namespace: tuple[str, ...] = ()) -> list[str]:
-        choice = events.Choice(types=patterns, namespace=namespace)
+        choice = event_feed.Choice(types=patterns, namespace=namespace)
         rows = read(after=start, choice=choice).rows
         return [f"{row.action} {row.target}" for row in rows]
 
@@ -130,13 +132,13 @@ def test_some_types_and_one_namespace():
 @pytest.mark.parametrize("pattern", ["", "a b", "x" * 101, "table.[ab]", "*'; --"])
 def test_what_is_no_type_is_refused(pattern):
     with pytest.raises(InvalidInput, match="no type of events"):
-        events.Choice(types=(pattern,))
+        event_feed.Choice(types=(pattern,))
 
 
 @pytest.mark.parametrize("text", ["", "1", "-", "1-", "a-b", "1-2-3", "-1-2", "9" * 30 + "-1"])
 def test_what_is_no_place_is_refused(text):
     with pytest.raises(InvalidInput, match="no place"):
-        events.Place.parse(text)
+        event_feed.Place.parse(text)
 
 
 def test_who_may_browse_nothing_gets_nothing():
@@ -151,17 +153,17 @@ def test_who_may_browse_nothing_gets_nothing():
 
 def test_after_a_restore_into_another_server_readers_go_on_where_they_were():
     make_root()
-    audit.record(SYSTEM, "read.before", "x")
+    audit_records.record(SYSTEM, "read.before", "x")
     last = AuditEvent.objects.latest("pk").pk
-    audit.record(SYSTEM, "written.since", "x")
-    ahead = events.Place(1 << 60, last)  # the number that the other server gave its transaction
+    audit_records.record(SYSTEM, "written.since", "x")
+    ahead = event_feed.Place(1 << 60, last)  # the number that the other server gave its transaction
     page = read(after=ahead)
     assert types(page) == ["monodon.written.since"]
     assert page.place < ahead
-    nothing = read(after=events.Place(1 << 60, last + 1))
+    nothing = read(after=event_feed.Place(1 << 60, last + 1))
     assert (nothing.rows, nothing.is_last) == ([], True)
     assert nothing.place < ahead
-    audit.record(SYSTEM, "goes.on", "x")
+    audit_records.record(SYSTEM, "goes.on", "x")
     for place in (page.place, nothing.place):
         assert types(read(after=place)) == ["monodon.goes.on"]
 
@@ -175,7 +177,7 @@ def test_many_writers_and_one_reader_agree():
     def write(number: int) -> None:
         for count in range(60):
             with transaction.atomic():
-                audit.record(SYSTEM, f"writer{number}.n", str(count))
+                audit_records.record(SYSTEM, f"writer{number}.n", str(count))
         connections.close_all()
 
     writers = [threading.Thread(target=write, args=(number,)) for number in range(4)]
@@ -185,7 +187,7 @@ def test_many_writers_and_one_reader_agree():
     while any(writer.is_alive() for writer in writers) or not stop.is_set():
         if not any(writer.is_alive() for writer in writers):
             stop.set()
-        page = events.read(actor=SYSTEM, after=place, limit=7)
+        page = event_feed.read(actor=SYSTEM, after=place, limit=7)
         got += [(row.action, row.target) for row in page.rows]
         place = page.place
     while rows := (page := read(after=place)).rows:

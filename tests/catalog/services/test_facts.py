@@ -7,6 +7,8 @@ import pytest
 from django.db import close_old_connections, connection
 from django.test.utils import CaptureQueriesContext
 
+from catalog import access
+from catalog.access import SYSTEM, Principal
 from catalog.errors import (
     ColumnNotFound,
     InvalidInput,
@@ -33,12 +35,11 @@ from catalog.models import (
 )
 from catalog.models import Principal as PrincipalRow
 from catalog.privileges import Privilege
-from catalog.services import access, facts
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM, Principal
-from catalog.services.commit import commit
-from catalog.services.facts import Changes, ColumnChanges
-from catalog.services.operations import Link
+from catalog.services.engine.commit import commit
+from catalog.services.governance import annotation_operations, annotations
+from catalog.services.governance.annotation_operations import Link
+from catalog.services.governance.annotations import Changes, ColumnChanges
+from catalog.services.tables import table_operations
 from tests.factories import (
     make_iceberg_table,
     make_lance_table,
@@ -70,15 +71,15 @@ def make_principal(name: str, **grants: Privilege) -> Principal:
 
 
 def on_table(table=ORDERS, actor=SYSTEM, **changes) -> None:
-    facts.change_table_facts(actor=actor, table=table, changes=Changes(**changes))
+    annotations.change_table_facts(actor=actor, table=table, changes=Changes(**changes))
 
 
 def on_namespace(*namespace: str, actor=SYSTEM, **changes) -> None:
-    facts.change_namespace_facts(actor=actor, namespace=namespace, changes=Changes(**changes))
+    annotations.change_namespace_facts(actor=actor, namespace=namespace, changes=Changes(**changes))
 
 
 def of_table(table=ORDERS):
-    return facts.facts_of_table(actor=SYSTEM, table=table)
+    return annotations.facts_of_table(actor=SYSTEM, table=table)
 
 
 def last_event() -> AuditEvent:
@@ -128,7 +129,7 @@ def test_columns_are_described_by_their_path():
     ],
 )
 def test_a_column_that_does_not_exist_is_refused(table, change):
-    facts.create_label(actor=SYSTEM, key="pii")
+    annotations.create_label(actor=SYSTEM, key="pii")
     with unchanged(), pytest.raises(ColumnNotFound, match="Column 'email' does not exist"):
         on_table(table, columns={"email": change})
 
@@ -141,7 +142,7 @@ def test_of_a_table_without_a_schema_any_column_may_be_described():
 
 
 def test_what_was_said_of_a_column_that_went_can_be_taken_away():
-    facts.create_label(actor=SYSTEM, key="pii")
+    annotations.create_label(actor=SYSTEM, key="pii")
     change = ColumnChanges(
         description="x",
         labels={"pii": ["yes"]},
@@ -204,7 +205,10 @@ def test_links_have_titles_and_no_column_has_links():
     with unchanged(), pytest.raises(InvalidInput, match="51 links"):
         on_table(links=[Link("x", "https://example.org")] * 51)
     with unchanged(), pytest.raises(InvalidInput, match="column has no links"):
-        commit([ops.SetLinks(target=ORDERS, is_table=True, column="id", links=[])], actor=SYSTEM)
+        commit(
+            [annotation_operations.SetLinks(target=ORDERS, is_table=True, column="id", links=[])],
+            actor=SYSTEM,
+        )
 
 
 def test_an_owner_is_a_principal():
@@ -256,7 +260,7 @@ def test_the_nearest_sensitivity_holds():
     on_table(sensitivity=None, sets_sensitivity=True)
     assert of_table().sensitivity == "confidential"
     assert told(last_event())[2:] == ({"sensitivity": "internal"}, {"sensitivity": ""})
-    namespace = facts.facts_of_namespace(actor=SYSTEM, namespace=("prod",))
+    namespace = annotations.facts_of_namespace(actor=SYSTEM, namespace=("prod",))
     assert (namespace.sensitivity, namespace.said_sensitivity) == ("confidential", "confidential")
 
 
@@ -273,8 +277,8 @@ def labels_of(found) -> dict[str, tuple]:
 
 
 def test_labels_are_inherited_from_namespaces_and_overridden():
-    facts.create_label(actor=SYSTEM, key="pii", values=["yes", "no"])
-    facts.create_label(actor=SYSTEM, key="team", is_multiple=True)
+    annotations.create_label(actor=SYSTEM, key="pii", values=["yes", "no"])
+    annotations.create_label(actor=SYSTEM, key="team", is_multiple=True)
     on_namespace("prod", labels={"pii": ["no"], "team": ["web", "ops"]})
     assert labels_of(of_table()) == {
         "pii": (("no",), "prod", True),
@@ -297,7 +301,7 @@ def test_labels_are_inherited_from_namespaces_and_overridden():
 
 
 def test_labels_of_columns_stay_with_them():
-    facts.create_label(actor=SYSTEM, key="pii", colour=LabelColour.RED)
+    annotations.create_label(actor=SYSTEM, key="pii", colour=LabelColour.RED)
     on_table(columns={"who.email": ColumnChanges(labels={"pii": [""]})})
     found = of_table()
     assert found.labels == ()
@@ -321,13 +325,13 @@ def test_labels_of_columns_stay_with_them():
     ],
 )
 def test_values_that_a_label_does_not_take(values, cause):
-    facts.create_label(actor=SYSTEM, key="pii", values=["yes", "no"])
+    annotations.create_label(actor=SYSTEM, key="pii", values=["yes", "no"])
     with unchanged(), pytest.raises(InvalidInput, match=cause):
         on_table(labels={"pii": values})
 
 
 def test_places_that_a_label_does_not_take():
-    facts.create_label(actor=SYSTEM, key="pii", places=[LabelPlace.COLUMN])
+    annotations.create_label(actor=SYSTEM, key="pii", places=[LabelPlace.COLUMN])
     with unchanged(), pytest.raises(InvalidInput, match="on a column, not on a table"):
         on_table(labels={"pii": ["yes"]})
     with unchanged(), pytest.raises(InvalidInput, match="not on a namespace"):
@@ -335,7 +339,7 @@ def test_places_that_a_label_does_not_take():
 
 
 def test_free_text_is_short_and_printable():
-    facts.create_label(actor=SYSTEM, key="note")
+    annotations.create_label(actor=SYSTEM, key="note")
     for value in ("x" * 201, "a\nb"):
         with unchanged(), pytest.raises(InvalidInput, match="200 characters"):
             on_table(labels={"note": [value]})
@@ -353,7 +357,7 @@ def test_a_label_that_does_not_exist():
 
 
 def test_definitions_are_created_changed_and_deleted():
-    row = facts.create_label(
+    row = annotations.create_label(
         actor=SYSTEM,
         key="pii",
         description="Of people",
@@ -361,7 +365,7 @@ def test_definitions_are_created_changed_and_deleted():
         values=["yes", "no"],
         places=[LabelPlace.TABLE, LabelPlace.COLUMN],
     )
-    assert facts.find_label(key="pii") == row
+    assert annotations.find_label(key="pii") == row
     assert told(last_event()) == (
         "label.create",
         "pii",
@@ -374,19 +378,19 @@ def test_definitions_are_created_changed_and_deleted():
             "places": ["table", "column"],
         },
     )
-    facts.update_label(actor=SYSTEM, key="pii", is_multiple=True, values=[])
+    annotations.update_label(actor=SYSTEM, key="pii", is_multiple=True, values=[])
     assert (last_event().before["values"], last_event().after["values"]) == (["yes", "no"], [])
     with unchanged():
-        facts.update_label(actor=SYSTEM, key="pii", description="Of people")
-    facts.delete_label(actor=SYSTEM, key="pii")
+        annotations.update_label(actor=SYSTEM, key="pii", description="Of people")
+    annotations.delete_label(actor=SYSTEM, key="pii")
     assert last_event().action == "label.delete"
     assert not LabelDefinition.objects.exists()
 
 
 def test_a_label_that_exists_is_not_created_again():
-    facts.create_label(actor=SYSTEM, key="pii")
+    annotations.create_label(actor=SYSTEM, key="pii")
     with unchanged(), pytest.raises(LabelAlreadyExists):
-        facts.create_label(actor=SYSTEM, key="pii")
+        annotations.create_label(actor=SYSTEM, key="pii")
 
 
 @pytest.mark.parametrize(
@@ -407,7 +411,7 @@ def test_a_label_that_exists_is_not_created_again():
 )
 def test_definitions_that_make_no_sense(wrong):
     with unchanged(), pytest.raises(InvalidInput):
-        facts.create_label(actor=SYSTEM, **{"key": "pii", **wrong})
+        annotations.create_label(actor=SYSTEM, **{"key": "pii", **wrong})
 
 
 @pytest.mark.parametrize(
@@ -420,24 +424,24 @@ def test_definitions_that_make_no_sense(wrong):
     ],
 )
 def test_a_label_in_use_is_not_changed_under_those_who_have_it(change, cause):
-    facts.create_label(actor=SYSTEM, key="l", is_multiple=True)
+    annotations.create_label(actor=SYSTEM, key="l", is_multiple=True)
     on_table(labels={"l": ["a", "b"]}, columns={"id": ColumnChanges(labels={"l": ["a"]})})
     with unchanged(), pytest.raises(LabelInUse, match=cause):
-        facts.update_label(actor=SYSTEM, key="l", **change)
+        annotations.update_label(actor=SYSTEM, key="l", **change)
     with unchanged(), pytest.raises(LabelInUse, match="3 assignments"):
-        facts.delete_label(actor=SYSTEM, key="l")
-    facts.update_label(actor=SYSTEM, key="l", values=["a", "b", "c"])
+        annotations.delete_label(actor=SYSTEM, key="l")
+    annotations.update_label(actor=SYSTEM, key="l", values=["a", "b", "c"])
 
 
 def test_only_administrators_define_labels():
     manager = make_principal("user:ada", prod=Privilege.ALL)
     with unchanged(), pytest.raises(PermissionDenied):
-        facts.create_label(actor=manager, key="pii")
-    facts.create_label(actor=SYSTEM, key="pii")
+        annotations.create_label(actor=manager, key="pii")
+    annotations.create_label(actor=SYSTEM, key="pii")
     with unchanged(), pytest.raises(PermissionDenied):
-        facts.update_label(actor=manager, key="pii", description="x")
+        annotations.update_label(actor=manager, key="pii", description="x")
     with unchanged(), pytest.raises(PermissionDenied):
-        facts.delete_label(actor=manager, key="pii")
+        annotations.delete_label(actor=manager, key="pii")
     on_table(actor=manager, labels={"pii": ["yes"]})
 
 
@@ -455,7 +459,7 @@ EVERYTHING = {
 
 @pytest.mark.parametrize("change", EVERYTHING.values(), ids=EVERYTHING)
 def test_who_may_only_write_says_nothing(change):
-    facts.create_label(actor=SYSTEM, key="pii")
+    annotations.create_label(actor=SYSTEM, key="pii")
     writer = make_principal("user:ada", prod=Privilege.WRITE | Privilege.READ | Privilege.BROWSE)
     with unchanged(), pytest.raises(PermissionDenied):
         on_table(actor=writer, **change)
@@ -471,9 +475,9 @@ def test_what_may_not_be_browsed_is_not_there(change):
     with unchanged(), pytest.raises(NamespaceNotFound):
         on_namespace("prod", actor=stranger, **change)
     with pytest.raises((TableNotFound, NamespaceNotFound)):
-        facts.facts_of_table(actor=stranger, table=ORDERS)
+        annotations.facts_of_table(actor=stranger, table=ORDERS)
     with pytest.raises(NamespaceNotFound):
-        facts.facts_of_namespace(actor=stranger, namespace=("prod",))
+        annotations.facts_of_namespace(actor=stranger, namespace=("prod",))
 
 
 def test_a_stranger_does_not_learn_which_columns_there_are():
@@ -493,7 +497,7 @@ def test_what_is_not_there():
     with pytest.raises(TableNotFound):
         of_table(("prod", "nothing"))
     with pytest.raises(NamespaceNotFound):
-        facts.facts_of_namespace(actor=SYSTEM, namespace=("nothing",))
+        annotations.facts_of_namespace(actor=SYSTEM, namespace=("nothing",))
     with unchanged(), pytest.raises(InvalidInput, match="no columns"):
         on_namespace("prod", columns={"id": ColumnChanges(description="x")})
 
@@ -510,7 +514,7 @@ def test_changes_are_made_together_or_not_at_all():
 
 def test_what_was_said_goes_along_with_a_renamed_table():
     on_table(description="All orders")
-    commit([ops.RenameTable(table=ORDERS, new=("prod", "sales"))], actor=SYSTEM)
+    commit([table_operations.RenameTable(table=ORDERS, new=("prod", "sales"))], actor=SYSTEM)
     assert of_table(("prod", "sales")).description == "All orders"
 
 
@@ -524,19 +528,19 @@ def test_facts_change_the_document_in_their_own_transaction():
 
 
 def test_reading_takes_a_fixed_number_of_statements():
-    facts.create_label(actor=SYSTEM, key="pii")
+    annotations.create_label(actor=SYSTEM, key="pii")
     on_table(labels={"pii": ["yes"]}, columns={"id": ColumnChanges(description="x")})
     with CaptureQueriesContext(connection) as queries:
         of_table()
     assert len(queries) == 4
     with CaptureQueriesContext(connection) as queries:
-        facts.facts_of_namespace(actor=SYSTEM, namespace=("prod",))
+        annotations.facts_of_namespace(actor=SYSTEM, namespace=("prod",))
     assert len(queries) == 3
 
 
 @pytest.mark.django_db(transaction=True)
 def test_two_who_give_a_label_of_one_value_at_once(transactional_db):
-    facts.create_label(actor=SYSTEM, key="pii")
+    annotations.create_label(actor=SYSTEM, key="pii")
     barrier = threading.Barrier(2)
     failures = []
 
@@ -564,7 +568,7 @@ def test_two_who_give_a_label_of_one_value_at_once(transactional_db):
 
 
 def test_a_definition_is_locked_before_a_label_is_given():
-    facts.create_label(actor=SYSTEM, key="pii")
+    annotations.create_label(actor=SYSTEM, key="pii")
     with CaptureQueriesContext(connection) as queries:
         on_table(labels={"pii": ["yes"]})
     texts = [query["sql"] for query in queries]
@@ -581,15 +585,15 @@ def test_a_definition_is_locked_before_a_label_is_given():
 
 
 def test_markdown():
-    assert facts.render("All **orders**\n\n- `a`") == (
+    assert annotations.render("All **orders**\n\n- `a`") == (
         "<p>All <strong>orders</strong></p>\n<ul>\n<li><code>a</code></li>\n</ul>\n"
     )
-    assert "<table>" in facts.render("|a|\n|-|\n|1|")
-    assert facts.render("[x](https://example.org)") == (
+    assert "<table>" in annotations.render("|a|\n|-|\n|1|")
+    assert annotations.render("[x](https://example.org)") == (
         '<p><a href="https://example.org" rel="noopener noreferrer nofollow" target="_blank">x</a>'
         "</p>\n"
     )
-    assert 'href="mailto:a@b.c"' in facts.render("<a@b.c>")
+    assert 'href="mailto:a@b.c"' in annotations.render("<a@b.c>")
 
 
 @pytest.mark.parametrize(
@@ -632,7 +636,7 @@ def test_no_description_runs_anything(text):
                 if name == "href":
                     assert value.startswith(("https://", "http://", "mailto:")), value
 
-    html = facts.render(text)
+    html = annotations.render(text)
     parser = Parser()
     parser.feed(html)
     parser.close()

@@ -2,13 +2,16 @@
 
 import pytest
 
+from catalog import access
+from catalog.access import SYSTEM
 from catalog.errors import CatalogError, InvalidInput, PermissionDenied
 from catalog.models import AuditEvent, Grant, Principal, PrincipalKind
-from catalog.privileges import READ_ONLY
-from catalog.services import access, facts, governance, governance_files, principals
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM
-from catalog.services.commit import commit
+from catalog.privileges import READ_ONLY, Privilege
+from catalog.services.access import principals
+from catalog.services.engine.commit import commit
+from catalog.services.governance import annotations, yaml_files
+from catalog.services.governance import documents as governance_documents
+from catalog.services.lance.ledger import registration_operations
 from tests.factories import make_lance_table, make_namespace, make_root, unchanged
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("warehouse")]
@@ -49,45 +52,45 @@ def _catalog():
     make_lance_table(("prod", "users"))
 
 
-def document(text: str = FILE) -> governance.Document:
-    return governance.read(governance_files.parse(text))
+def document(text: str = FILE) -> governance_documents.Document:
+    return governance_documents.read(yaml_files.parse(text))
 
 
 def test_it_is_applied_and_then_there_is_nothing_to_do():
-    planned = governance.plan(actor=SYSTEM, document=document())
+    planned = governance_documents.plan(actor=SYSTEM, document=document())
     assert Principal.objects.filter(name="etl").count() == 0
-    done = governance.apply(actor=SYSTEM, document=document())
+    done = governance_documents.apply(actor=SYSTEM, document=document())
     assert [str(change) for change in done] == [str(change) for change in planned]
-    assert governance.plan(actor=SYSTEM, document=document()) == []
+    assert governance_documents.plan(actor=SYSTEM, document=document()) == []
     before = AuditEvent.objects.count()
-    assert governance.apply(actor=SYSTEM, document=document()) == []
+    assert governance_documents.apply(actor=SYSTEM, document=document()) == []
     assert AuditEvent.objects.count() == before
     etl = access.named("etl")
     assert etl is not None
-    assert access.held_on(etl, access.On.table(("prod", "users"))) == access.Privilege.ALL  # owner
-    said = facts.facts_of_table(actor=SYSTEM, table=("prod", "users"))
+    assert access.held_on(etl, access.On.table(("prod", "users"))) == Privilege.ALL  # owner
+    said = annotations.facts_of_table(actor=SYSTEM, table=("prod", "users"))
     assert {given.key: list(given.values) for given in said.labels}["pii"] == ["yes"]
 
 
 def test_what_is_taken_along_can_be_applied():
-    governance.apply(actor=SYSTEM, document=document())
-    text = governance_files.write(governance.export(actor=SYSTEM))
-    assert governance.plan(actor=SYSTEM, document=document(text)) == []
-    found = governance.export(actor=SYSTEM)
+    governance_documents.apply(actor=SYSTEM, document=document())
+    text = yaml_files.write(governance_documents.export(actor=SYSTEM))
+    assert governance_documents.plan(actor=SYSTEM, document=document(text)) == []
+    found = governance_documents.export(actor=SYSTEM)
     (prod,) = found["namespaces"]
     assert prod["name"] == ["prod"]
     assert prod["grants"] == {"etl": ["write", "create"], "group:analysts": ["read"]}
     assert prod["maintenance"] == {"keep_versions": 5}
     (users,) = found["tables"]
     assert users["columns"]["name"]["sensitivity"] == "restricted"
-    below = governance.export(actor=SYSTEM, namespace=("prod",))
+    below = governance_documents.export(actor=SYSTEM, namespace=("prod",))
     assert "principals" not in below
     assert below["tables"] == found["tables"]
 
 
 def test_a_mapping_is_whole_and_what_is_left_out_stays():
-    governance.apply(actor=SYSTEM, document=document())
-    changes = governance.apply(
+    governance_documents.apply(actor=SYSTEM, document=document())
+    changes = governance_documents.apply(
         actor=SYSTEM,
         document=document(
             'version: 1\nnamespaces:\n- {name: [prod], grants: {"group:analysts": [browse]}}\n'
@@ -98,7 +101,7 @@ def test_a_mapping_is_whole_and_what_is_left_out_stays():
         "prod: grant to group:analysts: read → browse",
     ]
     assert Grant.objects.filter(namespace__isnull=False).count() == 1
-    said = facts.facts_of_namespace(actor=SYSTEM, namespace=("prod",))
+    said = annotations.facts_of_namespace(actor=SYSTEM, namespace=("prod",))
     assert said.description == "What **counts**."
 
 
@@ -106,11 +109,11 @@ def test_all_or_nothing():
     """The last thing that the document wants is refused, and so is everything before it."""
     text = FILE.replace("maintenance: {keep_versions: 5}", "maintenance: {keep_versions: -1}")
     with unchanged(), pytest.raises(InvalidInput):
-        governance.apply(actor=SYSTEM, document=document(text))
+        governance_documents.apply(actor=SYSTEM, document=document(text))
     assert not Principal.objects.filter(name="etl").exists()
     text = FILE.replace("etl: [manage]", "nobody-knows: [manage]")
     with unchanged(), pytest.raises(CatalogError):
-        governance.apply(actor=SYSTEM, document=document(text))
+        governance_documents.apply(actor=SYSTEM, document=document(text))
     assert not Principal.objects.filter(name="etl").exists()
 
 
@@ -136,16 +139,16 @@ def test_all_or_nothing():
 )
 def test_what_is_wrong_is_told_and_changes_nothing(text, told):
     with unchanged(), pytest.raises(CatalogError, match=told):
-        governance.apply(actor=SYSTEM, document=document(text))
+        governance_documents.apply(actor=SYSTEM, document=document(text))
 
 
 def test_it_is_for_administrators():
     principals.create_principal(actor=SYSTEM, name="etl", kind=PrincipalKind.SERVICE)
     etl = access.Principal("etl", READ_ONLY)
     for call in (
-        lambda: governance.export(actor=etl),
-        lambda: governance.plan(actor=etl, document=document()),
-        lambda: governance.apply(actor=etl, document=document()),
+        lambda: governance_documents.export(actor=etl),
+        lambda: governance_documents.plan(actor=etl, document=document()),
+        lambda: governance_documents.apply(actor=etl, document=document()),
     ):
         with unchanged(), pytest.raises(PermissionDenied):
             call()
@@ -153,7 +156,7 @@ def test_it_is_for_administrators():
 
 def test_names_with_dots_are_names():
     make_namespace("a.b")
-    commit([ops.DeclareTable(table=("a.b", "c.d"))], actor=SYSTEM)
+    commit([registration_operations.DeclareTable(table=("a.b", "c.d"))], actor=SYSTEM)
     text = "version: 1\ntables: [{name: [a.b, c.d], description: odd}]"
-    assert len(governance.apply(actor=SYSTEM, document=document(text))) == 1
-    assert governance.export(actor=SYSTEM)["tables"][-1]["name"] == ["a.b", "c.d"]
+    assert len(governance_documents.apply(actor=SYSTEM, document=document(text))) == 1
+    assert governance_documents.export(actor=SYSTEM)["tables"][-1]["name"] == ["a.b", "c.d"]

@@ -7,6 +7,8 @@ from django.contrib.auth import get_user_model
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from catalog import access
+from catalog.access import SYSTEM, On
 from catalog.errors import (
     NamespaceNotFound,
     PermissionDenied,
@@ -26,10 +28,9 @@ from catalog.models import (
     Transaction,
 )
 from catalog.privileges import NOTHING, SINGLE, Privilege, closure
-from catalog.services import access, grants
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM, On
-from catalog.services.commit import commit
+from catalog.services.access import grants
+from catalog.services.engine.commit import commit
+from catalog.services.tables import table_operations
 from tests.catalog.services.test_access_oracle import SEEDS, make_world
 from tests.factories import make_iceberg_table, make_root, make_table, snapshot, unchanged
 
@@ -189,14 +190,14 @@ def test_grants_go_with_their_table_and_come_back_with_it():
     principal("etl")
     grant("etl", T, READ)
     row = Table.objects.get(name="t")
-    commit([ops.DeregisterTable(table=T.identifier)], actor=SYSTEM)
+    commit([table_operations.DeregisterTable(table=T.identifier)], actor=SYSTEM)
     with pytest.raises(NamespaceNotFound):
         access.held_on(who("etl"), T)
     make_table("a", "b", "t")  # another one of its name
     with pytest.raises(NamespaceNotFound):
         access.held_on(who("etl"), T)
     assert not Table.objects.present().filter(access.visible_tables(who("etl"))).exists()
-    commit([ops.DeregisterTable(table=T.identifier)], actor=SYSTEM)
+    commit([table_operations.DeregisterTable(table=T.identifier)], actor=SYSTEM)
     Table.objects.filter(pk=row.pk).update(state=TableState.DECLARED, dropped_at=None)
     assert access.held_on(who("etl"), T) == closure(READ)
 
@@ -368,7 +369,7 @@ def test_what_is_told_is_what_holds(seed):
         for each in world.principals:
             actor = access.of_row(each)
             held = NOTHING
-            if access.is_seen(actor, row):
+            if access.is_visible(actor, row):
                 held = access.held_on(actor, row)
             assert (told[each.name].held if each.name in told else NOTHING) == held
             for key in told[each.name].keys if each.name in told else ():

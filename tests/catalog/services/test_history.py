@@ -12,7 +12,9 @@ from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from catalog import access
 from catalog import history as h
+from catalog.access import SYSTEM
 from catalog.errors import CatalogError, InvalidInput, NamespaceNotFound, TransactionNotFound
 from catalog.identifiers import Identifier, digest
 from catalog.models import (
@@ -27,12 +29,16 @@ from catalog.models import (
     TrashItem,
 )
 from catalog.privileges import Privilege
-from catalog.services import access, audit, history, iceberg_commits, iceberg_views
-from catalog.services import history_statements as sql
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM
-from catalog.services.commit import commit
-from catalog.services.iceberg_commits import TableChange
+from catalog.services.audit import history, history_statements
+from catalog.services.engine import audit_records
+from catalog.services.engine.commit import commit
+from catalog.services.iceberg import commits as iceberg_commits
+from catalog.services.iceberg import views as iceberg_views
+from catalog.services.iceberg.commits import TableChange
+from catalog.services.lance import ref_operations
+from catalog.services.lance.ledger import registration_operations, version_operations
+from catalog.services.recovery import recovery_operations
+from catalog.services.tables import namespace_operations, table_operations
 from tests.api.iceberg.test_views import make_view
 from tests.factories import (
     make_iceberg_table,
@@ -147,7 +153,7 @@ def undrop(table: Table, *, tells: bool = False, new: Identifier | None = None) 
     """Bring a table back; ``tells`` has the event say what was before, which spares looking."""
     item = TrashItem.objects.get(table=table)
     if not tells:
-        commit([ops.UndropTable(item=item.pk, new=new)], actor=SYSTEM)
+        commit([recovery_operations.UndropTable(item=item.pk, new=new)], actor=SYSTEM)
         return
     gone = Table.objects.select_related("namespace").get(pk=table.pk)
     before = {"dropped_at": gone.dropped_at.isoformat(), "name": str(gone)}
@@ -158,7 +164,7 @@ def undrop(table: Table, *, tells: bool = False, new: Identifier | None = None) 
     gone.dropped_at = None
     gone.save()
     item.delete()
-    audit.record(SYSTEM, "table.undrop", str(gone), table=gone, before=before)
+    audit_records.record(SYSTEM, "table.undrop", str(gone), table=gone, before=before)
 
 
 # --- random work -----------------------------------------------------------------------------------
@@ -226,33 +232,45 @@ class World:
         name = self.random.choice(["a", "b", "c", "d.e"])
         path = (*self._namespace(), name)
         if len(path) <= 3:
-            commit([ops.CreateNamespace(namespace=path, properties={"k": "0"})], actor=SYSTEM)
+            commit(
+                [namespace_operations.CreateNamespace(namespace=path, properties={"k": "0"})],
+                actor=SYSTEM,
+            )
 
     def _overwrite_namespace(self) -> bool | None:
         path = self._namespace()
         if len(path) < 2:
             return False
-        create = ops.CreateNamespace(namespace=path, mode=ops.CreateMode.OVERWRITE)
+        create = namespace_operations.CreateNamespace(
+            namespace=path, mode=namespace_operations.CreateMode.OVERWRITE
+        )
         commit([create], actor=SYSTEM)
         return None
 
     def _drop_namespace(self) -> None:
-        commit([ops.DropNamespace(namespace=self._namespace(), cascade=True)], actor=SYSTEM)
+        commit(
+            [namespace_operations.DropNamespace(namespace=self._namespace(), cascade=True)],
+            actor=SYSTEM,
+        )
 
     def _set_properties(self) -> None:
         updates = {"k": str(self.random.randrange(3))}
-        operation = ops.UpdateNamespaceProperties(namespace=self._namespace(), updates=updates)
+        operation = namespace_operations.UpdateNamespaceProperties(
+            namespace=self._namespace(), updates=updates
+        )
         commit([operation], actor=SYSTEM)
 
     def _declare(self) -> None:
         name = self.random.choice(["t", "u", "v", "w"])
-        commit([ops.DeclareTable(table=(*self._namespace(), name))], actor=SYSTEM)
+        commit(
+            [registration_operations.DeclareTable(table=(*self._namespace(), name))], actor=SYSTEM
+        )
 
     def _drop(self) -> bool | None:
         found = self._table()
         if found is None:
             return False
-        kind = self.random.choice([ops.DeregisterTable, ops.DropTable])
+        kind = self.random.choice([table_operations.DeregisterTable, table_operations.DropTable])
         commit([kind(table=found[1])], actor=SYSTEM)
         return None
 
@@ -260,7 +278,7 @@ class World:
         found = self._table()
         if found is None:
             return False
-        register = ops.RegisterTable(
+        register = registration_operations.RegisterTable(
             table=found[1], location=f"replaced/{uuid.uuid4()}", overwrite=True
         )
         commit([register], actor=SYSTEM)
@@ -271,16 +289,18 @@ class World:
         if found is None:
             return False
         new = (*self._namespace(), self.random.choice(["t", "u", "x", "y"]))
-        commit([ops.RenameTable(table=found[1], new=new)], actor=SYSTEM)
+        commit([table_operations.RenameTable(table=found[1], new=new)], actor=SYSTEM)
         return None
 
-    def _enter(self, pk: int, identifier: Identifier, branch: str) -> ops.CreateVersion:
+    def _enter(
+        self, pk: int, identifier: Identifier, branch: str
+    ) -> version_operations.CreateVersion:
         used = set(
             TableVersion.objects.filter(table=pk, branch=branch).values_list("version", flat=True)
         )
         number = self.random.choice([n for n in range(1, len(used) + 4) if n not in used])
         self.commits.append((len(self.moments), pk, branch))
-        return ops.CreateVersion(
+        return version_operations.CreateVersion(
             table=identifier,
             version=number,
             branch=branch,
@@ -320,14 +340,14 @@ class World:
             return False
         low = self.random.randrange(4)
         ranges = ((low, self.random.choice([low + 1, low + 2, -1])),)
-        commit([ops.DeleteVersions(table=found[1], ranges=ranges)], actor=SYSTEM)
+        commit([version_operations.DeleteVersions(table=found[1], ranges=ranges)], actor=SYSTEM)
         return None
 
     def _delete_branch(self) -> bool | None:
         found = self._table()
         if found is None:
             return False
-        commit([ops.DeleteTableBranch(table=found[1], branch="dev")], actor=SYSTEM)
+        commit([ref_operations.DeleteTableBranch(table=found[1], branch="dev")], actor=SYSTEM)
         return None
 
     def _undrop(self) -> bool | None:
@@ -347,7 +367,7 @@ class World:
         items = list(TrashItem.objects.filter(table__isnull=False))
         if not items:
             return False
-        back = ops.UndropTable(item=self.random.choice(items).pk, with_parents=True)
+        back = recovery_operations.UndropTable(item=self.random.choice(items).pk, with_parents=True)
         commit([back], actor=SYSTEM)
         return None
 
@@ -355,7 +375,9 @@ class World:
         items = list(TrashItem.objects.filter(namespace__isnull=False))
         if not items:
             return False
-        back = ops.UndropNamespace(item=self.random.choice(items).pk, with_parents=True)
+        back = recovery_operations.UndropNamespace(
+            item=self.random.choice(items).pk, with_parents=True
+        )
         commit([back], actor=SYSTEM)
         return None
 
@@ -485,7 +507,7 @@ def test_without_the_trail_the_columns_tell():
     TableVersion.objects.filter(version=2).update(deleted_at=Now())
     moments.append(now())
     pictures.append(present())
-    commit([ops.DropNamespace(namespace=("ws",), cascade=True)], actor=SYSTEM)
+    commit([namespace_operations.DropNamespace(namespace=("ws",), cascade=True)], actor=SYSTEM)
     moments.append(now())
     pictures.append(present())
     forget_the_trail()
@@ -509,7 +531,11 @@ def test_a_transaction_is_a_moment():
     table = make_table("ws", "t")
     done = [
         commit(
-            [ops.CreateVersion(table=("ws", "t"), version=n, manifest_path=f"x/{n}.manifest")],
+            [
+                version_operations.CreateVersion(
+                    table=("ws", "t"), version=n, manifest_path=f"x/{n}.manifest"
+                )
+            ],
             actor=SYSTEM,
         ).transaction_id
         for n in (1, 2, 3)
@@ -532,9 +558,11 @@ def test_a_transaction_of_several_things_is_there_whole_at_its_moment():
     make_namespace("a")
     make_namespace("b")
     make_table("a", "t")
-    rename = ops.RenameTable(table=("a", "t"), new=("b", "u"))
-    declare = ops.DeclareTable(table=("a", "t"))
-    enter = ops.CreateVersion(table=("b", "u"), version=1, manifest_path="x/1.manifest")
+    rename = table_operations.RenameTable(table=("a", "t"), new=("b", "u"))
+    declare = registration_operations.DeclareTable(table=("a", "t"))
+    enter = version_operations.CreateVersion(
+        table=("b", "u"), version=1, manifest_path="x/1.manifest"
+    )
     before = now()
     # A version is entered under the name that the table had when the commit began.
     make_version(("a", "t"), 7)
@@ -555,7 +583,7 @@ def test_what_was_brought_back_was_away_meanwhile(tells):
     make_version(("ws", "t"), 1)
     moments = [now()]
     for _ in range(2):
-        commit([ops.DeregisterTable(table=("ws", "t"))], actor=SYSTEM)
+        commit([table_operations.DeregisterTable(table=("ws", "t"))], actor=SYSTEM)
         moments.append(now())
         undrop(table, tells=tells)
         moments.append(now())
@@ -578,11 +606,11 @@ def test_what_was_brought_back_under_another_name_had_its_own_before(tells):
     table = make_table("a", "t")
     make_namespace("b")
     moments, names = [now()], [("a", "t")]
-    commit([ops.DropTable(table=("a", "t"))], actor=SYSTEM)
+    commit([table_operations.DropTable(table=("a", "t"))], actor=SYSTEM)
     undrop(table, tells=tells, new=("b", "u"))
     moments.append(now())
     names.append(("b", "u"))
-    commit([ops.RenameTable(table=("b", "u"), new=("b", "v"))], actor=SYSTEM)
+    commit([table_operations.RenameTable(table=("b", "u"), new=("b", "v"))], actor=SYSTEM)
     moments.append(now())
     names.append(("b", "v"))
     assert [state(moment)[1][table.pk][0] for moment in moments] == names
@@ -593,7 +621,7 @@ def test_what_was_brought_back_under_another_name_had_its_own_before(tells):
 def test_where_the_namespace_of_an_old_name_is_unknown_the_present_name_is_shown():
     table = make_table("a", "t")
     moment = now()
-    audit.record(SYSTEM, "table.rename", "a.t", table=table, before={"name": "nowhere.t"})
+    audit_records.record(SYSTEM, "table.rename", "a.t", table=table, before={"name": "nowhere.t"})
     assert state(moment) == present()
 
 
@@ -601,7 +629,9 @@ def test_what_was_overwritten_is_gone_and_another_is_there():
     first = make_namespace("ws")
     table = make_table("ws", "t")
     moment = now()
-    create = ops.CreateNamespace(namespace=("ws",), mode=ops.CreateMode.OVERWRITE)
+    create = namespace_operations.CreateNamespace(
+        namespace=("ws",), mode=namespace_operations.CreateMode.OVERWRITE
+    )
     commit([create], actor=SYSTEM)
     between = now()
     undropped = Namespace.objects.get(path=["ws"], dropped_at=None)
@@ -637,10 +667,10 @@ def test_a_namespace_that_was_brought_back_was_away_meanwhile_with_all_below():
     table = make_table("ws", "below", "t")
     ids = {row.pk for row in Namespace.objects.exclude(parent=None)}
     moments = [now()]
-    commit([ops.DropNamespace(namespace=("ws",), cascade=True)], actor=SYSTEM)
+    commit([namespace_operations.DropNamespace(namespace=("ws",), cascade=True)], actor=SYSTEM)
     moments.append(now())
     item = TrashItem.objects.get(namespace__path=["ws"])
-    commit([ops.UndropNamespace(item=item.pk)], actor=SYSTEM)
+    commit([recovery_operations.UndropNamespace(item=item.pk)], actor=SYSTEM)
     moments.append(now())
     assert [set(state(moment)[0]) for moment in moments] == [ids, set(), ids]
     assert [set(state(moment)[1]) for moment in moments] == [{table.pk}, set(), {table.pk}]
@@ -656,7 +686,7 @@ def test_a_namespace_that_was_brought_back_was_away_meanwhile_with_all_below():
 def test_a_namespace_made_again_is_another(transactional_db):
     make_table("ws", "old")
     first = now()
-    commit([ops.DropNamespace(namespace=("ws",), cascade=True)], actor=SYSTEM)
+    commit([namespace_operations.DropNamespace(namespace=("ws",), cascade=True)], actor=SYSTEM)
     make_table("ws", "new")
     last = now()
     # By its name all of it is found, whatever the rows.
@@ -679,7 +709,7 @@ def test_moves_out_of_a_namespace_and_into_it():
         (("a", "t"), ("a", "u")),
         (("a", "u"), ("a", "v")),
     ):
-        commit([ops.RenameTable(table=old, new=new)], actor=SYSTEM)
+        commit([table_operations.RenameTable(table=old, new=new)], actor=SYSTEM)
     last = now()
     assert {name for name, _ in state(first, ("a",))[1].values()} == {("a", "out"), ("a", "t")}
     assert {name for name, _ in state(last, ("a",))[1].values()} == {("a", "in"), ("a", "v")}
@@ -701,8 +731,8 @@ def test_names_with_dots_lead_to_the_namespace_that_was_there():
     make_table("a.b", "c.d")
     make_table("e", "x.y")
     first = now()
-    commit([ops.RenameTable(table=("a.b", "c.d"), new=("a", "t"))], actor=SYSTEM)
-    commit([ops.RenameTable(table=("e", "x.y"), new=("u",))], actor=SYSTEM)
+    commit([table_operations.RenameTable(table=("a.b", "c.d"), new=("a", "t"))], actor=SYSTEM)
+    commit([table_operations.RenameTable(table=("e", "x.y"), new=("u",))], actor=SYSTEM)
     make_namespace("a", "b")  # came later, so it cannot be meant
     assert {name for name, _ in state(first)[1].values()} == {("a.b", "c.d"), ("e", "x.y")}
 
@@ -712,7 +742,7 @@ def test_a_branch_that_was_made_again_is_another():
     make_version(("ws", "t"), 1)
     make_version(("ws", "t"), 5, branch="dev")
     first = now()
-    commit([ops.DeleteTableBranch(table=("ws", "t"), branch="dev")], actor=SYSTEM)
+    commit([ref_operations.DeleteTableBranch(table=("ws", "t"), branch="dev")], actor=SYSTEM)
     between = now()
     assert [b.branch for b in one(first, "ws", "t").branches] == ["", "dev"]
     assert [b.branch for b in one(between, "ws", "t").branches] == [""]
@@ -759,7 +789,7 @@ def test_iceberg_tables_their_metadata_and_their_properties(warehouse):
 def test_what_was_refused_is_no_change():
     table = make_table("ws", "t")
     moment = now()
-    audit.record(SYSTEM, "table.rename", "ws.u", table=table, before={"name": "ws.wrong"})
+    audit_records.record(SYSTEM, "table.rename", "ws.u", table=table, before={"name": "ws.wrong"})
     first = state(moment)[1][table.pk][0]
     assert first == ("ws", "wrong")  # done: so it would look
     forget_the_trail()
@@ -852,7 +882,10 @@ def test_only_what_may_be_browsed():
     make_table("other", "two")
     moved = make_table("secret", "moved")
     first = now()
-    commit([ops.RenameTable(table=("secret", "moved"), new=("open", "moved"))], actor=SYSTEM)
+    commit(
+        [table_operations.RenameTable(table=("secret", "moved"), new=("open", "moved"))],
+        actor=SYSTEM,
+    )
     for name in (("open", "t"), ("secret", "t"), ("other", "one"), ("other", "two")):
         make_version(name, 1)
     last = now()
@@ -920,7 +953,7 @@ def test_pages_cost_the_same_however_much_there_is(is_wide, monkeypatch):
 def test_a_page_of_a_large_catalog_is_read_by_its_indexes():
     """The plan that a page is quick by: each namespace is entered where the page begins."""
     make_table("ws", "t")
-    statement = sql.STATE.replace("{namespaces}", "true").replace("{tables}", "true")
+    statement = history_statements.STATE.replace("{namespaces}", "true").replace("{tables}", "true")
     values = {"in": 1, "name": "t", "id": 1, "limit": 101, "at": now()}
     with connection.cursor() as cursor:
         cursor.execute("SET enable_seqscan = off; SET enable_bitmapscan = off")

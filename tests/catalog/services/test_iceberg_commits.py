@@ -13,6 +13,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from catalog import storage
+from catalog.access import SYSTEM
 from catalog.errors import (
     CatalogError,
     InvalidInput,
@@ -39,12 +40,13 @@ from catalog.models import (
     TableVersion,
     Transaction,
 )
-from catalog.services import iceberg_commits, iceberg_tables, metadata_files
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM
-from catalog.services.commit import Operation
-from catalog.services.iceberg_commits import TableChange
-from catalog.services.iceberg_tables import LoadedTable
+from catalog.services.engine.commit import Operation
+from catalog.services.iceberg import commits as iceberg_commits
+from catalog.services.iceberg import metadata_files
+from catalog.services.iceberg import tables as iceberg_tables
+from catalog.services.iceberg.commits import TableChange
+from catalog.services.iceberg.tables import LoadedTable
+from catalog.services.lance.ledger import registration_operations, version_operations
 from tests.factories import (
     ICEBERG_SCHEMA,
     files,
@@ -606,8 +608,10 @@ def test_both_formats_in_one_transaction(warehouse):
     make_iceberg_table(*T)
     make_table("ns", "lance")
     both(
-        ops.CreateVersion(table=("ns", "lance"), version=1, manifest_path="elsewhere/1.manifest"),
-        ops.DeclareTable(table=("ns", "declared")),
+        version_operations.CreateVersion(
+            table=("ns", "lance"), version=1, manifest_path="elsewhere/1.manifest"
+        ),
+        registration_operations.DeclareTable(table=("ns", "declared")),
     )
     last = Transaction.objects.latest("created_at")
     assert [one["operation"] for one in last.operations] == [
@@ -623,11 +627,17 @@ def test_a_refusal_of_either_format_refuses_both(warehouse):
     make_iceberg_table(*T)
     make_table("ns", "lance")
     make_version(("ns", "lance"), 1)
-    create = ops.CreateVersion(table=("ns", "lance"), version=1, manifest_path="elsewhere/again")
+    create = version_operations.CreateVersion(
+        table=("ns", "lance"), version=1, manifest_path="elsewhere/again"
+    )
     found = refused(VersionAlreadyExists, lambda: both(create), warehouse)
     assert found.operation == 1
-    refused(TableAlreadyExists, lambda: both(ops.DeclareTable(table=T)), warehouse)
-    create = ops.CreateVersion(table=("ns", "lance"), version=2, manifest_path="elsewhere/2")
+    refused(
+        TableAlreadyExists, lambda: both(registration_operations.DeclareTable(table=T)), warehouse
+    )
+    create = version_operations.CreateVersion(
+        table=("ns", "lance"), version=2, manifest_path="elsewhere/2"
+    )
     failing = [change(T, set_property("a", "b"), requirements=[CREATE])]
     refused(
         RequirementFailed,
@@ -643,7 +653,9 @@ def test_a_table_that_went_unseen_refuses_both(warehouse):
     make_version(("ns", "lance"), 1)
     make_version(("ns", "lance"), 2)  # now it is live and seen
     Table.objects.filter(pk=lance.pk).update(state="dropped")
-    create = ops.CreateVersion(table=("ns", "lance"), version=3, manifest_path="elsewhere/3")
+    create = version_operations.CreateVersion(
+        table=("ns", "lance"), version=3, manifest_path="elsewhere/3"
+    )
     changes = [change(T, set_property("a", "c"))]
     refused(
         TableNotFound,

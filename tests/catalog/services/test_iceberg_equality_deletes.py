@@ -7,12 +7,13 @@ import orjson
 import pytest
 
 from catalog import planning
+from catalog.access import SYSTEM
 from catalog.formats.iceberg import metadata
 from catalog.models import Job, Table
 from catalog.planning import Statistics
 from catalog.policies import effective
-from catalog.services import iceberg_commits, iceberg_upkeep
-from catalog.services.access import SYSTEM
+from catalog.services.iceberg import commits as iceberg_commits
+from catalog.services.maintenance import iceberg_actions
 from tests.catalog.formats.iceberg.written import EQUALITY, Written
 from tests.factories import make_namespace
 
@@ -45,7 +46,7 @@ def register(made: Written, directory: Path) -> Table:
 
 
 def measure(table: Table) -> Statistics:
-    found = iceberg_upkeep.measure(table, POLICY)
+    found = iceberg_actions.measure(table, POLICY)
     assert found is not None
     return found
 
@@ -84,7 +85,7 @@ def test_many_of_them_make_compaction_worth_it(warehouse, monkeypatch):
     (job,) = planning.plan(found, POLICY)
     assert job.kind == "compact"
     assert "13 equality delete files delete by 13 keys" in job.reason
-    assert iceberg_upkeep._options(found, POLICY)["delete-file-threshold"] == "1"
+    assert iceberg_actions._options(found, POLICY)["delete-file-threshold"] == "1"
 
 
 def test_they_reach_older_files_of_their_partition_alone(warehouse):
@@ -105,5 +106,5 @@ def test_a_few_of_them_are_left_alone(warehouse):
     found = measure(register(made, warehouse / "t"))
     assert (found.equality_delete_files, found.rewrite_files) == (1, 0)
     assert planning.plan(found, POLICY) == []
-    assert "delete-file-threshold" not in iceberg_upkeep._options(found, POLICY)
+    assert "delete-file-threshold" not in iceberg_actions._options(found, POLICY)
     assert Job.objects.count() == 0

@@ -10,13 +10,17 @@ from django.apps import apps
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from catalog.access import SYSTEM
 from catalog.errors import CatalogError, LocationTaken
 from catalog.models import IcebergPath, Job, JobStatus, Table, TableState
-from catalog.services import iceberg_commits, iceberg_tables, iceberg_views, maintenance
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM
-from catalog.services.commit import commit
-from catalog.services.iceberg_commits import TableChange
+from catalog.services.engine.commit import commit
+from catalog.services.iceberg import commits as iceberg_commits
+from catalog.services.iceberg import tables as iceberg_tables
+from catalog.services.iceberg import views as iceberg_views
+from catalog.services.iceberg.commits import TableChange
+from catalog.services.lance.ledger import registration_operations
+from catalog.services.maintenance import job_runner
+from catalog.services.tables import table_operations
 from tests.factories import (
     files,
     make_iceberg_table,
@@ -61,10 +65,12 @@ def paths(*, table: str = "t") -> list[str]:
     return sorted(found.values_list("path", flat=True))
 
 
-def lance_operations(location: str) -> list[ops.DeclareTable | ops.RegisterTable]:
+def lance_operations(
+    location: str,
+) -> list[registration_operations.DeclareTable | registration_operations.RegisterTable]:
     return [
-        ops.DeclareTable(table=("ns", "lance"), location=location),
-        ops.RegisterTable(table=("ns", "lance"), location=location),
+        registration_operations.DeclareTable(table=("ns", "lance"), location=location),
+        registration_operations.RegisterTable(table=("ns", "lance"), location=location),
     ]
 
 
@@ -199,7 +205,7 @@ def test_no_path_in_a_directory_that_is_about_to_go(warehouse, state):
     lance = make_table("ns", "lance")
     stage(lance, 1)
     make_iceberg_table(*T)
-    commit([ops.DropTable(table=("ns", "lance"))], actor=SYSTEM)
+    commit([table_operations.DropTable(table=("ns", "lance"))], actor=SYSTEM)
     Job.objects.update(status=state)
     before = files(warehouse)
     with unchanged(), pytest.raises(LocationTaken) as caught:
@@ -219,9 +225,9 @@ def test_a_lance_directory_with_an_iceberg_tables_metadata_is_not_removed(wareho
     copy = file.rename(f"{lance.location}/{file.name}")
     iceberg_commits.register_table(actor=SYSTEM, table=T, metadata_location=str(copy))
     before = files(warehouse)
-    commit([ops.DropTable(table=("ns", "lance"))], actor=SYSTEM)
+    commit([table_operations.DropTable(table=("ns", "lance"))], actor=SYSTEM)
     job = Job.objects.get()
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     job.refresh_from_db()
     assert (job.status, job.error) == ("canceled", "other tables refer to its files")
     assert files(warehouse) == before
@@ -278,7 +284,10 @@ def test_a_path_and_a_lance_table_race_for_a_directory(transactional_db, warehou
         def declare(lance=lance, place=place, barrier=barrier) -> str:
             barrier.wait()
             return _outcome(
-                lambda: commit([ops.DeclareTable(table=lance, location=place)], actor=SYSTEM)
+                lambda: commit(
+                    [registration_operations.DeclareTable(table=lance, location=place)],
+                    actor=SYSTEM,
+                )
             )
 
         with ThreadPoolExecutor(2) as pool:

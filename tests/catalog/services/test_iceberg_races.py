@@ -16,6 +16,7 @@ from django.db.backends.postgresql.base import DatabaseWrapper
 from django.db.models.functions import Now
 
 from catalog import storage
+from catalog.access import SYSTEM
 from catalog.errors import (
     CatalogError,
     CommitConflict,
@@ -25,11 +26,13 @@ from catalog.errors import (
     TableNotFound,
 )
 from catalog.models import StagedFile, Table, TableVersion, Transaction, TransactionStatus
-from catalog.services import commit_outcomes, iceberg_commits, iceberg_tables, metadata_files, turns
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM
-from catalog.services.iceberg_commits import TableChange
-from catalog.services.iceberg_tables import LoadedTable
+from catalog.services.engine import commit_outcomes, commit_queue
+from catalog.services.iceberg import commits as iceberg_commits
+from catalog.services.iceberg import metadata_files
+from catalog.services.iceberg import tables as iceberg_tables
+from catalog.services.iceberg.commits import TableChange
+from catalog.services.iceberg.tables import LoadedTable
+from catalog.services.lance.ledger import version_operations
 from tests.factories import (
     ICEBERG_SCHEMA,
     files,
@@ -58,9 +61,9 @@ def root(transactional_db) -> None:
 def each_for_itself(request, monkeypatch) -> None:
     """Within a process commits take turns; without, as those of several processes meet."""
     # All threads of a race wait in this one process, on a machine that may be slow.
-    monkeypatch.setattr(turns, "_WAIT_SECONDS", 120.0)
-    monkeypatch.setattr(turns, "_IMPATIENT_SECONDS", 120.0)
-    monkeypatch.setattr(turns, "_PASS_BY_SECONDS", 120.0)
+    monkeypatch.setattr(commit_queue, "_WAIT_SECONDS", 120.0)
+    monkeypatch.setattr(commit_queue, "_IMPATIENT_SECONDS", 120.0)
+    monkeypatch.setattr(commit_queue, "_PASS_BY_SECONDS", 120.0)
     if request.param == "no turns":
         go_without_turns(monkeypatch)
 
@@ -320,7 +323,7 @@ def test_commits_to_several_tables_in_any_order(warehouse, each_for_itself):
             for count in range(6):
                 chosen = dice.sample(tables, 3)
                 version = 1 + number * 6 + count
-                create = ops.CreateVersion(
+                create = version_operations.CreateVersion(
                     table=("ns", "lance"), version=version, manifest_path=f"elsewhere/{version}"
                 )
                 while True:

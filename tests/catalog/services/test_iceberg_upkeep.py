@@ -7,12 +7,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from catalog.access import SYSTEM
 from catalog.models import AuditEvent, Job, JobKind, JobStatus, Table, TableFormat
 from catalog.policies import effective
-from catalog.services import iceberg_tables, iceberg_upkeep, maintenance
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM
-from catalog.services.commit import commit
+from catalog.services.engine.commit import commit
+from catalog.services.iceberg import tables as iceberg_tables
+from catalog.services.maintenance import iceberg_actions, job_runner
+from catalog.services.tables import job_operations
 from tests.catalog.services.writing import open_table
 from tests.factories import make_iceberg_table, make_namespace, make_table, unchanged
 
@@ -40,7 +41,7 @@ class FakeSpark:
 
 
 def start(kind: JobKind, *, is_dry_run: bool = False, **asked: Any) -> Job:
-    operation = ops.StartMaintenance(
+    operation = job_operations.StartMaintenance(
         table=("ws", "t"),
         format=TableFormat.ICEBERG,
         kind_of_job=kind,
@@ -53,7 +54,7 @@ def start(kind: JobKind, *, is_dry_run: bool = False, **asked: Any) -> Job:
 
 def run(kind: JobKind, spark: FakeSpark, **asked: Any) -> Job:
     job = start(kind, **asked)
-    maintenance.run_job(job.pk, spark=spark)
+    job_runner.run_job(job.pk, spark=spark)
     job.refresh_from_db()
     return job
 
@@ -65,14 +66,14 @@ def row(*identifier: str) -> Table:
 def test_a_table_without_snapshots_is_well() -> None:
     make_iceberg_table("ws", "t")
 
-    found = iceberg_upkeep.measure(row("ws", "t"), effective([]))
+    found = iceberg_actions.measure(row("ws", "t"), effective([]))
 
     assert found is not None
     assert (found.format, found.files, found.rows, found.versions) == ("iceberg", 0, 0, 0)
     assert found.metadata_bytes > 100
 
 
-@pytest.mark.parametrize("kind", sorted(set(iceberg_upkeep.WORK) - {JobKind.REMOVE_ORPHANS}))
+@pytest.mark.parametrize("kind", sorted(set(iceberg_actions.WORK) - {JobKind.REMOVE_ORPHANS}))
 def test_what_has_nothing_to_do_starts_no_spark(kind: JobKind) -> None:
     make_iceberg_table("ws", "t")
     spark = FakeSpark()
@@ -157,7 +158,7 @@ def test_what_the_log_has_forgotten_the_ledger_forgets_in_its_time() -> None:
     newest = max(before)
 
     with unchanged():
-        assert iceberg_upkeep.measure(row("ws", "t"), effective([])) is not None
+        assert iceberg_actions.measure(row("ws", "t"), effective([])) is not None
     told = run(JobKind.CLEAN_UP, spark, is_dry_run=True, keep_for=0, keep_versions=1).result
     assert told["planned"]["forgotten_versions"] == newest - 1
     run(JobKind.CLEAN_UP, spark, keep_for=3600, keep_versions=1)
@@ -222,7 +223,7 @@ def test_the_bytes_that_went_are_told() -> None:
 
 
 def test_of_too_many_files_no_bytes_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(iceberg_upkeep, "_MAX_FILES", 1)
+    monkeypatch.setattr(iceberg_actions, "_MAX_FILES", 1)
     grow(3)
 
     job = run(JobKind.CLEAN_UP, FakeSpark(deleted_data_files_count=2), keep_for=0, keep_versions=1)

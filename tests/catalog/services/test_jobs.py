@@ -8,6 +8,8 @@ import pytest
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
+from catalog import access
+from catalog.access import SYSTEM, Principal
 from catalog.errors import CommitConflict, InvalidInput, PermissionDenied, ServiceUnavailable
 from catalog.models import (
     ApiKey,
@@ -19,11 +21,12 @@ from catalog.models import (
     TransactionStatus,
 )
 from catalog.privileges import NOTHING, READ_ONLY, Privilege
-from catalog.services import access, api_keys, jobs, maintenance
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM, Principal
-from catalog.services.commit import commit
-from catalog.services.transactions import SetStatus, alter_transaction, describe_transaction
+from catalog.services.access import api_keys
+from catalog.services.engine import jobs
+from catalog.services.engine.commit import commit
+from catalog.services.engine.transactions import SetStatus, alter_transaction, describe_transaction
+from catalog.services.maintenance import job_runner
+from catalog.services.tables import job_operations, table_operations
 from tests.factories import files, make_root, make_table, stage, unchanged
 
 pytestmark = pytest.mark.usefixtures("warehouse")
@@ -45,13 +48,13 @@ def works(monkeypatch):
     """Puts another function in the place of a kind's work."""
 
     def put(work, kind: JobKind = JobKind.BUILD_INDEX) -> None:
-        monkeypatch.setitem(maintenance._WORK, kind, work)
+        monkeypatch.setitem(job_runner._WORK, kind, work)
 
     return put
 
 
 def start(*, actor: Principal = SYSTEM, table=T, **parameters) -> Job:
-    done = commit([ops.StartBuildIndex(table=table, parameters=parameters)], actor=actor)
+    done = commit([job_operations.StartBuildIndex(table=table, parameters=parameters)], actor=actor)
     return Job.objects.get(pk=done.results[0].pk)
 
 
@@ -107,7 +110,7 @@ def test_a_job_follows_its_commit(sent, works):
         "job_unit": "rows",
         "job_attempts": "0",
     }
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     assert status(job) == ("succeeded", "Succeeded")
     assert (job.progress, job.total, job.result) == (3, 8, {"version": 2})
     assert describe(job) == {
@@ -141,20 +144,20 @@ def test_the_jobs_of_a_table_take_turns(sent, works):
     ran = []
 
     def work(job, report):
-        maintenance.run_job(second.pk)  # its message comes early
+        job_runner.run_job(second.pk)  # its message comes early
         ran.append(job.pk)
         assert jobs.send_waiting_jobs() == (1 if job == first else 0)
 
     works(work)
-    maintenance.run_job(second.pk)  # not its turn
+    job_runner.run_job(second.pk)  # not its turn
     assert ran == []
     sent.clear()
-    maintenance.run_job(first.pk)
+    job_runner.run_job(first.pk)
     assert ran == [first.pk]
     assert sent == [elsewhere.pk, second.pk]  # beat's round, then the next one of the table
     works(lambda job, report: ran.append(job.pk))
-    maintenance.run_job(second.pk)
-    maintenance.run_job(elsewhere.pk)
+    job_runner.run_job(second.pk)
+    job_runner.run_job(elsewhere.pk)
     assert ran == [first.pk, second.pk, elsewhere.pk]
     assert {status(job) for job in (first, second, elsewhere)} == {("succeeded", "Succeeded")}
 
@@ -173,10 +176,10 @@ def test_what_waits_for_another_attempt_is_overtaken(sent, works):
     make_table(*T)
     first, second = start(), start()
     works(lambda job, report: 1 / 0)
-    maintenance.run_job(first.pk)
+    job_runner.run_job(first.pk)
     assert status(first) == ("queued", "Running")
     works(lambda job, report: None)
-    maintenance.run_job(second.pk)
+    job_runner.run_job(second.pk)
     assert status(second) == ("succeeded", "Succeeded")
 
 
@@ -198,7 +201,7 @@ def test_what_cannot_heal_fails_at_once(sent, works, error, expected):
 
     works(work)
     job = start()
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     assert status(job) == expected
     assert (job.attempts, job.error) == (1, str(error))
     assert describe(job)["job_error"] == str(error)
@@ -215,17 +218,17 @@ def test_what_may_heal_fails_in_the_end(sent, works):
     job = start()
     for _ in range(jobs.MAX_ATTEMPTS):
         Job.objects.update(lease_until=None)
-        maintenance.run_job(job.pk)
+        job_runner.run_job(job.pk)
     assert status(job) == ("failed", "Failed")
     assert job.attempts == jobs.MAX_ATTEMPTS
 
 
 @pytest.mark.django_db
 def test_a_kind_that_nobody_knows_fails(sent, monkeypatch):
-    monkeypatch.delitem(maintenance._WORK, JobKind.BUILD_INDEX, raising=False)
+    monkeypatch.delitem(job_runner._WORK, JobKind.BUILD_INDEX, raising=False)
     make_table(*T)
     job = start()
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     assert status(job) == ("failed", "Failed")
     assert job.error == "This worker cannot build an index"
 
@@ -251,12 +254,12 @@ def test_a_job_that_kills_its_workers_is_given_up(sent):
 def test_a_drop_cancels_what_waits(sent, works):
     stage(make_table(*T), 1)
     waiting = start()
-    commit([ops.DropTable(table=T)], actor=SYSTEM)
+    commit([table_operations.DropTable(table=T)], actor=SYSTEM)
     assert status(waiting) == ("canceled", "Canceled")
     assert waiting.finished_at is not None
     purge = Job.objects.get(kind=JobKind.PURGE_TABLE)
-    maintenance.run_job(waiting.pk)
-    maintenance.run_job(purge.pk)
+    job_runner.run_job(waiting.pk)
+    job_runner.run_job(purge.pk)
     assert status(purge) == ("succeeded", "Succeeded")
 
 
@@ -267,20 +270,20 @@ def test_a_purge_waits_for_what_runs(sent, works):
     running = start()
 
     def work(job, report):
-        commit([ops.DropTable(table=T)], actor=SYSTEM)
+        commit([table_operations.DropTable(table=T)], actor=SYSTEM)
         purge = Job.objects.get(kind=JobKind.PURGE_TABLE)
-        maintenance.run_job(purge.pk)
+        job_runner.run_job(purge.pk)
         assert status(purge) == ("queued", "Queued")
         assert len(files(table.location)) == 1
         assert jobs.renew(job) is True  # as the thread beside it does
         raise jobs.JobCanceled("canceled on request")
 
     works(work)
-    maintenance.run_job(running.pk)
+    job_runner.run_job(running.pk)
     assert status(running) == ("canceled", "Canceled")
     purge = Job.objects.get(kind=JobKind.PURGE_TABLE)
     assert sent[-1] == purge.pk
-    maintenance.run_job(purge.pk)
+    job_runner.run_job(purge.pk)
     assert status(purge) == ("succeeded", "Succeeded")
     assert files(table.location) == {}
 
@@ -290,12 +293,12 @@ def test_a_purge_goes_on_when_the_worker_of_what_ran_is_gone(sent):
     stage(make_table(*T), 1)
     running = start()
     assert jobs.take(running.pk) is not None
-    commit([ops.DropTable(table=T)], actor=SYSTEM)
+    commit([table_operations.DropTable(table=T)], actor=SYSTEM)
     purge = Job.objects.get(kind=JobKind.PURGE_TABLE)
-    maintenance.run_job(purge.pk)
+    job_runner.run_job(purge.pk)
     assert status(purge)[0] == "queued"
     Job.objects.filter(pk=running.pk).update(lease_until=timezone.now() - timedelta(seconds=1))
-    maintenance.run_job(purge.pk)
+    job_runner.run_job(purge.pk)
     assert status(purge) == ("succeeded", "Succeeded")
     assert status(running) == ("canceled", "Canceled")
 
@@ -304,7 +307,7 @@ def test_a_purge_goes_on_when_the_worker_of_what_ran_is_gone(sent):
 def test_a_deregistered_table_has_no_jobs(sent):
     make_table(*T)
     job = start()
-    commit([ops.DeregisterTable(table=T)], actor=SYSTEM)
+    commit([table_operations.DeregisterTable(table=T)], actor=SYSTEM)
     assert status(job) == ("canceled", "Canceled")
 
 
@@ -366,7 +369,7 @@ def test_the_lease_is_kept_while_lance_works_silently(sent, works, monkeypatch):
         wait(lambda: Job.objects.filter(lease_until__gt=timezone.now(), progress=5, total=9))
 
     works(work)
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     assert status(job) == ("succeeded", "Succeeded")
 
 
@@ -384,7 +387,7 @@ def test_a_running_job_is_canceled(sent, works, monkeypatch):
             report(done, None)
 
     works(work)
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     assert status(job) == ("canceled", "Canceled")
     assert job.error == "canceled on request"
 
@@ -407,7 +410,7 @@ def test_a_cancel_shows_through_what_lance_makes_of_it(sent, works, monkeypatch)
             raise OSError("External error") from error
 
     works(work)
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     assert status(job) == ("canceled", "Canceled")
 
 
@@ -425,7 +428,7 @@ def test_who_lost_the_lease_stops(sent, works, monkeypatch):
             report(done, None)
 
     works(work)
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     assert status(job) == ("running", "Running")  # it is the other's to end
 
 
@@ -448,7 +451,7 @@ def test_two_workers_take_two_jobs_of_a_table(sent, works):
 
         barrier.wait()
         time.sleep(0.2 if pk == first.pk else 0.19)
-        maintenance.run_job(pk)
+        job_runner.run_job(pk)
         connection.close()
 
     threads = [threading.Thread(target=run, args=(job.pk,)) for job in (first, second)]

@@ -14,6 +14,7 @@ import pytest
 from django.db import connections
 from django.utils import timezone
 
+from catalog.access import SYSTEM, Principal
 from catalog.errors import CatalogError, CommitConflict, ServiceUnavailable, VersionNotFound
 from catalog.models import (
     AuditEvent,
@@ -25,20 +26,17 @@ from catalog.models import (
     TableVersion,
 )
 from catalog.privileges import Privilege
-from catalog.services import (
-    jobs,
-    lance_cleanup,
-    lance_commits,
-    lance_data,
-    lance_datasets,
-    lance_refs,
-    maintenance,
-    materialized_views,
-    versions,
-)
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM, Principal
-from catalog.services.commit import commit
+from catalog.services.engine import jobs
+from catalog.services.engine.commit import commit
+from catalog.services.lance import commits as lance_commits
+from catalog.services.lance import data as lance_data
+from catalog.services.lance import data_operations, materialized_views
+from catalog.services.lance import datasets as lance_datasets
+from catalog.services.lance import refs as lance_refs
+from catalog.services.lance.ledger import version_operations
+from catalog.services.lance.ledger import versions as lance_versions
+from catalog.services.maintenance import job_runner, lance_cleanup
+from catalog.services.tables import cleanup_operations, job_operations
 from tests.api.client import encoded_schema
 from tests.factories import files, make_administrator, make_lance_table, make_root, unchanged
 
@@ -62,7 +60,7 @@ def make_versions(number: int = 6) -> Table:
     row = make_lance_table(TABLE, ids(1))
     for version in range(2, number + 1):
         overwrite(version)
-    versions.settle_pending()
+    lance_versions.settle_pending()
     age(days=30)
     return row
 
@@ -80,7 +78,7 @@ def age(days: float, **chosen: Any) -> None:
 
 def start(*, dry: bool = False, **values: Any) -> Job:
     policy = {"keep_for": 7 * DAY, "keep_versions": 2} | values
-    operation = ops.StartMaintenance(
+    operation = job_operations.StartMaintenance(
         table=TABLE,
         kind_of_job=JobKind.CLEAN_UP,
         is_dry_run=dry,
@@ -92,7 +90,7 @@ def start(*, dry: bool = False, **values: Any) -> Job:
 
 def run(*, dry: bool = False, **values: Any) -> Job:
     job = start(dry=dry, **values)
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     job.refresh_from_db()
     return job
 
@@ -237,7 +235,7 @@ def test_what_a_view_shows_is_kept():
         output_schema=encoded_schema(ids().schema),
         with_no_data=False,
     )
-    maintenance.run_job(Job.objects.get().pk)
+    job_runner.run_job(Job.objects.get().pk)
     assert MaterializedView.objects.get().source_version == 2
     for version in range(3, 7):
         overwrite(version)
@@ -252,7 +250,7 @@ def test_what_a_waiting_job_reads_is_kept():
     Job.objects.create(kind=JobKind.BACKFILL_COLUMN, table=row, parameters={"read_version": 3})
     job = start()
     Job.objects.exclude(pk=job.pk).update(lease_until=timezone.now() + timedelta(hours=1))
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     assert in_ledger() == in_storage() == [3, 5, 6]
 
 
@@ -287,7 +285,7 @@ def test_a_job_killed_after_the_files_are_gone_leaves_nothing_to_do(monkeypatch)
         raise Killed
 
     with monkeypatch.context() as patched:
-        patched.setattr(ops, "RecordCleanUp", die)
+        patched.setattr(cleanup_operations, "RecordCleanUp", die)
         with pytest.raises(Killed):
             clean_up()
     assert in_ledger() == in_storage() == [5, 6]
@@ -354,7 +352,9 @@ def test_a_table_whose_newest_manifest_is_gone_is_left_alone():
 
 def test_a_table_with_a_manifest_elsewhere_is_left_alone():
     make_versions()
-    other = ops.CreateVersion(table=TABLE, version=7, manifest_path="elsewhere/7.manifest")
+    other = version_operations.CreateVersion(
+        table=TABLE, version=7, manifest_path="elsewhere/7.manifest"
+    )
     commit([other], actor=SYSTEM)
     job = run()
     assert job.error == "left alone: the manifest of version 7 lies elsewhere"
@@ -376,7 +376,7 @@ def test_a_manifest_that_still_waits_is_brought_to_its_place_first():
 
 def test_nothing_goes_while_a_manifest_cannot_be_moved(monkeypatch):
     make_versions()
-    monkeypatch.setattr("catalog.services.versions.settle", lambda _: False)
+    monkeypatch.setattr("catalog.services.lance.ledger.versions.settle", lambda _: False)
     with pytest.raises(ServiceUnavailable):
         clean_up()
     assert in_ledger() == in_storage() == [1, 2, 3, 4, 5, 6]
@@ -384,7 +384,7 @@ def test_nothing_goes_while_a_manifest_cannot_be_moved(monkeypatch):
 
 def test_versions_that_a_client_deleted_lose_their_files():
     make_versions()
-    commit([ops.DeleteVersions(table=TABLE, ranges=((2, 4),))], actor=SYSTEM)
+    commit([version_operations.DeleteVersions(table=TABLE, ranges=((2, 4),))], actor=SYSTEM)
     run(keep_versions=100)
     assert in_ledger() == in_storage() == [1, 4, 5, 6]
 
@@ -397,7 +397,7 @@ def test_a_restore_that_began_before_is_refused():
             actor=SYSTEM,
             table=TABLE,
             version=2,
-            operation=ops.RestoreTable,
+            operation=data_operations.RestoreTable,
             work=lambda dataset: dataset.restore(),
             may_commit=lambda: run() and None,
         )
@@ -411,7 +411,7 @@ def test_a_restored_version_keeps_its_files():
         actor=SYSTEM,
         table=TABLE,
         version=2,
-        operation=ops.RestoreTable,
+        operation=data_operations.RestoreTable,
         work=lambda dataset: dataset.restore(),
     )
     age(days=30)
@@ -422,7 +422,7 @@ def test_a_restored_version_keeps_its_files():
 
 def test_the_newest_version_is_never_retired():
     make_versions()
-    retire = ops.RetireVersions(table=TABLE, versions=(5, 6))
+    retire = cleanup_operations.RetireVersions(table=TABLE, versions=(5, 6))
     with unchanged(), pytest.raises(CommitConflict):
         commit([retire], actor=SYSTEM)
 
@@ -448,7 +448,7 @@ def do(kind: str, chance: random.Random, number: int) -> None:
                 actor=SYSTEM,
                 table=TABLE,
                 version=version,
-                operation=ops.RestoreTable,
+                operation=data_operations.RestoreTable,
                 work=lambda dataset: dataset.restore(),
             )
         case "tag":
@@ -502,7 +502,7 @@ def test_no_version_is_ever_without_its_files():
     assert not broken
     assert removed > 10
     assert min(done[kind] for kind in ("append", "overwrite", "restore", "tag", "branch")) > 0
-    versions.settle_pending()
+    lance_versions.settle_pending()
     lance_datasets.forget_opened()
     for branch, version in TableVersion.objects.visible().values_list("branch", "version"):
         rows(version, branch)

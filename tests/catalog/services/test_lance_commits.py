@@ -15,12 +15,17 @@ from django.db.models import QuerySet
 from lance.dataset import LanceDataset
 
 from api.request_id import request_id
+from catalog.access import SYSTEM
 from catalog.errors import CommitConflict, ServiceUnavailable, TableNotFound
 from catalog.models import StagedFile, TableVersion
-from catalog.services import lance_commits, lance_data, lance_datasets, seen
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM
-from catalog.services.commit import commit
+from catalog.services.engine import table_cache
+from catalog.services.engine.commit import commit
+from catalog.services.lance import commits as lance_commits
+from catalog.services.lance import data as lance_data
+from catalog.services.lance import data_operations
+from catalog.services.lance import datasets as lance_datasets
+from catalog.services.lance.ledger import registration_operations
+from catalog.services.tables import table_operations
 from tests.factories import make_lance_table, make_root
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -38,12 +43,12 @@ def _warehouse(tmp_path, settings) -> None:
 
 
 def drop() -> None:
-    commit([ops.DropTable(table=T)], actor=SYSTEM)
+    commit([table_operations.DropTable(table=T)], actor=SYSTEM)
     make_lance_table(T, NEW)
 
 
 def rename() -> None:
-    commit([ops.RenameTable(table=T, new=OTHER)], actor=SYSTEM)
+    commit([table_operations.RenameTable(table=T, new=OTHER)], actor=SYSTEM)
     make_lance_table(T, NEW)
 
 
@@ -89,7 +94,10 @@ def test_another_table_of_the_name_gets_nothing_of_what_was_written_to_the_first
 
 
 def test_the_first_version_of_a_declared_table_is_of_that_table():
-    commit([ops.DropTable(table=T), ops.DeclareTable(table=T)], actor=SYSTEM)
+    commit(
+        [table_operations.DropTable(table=T), registration_operations.DeclareTable(table=T)],
+        actor=SYSTEM,
+    )
     with pytest.raises(CommitConflict, match=r"'w\.t' was replaced meanwhile"):
         insert(during(drop))
     assert lance_datasets.read(actor=SYSTEM, table=T).to_table() == NEW
@@ -202,12 +210,14 @@ def test_files_that_are_gone_with_their_table_are_no_failure(kind):
         raise kind("LanceError(IO): Object at location /t/data/1.lance not found")
 
     def drop_it() -> None:
-        commit([ops.DropTable(table=T)], actor=SYSTEM)
+        commit([table_operations.DropTable(table=T)], actor=SYSTEM)
 
     def fail(_: LanceDataset) -> None:
         raise kind("LanceError(IO): os error 5")
 
-    write = partial(lance_commits.write, actor=SYSTEM, table=T, operation=ops.InsertIntoTable)
+    write = partial(
+        lance_commits.write, actor=SYSTEM, table=T, operation=data_operations.InsertIntoTable
+    )
     with pytest.raises(kind):  # of a table that is there it is one
         write(work=fail)
     versions = list(TableVersion.objects.values())
@@ -300,9 +310,11 @@ def test_what_was_left_open_of_a_table_is_nothing_for_the_next_of_its_name(opene
 
 def test_who_saw_the_first_table_of_a_name_writes_to_the_second():
     insert(NEW.to_reader())
-    known = dict(seen.tables._rows)
+    known = dict(table_cache.tables._rows)
     drop()
-    seen.tables._rows.update(known)  # as in a process that did not drop it
+    table_cache.tables._rows.update(known)  # as in a process that did not drop it
     insert(NEW.to_reader())
     assert lance_datasets.read(actor=SYSTEM, table=T).count_rows() == 2
-    assert all(row.location != known[digest].location for digest, row in seen.tables._rows.items())
+    assert all(
+        row.location != known[digest].location for digest, row in table_cache.tables._rows.items()
+    )

@@ -14,6 +14,7 @@ from django.utils import timezone
 from lance.optimize import CompactionTask
 
 from catalog import policies
+from catalog.access import SYSTEM, Principal
 from catalog.models import (
     ApiKey,
     AuditEvent,
@@ -26,20 +27,17 @@ from catalog.models import (
     Transaction,
 )
 from catalog.privileges import Privilege
-from catalog.services import (
-    api_keys,
-    lance_commits,
-    lance_compaction,
-    lance_data,
-    lance_datasets,
-    lance_indexes,
-    maintenance,
-)
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM, Principal
-from catalog.services.commit import commit
-from catalog.services.jobs import JobCanceled
-from catalog.services.lance_index_plans import NewIndex
+from catalog.services.access import api_keys
+from catalog.services.engine.commit import commit
+from catalog.services.engine.jobs import JobCanceled
+from catalog.services.lance import commits as lance_commits
+from catalog.services.lance import data as lance_data
+from catalog.services.lance import data_operations
+from catalog.services.lance import datasets as lance_datasets
+from catalog.services.lance import indexes as lance_indexes
+from catalog.services.lance.index_plans import NewIndex
+from catalog.services.maintenance import job_runner, lance_compaction
+from catalog.services.tables import job_operations
 from tasks import spark
 from tests.factories import files, make_administrator, make_lance_table, make_root
 
@@ -58,7 +56,7 @@ def start(kind: JobKind = JobKind.COMPACT, *, dry: bool = False, **values: Any) 
     """A job as it is asked for, with the policy that holds."""
     policy = {name: each.value for name, each in policies.effective([]).values.items()}
     more = values.pop("more", {})
-    operation = ops.StartMaintenance(
+    operation = job_operations.StartMaintenance(
         table=TABLE,
         kind_of_job=kind,
         is_dry_run=dry,
@@ -72,7 +70,7 @@ def run(
     kind: JobKind = JobKind.COMPACT, *, dry: bool = False, spark: Any = None, **values: Any
 ) -> Job:
     job = start(kind, dry=dry, **values)
-    maintenance.run_job(job.pk, spark)
+    job_runner.run_job(job.pk, spark)
     job.refresh_from_db()
     return job
 
@@ -89,7 +87,9 @@ def make_small(fragments: int = 10, rows: int = 10) -> Table:
     def work(dataset: Any) -> None:
         lance.write_dataset(data.slice(rows), dataset, mode="append", max_rows_per_file=rows)
 
-    lance_commits.write(actor=SYSTEM, table=TABLE, operation=ops.InsertIntoTable, work=work)
+    lance_commits.write(
+        actor=SYSTEM, table=TABLE, operation=data_operations.InsertIntoTable, work=work
+    )
     return Table.objects.named(TABLE).get()
 
 
@@ -137,7 +137,7 @@ def test_a_dry_run_tells_what_the_job_then_does():
     lying = files(row.location)
     job = start(dry=True)
     versions = list(TableVersion.objects.values())
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     job.refresh_from_db()
     assert (files(row.location), list(TableVersion.objects.values())) == (lying, versions)
     told = job.result
@@ -212,7 +212,7 @@ def test_who_may_write_no_more_compacts_nothing():
     Transaction.objects.filter(jobs=job).update(actor="eve")
     ApiKey.objects.update(revoked_at=timezone.now())
     lying = files(row.location)
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     job.refresh_from_db()
     assert job.status == JobStatus.FAILED
     assert files(row.location) == lying
@@ -280,7 +280,9 @@ def test_writers_and_indexes_do_not_suffer(settings, rows):
     def append(dataset: Any) -> None:
         lance.write_dataset(data.slice(step), dataset, mode="append", max_rows_per_file=step)
 
-    lance_commits.write(actor=SYSTEM, table=TABLE, operation=ops.InsertIntoTable, work=append)
+    lance_commits.write(
+        actor=SYSTEM, table=TABLE, operation=data_operations.InsertIntoTable, work=append
+    )
     for column, kind, more in (("id", "BTREE", {}), ("v", "IVF_FLAT", {"num_partitions": 8})):
         lance_indexes.create_index(
             actor=SYSTEM, table=TABLE, index=NewIndex(column=column, index_type=kind, **more)

@@ -9,10 +9,13 @@ import pyarrow as pa
 import pytest
 from lance.lance import _Session as Session
 
-from catalog.services import lance_data, lance_datasets, lance_refs
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM
-from catalog.services.commit import commit
+from catalog.access import SYSTEM
+from catalog.services.engine.commit import commit
+from catalog.services.lance import data as lance_data
+from catalog.services.lance import datasets as lance_datasets
+from catalog.services.lance import refs as lance_refs
+from catalog.services.lance.ledger import registration_operations
+from catalog.services.tables import table_operations
 from tests.factories import make_lance_table, make_namespace, make_root
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -38,9 +41,9 @@ def test_a_table_registered_anew_where_another_was(warehouse):
         shutil.rmtree(warehouse / "place", ignore_errors=True)
         made = lance.write_dataset(pa.table({"id": values}), warehouse / "place")
         made.create_scalar_index("id", "BTREE")
-        commit([ops.RegisterTable(table=T, location="place")], actor=SYSTEM)
+        commit([registration_operations.RegisterTable(table=T, location="place")], actor=SYSTEM)
         assert ids() == ids(version=1) == values
-        commit([ops.DeregisterTable(table=T)], actor=SYSTEM)
+        commit([table_operations.DeregisterTable(table=T)], actor=SYSTEM)
 
 
 def test_a_branch_that_another_process_made_anew(warehouse, monkeypatch):

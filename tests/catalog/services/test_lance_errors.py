@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from catalog import errors
-from catalog.services import lance_errors
+from catalog.services.lance import errors as lance_errors
 
 T = ("ws", "t")
 

@@ -10,21 +10,19 @@ import lance
 import pyarrow as pa
 import pytest
 
+from catalog.access import SYSTEM, Principal
 from catalog.models import AuditEvent, Job, JobKind, JobStatus, Table, TableVersion
 from catalog.privileges import Privilege
-from catalog.services import (
-    lance_commits,
-    lance_data,
-    lance_datasets,
-    lance_orphans,
-    lance_refs,
-    maintenance,
-    versions,
-)
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM, Principal
-from catalog.services.commit import commit
-from catalog.services.jobs import JobCanceled
+from catalog.services.engine.commit import commit
+from catalog.services.engine.jobs import JobCanceled
+from catalog.services.lance import commits as lance_commits
+from catalog.services.lance import data as lance_data
+from catalog.services.lance import data_operations
+from catalog.services.lance import datasets as lance_datasets
+from catalog.services.lance import refs as lance_refs
+from catalog.services.lance.ledger import versions as lance_versions
+from catalog.services.maintenance import job_runner, lance_orphans
+from catalog.services.tables import job_operations
 from tests.factories import files, make_administrator, make_iceberg_table, make_lance_table, stage
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
@@ -46,10 +44,10 @@ def row() -> Table:
     lance_commits.write(
         actor=SYSTEM,
         table=TABLE,
-        operation=ops.CreateTableIndex,
+        operation=data_operations.CreateTableIndex,
         work=lambda dataset: dataset.create_scalar_index("id", "BTREE"),
     )
-    versions.settle_pending()
+    lance_versions.settle_pending()
     age(made)
     return made
 
@@ -72,7 +70,7 @@ def leave(row: Table, name: str, *, days: float = 10, like: str = "data") -> str
 
 
 def start(*, dry: bool = False, **values: Any) -> Job:
-    operation = ops.StartMaintenance(
+    operation = job_operations.StartMaintenance(
         table=TABLE,
         kind_of_job=JobKind.REMOVE_ORPHANS,
         is_dry_run=dry,
@@ -84,7 +82,7 @@ def start(*, dry: bool = False, **values: Any) -> Job:
 
 def run(*, dry: bool = False, **values: Any) -> Job:
     job = start(dry=dry, **values)
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     job.refresh_from_db()
     return job
 
@@ -144,7 +142,7 @@ def test_what_only_an_old_version_has_stays(row):
     lance_data.insert(
         actor=SYSTEM, table=TABLE, data=pa.table({"id": [1]}).to_reader(), overwrite=True
     )
-    versions.settle_pending()
+    lance_versions.settle_pending()
     age(row)
     run()
     assert lance_datasets.read(actor=SYSTEM, table=TABLE, version=2).to_table().num_rows == 95
@@ -169,7 +167,7 @@ def test_files_of_branches(row):
     lance_refs.create_branch(actor=SYSTEM, table=TABLE, name="dev")
     more = pa.table({"id": [1000]}).to_reader()
     lance_data.insert(actor=SYSTEM, table=TABLE, data=more, branch="dev")
-    versions.settle_pending()
+    lance_versions.settle_pending()
     age(row)
     before = files(row.location)
     leave(row, "data/dead.lance")
@@ -185,7 +183,7 @@ def test_what_a_branch_alone_still_has_stays(row):
     lance_data.insert(
         actor=SYSTEM, table=TABLE, data=pa.table({"id": [1]}).to_reader(), overwrite=True
     )
-    versions.settle_pending()
+    lance_versions.settle_pending()
     age(row)
     run()
     assert rows("dev") == 95
@@ -193,7 +191,7 @@ def test_what_a_branch_alone_still_has_stays(row):
 
 def test_nothing_goes_where_the_origin_of_a_branch_is_gone(row):
     lance_refs.create_branch(actor=SYSTEM, table=TABLE, name="dev", from_version=2)
-    versions.settle_pending()
+    lance_versions.settle_pending()
     # As older releases allowed.
     TableVersion.objects.filter(branch="", version=2).update(deleted_at="2026-01-01T00:00Z")
     Path("/" + TableVersion.objects.get(branch="", version=2).manifest_path).unlink()

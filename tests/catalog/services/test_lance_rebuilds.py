@@ -17,6 +17,8 @@ from django.utils import timezone
 from lance.indices import IndexConfig
 from lance.query import DocumentGranularity
 
+from catalog import access
+from catalog.access import SYSTEM, On, Principal
 from catalog.errors import CommitConflict, IndexNotFound, InvalidInput, PermissionDenied
 from catalog.models import (
     ApiKey,
@@ -34,25 +36,18 @@ from catalog.models import (
 from catalog.models import Principal as PrincipalRow
 from catalog.planning import BuiltIndex
 from catalog.privileges import Privilege
-from catalog.services import (
-    access,
-    api_keys,
-    grants,
-    jobs,
-    lance_commits,
-    lance_data,
-    lance_datasets,
-    lance_index_plans,
-    lance_indexes,
-    lance_rebuilds,
-    lance_refs,
-    maintenance,
-    policies,
-    upkeep,
-)
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM, On, Principal
-from catalog.services.lance_indexes import IndexSummary, index_summaries
+from catalog.services.access import api_keys, grants
+from catalog.services.engine import jobs
+from catalog.services.lance import commits as lance_commits
+from catalog.services.lance import data as lance_data
+from catalog.services.lance import data_operations
+from catalog.services.lance import datasets as lance_datasets
+from catalog.services.lance import index_plans as lance_index_plans
+from catalog.services.lance import indexes as lance_indexes
+from catalog.services.lance import refs as lance_refs
+from catalog.services.lance.indexes import IndexSummary, index_summaries
+from catalog.services.maintenance import job_runner, lance_rebuilds, policies
+from catalog.services.maintenance import scheduler as maintenance_scheduler
 from tests.factories import files, make_administrator, make_lance_table, make_root
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
@@ -87,7 +82,7 @@ def rows(first: int, count: int) -> pa.Table:
     )
 
 
-def change(work: Callable[[Any], object], operation: Any = ops.InsertIntoTable) -> None:
+def change(work: Callable[[Any], object], operation: Any = data_operations.InsertIntoTable) -> None:
     """What a client does to the newest version, by Lance itself."""
     lance_commits.write(actor=SYSTEM, table=TABLE, operation=operation, work=work)
 
@@ -97,7 +92,7 @@ def append(first: int, count: int) -> None:
 
 
 def index(work: Callable[[Any], object]) -> None:
-    change(work, ops.CreateTableIndex)
+    change(work, data_operations.CreateTableIndex)
 
 
 def wear(times: int = 2, first: int = ROWS, count: int = 100) -> None:
@@ -116,7 +111,7 @@ def summaries() -> dict[str, IndexSummary]:
 
 
 def start(*names: str, dry: bool = False, actor: Principal = ADA) -> Job:
-    return upkeep.start(
+    return maintenance_scheduler.start(
         actor=actor,
         table=TABLE,
         kind=JobKind.REBUILD_INDEXES,
@@ -126,7 +121,7 @@ def start(*names: str, dry: bool = False, actor: Principal = ADA) -> Job:
 
 
 def work_on(job: Job) -> Job:
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     job.refresh_from_db()
     return job
 
@@ -244,7 +239,7 @@ def test_an_index_of_every_type_is_built_anew_as_it_was(name):
     make_lance_table(TABLE, rows(0, ROWS))
     index(build)
     before, old = newest(), parameters(newest())
-    change(lambda dataset: dataset.delete("id < 50"), ops.DeleteFromTable)
+    change(lambda dataset: dataset.delete("id < 50"), data_operations.DeleteFromTable)
     append(ROWS, 150)
     expected = ask(newest())
     partitions = [each.get("num_partitions") for each in before.stats.index_stats("i")["indices"]]
@@ -447,11 +442,15 @@ def test_what_cannot_be_asked_for_changes_nothing():
     with pytest.raises(IndexNotFound, match=r"Table 'ws.t' has no index 'gone'"):
         start("gone")
     with pytest.raises(InvalidInput, match="No index is named"):
-        upkeep.start(actor=ADA, table=TABLE, kind=JobKind.REBUILD_INDEXES, indexes=[])
+        maintenance_scheduler.start(
+            actor=ADA, table=TABLE, kind=JobKind.REBUILD_INDEXES, indexes=[]
+        )
     with pytest.raises(InvalidInput, match="'compact' is not of indexes"):
-        upkeep.start(actor=ADA, table=TABLE, kind=JobKind.COMPACT, indexes=["i"])
+        maintenance_scheduler.start(actor=ADA, table=TABLE, kind=JobKind.COMPACT, indexes=["i"])
     with pytest.raises(IndexNotFound, match="has no index 'gone'"):
-        upkeep.start(actor=ADA, table=TABLE, kind=JobKind.OPTIMIZE_INDEXES, indexes=["gone"])
+        maintenance_scheduler.start(
+            actor=ADA, table=TABLE, kind=JobKind.OPTIMIZE_INDEXES, indexes=["gone"]
+        )
     assert state() == before
     assert not Job.objects.exists()
 
@@ -475,7 +474,7 @@ def test_an_index_that_is_gone_when_the_job_begins():
 def test_too_few_vectors_are_refused_and_the_index_stays():
     make_lance_table(TABLE, rows(0, 300))
     index(vector("IVF_PQ", num_partitions=2, num_sub_vectors=4))
-    change(lambda dataset: dataset.delete("id >= 200"), ops.DeleteFromTable)
+    change(lambda dataset: dataset.delete("id >= 200"), data_operations.DeleteFromTable)
     before = state()
     job = run()
     assert (job.status, job.error) == (
@@ -583,7 +582,7 @@ def test_rows_that_come_meanwhile_are_kept_and_left_to_be_taken_in(meanwhile):
     assert (built.segments, built.unindexed_rows) == (1, 40)
     assert job.result["after"]["unindexed_rows"] == 40
     assert where("id in (3, 799, 5039)")(newest()) == [3, 799, 5039]
-    later = upkeep.start(actor=ADA, table=TABLE, kind=JobKind.OPTIMIZE_INDEXES)
+    later = maintenance_scheduler.start(actor=ADA, table=TABLE, kind=JobKind.OPTIMIZE_INDEXES)
     assert work_on(later).result["after"]["unindexed_rows"] == 0
 
 
@@ -762,11 +761,11 @@ def test_a_worker_that_dies_before_the_commit_leaves_the_old_index(meanwhile):
 
     seen = meanwhile(die)
     with pytest.raises(SystemExit):
-        maintenance.run_job(job.pk)
+        job_runner.run_job(job.pk)
     now = newest()
     assert (now.version, [each.uuid for each in now.describe_indices()[0].segments]) == before
     assert where("id in (3, 799)")(now) == [3, 799]
-    maintenance.run_job(job.pk)  # it is still the dead one's
+    job_runner.run_job(job.pk)  # it is still the dead one's
     assert len(seen) == 1
     Job.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
     work_on(job)
@@ -796,7 +795,7 @@ def test_what_a_worker_built_before_it_died_is_not_built_again(monkeypatch):
 
     monkeypatch.setattr(lance_commits, "write", die)
     with pytest.raises(SystemExit):
-        maintenance.run_job(job.pk)
+        job_runner.run_job(job.pk)
     monkeypatch.setattr(lance_commits, "write", write)
     version = newest().version
     assert {n: i.segments for n, i in summaries().items()} == {"i": 1, "j": 1}
@@ -832,7 +831,7 @@ def test_it_takes_maintain_and_no_more(privilege):
     with pytest.raises(PermissionDenied):
         start("i", actor=etl)
     with pytest.raises(PermissionDenied):
-        upkeep.index_names(actor=etl, table=TABLE)
+        maintenance_scheduler.index_names(actor=etl, table=TABLE)
     assert state() == before
     assert not Job.objects.exists()
 
@@ -873,7 +872,7 @@ def test_the_log_tells_what_is_left(monkeypatch):
     make_lance_table(TABLE, rows(0, 300))
     index(vector("IVF_PQ", num_partitions=2, num_sub_vectors=4))
     index(lambda dataset: dataset.create_scalar_index("id", "BTREE", name="ids"))
-    change(lambda dataset: dataset.delete("id >= 200"), ops.DeleteFromTable)
+    change(lambda dataset: dataset.delete("id >= 200"), data_operations.DeleteFromTable)
     old = summaries()["i"].uuid
     job = run()
     assert (job.status, job.error) == (JobStatus.SUCCEEDED, "left as they were: i")
@@ -893,13 +892,13 @@ def test_the_log_tells_what_is_left(monkeypatch):
 
 
 def built() -> dict[str, BuiltIndex]:
-    found = upkeep.measure(actor=SYSTEM, table=TABLE).statistics["built_indexes"]
+    found = maintenance_scheduler.measure(actor=SYSTEM, table=TABLE).statistics["built_indexes"]
     return {each["name"]: BuiltIndex(**each) for each in found}
 
 
 def due() -> list[tuple[str, object]]:
     known = set(Job.objects.values_list("pk", flat=True))
-    upkeep.start_due()
+    maintenance_scheduler.start_due()
     new = Job.objects.exclude(pk__in=known).order_by("pk")
     return [(job.kind, job.parameters.get("indexes")) for job in new]
 
@@ -969,7 +968,7 @@ def test_what_cannot_be_built_anew_is_not_planned():
     for number in (1, 2):
         append(1000 * number, 10)
         index(lambda dataset: dataset.optimize.optimize_indices(num_indices_to_merge=0))
-    change(lambda dataset: dataset.delete("id < 120"), ops.DeleteFromTable)
+    change(lambda dataset: dataset.delete("id < 120"), data_operations.DeleteFromTable)
     found = built()
     assert {name: each.segments for name, each in found.items()} == {"i": 3, "ids": 3}
     why = "Column 'vector' has 200 vectors, and this IVF_PQ needs 256 to train with"

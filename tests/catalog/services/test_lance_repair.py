@@ -6,17 +6,15 @@ import lance
 import pyarrow as pa
 import pytest
 
+from catalog.access import SYSTEM, Principal
 from catalog.errors import InvalidTableState, PermissionDenied, TableHasNoData
 from catalog.models import AuditEvent, Table, TableVersion
-from catalog.services import (
-    lance_data,
-    lance_datasets,
-    lance_reconcile,
-    lance_repair,
-    versions,
-)
-from catalog.services.access import SYSTEM, Principal
-from catalog.services.lance_repair import BranchReport
+from catalog.services.lance import data as lance_data
+from catalog.services.lance import datasets as lance_datasets
+from catalog.services.lance.ledger import reconcile as lance_reconcile
+from catalog.services.lance.ledger import repair as lance_repair
+from catalog.services.lance.ledger import versions as lance_versions
+from catalog.services.lance.ledger.repair import BranchReport
 from tests.factories import files, final_path, make_lance_table, make_table, snapshot
 
 pytestmark = pytest.mark.django_db
@@ -29,7 +27,7 @@ def table(warehouse: Path) -> Table:
     row = make_lance_table(T)
     for number in (4, 5):
         append(number)
-    versions.settle(row)
+    lance_versions.settle(row)
     return row
 
 

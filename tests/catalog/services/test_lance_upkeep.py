@@ -10,22 +10,20 @@ import pytest
 from lance.dataset import DatasetOptimizer
 
 from catalog import planning, policies
+from catalog.access import SYSTEM, Principal
 from catalog.models import AuditEvent, Job, JobEvent, JobKind, JobStatus, Table, TableVersion
 from catalog.planning import StaleIndex
 from catalog.policies import EffectivePolicy
 from catalog.privileges import Privilege
-from catalog.services import (
-    lance_commits,
-    lance_data,
-    lance_datasets,
-    lance_indexes,
-    lance_upkeep,
-    maintenance,
-)
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM, Principal
-from catalog.services.commit import commit
-from catalog.services.lance_index_plans import NewIndex
+from catalog.services.engine.commit import commit
+from catalog.services.lance import commits as lance_commits
+from catalog.services.lance import data as lance_data
+from catalog.services.lance import data_operations
+from catalog.services.lance import datasets as lance_datasets
+from catalog.services.lance import indexes as lance_indexes
+from catalog.services.lance.index_plans import NewIndex
+from catalog.services.maintenance import job_runner, lance_actions
+from catalog.services.tables import job_operations
 from tests.factories import files, make_administrator, make_lance_table, make_table
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
@@ -52,7 +50,9 @@ def append(first: int, count: int, per_file: int = 1024 * 1024) -> None:
             numbers(first, count), dataset, mode="append", max_rows_per_file=per_file
         )
 
-    lance_commits.write(actor=SYSTEM, table=TABLE, operation=ops.InsertIntoTable, work=work)
+    lance_commits.write(
+        actor=SYSTEM, table=TABLE, operation=data_operations.InsertIntoTable, work=work
+    )
 
 
 def make_index(name: str = "id_idx", kind: str = "BTREE") -> None:
@@ -65,7 +65,7 @@ def newest() -> Any:
 
 
 def start(*, dry: bool = False, **parameters: Any) -> Job:
-    operation = ops.StartMaintenance(
+    operation = job_operations.StartMaintenance(
         table=TABLE,
         kind_of_job=JobKind.OPTIMIZE_INDEXES,
         is_dry_run=dry,
@@ -77,13 +77,13 @@ def start(*, dry: bool = False, **parameters: Any) -> Job:
 
 def run(*, dry: bool = False, **parameters: Any) -> Job:
     job = start(dry=dry, **parameters)
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     job.refresh_from_db()
     return job
 
 
 def test_a_table_without_data_is_not_measured():
-    assert lance_upkeep.measure(make_table("ws", "t"), policy()) is None
+    assert lance_actions.measure(make_table("ws", "t"), policy()) is None
 
 
 def test_the_figures_of_a_table():
@@ -91,7 +91,7 @@ def test_the_figures_of_a_table():
     make_index()
     append(3000, 500, per_file=100)
     lance_data.delete(actor=SYSTEM, table=TABLE, predicate="id < 600 or id = 3001")
-    found = lance_upkeep.measure(row, policy(target_rows=2048))
+    found = lance_actions.measure(row, policy(target_rows=2048))
     data = sum(len(c) for name, c in files(row.location).items() if name.startswith("data/"))
     assert found is not None
     assert (found.format, found.version) == ("lance", newest().version)
@@ -113,7 +113,7 @@ def test_what_is_planned_of_the_figures():
     append(10, 100, per_file=10)
     rules = policy(unindexed_rows=50, keep_versions=1, compaction="on")
     TableVersion.objects.update(created_at="2026-01-01T00:00Z")
-    statistics = lance_upkeep.measure(row, rules)
+    statistics = lance_actions.measure(row, rules)
     assert statistics is not None
     planned = planning.plan(statistics, rules)
     assert [(each.kind, each.mode) for each in planned] == [
@@ -131,7 +131,7 @@ def test_measuring_a_table_of_many_fragments_takes_no_time():
     append(1, 10_000, per_file=1)
     lance_datasets.forget_opened()
     began = time.monotonic()
-    found = lance_upkeep.measure(row, policy())
+    found = lance_actions.measure(row, policy())
     took = time.monotonic() - began
     assert found is not None
     assert (found.files, found.rewrite_files, found.rewritten_files) == (10_001, 10_001, 1)
@@ -146,7 +146,7 @@ def test_measuring_changes_and_lists_nothing(monkeypatch):
 
     monkeypatch.setattr("catalog.storage.list_files", refuse)
     before = files(row.location)
-    lance_upkeep.measure(row, policy())
+    lance_actions.measure(row, policy())
     assert files(row.location) == before
 
 

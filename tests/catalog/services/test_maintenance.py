@@ -8,13 +8,15 @@ import pytest
 from django.utils import timezone
 
 from catalog import storage
+from catalog.access import SYSTEM
 from catalog.errors import LocationTaken
 from catalog.models import Job, JobStatus, Table, TableState, Transaction, TransactionStatus
-from catalog.services import jobs, locks, maintenance
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM
-from catalog.services.commit import commit
-from catalog.services.transactions import SetStatus, alter_transaction
+from catalog.services.engine import jobs, locks
+from catalog.services.engine.commit import commit
+from catalog.services.engine.transactions import SetStatus, alter_transaction
+from catalog.services.lance.ledger import registration_operations
+from catalog.services.maintenance import job_runner
+from catalog.services.tables import namespace_operations, table_operations
 from tasks import maintenance as tasks
 from tests.factories import files, make_table, stage
 
@@ -39,7 +41,7 @@ def job(sent) -> Job:
         stage(table, version)
     (Path(table.location) / "data/deep").mkdir(parents=True)
     (Path(table.location) / "data/deep/1.lance").write_bytes(b"rows")
-    commit([ops.DropTable(table=("ws", "t"))], actor=SYSTEM)
+    commit([table_operations.DropTable(table=("ws", "t"))], actor=SYSTEM)
     return Job.objects.get()
 
 
@@ -51,7 +53,7 @@ def aside(job: Job) -> str:
 def run_at_once(job: Job) -> None:
     """Run a job that waits for its next attempt."""
     Job.objects.filter(pk=job.pk, status=JobStatus.QUEUED).update(lease_until=None)
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
 
 
 def status(job: Job) -> tuple[str, str]:
@@ -72,7 +74,7 @@ def test_the_broker_is_told_after_the_commit(job: Job, sent):
     assert status(job) == ("queued", "Queued")
 
 
-@pytest.mark.parametrize("run", [maintenance.run_job, tasks.run_job], ids=["service", "task"])
+@pytest.mark.parametrize("run", [job_runner.run_job, tasks.run_job], ids=["service", "task"])
 def test_removes_the_data(job: Job, run):
     other = make_table("ws", "other")
     stage(other, 1)
@@ -87,21 +89,21 @@ def test_removes_the_data(job: Job, run):
 
 
 def test_twice_is_once(job: Job):
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     before = Job.objects.values().get()
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     assert Job.objects.values().get() == before
 
 
 def test_a_job_that_is_not_there():
-    maintenance.run_job(12345)
+    job_runner.run_job(12345)
 
 
 def test_a_table_without_files(sent):
     make_table("ws", "t")
-    commit([ops.DropTable(table=("ws", "t"))], actor=SYSTEM)
+    commit([table_operations.DropTable(table=("ws", "t"))], actor=SYSTEM)
     job = Job.objects.get()
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     assert status(job) == ("succeeded", "Succeeded")
     assert job.progress == 0
 
@@ -117,13 +119,13 @@ def test_a_failing_storage_is_tried_again_and_goes_on(job: Job, monkeypatch):
         real(path, **options)
 
     monkeypatch.setattr(os, "unlink", fail_third)
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     assert status(job) == ("queued", "Running")
     assert (job.attempts, job.error, job.finished_at) == (1, "storage is away", None)
     assert not Path(job.table.location).exists()
     assert len(files(aside(job))) == 2
     assert job.lease_until > timezone.now()  # it waits before it tries again
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     assert jobs.send_waiting_jobs() == 0
     assert status(job) == ("queued", "Running")
     run_at_once(job)
@@ -143,7 +145,7 @@ def test_it_gives_up_after_some_attempts(job: Job, monkeypatch):
         assert status(job) == (("failed", "Failed") if ended else ("queued", "Running"))
     assert (job.attempts, job.error) == (jobs.MAX_ATTEMPTS, "not allowed")
     assert job.finished_at is not None
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     assert job.attempts == jobs.MAX_ATTEMPTS
 
 
@@ -151,7 +153,7 @@ def test_canceled_while_it_waits(job: Job):
     before = files(job.table.location)
     cancel(job)
     assert status(job) == ("canceled", "Canceled")
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     assert status(job) == ("canceled", "Canceled")
     assert files(job.table.location) == before
 
@@ -164,7 +166,7 @@ def test_canceled_while_it_runs(job: Job, monkeypatch):
         return real(pk)
 
     monkeypatch.setattr(locks, "lock_table_row", cancel_now)
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     assert status(job) == ("canceled", "Canceled")
     assert job.error == "canceled on request"
     assert len(files(job.table.location)) == 4
@@ -181,14 +183,14 @@ def test_canceled_too_late(job: Job, monkeypatch):
             yield removed
 
     monkeypatch.setattr(storage, "remove_tree", cancel_after_two)
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     assert status(job) == ("succeeded", "Succeeded")
     assert not Path(aside(job)).exists()
 
 
 def test_a_bug_ends_in_the_row(job: Job, monkeypatch):
     monkeypatch.setattr(storage, "set_aside", lambda *args: 1 / 0)
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     assert status(job) == ("queued", "Running")
     assert job.error == "division by zero"
 
@@ -201,13 +203,13 @@ def test_a_stalled_worker_spares_the_next_table(job: Job, monkeypatch):
     def stall(directory):
         Job.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
         monkeypatch.setattr(storage, "remove_tree", real)
-        maintenance.run_job(job.pk)  # another worker takes it over and ends it
+        job_runner.run_job(job.pk)  # another worker takes it over and ends it
         again = make_table("ws", "again", location=location)
         stage(again, 1)
         return real(directory)
 
     monkeypatch.setattr(storage, "remove_tree", stall)
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     assert status(job) == ("succeeded", "Succeeded")
     assert len(files(location)) == 1
 
@@ -217,7 +219,7 @@ def test_a_table_inside_the_location_is_spared(job: Job, caplog):
     inner.location = f"{job.table.location}/inner"
     inner.save()
     stage(inner, 1)
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     assert status(job) == ("canceled", "Canceled")
     assert job.error == "its files belong to another table too"
     assert "ws.inner" in caplog.text  # is told to whoever runs the server, and to no reader
@@ -228,12 +230,18 @@ def test_no_table_lies_around_what_a_deregistered_one_keeps(sent):
     """Else dropping it would remove data that somebody may bring back."""
     inner = make_table("ws", "inner", location="outer/inner")
     stage(inner, 1)
-    commit([ops.DeregisterTable(table=("ws", "inner"))], actor=SYSTEM)
+    commit([table_operations.DeregisterTable(table=("ws", "inner"))], actor=SYSTEM)
     around = str(Path(inner.location).parent)
     for location in (around, f"{inner.location}/deeper"):
         with pytest.raises(LocationTaken):
-            commit([ops.DeclareTable(table=("ws", "outer"), location=location)], actor=SYSTEM)
-    commit([ops.DeclareTable(table=("ws", "same"), location=inner.location)], actor=SYSTEM)
+            commit(
+                [registration_operations.DeclareTable(table=("ws", "outer"), location=location)],
+                actor=SYSTEM,
+            )
+    commit(
+        [registration_operations.DeclareTable(table=("ws", "same"), location=inner.location)],
+        actor=SYSTEM,
+    )
 
 
 def test_a_dead_workers_job_is_taken_over(job: Job, sent):
@@ -243,7 +251,7 @@ def test_a_dead_workers_job_is_taken_over(job: Job, sent):
     sent.clear()
     assert tasks.send_queued_jobs() == 1
     assert sent == [job.pk]
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     assert status(job)[0] == "succeeded"
     assert job.attempts == 2
 
@@ -252,7 +260,7 @@ def test_an_expired_lease_may_be_taken_directly(job: Job):
     Job.objects.update(
         status=JobStatus.RUNNING, attempts=1, lease_until=timezone.now() - timedelta(seconds=1)
     )
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     assert status(job)[0] == "succeeded"
 
 
@@ -262,13 +270,13 @@ def test_a_living_workers_job_is_left_alone(job: Job, sent):
     )
     sent.clear()
     assert jobs.send_waiting_jobs() == 0
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     assert status(job)[0] == "running"
     assert len(files(job.table.location)) == 4
 
 
 def test_a_worker_that_lost_its_lease_stops(job: Job, monkeypatch):
-    monkeypatch.setattr(maintenance, "_RENEW_EVERY", 1)
+    monkeypatch.setattr(job_runner, "_RENEW_EVERY", 1)
     real = storage.remove_tree
 
     def lose(location):
@@ -278,7 +286,7 @@ def test_a_worker_that_lost_its_lease_stops(job: Job, monkeypatch):
             yield removed
 
     monkeypatch.setattr(storage, "remove_tree", lose)
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     assert status(job)[0] == "running"  # it is the other's to end
     assert len(files(aside(job))) == 3
 
@@ -287,13 +295,13 @@ def test_what_waits_is_sent_again(job: Job, sent):
     sent.clear()
     assert jobs.send_waiting_jobs() == 1
     assert sent == [job.pk]
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     assert jobs.send_waiting_jobs() == 0
 
 
 def test_a_table_that_was_brought_back_keeps_its_data(job: Job):
     Table.objects.update(state=TableState.LIVE)
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     assert status(job) == ("canceled", "Canceled")
     assert len(files(job.table.location)) == 4
 
@@ -303,7 +311,7 @@ def test_a_location_that_another_table_has_is_not_removed(job: Job):
     Table.objects.filter(pk=job.table_id).update(location=f"{location}-old")
     stays = make_table("ws", "stays", location=location)
     Table.objects.filter(pk=job.table_id).update(location=location)
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     assert status(job)[0] == "canceled"
     assert len(files(stays.location)) == 4
 
@@ -313,11 +321,13 @@ def test_a_location_is_not_given_out_while_it_is_purged(job: Job):
     for state in (JobStatus.QUEUED, JobStatus.RUNNING):
         Job.objects.update(status=state)
         for taken in (location, f"{location}/inner"):
-            register = ops.RegisterTable(table=("ws", "u"), location=taken)
+            register = registration_operations.RegisterTable(table=("ws", "u"), location=taken)
             with pytest.raises(LocationTaken):
                 commit([register], actor=SYSTEM)
     Job.objects.update(status=JobStatus.CANCELED)
-    commit([ops.RegisterTable(table=("ws", "u"), location=location)], actor=SYSTEM)
+    commit(
+        [registration_operations.RegisterTable(table=("ws", "u"), location=location)], actor=SYSTEM
+    )
 
 
 def test_messages_are_forgotten_before_they_pile_up(job: Job, settings, monkeypatch):
@@ -334,25 +344,25 @@ def test_messages_are_forgotten_before_they_pile_up(job: Job, settings, monkeypa
 def test_a_cascade_ends_when_its_last_job_ends(sent):
     for name in ("a", "b", "c"):
         stage(make_table("ws", name), 1)
-    commit([ops.DropNamespace(namespace=("ws",), cascade=True)], actor=SYSTEM)
+    commit([namespace_operations.DropNamespace(namespace=("ws",), cascade=True)], actor=SYSTEM)
     left = list(Job.objects.order_by("pk"))
     assert sent == [job.pk for job in left]
     for job, expected in zip(left, ("Running", "Running", "Succeeded"), strict=True):
-        maintenance.run_job(job.pk)
+        job_runner.run_job(job.pk)
         assert status(job) == ("succeeded", expected)
 
 
 def test_a_cascade_of_which_one_fails(sent, monkeypatch):
     for name in ("a", "b"):
         stage(make_table("ws", name), 1)
-    commit([ops.DropNamespace(namespace=("ws",), cascade=True)], actor=SYSTEM)
+    commit([namespace_operations.DropNamespace(namespace=("ws",), cascade=True)], actor=SYSTEM)
     first, second = Job.objects.order_by("pk")
     Job.objects.filter(pk=first.pk).update(attempts=jobs.MAX_ATTEMPTS - 1)
     with monkeypatch.context() as patch:
         patch.setattr(storage, "remove_tree", lambda location: _away())
-        maintenance.run_job(first.pk)
+        job_runner.run_job(first.pk)
     assert status(first) == ("failed", "Running")
-    maintenance.run_job(second.pk)
+    job_runner.run_job(second.pk)
     assert status(second) == ("succeeded", "Failed")
 
 

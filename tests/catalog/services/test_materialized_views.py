@@ -6,21 +6,20 @@ import pyarrow as pa
 import pytest
 from django.utils import timezone
 
+from catalog.access import SYSTEM, Principal
 from catalog.errors import CommitConflict, InvalidTableState, VersionNotFound
 from catalog.models import ApiKey, Job, JobStatus, MaterializedView, PrincipalLevel, Table
 from catalog.privileges import Privilege
-from catalog.services import (
-    lance_commits,
-    lance_datasets,
-    maintenance,
-    materialized_views,
-    principals,
-)
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM, Principal
-from catalog.services.commit import commit
-from catalog.services.lance_data import insert
-from catalog.services.materialized_views import Refresh
+from catalog.services.access import principals
+from catalog.services.engine.commit import commit
+from catalog.services.lance import commits as lance_commits
+from catalog.services.lance import datasets as lance_datasets
+from catalog.services.lance import materialized_views
+from catalog.services.lance.data import insert
+from catalog.services.lance.ledger import version_operations
+from catalog.services.lance.materialized_views import Refresh
+from catalog.services.maintenance import job_runner
+from catalog.services.tables import table_operations
 from tasks import maintenance as tasks
 from tests.api.client import encoded_schema
 from tests.factories import make_administrator, make_lance_table
@@ -65,7 +64,7 @@ def run() -> list[Job]:
     """The jobs that wait, done."""
     found = list(Job.objects.filter(status=JobStatus.QUEUED).order_by("pk"))
     for job in found:
-        maintenance.run_job(job.pk)
+        job_runner.run_job(job.pk)
         job.refresh_from_db()
     return found
 
@@ -108,7 +107,7 @@ def test_a_view_rests_between_refreshes(source):
 
 def test_a_view_that_failed_rests_longer(source):
     make_view()
-    commit([ops.DropTable(table=SOURCE, purge=False)], actor=SYSTEM)
+    commit([table_operations.DropTable(table=SOURCE, purge=False)], actor=SYSTEM)
     assert tasks.refresh_views() == 1
     (job,) = run()
     assert job.status == "failed"
@@ -171,7 +170,7 @@ def test_a_refresh_that_others_overtook_writes_nothing(source, monkeypatch):
         return real(operations, actor=actor)
 
     monkeypatch.setattr(lance_commits, "commit", overtake)
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     job.refresh_from_db()
     assert (job.status, job.error) == ("queued", "View 'ws.v' was refreshed by others meanwhile")
     assert rows() == []
@@ -182,9 +181,9 @@ def test_a_refresh_that_was_committed_but_not_recorded_is_not_done_twice(source)
     make_view()
     job_id = materialized_views.start_refresh(actor=ADA, table=VIEW, refresh=Refresh())
     job = Job.objects.get(transaction=job_id)
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     Job.objects.update(status=JobStatus.RUNNING, lease_until=timezone.now() - timedelta(seconds=1))
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     job.refresh_from_db()
     assert (job.status, job.result["mode"]) == ("succeeded", "none")
     assert rows() == [1, 2, 3]
@@ -195,7 +194,7 @@ def test_a_source_that_was_replaced_before_the_view_has_its_name(source, monkeyp
 
     def replace(operations, *, actor):
         if operations[0].name == "CreateMaterializedView":
-            commit([ops.DropTable(table=SOURCE, purge=False)], actor=SYSTEM)
+            commit([table_operations.DropTable(table=SOURCE, purge=False)], actor=SYSTEM)
             monkeypatch.setattr(lance_commits, "commit", real)
             make_lance_table(SOURCE, ids(9))
         return real(operations, actor=actor)
@@ -209,7 +208,9 @@ def test_a_source_that_was_replaced_before_the_view_has_its_name(source, monkeyp
 
 def test_no_client_enters_a_version(source):
     make_view()
-    version = ops.CreateVersion(table=VIEW, version=2, manifest_path="elsewhere/2.manifest")
+    version = version_operations.CreateVersion(
+        table=VIEW, version=2, manifest_path="elsewhere/2.manifest"
+    )
     for _ in range(2):  # the short way, and the long one
         with pytest.raises(InvalidTableState, match="is a materialized view"):
             commit([version], actor=SYSTEM)
@@ -220,7 +221,7 @@ def test_a_source_whose_old_version_is_gone_is_read_anew(source):
     tasks.refresh_views()
     run()
     append(4)
-    commit([ops.DeleteVersions(table=SOURCE, ranges=((1, 2),))], actor=SYSTEM)
+    commit([version_operations.DeleteVersions(table=SOURCE, ranges=((1, 2),))], actor=SYSTEM)
     rest()
     tasks.refresh_views()
     (job,) = run()
@@ -229,7 +230,7 @@ def test_a_source_whose_old_version_is_gone_is_read_anew(source):
 
 
 def _drop() -> None:
-    commit([ops.DropTable(table=("ws", "secret"), purge=False)], actor=SYSTEM)
+    commit([table_operations.DropTable(table=("ws", "secret"), purge=False)], actor=SYSTEM)
 
 
 def _forbid() -> None:
@@ -249,7 +250,7 @@ def test_a_refresh_that_fails_does_not_tell_how_the_source_is_called_now(source,
     make_view()
     run()
     materialized_views.start_refresh(actor=ADA, table=VIEW, refresh=Refresh())
-    commit([ops.RenameTable(table=SOURCE, new=("ws", "secret"))], actor=SYSTEM)
+    commit([table_operations.RenameTable(table=SOURCE, new=("ws", "secret"))], actor=SYSTEM)
     spoil()
     (job,) = run()
     assert (job.status, job.error) == (JobStatus.FAILED, told)
@@ -260,7 +261,7 @@ def test_a_refresh_that_fails_does_not_tell_how_the_source_is_called_now(source,
 
 def test_nor_does_a_refusal_of_a_version_that_it_does_not_have(source):
     make_view()
-    commit([ops.RenameTable(table=SOURCE, new=("ws", "secret"))], actor=SYSTEM)
+    commit([table_operations.RenameTable(table=SOURCE, new=("ws", "secret"))], actor=SYSTEM)
     with pytest.raises(VersionNotFound) as caught:
         materialized_views.start_refresh(actor=ADA, table=VIEW, refresh=Refresh(src_version=9))
     assert caught.value.message == "The source of the view has no version 9"

@@ -10,14 +10,15 @@ from django.db import connection, transaction
 from django.db.models.functions import Now
 
 from catalog import storage
+from catalog.access import SYSTEM
 from catalog.errors import CommitConflict, OutcomeUnknown, ServiceUnavailable
 from catalog.models import StagedFile, TableVersion
-from catalog.services import iceberg_commits, metadata_files
-from catalog.services.access import SYSTEM
-from catalog.services.commit import Operation, commit
-from catalog.services.iceberg_commits import TableChange
-from catalog.services.metadata_files import MetadataFile
-from catalog.services.operations.metadata import CommitMetadata, CreateFromMetadata
+from catalog.services.engine.commit import Operation, commit
+from catalog.services.iceberg import commits as iceberg_commits
+from catalog.services.iceberg import metadata_files
+from catalog.services.iceberg.commits import TableChange
+from catalog.services.iceberg.metadata_files import MetadataFile
+from catalog.services.iceberg.metadata_operations import CommitMetadata, CreateFromMetadata
 from tasks import maintenance as tasks
 from tests.factories import files, make_iceberg_table, make_namespace, make_root, unchanged
 

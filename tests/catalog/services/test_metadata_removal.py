@@ -11,13 +11,16 @@ import pytest
 from django.db.models.functions import Now
 
 from catalog import storage
+from catalog.access import SYSTEM
 from catalog.errors import InvalidLocation, OutcomeUnknown
 from catalog.models import AuditEvent, IcebergMetadata, StagedFile, Table, TableVersion, TrashItem
-from catalog.services import commit as engine
-from catalog.services import iceberg_commits, iceberg_tables, metadata_files, purge, recovery
-from catalog.services.access import SYSTEM
-from catalog.services.iceberg_commits import TableChange
-from catalog.services.iceberg_tables import LoadedTable
+from catalog.services.engine import commit
+from catalog.services.iceberg import commits as iceberg_commits
+from catalog.services.iceberg import metadata_files
+from catalog.services.iceberg import tables as iceberg_tables
+from catalog.services.iceberg.commits import TableChange
+from catalog.services.iceberg.tables import LoadedTable
+from catalog.services.recovery import purge, undrop
 from tests.factories import make_iceberg_table, make_namespace, unchanged
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
@@ -128,7 +131,7 @@ def test_a_commit_that_fails_removes_nothing(monkeypatch, failure):
     def fail(*_: object, **__: object) -> None:
         raise failure
 
-    monkeypatch.setattr(engine, "insert_together", fail)
+    monkeypatch.setattr(commit, "insert_together", fail)
     with pytest.raises(type(failure)):
         commits(1)
     monkeypatch.undo()
@@ -141,7 +144,7 @@ def test_what_a_crash_leaves_the_sweep_removes(monkeypatch):
     """The server is killed between the commit and the removal."""
     make(keep=1)
     table = commits(2)
-    monkeypatch.setattr(engine.Batch, "finish", lambda batch: None)
+    monkeypatch.setattr(commit.Batch, "finish", lambda batch: None)
     commits(1)
     monkeypatch.undo()
     assert metadata(table) == [1, 2, 3]
@@ -223,15 +226,15 @@ def test_no_link_leads_the_removal_elsewhere(warehouse, monkeypatch):
     make(keep=1)
     table = commits(2)
     directory = Path(table.location) / "metadata"
-    was = engine.Batch.finish
+    was = commit.Batch.finish
 
-    def swap(batch: engine.Batch) -> None:
+    def swap(batch: commit.Batch) -> None:
         """Somebody with access to the directory puts a link in its place."""
         shutil.move(directory, warehouse / "moved")
         directory.symlink_to(warehouse / "moved")
         was(batch)
 
-    monkeypatch.setattr(engine.Batch, "finish", swap)
+    monkeypatch.setattr(commit.Batch, "finish", swap)
     commits(1)
     assert len(list((warehouse / "moved").glob("00001-*"))) == 1
 
@@ -239,7 +242,7 @@ def test_no_link_leads_the_removal_elsewhere(warehouse, monkeypatch):
 def test_a_file_that_is_about_to_go_is_not_registered(monkeypatch):
     make(keep=1)
     table = commits(2)
-    monkeypatch.setattr(engine.Batch, "finish", lambda batch: None)
+    monkeypatch.setattr(commit.Batch, "finish", lambda batch: None)
     commits(1)
     monkeypatch.undo()
     file = next(Path(table.location).rglob("00001-*"))
@@ -252,7 +255,7 @@ def test_a_file_that_is_about_to_go_is_not_registered(monkeypatch):
 def test_the_sweep_spares_what_somebody_registered(monkeypatch):
     make(keep=1)
     table = commits(2)
-    monkeypatch.setattr(engine.Batch, "finish", lambda batch: None)
+    monkeypatch.setattr(commit.Batch, "finish", lambda batch: None)
     commits(1)
     monkeypatch.undo()
     file = next(Path(table.location).rglob("00001-*"))
@@ -272,7 +275,7 @@ def test_such_a_table_is_dropped_brought_back_and_purged(settings):
     make()
     commits(5)
     iceberg_tables.drop_table(actor=SYSTEM, table=T, purge=True)
-    recovery.undrop(actor=SYSTEM, item=TrashItem.objects.get().pk)
+    undrop.undrop(actor=SYSTEM, item=TrashItem.objects.get().pk)
     table = commits(2, start=5)
     assert metadata(table) == ledger() == [5, 6, 7]
     iceberg_tables.drop_table(actor=SYSTEM, table=T, purge=True)

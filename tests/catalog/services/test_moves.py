@@ -4,13 +4,19 @@ from dataclasses import replace
 
 import pytest
 
+from catalog import access
+from catalog.access import SYSTEM, On
 from catalog.errors import PermissionDenied
 from catalog.models import PrincipalKind, TrashItem
 from catalog.privileges import Privilege
-from catalog.services import access, events, jobs, principals, upkeep
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM, On
-from catalog.services.commit import commit
+from catalog.services.access import grant_operations, principals
+from catalog.services.engine import jobs
+from catalog.services.engine.commit import commit
+from catalog.services.events import feed as event_feed
+from catalog.services.governance import annotation_operations
+from catalog.services.maintenance import scheduler as maintenance_scheduler
+from catalog.services.recovery import recovery_operations
+from catalog.services.tables import table_operations
 from tests.factories import make_lance_table, make_namespace, make_root, unchanged, wait_for_readers
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("warehouse")]
@@ -24,8 +30,10 @@ def etl() -> access.Principal:
     make_lance_table(T)
     make_namespace("mine")
     principals.create_principal(actor=SYSTEM, name="etl", kind=PrincipalKind.SERVICE)
-    grant = ops.SetGrant(on=On.namespace(("a",)), principal="etl", privileges=Privilege.MANAGE)
-    own = ops.SetOwner(target=("mine",), is_table=False, owner="etl")
+    grant = grant_operations.SetGrant(
+        on=On.namespace(("a",)), principal="etl", privileges=Privilege.MANAGE
+    )
+    own = annotation_operations.SetOwner(target=("mine",), is_table=False, owner="etl")
     commit([grant, own], actor=SYSTEM)
     found = access.named("etl")
     assert found is not None
@@ -33,36 +41,38 @@ def etl() -> access.Principal:
 
 
 def test_who_manages_a_table_does_not_get_it_by_moving_it_home(etl):
-    move = ops.RenameTable(table=T, new=("mine", "t"))
+    move = table_operations.RenameTable(table=T, new=("mine", "t"))
     with unchanged(), pytest.raises(PermissionDenied, match="would hold more on it: grant"):
         commit([move], actor=etl)
-    commit([ops.RenameTable(table=T, new=("a", "u"))], actor=etl)
-    commit([ops.DropTable(table=("a", "u"))], actor=etl)
+    commit([table_operations.RenameTable(table=T, new=("a", "u"))], actor=etl)
+    commit([table_operations.DropTable(table=("a", "u"))], actor=etl)
     item = TrashItem.objects.get().pk
     with unchanged(), pytest.raises(PermissionDenied, match="would hold more"):
-        commit([ops.UndropTable(item=item, new=("mine", "t"))], actor=etl)
-    commit([ops.UndropTable(item=item)], actor=etl)
-    commit([ops.RenameTable(table=("a", "u"), new=("mine", "t"))], actor=SYSTEM)
+        commit([recovery_operations.UndropTable(item=item, new=("mine", "t"))], actor=etl)
+    commit([recovery_operations.UndropTable(item=item)], actor=etl)
+    commit([table_operations.RenameTable(table=("a", "u"), new=("mine", "t"))], actor=SYSTEM)
 
 
 def test_nothing_leaves_a_rule_that_asks_for_a_second_person(etl):
-    rule = ops.SetApprovalRule(namespace=("a",), actions=["purge"])
+    rule = recovery_operations.SetApprovalRule(namespace=("a",), actions=["purge"])
     commit([rule], actor=SYSTEM)
     with unchanged(), pytest.raises(PermissionDenied, match="takes a second person in 'a'"):
-        commit([ops.RenameTable(table=T, new=("mine", "t"))], actor=SYSTEM)
-    commit([ops.DropTable(table=T, purge=False)], actor=SYSTEM)
+        commit([table_operations.RenameTable(table=T, new=("mine", "t"))], actor=SYSTEM)
+    commit([table_operations.DropTable(table=T, purge=False)], actor=SYSTEM)
     item = TrashItem.objects.get().pk
     with unchanged(), pytest.raises(PermissionDenied, match="takes a second person in 'a'"):
-        commit([ops.UndropTable(item=item, new=("mine", "t"))], actor=SYSTEM)
-    commit([ops.SetApprovalRule(namespace=("mine",), actions=["purge"])], actor=SYSTEM)
-    commit([ops.UndropTable(item=item, new=("mine", "t"))], actor=SYSTEM)
+        commit([recovery_operations.UndropTable(item=item, new=("mine", "t"))], actor=SYSTEM)
+    commit(
+        [recovery_operations.SetApprovalRule(namespace=("mine",), actions=["purge"])], actor=SYSTEM
+    )
+    commit([recovery_operations.UndropTable(item=item, new=("mine", "t"))], actor=SYSTEM)
 
 
 def test_a_job_writes_to_its_own_table_alone(etl, monkeypatch):
     monkeypatch.setattr("celery.current_app.send_task", lambda *args, **options: None)
     make_lance_table(("a", "other"))
     monkeypatch.setattr(access, "_may_act", lambda row: True)
-    started = upkeep.start(actor=etl, table=T, kind="clean_up")
+    started = maintenance_scheduler.start(actor=etl, table=T, kind="clean_up")
     job = jobs.take(started.pk)
     assert job is not None
     acts = jobs.principal(job)
@@ -74,12 +84,14 @@ def test_a_job_writes_to_its_own_table_alone(etl, monkeypatch):
 
 def test_who_only_browses_is_not_told_what_a_change_wrote(etl):
     wait_for_readers()
-    start = events.newest_place()
-    commit([ops.RenameTable(table=T, new=("a", "u"))], actor=SYSTEM)
-    grant = ops.SetGrant(on=On.table(("a", "u")), principal="etl", privileges=Privilege.READ)
+    start = event_feed.newest_place()
+    commit([table_operations.RenameTable(table=T, new=("a", "u"))], actor=SYSTEM)
+    grant = grant_operations.SetGrant(
+        on=On.table(("a", "u")), principal="etl", privileges=Privilege.READ
+    )
     commit([grant], actor=SYSTEM)
     wait_for_readers()
     browses = replace(etl, ceiling=Privilege.BROWSE)
-    (row,) = events.read(actor=browses, after=start).rows
+    (row,) = event_feed.read(actor=browses, after=start).rows
     assert (row.action, row.before, row.after) == ("table.rename", None, None)
-    assert len(events.read(actor=SYSTEM, after=start).rows) == 2
+    assert len(event_feed.read(actor=SYSTEM, after=start).rows) == 2

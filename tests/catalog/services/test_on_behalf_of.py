@@ -5,6 +5,8 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
+from catalog import access
+from catalog.access import SYSTEM
 from catalog.errors import ApprovalRequired, PermissionDenied
 from catalog.models import (
     ApprovalRequest,
@@ -18,18 +20,14 @@ from catalog.models import (
     Transaction,
 )
 from catalog.privileges import NOTHING, READ_ONLY, Privilege
-from catalog.services import (
-    access,
-    approvals,
-    grants,
-    jobs,
-    maintenance,
-    materialized_views,
-    principals,
-)
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM
-from catalog.services.commit import commit
+from catalog.services.access import grants, principals
+from catalog.services.engine import jobs
+from catalog.services.engine.commit import commit
+from catalog.services.governance import annotation_operations, approvals
+from catalog.services.lance import materialized_views
+from catalog.services.maintenance import job_runner
+from catalog.services.recovery import recovery_operations
+from catalog.services.tables import job_operations
 from tasks import maintenance as tasks
 from tests.api.client import encoded_schema
 from tests.factories import make_administrator, make_lance_table, make_table, unchanged
@@ -104,24 +102,24 @@ def test_a_view_without_an_owner_is_refreshed_with_the_rights_of_who_asks(view):
     ann = access.named("user:ann")
     materialized_views.start_refresh(actor=ann, table=VIEW, refresh=materialized_views.Refresh())
     job = Job.objects.get()
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     job.refresh_from_db()
     assert job.status == JobStatus.FAILED  # Ann may not read the source
     assert job.error == "The source of the view is gone, or may not be read by who refreshes it"
     root = access.named("root")
     materialized_views.start_refresh(actor=root, table=VIEW, refresh=materialized_views.Refresh())
     job = Job.objects.latest("pk")
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     job.refresh_from_db()
     assert (job.status, job.error) == (JobStatus.SUCCEEDED, "")
 
 
 @pytest.mark.parametrize("name", ["", "etl", "key:etl"])
 def test_a_job_of_an_unknown_principal_fails_with_the_reason(view, name):
-    commit([ops.StartRefresh(table=VIEW)], actor=SYSTEM)
+    commit([job_operations.StartRefresh(table=VIEW)], actor=SYSTEM)
     Transaction.objects.filter(jobs__isnull=False).update(actor=name)
     job = Job.objects.get()
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     job.refresh_from_db()
     assert job.status == JobStatus.FAILED
     assert job.error.startswith("Nothing is done on behalf of")
@@ -139,7 +137,7 @@ def test_a_job_without_a_transaction_has_no_privilege(view):
 def test_a_job_only_reads_outside_its_own_table(view, actor):
     make_administrator("root")
     make_table("ws", "other")
-    commit([ops.StartRefresh(table=VIEW)], actor=access.on_behalf_of(actor))
+    commit([job_operations.StartRefresh(table=VIEW)], actor=access.on_behalf_of(actor))
     job = Job.objects.select_related("transaction", "table__namespace").get()
     found = jobs.principal(job)
     assert (found.name, found.everywhere, found.tables) == (actor, READ_ONLY, (view.table_id,))
@@ -154,8 +152,10 @@ def test_an_approval_for_an_unknown_requester_is_refused():
     make_table("ws", "t")
     make_administrator("root")
     root = access.named("root")
-    protect = ops.SetProtection(identifier=("ws",), is_namespace=True, is_protected=True)
-    rule = ops.SetApprovalRule(namespace=("ws",), actions=["drop_protected"])
+    protect = recovery_operations.SetProtection(
+        identifier=("ws",), is_namespace=True, is_protected=True
+    )
+    rule = recovery_operations.SetApprovalRule(namespace=("ws",), actions=["drop_protected"])
     commit([protect, rule], actor=SYSTEM)
     with pytest.raises(ApprovalRequired):
         commit([replace(protect, is_protected=False)], actor=root)
@@ -174,7 +174,9 @@ def test_only_an_administrator_gives_a_view_to_somebody_else(view):
     ann = access.named("user:ann")
 
     def give(owner: str, actor: access.Principal) -> None:
-        commit([ops.SetOwner(target=VIEW, is_table=True, owner=owner)], actor=actor)
+        commit(
+            [annotation_operations.SetOwner(target=VIEW, is_table=True, owner=owner)], actor=actor
+        )
 
     with unchanged(), pytest.raises(PermissionDenied, match="with the rights of its owner"):
         give("root", ann)

@@ -11,6 +11,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from catalog import storage
+from catalog.access import SYSTEM
 from catalog.errors import (
     CatalogError,
     CommitConflict,
@@ -20,10 +21,12 @@ from catalog.errors import (
 )
 from catalog.identifiers import digest
 from catalog.models import IcebergMetadata, StagedFile, Table, TableVersion
-from catalog.services import iceberg_commits, iceberg_tables, metadata_files, seen, turns
-from catalog.services.access import SYSTEM
-from catalog.services.iceberg_commits import TableChange
-from catalog.services.iceberg_tables import LoadedTable
+from catalog.services.engine import commit_queue, table_cache
+from catalog.services.iceberg import commits as iceberg_commits
+from catalog.services.iceberg import metadata_files
+from catalog.services.iceberg import tables as iceberg_tables
+from catalog.services.iceberg.commits import TableChange
+from catalog.services.iceberg.tables import LoadedTable
 from tests.factories import files, make_iceberg_table, make_root
 from tests.rivals import go_without_turns
 
@@ -39,13 +42,13 @@ Requirement = dict[str, Any]
 @pytest.fixture
 def root(transactional_db, warehouse, monkeypatch) -> None:
     make_root()
-    monkeypatch.setattr(turns._place(digest(T)), "_count", 0)  # not its time to step back
+    monkeypatch.setattr(commit_queue._place(digest(T)), "_count", 0)  # not its time to step back
 
 
 @pytest.fixture
 def turn_is_kept(root) -> Iterator[None]:
     """As while turns overlap: what the last commit made is what the next is made on."""
-    place = turns._place(digest(T))
+    place = commit_queue._place(digest(T))
     with place.lock:
         place.enter()
     yield
@@ -64,7 +67,7 @@ def commit_elsewhere(table: tuple[str, ...], properties: dict[str, str]) -> Load
     """A commit by another machine, of which this process knows nothing."""
     with pytest.MonkeyPatch.context() as patch:
         go_without_turns(patch)
-        patch.setattr(seen, "documents", seen.SeenDocuments())
+        patch.setattr(table_cache, "documents", table_cache.SeenDocuments())
         return commit_to(table, properties)
 
 
@@ -94,7 +97,7 @@ def agrees(warehouse: Path) -> None:
         last = table.versions.latest("version")
         assert last.manifest_path == table.iceberg_metadata.metadata_location
     # What is kept is what the database would give.
-    for kept in seen.documents._kept.values():
+    for kept in table_cache.documents._kept.values():
         assert metadata_files.read_answer(kept.answer) == kept.document
 
 
@@ -513,12 +516,12 @@ def test_a_transaction_uses_and_leaves_what_is_kept(warehouse, parsed):
     agrees(warehouse)
 
 
-def document(size: int) -> seen.SeenDocument:
-    return seen.SeenDocument(f'"{size}"', b"", {}, size)
+def document(size: int) -> table_cache.SeenDocument:
+    return table_cache.SeenDocument(f'"{size}"', b"", {}, size)
 
 
 def test_only_so_many_bytes_are_kept():
-    kept = seen.SeenDocuments(limit=100)
+    kept = table_cache.SeenDocuments(limit=100)
     names = [digest(("ns", str(number))) for number in range(6)]
     for name in names[:4]:
         kept.put(name, document(25))

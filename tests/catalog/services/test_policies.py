@@ -2,11 +2,11 @@
 
 import pytest
 
+from catalog.access import SYSTEM, Principal
 from catalog.errors import InvalidInput, NamespaceNotFound, PermissionDenied, TableNotFound
 from catalog.models import AuditEvent, MaintenancePolicy, Table
 from catalog.privileges import READ_ONLY
-from catalog.services import policies
-from catalog.services.access import SYSTEM, Principal
+from catalog.services.maintenance import policies
 from tests.factories import (
     make_iceberg_table,
     make_namespace,
@@ -110,9 +110,9 @@ def test_many_tables_cost_two_statements(django_assert_num_queries):
 
 def test_a_dropped_namespace_says_nothing():
     say("prod", keep_versions=5)
-    from catalog.services import operations as ops
-    from catalog.services.commit import commit
+    from catalog.services.engine.commit import commit
+    from catalog.services.tables import namespace_operations
 
-    commit([ops.DropNamespace(namespace=("prod",), cascade=True)], actor=SYSTEM)
+    commit([namespace_operations.DropNamespace(namespace=("prod",), cascade=True)], actor=SYSTEM)
     make_table("prod", "t")
     assert held("prod", "t")["keep_versions"] == (10, "")

@@ -4,10 +4,10 @@ import pytest
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 
+from catalog.access import SYSTEM
 from catalog.errors import InvalidInput, LastAdministrator
 from catalog.models import ApiKey, AuditEvent, Principal, PrincipalLevel
-from catalog.services import api_keys, principals
-from catalog.services.access import SYSTEM
+from catalog.services.access import api_keys, principals
 from tests.factories import make_root, unchanged
 
 

@@ -6,6 +6,8 @@ import pyarrow as pa
 import pytest
 from django.utils import timezone
 
+from catalog import access
+from catalog.access import SYSTEM, Principal
 from catalog.errors import (
     ApprovalNotFound,
     ApprovalOutdated,
@@ -33,19 +35,16 @@ from catalog.models import (
     TrashItem,
 )
 from catalog.privileges import Privilege, closure
-from catalog.services import (
-    access,
-    api_keys,
-    approvals,
-    iceberg_commits,
-    iceberg_tables,
-    iceberg_views,
-    lance_data,
-    recovery,
-)
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM, Principal
-from catalog.services.commit import commit
+from catalog.services.access import api_keys
+from catalog.services.engine.commit import commit
+from catalog.services.governance import approvals
+from catalog.services.iceberg import commits as iceberg_commits
+from catalog.services.iceberg import tables as iceberg_tables
+from catalog.services.iceberg import views as iceberg_views
+from catalog.services.lance import data as lance_data
+from catalog.services.lance.ledger import registration_operations
+from catalog.services.recovery import undrop
+from catalog.services.tables import namespace_operations, table_operations
 from tests.catalog.services.test_recovery import make_view
 from tests.factories import (
     files,
@@ -76,11 +75,11 @@ def manager(name: str, *where: Namespace) -> Principal:
 
 
 def protect(*table: str, is_protected: bool = True) -> None:
-    recovery.set_table_protection(actor=SYSTEM, table=table, is_protected=is_protected)
+    undrop.set_table_protection(actor=SYSTEM, table=table, is_protected=is_protected)
 
 
 def protect_namespace(*path: str, **options: object):
-    return recovery.set_namespace_protection(
+    return undrop.set_namespace_protection(
         **{"actor": SYSTEM, "namespace": path, "is_protected": True, **options}
     )
 
@@ -95,12 +94,16 @@ def test_no_door_drops_or_overwrites_a_protected_lance_table(warehouse):
     data = lance_data_reader()
     with unchanged():
         for operation in (
-            ops.DropTable(table=("ws", "t")),
-            ops.DropTable(table=("ws", "t"), purge=False),
-            ops.DeregisterTable(table=("ws", "t")),
-            ops.RegisterTable(table=("ws", "t"), location=elsewhere, overwrite=True),
-            ops.DropNamespace(namespace=("ws",), cascade=True),
-            ops.CreateNamespace(namespace=("ws",), mode=ops.CreateMode.OVERWRITE),
+            table_operations.DropTable(table=("ws", "t")),
+            table_operations.DropTable(table=("ws", "t"), purge=False),
+            table_operations.DeregisterTable(table=("ws", "t")),
+            registration_operations.RegisterTable(
+                table=("ws", "t"), location=elsewhere, overwrite=True
+            ),
+            namespace_operations.DropNamespace(namespace=("ws",), cascade=True),
+            namespace_operations.CreateNamespace(
+                namespace=("ws",), mode=namespace_operations.CreateMode.OVERWRITE
+            ),
         ):
             with pytest.raises(Protected) as refused:
                 commit([operation], actor=SYSTEM)
@@ -111,7 +114,7 @@ def test_no_door_drops_or_overwrites_a_protected_lance_table(warehouse):
     assert files(table.location) == before
     assert Table.objects.present().get() == table
     protect("ws", "t", is_protected=False)
-    commit([ops.DropTable(table=("ws", "t"))], actor=SYSTEM)
+    commit([table_operations.DropTable(table=("ws", "t"))], actor=SYSTEM)
 
 
 def lance_data_reader():
@@ -153,7 +156,7 @@ def test_writes_and_renames_go_on():
         table=("ws", "t"),
         data=pa.table({"id": [9], "name": ["x"]}).to_reader(),
     )
-    commit([ops.RenameTable(table=("ws", "t"), new=("ws", "u"))], actor=SYSTEM)
+    commit([table_operations.RenameTable(table=("ws", "t"), new=("ws", "u"))], actor=SYSTEM)
     assert Table.objects.get().is_protected
 
 
@@ -164,8 +167,10 @@ def test_a_protected_namespace_is_not_dropped_nor_what_is_above_it():
     with unchanged():
         for path in (("a",), ("a", "b")):
             for operation in (
-                ops.DropNamespace(namespace=path, cascade=True),
-                ops.CreateNamespace(namespace=path, mode=ops.CreateMode.OVERWRITE),
+                namespace_operations.DropNamespace(namespace=path, cascade=True),
+                namespace_operations.CreateNamespace(
+                    namespace=path, mode=namespace_operations.CreateMode.OVERWRITE
+                ),
             ):
                 with pytest.raises(Protected) as refused:
                     commit([operation], actor=SYSTEM)
@@ -173,15 +178,15 @@ def test_a_protected_namespace_is_not_dropped_nor_what_is_above_it():
     make_namespace("c")
     protect_namespace("c")
     with pytest.raises(Protected), unchanged():
-        commit([ops.DropNamespace(namespace=("c",))], actor=SYSTEM)
+        commit([namespace_operations.DropNamespace(namespace=("c",))], actor=SYSTEM)
     with pytest.raises(NamespaceNotEmpty), unchanged():
-        commit([ops.DropNamespace(namespace=("a",))], actor=SYSTEM)
+        commit([namespace_operations.DropNamespace(namespace=("a",))], actor=SYSTEM)
 
 
 def test_a_protected_namespace_does_not_keep_single_tables():
     make_table("a", "t")
     protect_namespace("a")
-    commit([ops.DropTable(table=("a", "t"))], actor=SYSTEM)
+    commit([table_operations.DropTable(table=("a", "t"))], actor=SYSTEM)
     assert Table.objects.get().state == TableState.DROPPED
 
 
@@ -190,10 +195,10 @@ def test_who_may_protect_and_the_trail():
     ada = manager("ada", table.namespace)
     bob = manager("bob", make_namespace("b"))
     with pytest.raises((NamespaceNotFound, TableNotFound)), unchanged():
-        recovery.set_table_protection(actor=bob, table=("a", "t"), is_protected=True)
-    recovery.set_table_protection(actor=ada, table=("a", "t"), is_protected=True)
+        undrop.set_table_protection(actor=bob, table=("a", "t"), is_protected=True)
+    undrop.set_table_protection(actor=ada, table=("a", "t"), is_protected=True)
     with unchanged():  # it is already
-        recovery.set_table_protection(actor=ada, table=("a", "t"), is_protected=True)
+        undrop.set_table_protection(actor=ada, table=("a", "t"), is_protected=True)
     event = AuditEvent.objects.latest("pk")
     assert (event.action, event.actor, event.target, event.before, event.after) == (
         "protection.set",
@@ -207,9 +212,9 @@ def test_who_may_protect_and_the_trail():
 def test_it_comes_back_unprotected_things_as_they_were():
     make_table("a", "t")
     make_table("a", "u")
-    commit([ops.DropNamespace(namespace=("a",), cascade=True)], actor=SYSTEM)
-    item = recovery.last_dropped(actor=SYSTEM, name=("a",), is_namespace=True)
-    recovery.undrop(actor=SYSTEM, item=item.pk)
+    commit([namespace_operations.DropNamespace(namespace=("a",), cascade=True)], actor=SYSTEM)
+    item = undrop.last_dropped(actor=SYSTEM, name=("a",), is_namespace=True)
+    undrop.undrop(actor=SYSTEM, item=item.pk)
     assert not Table.objects.filter(is_protected=True).exists()
 
 
@@ -220,16 +225,16 @@ def test_it_comes_back_unprotected_things_as_they_were():
 def guarded() -> tuple[Principal, Principal]:
     """Ada and Bob, who manage ``a``, where everything takes two."""
     namespace = make_namespace("a")
-    recovery.set_approval_rule(actor=SYSTEM, namespace=("a",), actions=["purge", "drop_protected"])
+    undrop.set_approval_rule(actor=SYSTEM, namespace=("a",), actions=["purge", "drop_protected"])
     return manager("ada", namespace), manager("bob", namespace)
 
 
 def ask_to_purge(ada: Principal) -> tuple[TrashItem, ApprovalRequest]:
     make_lance_table(("a", "t"))
-    commit([ops.DropTable(table=("a", "t"))], actor=ada)
+    commit([table_operations.DropTable(table=("a", "t"))], actor=ada)
     item = TrashItem.objects.get()
     with pytest.raises(ApprovalRequired) as refused:
-        recovery.purge_now(actor=ada, item=item.pk, reason="disk is full")
+        undrop.purge_now(actor=ada, item=item.pk, reason="disk is full")
     request = ApprovalRequest.objects.get()
     assert refused.value.request == request.pk
     assert refused.value.message == (
@@ -276,10 +281,10 @@ def test_who_asks_again_is_told_of_the_same_request(guarded):
     ada, bob = guarded
     item, request = ask_to_purge(ada)
     with pytest.raises(ApprovalRequired) as refused, unchanged():
-        recovery.purge_now(actor=ada, item=item.pk)
+        undrop.purge_now(actor=ada, item=item.pk)
     assert refused.value.request == request.pk
     with pytest.raises(ApprovalRequired) as refused:
-        recovery.purge_now(actor=bob, item=item.pk)
+        undrop.purge_now(actor=bob, item=item.pk)
     assert refused.value.request != request.pk
 
 
@@ -321,16 +326,16 @@ def test_who_may_not_manage_it_does_not_decide(guarded):
 def test_who_gives_the_name_of_a_dropped_namespace_again_does_not_decide(guarded):
     ada, bob = guarded
     make_namespace("a", "b")
-    commit([ops.DropNamespace(namespace=("a", "b"), cascade=True)], actor=ada)
-    item = recovery.last_dropped(actor=ada, name=("a", "b"), is_namespace=True)
+    commit([namespace_operations.DropNamespace(namespace=("a", "b"), cascade=True)], actor=ada)
+    item = undrop.last_dropped(actor=ada, name=("a", "b"), is_namespace=True)
     with pytest.raises(ApprovalRequired):
-        recovery.purge_now(actor=ada, item=item.pk)
+        undrop.purge_now(actor=ada, item=item.pk)
     request = ApprovalRequest.objects.get()
     mallory = manager("mallory")
     above = Namespace.objects.named(("a",)).get()
     mask, row = int(closure(Privilege.CREATE)), mallory.ids[0]
     Grant.objects.create(principal_id=row, mask=mask, namespace=above)
-    commit([ops.CreateNamespace(namespace=("a", "b"))], actor=mallory)
+    commit([namespace_operations.CreateNamespace(namespace=("a", "b"))], actor=mallory)
     with unchanged():
         for call in (approvals.approve, approvals.refuse):
             with pytest.raises(PermissionDenied):
@@ -356,7 +361,7 @@ def test_refused_withdrawn_and_expired_are_over(guarded):
 
     def ask() -> int:
         with pytest.raises(ApprovalRequired) as refused:
-            recovery.purge_now(actor=ada, item=item.pk)
+            undrop.purge_now(actor=ada, item=item.pk)
         return refused.value.request
 
     second = ask()
@@ -389,9 +394,9 @@ def test_refused_withdrawn_and_expired_are_over(guarded):
 
 def test_where_a_purge_takes_two_a_short_retention_is_no_way_around(guarded, settings):
     ada, _ = guarded
-    recovery.set_retention(actor=ada, namespace=("a",), seconds=0)
+    undrop.set_retention(actor=ada, namespace=("a",), seconds=0)
     make_lance_table(("a", "t"))
-    commit([ops.DropTable(table=("a", "t"))], actor=ada)
+    commit([table_operations.DropTable(table=("a", "t"))], actor=ada)
     item = TrashItem.objects.get()
     assert (item.purge_at - item.dropped_at).total_seconds() == pytest.approx(86_400 + 300)
 
@@ -400,7 +405,7 @@ def test_a_protected_namespace_is_dropped_when_another_approves(guarded):
     ada, bob = guarded
     make_table("a", "b", "t")
     protect_namespace("a", "b")
-    drop = ops.DropNamespace(namespace=("a", "b"), cascade=True)
+    drop = namespace_operations.DropNamespace(namespace=("a", "b"), cascade=True)
     with pytest.raises(ApprovalRequired) as refused:
         commit([drop], actor=ada)
     assert Namespace.objects.named(("a", "b")).exists()
@@ -415,7 +420,7 @@ def test_of_what_cannot_be_done_nobody_is_asked(guarded):
     protect_namespace("a", "b")
     protect("a", "b", "t")
     with pytest.raises(Protected, match=r"Table 'a\.b\.t' is protected"), unchanged():
-        commit([ops.DropNamespace(namespace=("a", "b"), cascade=True)], actor=ada)
+        commit([namespace_operations.DropNamespace(namespace=("a", "b"), cascade=True)], actor=ada)
 
 
 @pytest.mark.parametrize("change", ["more", "less", "other", "unprotected"])
@@ -424,15 +429,17 @@ def test_what_changed_since_is_not_approved(guarded, change):
     make_table("a", "b", "t")
     protect_namespace("a", "b")
     with pytest.raises(ApprovalRequired) as refused:
-        commit([ops.DropNamespace(namespace=("a", "b"), cascade=True)], actor=ada)
+        commit([namespace_operations.DropNamespace(namespace=("a", "b"), cascade=True)], actor=ada)
     if change == "more":
         make_table("a", "b", "u")
     elif change == "less":
-        commit([ops.DropTable(table=("a", "b", "t"))], actor=SYSTEM)
+        commit([table_operations.DropTable(table=("a", "b", "t"))], actor=SYSTEM)
     else:
         Namespace.objects.filter(name="b").update(is_protected=False)
     if change == "other":
-        commit([ops.DropNamespace(namespace=("a", "b"), cascade=True)], actor=SYSTEM)
+        commit(
+            [namespace_operations.DropNamespace(namespace=("a", "b"), cascade=True)], actor=SYSTEM
+        )
         make_table("a", "b", "t")
         protect_namespace("a", "b")
     with pytest.raises(ApprovalOutdated), unchanged():
@@ -442,7 +449,7 @@ def test_what_changed_since_is_not_approved(guarded, change):
 def test_a_purge_of_what_came_back_is_not_approved(guarded):
     ada, bob = guarded
     item, request = ask_to_purge(ada)
-    recovery.undrop(actor=ada, item=item.pk)
+    undrop.undrop(actor=ada, item=item.pk)
     with pytest.raises(TrashItemNotFound, match="Nothing in the trash"), unchanged():
         approvals.approve(actor=bob, request=request.pk)
 
@@ -462,21 +469,21 @@ def test_asking_for_less_takes_two_and_asking_for_more_does_not(guarded):
     ada, bob = guarded
     make_namespace("a", "b")
     rule = {"actor": ada, "namespace": ("a", "b")}
-    recovery.set_approval_rule(**rule, actions=["purge"])
-    recovery.set_approval_rule(**rule, actions=[])  # it holds from above
+    undrop.set_approval_rule(**rule, actions=["purge"])
+    undrop.set_approval_rule(**rule, actions=[])  # it holds from above
     above = {"actor": ada, "namespace": ("a",)}
     with pytest.raises(ApprovalRequired) as refused:
-        recovery.set_approval_rule(**above, actions=["purge"], reason="too slow")
+        undrop.set_approval_rule(**above, actions=["purge"], reason="too slow")
     assert set(Namespace.objects.named(("a",)).get().guarded) == {"purge", "drop_protected"}
     approvals.approve(actor=bob, request=refused.value.request)
     assert Namespace.objects.named(("a",)).get().guarded == ["purge"]
     with pytest.raises(InvalidInput, match="'x' needs no second person"), unchanged():
-        recovery.set_approval_rule(**above, actions=["x"])
+        undrop.set_approval_rule(**above, actions=["x"])
 
 
 def test_rules_hold_below_and_tell_where_they_are_said(guarded):
     make_namespace("a", "b")
-    found = recovery.rules_of(actor=SYSTEM, namespace=("a", "b")).rules
+    found = undrop.rules_of(actor=SYSTEM, namespace=("a", "b")).rules
     assert found.guarded == {"purge": ("a",), "drop_protected": ("a",)}
 
 
@@ -484,7 +491,7 @@ def test_requests_are_paged(guarded):
     ada, bob = guarded
     item, _ = ask_to_purge(ada)
     with pytest.raises(ApprovalRequired):
-        recovery.purge_now(actor=bob, item=item.pk)
+        undrop.purge_now(actor=bob, item=item.pk)
     first, token = approvals.list_approvals(actor=SYSTEM, limit=1)
     rest, end = approvals.list_approvals(actor=SYSTEM, limit=1, page_token=token)
     assert ([row.requester for row in first + rest], end) == (["bob", "ada"], None)
@@ -499,8 +506,8 @@ def test_with_others_in_one_commit_it_is_only_refused(guarded):
     with pytest.raises(ApprovalRequired) as refused, unchanged():
         commit(
             [
-                ops.CreateNamespace(namespace=("a", "c")),
-                ops.DropNamespace(namespace=("a", "b")),
+                namespace_operations.CreateNamespace(namespace=("a", "c")),
+                namespace_operations.DropNamespace(namespace=("a", "b")),
             ],
             actor=ada,
         )

@@ -22,6 +22,7 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.typedef import Record
 
 from catalog import storage
+from catalog.access import SYSTEM
 from catalog.formats.iceberg import references
 from catalog.models import (
     Job,
@@ -30,15 +31,17 @@ from catalog.models import (
     Transaction,
     TransactionStatus,
 )
-from catalog.services import iceberg_commits, iceberg_tables, maintenance, purge
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM
-from catalog.services.commit import commit
-from catalog.services.iceberg_commits import TableChange
-from catalog.services.iceberg_files import TableFileIO
-from catalog.services.iceberg_tables import LoadedTable
-from catalog.services.table_files import TableFiles
-from catalog.services.transactions import SetStatus, alter_transaction
+from catalog.services.engine.commit import commit
+from catalog.services.engine.transactions import SetStatus, alter_transaction
+from catalog.services.iceberg import commits as iceberg_commits
+from catalog.services.iceberg import tables as iceberg_tables
+from catalog.services.iceberg.commits import TableChange
+from catalog.services.iceberg.files import TableFileIO
+from catalog.services.iceberg.tables import LoadedTable
+from catalog.services.maintenance import job_runner
+from catalog.services.recovery import purge
+from catalog.services.storage.table_files import TableFiles
+from catalog.services.tables import namespace_operations
 from tests.catalog.services.writing import open_table, rows
 from tests.factories import files, make_iceberg_table, make_table, stage
 
@@ -158,7 +161,7 @@ def status(job: Job) -> tuple[str, str]:
 def run_again(job: Job) -> None:
     """Run a job that waits for its next attempt, or whose worker died."""
     Job.objects.filter(pk=job.pk).update(lease_until=timezone.now() - timedelta(seconds=1))
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
 
 
 def reader() -> references.Read:
@@ -194,7 +197,7 @@ def test_all_that_it_refers_to_is_removed_and_the_directory_with_it(warehouse):
     assert len(own) == 20  # 4 data files, 5 metadata files, 5 snapshots with 6 manifests
     job = drop(*T)
     assert files(warehouse) == before
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     assert status(job) == ("succeeded", "")
     assert job.progress == len(own)
     assert files(warehouse) == {name: before[name] for name in before.keys() - own}
@@ -207,7 +210,7 @@ def test_all_that_it_refers_to_is_removed_and_the_directory_with_it(warehouse):
 def test_the_other_table_is_read_as_before():
     write_table(*T)
     write_table("ns", "other")
-    maintenance.run_job(drop(*T).pk)
+    job_runner.run_job(drop(*T).pk)
     assert open_table("ns", "other").scan().to_arrow().to_pylist() == rows(5).to_pylist()
 
 
@@ -245,7 +248,7 @@ def test_delete_files_puffins_and_statistics_are_removed(warehouse):
     )
     assert len(files(warehouse)) == 5 + 4 + 3
     job = drop(*T)
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     assert status(job) == ("succeeded", "")
     assert files(warehouse) == {}
     assert not Path(loaded.location).exists()
@@ -260,7 +263,7 @@ def test_what_the_metadata_does_not_know_stays(warehouse):
     ]
     (Path(table.location) / "link").symlink_to(warehouse)
     job = drop(*T)
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     assert status(job) == ("succeeded", "")
     assert set(files(warehouse)) == {
         *(str(path.relative_to(warehouse)) for path in strangers),
@@ -274,14 +277,14 @@ def test_the_files_of_a_rolled_back_snapshot_are_removed_too(warehouse):
     table = open_table(*T)
     oldest = table.metadata.snapshots[0].snapshot_id
     table.manage_snapshots().set_current_snapshot(snapshot_id=oldest).commit()
-    maintenance.run_job(drop(*T).pk)
+    job_runner.run_job(drop(*T).pk)
     assert files(warehouse) == {}
 
 
 @pytest.mark.parametrize("format_version", ["1", "2"])
 def test_every_version_that_pyiceberg_writes(warehouse, format_version: str):
     write_table(*T, properties={"format-version": format_version})
-    maintenance.run_job(drop(*T).pk)
+    job_runner.run_job(drop(*T).pk)
     assert files(warehouse) == {}
 
 
@@ -333,7 +336,7 @@ def test_a_failing_storage_is_tried_again(warehouse, monkeypatch):
         return real(path)
 
     monkeypatch.setattr(storage, "remove_file", fail_third)
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     assert status(job) == ("queued", "not allowed")
     assert job.progress == 2
     assert len(files(warehouse)) == before - 2
@@ -347,7 +350,7 @@ def test_a_storage_that_is_not_mounted_is_no_empty_one(warehouse, settings):
     write_table(*T)
     job = drop(*T)
     warehouse.rename(warehouse.with_name("away"))
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     assert status(job)[0] == "queued"
     assert "is not there" in job.error
     warehouse.with_name("away").rename(warehouse)
@@ -369,7 +372,7 @@ def test_a_worker_that_lost_its_lease_stops(warehouse, monkeypatch):
         return real(path)
 
     monkeypatch.setattr(storage, "remove_file", lose)
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     assert status(job)[0] == "running"  # it is the other's to end
     assert len(removed) == 2
 
@@ -385,7 +388,7 @@ def test_the_lease_is_renewed_and_the_progress_told(monkeypatch):
         return real(path)
 
     monkeypatch.setattr(storage, "remove_file", look)
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     assert [progress for progress, _ in seen] == sorted(progress for progress, _ in seen)
     assert seen[-1][0] >= len(seen) - 4
     leases = [lease for _, lease in seen]
@@ -406,7 +409,7 @@ def test_canceled_while_it_waits(warehouse):
     before = files(warehouse)
     job = drop(*T)
     cancel(job)
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     assert status(job)[0] == "canceled"
     assert files(warehouse) == before
 
@@ -422,7 +425,7 @@ def test_canceled_before_it_removes_anything(warehouse, monkeypatch):
         return real(table)
 
     monkeypatch.setattr(purge, "holder", cancel_now)
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     assert status(job) == ("canceled", "canceled on request")
     assert files(warehouse) == before
 
@@ -441,7 +444,7 @@ def test_canceled_too_late(warehouse, monkeypatch):
         return real(path)
 
     monkeypatch.setattr(storage, "remove_file", cancel_after_two)
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     assert status(job) == ("succeeded", "")
     assert files(warehouse) == {}
 
@@ -451,7 +454,7 @@ def test_a_table_that_was_brought_back_keeps_its_data(warehouse):
     before = files(warehouse)
     job = drop(*T)
     Table.objects.filter(pk=table.pk).update(state=TableState.LIVE)
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     assert status(job) == ("canceled", "the table was brought back")
     assert files(warehouse) == before
     assert open_table(*T).scan().to_arrow().num_rows == 1
@@ -462,7 +465,7 @@ def test_a_table_that_keeps_its_data_by_its_properties(warehouse):
     table = write_table(*T, properties={"gc.enabled": "False"})
     before = files(warehouse)
     job = drop(*T)
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     assert status(job) == ("succeeded", "")
     data = {name: content for name, content in before.items() if "/data/" in name}
     assert len(data) == 4
@@ -481,11 +484,11 @@ def test_without_purge_nothing_is_removed(warehouse):
 def test_a_cascade_purges_tables_of_both_formats(warehouse, sent):
     write_table(*T)
     stage(make_table("ns", "lance"), 1)
-    commit([ops.DropNamespace(namespace=("ns",), cascade=True)], actor=SYSTEM)
+    commit([namespace_operations.DropNamespace(namespace=("ns",), cascade=True)], actor=SYSTEM)
     jobs = list(Job.objects.order_by("pk"))
     assert sent == [job.pk for job in jobs]
     for job in jobs:
-        maintenance.run_job(job.pk)
+        job_runner.run_job(job.pk)
         assert status(job) == ("succeeded", "")
     assert len(jobs) == 2
     assert files(warehouse) == {}
@@ -511,7 +514,7 @@ def test_paths_outside_the_roots_are_left_and_counted(warehouse, tmp_path):
     ]
     add_snapshot(*T, paths=dict.fromkeys(named, ManifestContent.DATA))
     job = drop(*T)
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     assert status(job) == (
         "succeeded",
         "left in place: 7 files outside its directories",
@@ -530,7 +533,7 @@ def test_a_manifest_outside_the_roots_is_not_read(warehouse, tmp_path):
     written.rename(away)
     written.symlink_to(away)
     job = drop(*T)
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     assert status(job) == ("succeeded", "left in place: 1 files outside its directories")
     assert data.exists()
     assert away.exists()
@@ -547,7 +550,7 @@ def test_a_manifest_that_is_none_is_left_and_counted(warehouse):
         found = list(references.referenced(_document(*T), reader()))
         assert found[0].is_malformed, broken
     job = drop(*T)
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     assert status(job) == ("succeeded", "left in place: 1 files malformed")
     assert set(Path(loaded.location).rglob("*.*")) == {data, manifest}
 
@@ -561,7 +564,7 @@ def test_a_missing_manifest_is_no_failure(warehouse):
     add_snapshot(*T, paths={f"{loaded.location}/data/none.parquet": ManifestContent.DATA})
     (Path(loaded.location) / "metadata/named-1-0.avro").unlink()
     job = drop(*T)
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     assert status(job) == ("succeeded", "")
     assert files(warehouse) == {}
 
@@ -579,7 +582,7 @@ def test_a_manifest_list_that_no_file_system_can_have_is_no_failure(warehouse):
         }
         change(*T, updates=[{"action": "add-snapshot", "snapshot": snapshot}])
     job = drop(*T)
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     assert status(job) == ("succeeded", "")
     assert files(loaded.location) == {"round": b"-> link"}
 
@@ -595,7 +598,7 @@ def test_files_inside_other_tables_are_left_and_counted(warehouse):
     ]
     add_snapshot(*T, paths=dict.fromkeys(named, ManifestContent.DATA))
     job = drop(*T)
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     assert status(job) == ("succeeded", f"left in place: {len(named)} files of other tables")
     assert files(lance.location) | files(iceberg.location) == kept
 
@@ -607,7 +610,7 @@ def test_metadata_of_another_table_that_lies_outside_it_is_left(warehouse):
     spelled = other.metadata_location.replace("file://", "file:")
     add_snapshot(*T, paths={spelled: ManifestContent.DATA})
     job = drop(*T)
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     assert status(job) == ("succeeded", "left in place: 1 files of other tables")
     assert len(files(warehouse)) == 1
 
@@ -622,7 +625,7 @@ def test_its_own_files_elsewhere_are_removed(warehouse):
     )
     assert {name.split("/")[0] for name in files(warehouse)} == {"metadata of t", "data of t"}
     job = drop(*T)
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     assert status(job) == ("succeeded", "")
     assert files(warehouse) == {}
 
@@ -635,7 +638,7 @@ def test_a_location_that_another_table_has_is_not_purged(warehouse):
     make_table("ns", "stays", location=location)
     Table.objects.filter(pk=table.pk).update(location=location)
     before = files(warehouse)
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     assert status(job) == ("canceled", "its files belong to another table too")
     assert files(warehouse) == before
 
@@ -650,7 +653,7 @@ def test_files_registered_again_under_another_name_are_not_purged(warehouse):
     )
     before = files(warehouse)
     job = drop("ns", "again")
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     assert status(job) == ("canceled", "its files belong to another table too")
     assert files(warehouse) == before
     assert open_table(*T).scan().to_arrow().num_rows == 1
@@ -663,7 +666,7 @@ def test_dropping_the_one_that_moved_spares_the_other(warehouse):
     iceberg_commits.register_table(actor=SYSTEM, table=("ns", "again"), metadata_location=old)
     before = files(warehouse)
     job = drop(*T)
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     assert status(job) == ("canceled", "its files belong to another table too")
     assert files(warehouse) == before
     assert open_table("ns", "again").scan().to_arrow().num_rows == 1
@@ -677,7 +680,7 @@ def test_unregistered_and_registered_again_it_can_be_purged(warehouse):
     )
     open_table("ns", "again").append(rows(7))
     job = drop("ns", "again")
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     assert status(job) == ("succeeded", "")
     # Metadata files that the log had forgotten by then are known to the first one's ledger alone.
     assert {name.split("/")[1] for name in files(warehouse)} <= {"metadata"}
@@ -702,7 +705,7 @@ def test_a_ledger_that_spells_the_file_another_way_is_found(warehouse):
             table = Table.objects.get(name=dropped)
             assert str(purge.holder(table)) == f"ns.{holder}", spelled
         job = drop("ns", name)
-        maintenance.run_job(job.pk)
+        job_runner.run_job(job.pk)
         assert status(job) == ("canceled", "its files belong to another table too")
         assert files(warehouse) == before
 

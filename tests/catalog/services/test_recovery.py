@@ -9,7 +9,8 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from catalog import storage
+from catalog import access, storage
+from catalog.access import SYSTEM, Principal
 from catalog.errors import (
     InvalidInput,
     InvalidTableState,
@@ -38,27 +39,23 @@ from catalog.models import (
     TrashState,
 )
 from catalog.privileges import Privilege, closure
-from catalog.services import (
-    access,
-    api_keys,
-    functions,
-    iceberg_commits,
-    iceberg_tables,
-    iceberg_views,
-    jobs,
-    lance_data,
-    lance_queries,
-    lance_refs,
-    maintenance,
-    materialized_views,
-    recovery,
-    trash,
-)
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM, Principal
-from catalog.services.commit import commit
-from catalog.services.functions import Content
-from catalog.services.transactions import describe_transaction
+from catalog.services.access import api_keys
+from catalog.services.engine import jobs
+from catalog.services.engine.commit import commit
+from catalog.services.engine.transactions import describe_transaction
+from catalog.services.iceberg import commits as iceberg_commits
+from catalog.services.iceberg import functions
+from catalog.services.iceberg import tables as iceberg_tables
+from catalog.services.iceberg import views as iceberg_views
+from catalog.services.iceberg.functions import Content
+from catalog.services.lance import data as lance_data
+from catalog.services.lance import materialized_views
+from catalog.services.lance import queries as lance_queries
+from catalog.services.lance import refs as lance_refs
+from catalog.services.lance.ledger import registration_operations
+from catalog.services.maintenance import job_runner
+from catalog.services.recovery import undrop as recovery_undrop
+from catalog.services.tables import namespace_operations, table_operations, trash
 from tests.factories import (
     files,
     make_iceberg_table,
@@ -88,17 +85,17 @@ def sent(monkeypatch, settings) -> list[int]:
 
 
 def drop(*table: str) -> TrashItem:
-    commit([ops.DropTable(table=table)], actor=SYSTEM)
+    commit([table_operations.DropTable(table=table)], actor=SYSTEM)
     return TrashItem.objects.latest("pk")
 
 
 def drop_namespace(*path: str) -> TrashItem:
-    commit([ops.DropNamespace(namespace=path, cascade=True)], actor=SYSTEM)
-    return recovery.last_dropped(actor=SYSTEM, name=path, is_namespace=True)
+    commit([namespace_operations.DropNamespace(namespace=path, cascade=True)], actor=SYSTEM)
+    return recovery_undrop.last_dropped(actor=SYSTEM, name=path, is_namespace=True)
 
 
 def undrop(item: TrashItem, **options: object):
-    return recovery.undrop(actor=SYSTEM, item=item.pk, **options)
+    return recovery_undrop.undrop(actor=SYSTEM, item=item.pk, **options)
 
 
 def make_due(item: TrashItem) -> Job:
@@ -133,11 +130,11 @@ def test_a_drop_waits_for_its_retention_and_then_a_job_purges_it(sent, settings)
     assert (item.purge_at, item.job.lease_until) == (due, due)
     assert sent == []
     assert jobs.send_waiting_jobs() == 0
-    maintenance.run_job(item.job_id)  # nobody takes it before
+    job_runner.run_job(item.job_id)  # nobody takes it before
     assert files(table.location) == before
     job = make_due(item)
     assert jobs.send_waiting_jobs() == 1
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     job.refresh_from_db()
     assert job.status == JobStatus.SUCCEEDED
     assert files(table.location) == {}
@@ -149,7 +146,7 @@ def test_a_drop_waits_for_its_retention_and_then_a_job_purges_it(sent, settings)
 
 def test_a_drop_is_queued_until_it_is_purged():
     make_lance_table(("ws", "t"))
-    done = commit([ops.DropTable(table=("ws", "t"))], actor=SYSTEM)
+    done = commit([table_operations.DropTable(table=("ws", "t"))], actor=SYSTEM)
     item = TrashItem.objects.get()
 
     def status() -> str:
@@ -160,13 +157,13 @@ def test_a_drop_is_queued_until_it_is_purged():
         "Queued",
         item.purge_at.isoformat(),
     )
-    maintenance.run_job(make_due(item).pk)
+    job_runner.run_job(make_due(item).pk)
     assert status() == "Succeeded"
 
 
 def test_bringing_back_cancels_the_drop():
     make_lance_table(("ws", "t"))
-    done = commit([ops.DropTable(table=("ws", "t"))], actor=SYSTEM)
+    done = commit([table_operations.DropTable(table=("ws", "t"))], actor=SYSTEM)
     undrop(TrashItem.objects.get())
     assert describe_transaction(actor=SYSTEM, transaction=(done.id,)).status == "Canceled"
     assert Job.objects.get().status == JobStatus.CANCELED
@@ -177,24 +174,24 @@ def test_no_retention_is_a_purge_at_once(settings, sent):
     table = make_lance_table(("ws", "t"))
     item = drop("ws", "t")
     assert sent == [item.job_id]
-    maintenance.run_job(item.job_id)
+    job_runner.run_job(item.job_id)
     assert files(table.location) == {}
 
 
 def test_the_nearest_namespace_says_how_long():
     make_table("a", "b", "t")
     make_table("a", "u")
-    recovery.set_retention(actor=SYSTEM, namespace=(), seconds=3 * DAY)
-    recovery.set_retention(actor=SYSTEM, namespace=("a", "b"), seconds=DAY)
+    recovery_undrop.set_retention(actor=SYSTEM, namespace=(), seconds=3 * DAY)
+    recovery_undrop.set_retention(actor=SYSTEM, namespace=("a", "b"), seconds=DAY)
 
     def kept(*table: str) -> float:
         item = drop(*table)
         return (item.purge_at - item.dropped_at).total_seconds() - 300
 
     assert (kept("a", "b", "t"), kept("a", "u")) == (DAY, 3 * DAY)
-    rules = recovery.rules_of(actor=SYSTEM, namespace=("a", "b")).rules
+    rules = recovery_undrop.rules_of(actor=SYSTEM, namespace=("a", "b")).rules
     assert (rules.seconds, rules.retention_source) == (DAY, "a.b")
-    rules = recovery.rules_of(actor=SYSTEM, namespace=("a",)).rules
+    rules = recovery_undrop.rules_of(actor=SYSTEM, namespace=("a",)).rules
     assert (rules.seconds, rules.retention_source) == (3 * DAY, "(root)")
     event = AuditEvent.objects.filter(action="retention.set").latest("pk")
     assert (event.target, event.before, event.after) == (
@@ -202,8 +199,8 @@ def test_the_nearest_namespace_says_how_long():
         {"retention_seconds": None},
         {"retention_seconds": DAY},
     )
-    recovery.set_retention(actor=SYSTEM, namespace=("a", "b"), seconds=None)
-    rules = recovery.rules_of(actor=SYSTEM, namespace=("a", "b")).rules
+    recovery_undrop.set_retention(actor=SYSTEM, namespace=("a", "b"), seconds=None)
+    rules = recovery_undrop.rules_of(actor=SYSTEM, namespace=("a", "b")).rules
     assert rules.seconds == 3 * DAY
 
 
@@ -211,18 +208,18 @@ def test_the_nearest_namespace_says_how_long():
 def test_a_retention_that_is_none(seconds):
     make_namespace("a")
     with pytest.raises(InvalidInput), unchanged():
-        recovery.set_retention(actor=SYSTEM, namespace=("a",), seconds=seconds)
+        recovery_undrop.set_retention(actor=SYSTEM, namespace=("a",), seconds=seconds)
 
 
 def test_what_is_deregistered_stays_until_somebody_purges_it():
     table = make_lance_table(("ws", "t"))
-    commit([ops.DeregisterTable(table=("ws", "t"))], actor=SYSTEM)
+    commit([table_operations.DeregisterTable(table=("ws", "t"))], actor=SYSTEM)
     item = TrashItem.objects.get()
     assert (item.state, item.purge_at, item.job) == (TrashState.KEPT, None, None)
-    (job,) = recovery.purge_now(actor=SYSTEM, item=item.pk)
-    maintenance.run_job(job.pk)
+    (job,) = recovery_undrop.purge_now(actor=SYSTEM, item=item.pk)
+    job_runner.run_job(job.pk)
     assert files(table.location) != {}
-    maintenance.run_job(make_due(item).pk)
+    job_runner.run_job(make_due(item).pk)
     assert files(table.location) == {}
 
 
@@ -283,7 +280,7 @@ def test_an_iceberg_table_with_its_paths(warehouse):
     iceberg_tables.drop_table(actor=SYSTEM, table=("ws", "t"), purge=True)
     item = TrashItem.objects.get()
     for location in (loaded.location, f"{loaded.location}/in", str(outside), str(warehouse / "x")):
-        declare = ops.DeclareTable(table=("ws", "u"), location=location)
+        declare = registration_operations.DeclareTable(table=("ws", "u"), location=location)
         if location == str(warehouse / "x"):
             commit([declare], actor=SYSTEM)
             continue
@@ -328,9 +325,9 @@ def test_a_view_comes_back_until_its_time_is_over():
     assert undrop(item).kind == "view"
     iceberg_views.drop_view(actor=SYSTEM, view=("ws", "w"))
     item = TrashItem.objects.get()
-    assert recovery.forget() == 0
+    assert recovery_undrop.forget() == 0
     TrashItem.objects.update(purge_at=timezone.now() - timedelta(seconds=1))
-    assert recovery.forget() == 1
+    assert recovery_undrop.forget() == 1
     with pytest.raises(TrashItemNotFound), unchanged():
         undrop(item)
 
@@ -384,9 +381,9 @@ def test_a_name_that_is_taken_is_told_and_another_can_be_given():
 def test_a_namespace_that_is_gone_is_told_or_comes_along():
     table = make_lance_table(("a", "b", "t"))
     namespace = table.namespace
-    recovery.set_retention(actor=SYSTEM, namespace=("a", "b"), seconds=DAY)
+    recovery_undrop.set_retention(actor=SYSTEM, namespace=("a", "b"), seconds=DAY)
     item = drop("a", "b", "t")
-    commit([ops.DropNamespace(namespace=("a",), cascade=True)], actor=SYSTEM)
+    commit([namespace_operations.DropNamespace(namespace=("a",), cascade=True)], actor=SYSTEM)
     with pytest.raises(NamespaceNotFound) as refused, unchanged():
         undrop(item)
     assert "with_parents" in refused.value.detail
@@ -405,7 +402,7 @@ def test_a_namespace_that_is_gone_is_told_or_comes_along():
 def test_it_comes_back_into_a_new_namespace_of_the_name():
     table = make_lance_table(("a", "t"))
     item = drop("a", "t")
-    commit([ops.DropNamespace(namespace=("a",))], actor=SYSTEM)
+    commit([namespace_operations.DropNamespace(namespace=("a",))], actor=SYSTEM)
     new = make_namespace("a")
     row = undrop(item)
     assert (row.pk, row.namespace_id) == (table.pk, new.pk)
@@ -424,17 +421,17 @@ def test_once_the_purge_has_begun_it_is_too_late(monkeypatch):
 
     monkeypatch.setattr(storage, "remove_tree", die)
     with pytest.raises(Killed):
-        maintenance.run_job(job.pk)
+        job_runner.run_job(job.pk)
     item.refresh_from_db()
     assert item.state == TrashState.PURGING
     with pytest.raises(NotRecoverable, match="its purge has begun"), unchanged():
         undrop(item)
-    for call in (recovery.keep, recovery.purge_now):
+    for call in (recovery_undrop.keep, recovery_undrop.purge_now):
         with pytest.raises(InvalidTableState), unchanged():
             call(actor=SYSTEM, item=item.pk)
     monkeypatch.undo()
     Job.objects.filter(pk=job.pk).update(lease_until=timezone.now() - timedelta(seconds=1))
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     job.refresh_from_db()
     assert job.status == JobStatus.SUCCEEDED
     assert Table.objects.get().state == TableState.DROPPED
@@ -451,27 +448,27 @@ def test_a_purge_that_failed_can_be_asked_for_again(monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(storage, "remove_tree", fail)
-        maintenance.run_job(job.pk)
+        job_runner.run_job(job.pk)
     item.refresh_from_db()
     assert item.state == TrashState.FAILED
     with pytest.raises(NotRecoverable), unchanged():
         undrop(item)
-    (again,) = recovery.purge_now(actor=SYSTEM, item=item.pk)
+    (again,) = recovery_undrop.purge_now(actor=SYSTEM, item=item.pk)
     assert again.pk != job.pk
-    maintenance.run_job(make_due(item).pk)
+    job_runner.run_job(make_due(item).pk)
     assert files(table.location) == {}
 
 
 def test_a_location_that_another_table_got_meanwhile():
     table = make_lance_table(("ws", "t"))
-    commit([ops.DeregisterTable(table=("ws", "t"))], actor=SYSTEM)
+    commit([table_operations.DeregisterTable(table=("ws", "t"))], actor=SYSTEM)
     item = TrashItem.objects.get()
-    register = ops.RegisterTable(table=("ws", "u"), location=table.location)
+    register = registration_operations.RegisterTable(table=("ws", "u"), location=table.location)
     commit([register], actor=SYSTEM)
     with pytest.raises(LocationTaken), unchanged():
         undrop(item)
     other = drop("ws", "u")
-    maintenance.run_job(make_due(other).pk)
+    job_runner.run_job(make_due(other).pk)
     with pytest.raises(NotRecoverable, match=r"those of table 'ws\.u' too"), unchanged():
         undrop(item)
 
@@ -492,7 +489,7 @@ def test_dropped_again_it_waits_again():
     undrop(first)
     second = drop("ws", "t")
     assert (second.table_id, second.pk != first.pk) == (table.pk, True)
-    maintenance.run_job(make_due(second).pk)
+    job_runner.run_job(make_due(second).pk)
     assert files(table.location) == {}
 
 
@@ -505,13 +502,13 @@ def test_files_that_another_table_in_the_trash_needs_stay():
     )
     iceberg_tables.drop_table(actor=SYSTEM, table=("ws", "u"), purge=True)
     old = TrashItem.objects.get(table=first.pk)
-    recovery.purge_now(actor=SYSTEM, item=old.pk)
+    recovery_undrop.purge_now(actor=SYSTEM, item=old.pk)
     before = files(first.location)
     job = make_due(old)
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     job.refresh_from_db()
     assert (job.status, files(first.location)) == (JobStatus.CANCELED, before)
-    undrop(recovery.last_dropped(actor=SYSTEM, name=("ws", "u")))
+    undrop(recovery_undrop.last_dropped(actor=SYSTEM, name=("ws", "u")))
     iceberg_tables.load_table(actor=SYSTEM, table=("ws", "u"))
 
 
@@ -546,7 +543,7 @@ def test_a_namespace_with_all_that_went_with_it():
     drop("a", "earlier")
     before = {row.pk: row.identifier for row in Namespace.objects.live()}
     item = drop_namespace("a")
-    assert recovery.contents(actor=SYSTEM, item=item.pk)[1:] == (2, 3)
+    assert recovery_undrop.contents(actor=SYSTEM, item=item.pk)[1:] == (2, 3)
     assert Function.objects.count() == 0
     row = undrop(item)
     assert row.identifier == ("a",)
@@ -598,7 +595,7 @@ def test_a_namespace_of_which_a_table_is_gone():
     lost = make_lance_table(("a", "lost"))
     kept = make_lance_table(("a", "kept"))
     item = drop_namespace("a")
-    maintenance.run_job(make_due(TrashItem.objects.get(table=lost)).pk)
+    job_runner.run_job(make_due(TrashItem.objects.get(table=lost)).pk)
     with pytest.raises(NotRecoverable, match=r"'a\.lost'"), unchanged():
         undrop(item)
     undrop(item, without_purged=True)
@@ -608,7 +605,7 @@ def test_a_namespace_of_which_a_table_is_gone():
 def test_the_namespace_above_it_is_gone_too():
     make_table("a", "b", "t")
     item = drop_namespace("a", "b")
-    commit([ops.DropNamespace(namespace=("a",))], actor=SYSTEM)
+    commit([namespace_operations.DropNamespace(namespace=("a",))], actor=SYSTEM)
     with pytest.raises(NamespaceNotFound), unchanged():
         undrop(item)
     assert undrop(item, with_parents=True).identifier == ("a", "b")
@@ -617,12 +614,12 @@ def test_the_namespace_above_it_is_gone_too():
 
 def test_an_empty_namespace_comes_back_and_is_forgotten():
     make_namespace("a")
-    commit([ops.DropNamespace(namespace=("a",))], actor=SYSTEM)
+    commit([namespace_operations.DropNamespace(namespace=("a",))], actor=SYSTEM)
     item = TrashItem.objects.get()
     undrop(item)
-    commit([ops.DropNamespace(namespace=("a",))], actor=SYSTEM)
+    commit([namespace_operations.DropNamespace(namespace=("a",))], actor=SYSTEM)
     TrashItem.objects.update(purge_at=timezone.now() - timedelta(seconds=1))
-    assert recovery.forget() == 1
+    assert recovery_undrop.forget() == 1
 
 
 # --- purging -------------------------------------------------------------------------------------------
@@ -631,18 +628,18 @@ def test_an_empty_namespace_comes_back_and_is_forgotten():
 def test_purge_now_leaves_time_to_stop_it(settings):
     table = make_lance_table(("ws", "t"))
     item = drop("ws", "t")
-    (job,) = recovery.purge_now(actor=SYSTEM, item=item.pk, reason="GDPR")
+    (job,) = recovery_undrop.purge_now(actor=SYSTEM, item=item.pk, reason="GDPR")
     assert job.pk == item.job_id
     soon = timezone.now() + timedelta(seconds=settings.MONODON_PURGE_GRACE_SECONDS)
     job.refresh_from_db()
     assert abs(job.lease_until - soon) < timedelta(seconds=60)
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     assert files(table.location) != {}
-    kept = recovery.keep(actor=SYSTEM, item=item.pk)
+    kept = recovery_undrop.keep(actor=SYSTEM, item=item.pk)
     assert (kept.state, kept.purge_at) == (TrashState.KEPT, None)
     job.refresh_from_db()
     assert job.status == JobStatus.CANCELED
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     undrop(item)
     told = AuditEvent.objects.filter(action__startswith="trash.").order_by("pk")
     assert [(event.action, event.target) for event in told] == [
@@ -656,10 +653,12 @@ def test_purge_now_of_a_namespace_takes_all_of_it(settings):
     settings.MONODON_PURGE_GRACE_SECONDS = 0
     one, two = make_lance_table(("a", "one")), make_lance_table(("a", "b", "two"))
     item = drop_namespace("a")
-    for job in recovery.purge_now(actor=SYSTEM, item=item.pk):
-        maintenance.run_job(job.pk)
+    for job in recovery_undrop.purge_now(actor=SYSTEM, item=item.pk):
+        job_runner.run_job(job.pk)
     assert files(one.location) == files(two.location) == {}
-    assert recovery.forget() == 2  # the namespaces; the tables tell for a day that they are purged
+    assert (
+        recovery_undrop.forget() == 2
+    )  # the namespaces; the tables tell for a day that they are purged
 
 
 def test_what_runs_already_is_not_hastened(monkeypatch):
@@ -668,7 +667,7 @@ def test_what_runs_already_is_not_hastened(monkeypatch):
     taken = jobs.take(make_due(item).pk)
     assert taken is not None
     with pytest.raises(InvalidTableState), unchanged():
-        recovery.purge_now(actor=SYSTEM, item=item.pk)
+        recovery_undrop.purge_now(actor=SYSTEM, item=item.pk)
 
 
 # --- who may, and who sees -----------------------------------------------------------------------------
@@ -681,19 +680,19 @@ def test_who_managed_it_may_bring_it_back():
     stranger = principal("stranger")
     item = drop("ws", "t")
     with unchanged():
-        for call in (recovery.undrop, recovery.purge_now, recovery.keep):
+        for call in (recovery_undrop.undrop, recovery_undrop.purge_now, recovery_undrop.keep):
             with pytest.raises(TrashItemNotFound):
                 call(actor=stranger, item=item.pk)
             with pytest.raises(PermissionDenied):
                 call(actor=writer, item=item.pk)
         for actor in (writer, stranger):
             with pytest.raises((PermissionDenied, NamespaceNotFound)):
-                recovery.set_retention(actor=actor, namespace=("ws",), seconds=0)
+                recovery_undrop.set_retention(actor=actor, namespace=("ws",), seconds=0)
             with pytest.raises((PermissionDenied, NamespaceNotFound)):
-                recovery.set_approval_rule(actor=actor, namespace=("ws",), actions=["purge"])
-    assert [row.pk for row in recovery.list_trash(actor=writer)[0]] == [item.pk]
-    assert recovery.list_trash(actor=stranger) == ([], None)
-    assert recovery.undrop(actor=manager, item=item.pk).pk == table.pk
+                recovery_undrop.set_approval_rule(actor=actor, namespace=("ws",), actions=["purge"])
+    assert [row.pk for row in recovery_undrop.list_trash(actor=writer)[0]] == [item.pk]
+    assert recovery_undrop.list_trash(actor=stranger) == ([], None)
+    assert recovery_undrop.undrop(actor=manager, item=item.pk).pk == table.pk
 
 
 def test_who_managed_a_dropped_namespace_may_bring_it_back():
@@ -702,14 +701,14 @@ def test_who_managed_a_dropped_namespace_may_bring_it_back():
     beside = principal("beside", (Privilege.MANAGE, make_namespace("c")))
     item = drop_namespace("a", "b")
     with pytest.raises(TrashItemNotFound), unchanged():
-        recovery.undrop(actor=beside, item=item.pk)
-    recovery.undrop(actor=above, item=item.pk)
+        recovery_undrop.undrop(actor=beside, item=item.pk)
+    recovery_undrop.undrop(actor=above, item=item.pk)
 
 
 def drop_twice(*path: str) -> TrashItem:
     """A table, and then all that it was in, in two transactions. The item is the table's."""
     item = drop(*path)
-    commit([ops.DropNamespace(namespace=path[:1], cascade=True)], actor=SYSTEM)
+    commit([namespace_operations.DropNamespace(namespace=path[:1], cascade=True)], actor=SYSTEM)
     return item
 
 
@@ -727,8 +726,8 @@ def test_namespaces_come_along_for_who_could_bring_them_back():
             pytest.raises(PermissionDenied, match=rf"manage '{lacking}'$"),
             unchanged(),
         ):
-            recovery.undrop(actor=actor, item=item.pk, with_parents=True)
-    assert recovery.undrop(actor=of_upper, item=item.pk, with_parents=True).pk == table.pk
+            recovery_undrop.undrop(actor=actor, item=item.pk, with_parents=True)
+    assert recovery_undrop.undrop(actor=of_upper, item=item.pk, with_parents=True).pk == table.pk
 
 
 def test_a_namespace_comes_along_for_who_could_bring_it_back():
@@ -736,9 +735,9 @@ def test_a_namespace_comes_along_for_who_could_bring_it_back():
     at_root = (Privilege.CREATE, make_root())
     manager = principal("manager", at_root, (Privilege.MANAGE, namespace))
     item = drop_namespace("top", "a", "b")
-    commit([ops.DropNamespace(namespace=("top",), cascade=True)], actor=SYSTEM)
+    commit([namespace_operations.DropNamespace(namespace=("top",), cascade=True)], actor=SYSTEM)
     with pytest.raises(PermissionDenied, match=r"manage 'top\.a'$"), unchanged():
-        recovery.undrop(actor=manager, item=item.pk, with_parents=True)
+        recovery_undrop.undrop(actor=manager, item=item.pk, with_parents=True)
 
 
 def test_a_namespace_does_not_come_along_where_who_brings_it_back_holds_more():
@@ -749,7 +748,7 @@ def test_a_namespace_does_not_come_along_where_who_brings_it_back_holds_more():
     new = make_namespace("top")
     Grant.objects.create(principal_id=keeper.ids[0], namespace=new, mask=int(Privilege.ALL))
     with pytest.raises(PermissionDenied, match=r"'top\.a' to 'top', .*: grant"), unchanged():
-        recovery.undrop(actor=keeper, item=item.pk, with_parents=True)
+        recovery_undrop.undrop(actor=keeper, item=item.pk, with_parents=True)
 
 
 def test_a_place_where_nothing_may_be_made():
@@ -758,7 +757,7 @@ def test_a_place_where_nothing_may_be_made():
     make_namespace("other")
     item = drop("ws", "t")
     with pytest.raises(NamespaceNotFound), unchanged():
-        recovery.undrop(actor=manager, item=item.pk, new=("other", "t"))
+        recovery_undrop.undrop(actor=manager, item=item.pk, new=("other", "t"))
 
 
 def test_the_list_is_paged_and_filtered():
@@ -767,27 +766,32 @@ def test_the_list_is_paged_and_filtered():
         drop("x", "y", name)
     make_table("z", "d")
     drop("z", "d")
-    first, token = recovery.list_trash(actor=SYSTEM, limit=3)
-    rest, end = recovery.list_trash(actor=SYSTEM, limit=3, page_token=token)
+    first, token = recovery_undrop.list_trash(actor=SYSTEM, limit=3)
+    rest, end = recovery_undrop.list_trash(actor=SYSTEM, limit=3, page_token=token)
     assert [str(row) for row in first + rest] == ["z.d", "x.y.c", "x.y.b", "x.y.a"]
     assert end is None
-    inside, _ = recovery.list_trash(actor=SYSTEM, namespace=("x",))
+    inside, _ = recovery_undrop.list_trash(actor=SYSTEM, namespace=("x",))
     assert [str(row) for row in inside] == ["x.y.c", "x.y.b", "x.y.a"]
-    assert recovery.list_trash(actor=SYSTEM, dropped_by="ada")[0] == []
+    assert recovery_undrop.list_trash(actor=SYSTEM, dropped_by="ada")[0] == []
     with pytest.raises(InvalidInput):
-        recovery.list_trash(actor=SYSTEM, page_token="x")
+        recovery_undrop.list_trash(actor=SYSTEM, page_token="x")
     with CaptureQueriesContext(connection) as queries:
-        rows, _ = recovery.list_trash(actor=SYSTEM)
+        rows, _ = recovery_undrop.list_trash(actor=SYSTEM)
         assert (str(rows[0]), rows[0].state, rows[0].size) == ("z.d", "waiting", None)
     assert len(queries) == 1
 
 
 def test_what_is_not_there():
-    for call in (recovery.undrop, recovery.purge_now, recovery.keep, recovery.find_item):
+    for call in (
+        recovery_undrop.undrop,
+        recovery_undrop.purge_now,
+        recovery_undrop.keep,
+        recovery_undrop.find_item,
+    ):
         with pytest.raises(TrashItemNotFound), unchanged():
             call(actor=SYSTEM, item=12345)
     with pytest.raises(TrashItemNotFound):
-        recovery.last_dropped(actor=SYSTEM, name=("x",))
+        recovery_undrop.last_dropped(actor=SYSTEM, name=("x",))
 
 
 def test_a_version_number_goes_on():

@@ -8,6 +8,7 @@ import pytest
 from django.db import connection, connections
 from django.test.utils import CaptureQueriesContext
 
+from catalog.access import SYSTEM, Principal
 from catalog.errors import (
     ApprovalRequired,
     CatalogError,
@@ -26,11 +27,13 @@ from catalog.models import (
     TrashItem,
 )
 from catalog.privileges import Privilege
-from catalog.services import approvals, maintenance, purge, recovery
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM, Principal
-from catalog.services.commit import commit
-from catalog.services.operations.recovery import Undrop
+from catalog.services.engine.commit import commit
+from catalog.services.governance import approvals
+from catalog.services.lance.ledger import registration_operations
+from catalog.services.maintenance import job_runner
+from catalog.services.recovery import purge, undrop
+from catalog.services.recovery.recovery_operations import Undrop
+from catalog.services.tables import namespace_operations, table_operations
 from tests.factories import (
     files,
     make_administrator,
@@ -75,7 +78,7 @@ def together(*calls: Callable[[], object]) -> list[object]:
 
 def dropped(*name: str) -> TrashItem:
     make_lance_table(name)
-    commit([ops.DropTable(table=name)], actor=SYSTEM)
+    commit([table_operations.DropTable(table=name)], actor=SYSTEM)
     return TrashItem.objects.latest("pk")
 
 
@@ -83,8 +86,8 @@ def dropped(*name: str) -> TrashItem:
 def test_bringing_back_meets_a_new_table_of_the_name(round):
     item = dropped("ws", "t")
     back, new = together(
-        lambda: recovery.undrop(actor=SYSTEM, item=item.pk),
-        lambda: commit([ops.DeclareTable(table=("ws", "t"))], actor=SYSTEM),
+        lambda: undrop.undrop(actor=SYSTEM, item=item.pk),
+        lambda: commit([registration_operations.DeclareTable(table=("ws", "t"))], actor=SYSTEM),
     )
     winner = Table.objects.named(("ws", "t")).get()
     if winner.pk == item.table_id:
@@ -102,8 +105,8 @@ def test_bringing_back_meets_the_purge(round):
     before = files(item.table.location)
     Job.objects.update(lease_until=None)
     back, _ = together(
-        lambda: recovery.undrop(actor=SYSTEM, item=item.pk),
-        lambda: maintenance.run_job(item.job_id),
+        lambda: undrop.undrop(actor=SYSTEM, item=item.pk),
+        lambda: job_runner.run_job(item.job_id),
     )
     table, job = Table.objects.get(), Job.objects.get()
     if isinstance(back, Table):
@@ -120,17 +123,17 @@ def test_a_worker_that_has_taken_the_job_finds_it_brought_back(monkeypatch):
     item = dropped("ws", "t")
     before = files(item.table.location)
     Job.objects.update(lease_until=None)
-    real = maintenance.locks.lock_table_row
+    real = job_runner.locks.lock_table_row
     done = []
 
     def first_bring_back(pk: int) -> Table:
         if not done:
-            done.append(together(lambda: recovery.undrop(actor=SYSTEM, item=item.pk))[0])
+            done.append(together(lambda: undrop.undrop(actor=SYSTEM, item=item.pk))[0])
         return real(pk)
 
     # The other one needs the row that the worker's transaction is about to lock.
-    monkeypatch.setattr(maintenance.locks, "lock_table_row", first_bring_back)
-    maintenance.run_job(item.job_id)
+    monkeypatch.setattr(job_runner.locks, "lock_table_row", first_bring_back)
+    job_runner.run_job(item.job_id)
     assert isinstance(done[0], Table)
     assert Job.objects.get().status == JobStatus.CANCELED
     assert Table.objects.get().state == TableState.LIVE
@@ -150,9 +153,9 @@ def test_who_comes_when_the_worker_has_begun_waits_and_is_refused(monkeypatch):
 
     def bring_back() -> object:
         begun.wait(30)
-        return recovery.undrop(actor=SYSTEM, item=item.pk)
+        return undrop.undrop(actor=SYSTEM, item=item.pk)
 
-    found = together(bring_back, lambda: maintenance.run_job(item.job_id))
+    found = together(bring_back, lambda: job_runner.run_job(item.job_id))
     assert isinstance(found[0], NotRecoverable | TrashItemNotFound)
     assert Job.objects.get().status == JobStatus.SUCCEEDED
 
@@ -160,8 +163,8 @@ def test_who_comes_when_the_worker_has_begun_waits_and_is_refused(monkeypatch):
 def test_one_of_two_brings_it_back():
     item = dropped("ws", "t")
     found = together(
-        lambda: recovery.undrop(actor=SYSTEM, item=item.pk, new=("ws", "a")),
-        lambda: recovery.undrop(actor=SYSTEM, item=item.pk, new=("ws", "b")),
+        lambda: undrop.undrop(actor=SYSTEM, item=item.pk, new=("ws", "a")),
+        lambda: undrop.undrop(actor=SYSTEM, item=item.pk, new=("ws", "b")),
     )
     assert sorted(isinstance(one, Table) for one in found) == [False, True]
     assert any(isinstance(one, TrashItemNotFound) for one in found)
@@ -172,9 +175,9 @@ def test_one_of_two_brings_it_back():
 def test_what_is_above_it_is_not_brought_elsewhere_meanwhile(monkeypatch, new):
     """Namespaces come along that were gone before they were locked: a rival has to wait for it all."""
     item = dropped("a", "b", "t")
-    commit([ops.DropNamespace(namespace=("a", "b"))], actor=SYSTEM)
-    commit([ops.DropNamespace(namespace=("a",))], actor=SYSTEM)
-    above = recovery.last_dropped(actor=SYSTEM, name=("a",), is_namespace=True)
+    commit([namespace_operations.DropNamespace(namespace=("a", "b"))], actor=SYSTEM)
+    commit([namespace_operations.DropNamespace(namespace=("a",))], actor=SYSTEM)
+    above = undrop.last_dropped(actor=SYSTEM, name=("a",), is_namespace=True)
     real, rivals, found, pids = Undrop.chain, [], [], []
 
     def bring_elsewhere() -> None:
@@ -182,7 +185,7 @@ def test_what_is_above_it_is_not_brought_elsewhere_meanwhile(monkeypatch, new):
             with connection.cursor() as cursor:
                 cursor.execute("SELECT pg_backend_pid()")
                 pids.append(cursor.fetchone()[0])
-            found.append(recovery.undrop(actor=SYSTEM, item=above.pk, new=("c",)))
+            found.append(undrop.undrop(actor=SYSTEM, item=above.pk, new=("c",)))
         except CatalogError as error:
             found.append(error)
         finally:
@@ -205,7 +208,7 @@ def test_what_is_above_it_is_not_brought_elsewhere_meanwhile(monkeypatch, new):
             return bool(cursor.fetchone()[0])
 
     monkeypatch.setattr(Undrop, "chain", read_then_meet)
-    back = recovery.undrop(actor=SYSTEM, item=item.pk, new=new, with_parents=True)
+    back = undrop.undrop(actor=SYSTEM, item=item.pk, new=new, with_parents=True)
     rivals[0].join(60)
     assert [type(one) for one in found] == [TrashItemNotFound]
     assert back.identifier == (new or ("a", "b", "t"))
@@ -218,10 +221,10 @@ def test_what_is_above_it_is_not_brought_elsewhere_meanwhile(monkeypatch, new):
 def test_of_two_who_approve_one_does(round):
     make_namespace("a", "b")
     make_administrator(ADA.name)
-    recovery.set_approval_rule(actor=SYSTEM, namespace=("a",), actions=["purge"])
+    undrop.set_approval_rule(actor=SYSTEM, namespace=("a",), actions=["purge"])
     item = dropped("a", "b", "t")
     with pytest.raises(ApprovalRequired):
-        recovery.purge_now(actor=ADA, item=item.pk)
+        undrop.purge_now(actor=ADA, item=item.pk)
     request = ApprovalRequest.objects.get()
     found = together(
         lambda: approvals.approve(actor=BOB, request=request.pk),
@@ -235,11 +238,11 @@ def test_of_two_who_approve_one_does(round):
 
 def test_an_approval_meets_a_refusal():
     make_namespace("a")
-    recovery.set_approval_rule(actor=SYSTEM, namespace=("a",), actions=["purge"])
+    undrop.set_approval_rule(actor=SYSTEM, namespace=("a",), actions=["purge"])
     item = dropped("a", "t")
     due = item.purge_at
     with pytest.raises(ApprovalRequired):
-        recovery.purge_now(actor=ADA, item=item.pk)
+        undrop.purge_now(actor=ADA, item=item.pk)
     request = ApprovalRequest.objects.get()
     found = together(
         lambda: approvals.approve(actor=BOB, request=request.pk),
@@ -254,11 +257,11 @@ def test_an_approval_meets_a_refusal():
 def test_rows_are_locked_in_the_order_of_all_transactions():
     """Namespaces, then tables, then what is in the trash, all before anything is written."""
     make_lance_table(("a", "b", "t"))
-    commit([ops.DropNamespace(namespace=("a",), cascade=True)], actor=SYSTEM)
-    item = recovery.last_dropped(actor=SYSTEM, name=("a",), is_namespace=True)
+    commit([namespace_operations.DropNamespace(namespace=("a",), cascade=True)], actor=SYSTEM)
+    item = undrop.last_dropped(actor=SYSTEM, name=("a",), is_namespace=True)
     with ExitStack() as stack:
         queries = stack.enter_context(CaptureQueriesContext(connection))
-        recovery.undrop(actor=SYSTEM, item=item.pk)
+        undrop.undrop(actor=SYSTEM, item=item.pk)
     locked = [
         next(name for name in ("trashitem", "table", "namespace") if f'"catalog_{name}".' in sql)
         for sql in (query["sql"] for query in queries.captured_queries)

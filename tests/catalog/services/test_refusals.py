@@ -6,6 +6,7 @@ import threading
 import pytest
 from django.db import connection, transaction
 
+from catalog.access import SYSTEM, Principal
 from catalog.errors import (
     CatalogError,
     InvalidInput,
@@ -18,8 +19,8 @@ from catalog.errors import (
 )
 from catalog.models import AuditEvent
 from catalog.privileges import READ_ONLY, Privilege
-from catalog.services import api_keys, refusals
-from catalog.services.access import SYSTEM, Principal
+from catalog.services.access import api_keys
+from catalog.services.audit import refusals
 
 ADA = Principal("user:ada", READ_ONLY, "req-1", {"job": "x"}, door="lance", key="ada-laptop")
 PART = Principal("etl")
@@ -181,7 +182,7 @@ def test_what_cannot_be_written_at_all_does_not_end_the_thread(monkeypatch, capl
     monkeypatch.setattr(refusals, "ledger", refusals.Ledger(lambda due: None))
     refusals.ledger.deliver = None
     bad = Principal("ada", context={"k": "\ud800"})  # in no encoding of JSON
-    with caplog.at_level(logging.ERROR, "catalog.services.refusals"):
+    with caplog.at_level(logging.ERROR, "catalog.services.audit.refusals"):
         note(PermissionDenied("no"), bad)
         refusals.ledger.flush()
     assert "1 refusals could not be written to the audit trail" in caplog.text
@@ -199,7 +200,7 @@ def test_a_write_that_fails_is_logged_and_fails_nobody(monkeypatch, caplog):
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE catalog_auditevent RENAME COLUMN door TO doorway")
     try:
-        with caplog.at_level(logging.ERROR, "catalog.services.refusals"):
+        with caplog.at_level(logging.ERROR, "catalog.services.audit.refusals"):
             refusals.ledger.flush()
     finally:
         with connection.cursor() as cursor:

@@ -6,12 +6,16 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from catalog.access import SYSTEM
 from catalog.errors import Protected
 from catalog.models import AuditEvent, Namespace, Table, TrashItem
-from catalog.services import events, iceberg_commits, lance_data, recovery
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM
-from catalog.services.commit import commit
+from catalog.services.engine.commit import commit
+from catalog.services.events import feed as event_feed
+from catalog.services.iceberg import commits as iceberg_commits
+from catalog.services.lance import data as lance_data
+from catalog.services.lance.ledger import registration_operations
+from catalog.services.recovery import undrop
+from catalog.services.tables import namespace_operations, table_operations
 from tests.catalog.services.test_history import now, present, state
 from tests.factories import (
     make_iceberg_table,
@@ -34,13 +38,17 @@ def _catalog(transactional_db, warehouse, settings):
 
 
 def register_lance(warehouse: Path) -> None:
-    operation = ops.RegisterTable(table=T, location=str(warehouse / "elsewhere"), overwrite=True)
+    operation = registration_operations.RegisterTable(
+        table=T, location=str(warehouse / "elsewhere"), overwrite=True
+    )
     commit([operation], actor=SYSTEM)
 
 
 def register_iceberg(warehouse: Path) -> None:
     other = make_iceberg_table("ws", "other")
-    commit([ops.DeregisterTable(table=("ws", "other"), format="iceberg")], actor=SYSTEM)
+    commit(
+        [table_operations.DeregisterTable(table=("ws", "other"), format="iceberg")], actor=SYSTEM
+    )
     iceberg_commits.register_table(
         actor=SYSTEM, table=T, metadata_location=other.metadata_location, overwrite=True
     )
@@ -52,7 +60,9 @@ def create_lance(warehouse: Path) -> None:
 
 
 def overwrite_namespace(warehouse: Path) -> None:
-    operation = ops.CreateNamespace(namespace=("ws",), mode=ops.CreateMode.OVERWRITE)
+    operation = namespace_operations.CreateNamespace(
+        namespace=("ws",), mode=namespace_operations.CreateMode.OVERWRITE
+    )
     commit([operation], actor=SYSTEM)
 
 
@@ -75,7 +85,7 @@ def test_what_is_replaced_is_told_to_have_gone(warehouse, how):
     make(T)
     old = Table.objects.named(T).get()
     wait_for_readers()
-    place = events.newest_place()
+    place = event_feed.newest_place()
     replace(warehouse)
     old.refresh_from_db()
     told = AuditEvent.objects.get(action=action, table_uuid=old.uuid)
@@ -88,7 +98,7 @@ def test_what_is_replaced_is_told_to_have_gone(warehouse, how):
     assert told.pk < last.pk
     # Nothing else tells of it, and nothing that was made is told to be gone.
     wait_for_readers()
-    found = events.read(actor=SYSTEM, after=place).rows
+    found = event_feed.read(actor=SYSTEM, after=place).rows
     assert [row.action for row in found if row.table_uuid == old.uuid] == [action]
     assert not [row for row in found if row.action.endswith(".create") and row.after is None]
 
@@ -121,8 +131,8 @@ def test_the_past_is_right_at_any_moment(warehouse, how, tells, monkeypatch):
     note()
     item = TrashItem.objects.get(table=old)
     if not tells:
-        monkeypatch.setattr("catalog.services.operations.recovery._was", lambda row: None)
-    recovery.undrop(actor=SYSTEM, item=item.pk, new=("ws2", "back"))
+        monkeypatch.setattr("catalog.services.recovery.recovery_operations._was", lambda row: None)
+    undrop.undrop(actor=SYSTEM, item=item.pk, new=("ws2", "back"))
     note()
     assert old.pk in pictures[1][1]
     assert [old.pk in tables for _, tables in pictures] == [False, True, False, False, True]
@@ -133,7 +143,7 @@ def test_the_past_is_right_at_any_moment(warehouse, how, tells, monkeypatch):
 def test_what_is_protected_is_not_told_to_have_gone(warehouse, how):
     make, replace, _ = REPLACED[how]
     make(T)
-    recovery.set_table_protection(actor=SYSTEM, table=T, is_protected=True)
+    undrop.set_table_protection(actor=SYSTEM, table=T, is_protected=True)
     if how == "register_iceberg":
         other = make_iceberg_table("ws", "kept")
 

@@ -12,6 +12,7 @@ import orjson
 import pytest
 from django.utils import timezone
 
+from catalog.access import SYSTEM, Principal
 from catalog.errors import (
     ForeignFile,
     InvalidInput,
@@ -24,8 +25,10 @@ from catalog.errors import (
 from catalog.formats.iceberg import scan_planning
 from catalog.models import ScanPlan
 from catalog.privileges import READ_ONLY, Privilege
-from catalog.services import iceberg_commits, iceberg_files, iceberg_tables, scans
-from catalog.services.access import SYSTEM, Principal
+from catalog.services.iceberg import commits as iceberg_commits
+from catalog.services.iceberg import files as iceberg_files
+from catalog.services.iceberg import scans
+from catalog.services.iceberg import tables as iceberg_tables
 from tasks import maintenance as tasks
 from tests.catalog.formats.iceberg.test_scan_planning import SIMPLE, compare, paths, row
 from tests.catalog.formats.iceberg.written import Written

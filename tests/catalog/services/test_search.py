@@ -7,6 +7,8 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from catalog import access
+from catalog.access import SYSTEM, Principal
 from catalog.errors import InvalidInput
 from catalog.models import (
     Grant,
@@ -19,12 +21,13 @@ from catalog.models import (
 )
 from catalog.models import Principal as PrincipalRow
 from catalog.privileges import Privilege
-from catalog.services import access, facts, search, search_documents
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM, Principal
-from catalog.services.commit import commit
-from catalog.services.facts import Changes, ColumnChanges
-from catalog.services.search import Page
+from catalog.services.engine.commit import commit
+from catalog.services.governance import annotations
+from catalog.services.governance.annotations import Changes, ColumnChanges
+from catalog.services.search import documents as search_documents
+from catalog.services.search import search
+from catalog.services.search.search import Page
+from catalog.services.tables import table_operations
 from tests.factories import (
     make_iceberg_table,
     make_lance_table,
@@ -72,7 +75,7 @@ def shown(page: Page) -> list[tuple[str, str]]:
 
 
 def say(*table: str, **changes) -> None:
-    facts.change_table_facts(actor=SYSTEM, table=table, changes=Changes(**changes))
+    annotations.change_table_facts(actor=SYSTEM, table=table, changes=Changes(**changes))
 
 
 def test_the_whole_name_comes_first_then_names_then_the_rest():
@@ -132,15 +135,15 @@ def test_filters(text, found):
 
 
 def define(key: str, **options) -> None:
-    facts.create_label(actor=SYSTEM, key=key, **options)
+    annotations.create_label(actor=SYSTEM, key=key, **options)
 
 
 def test_labels_are_inherited_and_overridden():
     define("pii")
-    facts.change_namespace_facts(
+    annotations.change_namespace_facts(
         actor=SYSTEM, namespace=("prod",), changes=Changes(labels={"pii": ["no"]})
     )
-    facts.change_namespace_facts(
+    annotations.change_namespace_facts(
         actor=SYSTEM, namespace=("prod", "sales"), changes=Changes(labels={"pii": ["Yes"]})
     )
     say("prod", "sales", "invoices2024", labels={"pii": ["no"]})
@@ -177,7 +180,7 @@ def test_a_label_of_a_column_finds_its_table():
 
 
 def test_sensitivity_is_inherited_and_that_of_columns_counts():
-    facts.change_namespace_facts(
+    annotations.change_namespace_facts(
         actor=SYSTEM,
         namespace=("prod",),
         changes=Changes(sensitivity=Sensitivity.INTERNAL, sets_sensitivity=True),
@@ -362,7 +365,9 @@ def test_a_search_changes_nothing():
 def test_words_are_learnt_and_forgotten():
     assert SearchWord.objects.filter(key="=customer").exists()
     assert not SearchWord.objects.filter(key="=2024").exists()
-    commit([ops.DeregisterTable(table=("prod", "sales", "customer_orders"))], actor=SYSTEM)
+    commit(
+        [table_operations.DeregisterTable(table=("prod", "sales", "customer_orders"))], actor=SYSTEM
+    )
     assert search_documents.reindex() == SearchDocument.objects.count() == 7
     assert not SearchWord.objects.filter(word="customer").exists()
     assert SearchWord.objects.filter(key="=orders").exists()

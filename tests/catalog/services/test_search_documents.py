@@ -11,12 +11,18 @@ from django.core.management import call_command
 from django.db import connection, connections, transaction
 from django.utils import timezone
 
+from catalog.access import SYSTEM
 from catalog.models import Namespace, SearchCursor, SearchDocument, Table, TableVersion
-from catalog.services import facts, iceberg_commits, lance_schemas, locks, search, search_documents
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM
-from catalog.services.commit import commit
-from catalog.services.facts import Changes
+from catalog.services.engine import locks
+from catalog.services.engine.commit import commit
+from catalog.services.governance import annotations
+from catalog.services.governance.annotations import Changes
+from catalog.services.iceberg import commits as iceberg_commits
+from catalog.services.lance import schemas as lance_schemas
+from catalog.services.lance.ledger import registration_operations
+from catalog.services.search import documents as search_documents
+from catalog.services.search import search
+from catalog.services.tables import namespace_operations, table_operations
 from tasks.maintenance import keep_search_documents
 from tests.factories import (
     make_iceberg_table,
@@ -79,24 +85,24 @@ def test_new_tables_and_namespaces_are_found_after_a_pass():
 
 
 def test_a_renamed_table_is_found_by_its_new_name():
-    commit([ops.RenameTable(table=("ws", "first"), new=("ws", "other"))], actor=SYSTEM)
+    commit([table_operations.RenameTable(table=("ws", "first"), new=("ws", "other"))], actor=SYSTEM)
     search_documents.keep()
     assert (find("first"), find("other")) == ([], ["ws.other"])
 
 
 def test_what_was_dropped_is_not_found_even_before_a_pass():
-    commit([ops.DropTable(table=("ws", "first"))], actor=SYSTEM)
+    commit([table_operations.DropTable(table=("ws", "first"))], actor=SYSTEM)
     assert find("first") == []
     search_documents.keep()
     assert SearchDocument.objects.count() == 1
-    commit([ops.DropNamespace(namespace=("ws",))], actor=SYSTEM)
+    commit([namespace_operations.DropNamespace(namespace=("ws",))], actor=SYSTEM)
     assert find("kind:namespace") == []
     search_documents.keep()
     assert not SearchDocument.objects.exists()
 
 
 def test_a_dropped_namespace_takes_its_tables_along():
-    commit([ops.DropNamespace(namespace=("ws",), cascade=True)], actor=SYSTEM)
+    commit([namespace_operations.DropNamespace(namespace=("ws",), cascade=True)], actor=SYSTEM)
     search_documents.keep()
     assert not SearchDocument.objects.exists()
 
@@ -142,7 +148,7 @@ def test_the_columns_of_an_iceberg_table_follow_its_schema():
 
 
 def test_facts_need_no_pass_and_leave_it_nothing_to_do():
-    facts.change_table_facts(
+    annotations.change_table_facts(
         actor=SYSTEM, table=("ws", "first"), changes=Changes(description="Sheep")
     )
     assert find("sheep") == ["ws.first"]
@@ -156,7 +162,7 @@ def test_a_transaction_that_commits_late_is_not_missed():
     def slow() -> None:
         try:
             with transaction.atomic():
-                commit([ops.DeclareTable(table=("ws", "late"))], actor=SYSTEM)
+                commit([registration_operations.DeclareTable(table=("ws", "late"))], actor=SYSTEM)
                 written.set()
                 may_commit.wait(timeout=60)
         finally:
@@ -265,7 +271,9 @@ def test_a_pass_ends_in_time_and_the_next_goes_on(monkeypatch):
 def test_a_version_that_changes_no_column_reads_none_again(monkeypatch):
     make_lance_table(("ws", "t"))
     search_documents.keep()
-    facts.change_table_facts(actor=SYSTEM, table=("ws", "t"), changes=Changes(description="x"))
+    annotations.change_table_facts(
+        actor=SYSTEM, table=("ws", "t"), changes=Changes(description="x")
+    )
     SearchDocument.objects.update(due_at=timezone.now())
 
     def read(row: Table) -> None:
@@ -308,7 +316,7 @@ def test_what_is_said_while_a_pass_writes_is_not_lost(monkeypatch):
     def say() -> None:
         try:
             at_it.wait(timeout=60)
-            facts.change_table_facts(
+            annotations.change_table_facts(
                 actor=SYSTEM, table=("ws", "first"), changes=Changes(description="Sheep")
             )
         finally:

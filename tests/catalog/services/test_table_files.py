@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from django.utils import timezone
 
+from catalog import access
+from catalog.access import SYSTEM
 from catalog.errors import ForeignFile, InvalidLocation
 from catalog.models import (
     FileReference,
@@ -20,11 +22,12 @@ from catalog.models import (
     TableState,
 )
 from catalog.privileges import Privilege, closure
-from catalog.services import access, file_references, iceberg_commits, iceberg_tables
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM
-from catalog.services.commit import commit
-from catalog.services.table_files import Belonging, FutureTable, TableFiles
+from catalog.services.engine.commit import commit
+from catalog.services.iceberg import commits as iceberg_commits
+from catalog.services.iceberg import tables as iceberg_tables
+from catalog.services.storage import file_references
+from catalog.services.storage.table_files import Belonging, FutureTable, TableFiles
+from catalog.services.tables import namespace_operations
 from catalog.storage import read_real_file
 from tests.factories import make_iceberg_table, make_namespace, make_table
 
@@ -382,7 +385,7 @@ def test_who_dropped_and_registered_again_knows_its_files(lake):
     """A table that was forgotten and registered again owns what it owned."""
     loaded = make_iceberg_table("ns", "a", location=f"file://{lake}/a")
     drop("a")
-    commit([ops.CreateNamespace(namespace=("other",))], actor=SYSTEM)
+    commit([namespace_operations.CreateNamespace(namespace=("other",))], actor=SYSTEM)
     again = iceberg_commits.register_table(
         actor=SYSTEM, table=("other", "a"), metadata_location=loaded.metadata_location
     )

@@ -1,7 +1,7 @@
 """What a signed token must say."""
 
+from catalog.access import tokens
 from catalog.privileges import READ_ONLY, Privilege
-from catalog.services import tokens
 
 
 def test_a_token_names_its_privileges():

@@ -9,12 +9,13 @@ from contextlib import contextmanager
 import pytest
 from django.conf import settings
 
+from catalog.access import SYSTEM
 from catalog.errors import Busy, CommitConflict
 from catalog.identifiers import digest
 from catalog.models import TableVersion
-from catalog.services import iceberg_commits, turns
-from catalog.services.access import SYSTEM
-from catalog.services.iceberg_commits import TableChange
+from catalog.services.engine import commit_queue
+from catalog.services.iceberg import commits as iceberg_commits
+from catalog.services.iceberg.commits import TableChange
 from tests.factories import make_iceberg_table, make_root
 
 T = ("ns", "t")
@@ -67,23 +68,23 @@ def held_by_another() -> Iterator[subprocess.Popen[str]]:
 @pytest.fixture(autouse=True)
 def _home(tmp_path, settings) -> Iterator[None]:
     settings.MONODON_HOME = tmp_path
-    turns._file.cache_clear()
+    commit_queue._file.cache_clear()
     yield
-    turns._file.cache_clear()
+    commit_queue._file.cache_clear()
 
 
 def test_a_turn_keeps_other_processes_out_until_it_ends():
-    with turns.turns([NAME]):
+    with commit_queue.turns([NAME]):
         assert not is_free()
     assert is_free()
-    with pytest.raises(CommitConflict), turns.turns([NAME]):
+    with pytest.raises(CommitConflict), commit_queue.turns([NAME]):
         raise CommitConflict("refused")
     assert is_free()
 
 
 @pytest.mark.django_db(transaction=True)
 def test_who_stops_is_passed_by(warehouse, monkeypatch, caplog):
-    monkeypatch.setattr(turns, "_PASS_BY_SECONDS", 0.05)
+    monkeypatch.setattr(commit_queue, "_PASS_BY_SECONDS", 0.05)
     make_root()
     make_iceberg_table(*T)
     with held_by_another():
@@ -98,17 +99,17 @@ def test_who_dies_holds_nobody_up(caplog):
     with held_by_another() as other:
         other.kill()
         other.wait()
-        with turns.turns([NAME]):
+        with commit_queue.turns([NAME]):
             assert not is_free()
     assert caplog.text == ""
 
 
 def test_a_turn_in_the_same_process_does_not_come(monkeypatch):
-    monkeypatch.setattr(turns, "_WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(commit_queue, "_WAIT_SECONDS", 0.05)
     refused = pytest.raises(Busy, match="Too many commits")
-    with turns.turns([NAME]), refused, turns.turns([NAME]):
+    with commit_queue.turns([NAME]), refused, commit_queue.turns([NAME]):
         raise AssertionError("two turns at once")
-    with turns.turns([NAME]):
+    with commit_queue.turns([NAME]):
         pass
 
 
@@ -116,8 +117,8 @@ def test_a_turn_in_the_same_process_does_not_come(monkeypatch):
 
 
 @pytest.fixture
-def place(monkeypatch) -> turns._Place:
-    found = turns._place(NAME)
+def place(monkeypatch) -> commit_queue._Place:
+    found = commit_queue._place(NAME)
     monkeypatch.setattr(found, "_count", 0)
     return found
 
@@ -143,7 +144,7 @@ def test_the_next_goes_by_what_the_one_before_makes(place, start, fails):
     prepared, found, threads = threading.Event(), [], []
 
     def second() -> None:
-        with turns.turn(NAME) as own:
+        with commit_queue.turn(NAME) as own:
             found.append(own.latest)
             own.prepared("second")
             prepared.set()
@@ -151,7 +152,7 @@ def test_the_next_goes_by_what_the_one_before_makes(place, start, fails):
             found.append(is_free())
 
     def first() -> None:
-        with turns.turn(NAME) as own:
+        with commit_queue.turn(NAME) as own:
             assert own.latest is None
             own.prepared("first")
             threads.append(start(second))
@@ -171,11 +172,11 @@ def test_the_next_goes_by_what_the_one_before_makes(place, start, fails):
 
 
 def test_when_all_have_ended_nothing_is_left(place):
-    with turns.turn(NAME) as own:
+    with commit_queue.turn(NAME) as own:
         own.prepared("made")
     assert is_free()
     assert (place.latest, place.last) == ({}, None)
-    with turns.turn(NAME) as own:
+    with commit_queue.turn(NAME) as own:
         assert own.latest is None
 
 
@@ -183,29 +184,29 @@ def test_whole_turns_and_what_overlaps_keep_apart(place, start):
     ended = threading.Event()
 
     def whole() -> None:
-        with turns.turns([NAME]):
+        with commit_queue.turns([NAME]):
             assert ended.is_set()
 
-    with turns.turn(NAME) as own:
+    with commit_queue.turn(NAME) as own:
         own.prepared("made")
         thread = start(whole)
         thread.join(0.1)
         assert thread.is_alive()
         ended.set()
     thread.join(30)
-    with turns.turn(NAME) as own:
+    with commit_queue.turn(NAME) as own:
         assert own.latest is None
 
 
 def test_a_process_steps_back_for_the_others(place, start, monkeypatch):
-    monkeypatch.setattr(place, "_count", turns._STEP_BACK_EVERY - 2)
+    monkeypatch.setattr(place, "_count", commit_queue._STEP_BACK_EVERY - 2)
     found = []
 
     def second() -> None:
-        with turns.turn(NAME) as own:
+        with commit_queue.turn(NAME) as own:
             found.append(own.latest)
 
-    with turns.turn(NAME) as own:
+    with commit_queue.turn(NAME) as own:
         own.prepared("made")
         thread = start(second)
         thread.join(0.1)
@@ -215,11 +216,11 @@ def test_a_process_steps_back_for_the_others(place, start, monkeypatch):
 
 
 def test_who_waits_for_one_that_does_not_end(place, start, monkeypatch):
-    monkeypatch.setattr(turns, "_WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(commit_queue, "_WAIT_SECONDS", 0.05)
     found: list[object] = []
 
     def wait_in_vain() -> None:
-        with turns.turn(NAME) as own:
+        with commit_queue.turn(NAME) as own:
             found.append(own.latest)
             own.prepared("other")
             own.is_next()
@@ -230,7 +231,7 @@ def test_who_waits_for_one_that_does_not_end(place, start, monkeypatch):
         except Busy as error:
             found.append(error.message)
 
-    with turns.turn(NAME) as own:
+    with commit_queue.turn(NAME) as own:
         own.prepared("made")
         start(other).join(30)
         assert found == ["made", "Too many commits wait for this table; try again"]

@@ -11,6 +11,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from catalog.access import SYSTEM, Principal
 from catalog.errors import (
     InvalidInput,
     InvalidJobState,
@@ -36,10 +37,12 @@ from catalog.models import (
 )
 from catalog.planning import StaleIndex, Statistics
 from catalog.privileges import READ_ONLY, Privilege
-from catalog.services import jobs, lance_data, locks, maintenance, policies, upkeep
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM, Principal
-from catalog.services.commit import commit
+from catalog.services.engine import jobs, locks
+from catalog.services.engine.commit import commit
+from catalog.services.lance import data as lance_data
+from catalog.services.maintenance import job_runner, policies
+from catalog.services.maintenance import scheduler as maintenance_scheduler
+from catalog.services.tables import job_operations, namespace_operations, table_operations
 from tests.factories import (
     make_iceberg_table,
     make_lance_table,
@@ -96,8 +99,8 @@ def figures(monkeypatch) -> dict[str, object]:
             figure = replace(figure, version=newest.version, format=table.format)
         return figure
 
-    monkeypatch.setattr(upkeep.lance_upkeep, "measure", measure)
-    monkeypatch.setattr(upkeep.iceberg_upkeep, "measure", measure)
+    monkeypatch.setattr(maintenance_scheduler.lance_upkeep, "measure", measure)
+    monkeypatch.setattr(maintenance_scheduler.iceberg_upkeep, "measure", measure)
     return found
 
 
@@ -118,13 +121,13 @@ def health(row: Table) -> TableHealth:
 
 
 def measured() -> int:
-    return upkeep.measure_due()
+    return maintenance_scheduler.measure_due()
 
 
 def due() -> list[tuple[str, str]]:
     """What a round starts: kinds and tables, in order."""
     known = set(Job.objects.values_list("pk", flat=True))
-    count = upkeep.start_due()
+    count = maintenance_scheduler.start_due()
     new = list(Job.objects.exclude(pk__in=known).select_related("table__namespace").order_by("pk"))
     assert count == len(new)
     return [(job.kind, str(job.table)) for job in new]
@@ -138,7 +141,7 @@ def end(
     ago: timedelta = timedelta(0),
 ) -> Job:
     """The oldest active job ends, some time ago, with what it found and left."""
-    job = Job.objects.filter(status__in=upkeep.ACTIVE).earliest("pk")
+    job = Job.objects.filter(status__in=maintenance_scheduler.ACTIVE).earliest("pk")
     taken = jobs.take(job.pk)
     assert taken is not None
     taken.result = {"before": {"files": before}, "after": {"files": after}}
@@ -176,7 +179,7 @@ def test_what_changed_is_measured_again_and_the_older_figures_stay(figures):
 
 def test_the_moment_is_that_before_the_table_was_read(figures, monkeypatch):
     row = live("ws", "t")
-    measure = upkeep.lance_upkeep.measure
+    measure = maintenance_scheduler.lance_upkeep.measure
     read = []
 
     def slow(table, policy):
@@ -185,10 +188,10 @@ def test_the_moment_is_that_before_the_table_was_read(figures, monkeypatch):
         make_version(("ws", "t"), 2)  # too late for the figures
         return found
 
-    monkeypatch.setattr(upkeep.lance_upkeep, "measure", slow)
+    monkeypatch.setattr(maintenance_scheduler.lance_upkeep, "measure", slow)
     measured()
     assert health(row).measured_at < read[0]
-    monkeypatch.setattr(upkeep.lance_upkeep, "measure", measure)
+    monkeypatch.setattr(maintenance_scheduler.lance_upkeep, "measure", measure)
     assert measured() == 1
 
 
@@ -204,11 +207,13 @@ def test_after_a_day_it_is_measured_anyway(figures):
 def test_after_maintenance_it_is_measured(figures):
     live("ws", "t")
     measured()
-    upkeep.start(actor=SYSTEM, table=("ws", "t"), kind=JobKind.CLEAN_UP)
+    maintenance_scheduler.start(actor=SYSTEM, table=("ws", "t"), kind=JobKind.CLEAN_UP)
     assert measured() == 0
     end()
     assert measured() == 1
-    upkeep.start(actor=SYSTEM, table=("ws", "t"), kind=JobKind.CLEAN_UP, is_dry_run=True)
+    maintenance_scheduler.start(
+        actor=SYSTEM, table=("ws", "t"), kind=JobKind.CLEAN_UP, is_dry_run=True
+    )
     end()
     assert measured() == 0
 
@@ -228,12 +233,12 @@ def test_under_another_policy_it_is_measured(figures):
 
 def test_of_too_many_those_measured_longest_ago_come_first(figures):
     rows = [live("ws", f"t{n}") for n in range(5)]
-    assert upkeep.measure_due(limit=2) == 2
+    assert maintenance_scheduler.measure_due(limit=2) == 2
     assert set(TableHealth.objects.values_list("table", flat=True)) == {rows[0].pk, rows[1].pk}
-    assert upkeep.measure_due(limit=2) == 2
+    assert maintenance_scheduler.measure_due(limit=2) == 2
     for n in range(5):
         make_version(("ws", f"t{n}"), 2)
-    assert upkeep.measure_due(limit=2) == 2
+    assert maintenance_scheduler.measure_due(limit=2) == 2
     assert health(rows[4]).statistics["version"] == 2
     assert health(rows[0]).statistics["version"] == 2
     assert health(rows[1]).statistics["version"] == 1
@@ -242,7 +247,7 @@ def test_of_too_many_those_measured_longest_ago_come_first(figures):
 def test_a_round_that_takes_long_leaves_the_rest_to_the_next(figures, monkeypatch):
     for n in range(3):
         live("ws", f"t{n}")
-    monkeypatch.setattr(upkeep, "_SECONDS", -1.0)
+    monkeypatch.setattr(maintenance_scheduler, "_SECONDS", -1.0)
     assert measured() == 1
     assert TableHealth.objects.count() == 1
 
@@ -280,28 +285,28 @@ def test_a_table_without_data_is_well(figures):
     measured()
     assert (health(row).score, health(row).statistics) == (100, {})
     with pytest.raises(TableHasNoData):
-        upkeep.measure(actor=SYSTEM, table=("ws", "t"))
+        maintenance_scheduler.measure(actor=SYSTEM, table=("ws", "t"))
 
 
 def test_declared_and_dropped_tables_are_not_measured(figures):
     make_table("ws", "declared")
     live("ws", "gone")
-    commit([ops.DropTable(table=("ws", "gone"))], actor=SYSTEM)
+    commit([table_operations.DropTable(table=("ws", "gone"))], actor=SYSTEM)
     assert measured() == 0
 
 
 def test_a_table_that_is_dropped_while_it_is_measured(figures, monkeypatch):
     live("ws", "t")
     live("ws", "u")
-    measure = upkeep.lance_upkeep.measure
+    measure = maintenance_scheduler.lance_upkeep.measure
 
     def drop(table, policy):
         found = measure(table, policy)
         if table.name == "t":
-            commit([ops.DropTable(table=("ws", "t"))], actor=SYSTEM)
+            commit([table_operations.DropTable(table=("ws", "t"))], actor=SYSTEM)
         return found
 
-    monkeypatch.setattr(upkeep.lance_upkeep, "measure", drop)
+    monkeypatch.setattr(maintenance_scheduler.lance_upkeep, "measure", drop)
     assert measured() == 2
     assert [str(row.table) for row in TableHealth.objects.all()] == ["ws.u"]
 
@@ -310,17 +315,17 @@ def test_measuring_by_hand(figures):
     row = live("ws", "t")
     figures["t"] = SMALL
     with unchanged():
-        plan = upkeep.plan(actor=READER, table=("ws", "t"))
+        plan = maintenance_scheduler.plan(actor=READER, table=("ws", "t"))
         assert (plan.score, [job.kind for job in plan.planned]) == (60, ["compact"])
         with pytest.raises(PermissionDenied):
-            upkeep.measure(actor=READER, table=("ws", "t"))
+            maintenance_scheduler.measure(actor=READER, table=("ws", "t"))
         with pytest.raises(TableNotFound):
-            upkeep.measure(actor=SYSTEM, table=("ws", "no"))
+            maintenance_scheduler.measure(actor=SYSTEM, table=("ws", "no"))
         figures["t"] = ServiceUnavailable("The storage is away")
         with pytest.raises(ServiceUnavailable):
-            upkeep.measure(actor=SYSTEM, table=("ws", "t"))
+            maintenance_scheduler.measure(actor=SYSTEM, table=("ws", "t"))
     figures["t"] = SMALL
-    assert upkeep.measure(actor=SYSTEM, table=("ws", "t")) == health(row)
+    assert maintenance_scheduler.measure(actor=SYSTEM, table=("ws", "t")) == health(row)
 
 
 def test_old_measurements_are_thinned_and_forgotten(figures):
@@ -340,7 +345,7 @@ def test_old_measurements_are_thinned_and_forgotten(figures):
     kept = [past(days=10), past(days=10, minutes=1)]
     thinned = [past(days=10, minutes=2), past(days=10, minutes=59)]
     forgotten = [past(days=91), past(days=400)]
-    assert upkeep.delete_old_health() == 4
+    assert maintenance_scheduler.delete_old_health() == 4
     left = set(TableHealth.objects.values_list("pk", flat=True))
     assert left == {health(row).pk, *(one.pk for one in (*recent, *kept))}
     assert left.isdisjoint({one.pk for one in (*thinned, *forgotten)})
@@ -409,7 +414,7 @@ def test_a_job_that_somebody_else_asked_for_comes_first(figures):
     figures["t"] = SMALL
     measured()
     say("ws", compaction="on")
-    commit([ops.StartBuildIndex(table=("ws", "t"), parameters={})], actor=SYSTEM)
+    commit([job_operations.StartBuildIndex(table=("ws", "t"), parameters={})], actor=SYSTEM)
     assert due() == []
     end()
     assert due() == [("compact", "ws.t")]
@@ -486,7 +491,7 @@ def test_what_waits_behind_another_job_of_its_table_takes_no_place(figures):
     measured()
     say("ws", compaction="on", max_jobs=2)
     for kind in (JobKind.COMPACT, JobKind.CLEAN_UP, JobKind.REMOVE_ORPHANS):
-        upkeep.start(actor=SYSTEM, table=("ws", "a"), kind=kind)
+        maintenance_scheduler.start(actor=SYSTEM, table=("ws", "a"), kind=kind)
     assert due() == [("compact", "ws.b")]
     assert due() == []
     jobs.take(Job.objects.earliest("pk").pk)
@@ -514,7 +519,7 @@ def test_jobs_begin_in_their_window_which_is_in_utc(figures, monkeypatch, window
     begin, _, last = window.partition("-")
     say("ws", compaction="on", window_from=begin, window_to=last)
     moment = datetime.fromisoformat(f"2027-01-31T{clock}:00+00:00")
-    monkeypatch.setattr(upkeep.timezone, "now", lambda: moment)
+    monkeypatch.setattr(maintenance_scheduler.timezone, "now", lambda: moment)
     with timezone.override("Asia/Tokyo"):
         assert due() == ([("compact", "ws.t")] if is_open else [])
 
@@ -620,7 +625,9 @@ def test_a_dry_run_is_no_reason_to_pause(figures):
     figures["t"] = SMALL
     measured()
     say("ws", compaction="on")
-    upkeep.start(actor=SYSTEM, table=("ws", "t"), kind=JobKind.COMPACT, is_dry_run=True)
+    maintenance_scheduler.start(
+        actor=SYSTEM, table=("ws", "t"), kind=JobKind.COMPACT, is_dry_run=True
+    )
     assert due() == []
     end(JobStatus.FAILED)
     assert due() == [("compact", "ws.t")]
@@ -667,13 +674,15 @@ def test_a_table_that_is_dropped_meanwhile_stops_nobody(figures, monkeypatch):
     def drop(rows):
         found = effective(rows)
         if Table.objects.named(("ws", "a")).exists() and found:
-            commit([ops.DropTable(table=("ws", "a"))], actor=SYSTEM)
+            commit([table_operations.DropTable(table=("ws", "a"))], actor=SYSTEM)
         return found
 
     monkeypatch.setattr(policies, "effective_policies", drop)
-    before = set(Job.objects.filter(kind__in=upkeep.MODES).values_list("pk", flat=True))
-    assert upkeep.start_due() == 1
-    new = Job.objects.filter(kind__in=upkeep.MODES).exclude(pk__in=before)
+    before = set(
+        Job.objects.filter(kind__in=maintenance_scheduler.MODES).values_list("pk", flat=True)
+    )
+    assert maintenance_scheduler.start_due() == 1
+    new = Job.objects.filter(kind__in=maintenance_scheduler.MODES).exclude(pk__in=before)
     assert [(job.kind, job.table.name) for job in new] == [("compact", "b")]
 
 
@@ -687,16 +696,16 @@ def test_who_comes_in_between_has_the_table_to_himself(figures, monkeypatch):
     def rival(rows):
         found = effective(rows)
         if found and not Job.objects.exists():
-            commit([ops.StartBuildIndex(table=("ws", "t"), parameters={})], actor=SYSTEM)
+            commit([job_operations.StartBuildIndex(table=("ws", "t"), parameters={})], actor=SYSTEM)
         return found
 
     monkeypatch.setattr(policies, "effective_policies", rival)
-    assert upkeep.start_due() == 0
+    assert maintenance_scheduler.start_due() == 0
     assert [job.kind for job in Job.objects.all()] == ["build_index"]
 
 
 def test_tables_that_need_nothing_do_not_hide_those_that_do(figures, monkeypatch):
-    monkeypatch.setattr(upkeep, "_BATCH", 2)
+    monkeypatch.setattr(maintenance_scheduler, "_BATCH", 2)
     for name in ("a", "b", "c", "d", "e"):
         live("quiet", name)
     live("ws", "t")
@@ -720,7 +729,7 @@ def test_two_rounds_at_once_start_everything_once(figures):
     def run() -> None:
         try:
             barrier.wait(20)
-            found.append(upkeep.start_due())
+            found.append(maintenance_scheduler.start_due())
         finally:
             connection.close()
 
@@ -781,7 +790,7 @@ def test_a_thousand_tables_take_a_fixed_number_of_statements(figures):
     with CaptureQueriesContext(
         connection,
     ) as looked:
-        assert upkeep.measure_due() == 0
+        assert maintenance_scheduler.measure_due() == 0
     assert len(looked) == 2
     with CaptureQueriesContext(connection) as nothing:
         assert due() == []
@@ -802,7 +811,9 @@ def test_somebody_asks_for_maintenance_outside_of_window_and_mode(figures):
     live("ws", "t")
     say("ws", compaction="off", window_from="00:00", window_to="00:00")
     actor = Principal("ann", Privilege.ALL)
-    job = upkeep.start(actor=actor, table=("ws", "t"), kind=JobKind.COMPACT, is_dry_run=True)
+    job = maintenance_scheduler.start(
+        actor=actor, table=("ws", "t"), kind=JobKind.COMPACT, is_dry_run=True
+    )
     job = Job.objects.select_related("transaction").get(pk=job.pk)
     assert (job.kind, job.is_dry_run, job.transaction.actor) == ("compact", True, "ann")
     event = AuditEvent.objects.get(action="maintenance.start")
@@ -815,7 +826,7 @@ def test_what_nobody_can_start():
     make_iceberg_table("ws", "i")
 
     def start(*table, kind=JobKind.COMPACT, actor=SYSTEM):
-        upkeep.start(actor=actor, table=table, kind=kind)
+        maintenance_scheduler.start(actor=actor, table=table, kind=kind)
 
     with unchanged():
         with pytest.raises(PermissionDenied):
@@ -835,21 +846,23 @@ def test_what_nobody_can_start():
 
 
 def test_every_kind_has_a_mode_and_formats():
-    assert set(upkeep.FORMATS) == set(upkeep.MODES)
-    assert upkeep.FORMATS[JobKind.OPTIMIZE_INDEXES] == {TableFormat.LANCE}
-    assert upkeep.FORMATS[JobKind.COMPUTE_STATISTICS] == {TableFormat.ICEBERG}
-    assert upkeep.FORMATS[JobKind.COMPACT] == set(TableFormat)
+    assert set(maintenance_scheduler.FORMATS) == set(maintenance_scheduler.MODES)
+    assert maintenance_scheduler.FORMATS[JobKind.OPTIMIZE_INDEXES] == {TableFormat.LANCE}
+    assert maintenance_scheduler.FORMATS[JobKind.COMPUTE_STATISTICS] == {TableFormat.ICEBERG}
+    assert maintenance_scheduler.FORMATS[JobKind.COMPACT] == set(TableFormat)
 
 
 @pytest.mark.parametrize("status", [JobStatus.FAILED, JobStatus.CANCELED])
 def test_what_failed_is_asked_for_once_more_under_the_policy_of_now(status, sent):
     live("ws", "t")
-    upkeep.start(actor=SYSTEM, table=("ws", "t"), kind=JobKind.OPTIMIZE_INDEXES, is_dry_run=True)
+    maintenance_scheduler.start(
+        actor=SYSTEM, table=("ws", "t"), kind=JobKind.OPTIMIZE_INDEXES, is_dry_run=True
+    )
     Job.objects.update(parameters={"policy": {"unindexed_rows": 1}, "indexes": ["by_id"]})
     old = end(status)
     say("ws", unindexed_rows=77)
     sent.clear()
-    new = upkeep.retry(actor=Principal("ann", Privilege.ALL), job=old.pk)
+    new = maintenance_scheduler.retry(actor=Principal("ann", Privilege.ALL), job=old.pk)
     new = Job.objects.select_related("transaction").get(pk=new.pk)
     assert (new.kind, new.is_dry_run, new.status) == ("optimize_indexes", True, "queued")
     assert (new.transaction.actor, sent) == ("ann", [new.pk])
@@ -861,25 +874,25 @@ def test_what_failed_is_asked_for_once_more_under_the_policy_of_now(status, sent
 
 def test_what_cannot_be_retried():
     live("ws", "t")
-    waiting = upkeep.start(actor=SYSTEM, table=("ws", "t"), kind=JobKind.COMPACT)
+    waiting = maintenance_scheduler.start(actor=SYSTEM, table=("ws", "t"), kind=JobKind.COMPACT)
     with unchanged():
         with pytest.raises(PermissionDenied):
-            upkeep.retry(actor=READER, job=waiting.pk)
+            maintenance_scheduler.retry(actor=READER, job=waiting.pk)
         with pytest.raises(JobNotFound):
-            upkeep.retry(actor=SYSTEM, job=waiting.pk + 1)
+            maintenance_scheduler.retry(actor=SYSTEM, job=waiting.pk + 1)
         with pytest.raises(InvalidJobState, match="is queued and cannot be retried"):
-            upkeep.retry(actor=SYSTEM, job=waiting.pk)
+            maintenance_scheduler.retry(actor=SYSTEM, job=waiting.pk)
     end()
     with unchanged(), pytest.raises(InvalidJobState, match="is succeeded and cannot be retried"):
-        upkeep.retry(actor=SYSTEM, job=waiting.pk)
-    commit([ops.StartBuildIndex(table=("ws", "t"), parameters={})], actor=SYSTEM)
+        maintenance_scheduler.retry(actor=SYSTEM, job=waiting.pk)
+    commit([job_operations.StartBuildIndex(table=("ws", "t"), parameters={})], actor=SYSTEM)
     build = end(JobStatus.FAILED)
     with unchanged(), pytest.raises(InvalidInput, match="'build_index' is no maintenance"):
-        upkeep.retry(actor=SYSTEM, job=build.pk)
+        maintenance_scheduler.retry(actor=SYSTEM, job=build.pk)
     Job.objects.filter(pk=waiting.pk).update(status=JobStatus.FAILED)
-    commit([ops.DropTable(table=("ws", "t"))], actor=SYSTEM)
+    commit([table_operations.DropTable(table=("ws", "t"))], actor=SYSTEM)
     with unchanged(), pytest.raises(TableNotFound):
-        upkeep.retry(actor=SYSTEM, job=waiting.pk)
+        maintenance_scheduler.retry(actor=SYSTEM, job=waiting.pk)
 
 
 def test_a_namespace_that_is_dropped_takes_its_policy_along(figures):
@@ -888,8 +901,8 @@ def test_a_namespace_that_is_dropped_takes_its_policy_along(figures):
     figures["t"] = SMALL
     measured()
     say("ws", compaction="on")
-    commit([ops.DropNamespace(namespace=("ws",), cascade=True)], actor=SYSTEM)
-    assert upkeep.start_due() == 0
+    commit([namespace_operations.DropNamespace(namespace=("ws",), cascade=True)], actor=SYSTEM)
+    assert maintenance_scheduler.start_due() == 0
 
 
 # --- all of it ----------------------------------------------------------------------------------------
@@ -902,7 +915,7 @@ def test_the_clock_runs_all_of_it(settings, monkeypatch):
     for name, seconds in every.items():
         entry = settings.CELERY_BEAT_SCHEDULE[name.replace("_", "-")]
         assert (entry["task"], entry["schedule"]) == (f"tasks.maintenance.{name}", seconds)
-        monkeypatch.setattr(upkeep, name, lambda name=name: name)
+        monkeypatch.setattr(maintenance_scheduler, name, lambda name=name: name)
         assert getattr(tasks, name)() == name
 
 
@@ -915,7 +928,7 @@ def test_a_table_of_many_fragments_is_compacted_and_then_well():
     assert health(row).score == 60
     assert due() == [("compact", "ws.t")]
     job = Job.objects.get()
-    maintenance.run_job(job.pk)
+    job_runner.run_job(job.pk)
     job.refresh_from_db()
     assert (job.status, job.error) == ("succeeded", "")
     assert job.result["before"]["files"] == 10

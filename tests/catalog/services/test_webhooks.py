@@ -18,6 +18,7 @@ from django.db import connections
 from django.db.models import F
 from django.utils import timezone
 
+from catalog.access import SYSTEM, Principal
 from catalog.errors import (
     InvalidInput,
     NamespaceNotFound,
@@ -25,10 +26,12 @@ from catalog.errors import (
     WebhookNotFound,
 )
 from catalog.models import AuditEvent, DeliveryStatus, PrincipalLevel, Webhook, WebhookDelivery
-from catalog.services import access, api_keys, audit, events, locks, webhook_posts, webhooks
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM, Principal
-from catalog.services.commit import commit
+from catalog.services.access import api_keys, authentication
+from catalog.services.engine import audit_records, locks
+from catalog.services.engine.commit import commit
+from catalog.services.events import feed as event_feed
+from catalog.services.events import webhook_delivery, webhooks
+from catalog.services.tables import namespace_operations
 from tests.factories import make_namespace, make_root, make_table, unchanged, wait_for_readers
 from tests.receiver import Handler, Receiver
 
@@ -63,7 +66,7 @@ def hook(receiver: Receiver, name: str = "pager", **options: Any) -> str:
 
 def happen(*targets: str, action: str = "test.done") -> None:
     for target in targets:
-        audit.record(SYSTEM, action, target)
+        audit_records.record(SYSTEM, action, target)
 
 
 def tell() -> int:
@@ -97,7 +100,7 @@ def test_each_event_is_told_once_in_a_cloud_event(receiver):
     headers, body, path = receiver.got[receiver.types.index("table.declare")]
     event = json.loads(body)
     row = AuditEvent.objects.get(action="table.declare")
-    assert event == events.as_cloud_event(row)
+    assert event == event_feed.as_cloud_event(row)
     assert event["data"]["table_uuid"] == str(table.uuid)
     assert headers["webhook-id"] == event["id"]
     assert headers["content-type"] == "application/cloudevents+json"
@@ -110,7 +113,7 @@ def test_each_event_is_told_once_in_a_cloud_event(receiver):
 
 
 def test_fan_out_is_complete_and_makes_nothing_twice_however_many_run(receiver, monkeypatch):
-    monkeypatch.setattr(events, "_LOOKED_AT", 7)
+    monkeypatch.setattr(event_feed, "_LOOKED_AT", 7)
     hook(receiver)
     happen(*(f"e{number}" for number in range(40)))
     gate = threading.Barrier(4)
@@ -135,7 +138,7 @@ def test_fan_out_is_complete_and_makes_nothing_twice_however_many_run(receiver, 
 
 
 def test_one_pass_is_bounded_and_the_next_one_goes_on(receiver, monkeypatch):
-    monkeypatch.setattr(events, "_LOOKED_AT", 2)
+    monkeypatch.setattr(event_feed, "_LOOKED_AT", 2)
     monkeypatch.setattr(webhooks, "_PAGES", 3)
     hook(receiver, types=("test.*",))
     happen(*"abcdefghi")
@@ -185,7 +188,7 @@ def test_a_dropped_namespace_holds_up_its_own_webhook_alone(receiver):
     make_namespace("ws")
     hook(receiver, "inside", types=(), namespace=("ws",))
     hook(receiver, "zz")
-    commit([ops.DropNamespace(namespace=("ws",))], actor=SYSTEM)
+    commit([namespace_operations.DropNamespace(namespace=("ws",))], actor=SYSTEM)
     happen("a")
     assert tell() == 1
     assert delivery().webhook.name == "zz"
@@ -310,16 +313,16 @@ def test_replay_from_a_place_tells_everything_behind_it_again(receiver):
     happen("a")
     tell()
     wait_for_readers()
-    place = events.newest_place()
+    place = event_feed.newest_place()
     happen("b", "c")
     tell()
     webhooks.replay_from(actor=SYSTEM, name="pager", place=place)
     assert tell() == 2
     assert sorted(event["subject"] for event in receiver.events) == ["a", "b", "b", "c", "c"]
     assert len({event["id"] for event in receiver.events}) == 3
-    webhooks.replay_from(actor=SYSTEM, name="pager", place=events.BEGINNING)
+    webhooks.replay_from(actor=SYSTEM, name="pager", place=event_feed.BEGINNING)
     assert tell() == 3
-    ahead = events.Place(1 << 61, 0)
+    ahead = event_feed.Place(1 << 61, 0)
     with unchanged(), pytest.raises(InvalidInput, match="has not got so far"):
         webhooks.replay_from(actor=SYSTEM, name="pager", place=ahead)
 
@@ -431,7 +434,7 @@ def test_of_a_huge_answer_the_beginning_is_kept(receiver):
     receiver.answers = [endless]
     tell()
     assert delivery().answer.startswith("500 spam  [31mspam")
-    assert len(delivery().answer) <= webhook_posts.MAX_ANSWER
+    assert len(delivery().answer) <= webhook_delivery.MAX_ANSWER
     assert "\x1b" not in delivery().answer
 
 
@@ -466,7 +469,7 @@ def _drip(handler: Handler, text: bytes) -> None:
 @pytest.mark.parametrize("answer", [slow_head, slow_body, silent, many_heads])
 def test_a_slow_answer_ends_in_time(receiver, monkeypatch, answer):
     """Each says something long before a read of a socket would be over."""
-    monkeypatch.setattr(webhook_posts, "_WHOLE_SECONDS", 1.0)
+    monkeypatch.setattr(webhook_delivery, "_WHOLE_SECONDS", 1.0)
     hook(receiver)
     happen("a")
     receiver.answers = [answer]
@@ -549,7 +552,7 @@ def test_an_address_that_is_not_public_is_refused(address):
 
 def test_public_addresses_and_names_are_taken():
     for url in ("https://8.8.8.8/", "https://[2606:4700::1]:8443/x?y=z", "https://example.com"):
-        webhook_posts.check_url(url)
+        webhook_delivery.check_url(url)
 
 
 @pytest.mark.parametrize(
@@ -749,7 +752,7 @@ def every_call(actor: Principal) -> dict[str, Callable[[], object]]:
         "deliveries": lambda: webhooks.list_deliveries(actor=actor, name="pager"),
         "replay": lambda: webhooks.replay(actor=actor, name="pager"),
         "replay_from": lambda: webhooks.replay_from(
-            actor=actor, name="pager", place=events.BEGINNING
+            actor=actor, name="pager", place=event_feed.BEGINNING
         ),
     }
 
@@ -760,7 +763,7 @@ def every_call(actor: Principal) -> dict[str, Callable[[], object]]:
 def test_administrators_alone_have_to_do_with_webhooks(receiver, level):
     hook(receiver)
     _, key = api_keys.create_api_key(actor=SYSTEM, name="etl", level=level)
-    actor = access.authenticate(key)
+    actor = authentication.authenticate(key)
     for call in every_call(actor).values():
         with unchanged(), pytest.raises(PermissionDenied):
             call()

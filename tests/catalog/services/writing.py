@@ -8,9 +8,10 @@ from pyiceberg.io import load_file_io
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.metadata import TableMetadataUtil
 
-from catalog.services import iceberg_commits, iceberg_tables
-from catalog.services.access import SYSTEM
-from catalog.services.iceberg_commits import TableChange
+from catalog.access import SYSTEM
+from catalog.services.iceberg import commits as iceberg_commits
+from catalog.services.iceberg import tables as iceberg_tables
+from catalog.services.iceberg.commits import TableChange
 
 
 class _Services(NoopCatalog):

@@ -1,0 +1,55 @@
+"""Who asks, and what they may do.
+
+A principal has privileges (``catalog.privileges``) from four sources: its level gives them
+everywhere; grants to it or to its groups give them on a namespace and everything below, or on a
+table; and it holds all on what it owns. An API key may hold less than its principal. There is no
+denying rule: a privilege that nothing gives is missing. What a principal may not browse is answered
+as not found; what it may browse but not use is refused.
+
+    require(actor, privilege, target)      before one thing is read or changed
+    visible_tables(actor), visible_...     conditions for the statements of lists
+"""
+
+from catalog.access.authorization import (
+    On,
+    Target,
+    held_on,
+    holds,
+    holds_somewhere,
+    is_visible,
+    require,
+    sees_all_in,
+)
+from catalog.access.identity import anonymous, named, of_row, of_user, on_behalf_of
+from catalog.access.principal import COMMAND, SYSTEM, IdempotencyKey, Principal, Progress
+from catalog.access.visibility import (
+    readable_tables,
+    visible_contents,
+    visible_namespaces,
+    visible_tables,
+)
+
+__all__ = [
+    "COMMAND",
+    "SYSTEM",
+    "IdempotencyKey",
+    "On",
+    "Principal",
+    "Progress",
+    "Target",
+    "anonymous",
+    "held_on",
+    "holds",
+    "holds_somewhere",
+    "is_visible",
+    "named",
+    "of_row",
+    "of_user",
+    "on_behalf_of",
+    "readable_tables",
+    "require",
+    "sees_all_in",
+    "visible_contents",
+    "visible_namespaces",
+    "visible_tables",
+]

@@ -1,0 +1,226 @@
+"""Deciding whether a principal holds a privilege on a namespace or a table.
+
+``require`` and ``holds`` cost no statement for a principal that holds the privilege everywhere, and
+one otherwise.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+from django.db.models import F
+
+from catalog.access.principal import Principal
+from catalog.errors import (
+    CatalogError,
+    NamespaceNotFound,
+    PermissionDenied,
+    TableNotFound,
+    ViewNotFound,
+)
+from catalog.identifiers import Identifier, digest, label
+from catalog.models import Grant, Namespace, Table, TableKind
+from catalog.postgresql.cursors import hot_cursor
+from catalog.privileges import NOTHING, Privilege
+
+_VERBS = {
+    Privilege.WRITE: "write to",
+    Privilege.CREATE: "create anything in",
+    Privilege.GRANT: "grant anything on",
+    Privilege.ALL: "administer",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class On:
+    """What a request names, which may be there or not."""
+
+    identifier: Identifier
+    is_table: bool
+    missing: type[TableNotFound | ViewNotFound] = TableNotFound
+    """What is raised where there is no such table, or where it may not be browsed."""
+    tells_namespace: bool = True
+    """Whether a missing namespace is told as such, rather than as a missing table."""
+
+    @classmethod
+    def namespace(cls, path: Identifier) -> Self:
+        return cls(path, is_table=False)
+
+    @classmethod
+    def table(
+        cls,
+        identifier: Identifier,
+        missing: type[TableNotFound | ViewNotFound] = TableNotFound,
+        *,
+        tells_namespace: bool = True,
+    ) -> Self:
+        return cls(identifier, True, missing, tells_namespace)
+
+    @property
+    def namespace_path(self) -> Identifier:
+        return self.identifier[:-1] if self.is_table else self.identifier
+
+    def __str__(self) -> str:
+        return label(self.identifier)
+
+
+Target = On | Namespace | Table
+
+
+def require(actor: Principal, privilege: Privilege, target: Target | None = None) -> None:
+    """Let it pass, or raise what tells why not. ``target`` None: everything, the catalog itself.
+
+    Raises PermissionDenied for what the actor may browse, and NamespaceNotFound, or TableNotFound
+    or what ``On.missing`` says, for what it may not, or is not there. One statement at most.
+    """
+    if actor.holds_everywhere(privilege):
+        return
+    held = NOTHING if target is None else held_on(actor, target)
+    if privilege not in held:
+        verb = _VERBS.get(privilege, privilege.word)
+        facts = {"actor": actor.name, "verb": verb}
+        if target is None:
+            raise PermissionDenied("'{actor}' may not {verb} the catalog as a whole", **facts)
+        identifier = tuple(target.identifier)
+        raise PermissionDenied("'{actor}' may not {verb} '{target}'", **facts, target=identifier)
+
+
+def holds(actor: Principal, privilege: Privilege, target: Target) -> bool:
+    """The same as a question; False for what may not be browsed, too."""
+    try:
+        require(actor, privilege, target)
+    except CatalogError:
+        return False
+    return True
+
+
+def holds_somewhere(actor: Principal, privilege: Privilege) -> bool:
+    """Whether there is anything on which it holds this. Three statements at most."""
+    if privilege in actor.everywhere:
+        return True
+    if privilege not in actor.ceiling:
+        return False
+    grants = Grant.objects.filter(principal__in=actor.ids)
+    if (
+        grants.annotate(part=F("mask").bitand(privilege.value))
+        .filter(part=privilege.value)
+        .exists()
+    ):
+        return True
+    names = actor.names
+    return (
+        Namespace.objects.live().filter(owner__in=names).exists()
+        or Table.objects.present().filter(owner__in=names).exists()
+    )
+
+
+def is_visible(actor: Principal, target: Target) -> bool:
+    """Whether it is not told to be missing: it may be browsed, or leads to what may be."""
+    if actor.holds_everywhere(Privilege.BROWSE):
+        return True
+    try:
+        held_on(actor, target)
+    except (NamespaceNotFound, TableNotFound, ViewNotFound):
+        return False
+    return True
+
+
+# One statement for both: what is asked on the way to a passage is asked only where nothing is held.
+_HELD = """
+    SELECT n.ancestors, above.held, t.id, mine.held,
+        CASE WHEN above.held <> 0 OR mine.held <> 0 THEN true
+            ELSE n.id = ANY(monodon_passages(%(ids)s::bigint[], %(names)s::text[], %(tables)s::bigint[])) END,
+        n.id = ANY((SELECT ancestors FROM catalog_namespace WHERE id = %(within)s::bigint)::bigint[])
+    FROM catalog_namespace n
+    LEFT JOIN catalog_table t ON {table}
+    CROSS JOIN LATERAL (SELECT monodon_held(%(ids)s::bigint[], %(names)s::text[], n.ancestors) AS held) above
+    CROSS JOIN LATERAL (
+        SELECT CASE
+            WHEN t.id IS NULL THEN 0
+            WHEN t.owner = ANY(%(names)s::text[]) OR t.id = ANY(%(tables)s::bigint[]) THEN 127
+            ELSE coalesce((
+                SELECT bit_or(mask) FROM catalog_grant
+                WHERE table_id = t.id AND principal_id = ANY(%(ids)s::bigint[])
+            ), 0) END AS held
+    ) mine
+    WHERE {namespace}
+"""
+_BY_NAME = _HELD.format(
+    table="t.digest = %(table)s::uuid AND t.state <> 'dropped'",
+    namespace="n.digest = %(namespace)s::uuid AND n.dropped_at IS NULL",
+)
+_BY_ROW = _HELD.format(table="t.id = %(table)s::bigint", namespace="n.id = %(namespace)s::bigint")
+
+
+def held_on(actor: Principal, target: Target) -> Privilege:
+    """What the actor may do with a namespace or a table: nothing, where it may only pass through.
+
+    A row is looked at as that row, dropped or not, whatever bears its name by now. Raises
+    NamespaceNotFound, or TableNotFound or what ``On.missing`` says. One statement.
+    """
+    keys: dict[str, Any]
+    if isinstance(target, On):
+        is_table = target.is_table
+        table = digest(target.identifier) if is_table else None
+        text, keys = _BY_NAME, {"namespace": digest(target.namespace_path), "table": table}
+    elif target._state.adding:
+        # It was made in this very batch, by the actor, in a namespace that was looked at then.
+        return Privilege.ALL & actor.ceiling
+    elif isinstance(target, Table):
+        is_table = True
+        text, keys = _BY_ROW, {"namespace": target.namespace_id, "table": target.pk}
+    else:
+        is_table = False
+        text, keys = _BY_ROW, {"namespace": target.pk, "table": None}
+    cursor = hot_cursor()
+    cursor.execute(text, {**identities(actor), **keys})
+    row = cursor.fetchone()
+    if row is None:
+        raise _missing(target, is_namespace_seen=False)
+    ancestors, above, table_pk, mine, may_pass, is_on_the_way = row
+    everywhere = actor.everywhere
+    if actor.within is not None and actor.within not in ancestors:
+        above, mine, may_pass, everywhere = 0, 0, False, NOTHING
+    held = (Privilege(above | mine) & actor.ceiling) | everywhere
+    if table_pk in actor.tables:
+        held = Privilege.ALL  # whatever else it may not do
+    is_namespace_seen = bool(held) or may_pass or is_on_the_way
+    if is_table and not (table_pk and held):
+        raise _missing(target, is_namespace_seen=is_namespace_seen)
+    if not is_namespace_seen:
+        raise _missing(target, is_namespace_seen=False)
+    return held
+
+
+def _on(target: Target) -> On:
+    if isinstance(target, Namespace):
+        return On.namespace(target.identifier)
+    if isinstance(target, Table):
+        kind = ViewNotFound if target.kind == TableKind.VIEW else TableNotFound
+        return On.table(target.identifier, kind)
+    return target
+
+
+def _missing(target: Target, *, is_namespace_seen: bool) -> CatalogError:
+    on = _on(target)
+    if not on.is_table:
+        return NamespaceNotFound(on.identifier)
+    if not is_namespace_seen and on.tells_namespace:
+        return NamespaceNotFound(on.namespace_path)
+    return on.missing(on.identifier)
+
+
+def sees_all_in(actor: Principal, namespace: Identifier) -> bool:
+    """Whether it may browse everything in a namespace and below. Raises NamespaceNotFound."""
+    if actor.holds_everywhere(Privilege.BROWSE):
+        return True
+    return Privilege.BROWSE in held_on(actor, On.namespace(namespace))
+
+
+def identities(actor: Principal) -> dict[str, Any]:
+    """The parameters of a statement that stand for the principal."""
+    return {
+        "ids": list(actor.ids),
+        "names": list(actor.names),
+        "tables": list(actor.tables),
+        "within": actor.within,
+    }

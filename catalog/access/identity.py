@@ -1,0 +1,96 @@
+"""Making the principal of a user, of a stored name, or of a row."""
+
+from django.conf import settings
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+from django.db.models import Q
+from django.utils import timezone
+
+from catalog import models
+from catalog.access.principal import SYSTEM, Principal
+from catalog.errors import PermissionDenied
+from catalog.models import ApiKey, PrincipalKind, PrincipalLevel
+from catalog.privileges import NOTHING, READ_ONLY, Privilege
+
+_ANONYMOUS = {"none": None, "read": READ_ONLY, "admin": Privilege.ALL}
+_LEVELS = {
+    PrincipalLevel.GRANTED: NOTHING,
+    PrincipalLevel.READ: READ_ONLY,
+    PrincipalLevel.ADMIN: Privilege.ALL,
+}
+
+
+def of_user(user: AbstractBaseUser | AnonymousUser) -> Principal:
+    """Who somebody is that is signed in. Superusers may do everything. One statement."""
+    name = f"user:{user.get_username()}"
+    if getattr(user, "is_superuser", False) and user.is_active:
+        return Principal(name, Privilege.ALL)
+    if not user.is_active:
+        return Principal(name)
+    return named(name) or Principal(name)
+
+
+def named(name: str) -> Principal | None:
+    """Whoever has this name, with groups; None: nobody active has. One statement."""
+    row = models.Principal.objects.filter(name=name, is_active=True).select_related("user").first()
+    if row is None or (row.user is not None and not row.user.is_active):
+        return None
+    return of_row(row)
+
+
+def on_behalf_of(name: str) -> Principal:
+    """The principal that a stored name stands for, with the privileges that it has now.
+
+    Only the name of the system principal stands for the system principal. A principal that could no
+    longer authenticate holds nothing. Raises PermissionDenied for an empty or unknown name.
+    """
+    if name == SYSTEM.name:
+        return SYSTEM
+    if name == "anonymous":
+        return anonymous() or Principal(name, ceiling=NOTHING)
+    row = models.Principal.objects.filter(name=name).select_related("user").first()
+    if row is None:
+        raise PermissionDenied(
+            f"Nothing is done on behalf of '{name[:200]}': no principal has this name"
+            if name
+            else "Nothing is done on behalf of nobody: no principal is named"
+        )
+    # An inactive principal gets nothing from what it owns, either.
+    return of_row(row) if _may_act(row) else Principal(name, ceiling=NOTHING)
+
+
+def anonymous() -> Principal | None:
+    """Who comes without a key, where MONODON_ANONYMOUS lets anybody in. What others made without
+    one is not theirs to do more with."""
+    may = _ANONYMOUS[settings.MONODON_ANONYMOUS]
+    return None if may is None else Principal("anonymous", may, ceiling=may)
+
+
+def _may_act(row: models.Principal) -> bool:
+    """Whether it could still come in by itself."""
+    if not row.is_active or (row.user is not None and not row.user.is_active):
+        return False
+    if row.kind != PrincipalKind.SERVICE or row.issuer:
+        return True
+    not_over = Q(expires_at=None) | Q(expires_at__gt=timezone.now())
+    return row.keys.filter(not_over, revoked_at=None).exists()
+
+
+def of_row(row: models.Principal, key: ApiKey | None = None) -> Principal:
+    """A principal with its groups, as far as a key lets it. One statement."""
+    groups = list(row.groups.filter(is_active=True).values_list("pk", "name", "level"))
+    everywhere = _LEVELS[PrincipalLevel(row.level)]
+    for _, _, level in groups:
+        everywhere |= _LEVELS[PrincipalLevel(level)]
+    if row.user is not None and row.user.is_superuser:
+        everywhere = Privilege.ALL
+    ceiling = Privilege.ALL if key is None else key.ceiling
+    return Principal(
+        row.name,
+        everywhere & ceiling,
+        ids=(row.pk, *(pk for pk, _, _ in groups)),
+        groups=tuple(name for _, name, _ in groups),
+        ceiling=ceiling,
+        within=None if key is None else key.namespace_id,
+        key="" if key is None else key.name,
+        ends_at=None if key is None else key.expires_at,
+    )

@@ -1,0 +1,67 @@
+"""Finding the principal of a request by the credentials that it presents."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from django.utils import timezone
+
+from catalog import access
+from catalog.access import Principal, Progress, tokens
+from catalog.errors import Unauthenticated
+from catalog.services.access import known_keys, oidc
+from catalog.services.access.throttle import attempts
+from catalog.services.engine import jobs
+
+
+def authenticate(
+    key: str | None,
+    *,
+    request_id: str = "",
+    context: Mapping[str, str] | None = None,
+    door: str = "",
+) -> Principal:
+    """The principal of an API key, or the anonymous one where MONODON_ANONYMOUS grants it.
+
+    ``key`` may be an access token of a key, or the token of a running job, too. Raises
+    Unauthenticated for a missing, unknown, expired or revoked key, and TokenExpired.
+    """
+    if key is not None and key.startswith(tokens.JOB_PREFIX):
+        # At every request: a job may lose its lease.
+        principal = jobs.principal_of_token(key)
+    elif not key:
+        nobody = access.anonymous()
+        if nobody is None:
+            raise Unauthenticated("No API key was given: send it as x-api-key or as a bearer token")
+        principal = nobody
+    else:
+        principal = _lookup(key)
+    return principal.through(
+        request_id=request_id, context=context or {}, progress=Progress(), door=door
+    )
+
+
+def _lookup(key: str) -> Principal:
+    principal = known_keys.cached_principal(key)
+    if principal is None:
+        principal, seconds = _recognise(key)
+        attempts.succeeded(key)
+        known_keys.remember(key, principal, seconds)
+    return principal
+
+
+def _recognise(key: str) -> tuple[Principal, float]:
+    """Who a key, or a token, stands for, and how many seconds it does so at most."""
+    if oidc.is_token(key):
+        return oidc.authenticate(key)
+    row = known_keys.find_key(key)
+    principal = access.of_row(row.principal, row)
+    token = tokens.read_token(key)
+    if token is not None:
+        ceiling = token.privileges & principal.ceiling
+        ends_at = min(token.ends_at, principal.ends_at or token.ends_at)
+        principal = replace(
+            principal, ceiling=ceiling, everywhere=principal.everywhere & ceiling, ends_at=ends_at
+        )
+    if row.expires_at is None:
+        return principal, known_keys.TRUST_SECONDS
+    return principal, (row.expires_at - timezone.now()).total_seconds()

@@ -1,0 +1,242 @@
+"""Django's users and their principals, kept together; who signs in and out, in the audit trail.
+
+Users are made, changed and deleted in Django's own pages and commands, and signed in by its own
+code. So this hangs on Django's signals, which are the only place that all of that passes; nothing
+of the catalog's own does so. ``catalog.apps`` connects them.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import User
+from django.contrib.auth.signals import user_logged_in, user_logged_out, user_login_failed
+from django.db import transaction
+from django.db.models.signals import post_delete, post_save, pre_delete, pre_save
+from django.http import HttpRequest
+
+from catalog import access
+from catalog.errors import InvalidInput, PrincipalAlreadyExists, Unauthenticated
+from catalog.models import Principal, PrincipalKind, PrincipalLevel
+from catalog.services.access import known_keys, principals
+from catalog.services.audit import refusals
+from catalog.services.engine import audit_records
+
+PASSWORD, SIGN_ON = "password", "sign-on"
+_WATCHED = {"username", "is_active", "is_superuser"}
+_RETIRED = (
+    "It is inactive, as after its user was deleted. Whoever gets the name gets what it owns: activate"
+    " the principal first."
+)
+_STILL_OWNS = (
+    "It has no principal any more, but still owns something. Whoever gets the name gets that: make the"
+    " principal first."
+)
+_acting: ContextVar[access.Principal] = ContextVar("acting", default=access.SYSTEM)
+_joining: ContextVar[int | None] = ContextVar("joining", default=None)
+
+
+@contextmanager
+def acting_as(actor: access.Principal) -> Iterator[None]:
+    """Have the audit trail tell that this principal, not the catalog, changes users."""
+    token = _acting.set(actor)
+    try:
+        yield
+    finally:
+        _acting.reset(token)
+
+
+@contextmanager
+def joining(principal: Principal) -> Iterator[None]:
+    """Let the user that is made inside be that of a principal whom an issuer vouches for."""
+    token = _joining.set(principal.pk)
+    try:
+        yield
+    finally:
+        _joining.reset(token)
+
+
+def name_of(user: User) -> str:
+    """What the principal of a user is called."""
+    return f"user:{user.get_username()}"
+
+
+def check_new_name(username: str) -> None:
+    """Raises InvalidInput, or PrincipalAlreadyExists where a user would get another's rights.
+
+    So nobody gets the name of a user who was deleted, unless an administrator activates what is left
+    of that one's principal.
+    """
+    name = principals.check_name(f"user:{username}", PrincipalKind.USER)
+    row = Principal.objects.filter(name=name).first()
+    joining_as = _joining.get()
+    if joining_as is not None and (row is None or row.pk != joining_as):
+        raise PrincipalAlreadyExists(name)  # whom an issuer vouches for gets its own user only
+    # A principal that somebody made beforehand waits for its user; one of an issuer belongs to
+    # whoever signs in there.
+    if row is not None and (row.user_id or row.issuer) and row.pk != joining_as:
+        raise PrincipalAlreadyExists(name)
+    if row is not None and not row.is_active:
+        raise PrincipalAlreadyExists(name, detail=_RETIRED)
+    if row is None and principals.owns_anything(name):
+        raise PrincipalAlreadyExists(name, detail=_STILL_OWNS)
+
+
+def ensure_principal(user: User) -> Principal:
+    """The principal of a user; it is made if there is none."""
+    row = Principal.objects.filter(user=user).first()
+    if row is not None:
+        return row
+    name = name_of(user)
+    actor = _acting.get()
+    with transaction.atomic():
+        # Whether it may be taken over was asked before the user was saved.
+        row, is_new = Principal.objects.get_or_create(
+            name=name,
+            defaults={
+                "kind": PrincipalKind.USER,
+                "level": PrincipalLevel.GRANTED,
+                "is_active": user.is_active,
+                "user": user,
+                "created_by": actor.name,
+            },
+        )
+        if is_new:
+            audit_records.record(actor, "principal.create", name, after=_facts(user))
+        else:
+            row.user = user
+            row.save(update_fields=["user"])
+            audit_records.record(
+                actor, "principal.update", name, after={"user": user.get_username()}
+            )
+    known_keys.forget_keys()
+    return row
+
+
+# --- receivers -----------------------------------------------------------------------------------
+
+
+def before_save(instance: User, raw: bool, update_fields: Any, **_: Any) -> None:
+    """Refuse what would give a user another's name, or leave nobody who administers."""
+    if raw or (update_fields is not None and _WATCHED.isdisjoint(update_fields)):
+        return
+    if instance._state.adding:
+        check_new_name(instance.get_username())
+        return
+    row = Principal.objects.select_related("user").filter(user=instance.pk).first()
+    if row is None or row.user is None:
+        return
+    if row.name != name_of(instance):
+        raise InvalidInput(
+            f"'{row.name}' keeps its name: it stands in the audit trail, as an owner and in grants"
+        )
+    stays = row.level == PrincipalLevel.ADMIN or instance.is_superuser
+    if not (instance.is_active and stays) and (row.user.is_active or row.user.is_superuser):
+        principals.require_another_administrator(row)
+
+
+def after_save(instance: User, created: bool, raw: bool, update_fields: Any, **_: Any) -> None:
+    if raw or (update_fields is not None and _WATCHED.isdisjoint(update_fields)):
+        return
+    row = ensure_principal(instance)
+    if not created and row.is_active != instance.is_active:
+        with transaction.atomic():
+            row.is_active = instance.is_active
+            row.save(update_fields=["is_active"])
+            audit_records.record(
+                _acting.get(),
+                "principal.update",
+                row.name,
+                before={"is_active": not instance.is_active},
+                after={"is_active": instance.is_active},
+            )
+    known_keys.forget_keys()
+
+
+def before_delete(instance: User, **_: Any) -> None:
+    row = Principal.objects.filter(user=instance.pk).first()
+    if row is not None:
+        principals.require_another_administrator(row)
+        audit_records.record(
+            _acting.get(), "principal.delete", row.name, before=principals.facts(row)
+        )
+
+
+def after_delete(**_: Any) -> None:
+    known_keys.forget_keys()
+
+
+def keep_name(instance: Principal, **_: Any) -> None:
+    """Of a principal that goes with its user the name stays: its keys, grants and memberships go
+    along, but not what it owns."""
+    if instance.user_id is not None:
+        Principal.objects.create(
+            name=instance.name,
+            kind=instance.kind,
+            description=instance.description,
+            is_active=False,
+            issuer=instance.issuer,
+            subject=instance.subject,
+            created_by=instance.created_by,
+            created_at=instance.created_at,
+        )
+
+
+def signed_in(request: HttpRequest | None, user: User, **_: Any) -> None:
+    ensure_principal(user)
+    how = getattr(request, "signed_on_by", None)
+    facts = {"address": _address(request), "by": how or PASSWORD}
+    audit_records.record(_who(request, user), "session.begin", name_of(user), after=facts)
+
+
+def signed_out(request: HttpRequest | None, user: User | None, **_: Any) -> None:
+    if user is not None:
+        facts = {"address": _address(request)}
+        audit_records.record(_who(request, user), "session.end", name_of(user), after=facts)
+
+
+def failed_to_sign_in(
+    credentials: dict[str, Any], request: HttpRequest | None = None, **_: Any
+) -> None:
+    """Note it. What is no user's name is not written down: it may be a password."""
+    given = str(credentials.get("username") or "").replace("\x00", "")
+    name = get_user_model().objects.filter(username=given).values_list("username", flat=True)
+    known = name.first()
+    refusals.note(
+        Unauthenticated("The user name or the password is wrong"),
+        actor=None,
+        door="admin",
+        action="session.begin",
+        target="(unknown user)" if known is None else f"user:{known}",
+        address=_address(request),
+        request_id=getattr(request, "request_id", ""),
+    )
+
+
+def connect() -> None:
+    """Hang all of this on Django's signals."""
+    user_model = get_user_model()
+    pre_save.connect(before_save, sender=user_model, dispatch_uid="monodon")
+    post_save.connect(after_save, sender=user_model, dispatch_uid="monodon")
+    pre_delete.connect(before_delete, sender=user_model, dispatch_uid="monodon")
+    post_delete.connect(after_delete, sender=user_model, dispatch_uid="monodon")
+    post_delete.connect(keep_name, sender=Principal, dispatch_uid="monodon")
+    user_logged_in.connect(signed_in, dispatch_uid="monodon")
+    user_logged_out.connect(signed_out, dispatch_uid="monodon")
+    user_login_failed.connect(failed_to_sign_in, dispatch_uid="monodon")
+
+
+def _who(request: HttpRequest | None, user: User) -> access.Principal:
+    return access.Principal(
+        name_of(user), request_id=getattr(request, "request_id", ""), door="admin"
+    )
+
+
+def _address(request: HttpRequest | None) -> str:
+    return "" if request is None else str(request.META.get("REMOTE_ADDR", ""))
+
+
+def _facts(user: User) -> dict[str, Any]:
+    return {"user": user.get_username(), "is_superuser": user.is_superuser}

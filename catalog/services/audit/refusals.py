@@ -1,0 +1,310 @@
+"""What was refused, in the audit trail: every refused access, and every refused change.
+
+A refused access is one without valid credentials, one that is not permitted, and, for who may
+browse only a part of the catalog, one to what is not there: such a refusal hides what exists. A
+refused change is what was to change something and met a conflict or was invalid. What was merely
+read with a mistake, and what failed without being refused, is not written.
+
+The answer does not wait: ``note`` puts the refusal aside, and a thread of the process writes what
+there is a moment later, in a transaction of its own. A write that fails is logged.
+
+A flood cannot fill the disk. The first of a kind is written at once; those that follow it within a
+minute are counted, and told in one row with ``times``. And so many kinds a minute are written and
+no more (``_Bucket``; anonymous ones apart, so that they do not crowd out the others); what is beyond
+is counted in one row a minute, ``refusals.count``. A process that is killed loses the last counts.
+"""
+
+import atexit
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db import DatabaseError, InterfaceError, connection, transaction
+from prometheus_client import Counter
+
+from catalog.access import Principal
+from catalog.access.credentials import KEY_PREFIX, key_digest
+from catalog.errors import (
+    CatalogError,
+    NotFound,
+    OutcomeUnknown,
+    PermissionDenied,
+    ServiceUnavailable,
+    Unauthenticated,
+    Unsupported,
+)
+from catalog.models import ApiKey
+from catalog.models.audit import Outcome
+from catalog.privileges import Privilege
+from catalog.services.engine import audit_records
+from catalog.services.engine.statements import insert_together
+
+log = logging.getLogger(__name__)
+
+REFUSALS = Counter("monodon_refusals", "Refused access and refused changes.", ["door", "error"])
+COUNTED = "refusals.count"
+_WINDOW_SECONDS = 60.0
+_PAUSE_SECONDS = 0.2
+"""So long the writer waits for others to come along."""
+_LONGEST_TEXT = 1000
+NOBODY = "anonymous"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """One refusal, as the trail will tell it."""
+
+    door: str
+    actor: str
+    action: str
+    target: str
+    error: str
+    """The class of it."""
+    message: str
+    key: str = ""
+    digest: str = ""
+    """Of the key that was presented, where it was refused; its name is looked up."""
+    address: str = ""
+    request_id: str = ""
+    context: Mapping[str, str] = field(default_factory=dict)
+    is_anonymous: bool = False
+
+    @property
+    def kind(self) -> tuple[str, ...]:
+        """What makes two refusals the same. Anybody can vary the target of an anonymous one."""
+        if self.is_anonymous:
+            return (self.door, self.error, self.address, self.digest)
+        return (self.door, self.actor, self.key, self.action, self.target, self.error)
+
+
+@dataclass(kw_only=True)
+class NewRefusal(audit_records.NewEvent):
+    """An audit row of a refusal, to be written."""
+
+    outcome: str
+    error: str
+
+
+def concerns(error: CatalogError, actor: Principal | None, *, changes: bool) -> bool:
+    """Whether a refusal belongs into the trail. ``changes``: it was to change something."""
+    if isinstance(error, PermissionDenied | Unauthenticated):
+        return True
+    if actor is None or isinstance(error, ServiceUnavailable | OutcomeUnknown | Unsupported):
+        return False
+    return changes or (isinstance(error, NotFound) and not actor.holds_everywhere(Privilege.BROWSE))
+
+
+def note(
+    error: CatalogError,
+    *,
+    actor: Principal | None,
+    door: str,
+    action: str,
+    target: str = "",
+    presented_key: str = "",
+    address: str = "",
+    request_id: str = "",
+) -> None:
+    """Put a refusal aside to be written soon. Never raises; takes microseconds.
+
+    ``actor`` None: nobody was recognised. ``presented_key`` is then what was sent; of a key of ours
+    its SHA-256 leads to its name, if it has one, and nothing of it is kept.
+    """
+    if isinstance(error, Unauthenticated):
+        actor = None
+    is_ours = actor is None and presented_key.startswith(KEY_PREFIX)
+    refusal = Refusal(
+        door=door,
+        actor=NOBODY if actor is None else actor.name,
+        action=action,
+        target=_clean(target),
+        error=type(error).__name__,
+        message=_clean(error.message),
+        key="" if actor is None else actor.key,
+        digest=key_digest(presented_key) if is_ours else "",
+        address=address,
+        request_id=request_id or ("" if actor is None else actor.request_id),
+        context={} if actor is None else actor.context,
+        is_anonymous=actor is None,
+    )
+    REFUSALS.labels(door, refusal.error).inc()
+    ledger.add(refusal)
+
+
+def write(refusals: Collection[tuple[Refusal, int]]) -> None:
+    """Write refusals with how often they came, in one statement and a transaction of its own."""
+    names = _names_of_keys({refusal.digest for refusal, _ in refusals if refusal.digest})
+    rows = []
+    for refusal, times in refusals:
+        facts: dict[str, Any] = {"times": times} if times > 1 else {}
+        if refusal.address:
+            facts["address"] = refusal.address
+        rows.append(
+            NewRefusal(
+                actor=refusal.actor,
+                action=refusal.action,
+                target=refusal.target,
+                table_uuid=None,
+                before=None,
+                after=facts or None,
+                context=audit_records.masked(dict(refusal.context)) or None,
+                request_id=refusal.request_id,
+                transaction_id=None,
+                door=refusal.door,
+                key=refusal.key or names.get(refusal.digest, ""),
+                outcome=Outcome.REFUSED.value,
+                error=f"{refusal.error}: {audit_records.masked(refusal.message)}",
+            )
+        )
+    with transaction.atomic():
+        insert_together(rows)
+
+
+def _names_of_keys(digests: Collection[str]) -> dict[str, str]:
+    if not digests:
+        return {}
+    return dict(ApiKey.objects.filter(digest__in=digests).values_list("digest", "name"))
+
+
+def _clean(text: str) -> str:
+    """What PostgreSQL stores, and not more of it than a row is worth."""
+    return text[:_LONGEST_TEXT].replace("\x00", "").encode("utf-8", "replace").decode()
+
+
+class _Bucket:
+    """Lets so many through at once, and so many a second on the long run."""
+
+    def __init__(self, most: int, a_second: float) -> None:
+        self._most, self._a_second = most, a_second
+        self._left, self._since = float(most), 0.0
+
+    def take(self, now: float) -> bool:
+        self._left = min(self._most, self._left + (now - self._since) * self._a_second)
+        self._since = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
+@dataclass(slots=True)
+class _Kind:
+    """A kind of refusals that was written lately, and how many came since."""
+
+    until: float
+    last: Refusal
+    more: int = 0
+
+
+class Ledger:
+    """Decides what is written, and has it written by a thread of its own."""
+
+    def __init__(
+        self,
+        deliver: Callable[[Collection[tuple[Refusal, int]]], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``deliver`` takes the place of the thread: it is called with what is due at once."""
+        self.deliver = deliver
+        self._clock = clock
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew: nothing is waiting, and no thread runs that belongs to this process."""
+        self._ready = threading.Condition()
+        self._kinds: dict[tuple[str, ...], _Kind] = {}
+        self._buckets = {False: _Bucket(300, 5.0), True: _Bucket(60, 1.0)}
+        self._beyond: dict[tuple[str, ...], _Kind] = {}
+        self._due: list[tuple[Refusal, int]] = []
+        self._writer: threading.Thread | None = None
+
+    def add(self, refusal: Refusal) -> None:
+        with self._ready:
+            now = self._clock()
+            self._collect(now)
+            known = self._kinds.get(refusal.kind)
+            if known is not None:
+                known.more, known.last = known.more + 1, refusal
+            elif self._buckets[refusal.is_anonymous].take(now):
+                self._kinds[refusal.kind] = _Kind(now + _WINDOW_SECONDS, refusal)
+                self._due.append((refusal, 1))
+            else:
+                self._count(refusal, now)
+            if self.deliver is not None:
+                due, self._due = self._due, []
+            else:
+                due = []
+                self._wake()
+        if due and self.deliver is not None:
+            self.deliver(due)
+
+    def _count(self, refusal: Refusal, now: float) -> None:
+        key = (refusal.door, "anonymous" if refusal.is_anonymous else "")
+        known = self._beyond.get(key)
+        if known is None:
+            told = Refusal(
+                door=refusal.door,
+                actor=NOBODY if refusal.is_anonymous else "",
+                action=COUNTED,
+                target="",
+                error="TooMany",
+                message="More kinds of refusals than are written one by one",
+                is_anonymous=refusal.is_anonymous,
+            )
+            known = self._beyond[key] = _Kind(now + _WINDOW_SECONDS, told)
+        known.more += 1
+
+    def _collect(self, now: float, *, everything: bool = False) -> None:
+        """What was counted and is over becomes due."""
+        for kinds in (self._kinds, self._beyond):
+            over = [key for key, kind in kinds.items() if everything or kind.until <= now]
+            for kind in map(kinds.pop, over):
+                if kind.more:
+                    self._due.append((kind.last, kind.more))
+
+    # -- the thread
+
+    def _wake(self) -> None:
+        if self._writer is None:
+            self._writer = threading.Thread(target=self._run, name="refusals", daemon=True)
+            self._writer.start()
+        elif self._due:
+            self._ready.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._ready:
+                if not self._due:
+                    self._ready.wait(_WINDOW_SECONDS / 4)
+            time.sleep(_PAUSE_SECONDS)
+            self.flush(self._take(everything=False))
+
+    def _take(self, *, everything: bool) -> list[tuple[Refusal, int]]:
+        with self._ready:
+            self._collect(self._clock(), everything=everything)
+            due, self._due = self._due, []
+            return due
+
+    def flush(self, due: Collection[tuple[Refusal, int]] | None = None) -> None:
+        """Write what is due, or else everything that is waiting. What fails is logged."""
+        if due is None:
+            due = self._take(everything=True)
+        if not due:
+            return
+        try:
+            write(due)
+        except (DatabaseError, InterfaceError, TypeError, ValueError) as error:
+            # Also of what cannot be written at all: the thread has to go on with the others.
+            log.error("%d refusals could not be written to the audit trail: %s", len(due), error)
+        finally:
+            if not connection.in_atomic_block:
+                connection.close()
+
+
+ledger = Ledger()
+atexit.register(ledger.flush)
+os.register_at_fork(after_in_child=ledger.forget)

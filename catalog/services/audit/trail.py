@@ -1,0 +1,220 @@
+"""Reading the audit trail: searching it, page by page, and taking it along as CSV or JSON lines.
+
+However large the trail is, no statement looks through all of it: where no index leads, a page looks
+through so many rows and tells where the next one goes on, be it empty itself. So a search is
+complete when there is no next page.
+"""
+
+import csv
+import io
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+from django.db.models import Max, Min, Q, QuerySet
+
+from catalog import access
+from catalog.access import Principal
+from catalog.errors import InvalidInput
+from catalog.identifiers import Identifier, digest
+from catalog.models import AuditEvent, Table
+from catalog.privileges import Privilege
+from catalog.services.engine import audit_records
+
+PAGE_SIZE = 100
+MAX_PAGE = 1000
+SEARCHED = 200_000
+"""So many ids a page looks through where no index leads."""
+_BATCH = 2000
+FORMATS = {"csv": "text/csv; charset=utf-8", "jsonl": "application/x-ndjson"}
+COLUMNS = (
+    *("id", "at", "actor", "action", "target", "outcome", "error", "door", "key", "table_uuid"),
+    *("before", "after", "context", "request_id", "transaction_id", "xid"),
+)
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """What is looked for. All that is said must hold; nothing said: everything."""
+
+    table: Identifier | None = None
+    """All events of the table that has this name now, under whatever name it had then."""
+    table_uuid: uuid.UUID | None = None
+    target: str | None = None
+    """A namespace or a table as it was called then, with all below it."""
+    actor: str | None = None
+    action: str | None = None
+    door: str | None = None
+    outcome: str | None = None
+    key: str | None = None
+    request_id: str | None = None
+    transaction_id: uuid.UUID | None = None
+    text: str | None = None
+    """Part of a target, or a whole actor, key or request id."""
+    since: datetime | None = None
+    until: datetime | None = None
+    """Before it."""
+
+    def __post_init__(self) -> None:
+        for name in ("target", "actor", "action", "door", "outcome", "key", "request_id", "text"):
+            if "\x00" in (getattr(self, name) or ""):
+                raise InvalidInput(f"'{name}' holds a NUL character")
+
+    @property
+    def told(self) -> dict[str, str]:
+        """What is said, as the audit trail tells it."""
+        found = {item.name: getattr(self, item.name) for item in fields(self)}
+        if self.table is not None:
+            found["table"] = ".".join(self.table)
+        return {
+            name: value.isoformat() if isinstance(value, datetime) else str(value)
+            for name, value in found.items()
+            if value is not None
+        }
+
+    @property
+    def has_index(self) -> bool:
+        """Whether an index leads to few rows, or to all that are wanted in their order."""
+        if self.table or self.table_uuid or self.transaction_id:
+            return True
+        others = (self.target, self.action, self.door, self.key, self.request_id, self.text)
+        return not any(others) and not (self.actor and self.outcome)
+
+    def rows(self) -> QuerySet[AuditEvent]:
+        """The events, in no order."""
+        rows = AuditEvent.objects.all()
+        exact = ("table_uuid", "actor", "action", "door", "outcome", "key", "request_id")
+        wanted: dict[str, Any] = {name: getattr(self, name) for name in exact}
+        wanted |= {"transaction_id": self.transaction_id}
+        rows = rows.filter(**{name: value for name, value in wanted.items() if value is not None})
+        if self.table is not None:
+            uuids = Table.objects.filter(digest=digest(self.table)).values_list("uuid", flat=True)
+            rows = rows.filter(table_uuid__in=list(uuids))
+        if self.target is not None:
+            rows = rows.filter(Q(target=self.target) | Q(target__startswith=f"{self.target}."))
+        if self.text is not None:
+            said = {"actor": self.text, "key": self.text, "request_id": self.text}
+            rows = rows.filter(Q(target__icontains=self.text) | Q(*said.items(), _connector=Q.OR))
+        if self.since is not None:
+            rows = rows.filter(at__gte=self.since)
+        return rows if self.until is None else rows.filter(at__lt=self.until)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A page of events, the newest first. ``next_page_token`` None: that is all."""
+
+    events: list[AuditEvent]
+    next_page_token: str | None
+
+
+def list_events(
+    *, actor: Principal, search: Search, limit: int | None = None, page_token: str | None = None
+) -> Found:
+    """A page of the trail, which may hold fewer than asked for, or none, and have a next one.
+
+    The actor must manage the catalog, or the one table that is searched for. Raises InvalidInput,
+    PermissionDenied, TableNotFound.
+    """
+    _require(actor, search)
+    size = min(limit or PAGE_SIZE, MAX_PAGE)
+    before = _number(page_token) if page_token else None
+    rows = search.rows()
+    floor = 0
+    if before is not None:
+        rows = rows.filter(pk__lt=before)
+    if not search.has_index:
+        newest = before or (AuditEvent.objects.aggregate(top=Max("pk"))["top"] or 0) + 1
+        floor = max(newest - SEARCHED, 0)
+        rows = rows.filter(pk__gte=floor)
+    page = list(rows.order_by("-pk")[: size + 1])
+    if len(page) > size:
+        return Found(page[:size], str(page[size - 1].pk))
+    # Nothing is older than the oldest row that a retention left.
+    oldest = AuditEvent.objects.aggregate(low=Min("pk"))["low"] if floor else None
+    is_all = oldest is None or floor <= oldest
+    return Found(page, None if is_all else str(floor))
+
+
+def export(*, actor: Principal, search: Search, format: str) -> Iterator[bytes]:
+    """What is found as a file, the oldest first, in pieces: what was there when it began.
+
+    Leaves an audit row that tells what was taken along. Raises as ``list_events`` does, and
+    InvalidInput for a format that is not in FORMATS, before the first piece.
+    """
+    if format not in FORMATS:
+        raise InvalidInput(f"Format {format!r} is not known; use {' or '.join(FORMATS)}")
+    _require(actor, search)
+    ends = AuditEvent.objects.aggregate(low=Min("pk"), top=Max("pk"))
+    audit_records.record(
+        actor, "audit.export", "audit", after={"format": format, "search": search.told or "all"}
+    )
+    batches = _batches(search, ends["low"] or 0, ends["top"] or 0)
+    return _as_csv(batches) if format == "csv" else _as_json_lines(batches)
+
+
+def _require(actor: Principal, search: Search) -> None:
+    on = access.On.table(search.table) if search.table is not None else None
+    access.require(actor, Privilege.MANAGE, on)
+
+
+def _number(token: str) -> int:
+    if not (token.isascii() and token.isdigit() and len(token) < 19):
+        raise InvalidInput(f"Page token {token!r} is not one of this catalog")
+    return int(token)
+
+
+def _batches(search: Search, low: int, top: int) -> Iterator[list[AuditEvent]]:
+    rows = search.rows().order_by("pk")
+    low -= 1
+    while low < top:
+        high = top if search.has_index else min(low + SEARCHED, top)
+        batch = list(rows.filter(pk__gt=low, pk__lte=high)[:_BATCH])
+        low = batch[-1].pk if len(batch) == _BATCH else high
+        if batch:
+            yield batch
+
+
+def as_facts(row: AuditEvent) -> dict[str, Any]:
+    """An event as JSON shows it: every column, times in UTC."""
+    found = {name: getattr(row, name) for name in COLUMNS}
+    found["at"] = row.at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    found["xid"] = str(row.xid)
+    return found
+
+
+def _as_json_lines(batches: Iterable[list[AuditEvent]]) -> Iterator[bytes]:
+    for batch in batches:
+        yield b"".join(
+            orjson.dumps(as_facts(row), option=orjson.OPT_APPEND_NEWLINE) for row in batch
+        )
+
+
+def _as_csv(batches: Iterable[list[AuditEvent]]) -> Iterator[bytes]:
+    buffer = io.StringIO()
+    writer = csv.writer(buffer)
+    writer.writerow(COLUMNS)
+    for batch in batches:
+        writer.writerows([_cell(value) for value in as_facts(row).values()] for row in batch)
+        yield _taken(buffer)
+    if rest := _taken(buffer):
+        yield rest
+
+
+def _taken(buffer: io.StringIO) -> bytes:
+    text = buffer.getvalue()
+    buffer.seek(0)
+    buffer.truncate()
+    return text.encode()
+
+
+def _cell(value: Any) -> str:
+    """A cell that no spreadsheet takes for a formula: a text that could be one gets an apostrophe."""
+    if isinstance(value, Mapping | list):
+        return orjson.dumps(value).decode()
+    text = "" if value is None else str(value)
+    return f"'{text}" if text.startswith(_FORMULA) else text

@@ -1,0 +1,355 @@
+"""The rows of jobs: sending, taking, keeping, ending and canceling them.
+
+What the jobs do is in ``maintenance``; nothing here knows of it, so operations may leave jobs.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from celery import current_app
+from django.db import DatabaseError, IntegrityError, connections, transaction
+from django.db.models import Case, Exists, F, OuterRef, Q, QuerySet, TextField, Value, When
+from django.db.models.functions import Now
+from django.utils import timezone
+from kombu.exceptions import OperationalError
+
+from catalog import access
+from catalog.access import Principal, tokens
+from catalog.errors import PermissionDenied, Unauthenticated
+from catalog.identifiers import Identifier
+from catalog.models import (
+    Job,
+    JobEvent,
+    JobKind,
+    JobStatus,
+    Table,
+    TableState,
+    Transaction,
+    TransactionStatus,
+)
+from catalog.privileges import READ_ONLY, Privilege
+from catalog.services.engine import locks
+
+log = logging.getLogger(__name__)
+
+MAX_ATTEMPTS = 8  # the last one about two hours after the first
+MAX_TAKEN = 20  # a job that takes its worker down with it is not tried for ever
+_BACK_OFF = timedelta(seconds=15)
+_SENT_AT_ONCE = 100
+# Beat sends what waits every 15 s. Messages that wait longer only keep a worker, when it is free at last,
+# busy with finding out that others did the job; and clocks may differ by so much.
+_MESSAGE_SECONDS = 120
+_LEASE = timedelta(minutes=2)
+_KEEP_SECONDS = 2.0  # so soon is a request to stop seen, and progress shown
+Report = Callable[[int, int | None], None]
+"""``report(done, total)``: from any thread, as often as one likes; raises when the job has to stop."""
+
+
+class Spark(Protocol):
+    """Runs a script of ``tasks/jobs`` in a Spark driver of its own, and returns its result.
+
+    The worker brings it along, since the catalog works without Spark. ``request`` is what the script
+    gets, as JSON; the catalog's URL and a token of the job are added. Raises what ``report`` does,
+    CatalogError for what would be the same again (no Java, no Iceberg runtime, a refusal),
+    CommitConflict, and RuntimeError when the driver dies.
+    """
+
+    def __call__(
+        self,
+        job: Job,
+        script: str,
+        request: Mapping[str, Any],
+        report: Report,
+        *,
+        needs_iceberg: bool = False,
+    ) -> dict[str, Any]: ...
+
+
+_ACTIVE = (JobStatus.QUEUED, JobStatus.RUNNING)
+
+
+class JobCanceled(Exception):
+    """The running job has to stop; the text says why."""
+
+
+class JobLost(Exception):
+    """Another worker has taken the job over."""
+
+
+def send_jobs(jobs: Sequence[Job]) -> None:
+    """Tell the workers about jobs. A broker that is away loses nothing: beat sends them again."""
+    try:
+        for job in jobs[:_SENT_AT_ONCE]:  # the rest follows in beat's next rounds
+            current_app.send_task(
+                "tasks.maintenance.run_job", args=[job.pk], retry=False, expires=_MESSAGE_SECONDS
+            )
+    except OperationalError:
+        log.warning("The broker is away; %d jobs wait for the next round", len(jobs))
+
+
+def send_waiting_jobs() -> int:
+    """Send every job that may run, and requeue what a dead worker held; returns how many."""
+    now = timezone.now()
+    _requeue_abandoned(Job.objects.all(), now)
+    jobs = list(_ready(Job.objects.all(), now).order_by("created_at")[:_SENT_AT_ONCE])
+    send_jobs(jobs)
+    return len(jobs)
+
+
+def take(pk: int) -> Job | None:
+    """Begin to run a job; None: it is over, somebody else runs it, or it is not its turn."""
+    now = timezone.now()
+    _requeue_abandoned(Job.objects.filter(table__jobs=pk), now)
+    try:
+        with transaction.atomic():
+            # The transaction before its job, as everywhere.
+            owner = locks.lock_transaction_of_job(pk)
+            taken = _ready(Job.objects.filter(pk=pk), now).update(
+                status=JobStatus.RUNNING,
+                attempts=F("attempts") + 1,
+                started_at=now,
+                lease_until=now + _LEASE,
+                error="",
+            )
+            if not taken:
+                return None
+            if owner is not None and owner.status == TransactionStatus.QUEUED:
+                owner.status = TransactionStatus.RUNNING
+                owner.save(update_fields=["status"])
+            return Job.objects.select_related("table__namespace", "transaction").get(pk=pk)
+    except IntegrityError:  # another job of the table was taken at the same moment
+        return None
+
+
+def renew(job: Job) -> bool:
+    """Prolong the lease; returns whether the job is to stop. Raises JobLost."""
+    mine = Job.objects.filter(pk=job.pk, status=JobStatus.RUNNING, attempts=job.attempts)
+    if not mine.update(lease_until=timezone.now() + _LEASE, progress=job.progress, total=job.total):
+        raise JobLost
+    return mine.filter(cancel_requested=True).exists()
+
+
+def save_result(job: Job) -> None:
+    """Keep what came of a job so far, for whoever goes on with it. Raises JobLost."""
+    mine = Job.objects.filter(pk=job.pk, status=JobStatus.RUNNING, attempts=job.attempts)
+    if not mine.update(result=job.result, progress=job.progress, total=job.total):
+        raise JobLost
+
+
+def identify(job: Job) -> Identifier:
+    """The present name of a job's table, which may be renamed meanwhile. Raises JobCanceled."""
+    table = Table.objects.select_related("namespace").get(pk=job.table_id)
+    if table.state == TableState.DROPPED:
+        raise JobCanceled("the table was dropped")
+    return (*table.namespace.path, table.name)
+
+
+def finish(job: Job, status: JobStatus, error: str = "") -> None:
+    """Record how a job ended, or that it is to be tried again (QUEUED)."""
+    now = timezone.now()
+    waits = status == JobStatus.QUEUED
+    with transaction.atomic():
+        # One job at a time decides what the transaction's end is.
+        owner = locks.lock_transaction_of_job(job.pk)
+        mine = Job.objects.filter(pk=job.pk, status=JobStatus.RUNNING, attempts=job.attempts)
+        finished = mine.update(
+            status=status,
+            error=error,
+            progress=job.progress,
+            total=job.total,
+            result=job.result,
+            finished_at=None if waits else now,
+            # A failed job waits longer each time before it is tried again.
+            lease_until=now + _BACK_OFF * 2**job.attempts if waits else None,
+        )
+        if finished and owner is not None:
+            _close_transaction(owner)
+    behind = _ready(Job.objects.filter(table_id=job.table_id).exclude(pk=job.pk), now)
+    send_jobs(list(behind.order_by("pk")[:1]))
+
+
+def cancel_jobs_of(owner: Transaction) -> None:
+    """Cancel what waits and ask what runs to stop. Call it inside the caller's transaction."""
+    _cancel(owner.jobs.all())
+
+
+def cancel_jobs_of_tables(tables: Collection[Table]) -> None:
+    """The same for all jobs of tables that cease to be. Call it with the tables locked."""
+    jobs = Job.objects.filter(table__in=[table.pk for table in tables], status__in=_ACTIVE)
+    found = list(jobs.values_list("pk", "transaction"))
+    if not found:
+        return
+    owners = locks.lock_transactions({owner for _, owner in found})
+    _cancel(Job.objects.filter(pk__in=[pk for pk, _ in found]))
+    for owner in owners:
+        _close_transaction(owner)
+
+
+_NEEDED = {
+    JobKind.BACKFILL_COLUMN: Privilege.WRITE,
+    JobKind.BUILD_INDEX: Privilege.WRITE,
+    JobKind.REFRESH_VIEW: Privilege.WRITE,
+}
+
+
+def principal(job: Job) -> Principal:
+    """The principal that requested a job, limited to what the job needs.
+
+    The job may do everything with its own table, as long as the requester holds what starting it
+    takes. Elsewhere it may only read, also for an administrator or the catalog itself: which key
+    the requester presented, and how narrow it was, is not stored. Raises PermissionDenied when the
+    requester is not a principal.
+    """
+    request = job.transaction
+    if request is None:
+        raise PermissionDenied(f"Job {job.pk} has no transaction, so nobody requested it")
+    requester = replace(
+        access.on_behalf_of(request.actor), request_id=request.request_id, door="job"
+    )
+    limited = replace(
+        requester,
+        everywhere=requester.everywhere & READ_ONLY,
+        ceiling=requester.ceiling & READ_ONLY,
+    )
+    needed = _NEEDED.get(JobKind(job.kind), Privilege.MAINTAIN)
+    if not access.holds(requester, needed, job.table):
+        return limited
+    return replace(limited, tables=(job.table.pk,))
+
+
+def principal_of_token(token: str) -> Principal:
+    """Who a job works for in a process of its own.
+
+    Raises Unauthenticated once the attempt that got the token is over, canceled, or taken over: so
+    the catalog itself sees, at every commit, that the job still holds its lease.
+    """
+    pk, attempt = tokens.read_job_token(token)
+    running = Job.objects.filter(pk=pk, attempts=attempt, status=JobStatus.RUNNING)
+    holding = running.filter(cancel_requested=False, lease_until__gt=timezone.now())
+    job = holding.select_related("transaction", "table__namespace").first()
+    if job is None:
+        raise Unauthenticated("The job is over, was canceled, or runs elsewhere")
+    return replace(principal(job), job_kind=job.kind)
+
+
+def log_event(
+    job: Job,
+    message: str,
+    level: JobEvent.Level = JobEvent.Level.INFO,
+    data: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a line of the job's log."""
+    JobEvent.objects.create(
+        job=job, level=level, message=message, data=None if data is None else dict(data)
+    )
+
+
+class Keeper:
+    """Keeps a running job's lease and shows its progress, from a thread of its own.
+
+    The work may take minutes in Lance without a word. In the ``with`` block a request to stop, or
+    the loss of the lease, is raised at the next ``report``, and takes the place of whatever else the
+    work raises.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._reason: JobCanceled | JobLost | None = None
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"job-{job.pk}", daemon=True)
+
+    def report(self, done: int, total: int | None = None) -> None:
+        """Tell how far the work is; from any thread. Raises JobCanceled, JobLost."""
+        self._job.progress = done
+        if total is not None:
+            self._job.total = total
+        if self._reason is not None:
+            raise self._reason
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+        if error is not None and self._reason is not None and error is not self._reason:
+            raise self._reason from error
+
+    def _run(self) -> None:
+        try:
+            while self._reason is None and not self._ended.wait(_KEEP_SECONDS):
+                self._keep()
+        finally:
+            connections.close_all()
+
+    def _keep(self) -> None:
+        try:
+            if renew(self._job):
+                self._reason = JobCanceled("canceled on request")
+        except JobLost as lost:
+            self._reason = lost
+        except DatabaseError:  # the lease is longer than a failover takes
+            log.warning("The lease of job %s could not be renewed", self._job.pk, exc_info=True)
+            connections.close_all()
+
+
+def _ready(jobs: "QuerySet[Job]", now: datetime) -> "QuerySet[Job]":
+    """Those that may be taken: due, and nothing of their table runs or came before them."""
+    due = Q(status=JobStatus.QUEUED) & (Q(lease_until=None) | Q(lease_until__lt=now))
+    others = Job.objects.filter(table=OuterRef("table")).exclude(pk=OuterRef("pk"))
+    return jobs.filter(
+        due,
+        ~Exists(others.filter(status=JobStatus.RUNNING)),
+        ~Exists(others.filter(due, pk__lt=OuterRef("pk"))),
+    )
+
+
+def _requeue_abandoned(jobs: "QuerySet[Job]", now: datetime) -> None:
+    """Let jobs whose worker is gone be taken again, if they have attempts left."""
+    abandoned = jobs.filter(status=JobStatus.RUNNING, lease_until__lt=now)
+    for job in list(abandoned.filter(Q(attempts__gte=MAX_TAKEN) | Q(cancel_requested=True))):
+        if job.cancel_requested:
+            finish(job, JobStatus.CANCELED, "canceled on request; its worker was gone")
+        else:
+            finish(job, JobStatus.FAILED, f"its worker was gone, {job.attempts} times")
+    Job.objects.filter(pk__in=list(abandoned.values_list("pk", flat=True))).filter(
+        status=JobStatus.RUNNING, lease_until__lt=now
+    ).update(status=JobStatus.QUEUED, lease_until=None)
+
+
+def _cancel(jobs: "QuerySet[Job]") -> None:
+    waits = Q(status=JobStatus.QUEUED)
+    jobs.filter(status__in=_ACTIVE).update(
+        cancel_requested=True,
+        finished_at=Case(When(waits, then=Now()), default=F("finished_at")),
+        lease_until=Case(When(waits, then=Value(None)), default=F("lease_until")),
+        status=Case(
+            When(waits, then=Value(JobStatus.CANCELED, output_field=TextField())),
+            default=F("status"),
+        ),
+    )
+
+
+def _close_transaction(owner: Transaction) -> None:
+    """Give a transaction its final status once none of its jobs is active."""
+    statuses = set(owner.jobs.values_list("status", flat=True))
+    if statuses & set(_ACTIVE):
+        return
+    if JobStatus.FAILED in statuses:
+        owner.status = TransactionStatus.FAILED
+    elif JobStatus.CANCELED in statuses:
+        owner.status = TransactionStatus.CANCELED
+    else:
+        owner.status = TransactionStatus.SUCCEEDED
+    owner.save(update_fields=["status"])

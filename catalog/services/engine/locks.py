@@ -1,0 +1,229 @@
+"""Row locks. Every transaction takes them here, so every transaction takes them in one order.
+
+First namespaces, then tables, each by primary key; a transaction before its jobs. A parent is older than its children, so
+parents come first. Unsorted locks gave 27 deadlocks in 2 s with 32 clients, sorted ones none.
+NO KEY, because rows that merely refer to a locked row must not wait.
+"""
+
+import uuid
+import zlib
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from typing import cast
+
+from django.db import DEFAULT_DB_ALIAS, connection, connections
+from django.db.models import Q
+
+from catalog.identifiers import Identifier, digest
+from catalog.models import (
+    ApiKey,
+    ApprovalRequest,
+    Job,
+    LabelDefinition,
+    Namespace,
+    SearchDocument,
+    Table,
+    Transaction,
+    TrashItem,
+    Webhook,
+)
+from catalog.postgresql.base import DatabaseWrapper
+from catalog.services.engine import statements
+
+
+def lock_namespaces(paths: Collection[Identifier]) -> dict[uuid.UUID, Namespace]:
+    """Lock the live namespaces among these paths; the result is keyed by digest."""
+    found = _lock_namespaces(paths)
+    absent = [path for path in paths if digest(path) not in found]
+    # Who waited for a parent looked for its children before the wait. Nobody adds one any more
+    # now, and what was added meanwhile is younger than all that is locked.
+    return found | _lock_namespaces(absent) if found else found
+
+
+def _lock_namespaces(paths: Collection[Identifier]) -> dict[uuid.UUID, Namespace]:
+    if not paths:
+        return {}
+    rows = (
+        Namespace.objects.named(*paths).order_by("pk").select_for_update(of=("self",), no_key=True)
+    )
+    return {row.digest: row for row in rows}
+
+
+def lock_subtrees(
+    roots: Collection[Identifier], paths: Collection[Identifier] = ()
+) -> list[Namespace]:
+    """Lock the live namespaces at and below ``roots``, and those at ``paths``, by primary key."""
+    found = _find(roots, paths)
+    while True:
+        rows = list(
+            Namespace.objects.live()
+            .filter(pk__in=found)
+            .order_by("pk")
+            .select_for_update(of=("self",), no_key=True)
+        )
+        # What was created before its parent was locked is younger than all that is locked, so
+        # locking it now keeps the order. A locked namespace gets no further child.
+        again = _find(roots, paths)
+        if again <= found:
+            return rows
+        found = again
+
+
+def _find(roots: Collection[Identifier], paths: Collection[Identifier]) -> set[int]:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            WITH RECURSIVE below AS (
+                SELECT id FROM catalog_namespace WHERE digest = ANY(%s) AND dropped_at IS NULL
+                UNION
+                SELECT child.id FROM catalog_namespace child JOIN below ON child.parent_id = below.id
+                WHERE child.dropped_at IS NULL
+            )
+            SELECT id FROM below
+            UNION
+            SELECT id FROM catalog_namespace WHERE digest = ANY(%s) AND dropped_at IS NULL
+            """,
+            [[digest(root) for root in roots], [digest(path) for path in paths]],
+        )
+        return {pk for (pk,) in cursor.fetchall()}
+
+
+def lock_tables(identifiers: Collection[Identifier]) -> dict[uuid.UUID, Table]:
+    """Lock the tables among these identifiers that are not dropped; keyed by digest.
+
+    Each row also tells the transaction's time in ``database_now``.
+    """
+    if not identifiers:
+        return {}
+    wanted = {digest(identifier) for identifier in identifiers}
+    return {row.digest: row for row in statements.select_tables_for_update(wanted)}
+
+
+def lock_tables_in(namespaces: Collection[Namespace]) -> list[Table]:
+    """Lock every table of these namespaces that is not dropped. Lock the namespaces first."""
+    return list(
+        Table.objects.present()
+        .filter(namespace__in=[row.pk for row in namespaces])
+        .order_by("pk")
+        .select_for_update(of=("self",), no_key=True)
+    )
+
+
+def lock_table_row(pk: int) -> Table:
+    """Lock one table by its primary key, dropped or not. Raises Table.DoesNotExist."""
+    return Table.objects.select_for_update(of=("self",), no_key=True).get(pk=pk)
+
+
+def lock_trash(which: Q, also: Iterable[int] = ()) -> list[TrashItem]:
+    """Lock what is in the trash, first the namespaces, then the tables, last the rows themselves.
+
+    The rows come by primary key, with their namespaces and tables as they are under the lock. ``also``
+    are further dropped namespaces. Lock the live namespace that is to hold them first.
+    """
+    found = TrashItem.objects.filter(which)
+    dropped = found.filter(namespace__isnull=False).values_list("namespace_id", flat=True)
+    namespaces = {
+        row.pk: row
+        for row in Namespace.objects.filter(pk__in={*dropped, *also})
+        .order_by("pk")
+        .select_for_update(of=("self",), no_key=True)
+    }
+    of_tables = found.filter(table__isnull=False).values_list("table_id", flat=True)
+    tables = {
+        row.pk: row
+        for row in Table.objects.filter(pk__in=set(of_tables))
+        .select_related("namespace")
+        .order_by("pk")
+        .select_for_update(of=("self",), no_key=True)
+    }
+    rows = TrashItem.objects.filter(which).select_related("job", "transaction").order_by("pk")
+    items = list(rows.select_for_update(of=("self",), no_key=True))
+    for item in items:
+        if item.namespace_id is not None:
+            item.namespace = namespaces[item.namespace_id]
+        if item.table_id is not None:
+            item.table = tables[item.table_id]
+    return items
+
+
+def lock_approval(pk: int) -> ApprovalRequest | None:
+    """Lock a request to a second person; after all that it is about."""
+    rows = ApprovalRequest.objects.filter(pk=pk).select_related("namespace")
+    return rows.select_for_update(of=("self",), no_key=True).first()
+
+
+def lock_transaction(pk: uuid.UUID) -> Transaction:
+    """Lock a transaction; before its jobs. Raises Transaction.DoesNotExist."""
+    return Transaction.objects.select_for_update(of=("self",), no_key=True).get(pk=pk)
+
+
+def lock_transactions(pks: Collection[uuid.UUID]) -> list[Transaction]:
+    """Lock transactions, before their jobs."""
+    rows = Transaction.objects.filter(pk__in=pks).order_by("pk")
+    return list(rows.select_for_update(of=("self",), no_key=True))
+
+
+def lock_transaction_of_job(pk: int) -> Transaction | None:
+    """Lock the transaction that left a job behind, if one did."""
+    owner = Job.objects.filter(pk=pk).values_list("transaction", flat=True).first()
+    return lock_transaction(owner) if owner is not None else None
+
+
+def lock_label(key: str) -> LabelDefinition | None:
+    """Lock the definition of a label; after the tables and namespaces that get it."""
+    rows = LabelDefinition.objects.filter(key=key)
+    return rows.select_for_update(of=("self",), no_key=True).first()
+
+
+def lock_webhook(**which: int | str) -> Webhook | None:
+    """Lock a webhook, by its primary key or its name, with its namespace; nothing else before it."""
+    rows = Webhook.objects.select_related("namespace").filter(**which)
+    return rows.select_for_update(of=("self",), no_key=True).first()
+
+
+def lock_documents(pks: Collection[int]) -> list[SearchDocument]:
+    """Lock search documents by primary key, last of all; each with its table or namespace."""
+    rows = SearchDocument.objects.filter(pk__in=pks).order_by("pk")
+    related = rows.select_related("namespace", "table__namespace")
+    return list(related.select_for_update(of=("self",), no_key=True))
+
+
+def lock_locations() -> None:
+    """Let one transaction at a time decide whether a location that a caller chose is free."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [0x4D6F6E6F])
+
+
+def lock_api_key(pk: int) -> ApiKey | None:
+    """Lock an API key, and nothing else before or after it."""
+    rows = ApiKey.objects.select_related("principal", "namespace", "replaced_by").filter(pk=pk)
+    return rows.select_for_update(of=("self",), no_key=True).first()
+
+
+def lock_principals() -> None:
+    """Let one transaction at a time change who may administer the catalog."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [0x4D6F6E70])
+
+
+@contextmanager
+def alone(work: str) -> Iterator[bool]:
+    """Whether nobody else, on any machine, is at this work; without waiting.
+
+    The lock is the session's, so it ends with a process that dies.
+    """
+    key = [0x4D6F6E6F, zlib.crc32(work.encode()) & 0x7FFFFFFF]
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_lock(%s::int, %s::int)", key)
+        (is_alone,) = cursor.fetchone()
+    if not is_alone:
+        yield False
+        return
+    session = cast(DatabaseWrapper, connections[DEFAULT_DB_ALIAS])
+    session.session_locks += 1
+    try:
+        yield True
+    finally:
+        session.session_locks -= 1
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_unlock(%s::int, %s::int)", key)

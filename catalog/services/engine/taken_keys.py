@@ -1,0 +1,30 @@
+"""Which unique key was taken, as PostgreSQL tells it when an insert violates a constraint."""
+
+import re
+
+from django.db import IntegrityError
+
+from catalog.services.engine.statements import NewVersion
+
+OF_VERSIONS = "table_version_unique"
+"""The unique constraint of the ledger."""
+
+# The same in any language: "... (table_id, branch, version)=(12, dev, 7) ...".
+_KEY = re.compile(r"\)=\((\d+), (.*)\)", re.DOTALL)
+
+
+def constraint(error: IntegrityError) -> str:
+    """The name of the violated constraint."""
+    return getattr(getattr(error.__cause__, "diag", None), "constraint_name", None) or ""
+
+
+def read(error: IntegrityError) -> tuple[str, str] | None:
+    """The table and the rest of the key that is taken."""
+    detail = getattr(getattr(error.__cause__, "diag", None), "message_detail", None) or ""
+    match = _KEY.search(detail)
+    return (match[1], match[2]) if match else None
+
+
+def of_version(row: NewVersion) -> tuple[str, str]:
+    """A version's unique key, spelled in the same way."""
+    return str(row.table.pk), f"{row.branch}, {row.version}"

@@ -1,0 +1,222 @@
+"""Events: what happened in the catalog, for programs that follow it, as CloudEvents 1.0.
+
+The audit trail is the outbox: its rows are written by the transaction of the change they tell of, so
+there is no event without its commit, and no commit without its event. Readers follow it in the order
+(xid, id), up to the oldest transaction that is under way: whatever commits later comes behind. Two
+changes of one table come in the order of their ``sequence``.
+
+After the database was restored into another server, whose transactions have lower numbers, readers
+go on with what was written behind their place, by the numbers of the rows, which are restored too.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC
+from fnmatch import fnmatchcase
+from typing import Any, Self
+
+from django.conf import settings
+from django.db import connection
+from django.db.models import Q
+
+from catalog import access
+from catalog.access import Principal
+from catalog.errors import InvalidInput
+from catalog.identifiers import Identifier, label
+from catalog.models import AuditEvent, Namespace, Table
+from catalog.models.audit import Outcome
+from catalog.privileges import Privilege
+from catalog.services.tables import namespaces
+
+TYPE_PREFIX = "monodon."
+MEDIA = "application/cloudevents+json"
+PAGE_SIZE = 100
+MAX_PAGE = 1000
+_OF_DATA = (
+    *("namespace.", "table.", "view.", "materialized_view.", "version.", "branch.", "tag."),
+    *("index.", "function.", "maintenance."),
+)
+_LOOKED_AT = 2000
+"""Rows of the trail that one page looks at: what it is to find may be rare."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """Behind an event of the stream; what clients send to go on from there."""
+
+    xid: int
+    event: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Raises InvalidInput."""
+        xid, _dash, event = text.partition("-")
+        if not all(part.isascii() and part.isdigit() and len(part) < 20 for part in (xid, event)):
+            raise InvalidInput(f"{text!r} is no place in the stream of events; use an event's id")
+        found = cls(int(xid), int(event))
+        if max(found.xid, found.event) >= 1 << 63:
+            raise InvalidInput(f"{text!r} is no place in the stream of events; use an event's id")
+        return found
+
+    def __str__(self) -> str:
+        return f"{self.xid}-{self.event}"
+
+
+BEGINNING = Place(0, 0)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which events are wanted."""
+
+    types: tuple[str, ...] = ()
+    """Patterns such as ``table.*``; none: all."""
+    namespace: Identifier = ()
+    """What happens in it and below."""
+
+    def __post_init__(self) -> None:
+        for pattern in self.types:
+            plain = pattern.replace("*", "").replace(".", "").replace("_", "")
+            if not pattern or len(pattern) > 100 or (plain and not plain.isidentifier()):
+                raise InvalidInput(
+                    f"'{pattern}' is no type of events; use such as table.create, or table.*"
+                )
+
+    def wants(self, action: str) -> bool:
+        return not self.types or any(fnmatchcase(action, pattern) for pattern in self.types)
+
+
+@dataclass(frozen=True)
+class Page:
+    """Events in their order, and where to go on; ``is_last``: there is nothing behind it yet."""
+
+    rows: list[AuditEvent]
+    place: Place
+    is_last: bool
+
+
+def read(
+    *,
+    actor: Principal,
+    after: Place | None = None,
+    choice: Choice | None = None,
+    limit: int | None = None,
+) -> Page:
+    """The events behind a place, by default the next; fewer than asked for, or none, say nothing.
+
+    Who manages everything gets all events. Others get those of data, not those of governance, and
+    of them without what was before and after; who may not browse everything, those of tables that
+    they may browse.
+    Raises NamespaceNotFound, InvalidInput. Three statements at most.
+    """
+    choice = choice or Choice()
+    if choice.namespace:
+        namespaces.describe_namespace(actor=actor, namespace=choice.namespace)
+    top = _horizon()
+    start = after or _behind(top)
+    ended = AuditEvent.objects.extra(where=["xid < %s::text::xid8"], params=[top])
+    if start.xid > top:  # of a server that this database came from
+        behind = ended.filter(pk__gt=start.event)
+        start = _behind(top)
+    else:
+        behind = ended.extra(
+            where=["(xid, id) > (%s::text::xid8, %s)"], params=[start.xid, start.event]
+        )
+    size = min(limit or PAGE_SIZE, MAX_PAGE)
+    behind = behind.order_by("xid", "pk")
+    looked_at = list(behind.values_list("xid", "pk", "action", "outcome")[:_LOOKED_AT])
+    wanted = [
+        pk
+        for _, pk, action, outcome in looked_at
+        if outcome == Outcome.DONE and choice.wants(action)
+    ]
+    rows = AuditEvent.objects.filter(pk__in=wanted).filter(_where(choice), _seen_by(actor))
+    found = sorted(rows, key=lambda row: (row.xid, row.pk))
+    if not actor.holds_everywhere(Privilege.MANAGE):
+        _without_details(found)
+    if len(found) > size:
+        found = found[:size]
+        return Page(found, place_of(found[-1]), is_last=False)
+    last = Place(looked_at[-1][0], looked_at[-1][1]) if looked_at else start
+    return Page(found, last, is_last=len(looked_at) < _LOOKED_AT)
+
+
+def _without_details(rows: Sequence[AuditEvent]) -> None:
+    """What a change wrote may be more than who only browses a table is told of it."""
+    for row in rows:
+        row.before = row.after = None
+
+
+def newest_place() -> Place:
+    """Behind all that happened so far. What is under way comes behind it."""
+    return _behind(_horizon())
+
+
+def _behind(horizon: int) -> Place:
+    return Place(horizon - 1, (1 << 63) - 1)
+
+
+def place_of(row: AuditEvent) -> Place:
+    return Place(row.xid, row.pk)
+
+
+def as_cloud_event(row: AuditEvent) -> dict[str, Any]:
+    """CloudEvents 1.0, section 3; ``sequence`` of its extension of that name orders those of a table."""
+    return {
+        "specversion": "1.0",
+        "id": str(place_of(row)),
+        "source": settings.MONODON_URL,
+        "type": TYPE_PREFIX + row.action,
+        "subject": row.target,
+        "time": row.at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
+        "datacontenttype": "application/json",
+        "sequence": str(row.pk),
+        "data": {
+            "actor": row.actor,
+            "action": row.action,
+            "target": row.target,
+            "table_uuid": None if row.table_uuid is None else str(row.table_uuid),
+            "before": row.before,
+            "after": row.after,
+            "transaction_id": None if row.transaction_id is None else str(row.transaction_id),
+            "request_id": row.request_id,
+        },
+    }
+
+
+def as_stream(rows: Sequence[AuditEvent]) -> Iterator[str]:
+    """Server-sent events (HTML, section 9.2): a client that comes back sends the last id."""
+    for row in rows:
+        text = json.dumps(as_cloud_event(row), separators=(",", ":"))
+        yield f"id: {place_of(row)}\nevent: {TYPE_PREFIX}{row.action}\ndata: {text}\n\n"
+
+
+def _where(choice: Choice) -> Q:
+    if not choice.namespace:
+        return Q()
+    name = label(choice.namespace)
+    path = Namespace.objects.named(choice.namespace).values_list("ancestors", flat=True).first()
+    inside = Table.objects.filter(namespace__ancestors__contains=list(path or [])[-1:])
+    of_tables = Q(table_uuid__in=inside.values("uuid"))
+    return of_tables | Q(table_uuid=None) & (Q(target=name) | Q(target__startswith=name + "."))
+
+
+def _seen_by(actor: Principal) -> Q:
+    if actor.holds_everywhere(Privilege.MANAGE):
+        return Q()
+    of_data = Q()
+    for noun in _OF_DATA:
+        of_data |= Q(action__startswith=noun)
+    if actor.holds_everywhere(Privilege.BROWSE):
+        return of_data
+    return of_data & Q(
+        table_uuid__in=Table.objects.filter(access.visible_tables(actor)).values("uuid")
+    )
+
+
+def _horizon() -> int:
+    """Every transaction of a lower number has ended."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint")
+        return int(cursor.fetchone()[0])

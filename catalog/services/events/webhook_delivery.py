@@ -1,0 +1,242 @@
+"""What is sent to the receivers of webhooks, and where it may go.
+
+It goes to public addresses over https. Whoever runs the catalog names other receivers in
+MONODON_WEBHOOK_HOSTS: else whoever may add a webhook could reach what only this server can. A name is
+looked up once, and what was checked is what is connected to. Redirects are not followed. However
+slowly a receiver answers, and however much, an attempt is over after ``_WHOLE_SECONDS``.
+"""
+
+import base64
+import contextlib
+import hashlib
+import hmac
+import http.client
+import ipaddress
+import secrets
+import socket
+import threading
+import time
+from typing import Self
+from urllib.parse import SplitResult, urlsplit
+
+import urllib3
+from django.conf import settings
+from urllib3.connection import HTTPConnection, HTTPSConnection
+
+from catalog.errors import InvalidInput
+from catalog.services.events import feed
+
+SECRET_PREFIX = "whsec_"  # noqa: S105 -- how a secret begins
+MAX_ANSWER = 500
+"""Characters of an answer that are kept."""
+_CONNECT_SECONDS, _WHOLE_SECONDS = 5.0, 20.0
+_MOST_ADDRESSES = 3
+_LONGEST_URL = 2000
+
+
+class Refused(Exception):
+    """An attempt that came to nothing; the text says why."""
+
+
+FAILURES = (
+    Refused,
+    urllib3.exceptions.HTTPError,
+    http.client.HTTPException,
+    OSError,  # among others no address, and TLS
+    ValueError,  # such as a name that cannot be encoded
+)
+"""What an attempt may raise."""
+
+
+def new_secret() -> str:
+    return SECRET_PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
+
+
+def sign(secret: str, event_id: str, moment: int, body: bytes) -> str:
+    """The signature header of Standard Webhooks: HMAC-SHA256 of id, Unix time and body."""
+    key = base64.b64decode(secret.removeprefix(SECRET_PREFIX))
+    signed = f"{event_id}.{moment}.".encode() + body
+    return "v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
+
+
+def check_url(url: str) -> None:
+    """Raises InvalidInput for an address to which nothing may be sent, as far as it tells by itself."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise InvalidInput(f"{url[:100]!r} is no URL") from None
+    host = parts.hostname or ""
+    is_plain = url.isascii() and url.isprintable() and not set(' "<>\\^`{|}') & set(url)
+    if len(url) > _LONGEST_URL or not is_plain or not host or port == 0:
+        raise InvalidInput(
+            f"{url[:100]!r} is no URL of a receiver; percent-encode what is not ASCII"
+        )
+    if "@" in parts.netloc or parts.fragment:
+        raise InvalidInput("The URL of a receiver has no user, password or fragment")
+    if parts.scheme != "https" and not (parts.scheme == "http" and _is_named(host)):
+        raise InvalidInput(
+            "The URL of a receiver begins with https://; http:// is for those that"
+            " MONODON_WEBHOOK_HOSTS names"
+        )
+    try:
+        is_public = _is_public(host)
+    except ValueError:
+        return  # a name, which is looked up when something is sent
+    if not (is_public or _is_named(host)):
+        raise InvalidInput(
+            f"{host} is no public address, and MONODON_WEBHOOK_HOSTS does not name it"
+        )
+
+
+def post(url: str, secret: str, event_id: str, body: bytes) -> tuple[int, str]:
+    """Status and the beginning of the answer. Raises one of FAILURES."""
+    parts = urlsplit(url)
+    with _Deadline(_WHOLE_SECONDS) as deadline:
+        connection = _connect(parts, deadline)
+        with contextlib.closing(connection):
+            moment = int(time.time())
+            connection.request(
+                "POST",
+                (parts.path or "/") + (f"?{parts.query}" if parts.query else ""),
+                body=body,
+                headers={
+                    "Host": parts.netloc,
+                    "Content-Type": feed.MEDIA,
+                    "User-Agent": "Monodon-Webhook",
+                    "webhook-id": event_id,
+                    "webhook-timestamp": str(moment),
+                    "webhook-signature": sign(secret, event_id, moment, body),
+                },
+                preload_content=False,
+                decode_content=False,
+            )
+            response = connection.getresponse()
+            if deadline.is_over:
+                raise Refused(_SLOW)
+            text = b""
+            if not 200 <= response.status < 300:  # else it has been taken, whatever it says
+                with contextlib.suppress(urllib3.exceptions.HTTPError, OSError):
+                    text = response.read(MAX_ANSWER)
+    return response.status, text.decode("utf-8", "replace")
+
+
+def told(text: str) -> str:
+    """What may be stored and shown of it: receivers choose answers, and what errors quote."""
+    return "".join(char if char.isprintable() else " " for char in text)[:MAX_ANSWER].strip()
+
+
+_SLOW = f"TimeoutError: it took longer than {_WHOLE_SECONDS:.0f} s"
+
+
+class _Deadline:
+    """Ends a connection in time, even one that goes on saying a little now and then.
+
+    The time limit of a socket is for each read, and an answer takes as many as its sender likes.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._timer = threading.Timer(seconds, self._end)
+        self._timer.daemon = True
+        self._lock = threading.Lock()
+        self._watched: list[socket.socket] = []
+        self.is_over = False
+
+    def __enter__(self) -> Self:
+        self._timer.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._timer.cancel()
+        with self._lock:
+            for each in self._watched:
+                each.close()
+            self._watched.clear()
+
+    def watch(self, connected: socket.socket) -> None:
+        """A second descriptor of it: the first one moves when TLS is begun."""
+        with self._lock:
+            self._watched.append(connected.dup())
+
+    def _end(self) -> None:
+        with self._lock:
+            self.is_over = True
+            for each in self._watched:
+                with contextlib.suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
+
+
+def _connect(parts: SplitResult, deadline: _Deadline) -> HTTPConnection:
+    """A connection to the first of the addresses that lets us in."""
+    host = parts.hostname or ""
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    addresses = _addresses(host, port)[:_MOST_ADDRESSES]
+    for address in addresses:
+        connection = _connection(parts.scheme, host, address, port, deadline)
+        try:
+            connection.connect()
+        except (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError):
+            if address == addresses[-1] or deadline.is_over:
+                raise
+        else:
+            if connection.sock is not None:
+                connection.sock.settimeout(_WHOLE_SECONDS)
+            return connection
+    raise Refused(f"{host} has no address")
+
+
+def _connection(
+    scheme: str, host: str, address: str, port: int, deadline: _Deadline
+) -> HTTPConnection:
+    connection: _Watched
+    if scheme == "https":
+        connection = _WatchedTls(
+            address,
+            port,
+            server_hostname=host,
+            assert_hostname=host,
+            cert_reqs="CERT_REQUIRED",
+            timeout=_CONNECT_SECONDS,
+        )
+    else:
+        connection = _Watched(address, port, timeout=_CONNECT_SECONDS)
+    connection.deadline = deadline
+    return connection
+
+
+class _Watched(HTTPConnection):
+    deadline: _Deadline
+
+    def _new_conn(self) -> socket.socket:
+        connected = super()._new_conn()
+        self.deadline.watch(connected)
+        return connected
+
+
+class _WatchedTls(_Watched, HTTPSConnection):
+    pass
+
+
+def _is_named(host: str) -> bool:
+    return host.lower() in settings.MONODON_WEBHOOK_HOSTS
+
+
+def _addresses(host: str, port: int) -> list[str]:
+    """Of the host; all of them must be public unless it is named. Raises Refused."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    if not _is_named(host) and not all(map(_is_public, addresses)):
+        raise Refused(f"{host} has an address that is not public")
+    return addresses
+
+
+def _is_public(text: str) -> bool:
+    """Raises ValueError for what is no address."""
+    address = ipaddress.ip_address(text.partition("%")[0])
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is not None:
+            return _is_public(str(address.ipv4_mapped))
+        if address.is_site_local or address.sixtofour is not None:
+            return False
+    # What translates to IPv4 (64:ff9b::/96 and the like) is among the reserved ones.
+    return address.is_global and not address.is_multicast and not address.is_reserved

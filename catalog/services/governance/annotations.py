@@ -1,0 +1,390 @@
+"""What is said of namespaces, tables and columns: saying it, and what holds.
+
+A label or a sensitivity that nothing says of a thing comes from the nearest namespace above it that
+says one. Descriptions, links and owners are not inherited.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from django.db.models import Q
+from django.utils.safestring import SafeString
+from markdown_it import MarkdownIt
+
+from catalog import access
+from catalog.access import Principal
+from catalog.errors import LabelNotFound, NamespaceNotFound, TableNotFound
+from catalog.identifiers import Identifier, label
+from catalog.models import (
+    Facts,
+    LabelAssignment,
+    LabelColour,
+    LabelDefinition,
+    LabelPlace,
+    Namespace,
+    SearchDocument,
+    Sensitivity,
+    Table,
+)
+from catalog.privileges import Privilege
+from catalog.services.engine.commit import Operation, commit
+from catalog.services.governance import annotation_operations
+from catalog.services.governance.annotation_operations import Link
+
+
+@dataclass(frozen=True, slots=True)
+class GivenLabel:
+    """The values of a label that something has."""
+
+    key: str
+    values: tuple[str, ...]
+    colour: str
+    source: str
+    """Who has it of its own: the thing itself, or a namespace above it, dotted."""
+    is_inherited: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnFacts:
+    """What is known and said of a column."""
+
+    path: str
+    type: str
+    """Empty: the column is not there any more, or its schema was not read yet."""
+    comment: str
+    """What the schema itself says of it."""
+    description: str = ""
+    sensitivity: Sensitivity | None = None
+    labels: tuple[GivenLabel, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FactsOf:
+    """All that a page needs to show of what is said of a namespace, a table or a view."""
+
+    identifier: Identifier
+    kind: str
+    """namespace, table or view."""
+    format: str | None
+    owner: str
+    description: str
+    """Markdown; ``render`` makes HTML of it."""
+    links: tuple[Link, ...]
+    labels: tuple[GivenLabel, ...]
+    """What holds: its own, and what it inherits of others."""
+    said_sensitivity: Sensitivity | None
+    sensitivity: Sensitivity | None
+    """What holds: the nearest that is said."""
+    sensitivity_source: str
+    """Who says so, dotted; empty: nobody."""
+    highest_sensitivity: Sensitivity | None
+    """The highest of what holds and of what is said of columns."""
+    columns: tuple[ColumnFacts, ...]
+    """Those of the schema, as far as it was read, and then others of which something is said."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnChanges:
+    """What is to be said of a column; what is left out stays."""
+
+    description: str | None = None
+    sensitivity: Sensitivity | None = None
+    sets_sensitivity: bool = False
+    labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Values by key; none: the label is taken away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changes(ColumnChanges):
+    """What is to be said of a namespace or a table; what is left out stays."""
+
+    owner: str | None = None
+    links: Sequence[Link] | None = None
+    columns: Mapping[str, ColumnChanges] = field(default_factory=dict)
+
+
+# --- what holds ----------------------------------------------------------------------------------
+
+
+def facts_of_table(*, actor: Principal, table: Identifier) -> FactsOf:
+    """What is said of a table or view. Raises NamespaceNotFound, TableNotFound. Four statements."""
+    access.require(actor, Privilege.BROWSE, access.On.table(table))
+    row = Table.objects.named(table).select_related("namespace").first()
+    if row is None:
+        if not Namespace.objects.named(table[:-1]).exists():
+            raise NamespaceNotFound(table[:-1])
+        raise TableNotFound(table)
+    return facts_of(row)
+
+
+def facts_of_namespace(*, actor: Principal, namespace: Identifier) -> FactsOf:
+    """The same for a namespace. Raises NamespaceNotFound."""
+    access.require(actor, Privilege.BROWSE, access.On.namespace(namespace))
+    row = Namespace.objects.named(namespace).first()
+    if row is None:
+        raise NamespaceNotFound(namespace)
+    return facts_of(row)
+
+
+def facts_of(row: Table | Namespace) -> FactsOf:
+    """The same for a row at hand, whoever asks; of a table, its namespace should be loaded.
+
+    Three statements.
+    """
+    is_table = isinstance(row, Table)
+    above = row.namespace if isinstance(row, Table) else row
+    # From the nearest on.
+    chain = [pk for pk in reversed(above.ancestors) if is_table or pk != row.pk]
+    own = Q(table=row) if is_table else Q(namespace=row)
+    said = list(Facts.objects.filter(own | Q(namespace__in=chain)).select_related("namespace"))
+    given = list(
+        LabelAssignment.objects.filter(own | Q(namespace__in=chain))
+        .select_related("definition", "namespace")
+        .order_by("definition__key", "pk")
+    )
+    of_row = [one for one in said if _is_of(one, row)]
+    itself = next((one for one in of_row if not one.column), None) or Facts()
+    sensitivity, source = _nearest_sensitivity(row, itself, said, chain)
+    named = [Sensitivity(one.sensitivity) for one in of_row if one.column and one.sensitivity]
+    ranked = sorted([*named, *([sensitivity] if sensitivity else [])], key=lambda one: one.rank)
+    return FactsOf(
+        identifier=row.identifier,
+        kind=row.kind if isinstance(row, Table) else "namespace",
+        format=row.format if isinstance(row, Table) else None,
+        owner=row.owner,
+        description=itself.description,
+        links=tuple(Link(one["title"], one["url"]) for one in itself.links),
+        labels=tuple(_effective_labels(row, given, chain)),
+        said_sensitivity=Sensitivity(itself.sensitivity) if itself.sensitivity else None,
+        sensitivity=sensitivity,
+        sensitivity_source=source,
+        highest_sensitivity=ranked[-1] if ranked else None,
+        columns=tuple(_columns(row, of_row, given)) if isinstance(row, Table) else (),
+    )
+
+
+def _is_of(one: Facts | LabelAssignment, row: Table | Namespace) -> bool:
+    return (one.table_id if isinstance(row, Table) else one.namespace_id) == row.pk
+
+
+def _nearest_sensitivity(
+    row: Table | Namespace, itself: Facts, said: Iterable[Facts], chain: Sequence[int]
+) -> tuple[Sensitivity | None, str]:
+    if itself.sensitivity:
+        return Sensitivity(itself.sensitivity), label(row.identifier)
+    above = {one.namespace_id: one for one in said if one.namespace_id and one.sensitivity}
+    for pk in chain:
+        if (found := above.get(pk)) is not None:
+            return Sensitivity(found.sensitivity), str(found.namespace)
+    return None, ""
+
+
+def _effective_labels(
+    row: Table | Namespace, given: Iterable[LabelAssignment], chain: Sequence[int]
+) -> Iterable[GivenLabel]:
+    by_key: dict[str, dict[int | None, list[LabelAssignment]]] = {}
+    for one in given:
+        if one.column:
+            continue
+        holder = None if _is_of(one, row) else one.namespace_id
+        by_key.setdefault(one.definition.key, {}).setdefault(holder, []).append(one)
+    for key, holders in by_key.items():
+        nearest = next(pk for pk in (None, *chain) if pk in holders)
+        found = holders[nearest]
+        yield GivenLabel(
+            key=key,
+            values=tuple(one.value for one in found),
+            colour=found[0].definition.colour,
+            source=label(row.identifier) if nearest is None else str(found[0].namespace),
+            is_inherited=nearest is not None,
+        )
+
+
+def _columns(
+    row: Table, of_row: Iterable[Facts], given: Iterable[LabelAssignment]
+) -> Iterable[ColumnFacts]:
+    said = {one.column: one for one in of_row if one.column}
+    labels: dict[str, dict[str, list[LabelAssignment]]] = {}
+    for one in given:
+        if one.column:
+            labels.setdefault(one.column, {}).setdefault(one.definition.key, []).append(one)
+    known = SearchDocument.objects.filter(table=row).values_list("columns", flat=True).first() or []
+    paths = {path for path, *_ in known}
+    gone = sorted((said.keys() | labels.keys()) - paths)
+    for path, type_, comment in [*known, *([path, "", ""] for path in gone)]:
+        fact = said.get(path)
+        yield ColumnFacts(
+            path=path,
+            type=type_,
+            comment=comment,
+            description=fact.description if fact else "",
+            sensitivity=Sensitivity(fact.sensitivity) if fact and fact.sensitivity else None,
+            labels=tuple(
+                GivenLabel(
+                    key=key,
+                    values=tuple(one.value for one in found),
+                    colour=found[0].definition.colour,
+                    source=label((*row.identifier, path)),
+                    is_inherited=False,
+                )
+                for key, found in labels.get(path, {}).items()
+            ),
+        )
+
+
+# --- saying it -----------------------------------------------------------------------------------
+
+
+def change_table_facts(*, actor: Principal, table: Identifier, changes: Changes) -> None:
+    """Say something of a table or view and its columns: all of it, or nothing.
+
+    Raises NamespaceNotFound, TableNotFound, ColumnNotFound, LabelNotFound, InvalidInput and
+    PermissionDenied.
+    """
+    _commit(actor, table, changes, is_table=True)
+
+
+def change_namespace_facts(*, actor: Principal, namespace: Identifier, changes: Changes) -> None:
+    """The same for a namespace."""
+    _commit(actor, namespace, changes, is_table=False)
+
+
+def _commit(actor: Principal, target: Identifier, changes: Changes, *, is_table: bool) -> None:
+    found = list(_operations(target, "", changes, is_table=is_table))
+    if changes.links is not None:
+        found.append(
+            annotation_operations.SetLinks(target=target, is_table=is_table, links=changes.links)
+        )
+    for path, of_column in changes.columns.items():
+        found += _operations(target, path, of_column, is_table=is_table)
+    if changes.owner is not None:
+        # At last: who gives it away may not be allowed the rest any more.
+        found.append(
+            annotation_operations.SetOwner(target=target, is_table=is_table, owner=changes.owner)
+        )
+    if found:
+        commit(found, actor=actor)
+    else:
+        on = access.On.table(target) if is_table else access.On.namespace(target)
+        access.require(actor, Privilege.MANAGE, on)
+
+
+def _operations(
+    target: Identifier, column: str, changes: ColumnChanges, *, is_table: bool
+) -> Iterable[Operation]:
+    where: dict[str, Any] = {"target": target, "is_table": is_table, "column": column}
+    if changes.description is not None:
+        yield annotation_operations.SetDescription(**where, description=changes.description)
+    if changes.sets_sensitivity:
+        yield annotation_operations.SetClassification(**where, sensitivity=changes.sensitivity)
+    for key, values in changes.labels.items():
+        if values:
+            yield annotation_operations.AssignLabel(**where, key=key, values=values)
+        else:
+            yield annotation_operations.RemoveLabel(**where, key=key)
+
+
+# --- labels --------------------------------------------------------------------------------------
+
+
+def list_labels() -> list[LabelDefinition]:
+    """All labels that there are, by key: whoever comes in may know them. One statement."""
+    return list(LabelDefinition.objects.order_by("key"))
+
+
+def find_label(*, key: str) -> LabelDefinition:
+    """Raises LabelNotFound."""
+    found = LabelDefinition.objects.filter(key=key).first()
+    if found is None:
+        raise LabelNotFound(key)
+    return found
+
+
+def create_label(
+    *,
+    actor: Principal,
+    key: str,
+    description: str = "",
+    colour: LabelColour = LabelColour.GREY,
+    values: Sequence[str] = (),
+    is_multiple: bool = False,
+    places: Sequence[LabelPlace] = tuple(LabelPlace),
+) -> LabelDefinition:
+    """Define a label. Raises LabelAlreadyExists, InvalidInput, PermissionDenied."""
+    create = annotation_operations.CreateLabel(
+        key=key,
+        description=description,
+        colour=colour,
+        values=values,
+        is_multiple=is_multiple,
+        places=places,
+    )
+    row: LabelDefinition = commit([create], actor=actor).results[0]
+    return row
+
+
+def update_label(
+    *,
+    actor: Principal,
+    key: str,
+    description: str | None = None,
+    colour: LabelColour | None = None,
+    values: Sequence[str] | None = None,
+    is_multiple: bool | None = None,
+    places: Sequence[LabelPlace] | None = None,
+) -> LabelDefinition:
+    """Change a label; None: as it is. Raises LabelNotFound, LabelInUse, InvalidInput."""
+    update = annotation_operations.UpdateLabel(
+        key=key,
+        description=description,
+        colour=colour,
+        values=values,
+        is_multiple=is_multiple,
+        places=places,
+    )
+    row: LabelDefinition = commit([update], actor=actor).results[0]
+    return row
+
+
+def delete_label(*, actor: Principal, key: str) -> None:
+    """Do away with a label that nothing has. Raises LabelNotFound, LabelInUse."""
+    commit([annotation_operations.DeleteLabel(key=key)], actor=actor)
+
+
+# --- descriptions --------------------------------------------------------------------------------
+
+_SCHEMES = ("http:", "https:", "mailto:")
+
+
+def render(markdown: str) -> SafeString:
+    """A description as HTML that is safe to show.
+
+    CommonMark with tables. Raw HTML stays text, links lead to http, https and mailto only, and
+    images are not fetched: what would be one is a link.
+    """
+    html: str = _renderer().render(markdown)
+    return SafeString(html)  # the renderer escapes
+
+
+@cache
+def _renderer() -> MarkdownIt:
+    renderer = MarkdownIt("commonmark", {"html": False, "linkify": False}).enable(
+        ["table", "strikethrough"]
+    )
+    renderer.disable("image")
+    renderer.validateLink = _is_allowed  # type: ignore[method-assign]
+    renderer.add_render_rule("link_open", _open_link)
+    return renderer
+
+
+def _is_allowed(url: str) -> bool:
+    return url.strip().lower().startswith(_SCHEMES)
+
+
+def _open_link(renderer: Any, tokens: Any, index: int, options: Any, env: Any) -> str:
+    tokens[index].attrSet("rel", "noopener noreferrer nofollow")
+    tokens[index].attrSet("target", "_blank")
+    found: str = renderer.renderToken(tokens, index, options, env)
+    return found

@@ -1,0 +1,252 @@
+"""The files that Iceberg metadata names: may they be read for their table?
+
+    check_updates    when a commit brings them in: what the commit itself names, and what new
+                     manifest lists name; nothing is locked yet
+    check_document   when a whole metadata document is brought in
+    TableFileIO      when the server reads manifests: at every use
+
+Data files are committed without a look at whose they are, as they may lie in storage that this
+server does not reach. They are checked before anything is planned, measured or rewritten.
+"""
+
+import io
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from pyiceberg.io import InputFile, InputStream, OutputFile
+
+from catalog import access, storage
+from catalog.access import Principal
+from catalog.errors import InvalidLocation, InvalidMetadata
+from catalog.formats.iceberg import manifests
+from catalog.formats.iceberg.reading import Document
+from catalog.identifiers import Identifier
+from catalog.models import JobKind
+from catalog.services.storage.table_files import NOBODY, Belonging, Holder, TableFiles
+
+_MAX_FILE_BYTES = 128 * 1024 * 1024  # manifests are written of 8 MB
+# What a commit looks at: a list of 1,000 manifests has about 100 KB, a manifest of 1,000 files 150.
+_MAX_LIST_BYTES = 4 * 1024 * 1024
+_MAX_MANIFEST_BYTES = 256 * 1024
+_MAX_MANIFESTS = 20_000
+_MAX_ENTRIES = 2_000
+_MAX_LISTS = 100
+
+
+# --- when metadata comes in --------------------------------------------------------------------
+
+
+def check_updates(
+    actor: Principal, files: TableFiles, updates: Iterable[Mapping[str, Any]]
+) -> frozenset[int]:
+    """Check the files that updates bring in; returns the other tables to which some belong.
+
+    No statement where all lie below the table's location. Raises ForeignFile.
+    """
+    snapshots, named = [], []
+    for update in updates:
+        match update.get("action"):
+            case "add-snapshot":
+                snapshots.append(update["snapshot"])
+            case "set-statistics":
+                named.append(update["statistics"]["statistics-path"])
+            case "set-partition-statistics":
+                named.append(update["partition-statistics"]["statistics-path"])
+    if not snapshots and not named:
+        return frozenset()
+    return _check(actor, files, snapshots, named)
+
+
+def check_document(actor: Principal, files: TableFiles, document: Document) -> frozenset[int]:
+    """The same for all that a metadata document names. Raises ForeignFile."""
+    named = [
+        file["statistics-path"]
+        for key in ("statistics", "partition-statistics")
+        for file in document.get(key) or []
+    ]
+    named += [entry["metadata-file"] for entry in document.get("metadata-log") or []]
+    return _check(actor, files, document.get("snapshots") or [], named)
+
+
+def _check(
+    actor: Principal,
+    files: TableFiles,
+    snapshots: Collection[Mapping[str, Any]],
+    named: Collection[str],
+) -> frozenset[int]:
+    lists = {s["manifest-list"]: s["snapshot-id"] for s in snapshots if s.get("manifest-list")}
+    listed = {
+        path for s in snapshots if not s.get("manifest-list") for path in s.get("manifests") or ()
+    }
+    real = files.require_readable(actor, {*named, *lists, *listed})
+    added: list[str] = []
+    for location, snapshot_id in islice(reversed(lists.items()), _MAX_LISTS):
+        for path, added_by in _listed(real[location]):
+            listed.add(path)
+            if added_by is None or added_by == snapshot_id:
+                added.append(path)
+    real |= files.require_readable(actor, listed)
+    data: set[str] = set()
+    for path in added:
+        if len(data) < _MAX_ENTRIES:
+            data.update(_entries(real[path], _MAX_ENTRIES - len(data)))
+    sources = files.foreign_sources({*real, *data})
+    return frozenset(access.readable_tables(actor, sources)) if sources else frozenset()
+
+
+def _listed(path: str) -> list[tuple[str, int | None]]:
+    """The manifests in a list. What cannot be read now is met when it is used."""
+    content = _content(path, _MAX_LIST_BYTES)
+    try:
+        return manifests.paths_in_list(content, _MAX_MANIFESTS) if content else []
+    except InvalidMetadata:
+        return []
+
+
+def _entries(path: str, limit: int) -> list[str]:
+    content = _content(path, _MAX_MANIFEST_BYTES)
+    try:
+        return list(islice(manifests.paths_in_manifest(content), limit)) if content else []
+    except InvalidMetadata:
+        return []
+
+
+def _content(path: str, limit: int) -> bytes | None:
+    try:
+        return storage.read_real_file(path, limit)
+    except (OSError, InvalidLocation):
+        return None
+
+
+def require_registrable(actor: Principal, table: Identifier, metadata_location: str) -> str:
+    """Where the metadata file lies from which a table is to be registered, before it is read.
+
+    It may be no table's, or one's whose files the actor may read. Raises InvalidLocation for what
+    lies where no table may, and ForeignFile; neither tells whether there is such a file.
+    """
+    storage.iceberg_path(metadata_location)
+    files = TableFiles.of_nobody(table)
+    owner = files.classify([metadata_location])[metadata_location]
+    if owner.path is not None:
+        if owner.belonging == Belonging.FREE or owner.is_unclaimed:
+            return owner.path
+        if owner.belonging == Belonging.OTHER:
+            holders = set(owner.table_ids)
+            if access.readable_tables(actor, holders) == holders:
+                return owner.path
+    raise files.refusal(metadata_location)
+
+
+def read_metadata(path: str, limit: int) -> bytes:
+    """A metadata file that may be read. Raises InvalidLocation when it cannot."""
+    try:
+        return storage.read_real_file(path, limit)
+    except OSError as error:
+        raise InvalidLocation(path, f"cannot be read: {error.strerror}") from error
+
+
+# --- when it is used ---------------------------------------------------------------------------
+
+
+class TableFileIO(manifests.CheckedIO):
+    """The files of one table's metadata, for reading on behalf of somebody.
+
+    Each is checked before it is opened, and again once it is open.
+    """
+
+    def __init__(self, files: TableFiles, actor: Principal) -> None:
+        self._files, self._actor = files, actor
+        self._real: dict[str, str] = {}
+
+    @property
+    def files(self) -> TableFiles:
+        return self._files
+
+    def require(self, locations: Iterable[str]) -> None:
+        new = {location for location in locations if location not in self._real}
+        if new:
+            self._real |= self._files.require_readable(self._actor, new)
+
+    def real_path(self, location: str) -> str:
+        """Where a file really lies. Raises ForeignFile unless it may be read."""
+        self.require([location])
+        return self._real[location]
+
+    def new_input(self, location: str) -> InputFile:
+        return _TableFile(location, self.real_path(location))
+
+    def new_output(self, location: str) -> OutputFile:
+        raise NotImplementedError
+
+    def delete(self, location: str | InputFile | OutputFile) -> None:
+        raise NotImplementedError
+
+
+class _TableFile(InputFile):
+    def __init__(self, location: str, path: str) -> None:
+        super().__init__(location)
+        self._path = path
+
+    def __len__(self) -> int:
+        return Path(self._path).lstat().st_size
+
+    def exists(self) -> bool:
+        return Path(self._path).is_file()
+
+    def open(self, seekable: bool = True) -> InputStream:
+        try:
+            return io.BytesIO(storage.read_real_file(self._path, _MAX_FILE_BYTES))
+        except InvalidLocation as error:
+            cause = error.message.partition("' ")[2]
+            raise InvalidMetadata(f"'{self.location}' {cause}") from error
+
+
+_READS_EVERY_SNAPSHOT = {JobKind.CLEAN_UP, JobKind.REMOVE_ORPHANS}
+_READS_DATA = {
+    JobKind.COMPACT,
+    JobKind.REWRITE_POSITION_DELETES,
+    JobKind.COMPUTE_STATISTICS,
+}
+
+
+def require_readable(table: Holder, document: Document, kind: JobKind) -> None:
+    """Check all files that a job of this kind reads, in a process that asks nobody.
+
+    Raises ForeignFile, and InvalidMetadata for a list or manifest that cannot be read.
+    """
+    snapshots = document.get("snapshots") or []
+    if kind not in _READS_EVERY_SNAPSHOT:
+        current = document.get("current-snapshot-id")
+        snapshots = [each for each in snapshots if each["snapshot-id"] == current]
+    reader = TableFileIO(TableFiles(table), NOBODY)
+    _require_snapshots(reader, snapshots, with_data=kind in _READS_DATA)
+
+
+def _require_snapshots(
+    reader: TableFileIO, snapshots: Iterable[Mapping[str, Any]], *, with_data: bool
+) -> None:
+    seen: set[str] = set()
+    for snapshot in snapshots:
+        location = snapshot.get("manifest-list")
+        if location:
+            found = [manifest.manifest_path for manifest in manifests.read_list(reader, location)]
+        else:
+            found = list(snapshot.get("manifests") or ())
+            reader.require(found)
+        for path in found:
+            if path in seen:
+                continue
+            seen.add(path)
+            if with_data:
+                reader.require(_data_files(reader, path))
+
+
+def _data_files(reader: TableFileIO, location: str) -> Iterator[str]:
+    try:
+        with reader.new_input(location).open() as stream:
+            content = stream.read()
+    except OSError as error:
+        raise InvalidMetadata(f"Manifest '{location}' cannot be read: {error.strerror}") from error
+    return manifests.paths_in_manifest(content)

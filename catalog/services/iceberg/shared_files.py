@@ -1,0 +1,38 @@
+"""Metadata files that the ledgers of several Iceberg tables name."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from django.db.models import QuerySet
+
+from catalog import storage
+from catalog.errors import InvalidLocation
+from catalog.models import Table, TableFormat, TableVersion
+from catalog.models.versions import file_name
+
+
+def path_of(location: str) -> str | None:
+    """Where a file lies; None when it is where tables may not lie."""
+    try:
+        return storage.iceberg_path(location)
+    except InvalidLocation:
+        return None
+
+
+def foreign_files(table: Table, locations: Iterable[str]) -> dict[str, Table]:
+    """The metadata files of other Iceberg tables, present or in the trash, that have names of these.
+
+    By their paths: each ledger spells them as its clients did.
+    """
+    versions = list(_foreign_versions(table, locations))
+    if not versions:
+        return {}
+    owners = Table.objects.needed().filter(format=TableFormat.ICEBERG).select_related("namespace")
+    present = owners.in_bulk({pk for pk, _ in versions})
+    files = {path_of(location): present[pk] for pk, location in versions if pk in present}
+    return {path: owner for path, owner in files.items() if path is not None}
+
+
+def _foreign_versions(table: Table, locations: Iterable[str]) -> QuerySet[Any, tuple[int, str]]:
+    found = TableVersion.objects.in_files_named({file_name(location) for location in locations})
+    return found.exclude(table=table).values_list("table_id", "manifest_path")

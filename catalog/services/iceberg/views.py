@@ -1,0 +1,227 @@
+"""Creating Iceberg views, replacing them, and what gives or takes their names.
+
+A view has metadata files as tables have them, written and swapped in the same way, and shares their
+name space. It has no data, so nothing is removed when it is dropped. Reading and listing are those
+of ``iceberg_tables``, asked for views.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from catalog import access
+from catalog.access import On, Principal
+from catalog.errors import (
+    CannotRename,
+    NamespaceNotFound,
+    TableAlreadyExists,
+    TableNotFound,
+    ViewAlreadyExists,
+    ViewNotFound,
+)
+from catalog.formats.iceberg import views
+from catalog.identifiers import Identifier, check_table, digest
+from catalog.models import Table, TableFormat, TableKind
+from catalog.privileges import Privilege
+from catalog.services.engine.commit import Batch, commit
+from catalog.services.iceberg import files as iceberg_files
+from catalog.services.iceberg import metadata_files, tables
+from catalog.services.iceberg.commits import (
+    check_paths,
+    chosen_location,
+    files_of,
+    loaded,
+    now_ms,
+    require_free,
+    until_it_stands,
+)
+from catalog.services.iceberg.metadata_operations import (
+    CommitMetadata,
+    CreateFromMetadata,
+    RegisterFromMetadata,
+)
+from catalog.services.iceberg.tables import LoadedTable, find, require_kind
+from catalog.services.storage.table_files import FutureTable
+from catalog.services.tables.table_operations import (
+    DropTable,
+    RenameTable,
+    TableOperation,
+    require_free_location,
+)
+
+_MAX_METADATA_BYTES = 64 * 1024 * 1024
+
+
+# --- operations --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class ViewOperation(TableOperation):
+    """What the operations on views have in common; the rest they have from those on tables."""
+
+    format: TableFormat = TableFormat.ICEBERG
+    kind: TableKind = TableKind.VIEW
+
+    def locked(self, batch: Batch) -> Table:
+        try:
+            return super().locked(batch)
+        except (NamespaceNotFound, TableNotFound):
+            raise ViewNotFound(self.table) from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateView(ViewOperation, CreateFromMetadata):
+    name = "CreateView"
+    action = "view.create"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegisterView(ViewOperation, RegisterFromMetadata):
+    name = "RegisterView"
+    action = "view.register"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplaceView(ViewOperation, CommitMetadata):
+    name = "ReplaceView"
+    action = "view.replace"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropView(ViewOperation, DropTable):
+    name = "DropView"
+    action = "view.drop"
+
+    purge: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class RenameView(ViewOperation, RenameTable):
+    name = "RenameView"
+    action = "view.rename"
+
+
+# --- creating ----------------------------------------------------------------------------------
+
+
+def create_view(
+    *,
+    actor: Principal,
+    view: Identifier,
+    schema: Mapping[str, Any],
+    view_version: Mapping[str, Any],
+    location: str | None = None,
+    properties: Mapping[str, str] | None = None,
+) -> LoadedTable:
+    """A new view. Raises NamespaceNotFound, TableAlreadyExists, ViewAlreadyExists, InvalidMetadata,
+    InvalidLocation, LocationTaken.
+    """
+    check_table(view)
+    access.require(actor, Privilege.CREATE, On.namespace(view[:-1]))
+    require_free(view, TableKind.VIEW)
+    document = views.new_view(
+        schema=schema,
+        view_version=view_version,
+        location=chosen_location(actor, view, location),
+        properties=properties,
+        now_ms=now_ms(),
+    )
+    path = check_paths(actor, document)
+    if location is not None:
+        require_free_location(actor, path)
+    file = metadata_files.draft(document, 0)
+    create = CreateView(table=view, file=file, location=path, is_own_location=location is None)
+    with metadata_files.staged([file]):
+        row = commit([create], actor=actor).results[0]
+    return loaded(view, row.pk, TableKind.VIEW, path, file)
+
+
+def register_view(*, actor: Principal, view: Identifier, metadata_location: str) -> LoadedTable:
+    """Give a name to a view that lies in storage, by its metadata file; its uuid stays.
+
+    Raises NamespaceNotFound, TableAlreadyExists, ViewAlreadyExists, InvalidLocation,
+    InvalidMetadata, LocationTaken.
+    """
+    check_table(view)
+    access.require(actor, Privilege.CREATE, On.namespace(view[:-1]))
+    require_free(view, TableKind.VIEW)
+    path = iceberg_files.require_registrable(actor, view, metadata_location)
+    document = views.parse(iceberg_files.read_metadata(path, _MAX_METADATA_BYTES))
+    file = metadata_files.existing(document, metadata_location, path)
+    location = check_paths(actor, document)
+    files = files_of(FutureTable(view, location), document)
+    sources = frozenset(files.foreign_sources([metadata_location]))
+    register = RegisterView(table=view, file=file, location=location, sources=sources)
+    row = commit([register], actor=actor).results[0]
+    return loaded(view, row.pk, TableKind.VIEW, location, file)
+
+
+# --- replacing ---------------------------------------------------------------------------------
+
+
+def replace_view(
+    *,
+    actor: Principal,
+    view: Identifier,
+    requirements: Sequence[Mapping[str, Any]],
+    updates: Sequence[Mapping[str, Any]],
+) -> LoadedTable:
+    """Commit updates to a view, if the requirements hold; returns it as it is then.
+
+    A commit that met another starts again from what is current now. Raises ViewNotFound,
+    RequirementFailed, InvalidMetadata, InvalidLocation, LocationTaken, CommitConflict when others
+    kept committing, and OutcomeUnknown.
+    """
+    check_table(view)
+    access.require(actor, Privilege.WRITE, tables.on(view, TableKind.VIEW))
+    return until_it_stands([digest(view)], lambda: _attempt(actor, view, requirements, updates))
+
+
+def _attempt(
+    actor: Principal,
+    view: Identifier,
+    requirements: Sequence[Mapping[str, Any]],
+    updates: Sequence[Mapping[str, Any]],
+) -> LoadedTable:
+    base = require_kind(view, find([view]).get(digest(view)), TableKind.VIEW)
+    known = base.document
+    views.check(requirements, known)
+    document = views.apply(known, updates, now_ms=now_ms())
+    if document is known:
+        return base
+    location = check_paths(actor, document, base)
+    is_moved = location != base.location
+    if is_moved:
+        require_free_location(actor, location, pk=base.pk)
+    file = metadata_files.draft(document, base.sequence + 1)
+    replace = ReplaceView(
+        table=view,
+        base=base.metadata_location,
+        file=file,
+        location=location if is_moved else None,
+        updates=tuple(str(update.get("action")) for update in updates),
+    )
+    with metadata_files.staged([file]):
+        commit([replace], actor=actor)
+    return loaded(view, base.pk, TableKind.VIEW, location, file)
+
+
+# --- names -------------------------------------------------------------------------------------
+
+
+def drop_view(*, actor: Principal, view: Identifier) -> None:
+    """Drop a view; its row and its metadata files stay. Raises ViewNotFound."""
+    commit([DropView(table=view)], actor=actor)
+
+
+def rename_view(*, actor: Principal, view: Identifier, new: Identifier) -> None:
+    """Give a view another name, in the same or in another namespace.
+
+    Raises ViewNotFound, NamespaceNotFound, and CannotRename when the new name is taken.
+    """
+    try:
+        commit([RenameView(table=view, new=new)], actor=actor)
+    except TableAlreadyExists:
+        raise CannotRename(view, new, "Table") from None
+    except ViewAlreadyExists:
+        raise CannotRename(view, new, "View") from None

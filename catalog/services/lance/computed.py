@@ -1,0 +1,186 @@
+"""Computed columns of Lance tables: what their expressions come to, and what must stay for them.
+
+A computed column is declared with an SQL expression and has no values until a backfill evaluates
+it. The declaration lies in the field's metadata, under the keys that LanceDB uses as well.
+"""
+
+import re
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import lance
+import orjson
+import pyarrow as pa
+from lance.dataset import LanceDataset
+
+from catalog.errors import ColumnNotFound, InvalidInput
+from catalog.formats import lance as lance_format
+from catalog.formats import lance_paths
+from catalog.identifiers import Identifier
+from catalog.services.lance.errors import refusing
+
+_VALUE, _ROW = "value", "_rowid"
+_SQL = "sql"
+_READS_NOTHING = "Scans must request at least one column"
+# Texts in quotes are no names. Names in backticks are no functions.
+_TEXTS = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"")
+_QUOTED = re.compile(r"`(?:[^`]|``)*`")
+_ROW_COLUMNS = re.compile(
+    r"\b_row(?:id|addr|offset|_last_updated_at_version|_created_at_version)\b"
+)
+_CHANGING = re.compile(
+    r"\b(?:(?:random|uuid|now|today|current_date|current_time)\s*\("
+    r"|current_(?:date|time|timestamp)\b)",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """A computed column that is declared: its path and those that its expression reads."""
+
+    path: tuple[str, ...]
+    inputs: tuple[tuple[str, ...], ...]
+
+
+def declare(dataset: LanceDataset, table: Identifier, name: str, expression: str) -> pa.Field:
+    """The field of a new computed column, with its declaration.
+
+    Its type is that of the expression, as Lance plans it. Raises ColumnNotFound and InvalidInput.
+    """
+    bare = _TEXTS.sub("''", expression)
+    if found := _ROW_COLUMNS.search(bare):
+        raise ColumnNotFound(table, f"A computed column cannot read '{found[0]}'")
+    if found := _CHANGING.search(_QUOTED.sub("``", bare)):
+        raise InvalidInput(
+            f"Column '{name}': '{found[0].rstrip(' (')}' does not give the same value every time"
+        )
+    with refusing(table):
+        type_ = _plan(dataset, expression)
+    inputs = [lance_paths.join(path) for path in _inputs(dataset, expression)]
+    metadata = {
+        lance_format.COMPUTED: "true",
+        lance_format.COMPUTED_KIND_KEY: _SQL,
+        lance_format.COMPUTED_KEY: expression,
+        lance_format.COMPUTED_INPUTS_KEY: orjson.dumps(inputs).decode(),
+    }
+    return pa.field(name, type_, nullable=True, metadata=metadata)
+
+
+def is_declaration(key: str) -> bool:
+    """Whether a key of a field's metadata is of the declaration of a computed column."""
+    return key == lance_format.COMPUTED or key.startswith(f"{lance_format.COMPUTED}.")
+
+
+def is_computed(field: Any) -> bool:
+    """Whether a field is a computed column."""
+    return any(is_declaration(key) for key in field.metadata)
+
+
+def find_reader(
+    dataset: LanceDataset, path: tuple[str, ...], unless: Sequence[tuple[str, ...]] = ()
+) -> str | None:
+    """The name of a computed column that reads this field, or one above or below it.
+
+    Those of the paths in ``unless`` do not count.
+    """
+    for each in _declared(dataset.lance_schema.fields()):
+        if each.path not in unless and any(_overlap(path, read) for read in each.inputs):
+            return lance_paths.join(each.path)
+    return None
+
+
+def _declared(fields: Iterable[Any]) -> Iterator[Computed]:
+    for field in fields:
+        written = field.metadata.get(lance_format.COMPUTED_INPUTS_KEY)
+        if written is not None:
+            yield Computed((field.name(),), _paths(written))
+
+
+def _paths(written: str) -> tuple[tuple[str, ...], ...]:
+    """The paths of a list; those that do not read as such are left out, whoever wrote them."""
+    try:
+        found = orjson.loads(written)
+    except orjson.JSONDecodeError:
+        return ()
+    paths = []
+    for each in found if isinstance(found, list) else ():
+        try:
+            paths.append(lance_paths.split(str(each)))
+        except InvalidInput:
+            continue
+    return tuple(paths)
+
+
+def _overlap(one: Sequence[str], other: Sequence[str]) -> bool:
+    return all(a == b for a, b in zip(one, other, strict=False))
+
+
+def _plan(dataset: LanceDataset, expression: str) -> pa.DataType:
+    """The type of an expression."""
+    try:
+        scanner = dataset.scanner(columns={_VALUE: expression})
+        return scanner.projected_schema.field(_VALUE).type
+    except ValueError as error:
+        if _READS_NOTHING not in str(error):
+            raise
+        scanner = dataset.scanner(columns={_VALUE: expression, _ROW: _ROW})
+        return scanner.projected_schema.field(_VALUE).type
+
+
+def _inputs(dataset: LanceDataset, expression: str) -> list[tuple[str, ...]]:
+    """The fields that an expression reads: those without which Lance cannot plan it.
+
+    Lance does not tell them apart from others with commas in their names.
+    """
+    text = expression.replace("``", "`").casefold()
+    named = [field for field in dataset.schema if field.name.casefold() in text]
+    trial = _Trial(expression, dataset.data_storage_version)
+    if not trial.plans(named):
+        return [(field.name,) for field in named]
+    return [path for field in named for path in trial.reads(named, (field.name,))]
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """Planning an expression on empty tables of other schemas."""
+
+    expression: str
+    storage_version: Any
+
+    def plans(self, fields: Sequence[pa.Field]) -> bool:
+        empty = pa.schema([*fields, pa.field(_unused(), pa.bool_())]).empty_table()
+        try:
+            made = lance.write_dataset(
+                empty, "memory://", data_storage_version=self.storage_version
+            )
+            _plan(made, self.expression)
+        except (OSError, ValueError, RuntimeError, pa.ArrowException):
+            return False
+        return True
+
+    def reads(self, fields: Sequence[pa.Field], path: tuple[str, ...]) -> list[tuple[str, ...]]:
+        """The paths at or below this one that it reads; those below rather than the whole."""
+        if self.plans(_without(fields, path)):
+            return []
+        field = lance_paths.find(fields, path)
+        inner = field.type if field is not None and pa.types.is_struct(field.type) else None
+        names = [] if inner is None else [each.name for each in inner.fields]
+        return [inner for name in names for inner in self.reads(fields, (*path, name))] or [path]
+
+
+def _without(fields: Sequence[pa.Field], path: tuple[str, ...]) -> list[pa.Field]:
+    """The fields, with another name for that of the path: a struct cannot lose its last one."""
+    return [_rename(field, path[1:]) if field.name == path[0] else field for field in fields]
+
+
+def _rename(field: pa.Field, rest: tuple[str, ...]) -> pa.Field:
+    if not rest:
+        return field.with_name(_unused())
+    return field.with_type(pa.struct(_without(field.type.fields, rest)))
+
+
+def _unused() -> str:
+    return f"_{uuid.uuid4().hex}"

@@ -1,0 +1,269 @@
+"""Creating Lance tables with data, and changing their rows."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeAlias
+
+import lance
+import pyarrow as pa
+from lance.dataset import LanceDataset
+
+from catalog import access
+from catalog.access import On, Principal
+from catalog.errors import InvalidInput, TableHasNoData
+from catalog.formats import lance_paths, lance_sql
+from catalog.identifiers import Identifier, check_table
+from catalog.models import Table
+from catalog.privileges import Privilege
+from catalog.services.lance import commits, data_operations, datasets
+from catalog.services.lance.commits import NewDataset, Written
+from catalog.services.tables import table_operations, tables
+
+Data: TypeAlias = "pa.Table | pa.RecordBatchReader"
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedTable:
+    """A table after CreateTable, whether it was made or was there already."""
+
+    location: str
+    version: int
+    properties: dict[str, str]
+    transaction_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class MergeClauses:
+    """What a merge insert does with rows (spec: MergeInsertIntoTableRequest)."""
+
+    on: tuple[str, ...]
+    when_matched_update_all: bool = False
+    when_matched_update_all_filt: str | None = None
+    when_not_matched_insert_all: bool = False
+    when_not_matched_by_source_delete: bool = False
+    when_not_matched_by_source_delete_filt: str | None = None
+    use_index: bool | None = None
+    timeout: timedelta | None = None
+
+
+def create_table(
+    *,
+    actor: Principal,
+    table: Identifier,
+    data: Data,
+    mode: str = "create",
+    properties: Mapping[str, str] | None = None,
+) -> CreatedTable:
+    """Make a table of the data; an empty stream makes an empty table of its schema.
+
+    ``mode`` says what becomes of a table of this name: ``create`` raises TableAlreadyExists,
+    ``exist_ok`` keeps it and reads no data, ``overwrite`` drops it in the same transaction.
+    """
+    check_table(table)
+    access.require(actor, Privilege.CREATE, On.namespace(table[:-1]))
+    holder = Table.objects.named(table).select_related("namespace").first()
+    if holder is None:
+        tables.require_namespace(table[:-1])
+    elif mode == "exist_ok":
+        return _kept(actor, table)
+    elif mode != "overwrite":
+        raise table_operations.already_exists(table, holder)
+    lance_paths.check_names(data.schema)
+    rows = _Counted(data)
+    written = commits.create(
+        actor=actor,
+        table=table,
+        work=lambda new: _write(rows, new),
+        properties=properties,
+        overwrite=mode == "overwrite",
+    )
+    row = written.operation_result
+    return CreatedTable(row.location, written.version, row.properties, written.transaction_id)
+
+
+def insert(
+    *,
+    actor: Principal,
+    table: Identifier,
+    data: Data,
+    overwrite: bool = False,
+    branch: str = "",
+) -> Written[int]:
+    """Add rows, or put them in the place of all; the result is their number.
+
+    The first data of a declared table makes its first version. Raises SchemaMismatch.
+    """
+    if overwrite:
+        lance_paths.check_names(data.schema)
+    rows = _Counted(data)
+    try:
+        return commits.write(
+            actor=actor,
+            table=table,
+            branch=branch,
+            operation=data_operations.InsertIntoTable,
+            work=lambda dataset: _append(rows, dataset, "overwrite" if overwrite else "append"),
+            summary={"mode": "overwrite"} if overwrite else None,
+            can_repeat=False,
+            goes_on=True,
+        )
+    except TableHasNoData:
+        return _begin(actor, table, rows, data_operations.InsertIntoTable)
+
+
+def merge_insert(
+    *,
+    actor: Principal,
+    table: Identifier,
+    data: Data,
+    clauses: MergeClauses,
+    branch: str = "",
+) -> Written[dict[str, int]]:
+    """Update, insert and delete rows by a key; the result counts them.
+
+    Rows of a declared table are all new. Raises ColumnNotFound, SchemaMismatch, InvalidInput for
+    rows that match ambiguously, CommitConflict.
+    """
+    if not clauses.on:
+        raise InvalidInput("A merge insert needs the columns to match on: 'on'")
+    lance_sql.check(clauses.when_matched_update_all_filt or "")
+    lance_sql.check(clauses.when_not_matched_by_source_delete_filt or "")
+    rows = _Counted(data)
+    try:
+        return commits.write(
+            actor=actor,
+            table=table,
+            branch=branch,
+            operation=data_operations.MergeInsertIntoTable,
+            work=lambda dataset: _merge(rows, dataset, clauses),
+            summary={"on": list(clauses.on)},
+            can_repeat=False,
+            timeout=clauses.timeout,
+        )
+    except TableHasNoData:
+        begun = _begin(actor, table, rows, data_operations.MergeInsertIntoTable)
+        counts = {"num_inserted_rows": begun.result, "num_updated_rows": 0, "num_deleted_rows": 0}
+        return Written(counts, begun.version, begun.transaction_id, begun.commit)
+
+
+def update(
+    *,
+    actor: Principal,
+    table: Identifier,
+    updates: Sequence[Sequence[str]],
+    predicate: str | None = None,
+    properties: Mapping[str, str] | None = None,
+    branch: str = "",
+) -> Written[int]:
+    """Set columns to SQL expressions where the predicate holds; the result is the rows' number."""
+    changes: dict[str, str] = {}
+    for pair in updates:
+        if len(pair) != 2:
+            raise InvalidInput("An update is a pair: the field's path and its SQL expression")
+        if pair[0] in changes:
+            raise InvalidInput(f"Column '{pair[0]}' is updated twice")
+        changes[pair[0]] = pair[1]
+    if not changes:
+        raise InvalidInput("There is nothing to update: 'updates' is empty")
+    for expression in (*changes.values(), predicate or ""):
+        lance_sql.check(expression)
+    return commits.write(
+        actor=actor,
+        table=table,
+        branch=branch,
+        operation=data_operations.UpdateTable,
+        work=lambda dataset: int(
+            dataset.update(changes, where=predicate or None)["num_rows_updated"]
+        ),
+        summary={"columns": list(changes), "predicate": predicate},
+        facts={"properties": dict(properties)} if properties else None,
+    )
+
+
+def delete(
+    *, actor: Principal, table: Identifier, predicate: str, branch: str = ""
+) -> Written[int]:
+    """Delete the rows for which the predicate holds; the result is their number."""
+    if not predicate.strip():
+        raise InvalidInput("A predicate says what to delete; 'true' is for all rows")
+    lance_sql.check(predicate)
+    return commits.write(
+        actor=actor,
+        table=table,
+        branch=branch,
+        operation=data_operations.DeleteFromTable,
+        work=lambda dataset: int(dataset.delete(predicate)["num_deleted_rows"]),
+        summary={"predicate": predicate},
+    )
+
+
+class _Counted:
+    """The rows of a table; or the batches of a stream, counted as they pass."""
+
+    def __init__(self, data: Data) -> None:
+        self.schema = data.schema
+        self.rows = data.num_rows if isinstance(data, pa.Table) else 0
+        self._data = data
+
+    def reader(self) -> pa.RecordBatchReader:
+        if isinstance(self._data, pa.Table):
+            return self._data.to_reader()
+        return pa.RecordBatchReader.from_batches(self.schema, self._batches())
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        for batch in self._data:
+            self.rows += batch.num_rows
+            yield batch
+
+
+def _write(rows: _Counted, new: NewDataset) -> int:
+    lance.write_dataset(rows.reader(), **new.options)
+    return rows.rows
+
+
+def _append(rows: _Counted, dataset: LanceDataset, mode: str) -> int:
+    dataset.insert(rows.reader(), mode=mode)
+    return rows.rows
+
+
+def _merge(rows: _Counted, dataset: LanceDataset, clauses: MergeClauses) -> dict[str, int]:
+    builder = dataset.merge_insert(list(clauses.on))
+    if clauses.when_matched_update_all or clauses.when_matched_update_all_filt:
+        builder.when_matched_update_all(clauses.when_matched_update_all_filt)
+    if clauses.when_not_matched_insert_all:
+        builder.when_not_matched_insert_all()
+    if clauses.when_not_matched_by_source_delete or clauses.when_not_matched_by_source_delete_filt:
+        builder.when_not_matched_by_source_delete(clauses.when_not_matched_by_source_delete_filt)
+    if clauses.use_index is not None:
+        builder.use_index(clauses.use_index)
+    if clauses.timeout is not None:
+        builder.retry_timeout(clauses.timeout)
+    counts: dict[str, int] = builder.execute(rows.reader())
+    return counts
+
+
+def _begin(
+    actor: Principal,
+    table: Identifier,
+    rows: _Counted,
+    operation: type[data_operations.WriteVersion],
+) -> Written[int]:
+    """Write the first version of a declared table."""
+    lance_paths.check_names(rows.schema)
+    facts = tables.describe_table(actor=actor, table=table)
+    return commits.begin(
+        actor=actor,
+        table=table,
+        location=facts.location,
+        operation=operation,
+        work=lambda new: _write(rows, new),
+    )
+
+
+def _kept(actor: Principal, table: Identifier) -> CreatedTable:
+    facts = tables.describe_table(actor=actor, table=table)
+    version = 0
+    if not facts.is_only_declared:
+        version = datasets.find_snapshot(actor=actor, table=table).version
+    return CreatedTable(facts.location, version, facts.properties, None)

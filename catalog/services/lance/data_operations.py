@@ -1,0 +1,220 @@
+"""What the catalog itself writes to Lance tables: a version, under the name of what was asked."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from django.db.models.functions import Now
+
+from catalog import access
+from catalog.errors import BranchNotFound, CommitConflict
+from catalog.identifiers import label
+from catalog.models import StagedFile, Table, TableState, TableVersion
+from catalog.privileges import Privilege
+from catalog.services.engine.commit import Batch
+from catalog.services.engine.statements import NewVersion
+from catalog.services.lance.ledger.version_operations import CreateVersion, find_branch
+from catalog.services.tables.table_operations import (
+    NewTableOperation,
+    already_exists,
+    drop_tables,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WriteVersion(CreateVersion):
+    """A version that the catalog wrote for a caller. Subclasses are named as the spec's operation."""
+
+    summary: Mapping[str, Any] = field(default_factory=dict)
+    """What the audit trail tells of it: what was asked, never the data itself."""
+    location: str | None = None
+    """Where the table was that this was written to."""
+    base: tuple[str, int, datetime] | None = None
+    """The version that it was made from, if that may go meanwhile: branch, number, when entered."""
+
+    def locked(self, batch: Batch) -> Table:
+        """The table; not another one that got its name while this was written."""
+        row = super().locked(batch)
+        if self.location not in {None, row.location}:
+            raise CommitConflict(f"Table '{label(self.table)}' was replaced meanwhile")
+        return row
+
+    def only_adds(self) -> bool:
+        return self.base is None and super().only_adds()
+
+    def ensure_branch(self, batch: Batch, row: Table) -> None:
+        """Refuse what was made from a version that is gone, or of a branch that was made again."""
+        if self.branch and not find_branch(row, self.branch):
+            raise BranchNotFound(self.table, self.branch)
+        self.require_base(row)
+
+    def require_base(self, row: Table) -> None:
+        """Raises CommitConflict unless the version that this was made from is there, and the same.
+
+        A cleanup takes versions out of the ledger before it removes their files. So what is entered
+        here has files that stay.
+        """
+        if self.base is None:
+            return
+        branch, version, created_at = self.base
+        same = TableVersion.objects.visible().filter(
+            table_id=row.pk, branch=branch, version=version, created_at=created_at
+        )
+        if not same.exists():
+            what = f"Branch '{branch}'" if branch else f"Version {version}"
+            raise CommitConflict(f"{what} of table '{label(self.table)}' was deleted meanwhile")
+
+    def facts(self) -> dict[str, Any]:
+        return dict(self.summary)
+
+
+class InsertIntoTable(WriteVersion):
+    name = "InsertIntoTable"
+    action = "table.insert"
+
+
+class MergeInsertIntoTable(WriteVersion):
+    name = "MergeInsertIntoTable"
+    action = "table.merge_insert"
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpdateTable(WriteVersion):
+    name = "UpdateTable"
+    action = "table.update"
+
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """To be set on the table, beside those it has."""
+
+    def only_adds(self) -> bool:
+        return not self.properties and super().only_adds()
+
+    def enter(self, batch: Batch, row: Table) -> NewVersion:
+        if self.properties:
+            row.properties = {**row.properties, **self.properties}
+            Table.objects.filter(pk=row.pk).update(properties=row.properties, updated_at=Now())
+        return super().enter(batch, row)
+
+
+class DeleteFromTable(WriteVersion):
+    name = "DeleteFromTable"
+    action = "table.delete"
+
+
+class RestoreTable(WriteVersion):
+    name = "RestoreTable"
+    action = "table.restore"
+
+
+class UpdateTableSchemaMetadata(WriteVersion):
+    name = "UpdateTableSchemaMetadata"
+    action = "table.schema_metadata"
+    suits_views = True
+
+
+class UpdateFieldMetadata(WriteVersion):
+    name = "UpdateFieldMetadata"
+    action = "table.field_metadata"
+    suits_views = True
+
+
+class AlterTableAddColumns(WriteVersion):
+    name = "AlterTableAddColumns"
+    action = "table.add_columns"
+
+
+class AlterTableAlterColumns(WriteVersion):
+    name = "AlterTableAlterColumns"
+    action = "table.alter_columns"
+
+
+class AlterTableDropColumns(WriteVersion):
+    name = "AlterTableDropColumns"
+    action = "table.drop_columns"
+
+
+class AlterTableBackfillColumns(WriteVersion):
+    name = "AlterTableBackfillColumns"
+    action = "table.backfill"
+
+
+class CreateTableIndex(WriteVersion):
+    name = "CreateTableIndex"
+    action = "index.create"
+    suits_views = True
+
+
+class CreateTableScalarIndex(CreateTableIndex):
+    name = "CreateTableScalarIndex"
+
+
+class DropTableIndex(WriteVersion):
+    name = "DropTableIndex"
+    action = "index.drop"
+    suits_views = True
+
+
+class CompactTable(WriteVersion):
+    """The same rows in other fragments. Lance makes two versions of it; the first reserves numbers."""
+
+    name = "CompactTable"
+    action = "maintenance.compact"
+    privilege = Privilege.MAINTAIN
+    suits_views = True
+
+
+class OptimizeIndexes(WriteVersion):
+    """The same rows, with indexes that know more of them."""
+
+    name = "OptimizeIndexes"
+    action = "maintenance.optimize_indexes"
+    privilege = Privilege.MAINTAIN
+    suits_views = True
+
+
+class RebuildIndex(WriteVersion):
+    """The same rows, with one index built from all of them in the place of the one of its name."""
+
+    name = "RebuildIndex"
+    action = "maintenance.rebuild_index"
+    privilege = Privilege.MAINTAIN
+    suits_views = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateTable(NewTableOperation):
+    """Give a name to a table whose first version lies in storage. The result is its row.
+
+    With ``overwrite`` the table that has the name is dropped in the same transaction.
+    """
+
+    name = "CreateTable"
+    action = "table.create"
+
+    location: str
+    first: CreateVersion
+    note: str | None = None
+    """The note of a new location, which this commit takes away (StagedFile.path)."""
+    overwrite: bool = False
+    summary: Mapping[str, Any] = field(default_factory=dict)
+
+    def apply(self, batch: Batch) -> Table:
+        namespace = batch.namespace(self.table[:-1])
+        access.require(batch.actor, Privilege.CREATE, namespace)
+        holder = batch.find_table(self.table)
+        if holder is not None:
+            if not self.overwrite:
+                raise already_exists(self.table, holder)
+            self.require_own(holder)
+            access.require(batch.actor, Privilege.MANAGE, holder)
+            drop_tables(batch, [holder], {namespace.pk: namespace})
+        if self.note is not None:
+            kept = StagedFile.objects.filter(path=self.note, is_condemned=False)
+            if not kept.delete()[0]:
+                raise CommitConflict(
+                    f"Table '{label(self.table)}' took too long to write: its files were given up"
+                )
+        row = self.add_table(batch, self.location, TableState.LIVE, facts=self.summary)
+        self.first.enter(batch, row)
+        return row

@@ -1,0 +1,174 @@
+"""What only the data of a Lance table tells: its schema, and how many rows and bytes it has."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lance.dataset import LanceDataset
+
+from catalog.access import Principal
+from catalog.errors import ContradictoryInput, TableHasNoData
+from catalog.formats import arrow_json
+from catalog.identifiers import Identifier
+from catalog.services.lance import datasets, refs
+from catalog.services.lance.errors import refusing
+from catalog.services.tables import tables
+from catalog.services.tables.tables import TableFacts
+
+# As many rows as compaction makes of small fragments, unless it is told otherwise.
+_SMALL_ROWS = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class TableDetails:
+    """A version of a table, as far as its manifest tells."""
+
+    version: int
+    schema: arrow_json.Json
+    """In the form of JsonArrowSchema."""
+    num_deleted_rows: int
+    num_fragments: int
+    metadata: dict[str, str]
+    """What the table's own metadata says, and sums of its files and rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """How many rows fragments have, deleted ones included."""
+
+    min: int
+    max: int
+    mean: int
+    p25: int
+    p50: int
+    p75: int
+    p99: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableStats:
+    """The newest version of a branch in numbers."""
+
+    total_bytes: int
+    """Of the columns' data, without what else is in the files."""
+    num_rows: int
+    num_indices: int
+    num_fragments: int
+    num_small_fragments: int
+    """Those that compaction would make one of."""
+    lengths: Lengths
+
+
+def describe_table(
+    *,
+    actor: Principal,
+    table: Identifier,
+    version: int | None = None,
+    branch: str = "",
+    tag: str | None = None,
+) -> TableFacts:
+    """The facts of a table, once it is sure that the version, branch or tag asked for is there.
+
+    Raises TableNotFound, VersionNotFound, BranchNotFound, TagNotFound, and TableHasNoData for a
+    branch or a tag of a table that is only declared.
+    """
+    facts = tables.describe_table(actor=actor, table=table)
+    branch, version = resolve(actor=actor, table=table, version=version, branch=branch, tag=tag)
+    if version is not None or branch:
+        datasets.find_snapshot(actor=actor, table=table, version=version, branch=branch)
+    return facts
+
+
+def resolve(
+    *,
+    actor: Principal,
+    table: Identifier,
+    version: int | None = None,
+    branch: str = "",
+    tag: str | None = None,
+) -> tuple[str, int | None]:
+    """The branch (empty: main) and the version (None: the newest) that a request means."""
+    if tag is None:
+        return branch, version
+    if version is not None or branch:
+        raise ContradictoryInput("A tag cannot be given together with a version or a branch")
+    return refs.resolve(actor=actor, table=table, tag=tag)
+
+
+def load_details(
+    *,
+    actor: Principal,
+    table: Identifier,
+    version: int | None = None,
+    branch: str = "",
+    tag: str | None = None,
+) -> TableDetails:
+    """Open a version, by default the newest, and tell what its manifest says.
+
+    Raises as ``describe_table`` does, and TableHasNoData for a table that is only declared.
+    """
+    if tables.describe_table(actor=actor, table=table).is_only_declared:
+        raise TableHasNoData(table)
+    branch, version = resolve(actor=actor, table=table, version=version, branch=branch, tag=tag)
+    dataset = datasets.read(actor=actor, table=table, version=version, branch=branch)
+    with refusing(table):
+        return _details(dataset)
+
+
+def get_stats(*, actor: Principal, table: Identifier, branch: str = "") -> TableStats:
+    """Numbers of a branch's newest version. Raises TableHasNoData, BranchNotFound."""
+    dataset = datasets.read(actor=actor, table=table, branch=branch)
+    with refusing(table):
+        fragments = [fragment.metadata for fragment in dataset.get_fragments()]
+        sizes: Any = dataset.stats.data_stats().fields
+        counts = dataset.stats.dataset_stats(max_rows_per_group=_SMALL_ROWS)
+        return TableStats(
+            total_bytes=sum(field.bytes_on_disk for field in sizes),
+            num_rows=sum(fragment.num_rows for fragment in fragments),
+            num_indices=len(dataset.describe_indices()),
+            num_fragments=len(fragments),
+            num_small_fragments=counts["num_small_files"],
+            lengths=_lengths([fragment.physical_rows for fragment in fragments]),
+        )
+
+
+def _details(dataset: LanceDataset) -> TableDetails:
+    fragments = [fragment.metadata for fragment in dataset.get_fragments()]
+    files = [file for fragment in fragments for file in fragment.files]
+    deletions = [fragment.deletion_file for fragment in fragments if fragment.deletion_file]
+    physical = sum(fragment.physical_rows for fragment in fragments)
+    deleted = sum(fragment.num_deletions for fragment in fragments)
+    sums = {
+        "total_fragments": len(fragments),
+        "total_data_files": len(files),
+        "total_files_size": sum(file.file_size_bytes or 0 for file in files),
+        "total_deletion_files": len(deletions),
+        "total_data_file_rows": physical,
+        "total_deletion_file_rows": deleted,
+        "total_rows": physical - deleted,
+    }
+    return TableDetails(
+        version=dataset.version,
+        schema=arrow_json.schema_to_json(dataset.lance_schema.to_pyarrow()),
+        num_deleted_rows=deleted,
+        num_fragments=len(fragments),
+        metadata=dict(dataset.metadata) | {name: str(count) for name, count in sums.items()},
+    )
+
+
+def _lengths(rows: Sequence[int]) -> Lengths:
+    """Percentiles are rows of a fragment that is there: of the rank rounded down."""
+    ordered = sorted(rows) or [0]
+
+    def percentile(share: float) -> int:
+        return ordered[int(share * (len(ordered) - 1))]
+
+    return Lengths(
+        min=ordered[0],
+        max=ordered[-1],
+        mean=sum(ordered) // len(ordered),
+        p25=percentile(0.25),
+        p50=percentile(0.5),
+        p75=percentile(0.75),
+        p99=percentile(0.99),
+    )

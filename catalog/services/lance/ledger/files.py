@@ -1,0 +1,232 @@
+"""Whose files a version of a Lance table leads to, before the server opens any of them.
+
+A manifest may name files of other tables by its base paths: shallow clones do. Its own directory may hold
+links. So the manifest is read here first, without Lance, and every file that it leads to must be a regular
+file of the table, or one that the reader may read (``table_files``). What was found of a version is kept,
+as a version never changes; the rights of readers to other tables' files are asked each time.
+"""
+
+import os
+import threading
+from collections import OrderedDict, defaultdict
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from django.db import transaction
+
+from catalog import access, models, regular_files, storage
+from catalog.access import SYSTEM, Principal
+from catalog.errors import CatalogError, ForeignFile
+from catalog.formats.lance_manifest import BasePath, Contents
+from catalog.identifiers import Identifier
+from catalog.models import TableFormat, TableVersion
+from catalog.privileges import NOTHING
+from catalog.services.lance.ledger import manifests
+from catalog.services.storage import file_references
+from catalog.services.storage.table_files import TableFiles
+
+if TYPE_CHECKING:
+    from catalog.services.lance.datasets import Snapshot
+
+_MOST_KEPT = 10_000
+_WRITTEN = ("data", "_deletions", "_indices", "_transactions", "_versions")
+_MANY = 100
+"""From so many files of one directory on, listing it is faster than looking at each."""
+
+_lock = threading.Lock()
+_checked: OrderedDict[Hashable, tuple[Hashable, tuple[str, ...]]] = OrderedDict()
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A table whose files are looked at, without a row of it."""
+
+    pk: int
+    location: str
+    identifier: Identifier
+    format: str = TableFormat.LANCE
+
+
+Table = Holder | models.Table
+
+
+def check(snapshot: "Snapshot") -> tuple[str, ...]:
+    """Check every file of a version that is about to be opened; returns those of other tables.
+
+    Of those one for each directory, to be given to ``require_rights`` when it is used again. Raises
+    ForeignFile, ManifestNotFound, InvalidManifestPath.
+    """
+    entry = snapshot.entry
+    status = manifests.status(
+        table=snapshot.table,
+        location=snapshot.location,
+        manifest_path=entry.manifest_path,
+        version=entry.version,
+    )
+    state = (status.st_ino, status.st_size, status.st_mtime_ns)
+    with _lock:
+        known = _checked.get(snapshot.key)
+    if known is not None and known[0] == state:
+        require_rights(snapshot, known[1])
+        return known[1]
+    contents = manifests.read(
+        table=snapshot.table,
+        location=snapshot.location,
+        manifest_path=entry.manifest_path,
+        version=entry.version,
+        branch=snapshot.branch,
+    )
+    own, others = _paths(snapshot, contents)
+    others += _odd(own)
+    require_rights(snapshot, others)
+    foreign = tuple({path.rpartition("/")[0]: path for path in others}.values())
+    with _lock:
+        _checked[snapshot.key] = (state, foreign)
+        while len(_checked) > _MOST_KEPT:
+            _checked.popitem(last=False)
+    return foreign
+
+
+def require_plain_directories(snapshot: "Snapshot") -> None:
+    """Raises ForeignFile when a directory into which Lance is about to write is a link."""
+    for root in {snapshot.location, snapshot.uri}:
+        for directory in _WRITTEN:
+            if regular_files.is_link(f"{root}/{directory}"):
+                raise ForeignFile(f"{root}/{directory}", snapshot.table, "written")
+
+
+def require_rights(snapshot: "Snapshot", paths: Iterable[str]) -> None:
+    """Raises ForeignFile unless the reader may read these files of other tables now."""
+    paths = list(paths)
+    if not paths:
+        return
+    files = TableFiles(Holder(snapshot.pk, snapshot.location, snapshot.table))
+    reader = _reader(snapshot.reader)
+    try:
+        files.require_readable(reader, paths)
+    except ForeignFile:
+        # What was entered before references were recorded, or was found only now.
+        committer = _committer(snapshot)
+        if committer is None:
+            raise
+        files.require_readable(committer, paths)
+        sources = files.foreign_sources(paths)
+        with transaction.atomic():
+            file_references.record_references(
+                actor=committer, table_id=snapshot.pk, sources=sources
+            )
+
+
+def absolute_paths(contents: Contents, root: str) -> Iterator[str]:
+    """The paths of a version's files; ``root`` is the directory of its branch."""
+    for base, path in contents.paths():
+        directory = root if base is None else _directory(base)
+        if directory is not None:
+            yield f"{directory}/{path}"
+
+
+def require_bases(*, actor: Principal, table: Table, bases: Iterable[BasePath]) -> set[int]:
+    """The other tables to which the base paths of a new version lead, if the actor may read them.
+
+    Raises ForeignFile.
+    """
+    paths = [_representative(table, base) for base in bases]
+    files = TableFiles(table)
+    files.require_readable(_reader(actor), paths)
+    return files.foreign_sources(paths)
+
+
+def record_sources(actor: Principal, table: models.Table, sources: set[int]) -> None:
+    """Note the tables to which a new version leads, inside its commit.
+
+    The catalog itself notes nothing: what it writes leads only where an older version led.
+    """
+    if _reader(actor) is actor:
+        file_references.record_references(actor=actor, table_id=table.pk, sources=sources)
+
+
+def _representative(table: Table, base: BasePath) -> str:
+    """A file of a base path, whether it is there or not: its directory decides whose it is."""
+    directory = _directory(base)
+    if directory is None:
+        raise ForeignFile(base.path, table.identifier)
+    return f"{directory}/data/-" if base.is_root else f"{directory}/-"
+
+
+def _directory(base: BasePath) -> str | None:
+    """The local directory of a base path as Lance reads it; None for another storage's."""
+    directory = storage.local_path(base.path)
+    if directory is None or not directory.startswith("/") or "//" in directory:
+        return None
+    return directory.rstrip("/")
+
+
+def _paths(snapshot: "Snapshot", contents: Contents) -> tuple[list[str], list[str]]:
+    """The files of a version: those below the table's own directory, and the others."""
+    location, root = snapshot.location, snapshot.uri
+    table = Holder(snapshot.pk, location, snapshot.table)
+    own, others = [], []
+    for base, path in contents.paths():
+        if base is None:
+            own.append(f"{root}/{path}")
+        elif manifests.is_location(base, location):
+            own.append(f"{location}/{path}")
+        else:
+            directory = _directory(base)
+            if directory is None:
+                raise ForeignFile(base.path, snapshot.table)
+            others.append(f"{directory}/{path}")
+    others.extend(
+        _representative(table, base)
+        for base in contents.needed_bases().values()
+        if not manifests.is_location(base, location)
+    )
+    return own, others
+
+
+def _odd(paths: Iterable[str]) -> list[str]:
+    """Those of a table's own paths that are not plainly regular files of it: links are on the way."""
+    names = defaultdict(set)
+    for path in paths:
+        directory, _, name = path.rpartition("/")
+        names[directory].add(name)
+    odd = []
+    for directory, files in names.items():
+        if os.path.realpath(directory) != directory:
+            odd += [f"{directory}/{name}" for name in files]
+        else:
+            odd += [f"{directory}/{name}" for name in _not_regular(directory, files)]
+    return odd
+
+
+def _not_regular(directory: str, names: set[str]) -> set[str]:
+    if len(names) < _MANY:
+        return {name for name in names if regular_files.is_special(f"{directory}/{name}")}
+    try:
+        with os.scandir(directory) as entries:
+            special = {entry.name for entry in entries if not entry.is_file(follow_symlinks=False)}
+    except OSError:
+        return set()
+    return names & special
+
+
+def _reader(actor: Principal) -> Principal:
+    """For whom files of other tables are read: the catalog itself has no right to any."""
+    if actor.name == SYSTEM.name and actor.door != access.COMMAND.door:
+        return replace(actor, everywhere=NOTHING, ceiling=NOTHING)
+    return actor
+
+
+def _committer(snapshot: "Snapshot") -> Principal | None:
+    """Who entered a version, as far as they may still act; None for the catalog itself."""
+    names = TableVersion.objects.filter(
+        table_id=snapshot.pk, branch=snapshot.branch, version=snapshot.version
+    ).values_list("transaction__actor", flat=True)
+    name = names.first()
+    if name is None or not models.Principal.objects.filter(name=name).exists():
+        return None
+    try:
+        return access.on_behalf_of(name)
+    except CatalogError:
+        return None

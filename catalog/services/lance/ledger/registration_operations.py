@@ -1,0 +1,183 @@
+"""Giving names to Lance tables: declaring new ones, and registering those that lie in storage."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from catalog import access, storage
+from catalog.errors import (
+    InvalidLocation,
+)
+from catalog.formats import lance
+from catalog.formats.lance_manifest import BasePath
+from catalog.identifiers import check_table, label, slug
+from catalog.models import (
+    Branch,
+    Table,
+    TableState,
+    TableVersion,
+)
+from catalog.privileges import Privilege
+from catalog.services.engine.commit import Batch
+from catalog.services.engine.statements import NewVersion
+from catalog.services.lance.ledger import files, manifests
+from catalog.services.tables.table_operations import (
+    NewTableOperation,
+    already_exists,
+    claim_location,
+    replace_table,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeclareTable(NewTableOperation):
+    """Reserve a name and a location for a table that has no data yet. The result is its row."""
+
+    name = "DeclareTable"
+    action = "table.declare"
+
+    location: str | None = None
+
+    def prepare(self) -> "DeclareTable":
+        check_table(self.table)
+        if self.location is None:
+            return self
+        return replace(self, location=storage.check_location(self.location))
+
+    def apply(self, batch: Batch) -> Table:
+        namespace = batch.namespace(self.table[:-1])
+        access.require(batch.actor, Privilege.CREATE, namespace)
+        holder = batch.find_table(self.table)
+        if holder is not None:
+            raise already_exists(self.table, holder)
+        if self.location is not None:
+            claim_location(batch, self.location)
+        location = self.location or storage.new_location(slug(self.table, 60))
+        return self.add_table(batch, location, TableState.DECLARED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegisterTable(NewTableOperation):
+    """Give a name to a table that lies in storage already, and enter its versions in the ledger.
+
+    With ``overwrite`` the name's present table is deregistered first. The result is the new row.
+    """
+
+    name = "RegisterTable"
+    action = "table.register"
+
+    location: str
+    overwrite: bool = False
+    found: tuple[tuple[str, int, str, int], ...] = ()
+    """(branch, version, path relative to the table, size), from ``prepare``."""
+    bases: tuple[BasePath, ...] = ()
+    """The directories outside the table in which its newest versions have files, from ``prepare``."""
+
+    def prepare(self) -> "RegisterTable":
+        check_table(self.table)
+        location = storage.check_location(self.location)
+        found = tuple(_manifests(location))
+        bases = tuple(self._foreign_bases(location, found))
+        return replace(self, location=location, found=found, bases=bases)
+
+    def _foreign_bases(
+        self, location: str, found: Iterable[tuple[str, int, str, int]]
+    ) -> Iterable[BasePath]:
+        """Look at the newest manifest of each branch; older ones are looked at when they are read."""
+        newest = {branch: (version, path) for branch, version, path, _ in sorted(found)}
+        for branch, (version, path) in newest.items():
+            look = manifests.look(
+                table=self.table,
+                location=location,
+                path=f"{location}/{path}",
+                relative=path,
+                version=version,
+                branch=branch,
+            )
+            yield from look.foreign_bases(location)
+
+    def _record_sources(self, batch: Batch, row: Table) -> None:
+        if not self.bases:
+            return
+        batch.flush()
+        sources = files.require_bases(actor=batch.actor, table=row, bases=self.bases)
+        files.record_sources(batch.actor, row, sources)
+
+    def apply(self, batch: Batch) -> Table:
+        namespace = batch.namespace(self.table[:-1])
+        access.require(batch.actor, Privilege.CREATE, namespace)
+        existing = batch.find_table(self.table)
+        if existing is not None:
+            if not self.overwrite:
+                raise already_exists(self.table, existing)
+            self.require_own(existing)
+            access.require(batch.actor, Privilege.MANAGE, existing)
+            if existing.location == self.location:
+                return self._again(batch, existing)
+            replace_table(batch, existing)
+        claim_location(batch, self.location)
+        row = self.add_table(
+            batch, self.location, TableState.LIVE if self.found else TableState.DECLARED
+        )
+        self._record_sources(batch, row)
+        self._enter(batch, row, known=set())
+        return row
+
+    def _again(self, batch: Batch, row: Table) -> Table:
+        """The same table: its ledger goes on, with what was found and is not in it yet."""
+        batch.flush()
+        before = {"properties": row.properties}
+        row.properties = dict(self.properties)
+        self._record_sources(batch, row)
+        known = set(TableVersion.objects.filter(table=row).values_list("branch", "version"))
+        self._enter(batch, row, known=known)
+        if self.found:
+            row.state = TableState.LIVE
+        row.save(update_fields=["properties", "state", "updated_at"])
+        batch.record(
+            label(self.table),
+            table=row,
+            before=before,
+            after={"location": row.location, "properties": row.properties},
+        )
+        return row
+
+    def _enter(self, batch: Batch, row: Table, known: set[tuple[str, int]]) -> None:
+        branches = {branch for branch, *_ in self.found if branch}
+        present = set(Branch.objects.filter(table_id=row.pk).values_list("name", flat=True))
+        for branch in sorted(branches - present):
+            batch.add(Branch(table=row, name=branch))
+        for branch, version, path, size in self.found:
+            if (branch, version) in known:
+                continue
+            batch.add(
+                NewVersion(
+                    table=row,
+                    branch=branch,
+                    version=version,
+                    manifest_path=storage.store_path(self.location, path),
+                    staged_path=None,
+                    manifest_size=size,
+                    e_tag=None,
+                    metadata=None,
+                    transaction_id=batch.transaction.pk,
+                )
+            )
+
+
+def _manifests(location: str) -> Iterable[tuple[str, int, str, int]]:
+    """What lies in storage, one manifest for each version. Raises InvalidLocation."""
+    found: dict[tuple[str, int], tuple[str, int, str, int]] = {}
+    try:
+        for branch in ("", *storage.list_branches(location)):
+            directory = lance.versions_directory(branch)
+            for file in sorted(storage.list_files(location, directory), key=lambda f: f.name):
+                manifest = lance.parse_manifest_name(file.name)
+                if manifest is not None:
+                    entry = (branch, manifest.version, f"{directory}/{file.name}", file.size)
+                    # Two names of one version: V2's, which has more digits, is what readers take.
+                    known = found.setdefault((branch, manifest.version), entry)
+                    if len(known[2]) < len(entry[2]):
+                        found[branch, manifest.version] = entry
+    except OSError as error:
+        raise InvalidLocation(location, f"cannot be read: {error.strerror}") from error
+    return found.values()

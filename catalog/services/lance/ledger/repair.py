@@ -1,0 +1,228 @@
+"""Comparing the ledger of a Lance table with its storage, and making its newest version a whole one.
+
+A table cannot be read, or not be written any more, when the manifest or files of its newest version are
+gone, or when the ledger has used numbers that are above the newest one that it still gives out: writers ask
+for the next number, and a number that was used never comes back. The repair publishes a copy of the newest
+whole version under a number that nobody has used, so that the next writer asks for the one after it.
+Versions without manifests are retired in the same commit.
+"""
+
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+
+from django.db.models import Max
+
+from catalog import access, regular_files, storage
+from catalog.access import On, Principal
+from catalog.errors import (
+    CatalogError,
+    ForeignFile,
+    InvalidTableState,
+    ManifestNotFound,
+    TableHasNoData,
+)
+from catalog.formats import lance as lance_format
+from catalog.formats import lance_manifest
+from catalog.formats.lance import NamingScheme
+from catalog.identifiers import Identifier, label
+from catalog.models import Table, TableFormat, TableState, TableVersion
+from catalog.privileges import Privilege
+from catalog.services.engine.commit import commit
+from catalog.services.lance.ledger import manifests, repair_operations, versions
+from catalog.services.tables import tables
+
+_MOST_TRIED = 1000
+_MAX_MANIFEST = 512 * 1024**2
+
+
+@dataclass(frozen=True, slots=True)
+class BranchReport:
+    """What ledger and storage hold of a branch (empty: main)."""
+
+    branch: str
+    newest: int | None
+    """The newest version in the ledger."""
+    fault: str
+    """Why it has to be repaired; empty: it is well."""
+    last_whole: int | None
+    """The newest version whose files are all there."""
+    missing: tuple[int, ...]
+    """Versions in the ledger without a manifest."""
+    unlisted: tuple[int, ...]
+    """Versions in storage that are newer than the ledger's newest and not in the ledger."""
+    next_number: int
+    """The first number that neither has used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """What was found of a table, and what was done about it."""
+
+    branches: tuple[BranchReport, ...]
+    published: dict[str, int]
+    """The version that was published, or would be, by branch."""
+    is_dry_run: bool
+    transaction_id: str | None = None
+
+
+def repair(*, actor: Principal, table: Identifier, is_dry_run: bool = False) -> Repair:
+    """Compare a table's ledger with its storage, and repair its branches, all or none of them.
+
+    Raises TableNotFound, PermissionDenied, TableHasNoData, and InvalidTableState when a branch has to be
+    repaired and has no whole version, or its directory cannot be seen.
+    """
+    access.require(actor, Privilege.MANAGE, On.table(table))
+    row = Table.objects.named(table).select_related("namespace").first()
+    if row is None or row.format != TableFormat.LANCE:
+        raise tables.not_found(table)
+    if row.state == TableState.DECLARED:
+        raise TableHasNoData(table)
+    if not storage.can_see(row.location):
+        raise InvalidTableState(f"The directory of table '{label(table)}' cannot be seen")
+    if is_dry_run:  # readers move staged manifests as well; the ledger stays as it is
+        staged_rows = TableVersion.objects.filter(table=row, staged_path__isnull=False)
+        versions.move(list(staged_rows.select_related("table")))
+    else:
+        versions.settle(row)
+    names = ["", *row.branches.order_by("name").values_list("name", flat=True)]
+    reports = tuple(_report(row, name) for name in names)
+    faulty = [report for report in reports if report.fault]
+    published = {
+        report.branch: report.next_number for report in faulty if report.last_whole is not None
+    }
+    if is_dry_run or not faulty:
+        return Repair(reports, published, is_dry_run)
+    lost = next((report for report in faulty if report.last_whole is None), None)
+    if lost is not None:
+        raise InvalidTableState(
+            f"{_name(lost.branch)} of table '{label(table)}' has no version whose files are whole",
+            detail=lost.fault,
+        )
+    staged: list[str] = []
+    try:
+        operations = [_publish(row, report, staged) for report in faulty]
+        done = commit(operations, actor=actor)
+    except BaseException:
+        for path in staged:
+            with suppress(OSError):
+                regular_files.unlink(path)
+        raise
+    return Repair(reports, published, is_dry_run, done.id)
+
+
+def _publish(row: Table, report: BranchReport, staged: list[str]) -> repair_operations.RepairTable:
+    """Stage a copy of the last whole version with the next number."""
+    path = _stored(row, report.branch)[report.last_whole or 0]
+    content, _ = regular_files.read(f"{row.location}/{path}", _MAX_MANIFEST)
+    directory = lance_format.versions_directory(report.branch)
+    name = lance_format.manifest_name(report.next_number, NamingScheme.V2)
+    draft = f"{directory}/{name}-{uuid.uuid4()}"
+    copy = lance_manifest.with_version(content, report.next_number)
+    with regular_files.directory(f"{row.location}/{directory}") as at:
+        staged.append(f"{row.location}/{draft}")
+        regular_files.write_at(draft.rpartition("/")[2], at, copy)
+    return repair_operations.RepairTable(
+        table=row.identifier,
+        branch=report.branch,
+        version=report.next_number,
+        manifest_path=storage.store_path(row.location, draft),
+        location=row.location,
+        head=report.newest,
+        retired=report.missing,
+        summary={"from_version": report.last_whole, "fault": report.fault},
+    )
+
+
+# --- what is there ------------------------------------------------------------------------------
+
+
+def _report(row: Table, branch: str) -> BranchReport:
+    rows = TableVersion.objects.filter(table=row).on(branch)
+    visible = dict(rows.visible().values_list("version", "manifest_path"))
+    newest = max(visible, default=None)
+    used = rows.aggregate(most=Max("version"))["most"] or 0
+    stored = _stored(row, branch)
+    unlisted = tuple(sorted(set(stored) - set(visible) - _deleted(row, branch)))
+    last_whole = next(_whole(row, branch, visible, stored), None)
+    return BranchReport(
+        branch=branch,
+        newest=newest,
+        fault=_fault(row, branch, visible, used),
+        last_whole=last_whole,
+        missing=tuple(sorted(version for version in visible if version not in stored)),
+        unlisted=tuple(version for version in unlisted if newest is None or version > newest),
+        next_number=max([used, *stored]) + 1,
+    )
+
+
+def _fault(row: Table, branch: str, visible: dict[int, str], used: int) -> str:
+    if not visible:
+        return "the ledger has no version"
+    newest = max(visible)
+    fault = _fault_of(row, branch, newest, visible[newest])
+    if fault:
+        return f"version {newest}, the newest: {fault}"
+    if used > newest:
+        return f"version {used} was deleted, and its number never comes back"
+    return ""
+
+
+def _whole(
+    row: Table, branch: str, visible: dict[int, str], stored: dict[int, str]
+) -> Iterator[int]:
+    """The versions whose files are whole, the newest first."""
+    for version in islice(sorted(visible, reverse=True), _MOST_TRIED):
+        path = stored.get(version)
+        if path and not _fault_of(row, branch, version, f"{row.location}/{path}"):
+            yield version
+
+
+def _fault_of(row: Table, branch: str, version: int, manifest_path: str) -> str:
+    """What is wrong with the files of a version; empty: they are whole."""
+    try:
+        contents = manifests.read(
+            table=row.identifier,
+            location=row.location,
+            manifest_path=manifest_path,
+            version=version,
+            branch=branch,
+        )
+    except ManifestNotFound:
+        return "its manifest is missing"
+    except ForeignFile:
+        return "its manifest lies outside the table"
+    except CatalogError as error:
+        return error.message
+    root = f"{row.location}/tree/{branch}" if branch else row.location
+    for base, path in contents.paths():
+        if base is None or manifests.is_location(base, row.location):
+            if path.startswith("_transactions/"):
+                continue  # read only by writers that were slower; clean-up removes them early
+            try:
+                regular_files.status(f"{root if base is None else row.location}/{path}")
+            except OSError:
+                return f"its file '{path}' is missing"
+    return ""
+
+
+def _stored(row: Table, branch: str) -> dict[int, str]:
+    """The manifests in storage by version, of which V2's names win as they do for readers."""
+    directory = lance_format.versions_directory(branch)
+    found: dict[int, str] = {}
+    for file in storage.list_files(row.location, directory):
+        name = lance_format.parse_manifest_name(file.name)
+        if name is not None and len(found.get(name.version, "")) < len(f"{directory}/{file.name}"):
+            found[name.version] = f"{directory}/{file.name}"
+    return found
+
+
+def _deleted(row: Table, branch: str) -> set[int]:
+    rows = TableVersion.objects.filter(table=row, deleted_at__isnull=False).on(branch)
+    return set(rows.values_list("version", flat=True))
+
+
+def _name(branch: str) -> str:
+    return f"Branch '{branch}'" if branch else "Main"

@@ -1,0 +1,249 @@
+"""Reading the ledger, and bringing staged manifests to their final names."""
+
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import connection
+from django.utils import timezone
+
+from catalog import access, storage
+from catalog.access import On, Principal
+from catalog.errors import BranchNotFound, InvalidInput, ManifestNotFound, VersionNotFound
+from catalog.formats import lance
+from catalog.identifiers import Identifier, digest
+from catalog.models import Branch, Table, TableVersion
+from catalog.postgresql.cursors import hot_cursor
+from catalog.privileges import Privilege
+from catalog.services.lance.ledger import manifests
+from catalog.services.tables import tables
+from catalog.storage import Move
+
+log = logging.getLogger(__name__)
+
+PAGE_SIZE = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One entry of the ledger, as readers see it."""
+
+    version: int
+    manifest_path: str
+    manifest_size: int | None
+    e_tag: str | None
+    metadata: dict[str, str] | None
+    created_at: datetime
+
+
+COLUMNS = """v.id, v.version, v.manifest_path, v.manifest_size, v.e_tag, v.metadata, v.created_at,
+              v.staged_path"""
+_DESCRIBE = """
+    SELECT t.id, t.location, t.format, {columns}
+    FROM catalog_table t
+    LEFT JOIN catalog_tableversion v
+        ON v.table_id = t.id AND v.branch = %s AND v.version = %s AND v.deleted_at IS NULL
+    WHERE t.digest = %s AND t.state <> 'dropped'
+""".replace("{columns}", COLUMNS)
+_LIST = """
+    SELECT t.id, t.location, t.format, {columns}
+    FROM catalog_table t
+    LEFT JOIN LATERAL (
+        SELECT * FROM catalog_tableversion v
+        WHERE v.table_id = t.id AND v.branch = %s AND v.deleted_at IS NULL AND v.version {from_} %s
+        ORDER BY v.version {direction} LIMIT %s
+    ) v ON true
+    WHERE t.digest = %s AND t.state <> 'dropped'
+    ORDER BY v.version {direction}
+"""
+_ASCENDING = _LIST.format(columns=COLUMNS, from_=">=", direction="ASC")
+_DESCENDING = _LIST.format(columns=COLUMNS, from_="<=", direction="DESC")
+
+
+def describe_version(
+    *, actor: Principal, table: Identifier, version: int | None = None, branch: str = ""
+) -> Version:
+    """One version, by default the latest. One statement, and a look whether its manifest is there.
+
+    Raises NamespaceNotFound, TableNotFound, BranchNotFound, VersionNotFound, and ManifestNotFound for
+    a version whose manifest was removed from storage.
+    """
+    if version is None:
+        rows = _read(actor, table, _DESCENDING, [branch, lance.MAX_VERSION, 1, digest(table)])
+    else:
+        rows = _read(actor, table, _DESCRIBE, [branch, version, digest(table)])
+    if rows[0][3] is None:
+        _require_branch(rows[0][0], table, branch)
+        raise not_found(table, version, branch)
+    found = _versions(rows)[0]
+    if manifests.is_gone(rows[0][1], found.manifest_path):
+        raise ManifestNotFound(table, found.version, found.manifest_path)
+    return found
+
+
+def not_found(table: Identifier, version: int | None, branch: str) -> VersionNotFound:
+    """The refusal for a version that is not in the ledger; it says so if the version was deleted."""
+    refused = VersionNotFound(table, version, branch)
+    if version is not None:
+        deleted_at = TableVersion.objects.filter(
+            table__in=Table.objects.named(table), branch=branch, version=version
+        ).values_list("deleted_at", flat=True)
+        moment = deleted_at.first()
+        if moment is not None:
+            refused.detail = f"It was deleted, or its files were removed, at {moment:%F %T} UTC."
+    return refused
+
+
+def list_versions(
+    *,
+    actor: Principal,
+    table: Identifier,
+    branch: str = "",
+    descending: bool = False,
+    limit: int | None = None,
+    page_token: str | None = None,
+) -> tuple[list[Version], str | None]:
+    """A page of versions by number, and the token of the next page. One statement."""
+    size = min(limit, PAGE_SIZE) if limit is not None else PAGE_SIZE
+    first = lance.MAX_VERSION if descending else 0
+    if page_token:
+        first = _last_of_page(page_token) + (-1 if descending else 1)
+    statement = _DESCENDING if descending else _ASCENDING
+    rows = _read(actor, table, statement, [branch, first, size + 1, digest(table)])
+    if rows[0][3] is None:
+        _require_branch(rows[0][0], table, branch)
+        return [], None
+    found = _versions(rows[:size])
+    return found, str(found[-1].version) if len(rows) > size else None
+
+
+def _last_of_page(token: str) -> int:
+    """The version that a page token names: the last of the page before."""
+    if not (token.isascii() and token.isdigit() and len(token) < 20):
+        raise InvalidInput(f"Page token {token!r} is not one of this list")
+    return int(token)
+
+
+def _read(
+    actor: Principal, table: Identifier, statement: str, parameters: list[Any]
+) -> list[tuple[Any, ...]]:
+    access.require(actor, Privilege.READ, On.table(table))
+    cursor = hot_cursor()
+    cursor.execute(statement, parameters)
+    rows: list[tuple[Any, ...]] = cursor.fetchall()
+    if not rows or rows[0][2] != "lance":
+        raise tables.not_found(table)
+    return rows
+
+
+def _versions(rows: list[tuple[Any, ...]]) -> list[Version]:
+    return [from_row(columns, location) for _, location, _, *columns in rows]
+
+
+def from_row(columns: Sequence[Any], location: str) -> Version:
+    """The version that a row of COLUMNS tells of; ``location`` is its table's."""
+    pk, number, path, size, e_tag, metadata, created_at, staged = columns
+    if staged is not None:
+        # Never name a staged file to a reader while its move may be under way: finish it.
+        path = _readable(TableVersion(pk=pk, manifest_path=path, staged_path=staged), location)
+    if isinstance(metadata, str):
+        metadata = json.loads(metadata)
+    return Version(number, path, size, e_tag, metadata, created_at)
+
+
+def _require_branch(table_pk: int, table: Identifier, branch: str) -> None:
+    if branch and not Branch.objects.filter(table=table_pk, name=branch).exists():
+        raise BranchNotFound(table, branch)
+
+
+# --- staged manifests --------------------------------------------------------------------------
+#
+# A committed row names both the staged file and the final one. Whoever meets it brings the file to
+# its final name: the writer right after its commit, or a reader. A periodic pass then clears the
+# staged name in bulk, which spares every commit a second write to the database.
+
+
+def move(rows: Sequence[TableVersion]) -> None:
+    """Bring the staged manifests of committed versions to their final names.
+
+    Any process may do it at any time and any number of times. It never raises for a storage that
+    fails: the commit stands, and the next reader or the periodic pass tries again. The rows get
+    the path of the readable file.
+    """
+    for row in rows:
+        row.manifest_path = _readable(row, row.table.location)
+        row.staged_path = None
+
+
+def settle_pending(page: int = 1000) -> int:
+    """Finish what is staged and clear the staged names; returns how many rows it settled."""
+    settled, last = 0, 0
+    while rows := list(
+        TableVersion.objects.filter(staged_path__isnull=False, pk__gt=last)
+        .select_related("table")
+        .order_by("pk")[:page]
+    ):
+        last = rows[-1].pk
+        settled += _settle(rows)
+    return settled
+
+
+def settle(table: Table) -> bool:
+    """Finish what is staged of one table; returns whether all of that has its final path now.
+
+    What is committed meanwhile may be staged again.
+    """
+    staged = TableVersion.objects.filter(table=table, staged_path__isnull=False)
+    rows = list(staged.select_related("table"))
+    _settle(rows)
+    return not staged.filter(pk__in=[row.pk for row in rows]).exists()
+
+
+def _settle(rows: Sequence[TableVersion]) -> int:
+    done = []
+    for row in rows:
+        if not storage.can_see(row.table.location) and not _is_old(row):
+            # This process may be without the volume that others see; then nothing looks moved.
+            continue
+        try:
+            done.append((row.pk, _move(row, row.table.location)))
+        except OSError:
+            log.warning("Moving the manifest of version %s failed", row.pk, exc_info=True)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            UPDATE catalog_tableversion v SET manifest_path = d.path, staged_path = NULL
+            FROM unnest(%s::bigint[], %s::text[]) AS d (id, path)
+            WHERE v.id = d.id AND v.staged_path IS NOT NULL
+            """,
+            [[pk for pk, _ in done], [path for _, path in done]],
+        )
+        settled: int = cursor.rowcount
+    return settled
+
+
+def _is_old(row: TableVersion) -> bool:
+    return timezone.now() - row.created_at > timedelta(days=1)
+
+
+def _readable(row: TableVersion, location: str) -> str:
+    """The path of a readable manifest, finishing the move on the way."""
+    try:
+        return _move(row, location)
+    except OSError:
+        log.warning("Moving the manifest of version %s failed", row.pk, exc_info=True)
+        return row.staged_path or row.manifest_path
+
+
+def _move(row: TableVersion, location: str) -> str:
+    """Move one staged manifest, if it is not moved yet; returns its path. Raises OSError."""
+    staged = row.staged_path or ""
+    relative = storage.path_in_table(location, staged)
+    final = row.manifest_path.removeprefix(storage.store_path(location, ""))
+    if relative is None or storage.move_manifest(location, relative, final) is not Move.DONE:
+        # Nothing is staged there, or another file has the final name: an entry as it was given.
+        return staged
+    return row.manifest_path

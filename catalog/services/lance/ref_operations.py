@@ -1,0 +1,98 @@
+"""Tags and branches of Lance tables: what the ledger and the audit trail have of them."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models.functions import Coalesce, Now
+
+from catalog.errors import BranchAlreadyExists, BranchNotFound
+from catalog.identifiers import label
+from catalog.models import Branch, Table, TableVersion
+from catalog.services.engine.commit import Batch
+from catalog.services.lance.data_operations import WriteVersion
+from catalog.services.lance.ledger.version_operations import find_branch, retired_name
+from catalog.services.tables.table_operations import TableOperation
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordTag(TableOperation):
+    """Record a change of a tag, which is in storage already. Subclasses are the spec's operations."""
+
+    tag: str
+    before: dict[str, Any] | None = None
+    after: dict[str, Any] | None = None
+
+    def apply(self, batch: Batch) -> None:
+        row = self.locked(batch)
+        tag = {"tag": self.tag}
+        before = None if self.before is None else tag | self.before
+        batch.record(label(self.table), table=row, before=before, after=tag | (self.after or {}))
+
+
+class CreateTableTag(RecordTag):
+    name = "CreateTableTag"
+    action = "tag.create"
+
+
+class UpdateTableTag(RecordTag):
+    name = "UpdateTableTag"
+    action = "tag.update"
+
+
+class DeleteTableTag(RecordTag):
+    name = "DeleteTableTag"
+    action = "tag.delete"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateTableBranch(WriteVersion):
+    """Enter the first version of a branch that is not there yet."""
+
+    name = "CreateTableBranch"
+    action = "branch.create"
+    suits_views = True
+
+    def ensure_branch(self, batch: Batch, row: Table) -> None:
+        # The table is locked, and so no rival comes in between.
+        if not batch.claim("branch", row.uuid, self.branch) or find_branch(row, self.branch):
+            raise BranchAlreadyExists(self.table, self.branch)
+        self.require_base(row)
+        batch.add(Branch(table=row, name=self.branch))
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeleteTableBranch(TableOperation):
+    """Take a branch out of the ledger; its files stay. The result is the number of its versions.
+
+    The versions stay as tombstones under a name that nobody can ask for, so that another branch of
+    this name may begin with any number.
+    """
+
+    name = "DeleteTableBranch"
+    action = "branch.delete"
+
+    branch: str
+    may_be_absent: bool = False
+    """When only files of it are left, which go after this."""
+
+    def apply(self, batch: Batch) -> int:
+        row = self.locked(batch)
+        batch.flush()
+        found = Branch.objects.filter(table_id=row.pk, name=self.branch).first()
+        if found is None and not self.may_be_absent:
+            raise BranchNotFound(self.table, self.branch)
+        deleted = 0
+        if found is not None:
+            deleted = TableVersion.objects.filter(table_id=row.pk, branch=self.branch).update(
+                branch=retired_name(found),
+                deleted_at=Coalesce("deleted_at", Now()),
+                staged_path=None,  # else it would be moved into the next branch of this name
+            )
+            found.delete()
+        batch.record(
+            label(self.table),
+            table=row,
+            before={"branch": self.branch},
+            after={"branch": self.branch, "deleted": deleted},
+        )
+        return deleted

@@ -1,0 +1,105 @@
+"""Materialized views: tables whose rows come from a query over another table."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from django.db.models.functions import Now
+
+from catalog.errors import CommitConflict
+from catalog.identifiers import Identifier, label
+from catalog.models import Job, JobKind, MaterializedView, Table, TransactionStatus
+from catalog.services.engine import jobs
+from catalog.services.engine.commit import Batch
+from catalog.services.engine.statements import NewVersion
+from catalog.services.lance.data_operations import CreateTable, WriteVersion
+from catalog.services.tables.table_operations import TableOperation
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateMaterializedView(CreateTable):
+    """Give a name to a view, which is empty. With ``refresh`` a job fills it after the commit."""
+
+    name = "CreateMaterializedView"
+    action = "materialized_view.create"
+    is_materialized = True
+
+    source: Identifier
+    source_uuid: UUID
+    """The table that the query was checked against."""
+    source_query: str
+    definition: Mapping[str, Any]
+    auto_refresh: bool = False
+    refresh: bool = False
+
+    def tables(self) -> Iterable[Identifier]:
+        return (self.table, self.source)
+
+    def apply(self, batch: Batch) -> Table:
+        source = batch.table(self.source)
+        if source.uuid != self.source_uuid:
+            raise CommitConflict(f"Table '{label(self.source)}' was replaced meanwhile")
+        row = super().apply(batch)
+        batch.add(
+            MaterializedView(
+                table=row,
+                source=source,
+                source_query=self.source_query,
+                definition=dict(self.definition),
+                auto_refresh=self.auto_refresh,
+            )
+        )
+        if self.refresh:
+            batch.transaction.status = TransactionStatus.QUEUED
+            job = Job(kind=JobKind.REFRESH_VIEW, table=row, transaction=batch.transaction)
+            batch.add(job)
+            batch.after_commit(jobs.send_jobs, job)
+        return row
+
+
+@dataclass(frozen=True, kw_only=True)
+class RefreshMaterializedView(WriteVersion):
+    """Enter what a refresh wrote, with the version of the source that the view shows now."""
+
+    name = "RefreshMaterializedView"
+    action = "materialized_view.refresh"
+    suits_views = True
+
+    shown: int | None
+    """The version of the source that the view showed when the refresh began."""
+    source_version: int
+
+    def only_adds(self) -> bool:
+        return False
+
+    def facts(self) -> dict[str, Any]:
+        return {**super().facts(), "source_version": self.source_version}
+
+    def enter(self, batch: Batch, row: Table) -> NewVersion:
+        _advance(row, self.shown, self.source_version)
+        return super().enter(batch, row)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordRefresh(TableOperation):
+    """Note a refresh by which no row of the view changed, so that it has no new version."""
+
+    name = "RefreshMaterializedView"
+    action = "materialized_view.refresh"
+
+    shown: int | None
+    source_version: int
+
+    def apply(self, batch: Batch) -> None:
+        row = self.locked(batch)
+        _advance(row, self.shown, self.source_version)
+        batch.record(label(self.table), table=row, after={"source_version": self.source_version})
+
+
+def _advance(row: Table, shown: int | None, source_version: int) -> None:
+    found = MaterializedView.objects.filter(table=row, source_version=shown)
+    if not found.update(
+        source_version=source_version, refreshed_at=Now(), failed_at=None, error=""
+    ):
+        raise CommitConflict(f"View '{row}' was refreshed by others meanwhile")

@@ -1,0 +1,213 @@
+"""Jobs as people see them: which there are, what they did, and stopping one."""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
+
+from django.db import connection
+from django.db.models import Q
+from django.utils import timezone
+
+from catalog import access
+from catalog.access import Principal
+from catalog.errors import InvalidInput, InvalidJobState, JobNotFound
+from catalog.identifiers import Identifier
+from catalog.models import Job, JobEvent, JobKind, JobStatus, TransactionStatus
+from catalog.privileges import Privilege
+from catalog.services.engine.transactions import SetStatus, alter_transaction
+from catalog.services.maintenance import scheduler
+from catalog.services.tables import tables
+
+PAGE_SIZE = 100
+MAX_PAGE = 1000
+MAX_DAYS = 365
+
+
+@dataclass(slots=True)
+class Tally:
+    """What the jobs of one kind, or of all, came to."""
+
+    succeeded: int = 0
+    failed: int = 0
+    canceled: int = 0
+    dry_runs: int = 0
+    files_removed: int = 0
+    """From storage."""
+    bytes_reclaimed: int = 0
+    """In storage, as far as the jobs tell."""
+    files_merged: int = 0
+    """How many data files fewer the tables have. The old ones go with the versions that have them."""
+
+    def add(self, other: "Tally") -> None:
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What maintenance came to since a moment, by day (UTC) and kind, and what goes on now."""
+
+    tallies: Mapping[tuple[date, str], Tally]
+    queued: int
+    running: int
+    whole_since: datetime | None
+    """None: everything was looked at; else the moment since when that is so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What maintenance did since then, and what goes on now."""
+
+    since: datetime
+    queued: int
+    running: int
+    total: Tally = field(default_factory=Tally)
+    by_kind: dict[str, Tally] = field(default_factory=dict)
+
+
+def list_jobs(
+    *,
+    actor: Principal,
+    statuses: Collection[JobStatus] = (),
+    kinds: Collection[JobKind] = (),
+    table: Identifier | None = None,
+    since: datetime | None = None,
+    limit: int | None = None,
+    page_token: str | None = None,
+) -> tuple[list[Job], str | None]:
+    """A page of jobs, the newest first, and the token of the next.
+
+    ``since``: those that are active, or ended since then. Raises TableNotFound, InvalidInput.
+    """
+    size = min(limit or PAGE_SIZE, MAX_PAGE)
+    rows = Job.objects.select_related("table__namespace", "transaction")
+    rows = rows.filter(access.visible_tables(actor, "table__"))
+    if statuses:
+        rows = rows.filter(status__in=statuses)
+    if kinds:
+        rows = rows.filter(kind__in=kinds)
+    if table is not None:
+        rows = rows.filter(table=tables.find_any(actor=actor, table=table))
+    if since is not None:
+        rows = rows.filter(Q(status__in=scheduler.ACTIVE) | Q(finished_at__gte=since))
+    if page_token:
+        rows = rows.filter(pk__lt=_number(page_token))
+    page = list(rows.order_by("-pk")[: size + 1])
+    return page[:size], str(page[size - 1].pk) if len(page) > size else None
+
+
+def find_job(*, actor: Principal, job: int) -> Job:
+    """A job of any kind, of a table that the actor may browse. Raises JobNotFound."""
+    found = Job.objects.select_related("table__namespace", "transaction").filter(pk=job).first()
+    if found is None or not access.holds(actor, Privilege.BROWSE, found.table):
+        raise JobNotFound(job)
+    return found
+
+
+def list_events(
+    *, actor: Principal, job: Job, limit: int | None = None, page_token: str | None = None
+) -> tuple[list[JobEvent], str | None]:
+    """A page of a job's log, in order, and the token of the next. Raises InvalidInput."""
+    access.require(actor, Privilege.BROWSE, job.table)
+    size = min(limit or PAGE_SIZE, MAX_PAGE)
+    behind = _number(page_token) if page_token else 0
+    page = list(JobEvent.objects.filter(job=job, pk__gt=behind).order_by("pk")[: size + 1])
+    return page[:size], str(page[size - 1].pk) if len(page) > size else None
+
+
+def cancel_job(*, actor: Principal, job: int) -> Job:
+    """Cancel what waits, or ask what runs to stop, with all jobs of the same transaction.
+
+    Raises JobNotFound, and InvalidJobState for a job that is over.
+    """
+    found = find_job(actor=actor, job=job)
+    access.require(actor, Privilege.MAINTAIN, found.table)
+    if found.status not in scheduler.ACTIVE:
+        raise InvalidJobState(job, found.status, "canceled")
+    if found.transaction_id is None:
+        raise InvalidInput(f"Job {job} belongs to no transaction and cannot be canceled")
+    alter_transaction(
+        actor=actor,
+        transaction=(str(found.transaction_id),),
+        actions=[SetStatus(TransactionStatus.CANCELED)],
+    )
+    return find_job(actor=actor, job=job)
+
+
+# Whatever removes files tells "files" and "bytes"; what odd results say does not count.
+_ACCOUNT = """
+    WITH ended AS MATERIALIZED (
+        SELECT kind, status, is_dry_run, finished_at, result
+        FROM catalog_job WHERE finished_at >= %(since)s ORDER BY finished_at DESC LIMIT %(limit)s
+    ), told AS (
+        SELECT (finished_at AT TIME ZONE 'UTC')::date AS day, kind,
+            CASE WHEN status = 'succeeded' AND is_dry_run THEN 'dry_runs' ELSE status END AS ending,
+            CASE WHEN status = 'succeeded' AND NOT is_dry_run THEN result END AS result
+        FROM ended WHERE kind = ANY(%(kinds)s)
+    ), figures AS (
+        SELECT day, kind, ending,
+            CASE WHEN jsonb_typeof(result->'files') = 'number' THEN (result->>'files')::numeric END
+                AS files,
+            CASE WHEN jsonb_typeof(result->'bytes') = 'number' THEN (result->>'bytes')::numeric END
+                AS bytes,
+            CASE WHEN kind = 'compact' AND jsonb_typeof(result#>'{before,files}') = 'number'
+                AND jsonb_typeof(result#>'{after,files}') = 'number'
+            THEN GREATEST(
+                (result#>>'{before,files}')::numeric - (result#>>'{after,files}')::numeric, 0
+            ) END AS merged
+        FROM told
+    )
+    SELECT day, kind, ending, count(*), COALESCE(sum(files), 0)::bigint,
+        COALESCE(sum(bytes), 0)::bigint, COALESCE(sum(merged), 0)::bigint, NULL::timestamptz
+    FROM figures GROUP BY day, kind, ending
+    UNION ALL
+    SELECT NULL, NULL, 'looked at', count(*), 0, 0, 0, min(finished_at) FROM ended
+    UNION ALL
+    SELECT NULL, NULL, status, count(*), 0, 0, 0, NULL FROM (
+        SELECT status FROM catalog_job
+        WHERE status IN ('queued', 'running') AND kind = ANY(%(kinds)s) LIMIT %(limit)s
+    ) active GROUP BY status
+"""
+
+
+def account(*, since: datetime, limit: int | None = None) -> Account:
+    """Count what maintenance came to. One statement, which looks at the newest ``limit`` jobs."""
+    tallies: dict[tuple[date, str], Tally] = defaultdict(Tally)
+    active: Counter[str] = Counter()
+    whole_since = None
+    with connection.cursor() as cursor:
+        kinds = [str(kind) for kind in scheduler.MODES]
+        cursor.execute(_ACCOUNT, {"since": since, "limit": limit, "kinds": kinds})
+        for day, kind, ending, count, files, size, merged, oldest in cursor.fetchall():
+            if day is not None:
+                tally = Tally(
+                    **{ending: count},
+                    files_removed=files,
+                    bytes_reclaimed=size,
+                    files_merged=merged,
+                )
+                tallies[day, kind].add(tally)
+            elif ending != "looked at":
+                active[ending] = count
+            elif count == limit:
+                whole_since = oldest
+    return Account(dict(tallies), active["queued"], active["running"], whole_since)
+
+
+def summarize(*, actor: Principal, days: int = 30) -> Summary:
+    """What maintenance did on the last days. One statement."""
+    access.require(actor, Privilege.READ)
+    since = timezone.now() - timedelta(days=min(days, MAX_DAYS))
+    found = account(since=since)
+    summary = Summary(since, found.queued, found.running)
+    for (_, kind), tally in found.tallies.items():
+        summary.total.add(tally)
+        summary.by_kind.setdefault(kind, Tally()).add(tally)
+    return summary
+
+
+def _number(token: str) -> int:
+    if not (token.isascii() and token.isdigit() and len(token) < 19):
+        raise InvalidInput(f"Page token {token!r} is not one of this list")
+    return int(token)

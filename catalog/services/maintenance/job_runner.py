@@ -1,0 +1,152 @@
+"""What jobs do: work that goes on after a commit."""
+
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from django.db import transaction
+from django.db.models.functions import Now
+
+from catalog import storage
+from catalog.errors import (
+    CatalogError,
+    CommitConflict,
+    OutcomeUnknown,
+    ServiceUnavailable,
+    Unsupported,
+)
+from catalog.models import Job, JobKind, JobStatus, Table, TableFormat, TableState, TrashItem
+from catalog.services.engine import audit_records, jobs, locks
+from catalog.services.engine.jobs import JobCanceled, JobLost, Report, Spark
+from catalog.services.lance import backfill as lance_backfill
+from catalog.services.lance import indexes as lance_indexes
+from catalog.services.lance import materialized_views
+from catalog.services.maintenance import iceberg_actions, lance_actions
+from catalog.services.recovery import purge
+from catalog.services.storage import file_references
+
+log = logging.getLogger(__name__)
+
+_RENEW_EVERY = 500  # files between two looks at the row
+_HEALING = (CommitConflict, OutcomeUnknown, ServiceUnavailable)
+
+Work = Callable[[Job, Report], Mapping[str, Any] | None]
+"""Does a job and returns what came of it, as JSON; ``note`` in it is shown as a remark.
+
+A CatalogError fails the job at once, since it would be the same again; what may heal (a conflict, a
+storage that is away) and every other failure is tried again. So the work may be done twice.
+"""
+
+
+def run_job(pk: int, spark: Spark | None = None) -> None:
+    """Take a queued job, do its work, and record how it ended. Safe to call twice at once.
+
+    ``spark`` runs what needs Spark; without it such a job fails, and tells so.
+    """
+    job = jobs.take(pk)
+    if job is None:
+        return
+    try:
+        with jobs.Keeper(job) as keeper:
+            result = dict(_work(job, spark)(job, keeper.report) or {})
+    except JobCanceled as reason:
+        jobs.finish(job, JobStatus.CANCELED, str(reason))
+    except JobLost:
+        log.warning("Job %s was taken over by another worker", job.pk)
+    except CatalogError as refused:
+        again = isinstance(refused, _HEALING) and job.attempts < jobs.MAX_ATTEMPTS
+        log.warning("Job %s was refused in attempt %s: %s", job.pk, job.attempts, refused)
+        jobs.finish(job, JobStatus.QUEUED if again else JobStatus.FAILED, refused.message)
+    except Exception as error:  # a task's outermost frame
+        again = job.attempts < jobs.MAX_ATTEMPTS
+        log.exception("Job %s failed in attempt %s", job.pk, job.attempts)
+        jobs.finish(job, JobStatus.QUEUED if again else JobStatus.FAILED, str(error))
+    else:
+        note = result.pop("note", "")
+        job.result = result or None
+        jobs.finish(job, JobStatus.SUCCEEDED, note)
+
+
+def _work(job: Job, spark: Spark | None) -> Work:
+    kind = JobKind(job.kind)
+    if work := _WORK.get(kind):
+        return work
+    upkeep = _UPKEEP[TableFormat(job.table.format)].get(kind)
+    if upkeep is None:
+        raise Unsupported(f"This worker cannot {job.get_kind_display()}")
+    return partial(upkeep, spark=spark)
+
+
+def _purge_table(job: Job, _report: Report) -> dict[str, Any]:
+    """Remove the files of a dropped table, and note what was left in place, and why.
+
+    Raises OSError when the storage fails.
+    """
+    with transaction.atomic():
+        table = locks.lock_table_row(job.table_id)
+        if table.state != TableState.DROPPED:
+            raise JobCanceled("the table was brought back")
+        holder = purge.holder(table)
+        if holder is not None:
+            # Whoever may see the job may not be one who may see that table.
+            log.warning("Job %s: files of '%s' belong to table '%s' too", job.pk, table, holder)
+            raise JobCanceled("its files belong to another table too")
+        if file_references.dependents(table).exists():
+            raise JobCanceled("other tables refer to its files")
+        if jobs.renew(job):
+            raise JobCanceled("canceled on request")
+        # From here on nobody brings it back.
+        TrashItem.objects.filter(table=table, purge_begun_at=None).update(purge_begun_at=Now())
+    if table.format == TableFormat.ICEBERG:
+        removed = _purge_referenced(job, table)
+        if removed.files:
+            after = {"job": job.pk, "files": removed.files, "paths": removed.paths}
+            with transaction.atomic():
+                audit_records.record(
+                    jobs.principal(job), "table.purge", str(table), table=table, after=after
+                )
+        return {"note": f"left in place: {removed.left}"} if removed.left else {}
+    _purge_directory(job, table)
+    return {}
+
+
+def _purge_directory(job: Job, table: Table) -> None:
+    """Remove all that lies at a Lance table's location.
+
+    The directory is first set aside under a name of this job's own. From then on nothing that is
+    removed can belong to anybody else, however long this worker was stopped in between.
+    """
+    aside = storage.set_aside(table.location, f"purged-{job.pk}")
+    if aside is None:
+        return
+    for removed in storage.remove_tree(aside):
+        job.progress = removed
+        if removed % _RENEW_EVERY == 0:
+            jobs.renew(job)
+
+
+def _purge_referenced(job: Job, table: Table) -> purge.Removed:
+    """Remove what an Iceberg table's metadata refers to.
+
+    Its files may lie anywhere and among others', so they go one by one.
+    """
+
+    def renew(removed: int) -> None:
+        job.progress += removed  # over all attempts: what is gone is not met again
+        jobs.renew(job)
+
+    return purge.remove_files(table, renew)
+
+
+_WORK: dict[JobKind, Work] = {
+    JobKind.PURGE_TABLE: _purge_table,
+    JobKind.BUILD_INDEX: lance_indexes.build_index,
+    JobKind.BACKFILL_COLUMN: lance_backfill.fill,
+    JobKind.REFRESH_VIEW: materialized_views.refresh_view,
+}
+# Maintenance, by the table's format: functions of the job, ``report`` and ``spark``.
+_UPKEEP: Mapping[TableFormat, Mapping[JobKind, Callable[..., Mapping[str, Any]]]] = {
+    TableFormat.LANCE: lance_actions.WORK,
+    TableFormat.ICEBERG: iceberg_actions.WORK,
+}

@@ -1,0 +1,300 @@
+"""Keeping Lance tables well: measuring them, and what the jobs of their maintenance do."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from lance.dataset import LanceDataset
+
+from catalog import planning
+from catalog.access import SYSTEM
+from catalog.errors import (
+    CatalogError,
+    ColumnNotFound,
+    IndexNotFound,
+    InvalidInput,
+    SchemaMismatch,
+    TableHasNoData,
+)
+from catalog.identifiers import Identifier
+from catalog.models import Job, JobEvent, JobKind, Table, TableHealth
+from catalog.planning import BuiltIndex, StaleIndex, Statistics
+from catalog.policies import EffectivePolicy
+from catalog.services.engine import jobs
+from catalog.services.engine.jobs import Report, Spark
+from catalog.services.lance import commits as lance_commits
+from catalog.services.lance import data_operations
+from catalog.services.lance import datasets as lance_datasets
+from catalog.services.lance import index_plans as lance_index_plans
+from catalog.services.lance.commits import Written
+from catalog.services.lance.errors import refusing
+from catalog.services.lance.index_plans import find_kind
+from catalog.services.lance.indexes import IndexSummary, index_summaries
+from catalog.services.maintenance import (
+    lance_cleanup,
+    lance_compaction,
+    lance_orphans,
+    lance_rebuilds,
+)
+
+
+def measure(table: Table, policy: EffectivePolicy) -> Statistics | None:
+    """What the newest version's manifest and the ledger say of a table; nothing is listed.
+
+    None for a table that has no data.
+    """
+    identifier = table.identifier
+    try:
+        dataset = lance_datasets.read(actor=SYSTEM, table=identifier)
+    except TableHasNoData:
+        return None
+    with refusing(identifier):
+        layout = lance_compaction.lay_out(dataset, policy)
+        plan = lance_compaction.plan(dataset, layout, policy)
+        indexes = index_summaries(dataset)
+        rows = dataset.count_rows()
+    built = tuple(
+        replace(each, obstacle=_obstacle(identifier, dataset, index))
+        if planning.wear(each, layout.rows, policy)
+        else each
+        for each, index in zip(_built(table, indexes, rows), indexes, strict=True)
+    )
+    ledger = lance_cleanup.count_versions(table, policy)
+    return Statistics(
+        format=table.format,
+        version=layout.version,
+        rows=layout.rows,
+        deleted_rows=layout.deleted_rows,
+        files=layout.files,
+        bytes=layout.bytes,
+        small_files=layout.small_files,
+        rewrite_files=plan.files,
+        rewrite_bytes=plan.bytes,
+        rewritten_files=plan.new_files,
+        versions=ledger.versions,
+        old_versions=ledger.old_versions,
+        metadata_bytes=ledger.manifest_bytes,
+        stale_indexes=tuple(
+            StaleIndex(each.name, each.unindexed_rows) for each in indexes if each.unindexed_rows
+        ),
+        indexes=len(indexes),
+        built_indexes=built,
+    )
+
+
+def _built(table: Table, indexes: Sequence[IndexSummary], rows: int) -> tuple[BuiltIndex, ...]:
+    """The indexes, with how many rows there were when they were trained.
+
+    That is asked of the version that they were trained on, as long as it is there, and kept from
+    one measurement to the next. If it was gone before, the count begins with the rows of today.
+    """
+    versions = {each.name: each.trained_version for each in indexes if _is_trained(each)}
+    known = _measured_before(table) if versions else {}
+
+    def built(index: IndexSummary) -> BuiltIndex:
+        version, trained = versions.get(index.name), 0
+        if version is not None:
+            kept = known.get((index.name, version))
+            trained = _rows_of(table, version, rows) if kept is None else kept
+        return BuiltIndex(index.name, index.segments or 0, index.size_bytes or 0, version, trained)
+
+    return tuple(map(built, indexes))
+
+
+def _measured_before(table: Table) -> dict[tuple[str, int], int]:
+    """The rows that indexes were trained on, by their names and that version."""
+    measured = TableHealth.objects.filter(table=table, statistics__has_key="built_indexes")
+    last = measured.order_by("-measured_at").values_list("statistics", flat=True).first() or {}
+    return {
+        (each["name"], each["trained_version"]): each["trained_rows"]
+        for each in last.get("built_indexes", ())
+    }
+
+
+def _obstacle(table: Identifier, dataset: LanceDataset, index: IndexSummary) -> str:
+    """Why an index cannot be built anew; what is planned of it would fail again and again."""
+    try:
+        with refusing(table):
+            lance_rebuilds.plan_rebuild(dataset, index)
+    except CatalogError as refused:
+        return refused.message
+    except (OSError, ValueError, RuntimeError) as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def _is_trained(index: IndexSummary) -> bool:
+    kind = find_kind(index.type)
+    return kind is not None and kind.is_vector
+
+
+def _rows_of(table: Table, version: int, otherwise: int) -> int:
+    """How many rows a version has; if it cannot be read any more, what the caller says."""
+    try:
+        dataset = lance_datasets.read(actor=SYSTEM, table=table.identifier, version=version)
+        with refusing(table.identifier):
+            return dataset.count_rows()
+    except (CatalogError, OSError, ValueError):
+        return otherwise
+
+
+def optimize_indexes(job: Job, report: Report) -> Mapping[str, Any]:
+    """Bring the indexes that the job names, or all that are behind, up to date with the rows.
+
+    What an index was trained with stays. What Lance refuses to bring up is left as it is, and the
+    result tells why. Raises IndexNotFound when none of those named is there, and the refusal when
+    none of those that are behind can be brought up.
+    """
+    actor, table = jobs.principal(job), jobs.identify(job)
+    dataset = lance_datasets.read(actor=actor, table=table)
+    with refusing(table):
+        before = index_summaries(dataset)
+    asked = job.parameters.get("indexes")
+    there = [each for each in before if asked is None or each.name in asked]
+    if asked and not there:
+        raise IndexNotFound(table, asked[0])
+    stale = [each for each in there if each.unindexed_rows]
+    names = [each.name for each in stale]
+    total = sum(each.unindexed_rows or 0 for each in stale)
+    outcome = {"plan": {"indexes": names, "rows": total}, "before": _figures(before)}
+    if job.is_dry_run:
+        done = [IndexSummary(each.name, "", (), "", unindexed_rows=0) for each in stale]
+        kept = [each for each in before if each.name not in names]
+        return {**outcome, "after": _figures([*kept, *done])}
+    if not names:
+        return {**outcome, "after": outcome["before"], "note": "every index was up to date"}
+    report(0, total)
+    return {**outcome, **_Optimize(job, table, report, total).run(stale)}
+
+
+@dataclass(slots=True)
+class _Optimize:
+    job: Job
+    table: Identifier
+    report: Report
+    total: int
+    done: int = 0
+    """Rows of the indexes that are through."""
+    left: dict[str, str] = field(default_factory=dict)
+    """Why which index is left as it is."""
+
+    def run(self, stale: Sequence[IndexSummary]) -> dict[str, Any]:
+        """In one version those that need nothing of their own; each of the others in its own."""
+        together = [each for each in stale if not (_is_trained(each) or _is_empty(each))]
+        alone = [each for each in stale if each not in together]
+        outcome: dict[str, Any] = {}
+        for group in filter(None, [together, *([each] for each in alone)]):
+            for written in self._bring_up(group):
+                outcome["after"] = _figures(written.result)
+                outcome["version"] = written.version
+                outcome["transaction_id"] = written.transaction_id
+        if not outcome:
+            raise InvalidInput("; ".join(self.left.values()))
+        self.report(self.total, self.total)
+        if self.left:
+            outcome["left"] = self.left
+            outcome["note"] = "left as they were: " + ", ".join(sorted(self.left))
+        return outcome
+
+    def _bring_up(self, group: Sequence[IndexSummary]) -> Iterator[Written[list[IndexSummary]]]:
+        """One after the other, when Lance refuses them together."""
+        try:
+            yield self._write(group)
+        except (InvalidInput, SchemaMismatch, ColumnNotFound, IndexNotFound) as refused:
+            if len(group) > 1:
+                for each in group:
+                    yield from self._bring_up([each])
+                return
+            (index,) = group
+            self.left[index.name] = f"Index '{index.name}' is left as it is: {refused.message}"
+            jobs.log_event(self.job, self.left[index.name], JobEvent.Level.WARNING)
+
+    def _write(self, group: Sequence[IndexSummary]) -> Written[list[IndexSummary]]:
+        names = [each.name for each in group]
+        written = lance_commits.write(
+            actor=jobs.principal(self.job),
+            table=self.table,
+            operation=data_operations.OptimizeIndexes,
+            work=partial(self._work, names=names),
+            summary={"job": self.job.pk, "indexes": names},
+            may_commit=lambda: self.report(self.job.progress, None),
+        )
+        self.done += sum(each.unindexed_rows or 0 for each in group)
+        self.report(min(self.done, self.total), None)
+        version = f"committed version {written.version}"
+        jobs.log_event(self.job, version, data={"indexes": names})
+        return written
+
+    def _work(self, newest: LanceDataset, names: list[str]) -> list[IndexSummary]:
+        found = {each.name: each for each in index_summaries(newest)}
+        index = found.get(names[0]) if len(names) == 1 else None
+        if index is not None and _is_empty(index):
+            # Of a field inside of another Lance cannot bring up what it built without rows.
+            plan = lance_rebuilds.plan_rebuild(newest, index)
+            lance_index_plans.build(newest, plan, replace=True)
+        else:
+            merged = None if index is None else _segments_to_merge(newest, index)
+            newest.optimize.optimize_indices(index_names=names, num_indices_to_merge=merged)
+        return index_summaries(newest)
+
+
+def _is_empty(index: IndexSummary) -> bool:
+    """It knows no row, so that there is nothing in it to keep; a vector index has its training."""
+    return not index.indexed_rows and not _is_trained(index)
+
+
+def _segments_to_merge(dataset: LanceDataset, index: IndexSummary) -> int | None:
+    """How many of an index's newest segments become one with the rows that it did not know.
+
+    None leaves it to Lance. It may then divide partitions of vectors that have grown too large, and
+    joins those that it holds for too small, whatever number was asked for: of 50 partitions of 400
+    rows it leaves two. So it is asked only where there is nothing to join, or where the index was
+    built by the size of its partitions, to which it then keeps.
+    """
+    kind = find_kind(index.type)
+    if kind is None or not kind.is_vector:
+        return None
+    is_plain = "`" not in index.columns[0]  # else Lance does not find the vectors to divide or join
+    if is_plain and (index.details or {}).get("target_partition_size"):
+        return None
+    parts = [
+        [each["size"] for each in segment["partitions"]]
+        for segment in dataset.stats.index_stats(index.name)["indices"]
+    ]
+    smallest = min(map(sum, zip(*parts, strict=False)), default=0)
+    if is_plain and not kind.is_graph and smallest >= _NEVER_JOINED:
+        return None
+    return planning.segments_to_merge([sum(part) for part in parts], index.unindexed_rows or 0)
+
+
+_NEVER_JOINED = 8192
+"""Rows of a partition which Lance itself would give it at most; with a graph it would a million."""
+
+
+def _figures(indexes: list[IndexSummary]) -> dict[str, int]:
+    return {
+        "indexes": len(indexes),
+        "stale_indexes": sum(bool(each.unindexed_rows) for each in indexes),
+        "unindexed_rows": sum(each.unindexed_rows or 0 for each in indexes),
+    }
+
+
+def _in_process(
+    work: Callable[[Job, Report], Mapping[str, Any]],
+) -> Callable[..., Mapping[str, Any]]:
+    def run(job: Job, report: Report, *, spark: Spark | None) -> Mapping[str, Any]:
+        del spark  # such work touches little more than metadata
+        return work(job, report)
+
+    return run
+
+
+WORK: Mapping[JobKind, Callable[..., Mapping[str, Any]]] = {
+    JobKind.COMPACT: lance_compaction.compact,
+    JobKind.CLEAN_UP: _in_process(lance_cleanup.clean_up),
+    JobKind.REMOVE_ORPHANS: _in_process(lance_orphans.remove_orphans),
+    JobKind.OPTIMIZE_INDEXES: _in_process(optimize_indexes),
+    JobKind.REBUILD_INDEXES: _in_process(lance_rebuilds.rebuild_indexes),
+}
+"""What the jobs of Lance tables do: functions of the job, ``report`` and ``spark``."""

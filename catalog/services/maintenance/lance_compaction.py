@@ -1,0 +1,292 @@
+"""Compacting Lance tables: few large fragments for many small ones, without the deleted rows.
+
+Lance plans groups of neighbouring fragments; each is written anew by itself, in this process or on
+Spark, and nothing of that is seen. Then it is committed as any write. Appends meanwhile are no
+conflict; a group in which rows were deleted or changed meanwhile is planned again, the others stand.
+Indexes are brought to the new places of the rows in the same commit, so none has a gap; that takes
+its time, so groups wait for each other as long as committing each would cost more than it saves.
+
+Only main is compacted: a branch shares most of its files with the version that it began with.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any
+
+from lance.dataset import LanceDataset
+from lance.fragment import FragmentMetadata
+from lance.optimize import Compaction, CompactionOptions, CompactionTask, RewriteResult
+
+from catalog import access
+from catalog.errors import CommitConflict
+from catalog.models import Job, JobEvent
+from catalog.policies import RULES
+from catalog.privileges import Privilege
+from catalog.services.engine import jobs
+from catalog.services.engine.jobs import Report, Spark
+from catalog.services.lance import commits as lance_commits
+from catalog.services.lance import data_operations
+from catalog.services.lance import datasets as lance_datasets
+from catalog.services.lance.datasets import Snapshot
+from catalog.services.lance.errors import no_panic, refusing
+
+SCRIPT = "lance_compact"
+_ROUNDS = 5
+# A commit may take so much of the time that writing takes, when there are indexes to bring along.
+_COMMIT_SHARE = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a version lies in fragments."""
+
+    version: int
+    rows: int
+    deleted_rows: int
+    files: int
+    bytes: int
+    small_files: int
+    kept: tuple[int, ...] = ()
+    """Fragments that are large enough, and have few enough deleted rows, to stay."""
+
+    def figures(self) -> dict[str, int]:
+        found = asdict(self)
+        del found["kept"]
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What compaction would do to a version."""
+
+    tasks: Sequence[CompactionTask] = ()
+    files: int = 0
+    """Fragments that it reads."""
+    bytes: int = 0
+    rows: int = 0
+    deleted_rows: int = 0
+    new_files: int = 0
+
+    def figures(self) -> dict[str, int]:
+        return {
+            "groups": len(self.tasks),
+            "files": self.files,
+            "bytes": self.bytes,
+            "rows": self.rows,
+            "deleted_rows": self.deleted_rows,
+            "new_files": self.new_files,
+        }
+
+
+def values(job: Job) -> dict[str, Any]:
+    """The policy that held when a job was asked for."""
+    return {**{rule.name: rule.default for rule in RULES}, **job.parameters.get("policy", {})}
+
+
+def lay_out(dataset: LanceDataset, policy: Mapping[str, Any] | Any) -> Layout:
+    """Read a version's layout from its manifest alone."""
+    small_below = policy["small_ratio"] * policy["target_rows"]
+    rows = deleted = files = size = small = 0
+    kept = []
+    for fragment in dataset.get_fragments():
+        metadata = fragment.metadata
+        gone = _deleted_rows(metadata)
+        live = metadata.physical_rows - gone
+        files, rows, deleted = files + 1, rows + live, deleted + gone
+        size += sum(file.file_size_bytes or 0 for file in metadata.files)
+        if live < small_below:
+            small += 1
+        elif gone <= policy["deleted_ratio"] * metadata.physical_rows:
+            kept.append(metadata.id)
+    return Layout(dataset.version, rows, deleted, files, size, small, tuple(kept))
+
+
+def plan(dataset: LanceDataset, layout: Layout, policy: Mapping[str, Any] | Any) -> Plan:
+    """What there is to do. Only metadata is read."""
+    tasks = Compaction.plan(dataset, _options(layout, policy)).tasks
+    sizes = [_size(task, policy["target_rows"]) for task in tasks]
+    totals = [sum(each) for each in zip(*sizes, strict=True)] or [0] * 5
+    return Plan(tasks, *totals)
+
+
+def _size(task: CompactionTask, target: int) -> tuple[int, int, int, int, int]:
+    fragments = task.fragments
+    deleted = sum(map(_deleted_rows, fragments))
+    rows = sum(each.physical_rows for each in fragments) - deleted
+    size = sum(file.file_size_bytes or 0 for each in fragments for file in each.files)
+    return len(fragments), size, rows, deleted, -(-rows // target)
+
+
+def _deleted_rows(fragment: FragmentMetadata) -> int:
+    return (fragment.deletion_file and fragment.deletion_file.num_deleted_rows) or 0
+
+
+def _options(layout: Layout, policy: Mapping[str, Any] | Any) -> CompactionOptions:
+    return {
+        "target_rows_per_fragment": policy["target_rows"],
+        "materialize_deletions_threshold": policy["deleted_ratio"],
+        "excluded_fragment_ids": list(layout.kept),
+    }
+
+
+def compact(job: Job, report: Report, *, spark: Spark | None = None) -> Mapping[str, Any]:
+    """Do the job. It may be stopped after any group; what is committed stays.
+
+    Raises CommitConflict when others changed every group meanwhile, again and again.
+    """
+    return _Compactor(job, report, values(job), spark).run()
+
+
+@dataclass(slots=True)
+class _Compactor:
+    job: Job
+    report: Report
+    policy: Mapping[str, Any]
+    spark: Spark | None
+    done: int = 0
+    """Fragments of the groups that are through."""
+    total: int = 0
+    groups: int = 0
+    """Groups that were committed."""
+    lost: int = 0
+    """Groups that others had changed meanwhile."""
+    transactions: list[str] = field(default_factory=list)
+
+    def run(self) -> dict[str, Any]:
+        _, before, found = self._look()
+        promised = {"plan": found.figures(), "before": before.figures()}
+        if self.job.is_dry_run:
+            return {**promised, "after": _expected(before, found)}
+        for _ in range(_ROUNDS):
+            lost = self.lost
+            self._round()
+            if self.lost == lost:
+                break
+        else:
+            if not self.groups:
+                raise CommitConflict("Others changed the table again and again meanwhile")
+        _, after, _ = self._look()
+        outcome = {**promised, "after": after.figures(), "groups": self.groups}
+        if self.transactions:
+            outcome["transaction_id"] = self.transactions[-1]
+        if not self.groups:
+            outcome["note"] = "there was nothing to compact"
+        elif self.lost:
+            again = "they were done again" if self.lost == lost else "some are left as they were"
+            outcome["note"] = f"others changed {self.lost} groups meanwhile; {again}"
+        return outcome
+
+    def _look(self) -> tuple[Snapshot, Layout, Plan]:
+        table = jobs.identify(self.job)
+        snapshot = lance_datasets.find_snapshot(actor=jobs.principal(self.job), table=table)
+        dataset = lance_datasets.open_dataset(snapshot)
+        with refusing(table):
+            layout = lay_out(dataset, self.policy)
+            return snapshot, layout, plan(dataset, layout, self.policy)
+
+    def _round(self) -> None:
+        snapshot, layout, found = self._look()
+        self.total = self.done + found.files
+        self.report(self.done, self.total)
+        access.require(
+            jobs.principal(self.job), Privilege.MAINTAIN, self.job.table
+        )  # before anything is written
+        if not found.tasks:
+            return
+        options = _options(layout, self.policy)
+        jobs.log_event(self.job, "planned", data={"version": snapshot.version, **found.figures()})
+        is_large = found.bytes > self.policy["spark_above"]
+        if is_large and self.spark is not None and snapshot.is_in_place:
+            self._commit(self._on_spark(snapshot, found.tasks, self.spark), options)
+            return
+        dataset = lance_datasets.open_dataset(snapshot)
+        waiting: list[RewriteResult] = []
+        written = spent = 0.0
+        for task in found.tasks:
+            self.report(self.done, self.total)
+            began = time.monotonic()
+            with no_panic():
+                waiting.append(task.execute(dataset))
+            committing = time.monotonic()
+            written += committing - began
+            self.done += len(task.fragments)
+            if spent <= _COMMIT_SHARE * written:
+                self._commit(waiting, options)
+                waiting, written = [], 0.0
+                spent = time.monotonic() - committing
+        self._commit(waiting, options)
+
+    def _commit(self, rewrites: Sequence[RewriteResult], options: CompactionOptions) -> None:
+        """Commit groups together, and each by itself when others changed some of them."""
+        if not rewrites:
+            return
+        self.report(self.done, self.total)
+        try:
+            written = lance_commits.write(
+                actor=jobs.principal(self.job),
+                table=jobs.identify(self.job),
+                operation=data_operations.CompactTable,
+                work=partial(_commit, rewrites=list(rewrites), options=options),
+                summary={"job": self.job.pk, "groups": len(rewrites)},
+                can_repeat=False,
+                may_commit=lambda: self.report(self.done, self.total),
+            )
+        except CommitConflict as conflict:
+            if len(rewrites) > 1:
+                for rewrite in rewrites:
+                    self._commit([rewrite], options)
+                return
+            self.lost += 1
+            jobs.log_event(
+                self.job, f"a group has to be done again: {conflict}", JobEvent.Level.WARNING
+            )
+        else:
+            self.groups += len(rewrites)
+            if written.transaction_id is not None:
+                self.transactions.append(written.transaction_id)
+            jobs.log_event(
+                self.job,
+                f"committed version {written.version}",
+                data={"groups": len(rewrites), "version": written.version, **written.result},
+            )
+
+    def _on_spark(
+        self, snapshot: Snapshot, tasks: Sequence[CompactionTask], spark: Spark
+    ) -> list[RewriteResult]:
+        """Let executors write the groups anew; a group that failed there is left as it is."""
+        begun = self.done
+
+        def report(done: int, _total: int | None = None) -> None:
+            self.report(begun + done, self.total)
+
+        request = {
+            "uri": snapshot.uri,
+            "version": snapshot.version,
+            "tasks": [task.json() for task in tasks],  # type: ignore[attr-defined]
+            "sizes": [len(task.fragments) for task in tasks],
+        }
+        found = spark(self.job, SCRIPT, request, report)
+        self.done = self.total
+        for error in found["failed"]:
+            text = f"a group failed on Spark: {error}"
+            jobs.log_event(self.job, text, JobEvent.Level.ERROR)
+        if not found["rewrites"]:
+            raise RuntimeError("All groups failed on Spark; the job's log says why")
+        return [RewriteResult.from_json(text) for text in found["rewrites"]]  # type: ignore[attr-defined]
+
+
+def _commit(
+    newest: LanceDataset, *, rewrites: list[RewriteResult], options: CompactionOptions
+) -> dict[str, int]:
+    metrics = Compaction.commit(newest, rewrites, options)
+    return {"files_removed": metrics.fragments_removed, "files_added": metrics.fragments_added}
+
+
+def _expected(before: Layout, found: Plan) -> dict[str, int]:
+    return {
+        "rows": before.rows,
+        "deleted_rows": before.deleted_rows - found.deleted_rows,
+        "files": before.files - found.files + found.new_files,
+    }

@@ -1,0 +1,66 @@
+"""Files of a Lance table that other tables refer to: shallow clones do, by their base paths.
+
+Clean-up and the removal of orphans spare them. What a clone that never went through the catalog needs is
+unknown here.
+"""
+
+from catalog.access import Principal
+from catalog.errors import CatalogError
+from catalog.formats import lance as lance_format
+from catalog.formats.lance_manifest import Contents
+from catalog.identifiers import Identifier
+from catalog.models import Table, TableFormat, TableVersion
+from catalog.services.lance.ledger import files as lance_files
+from catalog.services.lance.ledger import manifests as lance_manifests
+from catalog.services.storage import file_references
+
+
+def needed_files(table: Table) -> frozenset[str]:
+    """The files below a table's location that versions of its dependents refer to.
+
+    A dependent whose versions cannot be read needs what it cannot say; such a version is passed over,
+    as nobody can read it.
+    """
+    prefix = f"{table.location}/"
+    needed: set[str] = set()
+    for dependent in file_references.dependents(table).filter(format=TableFormat.LANCE):
+        rows = TableVersion.objects.visible().filter(table=dependent)
+        for branch, version, path in rows.values_list("branch", "version", "manifest_path"):
+            root = _root(dependent.location, branch)
+            contents = _contents(dependent.identifier, dependent.location, path, version, branch)
+            if contents is not None:
+                files = lance_files.absolute_paths(contents, root)
+                needed.update(file for file in files if file.startswith(prefix))
+    return frozenset(needed)
+
+
+def files_of(table: Table, branch: str, version: int) -> frozenset[str] | None:
+    """The files that a version in storage refers to; None if its manifest cannot be read."""
+    for scheme in lance_format.NamingScheme:
+        path = lance_format.final_manifest_path(branch, version, scheme)
+        absolute = f"{table.location}/{path}"
+        contents = _contents(table.identifier, table.location, absolute, version, branch)
+        if contents is not None:
+            root = _root(table.location, branch)
+            return frozenset(lance_files.absolute_paths(contents, root))
+    return None
+
+
+def describe(actor: Principal, table: Table) -> str:
+    """The dependents of a table, by the names that somebody may see."""
+    return ", ".join(file_references.names_of_dependents(actor, table))
+
+
+def _root(location: str, branch: str) -> str:
+    return f"{location}/tree/{branch}" if branch else location
+
+
+def _contents(
+    table: Identifier, location: str, path: str, version: int, branch: str
+) -> Contents | None:
+    try:
+        return lance_manifests.read(
+            table=table, location=location, manifest_path=path, version=version, branch=branch
+        )
+    except CatalogError:
+        return None

@@ -1,0 +1,348 @@
+"""Building indexes of Lance tables anew: what an index was built with, and the job that does it.
+
+An index that is kept up to date wears: what is taken in makes further segments, which every search
+reads, and a vector index goes on with the centroids and codes of the rows it was once trained on.
+Built anew it has one segment again and knows all rows. Lance replaces it in one version, so whoever
+reads has the old one or the new one; older versions keep the old one.
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from lance import IndexProgress
+from lance.dataset import LanceDataset
+
+from catalog.access import SYSTEM
+from catalog.errors import CatalogError, CommitConflict, IndexNotFound, InvalidInput
+from catalog.identifiers import Identifier, label
+from catalog.models import Job, JobEvent
+from catalog.services.engine import jobs
+from catalog.services.engine.jobs import Report
+from catalog.services.lance import commits as lance_commits
+from catalog.services.lance import data_operations
+from catalog.services.lance import datasets as lance_datasets
+from catalog.services.lance import index_plans as lance_index_plans
+from catalog.services.lance.errors import refusing
+from catalog.services.lance.index_plans import Kind, Plan, find_kind, rehearse
+from catalog.services.lance.indexes import IndexSummary, find_index, index_summaries
+
+if TYPE_CHECKING:
+    from lance.lance.schema import LanceField
+
+# Statistics are asked for the number of partitions; a large index has megabytes of centroids.
+os.environ.setdefault("LANCE_INCLUDE_VECTOR_CENTROIDS", "false")
+
+_SINCE = "since_version"
+"""In the result of a job that is not through: the version that its first attempt found."""
+_NOT_COMPARED = {"runtime_hints", "target_partition_size"}
+"""Of the details: hints for the build, and what a rehearsal on a few rows leaves out."""
+
+
+def names_of(*, table: Identifier, names: Sequence[str] | None = None) -> list[str]:
+    """The canonical names of the indexes to build anew: those asked for, or all there are.
+
+    Raises IndexNotFound for one that is not there, and InvalidInput for a table without any.
+    """
+    there = _there(table)
+    if names is None:
+        if not there:
+            raise _without_indexes(table)
+        return [each.name for each in there]
+    return list(dict.fromkeys(find_index(table, there, name).name for name in names))
+
+
+def names_there(*, table: Identifier) -> list[str]:
+    """The names of all indexes of the newest version. Raises TableNotFound, TableHasNoData."""
+    return [each.name for each in _there(table)]
+
+
+def _there(table: Identifier) -> list[IndexSummary]:
+    dataset = lance_datasets.read(actor=SYSTEM, table=table)
+    with refusing(table):
+        return index_summaries(dataset)
+
+
+def plan_rebuild(dataset: LanceDataset, index: IndexSummary) -> Plan:
+    """The build that makes such an index anew: its type, its column and its parameters.
+
+    A vector index keeps the number of partitions that it has; one that was built by the size of its
+    partitions gets as many as the rows ask for now. Raises InvalidInput for what cannot be built
+    here, or no more: a type that is not known, parameters that Lance does not tell or take, too few
+    vectors to train with.
+    """
+    kind = find_kind(index.type)
+    if kind is None or len(index.columns) != 1:
+        what = index.type if kind is None else "index of several columns"
+        raise _refused(index, f"the catalog builds no {what}")
+    details = dict(index.details or {})
+    if kind.is_vector and "metric_type" not in details:
+        raise _refused(index, "it is so old that Lance does not tell what it was built with")
+    column = _public_path(dataset, index.columns[0])
+    cost = dataset.count_rows() * kind.cost
+    if kind.is_vector:
+        options = _vector_options(dataset, index.name, details)
+        lance_index_plans.require_vectors(dataset, column, kind, options)
+        plan = Plan(index.name, column, kind.name, options, cost)
+    else:
+        options, config = _scalar_options(dataset, index.name, kind, details)
+        plan = Plan(index.name, column, kind.name, options, cost, config)
+    _compare(index, dataset, plan)
+    return plan
+
+
+def rebuild_indexes(job: Job, report: Report) -> Mapping[str, Any]:
+    """Do the job: build the indexes that it names, or all, anew, each in a version of its own.
+
+    What cannot be built anew is left as it is, and the result tells why. Rows that come meanwhile
+    are no conflict: the new index does not know them yet. Raises IndexNotFound when none of those
+    named is there, and the refusal when none of those that are there can be built anew.
+    """
+    return _Rebuild(job, jobs.identify(job), report).run()
+
+
+@dataclass(slots=True)
+class _Rebuild:
+    job: Job
+    table: Identifier
+    report: Report
+    done: int = 0
+    """Rows of the indexes that are through."""
+    total: int = 0
+
+    def run(self) -> dict[str, Any]:
+        dataset = lance_datasets.read(actor=jobs.principal(self.job), table=self.table)
+        with refusing(self.table):
+            rows, before = dataset.count_rows(), index_summaries(dataset)
+            chosen = self._chosen(before)
+            plans, left = self._plan(dataset, chosen)
+        state = dict(self.job.result or {})
+        since = state.get(_SINCE, dataset.version)
+        if _SINCE in state:  # an earlier attempt had built them, or somebody else
+            through = {each.name for each in chosen if (each.trained_version or 0) >= since}
+        else:
+            through = set()
+        promised = {
+            "plan": {"indexes": [_told(plan, each) for plan, each in plans], "rows": rows},
+            "before": figures(before),
+            **({"left": left} if left else {}),
+        }
+        if self.job.is_dry_run:
+            return {**promised, "after": _expected(before, {p.name for p, _ in plans})}
+        if through:  # the figures of the whole job
+            promised |= {"plan": state["plan"], "before": state["before"]}
+        self.job.result = {**promised, _SINCE: since}
+        jobs.save_result(self.job)
+        waiting = [plan for plan, each in plans if each.name not in through]
+        self.total = rows * len(waiting)
+        self.report(0, self.total)
+        outcome = dict(promised)
+        after = before
+        for plan in waiting:
+            written = self._build(plan, rows)
+            after = written.result
+            outcome |= {"version": written.version, "transaction_id": written.transaction_id}
+        self.report(self.total, self.total)
+        if through:
+            outcome["note"] = "built since the job began: " + ", ".join(sorted(through))
+        elif left:
+            outcome["note"] = "left as they were: " + ", ".join(sorted(left))
+        return {**outcome, "after": figures(after)}
+
+    def _chosen(self, there: Sequence[IndexSummary]) -> list[IndexSummary]:
+        asked = self.job.parameters.get("indexes")
+        found = [each for each in there if asked is None or each.name in asked]
+        if not found:
+            raise IndexNotFound(self.table, asked[0]) if asked else _without_indexes(self.table)
+        return found
+
+    def _plan(
+        self, dataset: LanceDataset, chosen: Sequence[IndexSummary]
+    ) -> tuple[list[tuple[Plan, IndexSummary]], dict[str, str]]:
+        """The builds, and why which index is left as it is. Raises the refusal of all."""
+        plans: list[tuple[Plan, IndexSummary]] = []
+        there = {each.name for each in chosen}
+        left = {
+            name: IndexNotFound(self.table, name).message
+            for name in self.job.parameters.get("indexes") or ()
+            if name not in there
+        }
+        for index in chosen:
+            try:
+                with refusing(self.table):
+                    plans.append((plan_rebuild(dataset, index), index))
+            except CatalogError as refused:
+                if len(chosen) == 1 and not left:
+                    raise
+                left[index.name] = refused.message
+                jobs.log_event(self.job, refused.message, JobEvent.Level.WARNING)
+        if not plans:
+            raise InvalidInput("; ".join(left.values()))
+        return plans, left
+
+    def _build(self, plan: Plan, rows: int) -> lance_commits.Written[list[IndexSummary]]:
+        self.table = jobs.identify(self.job)  # it may have been renamed
+        jobs.log_event(self.job, f"building index '{plan.name}' anew", data=plan.summary)
+        written = lance_commits.write(
+            actor=jobs.principal(self.job),
+            table=self.table,
+            operation=data_operations.RebuildIndex,
+            work=partial(self._work, plan=plan),
+            summary={**plan.summary, "job": self.job.pk},
+            may_commit=partial(self._may_commit, plan),
+        )
+        self.done += rows
+        self.report(self.done, self.total)
+        jobs.log_event(self.job, f"committed version {written.version}", data={"index": plan.name})
+        return written
+
+    def _work(self, newest: LanceDataset, plan: Plan) -> list[IndexSummary]:
+        """Build it from the newest version; when others changed what it is made of, once more."""
+        there = index_summaries(newest)
+        index = next((each for each in there if each.name == plan.name), None)
+        if index is None:
+            raise IndexNotFound(self.table, plan.name)
+        again = plan_rebuild(newest, index)
+        if again.summary != plan.summary:
+            raise CommitConflict(
+                f"Index '{plan.name}' of table '{label(self.table)}' was changed by others meanwhile"
+            )
+
+        def progress(event: IndexProgress) -> None:
+            # Other stages count other things.
+            rows = (event.completed or 0) if event.unit == "rows" else 0
+            self.report(max(self.job.progress, min(self.done + rows, self.total)), None)
+
+        lance_index_plans.build(newest, plan, progress, replace=True)
+        return index_summaries(newest)
+
+    def _may_commit(self, plan: Plan) -> None:
+        self.report(self.job.progress, None)
+        # Lance would bring back an index whose column was dropped meanwhile.
+        newest = lance_datasets.read(actor=jobs.principal(self.job), table=self.table)
+        if all(each.name != plan.name for each in newest.describe_indices()):
+            raise IndexNotFound(self.table, plan.name)
+
+
+def figures(indexes: Sequence[IndexSummary]) -> dict[str, int]:
+    """What a job tells of a table's indexes, before it and after it."""
+    return {
+        "indexes": len(indexes),
+        "stale_indexes": sum(bool(each.unindexed_rows) for each in indexes),
+        "unindexed_rows": sum(each.unindexed_rows or 0 for each in indexes),
+        "segments": sum(each.segments or 0 for each in indexes),
+        "index_bytes": sum(each.size_bytes or 0 for each in indexes),
+    }
+
+
+def _expected(before: Sequence[IndexSummary], rebuilt: set[str]) -> dict[str, int]:
+    """The figures after the job, as far as they are known; the size is not."""
+    kept = [each for each in before if each.name not in rebuilt]
+    found = figures(kept)
+    del found["index_bytes"]
+    return {
+        **found,
+        "indexes": len(before),
+        "segments": found["segments"] + len(before) - len(kept),
+    }
+
+
+def _told(plan: Plan, index: IndexSummary) -> dict[str, Any]:
+    """What the plan says of an index: how it will be built, and how it is now."""
+    return {
+        **plan.summary,
+        "segments": index.segments,
+        "unindexed_rows": index.unindexed_rows,
+        "size_bytes": index.size_bytes,
+    }
+
+
+# --- what an index was built with ------------------------------------------------------------------
+
+
+def _vector_options(dataset: LanceDataset, name: str, details: Mapping[str, Any]) -> dict[str, Any]:
+    options: dict[str, Any] = {"metric": str(details["metric_type"]).lower()}
+    size = details.get("target_partition_size")
+    if size:
+        options["target_partition_size"] = size
+    else:
+        options["num_partitions"] = max(
+            each["num_partitions"] for each in dataset.stats.index_stats(name)["indices"]
+        )
+    compression, graph = details.get("compression") or {}, details.get("hnsw") or {}
+    options |= {key: compression[key] for key in _COMPRESSION if key in compression}
+    options |= {name: graph[key] for key, name in _GRAPH.items() if key in graph}
+    hints = details.get("runtime_hints") or {}
+    options |= {name: int(hints[key]) for key, name in _HINTS.items() if key in hints}
+    return options
+
+
+_COMPRESSION = ("num_bits", "num_sub_vectors")
+_GRAPH = {"max_connections": "m", "construction_ef": "ef_construction", "max_level": "max_level"}
+_HINTS = {"lance.ivf.sample_rate": "sample_rate", "lance.ivf.max_iters": "max_iters"}
+
+
+def _scalar_options(
+    dataset: LanceDataset, name: str, kind: Kind, details: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """The keyword arguments, and what Lance takes as a whole."""
+    if kind.name == "INVERTED":
+        # The details leave out the stop words.
+        config = dict(dataset.stats.index_stats(name)["indices"][0]["params"])
+        return {"document_granularity": details.get("document_granularity", "row")}, config
+    if kind.name == "MINHASH_LSH":
+        return {}, {key: details[key] for key in _MINHASH if key in details}
+    if kind.name in _IN_STATISTICS:
+        first = dataset.stats.index_stats(name)["indices"][0]
+        return {}, {key: first[key] for key in _IN_STATISTICS[kind.name] if key in first}
+    return {}, None
+
+
+_MINHASH = ("num_hashes", "num_bands", "shingle_size", "tokenizer")
+_IN_STATISTICS = {
+    "ZONEMAP": ("rows_per_zone",),
+    "BLOOM_FILTER": ("number_of_items", "probability"),
+}
+
+
+def _public_path(dataset: LanceDataset, path: str) -> str:
+    """The path by which an index is asked for; the one that Lance tells goes through list items."""
+    fields = dataset.lance_schema.fields()
+    return next((public for told, public in _paths(fields) if told == path), path)
+
+
+def _paths(
+    fields: "Sequence[LanceField]", told: str = "", public: str = "", *, is_list: bool = False
+) -> Iterator[tuple[str, str]]:
+    for each in fields:
+        name = lance_index_plans.quoted_name(each.name())
+        ours = f"{told}.{name}" if told else name
+        theirs = public if is_list else (f"{public}.{name}" if public else name)
+        yield ours, theirs
+        kind = each.to_arrow().type  # type: ignore[attr-defined]
+        is_nested = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+        yield from _paths(each.children(), ours, theirs, is_list=is_nested)
+
+
+def _compare(index: IndexSummary, dataset: LanceDataset, plan: Plan) -> None:
+    """Refuse what would become another index, found by building it on a few rows in memory."""
+    (built,) = rehearse(dataset, plan).describe_indices()
+    would = built.details or {}
+    lost = sorted(
+        name
+        for name, value in (index.details or {}).items()
+        if name not in _NOT_COMPARED and would.get(name) != value
+    )
+    if lost:
+        raise _refused(index, f"Lance would not build it with the same {', '.join(lost)}")
+
+
+def _refused(index: IndexSummary, why: str) -> InvalidInput:
+    return InvalidInput(f"Index '{index.name}' cannot be built anew: {why}")
+
+
+def _without_indexes(table: Identifier) -> InvalidInput:
+    return InvalidInput(f"Table '{label(table)}' has no index")

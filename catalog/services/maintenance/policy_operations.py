@@ -1,0 +1,82 @@
+"""Policies of maintenance, as the engine enters them."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from catalog import access, policies
+from catalog.identifiers import Identifier, label
+from catalog.models import MaintenancePolicy, Namespace, Table
+from catalog.privileges import Privilege
+from catalog.services.engine.commit import Batch, Operation
+from catalog.services.tables.table_operations import TableOperation
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetNamespacePolicy(Operation):
+    """Say how the tables of a namespace and below it are maintained. The result is what is said.
+
+    What ``values`` leaves out is inherited; empty, nothing is said here any more.
+    """
+
+    name = "SetMaintenancePolicy"
+    action = "policy.set"
+
+    namespace: Identifier
+    values: Mapping[str, Any]
+
+    def prepare(self) -> "SetNamespacePolicy":
+        return replace(self, values=policies.check(self.values))
+
+    def namespaces(self) -> Iterable[Identifier]:
+        return (self.namespace,)
+
+    def apply(self, batch: Batch) -> dict[str, Any]:
+        row = batch.namespace(self.namespace)
+        access.require(batch.actor, Privilege.MAINTAIN, row)
+        return _say(batch, label(self.namespace), self.values, namespace=row)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetTablePolicy(TableOperation):
+    """The same for one table, of the format that is told."""
+
+    name = "SetMaintenancePolicy"
+    action = "policy.set"
+    privilege = Privilege.MAINTAIN
+
+    values: Mapping[str, Any]
+
+    def prepare(self) -> "SetTablePolicy":
+        super().prepare()
+        return replace(self, values=policies.check(self.values))
+
+    def apply(self, batch: Batch) -> dict[str, Any]:
+        row = self.locked(batch)
+        return _say(batch, label(self.table), self.values, table=row)
+
+
+def _say(
+    batch: Batch,
+    target: str,
+    values: Mapping[str, Any],
+    *,
+    namespace: Namespace | None = None,
+    table: Table | None = None,
+) -> dict[str, Any]:
+    batch.flush()
+    of_this = MaintenancePolicy.objects.filter(namespace=namespace, table=table)
+    before = of_this.values_list("values", flat=True).first() or {}
+    after = dict(values)
+    if after == before:
+        return after
+    if not after:
+        of_this.delete()
+    else:
+        MaintenancePolicy.objects.update_or_create(
+            namespace=namespace,
+            table=table,
+            defaults={"values": after, "updated_by": batch.actor.name},
+        )
+    batch.record(target, table=table, before={"policy": before}, after={"policy": after})
+    return after

@@ -1,0 +1,109 @@
+"""Periodic tasks: the ones of this release cannot be changed, others can only be deleted.
+
+The tasks and their times are those of CELERY_BEAT_SCHEDULE. The rows of django-celery-beat only carry
+them, so nobody can stop the sealing of the audit trail, or have Celery run a task of their own.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from celery import current_app
+from django.conf import settings
+from django.db import transaction
+from django_celery_beat.models import PeriodicTask, PeriodicTasks
+from django_celery_beat.schedulers import ModelEntry
+from kombu.exceptions import OperationalError
+
+from catalog import access
+from catalog.access import SYSTEM, Principal
+from catalog.errors import InvalidInput, ServiceUnavailable
+from catalog.privileges import Privilege
+from catalog.services.engine import audit_records
+
+
+def is_of_system(task: PeriodicTask) -> bool:
+    """Whether this release, or Celery itself, makes the task."""
+    return task.name in settings.CELERY_BEAT_SCHEDULE or task.name.startswith("celery.")
+
+
+def is_unchanged(task: PeriodicTask) -> bool:
+    """Whether a task of this release is enabled, and runs what and when it should."""
+    wanted = settings.CELERY_BEAT_SCHEDULE.get(task.name)
+    if wanted is None:
+        return bool(task.enabled)
+    every = task.schedule.run_every.total_seconds() if task.interval else None
+    return (task.enabled, task.task, every, task.one_off, task.start_time, task.expires) == (
+        *(True, wanted["task"], wanted["schedule"], False),
+        *(None, None),
+    )
+
+
+def run_task(*, actor: Principal, task: PeriodicTask) -> None:
+    """Have a worker do a task of this release now, beside its times.
+
+    Raises PermissionDenied, InvalidInput for another task, and ServiceUnavailable without a broker.
+    """
+    access.require(actor, Privilege.ALL)
+    wanted = _wanted(task)
+    with transaction.atomic():
+        audit_records.record(actor, "periodic_task.run", task.name)
+        try:
+            current_app.send_task(wanted["task"], retry=False, **wanted.get("options", {}))
+        except OperationalError:
+            raise ServiceUnavailable(
+                f"Task '{task.name}' was not started: the broker does not answer"
+            ) from None
+
+
+def restore_task(*, actor: Principal, task: PeriodicTask) -> None:
+    """Enable a task of this release, and give it the times of this release.
+
+    Raises PermissionDenied, and InvalidInput for another task.
+    """
+    access.require(actor, Privilege.ALL)
+    wanted = _wanted(task)
+    with transaction.atomic():
+        before = _facts(task)
+        PeriodicTask.objects.filter(pk=task.pk).update(
+            enabled=True, one_off=False, start_time=None, expires=None
+        )
+        ModelEntry.from_entry(task.name, app=current_app, **wanted)
+        task.refresh_from_db()
+        PeriodicTasks.update_changed()
+        audit_records.record(
+            actor, "periodic_task.restore", task.name, before=before, after=_facts(task)
+        )
+
+
+def delete_task(*, actor: Principal, task: PeriodicTask) -> None:
+    """Delete a task that this release does not have: one of an older release, or somebody's own.
+
+    Raises PermissionDenied, and InvalidInput for a task of this release.
+    """
+    access.require(actor, Privilege.ALL)
+    if is_of_system(task):
+        raise InvalidInput(f"Periodic task '{task.name}' is part of Monodon and cannot be deleted")
+    with transaction.atomic():
+        audit_records.record(actor, "periodic_task.delete", task.name, before=_facts(task))
+        task.delete()
+
+
+def restore_changed_tasks() -> int:
+    """Restore every task of this release that was changed in the database; returns how many."""
+    rows = PeriodicTask.objects.filter(name__in=list(settings.CELERY_BEAT_SCHEDULE))
+    changed = [task for task in rows if not is_unchanged(task)]
+    for task in changed:
+        restore_task(actor=SYSTEM, task=task)
+    return len(changed)
+
+
+def _wanted(task: PeriodicTask) -> Mapping[str, Any]:
+    """The entry of a task in the settings. Raises InvalidInput for another task."""
+    wanted: Mapping[str, Any] | None = settings.CELERY_BEAT_SCHEDULE.get(task.name)
+    if wanted is None:
+        raise InvalidInput(f"Periodic task '{task.name}' is not a task of this release")
+    return wanted
+
+
+def _facts(task: PeriodicTask) -> dict[str, Any]:
+    return {"task": task.task, "schedule": str(task.scheduler), "enabled": task.enabled}

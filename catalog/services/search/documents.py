@@ -1,0 +1,434 @@
+"""The documents by which namespaces, tables and views are found, and what keeps them true.
+
+    a commit that changes facts     makes the document of its row anew, in its own transaction
+    the pass (``keep``)             follows the audit trail: what was made, renamed, dropped or
+                                    written to is due; then reads the columns of what is due
+    ``reindex``                     makes all of them anew
+
+What a table inherits from namespaces is not in its document: a search resolves it, so that a label
+of a namespace is one small change, however much lies below.
+"""
+
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import orjson
+from django.db import connection, transaction
+from django.db.models import Q
+from django.utils import timezone
+from prometheus_client import Gauge
+
+from catalog.errors import CatalogError
+from catalog.identifiers import label
+from catalog.models import (
+    Facts,
+    LabelAssignment,
+    Namespace,
+    SearchCursor,
+    SearchDocument,
+    Sensitivity,
+    Table,
+    TableState,
+)
+from catalog.services.engine import locks
+from catalog.services.lance.contents import Unreadable
+from catalog.services.search import table_columns
+from catalog.services.search import words as search_words
+from catalog.services.search.table_columns import Columns
+from catalog.services.search.words import Vector, mark
+
+log = logging.getLogger(__name__)
+DUE = Gauge(
+    "monodon_search_due",
+    "Search documents that are to be made anew.",
+    multiprocess_mode="mostrecent",
+)
+
+SECONDS = 20.0
+"""How long a pass goes on taking what is due."""
+_EVENTS = 10_000  # of the audit trail, followed in one transaction
+_BATCH = 100  # documents made in one transaction
+_FIRST_PAUSE, _LONGEST_PAUSE = 30.0, 6 * 3600.0  # seconds
+_WORK = "search documents"
+# What changes nothing that is searched for, or has changed its document itself.
+_WITHOUT_EFFECT = (
+    "description.set",
+    "owner.set",
+    "label.assign",
+    "label.remove",
+    "classification.set",
+    "links.set",
+    "policy.set",
+)
+
+
+# --- in a commit -------------------------------------------------------------------------------
+
+
+def enter(row: Table | Namespace) -> None:
+    """Make the document of a locked table or namespace anew, in the transaction under way."""
+    column = "table_id" if isinstance(row, Table) else "namespace_id"
+    with connection.cursor() as cursor:
+        # A new one is due at once: its columns were not read yet.
+        cursor.execute(
+            f"INSERT INTO catalog_searchdocument ({column}, columns, schema_version, attempts, error,"  # noqa: S608 -- one of two
+            f" due_at) VALUES (%s, '[]', '', 0, '', now()) ON CONFLICT ({column}) DO NOTHING",
+            [row.pk],
+        )
+        cursor.execute(f"SELECT id FROM catalog_searchdocument WHERE {column} = %s", [row.pk])  # noqa: S608
+        ((pk,),) = cursor.fetchall()
+    make([pk])
+
+
+def make(pks: Collection[int], columns: Mapping[int, Columns] | None = None) -> set[str]:
+    """Make documents anew, with the columns given by primary key, else with those they have.
+
+    Needs a transaction. Returns the words of their names and columns.
+    """
+    rows = locks.lock_documents(pks)
+    for row in rows:
+        if columns and (read := columns.get(row.pk)) is not None:
+            row.columns = [[each.path, each.type, each.comment] for each in read.columns]
+            row.schema_version = read.version
+    facts, labels = _said(rows)
+    vectors, words = [], set()
+    for row in rows:
+        key = (row.table_id, row.namespace_id)
+        vectors.append(str(_vector(row, facts[key], labels[key])))
+        words |= set(_words(row))
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            UPDATE catalog_searchdocument d
+            SET vector = v.vector::tsvector, columns = v.columns::jsonb,
+                schema_version = v.schema_version
+            FROM unnest(%s::bigint[], %s::text[], %s::text[], %s::text[])
+                AS v (id, vector, columns, schema_version)
+            WHERE d.id = v.id
+            """,
+            [
+                [row.pk for row in rows],
+                vectors,
+                [_json(row.columns) for row in rows],
+                [row.schema_version for row in rows],
+            ],
+        )
+    return words
+
+
+_Key = tuple[int | None, int | None]
+
+
+def _said(
+    rows: Iterable[SearchDocument],
+) -> tuple[dict[_Key, list[Facts]], dict[_Key, list[LabelAssignment]]]:
+    """What is said of these and of their columns, each by its table or namespace."""
+    of_these = Q(table__in=[row.table_id for row in rows if row.table_id]) | Q(
+        namespace__in=[row.namespace_id for row in rows if row.namespace_id]
+    )
+    facts: dict[_Key, list[Facts]] = defaultdict(list)
+    for fact in Facts.objects.filter(of_these).order_by("column"):
+        facts[fact.table_id, fact.namespace_id].append(fact)
+    labels: dict[_Key, list[LabelAssignment]] = defaultdict(list)
+    given = LabelAssignment.objects.filter(of_these).select_related("definition")
+    for one in given.order_by("column", "pk"):
+        labels[one.table_id, one.namespace_id].append(one)
+    return facts, labels
+
+
+def _vector(
+    row: SearchDocument, facts: Sequence[Facts], labels: Sequence[LabelAssignment]
+) -> Vector:
+    vector = Vector()
+    if row.table is not None:
+        above, name, owner = row.table.namespace.identifier, row.table.name, row.table.owner
+        above_ids = row.table.namespace.ancestors
+        vector.mark(mark("d", str(row.table_id)))
+        vector.mark(mark("f", row.table.format))
+        vector.mark(mark("k", row.table.kind))
+    elif row.namespace is not None:
+        above, name, owner = row.namespace.identifier[:-1], row.namespace.name, row.namespace.owner
+        above_ids = row.namespace.ancestors[:-1]
+        vector.mark(mark("w", str(row.namespace_id)))
+        vector.mark(mark("k", "namespace"))
+    else:
+        raise AssertionError("the database has a constraint for this")
+    vector.mark(mark("e", name))
+    vector.mark(mark("e", label((*above, name))))
+    for part in above:
+        vector.add(part, "D", follows=True)
+    vector.add(name, "A", ":n:", follows=True)
+    for depth in range(1, len(above) + 1):
+        vector.mark(mark("i", label(above[:depth])))
+    for pk in above_ids:
+        vector.mark(mark("p", str(pk)))
+    _add_owner(vector, owner)
+    for one in labels:
+        kind = "m" if one.column else "l"
+        vector.mark(mark(kind, one.definition.key))
+        vector.mark(mark(kind, f"{one.definition.key}={one.value}"))
+        vector.add(f"{one.definition.key} {one.value}", "B")
+    _add_facts(vector, facts)
+    for path, type_, comment in row.columns:
+        vector.mark(f":c={search_words.fold(path, 400)}")
+        vector.add(path, "B", ":c:")
+        vector.add(type_, "D")
+        vector.add(comment, "C")
+    return vector
+
+
+def _add_owner(vector: Vector, owner: str) -> None:
+    if owner:
+        vector.mark(mark("o", owner))
+        vector.mark(mark("o", owner.rpartition(":")[2]))
+        vector.add(owner, "D")
+
+
+def _add_facts(vector: Vector, facts: Sequence[Facts]) -> None:
+    highest = None
+    for fact in facts:
+        vector.add(fact.description, "C")
+        if fact.sensitivity and fact.column:
+            found = Sensitivity(fact.sensitivity)
+            highest = found if highest is None or found.rank > highest.rank else highest
+        elif fact.sensitivity:
+            vector.mark(mark("s"))
+            vector.mark(mark("s", fact.sensitivity))
+        for link in fact.links:
+            vector.add(str(link.get("title", "")), "C")
+    if highest is not None:
+        vector.mark(mark("t", highest))
+
+
+def _words(row: SearchDocument) -> Iterable[str]:
+    """The words that a search may mean with one that is misspelled."""
+    name = row.table.name if row.table else row.namespace.name if row.namespace else ""
+    for text in (name, *(path for path, *_ in row.columns)):
+        for word in search_words.words(text):
+            if search_words.can_be_corrected(word.text):
+                yield word.text
+
+
+def _json(value: Any) -> str:
+    return orjson.dumps(value).decode()
+
+
+# --- the pass ----------------------------------------------------------------------------------
+
+
+def keep(*, seconds: float = SECONDS) -> int:
+    """Follow the audit trail and make what is due; returns how many documents were made.
+
+    Takes nothing more after so many seconds. What cannot be read is logged and tried again, with
+    growing pauses; what is known of it stays searchable. Another pass at the same time does nothing.
+    """
+    with locks.alone(_WORK) as is_alone:
+        if not is_alone:
+            return 0
+        until = time.monotonic() + seconds
+        while follow() == _EVENTS and time.monotonic() < until:
+            pass
+        made = 0
+        while time.monotonic() < until:
+            batch = make_due(until=until)
+            if batch == 0:
+                break
+            made += batch
+        DUE.set(SearchDocument.objects.filter(due_at__isnull=False).count())
+        return made
+
+
+def follow() -> int:
+    """Mark what the audit trail's next events are about as due, and remove what was dropped.
+
+    Returns how many events it has seen. One transaction, so no event is lost or seen for nothing.
+    """
+    with transaction.atomic(), connection.cursor() as cursor:
+        place = SearchCursor.objects.filter(pk=1).values_list("xid", "event").first()
+        if place is None:
+            _begin()
+            return 0
+        cursor.execute(
+            """
+            SELECT id, xid::text::bigint, action, table_uuid, outcome FROM catalog_auditevent
+            WHERE (xid, id) > (%s::text::xid8, %s) AND xid < pg_snapshot_xmin(pg_current_snapshot())
+            ORDER BY xid, id LIMIT %s
+            """,
+            [str(place[0]), place[1], _EVENTS],
+        )
+        events = cursor.fetchall()
+        if not events:
+            return 0
+        told = [each for each in events if each[4] == "done" and each[2] not in _WITHOUT_EFFECT]
+        _mark_tables({uuid for _, _, _, uuid, _ in told if uuid is not None})
+        if any(action.startswith("namespace.") for _, _, action, _, _ in told):
+            _mark_namespaces()
+        last, xid, *_ = events[-1]
+        SearchCursor.objects.filter(pk=1).update(xid=xid, event=last)
+        return len(events)
+
+
+def _begin() -> None:
+    """Everything is due; what happens from now on, the trail tells."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            INSERT INTO catalog_searchcursor (id, xid, event)
+            SELECT 1, pg_snapshot_xmin(pg_current_snapshot())::text::bigint - 1, 9223372036854775807
+            ON CONFLICT (id) DO UPDATE SET xid = excluded.xid, event = excluded.event
+            """
+        )
+        cursor.execute(_MARK.format(condition=""))
+        cursor.execute("UPDATE catalog_searchdocument SET due_at = now(), attempts = 0")
+    _remove_dropped()
+    _mark_namespaces()
+
+
+_MARK = """
+    INSERT INTO catalog_searchdocument (table_id, columns, schema_version, attempts, error, due_at)
+    SELECT id, '[]', '', 0, '', now() FROM catalog_table WHERE state <> 'dropped' {condition}
+    ON CONFLICT (table_id) DO UPDATE SET due_at = excluded.due_at, attempts = 0
+"""
+
+
+def _mark_tables(uuids: Collection[Any]) -> None:
+    if not uuids:
+        return
+    with connection.cursor() as cursor:
+        cursor.execute(_MARK.format(condition="AND uuid = ANY(%s)"), [list(uuids)])
+    dropped = Table.objects.filter(uuid__in=uuids, state=TableState.DROPPED)
+    SearchDocument.objects.filter(table__in=dropped).delete()
+
+
+def _mark_namespaces() -> None:
+    """Their events tell no key: those without a document get one."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            INSERT INTO catalog_searchdocument
+                (namespace_id, columns, schema_version, attempts, error, due_at)
+            SELECT id, '[]', '', 0, '', now() FROM catalog_namespace n
+            WHERE dropped_at IS NULL AND parent_id IS NOT NULL AND NOT EXISTS (
+                SELECT FROM catalog_searchdocument d WHERE d.namespace_id = n.id
+            )
+            ON CONFLICT (namespace_id) DO NOTHING
+            """
+        )
+    SearchDocument.objects.filter(namespace__dropped_at__isnull=False).delete()
+
+
+def _remove_dropped() -> None:
+    SearchDocument.objects.filter(table__state=TableState.DROPPED).delete()
+
+
+def make_due(*, until: float) -> int:
+    """Make a batch of the documents that are due, the longest due first; returns how many.
+
+    Before a table is read, its next attempt is set: one that a pass dies of does not keep the
+    others from being read.
+    """
+    due = SearchDocument.objects.filter(due_at__lte=timezone.now()).order_by("due_at", "pk")
+    rows = list(due.select_related("namespace", "table__namespace").defer("vector")[:_BATCH])
+    if not rows:
+        return 0
+    _set_next_attempt([row.pk for row in rows])
+    read: dict[int, Columns] = {}
+    errors: dict[int, str] = {}
+    late: list[int] = []
+    for row in rows:
+        if row.table is None:
+            continue
+        if time.monotonic() > until:
+            late.append(row.pk)
+            continue
+        try:
+            if table_columns.newest_version(row.table) != row.schema_version:
+                read[row.pk] = table_columns.read(row.table)
+        except (CatalogError, Unreadable) as error:
+            if row.table.state == TableState.LIVE:
+                errors[row.pk] = str(error)[:1000]
+                log.warning("The columns of '%s' cannot be read: %s", row.table, error)
+    done = [row.pk for row in rows if row.pk not in errors and row.pk not in late]
+    with transaction.atomic():
+        words = make([row.pk for row in rows], read)
+        _finish(done, late, errors)
+    learn(words)
+    return len(rows)
+
+
+def _set_next_attempt(pks: Sequence[int]) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            UPDATE catalog_searchdocument
+            SET due_at = now() + least(%s * 2 ^ attempts, %s) * interval '1 second',
+                attempts = least(attempts + 1, 20)
+            WHERE id = ANY(%s)
+            """,
+            [_FIRST_PAUSE, _LONGEST_PAUSE, list(pks)],
+        )
+
+
+def _finish(done: Sequence[int], late: Sequence[int], errors: Mapping[int, str]) -> None:
+    rows = SearchDocument.objects
+    rows.filter(pk__in=done, attempts__gt=0).update(due_at=None, attempts=0, error="")
+    rows.filter(pk__in=late).update(due_at=timezone.now(), attempts=0)
+    for pk, text in errors.items():
+        rows.filter(pk=pk).update(error=text)
+
+
+def learn(words: Collection[str]) -> int:
+    """Enter words among those that a misspelled one may mean; returns how many are new."""
+    with connection.cursor() as cursor:
+        marks = [f"={word}" for word in words]
+        cursor.execute("SELECT word FROM catalog_searchword WHERE key = ANY(%s)", [marks])
+        new = sorted(set(words) - {word for (word,) in cursor.fetchall()})
+        pairs = sorted({(key, word) for word in new for key in search_words.keys(word)})
+        cursor.execute(
+            "INSERT INTO catalog_searchword (key, word) SELECT * FROM unnest(%s::text[], %s::text[])"
+            " ON CONFLICT DO NOTHING",
+            [[key for key, _ in pairs], [word for _, word in pairs]],
+        )
+    return len(new)
+
+
+def reindex(*, told: Callable[[int], None] = lambda made: None) -> int:
+    """Make all documents anew, and forget the words that are in none; returns how many there are.
+
+    Searches go on meanwhile. Waits for a pass that is under way. ``told`` hears how many are done.
+    """
+    while True:
+        with locks.alone(_WORK) as is_alone:
+            if is_alone:
+                return _reindex(told)
+        time.sleep(0.5)
+
+
+def _reindex(told: Callable[[int], None]) -> int:
+    with transaction.atomic():
+        _begin()
+        SearchDocument.objects.update(schema_version="")
+    made = 0
+    while (batch := make_due(until=time.monotonic() + 3600)) > 0:
+        made += batch
+        told(made)
+    _forget_words()
+    follow()
+    return made
+
+
+def _forget_words() -> None:
+    """Only here: counting who has a word would make every commit wait for others at the same words."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            DELETE FROM catalog_searchword WHERE word IN (
+                SELECT word FROM catalog_searchword WHERE key = '=' || word
+                EXCEPT
+                SELECT lexeme FROM catalog_searchdocument, unnest(tsvector_to_array(vector)) lexeme
+            )
+            """
+        )

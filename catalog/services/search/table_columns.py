@@ -1,0 +1,99 @@
+"""The columns of a table or view of either format, as its newest version has them."""
+
+from dataclasses import dataclass
+from itertools import islice
+
+from catalog.access import SYSTEM
+from catalog.formats import lance_columns
+from catalog.formats.iceberg import describe, describe_views
+from catalog.identifiers import Identifier
+from catalog.models import IcebergMetadata, Table, TableFormat, TableKind, TableVersion
+from catalog.services.iceberg import metadata_files
+from catalog.services.lance import contents as lance_contents
+
+MOST = 2_000
+"""So many columns are known of a table; of those behind them nothing is found."""
+_COMMENTS = ("comment", "description", "doc")
+_LONGEST = 500  # characters of a comment or path
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnNote:
+    """A column at any depth, as far as a search needs it."""
+
+    path: str
+    """Its name below the names of what it is in: ``point.x``."""
+    type: str
+    comment: str
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns of one version."""
+
+    version: str
+    """What no other version of this table has."""
+    columns: tuple[ColumnNote, ...]
+
+
+def newest_version(table: Table) -> str:
+    """What ``read`` would have as its version; empty: there is none yet. One statement."""
+    if table.format == TableFormat.ICEBERG:
+        of_this = IcebergMetadata.objects.filter(table=table)
+        return of_this.values_list("metadata_location", flat=True).first() or ""
+    newest = TableVersion.objects.visible().on("").filter(table=table).order_by("-version")
+    found = newest.values_list("version", "created_at").first()
+    return "" if found is None else f"{found[0]} {found[1].isoformat()}"
+
+
+def read(table: Table) -> Columns:
+    """The columns of the newest version. Looks into storage for a Lance table.
+
+    Raises Unreadable, and a CatalogError for a table that is gone or has no version.
+    """
+    if table.format == TableFormat.ICEBERG:
+        return _read_iceberg(table)
+    return _read_lance(table)
+
+
+def find(identifier: Identifier) -> Table | None:
+    """The table or view of this name, with its namespace."""
+    return Table.objects.named(identifier).select_related("namespace").first()
+
+
+def _read_iceberg(table: Table) -> Columns:
+    row = IcebergMetadata.objects.filter(table=table).first()
+    if row is None:
+        return Columns("", ())
+    document = metadata_files.read_answer(bytes(row.answer))
+    current = describe.current_schema_id(document)
+    if table.kind == TableKind.VIEW:
+        version = describe_views.current_version(document)
+        current = describe_views.version(version).schema_id if version else current
+    schema = describe.schema(document, current)
+    fields = iter(()) if schema is None else describe.fields(schema)
+    notes = [_note(field.path, field.type, field.doc) for field in islice(fields, MOST)]
+    return Columns(row.metadata_location, tuple(notes))
+
+
+def _read_lance(table: Table) -> Columns:
+    # Asked before the table is opened: should a version come in between, it is read once more.
+    version = newest_version(table)
+    dataset = lance_contents.open_table(actor=SYSTEM, table=table)
+    with lance_contents.reading():
+        found = lance_columns.columns(dataset.schema)
+        notes = [
+            _note(
+                column.path,
+                column.type,
+                next((column.metadata[key] for key in _COMMENTS if key in column.metadata), ""),
+            )
+            for column in islice(found, MOST)
+        ]
+    return Columns(version, tuple(notes))
+
+
+def _note(path: str, type_: str, comment: str) -> ColumnNote:
+    # PostgreSQL stores no NUL.
+    path, type_, comment = (text.replace("\0", "") for text in (path, type_, comment))
+    return ColumnNote(path[:_LONGEST], type_, comment[:_LONGEST])

@@ -1,0 +1,146 @@
+"""Directories outside an Iceberg table's location in which its files may lie, and who may have them.
+
+They would go with another table's directory: so no table may name a path at or inside another
+table's location, and no Lance table, whose directory is removed when it is dropped, may lie at or
+around such a path. An Iceberg table may lie at, in or around a path of another one, or name the same
+path, only on behalf of who may manage that one: the deepest directory around a file decides whose the
+file is (``table_files``), so it would take the other's files, or make them nobody's own.
+"""
+
+import contextlib
+from collections.abc import Collection, Iterable, Mapping
+
+from django.db.models import Exists, OuterRef, Q, QuerySet
+
+from catalog import access, storage
+from catalog.access import Principal
+from catalog.errors import InvalidLocation, LocationTaken
+from catalog.formats.iceberg.files import PATH_PROPERTIES
+from catalog.models import IcebergPath, Job, JobKind, JobStatus, Table, TableState
+from catalog.privileges import Privilege
+from catalog.services.engine import locks
+from catalog.services.storage import namespace_locations
+
+
+def named(properties: Mapping[str, str]) -> frozenset[str]:
+    """The directories that a table's properties name, canonical."""
+    found = set()
+    for name in PATH_PROPERTIES:
+        if name in properties:
+            with contextlib.suppress(InvalidLocation):  # it was served once, and is not any more
+                found.add(storage.iceberg_path(properties[name]))
+    return frozenset(found)
+
+
+def taken(actor: Principal, location: str, holder: Table, place: str = "") -> LocationTaken:
+    """The refusal of what meets a table. Who may not browse that is not told which, nor where it is."""
+    if not access.holds(actor, Privilege.BROWSE, holder):
+        return LocationTaken(location)
+    return LocationTaken(location, holder.identifier, kind=holder.kind, place=place)
+
+
+def claim(actor: Principal, table: Table, paths: Collection[str]) -> None:
+    """Enter what a table's properties name, inside the commit that sets them.
+
+    Raises LocationTaken for what is new and lies at or inside another table's location.
+    """
+    new = _outside(table, paths)
+    new.difference_update(table.paths.filter(path__in=new).values_list("path", flat=True))
+    if not new:
+        return
+    locks.lock_locations()
+    _require_outside(actor, table, new)
+    require_unheld(actor, table.pk, new)
+    for path in sorted(new):
+        namespace_locations.require_path(actor, path)
+    enter(table, new)
+
+
+def require_unheld(
+    actor: Principal, pk: int, directories: Collection[str], *, is_location: bool = False
+) -> None:
+    """Refuse directories in which another table has its files, unless the actor may manage that.
+
+    Those are at a path of the other table, or inside it; of a location, around it as well. A table
+    that was dropped counts until its files are removed. Raises LocationTaken.
+    """
+    if not directories or actor.holds_everywhere(Privilege.MANAGE):
+        return
+    above = {parent for path in directories for parent in (path, *storage.parents(path))}
+    meeting = Q(path__in=above)
+    if is_location:
+        for directory in directories:
+            meeting |= Q(path__startswith=directory + "/")
+    held = _of_others(pk).filter(meeting).select_related("table__namespace").order_by("pk")
+    for each in held:
+        if not access.holds(actor, Privilege.MANAGE, each.table):
+            raise taken(actor, min(directories), each.table, each.path)
+
+
+def enter_unheld(table: Table, directory: str) -> None:
+    """Enter the directory from which a table was registered, unless it is another table's."""
+    above = [directory, *storage.parents(directory)]
+    if table.location in above or _of_others(table.pk).filter(path__in=above).exists():
+        return
+    purged = Job.objects.filter(
+        table=OuterRef("pk"), kind=JobKind.PURGE_TABLE, status=JobStatus.SUCCEEDED
+    )
+    if (
+        Table.objects.exclude(pk=table.pk)
+        .filter(location__in=above)
+        .exclude(Exists(purged), state=TableState.DROPPED)
+        .exists()
+    ):
+        return
+    enter(table, [directory])
+
+
+def _of_others(pk: int) -> QuerySet[IcebergPath]:
+    purged = Job.objects.filter(
+        table=OuterRef("table"), kind=JobKind.PURGE_TABLE, status=JobStatus.SUCCEEDED
+    )
+    return IcebergPath.objects.exclude(table=pk).exclude(
+        Exists(purged), table__state=TableState.DROPPED
+    )
+
+
+def require_outside(actor: Principal, table: Table) -> None:
+    """Refuse a table that comes back with files at or inside another's location. Raises LocationTaken."""
+    _require_outside(actor, table, _outside(table, table.paths.values_list("path", flat=True)))
+
+
+def _require_outside(actor: Principal, table: Table, paths: Collection[str]) -> None:
+    above = {directory for path in paths for directory in (path, *storage.parents(path))}
+    going = Job.objects.filter(
+        table=OuterRef("pk"), status__in=[JobStatus.QUEUED, JobStatus.RUNNING]
+    )
+    held = ~Q(state=TableState.DROPPED) | Exists(going)
+    others = Table.objects.filter(held, location__in=above).exclude(pk=table.pk)
+    holder = others.select_related("namespace").first()
+    if holder is not None:
+        # At or above a path that was asked for, so its location is told by that.
+        raise taken(actor, holder.location, holder)
+
+
+def enter(table: Table, paths: Collection[str]) -> None:
+    """Enter directories in which a table has files, whoever else has some there."""
+    IcebergPath.objects.bulk_create(
+        [IcebergPath(table=table, path=path) for path in sorted(_outside(table, paths))],
+        ignore_conflicts=True,
+    )
+
+
+def used_inside(location: str) -> IcebergPath | None:
+    """A directory at a location, or inside it, in which a present table may have files."""
+    return IcebergPath.objects.inside(location).select_related("table__namespace").first()
+
+
+def require_free(actor: Principal, location: str) -> None:
+    """Refuse a location where a present table may have files. Raises LocationTaken."""
+    used = used_inside(location)
+    if used is not None:
+        raise taken(actor, location, used.table, used.path)
+
+
+def _outside(table: Table, paths: Iterable[str]) -> set[str]:
+    return {path for path in paths if table.location not in (path, *storage.parents(path))}

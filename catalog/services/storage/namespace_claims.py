@@ -1,0 +1,89 @@
+"""Taking a location for a namespace: what must not be there, and who may take it."""
+
+from typing import Any
+
+from django.db.models import Exists, OuterRef, Q, QuerySet
+
+from catalog import access, storage
+from catalog.access import Principal
+from catalog.models import (
+    IcebergPath,
+    Job,
+    JobKind,
+    JobStatus,
+    Namespace,
+    Table,
+    TableKind,
+    TableState,
+)
+from catalog.privileges import Privilege
+from catalog.services.engine import locks
+from catalog.services.storage import iceberg_paths, namespace_locations
+
+_Keys = QuerySet[Any, Any]
+"""A subquery of the primary keys of namespaces."""
+
+
+def claim(actor: Principal, location: str, *, namespace: int | None = None) -> str:
+    """The canonical path of a namespace's new location, inside the commit that sets it.
+
+    A location may not be inside a table. What it holds of others, tables, directories of tables and
+    namespaces, must be the actor's to manage; inside another namespace's location the actor must
+    hold CREATE there. ``namespace`` is the primary key of one that exists: what is in it is its
+    own. Raises InvalidLocation, LocationTaken.
+    """
+    path = storage.iceberg_path(location)
+    locks.lock_locations()
+    _require_no_tables(actor, path, namespace)
+    _require_no_paths(actor, path, namespace)
+    _require_no_namespaces(actor, path, namespace)
+    namespace_locations.require_path(actor, path, apart_from=namespace)
+    return path
+
+
+def _require_no_tables(actor: Principal, path: str, namespace: int | None) -> None:
+    above = [path, *storage.parents(path)]
+    others = Table.objects.select_related("namespace")
+    holder = others.present().filter(location__in=above).first()
+    if holder is not None:
+        raise iceberg_paths.taken(actor, path, holder)
+    if actor.holds_everywhere(Privilege.MANAGE):
+        return
+    purged = Exists(
+        Job.objects.filter(
+            table=OuterRef("pk"), kind=JobKind.PURGE_TABLE, status=JobStatus.SUCCEEDED
+        )
+    )
+    met = Table.objects.meeting(path).filter(
+        ~Q(state=TableState.DROPPED) | Q(trash__isnull=False) | Q(Q(kind=TableKind.TABLE), ~purged)
+    )
+    _require_manage(actor, path, met.values("namespace"), namespace)
+
+
+def _require_no_paths(actor: Principal, path: str, namespace: int | None) -> None:
+    if actor.holds_everywhere(Privilege.MANAGE):
+        return
+    meeting = Q(path__in=[path, *storage.parents(path)]) | Q(path__startswith=path + "/")
+    needed = ~Q(table__state=TableState.DROPPED) | Q(table__trash__isnull=False)
+    paths = IcebergPath.objects.filter(meeting, needed)
+    _require_manage(actor, path, paths.values("table__namespace"), namespace)
+
+
+def _require_no_namespaces(actor: Principal, path: str, namespace: int | None) -> None:
+    if actor.holds_everywhere(Privilege.MANAGE):
+        return
+    at = [row.pk for place, row in namespace_locations.holding(path) if place == path]
+    inside = Namespace.objects.holding_locations().filter(
+        Q(pk__in=at) | Q(location__startswith=path + "/")
+    )
+    _require_manage(actor, path, inside.values("pk"), namespace)
+
+
+def _require_manage(actor: Principal, path: str, namespaces: _Keys, namespace: int | None) -> None:
+    """Refuse what is in namespaces that are not in this one, unless the actor manages them."""
+    others = Namespace.objects.filter(pk__in=namespaces)
+    if namespace is not None:
+        others = others.exclude(ancestors__contains=[namespace])
+    for row in others.order_by("pk").iterator():
+        if not access.holds(actor, Privilege.MANAGE, row):
+            raise namespace_locations.taken(actor, path, row)

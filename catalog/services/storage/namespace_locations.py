@@ -1,0 +1,169 @@
+"""Locations of namespaces: the default place of their tables, and whose place a path is.
+
+A namespace lies where its property ``location`` says. Without one it has a directory of its own,
+named after its UUID, below the location of the nearest ancestor that has the property, else in the
+warehouse. A place belongs to the innermost namespace whose location holds it.
+"""
+
+import re
+import uuid
+from collections.abc import Collection, Sequence
+
+from django.db.models import Q
+
+from catalog import access, storage
+from catalog.access import On, Principal
+from catalog.errors import InvalidLocation, LocationTaken, NamespaceNotFound
+from catalog.identifiers import Identifier, slug
+from catalog.models import Namespace
+from catalog.privileges import Privilege
+
+PROPERTY = "location"
+_UUID = re.compile(r"-([0-9a-f]{32})$")
+_NAME_LENGTH = 60
+
+
+# --- where a namespace lies --------------------------------------------------------------------
+
+
+def line(namespace: Identifier) -> list[Namespace]:
+    """The live namespaces from the root down to this one, as far as they exist. One statement."""
+    paths = [namespace[:length] for length in range(len(namespace) + 1)]
+    return sorted(Namespace.objects.named(*paths), key=lambda row: len(row.path))
+
+
+def location_of(rows: Sequence[Namespace]) -> str:
+    """The location of the last of these namespaces; the others are its ancestors."""
+    return explicit_location_of(rows) or storage.iceberg_uri(_default(rows[-1], None))
+
+
+def explicit_location_of(rows: Sequence[Namespace]) -> str | None:
+    """The same, if its property or that of an ancestor says where; None: nothing says it."""
+    row = rows[-1]
+    own = row.properties.get(PROPERTY)
+    if own:
+        return str(own)
+    base = next((above.location for above in reversed(rows[:-1]) if above.location), None)
+    return storage.iceberg_uri(_default(row, base)) if base else None
+
+
+def _default(row: Namespace, base: str | None) -> str:
+    """A directory that no other namespace ever had, canonical."""
+    base = base or storage.allowed_roots()[0]
+    return f"{base}/{slug(row.path, _NAME_LENGTH)}-{row.uuid.hex}" if row.path else base
+
+
+def describe(actor: Principal, namespace: Identifier) -> tuple[Namespace, dict[str, str]]:
+    """A namespace and its properties, with its location for who may read it. Raises
+    NamespaceNotFound.
+    """
+    access.require(actor, Privilege.BROWSE, On.namespace(namespace))
+    rows = line(namespace)
+    if not rows or len(rows[-1].path) != len(namespace):
+        raise NamespaceNotFound(namespace)
+    return rows[-1], properties_of(actor, rows)
+
+
+def properties_of(actor: Principal, rows: Sequence[Namespace]) -> dict[str, str]:
+    """The properties of the last of these namespaces, with its location for who may read it."""
+    row = rows[-1]
+    if not access.holds(actor, Privilege.READ, row):
+        return without_location(row.properties)
+    return {**row.properties, PROPERTY: location_of(rows)}
+
+
+def visible_properties(actor: Principal, row: Namespace) -> dict[str, str]:
+    """The namespace's own properties, without a location that the actor may not read."""
+    if PROPERTY not in row.properties or access.holds(actor, Privilege.READ, row):
+        return dict(row.properties)
+    return without_location(row.properties)
+
+
+def without_location(properties: dict[str, str]) -> dict[str, str]:
+    return {name: text for name, text in properties.items() if name != PROPERTY}
+
+
+# --- whose place a path is ---------------------------------------------------------------------
+
+
+def holding(path: str, *, apart_from: int | None = None) -> list[tuple[str, Namespace]]:
+    """The namespaces whose locations are this path or hold it, with these, the innermost first."""
+    directories = [path, *storage.parents(path)]
+    uuids = {uuid.UUID(match[1]) for part in path.split("/") if (match := _UUID.search(part))}
+    rows = Namespace.objects.holding_locations().exclude(pk=apart_from or 0)
+    rows = rows.filter(Q(location__in=directories) | Q(uuid__in=uuids))
+    explicit: list[tuple[str, Namespace]] = []
+    unplaced: list[Namespace] = []
+    for row in rows:
+        if row.location is None:
+            unplaced.append(row)
+        else:
+            explicit.append((row.location, row))
+    found = [*explicit, *_with_defaults(unplaced)]
+    inside = [(location, row) for location, row in found if location in directories]
+    return sorted(inside, key=lambda each: -len(each[0]))
+
+
+def _with_defaults(rows: Collection[Namespace]) -> list[tuple[str, Namespace]]:
+    if not rows:
+        return []
+    pks = {pk for row in rows for pk in row.ancestors}
+    bases = dict(
+        Namespace.objects.filter(pk__in=pks, location__isnull=False).values_list("pk", "location")
+    )
+    return [
+        (
+            _default(row, next((bases[pk] for pk in reversed(row.ancestors) if pk in bases), None)),
+            row,
+        )
+        for row in rows
+    ]
+
+
+def require_place(actor: Principal, location: str) -> None:
+    """Refuse a table's location in, at or around a namespace's that is not the actor's to use.
+
+    In a namespace's location tables are for who may create them there. Raises LocationTaken.
+    """
+    found = holding(location)
+    around = Namespace.objects.holding_locations().filter(location__startswith=location + "/")
+    met = next((row for place, row in found if place == location), None) or around.first()
+    if met is not None:
+        raise taken(actor, location, met)
+    _require_create(actor, location, found)
+
+
+def require_path(actor: Principal, path: str, *, apart_from: int | None = None) -> None:
+    """Refuse a directory for files in a namespace's location where the actor may create nothing.
+
+    Raises LocationTaken.
+    """
+    _require_create(actor, path, holding(path, apart_from=apart_from))
+
+
+def _require_create(actor: Principal, path: str, found: list[tuple[str, Namespace]]) -> None:
+    if not found or actor.holds_everywhere(Privilege.CREATE):
+        return
+    innermost = [row for place, row in found if place == found[0][0]]
+    if not any(access.holds(actor, Privilege.CREATE, row) for row in innermost):
+        raise taken(actor, path, innermost[0])
+
+
+def taken(actor: Principal, location: str, holder: Namespace) -> LocationTaken:
+    """The refusal of what meets a namespace's location. Who may not browse it is not told which."""
+    if not access.holds(actor, Privilege.BROWSE, holder):
+        return LocationTaken(location, kind="namespace")
+    return LocationTaken(location, holder.identifier, kind="namespace")
+
+
+def resolve(namespace: Identifier, location: str) -> str:
+    """A relative location of a table as a URI below its namespace's location.
+
+    Raises InvalidLocation for one that leads elsewhere.
+    """
+    rows = line(namespace)
+    base = storage.iceberg_path(location_of(rows))
+    path = storage.iceberg_path(f"{base}/{location}")
+    if not path.startswith(base + "/"):
+        raise InvalidLocation(location, "leads out of its namespace's location")
+    return storage.iceberg_uri(path)

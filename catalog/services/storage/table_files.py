@@ -1,0 +1,384 @@
+"""Which table a file belongs to, and what may be done with the file because of that.
+
+A file belongs to the table that holds the deepest directory around it: the table's location, or one
+of the paths that an Iceberg table entered (``IcebergPath``). It belongs to no single table if several
+hold that directory. Paths are resolved first: ``..`` and other schemes are refused, links are followed.
+
+    classify          whose each file is
+    require_readable  before a file is opened, planned or handed out for a table
+    may_change        before a file is deleted, moved or rewritten for a table
+
+A refusal is the same whether the file is another table's, a system file or missing.
+"""
+
+import os
+import stat
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any, Protocol, Self
+
+from django.db.models import Q
+
+from catalog import access, models, storage
+from catalog.access import SYSTEM, Principal
+from catalog.errors import CatalogError, ForeignFile
+from catalog.identifiers import Identifier
+from catalog.models import (
+    FileReference,
+    IcebergPath,
+    TableFormat,
+)
+from catalog.privileges import NOTHING
+from catalog.services.storage.table_claims import Claim, claims_of, is_held_now, winners
+
+_MAX_TEXT = 2000
+
+
+class Belonging(Enum):
+    """To whom a file belongs, as a table sees it."""
+
+    OWN = "own"
+    """To this table alone."""
+    OTHER = "other"
+    """To another table, present or dropped, or to several tables."""
+    FREE = "free"
+    """To no table, but it lies in one of MONODON_ALLOWED_ROOTS."""
+    OUTSIDE = "outside"
+    """Where no table's files may lie; or it is no regular file."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileOwner:
+    """Whose a file is. ``path`` is where it really lies; None where nobody may look."""
+
+    belonging: Belonging
+    table_ids: frozenset[int] = frozenset()
+    """The tables that hold the file, when it is another table's."""
+    path: str | None = None
+    is_unclaimed: bool = False
+    """Whether it lies in the warehouse, where no table is. Only registering a table reads it."""
+
+
+class Holder(Protocol):
+    """A table, as far as its files are concerned: a row, or a loaded table."""
+
+    @property
+    def pk(self) -> int: ...
+    @property
+    def location(self) -> str: ...
+    @property
+    def identifier(self) -> Identifier: ...
+    @property
+    def format(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class FutureTable:
+    """A table that is being created: it has no row yet."""
+
+    identifier: Identifier
+    location: str
+    format: str = TableFormat.ICEBERG
+    pk: int = 0
+
+
+NOBODY = Principal("", NOTHING, ceiling=NOTHING)
+"""Who reads for jobs: of files of other tables only those to which a recorded reference leads.
+
+Whoever starts a job, or the scheduler, may read more than those who read what it writes.
+"""
+_OUTSIDE = FileOwner(Belonging.OUTSIDE)
+
+
+class TableFiles:
+    """Decides about the files of one table, for the length of one operation.
+
+    Directories are resolved and looked up once. A file below the table's own location, without a
+    link on the way, costs no statement.
+    """
+
+    def __init__(self, table: Holder, *, also: Collection[str] = ()) -> None:
+        """``also`` are canonical directories that the table gets in the operation itself."""
+        self._table = table
+        self._is_lance = table.format == TableFormat.LANCE
+        self._own = tuple({table.location, *also})
+        # Not entered yet: dropped tables may still be there, and the commit looks who else is.
+        self._future = self._own if not table.pk else tuple(also)
+        self._inside = tuple(directory.rstrip("/") + "/" for directory in self._own)
+        self._real: dict[str, str | None] = {}
+        self._owners: dict[str, FileOwner] = {}
+        self._simple: dict[str, bool] = {}
+        self._deeper: dict[str, list[Claim]] | None = None
+        self._roots: list[str] = []
+        self._home = ""
+
+    @classmethod
+    def of_nobody(cls, identifier: Identifier) -> Self:
+        """For a table of which nothing is known yet: no file is its own."""
+        return cls(FutureTable(identifier, "/."))  # no canonical path is, or begins with, that
+
+    @property
+    def table(self) -> Holder:
+        return self._table
+
+    # -- questions
+
+    def classify(self, paths: Iterable[str]) -> dict[str, FileOwner]:
+        """The owner of each file. Two statements, and one for the first call."""
+        self._load_deeper()
+        return self._classify(paths)
+
+    def require_readable(self, actor: Principal, paths: Iterable[str]) -> dict[str, str]:
+        """Where each file really lies, if all may be read for this table on behalf of ``actor``.
+
+        Files of another table may be read by those who may read every table that holds them, or if
+        somebody who still may has recorded the reference. Raises ForeignFile. Nothing is opened.
+        """
+        real: dict[str, str] = {}
+        others = []
+        for text in paths:
+            path = self._path_if_simple(text)
+            if path is None:
+                others.append(text)
+            else:
+                real[text] = path
+        if not others:
+            return real
+        owners = self._classify(others)
+        foreign = {
+            pk
+            for owner in owners.values()
+            if owner.belonging == Belonging.OTHER
+            for pk in owner.table_ids
+        }
+        readable = self.readable_sources(actor, foreign) if foreign else set()
+        for text, owner in owners.items():
+            if (
+                owner.path is None
+                or owner.belonging == Belonging.OUTSIDE
+                or (owner.belonging == Belonging.OTHER and not owner.table_ids <= readable)
+            ):
+                raise self.refusal(text)
+            real[text] = owner.path
+        return real
+
+    def may_change(self, path: str) -> bool:
+        """Whether a file may be deleted, moved or rewritten for this table: only its own may."""
+        return self.classify([path])[path].belonging == Belonging.OWN
+
+    def own_paths(self, paths: Iterable[str]) -> dict[str, str]:
+        """Those of the files that may be changed, with where they really lie."""
+        return {
+            text: owner.path
+            for text, owner in self.classify(paths).items()
+            if owner.belonging == Belonging.OWN and owner.path is not None
+        }
+
+    def refusal(self, path: str, verb: str = "read") -> ForeignFile:
+        return ForeignFile(path, self._table.identifier, verb)
+
+    def readable_sources(self, actor: Principal, sources: Collection[int]) -> set[int]:
+        """Those of other tables whose files may be read for this one on behalf of ``actor``."""
+        readable = access.readable_tables(actor, sources) | (set(sources) & {self._table.pk})
+        rest = set(sources) - readable
+        if not rest or not self._table.pk:
+            return readable
+        references = FileReference.objects.filter(table_id=self._table.pk, source_id__in=rest)
+        by_principal: dict[str, set[int]] = {}
+        for source, principal in references.values_list("source_id", "principal"):
+            by_principal.setdefault(principal, set()).add(source)
+        for name, named_sources in by_principal.items():
+            committer = _committer(name)
+            if committer is not None:
+                readable |= access.readable_tables(committer, named_sources)
+        return readable
+
+    def foreign_sources(self, paths: Iterable[str]) -> set[int]:
+        """The other tables to which any of these files belong. See ``file_references``."""
+        others = [path for path in paths if self._path_if_simple(path) is None]
+        return {
+            pk
+            for owner in self._classify(others).values()
+            if owner.belonging == Belonging.OTHER
+            for pk in owner.table_ids
+            if pk != self._table.pk
+        }
+
+    def prefixes(self) -> tuple[list[str], list[str]]:
+        """The directories that this table holds, and those that others hold at or inside them.
+
+        For a process that decides without the database: of the files below the former and not below
+        the latter this table alone is the owner. Of equal or deeper directories the latter win.
+        """
+        self._load_deeper()
+        deeper = self._deeper or {}
+        mine = {*self._own, *(path for path, claims in deeper.items() if self._wins(claims))}
+        foreign = [path for path, claims in deeper.items() if not self._wins(claims)]
+        return sorted(mine - set(foreign)), sorted(foreign)
+
+    # -- owners
+
+    def _path_if_simple(self, text: str) -> str | None:
+        """The real path of a file below the table's own location; None: it takes a closer look."""
+        directory, _, name = text.rpartition("/")
+        simple = self._simple.get(directory)
+        if simple is None:
+            real = self._real_directory(directory)
+            simple = self._simple[directory] = real is not None and f"{real}/".startswith(
+                self._inside
+            )
+        if not simple or not _is_plain_name(name) or len(text) >= _MAX_TEXT:
+            return None
+        path = f"{self._real[directory]}/{name}"
+        return path if _is_regular_or_missing(path) else None
+
+    def _classify(self, paths: Iterable[str]) -> dict[str, FileOwner]:
+        resolved = {text: self._resolve(text) for text in paths}
+        self._look_up({path.rpartition("/")[0] for path in resolved.values() if path is not None})
+        owners = {}
+        for text, path in resolved.items():
+            owner = _OUTSIDE
+            if path is not None:
+                found = self._owners[path.rpartition("/")[0]]
+                if found is not _OUTSIDE:
+                    owner = replace(found, path=path)
+            owners[text] = owner
+        return owners
+
+    def _look_up(self, directories: set[str]) -> None:
+        """Find the owners of directories. Two statements, none for what lies in the location."""
+        unknown = directories - self._owners.keys()
+        claims = dict(self._deeper or {})
+        asked = {
+            parent
+            for directory in unknown
+            # Tables do not lie inside one another; ``_deeper`` has what does all the same.
+            if not f"{directory}/".startswith(self._inside)
+            for parent in (directory, *storage.parents(directory))
+        }
+        if asked:
+            if not self._roots:
+                self._roots, self._home = storage.allowed_roots(), storage.home()
+            claims.update(claims_of(Q(path__in=asked), Q(location__in=asked)))
+        for directory in unknown:
+            self._owners[directory] = self._owner(directory, claims)
+
+    def _owner(self, directory: str, claims: Mapping[str, list[Claim]]) -> FileOwner:
+        for parent in (directory, *storage.parents(directory)):
+            held = claims.get(parent)
+            if held:
+                if self._wins(held) or (parent in self._future and not is_held_now(held)):
+                    return FileOwner(Belonging.OWN)
+                return FileOwner(Belonging.OTHER, frozenset(c.table_id for c in winners(held)))
+            if parent in self._own:
+                return FileOwner(Belonging.OWN)
+        if storage.is_below_any(directory, self._roots[1:]) and not self._is_servers(directory):
+            return FileOwner(Belonging.FREE)
+        is_unclaimed = f"{directory}/".startswith(f"{self._roots[0]}/")
+        return FileOwner(Belonging.OUTSIDE, is_unclaimed=True) if is_unclaimed else _OUTSIDE
+
+    def _is_servers(self, directory: str) -> bool:
+        return any(
+            f"{directory}/".startswith(f"{own}/") for own in (self._roots[0], self._home) if own
+        )
+
+    def _wins(self, claims: Collection[Claim]) -> bool:
+        return {claim.table_id for claim in winners(claims)} == {self._table.pk}
+
+    def _load_deeper(self) -> None:
+        """What is held at and inside this table's directories: only older releases let it be."""
+        if self._deeper is not None:
+            return
+        own = {
+            *self._own,
+            *IcebergPath.objects.filter(table_id=self._table.pk).values_list("path", flat=True),
+        }
+        in_paths, in_locations = Q(path__in=own), Q(location__in=own)
+        for directory in own:
+            in_paths |= Q(path__startswith=directory + "/")
+            in_locations |= Q(location__startswith=directory + "/")
+        self._deeper = claims_of(in_paths, in_locations)
+        self._owners.clear()
+
+    # -- paths
+
+    def _resolve(self, text: Any) -> str | None:
+        """Where a file really lies; None if it is none that a table may have."""
+        if not isinstance(text, str) or len(text) >= _MAX_TEXT:
+            return None
+        spellings = self._spellings(text)
+        found = {self._resolve_one(spelling) for spelling in spellings}
+        return found.pop() if len(found) == 1 else None
+
+    def _resolve_one(self, text: str) -> str | None:
+        directory, _, name = text.rpartition("/")
+        real = self._real_directory(directory)
+        if real is None or not _is_plain_name(name):
+            return None
+        path = f"{real}/{name}"
+        if _is_regular_or_missing(path):
+            return path
+        target = os.path.realpath(path)
+        return target if target != path and _is_regular_or_missing(target) else None
+
+    def _spellings(self, text: str) -> set[str]:
+        """The local paths that a reader may understand: they must all be the same file."""
+        if not self._is_lance:
+            return {text}
+        local = storage.local_path(text)
+        if local is None:
+            return {"//"}
+        if not local.startswith("/"):
+            local = f"{self._table.location}/{local}"
+        return {local}
+
+    def _real_directory(self, directory: str) -> str | None:
+        """A directory without links; None if it is spelled in a way that no table's path is."""
+        if directory not in self._real:
+            path = _local_directory(directory)
+            self._real[directory] = None if path is None else os.path.realpath(path)
+        return self._real[directory]
+
+
+def _local_directory(text: str) -> str | None:
+    """The absolute local path that the text of a directory means, nothing of it decoded."""
+    path = text
+    for prefix in ("file://localhost/", "file:///", "file:/"):
+        if text.startswith(prefix):
+            path = "/" + text.removeprefix(prefix)
+            if prefix == "file:/" and path.startswith("//"):
+                return None  # the name of another host
+            break
+    else:
+        if text.startswith("//"):  # Java's file systems take what follows as a host
+            return None
+    if not path.startswith("/") or storage.path_fault(path) is not None:
+        return None
+    return path
+
+
+def _is_plain_name(name: str) -> bool:
+    if not name or name in {".", ".."}:
+        return False
+    if name.isascii() and name.isprintable() and "%" not in name and ".purged-" not in name:
+        return True
+    return storage.path_fault(name) is None
+
+
+def _is_regular_or_missing(path: str) -> bool:
+    try:
+        return stat.S_ISREG(os.lstat(path).st_mode)
+    except OSError:
+        return True
+
+
+def _committer(name: str) -> Principal | None:
+    """Who recorded a reference, as far as they may still act."""
+    is_row = name not in {SYSTEM.name, "anonymous"}
+    if is_row and not models.Principal.objects.filter(name=name).exists():
+        return None
+    try:
+        return access.on_behalf_of(name)
+    except CatalogError:
+        return None

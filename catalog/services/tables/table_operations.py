@@ -1,0 +1,352 @@
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any, ClassVar, Protocol
+
+from django.db.models import Exists, OuterRef, Q
+from django.db.models.functions import Now
+
+from catalog import access
+from catalog.access import Principal
+from catalog.errors import (
+    TableAlreadyExists,
+    TableNotFound,
+    ViewAlreadyExists,
+    ViewNotFound,
+)
+from catalog.identifiers import Identifier, check_table, digest, label
+from catalog.models import (
+    Job,
+    JobKind,
+    JobStatus,
+    MaterializedView,
+    Namespace,
+    Table,
+    TableFormat,
+    TableKind,
+    TableState,
+    TransactionStatus,
+)
+from catalog.privileges import Privilege
+from catalog.services.engine import jobs, locks
+from catalog.services.engine.commit import Batch, Operation
+from catalog.services.storage import iceberg_paths, namespace_locations
+from catalog.services.tables import trash
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableOperation(Operation):
+    """An operation on one table of one format, or on one view."""
+
+    table: Identifier
+    privilege: ClassVar[Privilege] = Privilege.WRITE
+    """What the actor must hold on the table."""
+
+    format: TableFormat = TableFormat.LANCE
+    kind: TableKind = TableKind.TABLE
+
+    def prepare(self) -> "TableOperation":
+        check_table(self.table)
+        return self
+
+    def tables(self) -> Iterable[Identifier]:
+        return (self.table,)
+
+    def locked(self, batch: Batch) -> Table:
+        """The table, if it is there, of this format, and the actor holds what it takes."""
+        row = batch.table(self.table)
+        access.require(batch.actor, self.privilege, row)
+        self.require_own(row)
+        return row
+
+    def require_own(self, row: Table) -> None:
+        """Refuse a table of another format, or of the other kind, as not found, saying why."""
+        if not self.is_own(row):
+            raise not_found_but(self.table, row, self.kind)
+
+    def is_own(self, row: Table) -> bool:
+        return row.format == self.format and row.kind == self.kind
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewTableOperation(TableOperation):
+    """An operation that gives a table its name, which must be free."""
+
+    properties: Mapping[str, str] = field(default_factory=dict)
+    is_materialized: ClassVar[bool] = False
+
+    def namespaces(self) -> Iterable[Identifier]:
+        # Who adds a table locks its namespace: then nobody else adds one of this name meanwhile,
+        # and the namespace is not dropped under it.
+        return (self.table[:-1],)
+
+    def add_table(
+        self,
+        batch: Batch,
+        location: str,
+        state: TableState,
+        facts: Mapping[str, Any] = MappingProxyType({}),
+    ) -> Table:
+        row = Table(
+            namespace=batch.namespace(self.table[:-1]),
+            name=self.table[-1],
+            digest=digest(self.table),
+            format=self.format,
+            kind=self.kind,
+            state=state,
+            location=location,
+            properties=dict(self.properties),
+            owner=batch.actor.name,
+            is_materialized=self.is_materialized,
+        )
+        batch.add(row)
+        batch.record(
+            label(self.table),
+            table=row,
+            after={"location": location, "properties": row.properties, **facts},
+        )
+        return row
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeregisterTable(TableOperation):
+    """Forget a table and keep its data. The row stays, so that it can be brought back."""
+
+    name = "DeregisterTable"
+    action = "table.deregister"
+    privilege = Privilege.MANAGE
+
+    def apply(self, batch: Batch) -> Table:
+        row = self.locked(batch)
+        mark_dropped(batch, [row])
+        batch.record(label(self.table), table=row, before={"location": row.location})
+        return row
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropTable(TableOperation):
+    """Drop a table. With ``purge`` a job removes its data after the commit. The row stays."""
+
+    name = "DropTable"
+    action = "table.drop"
+    privilege = Privilege.MANAGE
+
+    purge: bool = True
+
+    def apply(self, batch: Batch) -> Table:
+        row = self.locked(batch)
+        if self.purge:
+            drop_tables(batch, [row], {row.namespace_id: batch.parent(row)})
+        else:
+            mark_dropped(batch, [row])
+            batch.record(label(self.table), table=row, before={"location": row.location})
+        return row
+
+
+@dataclass(frozen=True, kw_only=True)
+class RenameTable(TableOperation):
+    """Give a table another name, in the same or in another namespace. Its data stays in place."""
+
+    name = "RenameTable"
+    action = "table.rename"
+    privilege = Privilege.MANAGE
+
+    new: Identifier
+
+    def prepare(self) -> "RenameTable":
+        check_table(self.table)
+        check_table(self.new)
+        return self
+
+    def namespaces(self) -> Iterable[Identifier]:
+        return (self.table[:-1], self.new[:-1])
+
+    def tables(self) -> Iterable[Identifier]:
+        return (self.table, self.new)
+
+    def apply(self, batch: Batch) -> Table:
+        row = self.locked(batch)
+        namespace = batch.namespace(self.new[:-1])
+        access.require(batch.actor, Privilege.CREATE, namespace)
+        trash.require_movable(batch.actor, row, row.namespace_id, namespace)
+        holder = batch.find_table(self.new)
+        # A name may change within itself: 'a b' and 'a+b' are one name.
+        if holder is not None and (holder is not row or self.new == self.table):
+            raise already_exists(self.new, holder)
+        batch.flush()
+        old = row.digest
+        row.namespace, row.name, row.digest = namespace, self.new[-1], digest(self.new)
+        row.save(update_fields=["namespace", "name", "digest", "updated_at"])
+        batch.relocate_table(row, old)
+        batch.record(
+            label(self.new),
+            table=row,
+            before={"name": label(self.table)},
+            after={"name": label(self.new)},
+        )
+        return row
+
+
+class Holder(Protocol):
+    """What holds a name."""
+
+    @property
+    def format(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+
+
+def not_found_but(
+    identifier: Identifier, holder: Holder | None, wanted: TableKind
+) -> TableNotFound | ViewNotFound:
+    """The refusal owed to who asks for a table, or a view; says so if another thing has its name."""
+    if holder is None:
+        detail = None
+    elif holder.kind == TableKind.VIEW:
+        detail = "A view of this name exists."
+    else:
+        detail = f"A table of this name exists, but its format is {holder.format}."
+    if wanted == TableKind.VIEW:
+        return ViewNotFound(identifier, detail=detail)
+    return TableNotFound(identifier, detail=detail)
+
+
+def already_exists(
+    identifier: Identifier, holder: Holder, wanted: str = TableKind.TABLE
+) -> TableAlreadyExists | ViewAlreadyExists:
+    """The refusal owed to who wants to give a name that ``holder`` has to something of this kind."""
+    if holder.kind == TableKind.VIEW:
+        return ViewAlreadyExists(identifier, wanted=wanted)
+    return TableAlreadyExists(identifier, wanted=wanted)
+
+
+def mark_dropped(batch: Batch, rows: list[Table], *, purge: bool = False) -> None:
+    """Mark locked tables and views as dropped, and put them into the trash.
+
+    With ``purge`` a job removes the data of tables when their time there is over. Raises Protected.
+    """
+    trash.require_unprotected(rows)
+    for row in rows:
+        batch.forget_table(row)
+    batch.defer(_drop_with_purge if purge else _drop, rows)
+
+
+def _drop_with_purge(batch: Batch, rows: list[Table]) -> None:
+    _drop(batch, rows, purge=True)
+
+
+def _drop(batch: Batch, rows: list[Table], *, purge: bool = False) -> None:
+    jobs.cancel_jobs_of_tables(rows)
+    rules = trash.rules({row.namespace_id for row in rows})
+    times = {row.pk: rules[row.namespace_id].purge_at(batch.now) for row in rows}
+    purges = {}
+    for row in rows if purge else ():
+        if row.kind == TableKind.TABLE:  # a view has no data
+            purges[row.pk] = _order_purge(batch, row, times[row.pk])
+    for item in trash.throw_tables(rows, batch.transaction, batch.now, purges, times):
+        batch.add(item)
+    if any(row.is_materialized for row in rows):
+        MaterializedView.objects.filter(table__in=[row.pk for row in rows]).delete()
+    Table.objects.filter(pk__in=[row.pk for row in rows]).update(
+        state=TableState.DROPPED, dropped_at=Now(), updated_at=Now()
+    )
+
+
+def replace_table(batch: Batch, row: Table) -> None:
+    """Deregister a locked table in whose place another is registered. Raises Protected."""
+    mark_dropped(batch, [row])
+    batch.record(
+        str(row),
+        table=row,
+        before={"location": row.location},
+        action=DeregisterTable.action,
+    )
+
+
+def _order_purge(batch: Batch, row: Table, due: datetime | None) -> Job:
+    """A job that no worker takes before it is due."""
+    job = Job(kind=JobKind.PURGE_TABLE, table=row, transaction=batch.transaction, lease_until=due)
+    batch.add(job)
+    batch.transaction.status = TransactionStatus.QUEUED
+    if due is None:
+        batch.after_commit(jobs.send_jobs, job)
+    return job
+
+
+def drop_tables(
+    batch: Batch,
+    rows: list[Table],
+    namespaces: Mapping[int, Namespace],
+    action: str = DropTable.action,
+) -> None:
+    """Mark tables dropped and order the removal of their data, in its time. Raises Protected.
+
+    ``action`` is what the trail tells of them, whatever the operation does besides.
+    """
+    if not rows:
+        return
+    for row in rows:
+        row.namespace = namespaces[row.namespace_id]
+    mark_dropped(batch, rows, purge=True)
+    for row in rows:
+        batch.record(str(row), table=row, before={"location": row.location}, action=action)
+
+
+def claim_location(
+    batch: Batch, location: str, *, format: TableFormat = TableFormat.LANCE, pk: int = 0
+) -> None:
+    """Refuse a location that meets another table's: the same, inside it, or around it.
+
+    Else dropping the one would remove the other's files. A dropped table counts until its data
+    is removed; at the location of one whose data stays, and of a dropped view, who managed it may
+    have another. Of a Lance table all that lies at its location goes, so no paths of Iceberg tables
+    may lie there either.
+    """
+    batch.flush()
+    locks.lock_locations()
+    require_free_location(batch.actor, location, pk=pk)
+    if format == TableFormat.LANCE:
+        iceberg_paths.require_free(batch.actor, location)
+
+
+def require_free_location(
+    actor: Principal, location: str, *, apart_from: int | None = None, pk: int = 0
+) -> None:
+    """The same before anything is written there; the commit looks again, under a lock.
+
+    ``apart_from`` is a table that may have it: the one that comes back from the trash. ``pk`` is the
+    table that is to move there, and may have a path there.
+    """
+    if apart_from is None:
+        iceberg_paths.require_unheld(actor, pk, [location], is_location=True)
+    has_job = Job.objects.filter(table=OuterRef("pk"))
+    held = (
+        ~Q(state=TableState.DROPPED)
+        | Exists(has_job.filter(status__in=[JobStatus.QUEUED, JobStatus.RUNNING]))
+        # A deregistered table and a dropped view may be brought back. Their own location may be
+        # registered anew, but no other table may lie around their files or inside it.
+        | (
+            ~Q(location=location)
+            & ~Exists(has_job.filter(kind=JobKind.PURGE_TABLE, status=JobStatus.SUCCEEDED))
+        )
+    )
+    others = Table.objects.meeting(location).select_related("namespace")
+    if apart_from is not None:
+        others = others.exclude(pk=apart_from)
+    holder = others.filter(held).first()
+    if holder is not None:
+        raise iceberg_paths.taken(actor, location, holder, holder.location)
+    if apart_from is None:
+        namespace_locations.require_place(actor, location)
+    if apart_from is not None or actor.holds_everywhere(Privilege.MANAGE):
+        return
+    purged = Exists(has_job.filter(kind=JobKind.PURGE_TABLE, status=JobStatus.SUCCEEDED))
+    for left in others.filter(~purged, location=location):
+        if not trash.may_manage(actor, left):
+            refused = iceberg_paths.taken(actor, location, left)
+            refused.detail = (
+                "It was dropped and its files were kept: only who may manage it where it was has"
+                " a table there again."
+            )
+            raise refused

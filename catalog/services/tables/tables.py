@@ -1,0 +1,152 @@
+"""Reading tables."""
+
+import json
+import uuid
+from dataclasses import dataclass
+
+from django.db.models import Q, QuerySet
+
+from catalog import access
+from catalog.access import On, Principal
+from catalog.errors import CatalogError, InvalidInput, NamespaceNotFound, TableNotFound
+from catalog.identifiers import Identifier, digest
+from catalog.models import Namespace, Table, TableFormat, TableKind, TableState
+from catalog.postgresql.cursors import hot_cursor
+from catalog.privileges import Privilege
+
+PAGE_SIZE = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """What a client needs to know to open a table."""
+
+    uuid: uuid.UUID
+    location: str
+    properties: dict[str, str]
+    is_only_declared: bool
+    managed_versioning: bool
+
+
+_DESCRIBE = """
+    SELECT uuid, location, properties, state, managed_versioning, format
+    FROM catalog_table WHERE digest = %s AND state <> 'dropped'
+"""
+_LIST = """
+    SELECT ARRAY(
+        SELECT name FROM catalog_table
+        WHERE namespace_id = n.id AND state <> 'dropped' AND format = %s AND name > %s
+          AND (%s OR state = 'live')
+        ORDER BY name LIMIT %s
+    )
+    FROM catalog_namespace n
+    WHERE n.digest = %s AND n.dropped_at IS NULL
+"""
+
+
+def describe_table(
+    *, actor: Principal, table: Identifier, privilege: Privilege = Privilege.READ
+) -> TableFacts:
+    """The facts of a Lance table, for who holds this on it. Raises NamespaceNotFound,
+    TableNotFound. One statement, and another for who does not hold it everywhere."""
+    access.require(actor, privilege, On.table(table))
+    cursor = hot_cursor()
+    cursor.execute(_DESCRIBE, [digest(table)])
+    row = cursor.fetchone()
+    if row is None or row[5] != TableFormat.LANCE:
+        raise not_found(table)
+    properties = json.loads(row[2]) if isinstance(row[2], str) else row[2]
+    return TableFacts(row[0], row[1], properties, row[3] == TableState.DECLARED, row[4])
+
+
+def not_found(table: Identifier) -> CatalogError:
+    """Why there is no Lance table of this name: no namespace, no table, or another format."""
+    if not Namespace.objects.named(table[:-1]).exists():
+        return NamespaceNotFound(table[:-1])
+    other = Table.objects.named(table).exclude(format=TableFormat.LANCE).first()
+    detail = f"A table of this name exists, but its format is {other.format}." if other else None
+    return TableNotFound(table, detail=detail)
+
+
+def find_any(*, actor: Principal, table: Identifier) -> Table:
+    """A table of either format, with its namespace. Raises NamespaceNotFound, TableNotFound."""
+    access.require(actor, Privilege.BROWSE, On.table(table))
+    found = (
+        Table.objects.named(table).filter(kind=TableKind.TABLE).select_related("namespace").first()
+    )
+    if found is None:
+        require_namespace(table[:-1])
+        raise TableNotFound(table)
+    return found
+
+
+def at_or_below(namespace: Identifier, path: str = "namespace__path") -> Q:
+    """What lies in a namespace or below it; ``path`` is the lookup of its namespace's path."""
+    return Q(**{f"{path}__0_{len(namespace)}": list(namespace)}) if namespace else Q()
+
+
+def require_namespace(namespace: Identifier) -> None:
+    """Raises NamespaceNotFound."""
+    if not Namespace.objects.named(namespace).exists():
+        raise NamespaceNotFound(namespace)
+
+
+def list_tables(
+    *,
+    actor: Principal,
+    namespace: Identifier,
+    include_declared: bool = True,
+    limit: int | None = None,
+    page_token: str | None = None,
+    format: TableFormat = TableFormat.LANCE,
+) -> tuple[list[str], str | None]:
+    """A page of the names of a namespace's tables, and the token of the next. One statement."""
+    size = min(limit, PAGE_SIZE) if limit is not None else PAGE_SIZE
+    if not access.sees_all_in(actor, namespace):
+        names = _visible_names(actor, namespace, format, page_token or "", include_declared)
+        found = list(names[: size + 1])
+        return found[:size], found[size - 1] if len(found) > size else None
+    cursor = hot_cursor()
+    cursor.execute(_LIST, [format, page_token or "", include_declared, size + 1, digest(namespace)])
+    row = cursor.fetchone()
+    if row is None:
+        raise NamespaceNotFound(namespace)
+    names = row[0]
+    return names[:size], names[size - 1] if len(names) > size else None
+
+
+def _visible_names(
+    actor: Principal, namespace: Identifier, format: TableFormat, behind: str, declared_too: bool
+) -> QuerySet[Table, str]:
+    """The same for who may browse some of the tables only."""
+    rows = Table.objects.present().filter(
+        access.visible_tables(actor),
+        namespace__digest=digest(namespace),
+        namespace__dropped_at=None,
+        format=format,
+        name__gt=behind,
+    )
+    if not declared_too:
+        rows = rows.filter(state=TableState.LIVE)
+    return rows.order_by("name").values_list("name", flat=True)
+
+
+def list_all_tables(
+    *,
+    actor: Principal,
+    include_declared: bool = True,
+    limit: int | None = None,
+    page_token: str | None = None,
+) -> tuple[list[Identifier], str | None]:
+    """A page of the identifiers of all Lance tables, oldest first. One statement."""
+    size = min(limit, PAGE_SIZE) if limit is not None else PAGE_SIZE
+    if page_token and not (page_token.isascii() and page_token.isdigit() and len(page_token) < 19):
+        raise InvalidInput(f"Page token {page_token!r} is not one of this list")
+    rows = Table.objects.present().filter(
+        access.visible_tables(actor), format=TableFormat.LANCE, pk__gt=int(page_token or 0)
+    )
+    if not include_declared:
+        rows = rows.filter(state=TableState.LIVE)
+    page = list(rows.order_by("pk").values_list("pk", "namespace__path", "name")[: size + 1])
+    found = [(*path, name) for _, path, name in page[:size]]
+    return found, str(page[size - 1][0]) if len(page) > size else None
