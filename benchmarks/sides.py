@@ -19,7 +19,7 @@ from benchmarks.errors import BadAnswers
 from benchmarks.load import Size
 from benchmarks.stack import API_KEY, Stack
 from benchmarks.wrk import Run
-from catalog.formats import lance_wire
+from catalog.formats.lance import wire as lance_wire
 
 STAGED_PER_SECOND = 5000
 """Manifests staged for one second of creates. A server that needs more fails the run in plain words."""

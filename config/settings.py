@@ -252,7 +252,7 @@ LANGUAGE_CODE = "en-us"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 DATA_UPLOAD_MAX_MEMORY_SIZE = MONODON_MAX_BODY_BYTES
 SECURE_CONTENT_TYPE_NOSNIFF = True
-# Twelve hours without a request end a session (catalog.admin.sessions prolongs it).
+# Twelve hours without a request end a session (catalog.admin.access.sessions prolongs it).
 SESSION_COOKIE_AGE = 12 * 3600
 SESSION_COOKIE_HTTPONLY = CSRF_COOKIE_HTTPONLY = True
 # Lax, not Strict: the way back from the issuer of a single sign-on comes from another site.
@@ -296,7 +296,7 @@ ADMIN_MIDDLEWARE = [
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
-    "catalog.admin.sessions.SlidingSessionMiddleware",
+    "catalog.admin.access.sessions.SlidingSessionMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
@@ -316,7 +316,7 @@ AXES_FAILURE_LIMIT = 5
 AXES_COOLOFF_TIME = timedelta(minutes=15)
 AXES_RESET_ON_SUCCESS = True
 AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
-AXES_LOCKOUT_CALLABLE = "catalog.admin.sign_on.locked_out"
+AXES_LOCKOUT_CALLABLE = "catalog.admin.access.sign_on.locked_out"
 AXES_IPWARE_META_PRECEDENCE_ORDER = ["REMOTE_ADDR"]
 AXES_DISABLE_ACCESS_LOG = True  # the audit trail has it
 AXES_ENABLE_ADMIN = False
@@ -559,18 +559,18 @@ UNFOLD = {
     "SITE_HEADER": "Monodon",
     "SITE_SUBHEADER": "Lance and Iceberg catalog",
     "SITE_URL": "/admin/",
-    "SITE_ICON": "catalog.admin.navigation.sign",
+    "SITE_ICON": "catalog.admin.site.navigation.sign",
     "SITE_FAVICONS": [
-        {"rel": "icon", "type": "image/svg+xml", "href": "catalog.admin.navigation.sign"}
+        {"rel": "icon", "type": "image/svg+xml", "href": "catalog.admin.site.navigation.sign"}
     ],
     "SHOW_HISTORY": False,  # the audit trail tells more, and cannot be edited
     "SHOW_VIEW_ON_SITE": False,
     "BORDER_RADIUS": "8px",
-    "DASHBOARD_CALLBACK": "catalog.admin.dashboard.dashboard",
-    "COMMAND": {"search_callback": "catalog.admin.navigation.search"},
+    "DASHBOARD_CALLBACK": "catalog.admin.site.dashboard.dashboard",
+    "COMMAND": {"search_callback": "catalog.admin.site.navigation.search"},
     "SIDEBAR": {
         "command_search": True,
-        "navigation": "catalog.admin.navigation.navigation",
+        "navigation": "catalog.admin.site.navigation.navigation",
     },
     # Ice: the blues of deep water, in the theme's own notation.
     "COLORS": {

@@ -5,7 +5,7 @@ from django.views.generic import RedirectView
 from api.iceberg.views.oauth import GetToken
 from api.lance.views.fallback import NoRoute
 from api.management.views.fallback import NoRoute as NoManagementRoute
-from catalog.admin import sign_on
+from catalog.admin.access import sign_on
 
 urlpatterns = [
     path("v1/", include("api.iceberg.urls")),

@@ -12,8 +12,9 @@ from lance import write_dataset
 
 from catalog import storage
 from catalog.access import SYSTEM
-from catalog.formats import lance, lance_wire
-from catalog.formats.lance import NamingScheme
+from catalog.formats.lance import naming as lance_naming
+from catalog.formats.lance import wire as lance_wire
+from catalog.formats.lance.naming import NamingScheme
 from catalog.identifiers import Identifier, digest
 from catalog.models import (
     ApiKey,
@@ -218,7 +219,7 @@ def stage(
     content: bytes | None = None,
 ) -> Path:
     """A staged manifest as a Lance client writes it: the final name, a dash, a UUID."""
-    final = lance.final_manifest_path(branch, version, scheme)
+    final = lance_naming.final_manifest_path(branch, version, scheme)
     path = Path(f"{table.location}/{final}-{uuid.uuid4()}")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(manifest(version, branch, content))
@@ -269,7 +270,7 @@ def final_path(
     table: Table, version: int, *, scheme: NamingScheme = NamingScheme.V2, branch: str = ""
 ) -> Path:
     """Where the manifest of a version ends up."""
-    return Path(table.location) / lance.final_manifest_path(branch, version, scheme)
+    return Path(table.location) / lance_naming.final_manifest_path(branch, version, scheme)
 
 
 def relative(path: Path) -> str:

@@ -1,41 +1,33 @@
-"""The web admin: one module per noun. It reads rows, and changes them through the services alone."""
+"""The web admin, in packages by concern. It reads rows, and changes them through the services."""
 
-from catalog.admin import (
-    api_keys,
-    approvals,
-    audit,
-    functions,
-    jobs,
-    labels,
-    maintenance,
-    materialized_views,
-    namespaces,
-    people,
-    principals,
-    schedules,
-    sessions,
-    tables,
-    transactions,
-    trash,
-    webhooks,
-)
+from catalog.admin.access import api_keys, principals, sessions, users
+from catalog.admin.audit import trail as audit_trail
+from catalog.admin.engine import transactions
+from catalog.admin.events import webhooks
+from catalog.admin.governance import approvals, labels
+from catalog.admin.iceberg import functions
+from catalog.admin.lance import materialized_views
+from catalog.admin.maintenance import jobs, schedules
+from catalog.admin.maintenance import overview as maintenance_overview
+from catalog.admin.recovery import trash
+from catalog.admin.tables import namespaces, tables
 
 __all__ = [
     "api_keys",
     "approvals",
-    "audit",
+    "audit_trail",
     "functions",
     "jobs",
     "labels",
-    "maintenance",
+    "maintenance_overview",
     "materialized_views",
     "namespaces",
-    "people",
     "principals",
     "schedules",
     "sessions",
     "tables",
     "transactions",
     "trash",
+    "users",
     "webhooks",
 ]

@@ -1,6 +1,7 @@
 """How values look: what stands in a list's column, a page's facts, a table's cell."""
 
 import json
+import uuid
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
@@ -202,3 +203,10 @@ def lines(parts: Iterable[object]) -> SafeString:
 def prose(html: SafeString) -> SafeString:
     """Rendered Markdown, with the look of a text."""
     return format_html('<div class="m-prose">{}</div>', html)
+
+
+def as_uuid(text: str) -> uuid.UUID | None:
+    try:
+        return uuid.UUID(text)
+    except ValueError:
+        return None

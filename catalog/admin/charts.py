@@ -6,7 +6,7 @@ from datetime import date, datetime
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from catalog.admin.maintenance_charts import grade
+from catalog.admin.score_charts import grade
 
 _WIDTH, _HEIGHT, _TOP, _BASE = 320, 90, 14, 74
 

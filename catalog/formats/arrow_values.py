@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from catalog.formats import lance_columns
+from catalog.formats.lance import columns as lance_columns
 
 _LONGEST = 200  # characters
 _LEAVES = 50  # of a nested value

@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from catalog.errors import InvalidInput
-from catalog.formats import lance_sql
+from catalog.formats.lance import sql as lance_sql
 from catalog.identifiers import Identifier, check_table
 
 UNDERSTOOD = (

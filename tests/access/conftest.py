@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from catalog.formats.iceberg import scan_planning
+from catalog.formats.iceberg.scans import planning as scan_planning
 
 
 @pytest.fixture

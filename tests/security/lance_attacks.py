@@ -7,8 +7,8 @@ from typing import Any
 
 import lance
 
-from catalog.formats import lance_manifest
-from catalog.formats import lance_wire as wire
+from catalog.formats.lance import manifest as lance_manifest
+from catalog.formats.lance import wire as lance_wire
 from catalog.models import Table
 
 Change = Callable[[bytes], bytes]
@@ -39,13 +39,13 @@ def edited(manifest: bytes, path: Sequence[int], change: Change, *, index: bool 
     if not index:
         message = _edit(message, path, change)
         return _file(manifest[:start], message, manifest[-16:])
-    top = wire.fields(message, 0, len(message))
-    position = wire.number(top, 6)
+    top = lance_wire.fields(message, 0, len(message))
+    position = lance_wire.number(top, 6)
     assert position is not None
     size = int.from_bytes(manifest[position : position + 4], "little")
     section = _edit(manifest[position + 4 : position + 4 + size], path, change)
     before = manifest[:start] + len(section).to_bytes(4, "little") + section
-    message = _edit(message, [6], lambda _: wire.encode_varint(start))
+    message = _edit(message, [6], lambda _: lance_wire.encode_varint(start))
     return _file(before, message, manifest[-16:])
 
 
@@ -60,7 +60,7 @@ def base_path(path: str, number: int = 0, *, is_root: bool = True) -> bytes:
 
 
 def number_field(field: int, value: int) -> bytes:
-    return wire.encode_varint(field << 3) + wire.encode_varint(value)
+    return lance_wire.encode_varint(field << 3) + lance_wire.encode_varint(value)
 
 
 def text_field(field: int, text: str) -> bytes:
@@ -68,7 +68,9 @@ def text_field(field: int, text: str) -> bytes:
 
 
 def bytes_field(field: int, content: bytes) -> bytes:
-    return wire.encode_varint(field << 3 | 2) + wire.encode_varint(len(content)) + content
+    return (
+        lance_wire.encode_varint(field << 3 | 2) + lance_wire.encode_varint(len(content)) + content
+    )
 
 
 def _file(before: bytes, message: bytes, footer: bytes) -> bytes:
@@ -81,19 +83,19 @@ def _edit(message: bytes, path: Sequence[int], change: Change) -> bytes:
     if not path:
         return change(message)
     parts = []
-    for number, kind, first, second in wire.fields(message, 0, len(message)):
-        if kind == wire.VARINT:
+    for number, kind, first, second in lance_wire.fields(message, 0, len(message)):
+        if kind == lance_wire.VARINT:
             if [number] == list(path):
-                parts.append(wire.encode_varint(number << 3) + change(b""))
+                parts.append(lance_wire.encode_varint(number << 3) + change(b""))
             else:
                 parts.append(number_field(number, first))
-        elif kind == wire.BYTES:
+        elif kind == lance_wire.BYTES:
             content = message[first:second]
             if number == path[0]:
                 content = _edit(content, path[1:], change)
             parts.append(bytes_field(number, content))
         else:
-            parts.append(wire.encode_varint(number << 3 | kind) + message[first:second])
+            parts.append(lance_wire.encode_varint(number << 3 | kind) + message[first:second])
     return b"".join(parts)
 
 

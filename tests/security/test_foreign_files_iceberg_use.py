@@ -167,7 +167,7 @@ def purged(world: World) -> None:
 @pytest.mark.parametrize("slot", ["manifest", "data"])
 def test_a_plan_that_was_kept_is_looked_at_again(world, attacker, monkeypatch, slot, kind):
     """Its manifest list is another when its tasks are fetched."""
-    monkeypatch.setattr("catalog.formats.iceberg.scan_planning.FILES_AT_ONCE", 1)
+    monkeypatch.setattr("catalog.formats.iceberg.scans.planning.FILES_AT_ONCE", 1)
     for number in range(2):
         open_table(*MINE).append(rows(number))
     plan = attacker.post(f"{COMMIT}/plan", {})

@@ -10,7 +10,7 @@ from api.iceberg.messages import CreateTableRequest, RegisterTableRequest, Renam
 from api.iceberg.operation import JSON, IcebergOperation
 from catalog.access import Principal
 from catalog.errors import InvalidInput
-from catalog.formats.iceberg import metadata
+from catalog.formats.iceberg.metadata import documents as metadata_documents
 from catalog.privileges import Privilege
 from catalog.services.iceberg import commits as iceberg_commits
 from catalog.services.iceberg import metadata_files
@@ -220,7 +220,7 @@ def load(operation: IcebergOperation, actor: Principal, namespace: str, table: s
         return HttpResponseNotModified(headers={"ETag": tag_of(loaded.etag, wanted)})
     if wanted == "all":
         return respond(operation, loaded)
-    text = metadata.dump(metadata.refs_only(loaded.document))
+    text = metadata_documents.dump(metadata_documents.refs_only(loaded.document))
     answer = metadata_files.answer(loaded.metadata_location, text)
     return _send(operation, answer, tag_of(loaded.etag, wanted))
 

@@ -6,7 +6,7 @@ from pydantic import RootModel, StrictStr
 
 from api.lance.operation import LanceOperation
 from catalog.access import Principal
-from catalog.formats.lance import branch_name
+from catalog.formats.lance.naming import branch_name
 from catalog.identifiers import Identifier
 from catalog.services.lance import describe as lance_describe
 from catalog.services.lance import schemas as lance_schemas

@@ -14,7 +14,7 @@ from api.lance.operation import choose
 from api.operation import complaint
 from catalog.access import Principal
 from catalog.errors import InvalidInput, OutcomeUnknown
-from catalog.formats.lance import branch_name
+from catalog.formats.lance.naming import branch_name
 from catalog.identifiers import Identifier
 from catalog.services.lance import data as lance_data
 

@@ -9,7 +9,7 @@ from lance_namespace_urllib3_client import models as m
 from api.lance.operation import LanceOperation
 from catalog.access import Principal
 from catalog.errors import InvalidInput
-from catalog.formats.lance import branch_name
+from catalog.formats.lance.naming import branch_name
 from catalog.identifiers import Identifier, fold
 from catalog.services.lance import indexes as lance_indexes
 from catalog.services.lance.index_plans import NewIndex

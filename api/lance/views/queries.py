@@ -10,7 +10,7 @@ from api.lance.operation import LanceOperation
 from catalog import identifiers
 from catalog.access import Principal
 from catalog.errors import ContradictoryInput
-from catalog.formats.lance import branch_name
+from catalog.formats.lance.naming import branch_name
 from catalog.identifiers import Identifier
 from catalog.services.lance import queries as lance_queries
 

@@ -2,7 +2,7 @@ from lance_namespace_urllib3_client import models as m
 
 from api.lance.operation import LanceOperation
 from catalog.access import Principal
-from catalog.formats.lance import branch_name
+from catalog.formats.lance.naming import branch_name
 from catalog.identifiers import Identifier
 from catalog.services.lance import refs as lance_refs
 

@@ -6,7 +6,7 @@ from lance_namespace_urllib3_client import models as m
 from api.lance.operation import LanceOperation, choose
 from catalog import storage
 from catalog.access import Principal
-from catalog.formats.lance import branch_name
+from catalog.formats.lance.naming import branch_name
 from catalog.identifiers import Identifier
 from catalog.models import Table
 from catalog.privileges import Privilege

@@ -10,7 +10,7 @@ from api.lance.views.tables import (
 )
 from catalog.access import Principal
 from catalog.errors import CatalogError, InvalidInput
-from catalog.formats.lance import branch_name
+from catalog.formats.lance.naming import branch_name
 from catalog.identifiers import Identifier
 from catalog.services.engine.commit import Operation, commit
 from catalog.services.engine.statements import NewVersion

@@ -5,7 +5,6 @@ is kept.
 """
 
 from catalog.errors import InvalidMetadata
-from catalog.formats.iceberg import primitives
 from catalog.formats.iceberg.reading import (
     INT_MAX,
     Document,
@@ -23,6 +22,7 @@ from catalog.formats.iceberg.reading import (
     text_at,
     uuid_at,
 )
+from catalog.formats.iceberg.schema import primitives
 
 FORMAT_VERSION = 1
 _MAX_DEPTH = 50

@@ -20,7 +20,8 @@ from catalog.errors import (
     InvalidInput,
     NamespaceNotFound,
 )
-from catalog.formats.iceberg import metadata, requirements, updates
+from catalog.formats.iceberg.metadata import documents as metadata_documents
+from catalog.formats.iceberg.metadata import requirements, updates
 from catalog.identifiers import Identifier, check_table, digest, slug
 from catalog.models import Namespace, Table, TableFormat, TableKind
 from catalog.privileges import Privilege
@@ -95,7 +96,7 @@ def create_table(
     check_table(table)
     access.require(actor, Privilege.CREATE, On.namespace(table[:-1]))
     require_free(table)
-    document = metadata.new_table(
+    document = metadata_documents.new_table(
         schema=schema,
         partition_spec=partition_spec,
         write_order=write_order,
@@ -108,7 +109,7 @@ def create_table(
         require_free_location(actor, path)
     if stage:
         metadata_files.make_directory(document)
-        answer = metadata_files.answer(None, metadata.dump(document))
+        answer = metadata_files.answer(None, metadata_documents.dump(document))
         return LoadedTable(table, 0, TableFormat.ICEBERG, TableKind.TABLE, path, "", 0, "", answer)
     file = metadata_files.draft(document, 0)
     create = CreateFromMetadata(
@@ -136,7 +137,7 @@ def register_table(
     if not overwrite:
         require_free(table)
     path = iceberg_files.require_registrable(actor, table, metadata_location)
-    document = metadata.parse(iceberg_files.read_metadata(path, _MAX_METADATA_BYTES))
+    document = metadata_documents.parse(iceberg_files.read_metadata(path, _MAX_METADATA_BYTES))
     file = metadata_files.existing(document, metadata_location, path)
     location = check_paths(actor, document)
     files = files_of(FutureTable(table, location), document)

@@ -28,7 +28,7 @@ from catalog.errors import (
     OutcomeUnknown,
     ServiceUnavailable,
 )
-from catalog.formats.iceberg import metadata
+from catalog.formats.iceberg.metadata import documents as metadata_documents
 from catalog.models import StagedFile, TableVersion
 from catalog.models.versions import file_name
 from catalog.postgresql import outcomes
@@ -66,11 +66,11 @@ class MetadataFile:
 def draft(document: Document, sequence: int) -> MetadataFile:
     """The next metadata file of a table. Nothing is written. Raises InvalidLocation."""
     properties = document.get("properties", {})
-    name = metadata.file_name(sequence, uuid.uuid4(), properties=properties)
+    name = metadata_documents.file_name(sequence, uuid.uuid4(), properties=properties)
     location = f"{_directory(document, properties)}/{name}"
     path = storage.iceberg_path(location)
-    text = metadata.dump(document)
-    content = _compress(text) if metadata.is_gzip(properties) else text
+    text = metadata_documents.dump(document)
+    content = _compress(text) if metadata_documents.is_gzip(properties) else text
     return MetadataFile(
         document, sequence, location, path, content, answer(location, text), new_etag(), len(text)
     )
@@ -93,8 +93,8 @@ def make_directory(document: Document) -> None:
 
 def existing(document: Document, location: str, path: str) -> MetadataFile:
     """A metadata file that lies in storage already. Its name may tell its sequence."""
-    sequence = max(metadata.sequence_of(location), 0)
-    text = metadata.dump(document)
+    sequence = max(metadata_documents.sequence_of(location), 0)
+    text = metadata_documents.dump(document)
     return MetadataFile(
         document, sequence, location, path, b"", answer(location, text), new_etag(), len(text)
     )

@@ -17,10 +17,10 @@ from catalog.errors import (
     PlanNotFound,
     PlanTaskNotFound,
 )
-from catalog.formats.iceberg import scans
 from catalog.formats.iceberg.reading import Document
-from catalog.formats.iceberg.scan_planning import Planner
-from catalog.formats.iceberg.scans import Scan
+from catalog.formats.iceberg.scans import scans
+from catalog.formats.iceberg.scans.planning import Planner
+from catalog.formats.iceberg.scans.scans import Scan
 from catalog.identifiers import Identifier
 from catalog.models import ScanPlan, Table, TableFormat, TableKind
 from catalog.privileges import Privilege

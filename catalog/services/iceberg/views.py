@@ -19,7 +19,7 @@ from catalog.errors import (
     ViewAlreadyExists,
     ViewNotFound,
 )
-from catalog.formats.iceberg import views
+from catalog.formats.iceberg.views import documents as view_documents
 from catalog.identifiers import Identifier, check_table, digest
 from catalog.models import Table, TableFormat, TableKind
 from catalog.privileges import Privilege
@@ -119,7 +119,7 @@ def create_view(
     check_table(view)
     access.require(actor, Privilege.CREATE, On.namespace(view[:-1]))
     require_free(view, TableKind.VIEW)
-    document = views.new_view(
+    document = view_documents.new_view(
         schema=schema,
         view_version=view_version,
         location=chosen_location(actor, view, location),
@@ -146,7 +146,7 @@ def register_view(*, actor: Principal, view: Identifier, metadata_location: str)
     access.require(actor, Privilege.CREATE, On.namespace(view[:-1]))
     require_free(view, TableKind.VIEW)
     path = iceberg_files.require_registrable(actor, view, metadata_location)
-    document = views.parse(iceberg_files.read_metadata(path, _MAX_METADATA_BYTES))
+    document = view_documents.parse(iceberg_files.read_metadata(path, _MAX_METADATA_BYTES))
     file = metadata_files.existing(document, metadata_location, path)
     location = check_paths(actor, document)
     files = files_of(FutureTable(view, location), document)
@@ -185,8 +185,8 @@ def _attempt(
 ) -> LoadedTable:
     base = require_kind(view, find([view]).get(digest(view)), TableKind.VIEW)
     known = base.document
-    views.check(requirements, known)
-    document = views.apply(known, updates, now_ms=now_ms())
+    view_documents.check(requirements, known)
+    document = view_documents.apply(known, updates, now_ms=now_ms())
     if document is known:
         return base
     location = check_paths(actor, document, base)

@@ -16,8 +16,9 @@ from lance.fragment import LanceFragment
 from catalog import access
 from catalog.access import On, Principal
 from catalog.errors import ColumnNotFound, InvalidInput
-from catalog.formats import lance as lance_format
-from catalog.formats import lance_paths, lance_sql
+from catalog.formats.lance import naming as lance_naming
+from catalog.formats.lance import paths as lance_paths
+from catalog.formats.lance import sql as lance_sql
 from catalog.identifiers import Identifier
 from catalog.models import Job
 from catalog.privileges import Privilege
@@ -212,8 +213,8 @@ def _computed(dataset: LanceDataset, table: Identifier, path: str) -> _Computed:
     field = lance_paths.find(dataset.schema, names)
     if field is None:
         raise ColumnNotFound(table, f"Column '{path}' does not exist")
-    expression = (field.metadata or {}).get(lance_format.COMPUTED_KEY.encode())
-    kind = (field.metadata or {}).get(lance_format.COMPUTED_KIND_KEY.encode(), b"sql")
+    expression = (field.metadata or {}).get(lance_naming.COMPUTED_KEY.encode())
+    kind = (field.metadata or {}).get(lance_naming.COMPUTED_KIND_KEY.encode(), b"sql")
     if expression is None or len(names) > 1 or kind != b"sql":
         raise InvalidInput(
             f"Column '{path}' is not a column that is computed by SQL",

@@ -41,7 +41,7 @@ from catalog.errors import (
     ServiceUnavailable,
     VersionAlreadyExists,
 )
-from catalog.formats.lance import branch_name
+from catalog.formats.lance.naming import branch_name
 from catalog.identifiers import Identifier, label, slug
 from catalog.models import StagedFile
 from catalog.postgresql import outcomes

@@ -16,8 +16,8 @@ import pyarrow as pa
 from lance.dataset import LanceDataset
 
 from catalog.errors import ColumnNotFound, InvalidInput
-from catalog.formats import lance as lance_format
-from catalog.formats import lance_paths
+from catalog.formats.lance import naming as lance_naming
+from catalog.formats.lance import paths as lance_paths
 from catalog.identifiers import Identifier
 from catalog.services.lance.errors import refusing
 
@@ -61,17 +61,17 @@ def declare(dataset: LanceDataset, table: Identifier, name: str, expression: str
         type_ = _plan(dataset, expression)
     inputs = [lance_paths.join(path) for path in _inputs(dataset, expression)]
     metadata = {
-        lance_format.COMPUTED: "true",
-        lance_format.COMPUTED_KIND_KEY: _SQL,
-        lance_format.COMPUTED_KEY: expression,
-        lance_format.COMPUTED_INPUTS_KEY: orjson.dumps(inputs).decode(),
+        lance_naming.COMPUTED: "true",
+        lance_naming.COMPUTED_KIND_KEY: _SQL,
+        lance_naming.COMPUTED_KEY: expression,
+        lance_naming.COMPUTED_INPUTS_KEY: orjson.dumps(inputs).decode(),
     }
     return pa.field(name, type_, nullable=True, metadata=metadata)
 
 
 def is_declaration(key: str) -> bool:
     """Whether a key of a field's metadata is of the declaration of a computed column."""
-    return key == lance_format.COMPUTED or key.startswith(f"{lance_format.COMPUTED}.")
+    return key == lance_naming.COMPUTED or key.startswith(f"{lance_naming.COMPUTED}.")
 
 
 def is_computed(field: Any) -> bool:
@@ -94,7 +94,7 @@ def find_reader(
 
 def _declared(fields: Iterable[Any]) -> Iterator[Computed]:
     for field in fields:
-        written = field.metadata.get(lance_format.COMPUTED_INPUTS_KEY)
+        written = field.metadata.get(lance_naming.COMPUTED_INPUTS_KEY)
         if written is not None:
             yield Computed((field.name(),), _paths(written))
 

@@ -12,7 +12,8 @@ from lance.dataset import LanceDataset
 from catalog import access
 from catalog.access import On, Principal
 from catalog.errors import InvalidInput, TableHasNoData
-from catalog.formats import lance_paths, lance_sql
+from catalog.formats.lance import paths as lance_paths
+from catalog.formats.lance import sql as lance_sql
 from catalog.identifiers import Identifier, check_table
 from catalog.models import Table
 from catalog.privileges import Privilege

@@ -22,7 +22,7 @@ from lance_namespace_urllib3_client import models as m
 from catalog import access, storage
 from catalog.access import On, Principal
 from catalog.errors import BranchNotFound, ManifestNotFound, TableHasNoData
-from catalog.formats import lance as lance_format
+from catalog.formats.lance import naming as lance_naming
 from catalog.identifiers import Identifier, digest
 from catalog.models import Branch, TableFormat
 from catalog.postgresql.cursors import hot_cursor
@@ -96,11 +96,11 @@ class Snapshot:
         """Whether its manifest has the name by which Lance finds it in storage."""
         path = self.entry.manifest_path
         directory = storage.store_path(
-            self.location, lance_format.versions_directory(self.branch) + "/"
+            self.location, lance_naming.versions_directory(self.branch) + "/"
         )
         if not path.startswith(directory):
             return False
-        parsed = lance_format.parse_manifest_name(path[len(directory) :])
+        parsed = lance_naming.parse_manifest_name(path[len(directory) :])
         return parsed is not None and parsed.version == self.version
 
 
@@ -118,7 +118,7 @@ def find_snapshot(
     """
     access.require(actor, action, On.table(table))
     cursor = hot_cursor()
-    highest = lance_format.MAX_VERSION if version is None else version
+    highest = lance_naming.MAX_VERSION if version is None else version
     cursor.execute(_FIND, [branch, highest, digest(table)])
     row = cursor.fetchone()
     if row is None or row[2] != TableFormat.LANCE:

@@ -26,7 +26,7 @@ from catalog.errors import (
     TagNotFound,
     VersionNotFound,
 )
-from catalog.formats import lance
+from catalog.formats.lance import naming as lance_naming
 from catalog.identifiers import Identifier, label
 
 RETRYABLE = "Retryable commit conflict"
@@ -145,7 +145,7 @@ def _named(table: Identifier, raw: str) -> CatalogError | None:
     if found := _NO_VERSION.search(raw):
         return VersionNotFound(table, int(found[1]))
     if found := _NO_MANIFEST.search(raw):
-        manifest = lance.parse_manifest_name(found[1] or found[2])
+        manifest = lance_naming.parse_manifest_name(found[1] or found[2])
         return None if manifest is None else VersionNotFound(table, manifest.version)
     return None
 

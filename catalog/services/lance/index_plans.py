@@ -18,7 +18,7 @@ from lance.indices import IndexConfig
 from lance.query import DocumentGranularity
 
 from catalog.errors import ColumnNotFound, IndexAlreadyExists, InvalidInput
-from catalog.formats import lance_paths
+from catalog.formats.lance import paths as lance_paths
 from catalog.identifiers import Identifier, fold
 
 if TYPE_CHECKING:

@@ -17,8 +17,9 @@ from lance.dataset import LanceDataset
 from lance.fragment import LanceFragment
 
 from catalog.errors import ColumnNotFound, InvalidInput
-from catalog.formats import arrow_values, lance_sql
+from catalog.formats import arrow_values
 from catalog.formats.arrow_values import Shown
+from catalog.formats.lance import sql as lance_sql
 from catalog.identifiers import Identifier
 from catalog.services.lance.contents import reading
 from catalog.services.lance.errors import refusing

@@ -19,7 +19,8 @@ from lance_namespace_urllib3_client import models as m
 
 from catalog.access import Principal
 from catalog.errors import ColumnNotFound, ContradictoryInput, InvalidInput
-from catalog.formats import lance_paths, lance_sql
+from catalog.formats.lance import paths as lance_paths
+from catalog.formats.lance import sql as lance_sql
 from catalog.identifiers import Identifier, label
 from catalog.services.lance import datasets
 from catalog.services.lance import full_text as lance_full_text

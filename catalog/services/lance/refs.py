@@ -27,9 +27,9 @@ from catalog.errors import (
     TagAlreadyExists,
     TagNotFound,
 )
-from catalog.formats import lance
-from catalog.formats import lance_refs as refs
-from catalog.formats.lance_refs import BranchFile, TagFile
+from catalog.formats.lance import naming as lance_naming
+from catalog.formats.lance import refs as lance_refs
+from catalog.formats.lance.refs import BranchFile, TagFile
 from catalog.identifiers import Identifier, label
 from catalog.models import Branch, Table, TableVersion
 from catalog.privileges import Privilege
@@ -88,7 +88,7 @@ def list_tags(
     """
     location = _location(actor, table)
     size = min(limit, PAGE_SIZE) if limit is not None else PAGE_SIZE
-    names = sorted(name for name in _names(location, refs.TAGS) if name > (page_token or ""))
+    names = sorted(name for name in _names(location, lance_refs.TAGS) if name > (page_token or ""))
     page = [(name, _read_tag(location, name)) for name in names[:size]]
     found = [Tag(name, tag.version, tag.branch, tag.manifest_size) for name, tag in page if tag]
     return found, names[size - 1] if len(names) > size else None
@@ -102,9 +102,9 @@ def create_tag(
     The tag is written to storage, then recorded: who fails in between leaves a tag without an
     audit row. Raises TagAlreadyExists, BranchNotFound, VersionNotFound, TableHasNoData.
     """
-    refs.check_tag(tag)
+    lance_refs.check_tag(tag)
     with _turn(actor, table, branch, version) as snapshot:
-        if _has_file(snapshot.location, refs.TAGS, tag):
+        if _has_file(snapshot.location, lance_refs.TAGS, tag):
             raise TagAlreadyExists(table, tag)
         commits.visit(
             actor=actor,
@@ -151,10 +151,10 @@ def delete_tag(*, actor: Principal, table: Identifier, tag: str) -> str | None:
     In the order of ``create_tag``. Raises TagNotFound, TableHasNoData.
     """
     with _turn(actor, table) as snapshot:
-        if not _has_file(snapshot.location, refs.TAGS, tag):
+        if not _has_file(snapshot.location, lance_refs.TAGS, tag):
             raise TagNotFound(table, tag)
         before = _read_tag(snapshot.location, tag)
-        storage.remove_file(f"{snapshot.location}/{refs.TAGS}/{refs.file_name(tag)}")
+        storage.remove_file(f"{snapshot.location}/{lance_refs.TAGS}/{lance_refs.file_name(tag)}")
         known = None if before is None else _described(before.version, before.branch)
         return _record(actor, ref_operations.DeleteTableTag(table=table, tag=tag, before=known))
 
@@ -197,7 +197,7 @@ def create_branch(
     Returns the transaction's id. Raises BranchAlreadyExists, also when only files of such a branch
     are left in storage, BranchNotFound, VersionNotFound, TableHasNoData.
     """
-    refs.check_branch(name)
+    lance_refs.check_branch(name)
     with _turn(actor, table, from_branch, from_version) as source:
         _require_no_link(source, f"tree/{name}")
         if _is_in_ledger(source, name):
@@ -238,7 +238,7 @@ def delete_branch(*, actor: Principal, table: Identifier, name: str) -> str | No
     """
     if name in {"", "main"}:
         raise InvalidInput("The main branch cannot be deleted")
-    lance.check_branch(name)
+    lance_naming.check_branch(name)
     with _turn(actor, table) as main:
         _require_no_link(main, f"tree/{name}")
         has_files = _is_in_storage(main.location, name)
@@ -250,7 +250,9 @@ def delete_branch(*, actor: Principal, table: Identifier, name: str) -> str | No
             actor=actor,
         )
         try:
-            storage.remove_file(f"{main.location}/{refs.BRANCHES}/{refs.file_name(name)}")
+            storage.remove_file(
+                f"{main.location}/{lance_refs.BRANCHES}/{lance_refs.file_name(name)}"
+            )
             _remove_files(main, name)
         except OSError:
             # The branch is gone all the same. A writer who comes too late may leave a file meanwhile.
@@ -297,10 +299,10 @@ def _is_in_ledger(snapshot: Snapshot, branch: str) -> bool:
 
 def _is_in_storage(location: str, branch: str) -> bool:
     """Whether a branch's file is there, or manifests of it that are not just being written."""
-    if _has_file(location, refs.BRANCHES, branch):
+    if _has_file(location, lance_refs.BRANCHES, branch):
         return True
-    files = storage.list_files(location, lance.versions_directory(branch))
-    return any(lance.parse_manifest_name(file.name) for file in files)
+    files = storage.list_files(location, lance_naming.versions_directory(branch))
+    return any(lance_naming.parse_manifest_name(file.name) for file in files)
 
 
 def _require_unused(snapshot: Snapshot, branch: str) -> None:
@@ -308,12 +310,12 @@ def _require_unused(snapshot: Snapshot, branch: str) -> None:
     location, known = snapshot.location, f"Branch '{branch}' of table '{label(snapshot.table)}'"
     tags = sorted(
         name
-        for name in _names(location, refs.TAGS)
+        for name in _names(location, lance_refs.TAGS)
         if (tag := _read_tag(location, name)) and tag.branch == branch
     )
     if tags:
         raise InvalidTableState(f"{known} cannot be deleted: tag '{tags[0]}' names a version of it")
-    files = {name: _read_branch(location, name) for name in _names(location, refs.BRANCHES)}
+    files = {name: _read_branch(location, name) for name in _names(location, lance_refs.BRANCHES)}
     children = sorted(name for name, file in files.items() if file and file.parent == branch)
     if children:
         raise InvalidTableState(f"{known} cannot be deleted: branch '{children[0]}' began there")
@@ -334,7 +336,7 @@ def _remove_files(snapshot: Snapshot, branch: str) -> None:
     """Remove what Lance has put into a branch's directory, where branches below it lie as well."""
     location = snapshot.location
     others = {
-        *_names(location, refs.BRANCHES),
+        *_names(location, lance_refs.BRANCHES),
         *Branch.objects.filter(table__uuid=snapshot.uuid).values_list("name", flat=True),
     }
     kept = {
@@ -344,7 +346,7 @@ def _remove_files(snapshot: Snapshot, branch: str) -> None:
     }
     directory = f"{location}/tree/{branch}"
     for part in storage.list_directories(location, f"tree/{branch}"):
-        if refs.is_own_directory(part) and part not in kept:
+        if lance_refs.is_own_directory(part) and part not in kept:
             for _ in storage.remove_tree(f"{directory}/{part}"):
                 pass
     for _ in storage.remove_empty_directories(directory):
@@ -376,13 +378,13 @@ def _location(actor: Principal, table: Identifier) -> str:
 
 def _names(location: str, directory: str) -> Iterator[str]:
     for file in storage.list_files(location, directory):
-        name = refs.name_of(file.name)
+        name = lance_refs.name_of(file.name)
         if name is not None:
             yield name
 
 
 def _read(location: str, directory: str, name: str) -> bytes | None:
-    path = f"{location}/{directory}/{refs.file_name(name)}"
+    path = f"{location}/{directory}/{lance_refs.file_name(name)}"
     try:
         content, _ = regular_files.read(path, _MAX_FILE)
     except (NotRegular, TooLarge):  # no file of the table, or no tag of this size
@@ -395,13 +397,13 @@ def _read(location: str, directory: str, name: str) -> bytes | None:
 
 
 def _read_tag(location: str, name: str) -> TagFile | None:
-    content = _read(location, refs.TAGS, name)
-    return None if content is None else refs.parse_tag(content)
+    content = _read(location, lance_refs.TAGS, name)
+    return None if content is None else lance_refs.parse_tag(content)
 
 
 def _read_branch(location: str, name: str) -> BranchFile | None:
-    content = _read(location, refs.BRANCHES, name)
-    return None if content is None else refs.parse_branch(content)
+    content = _read(location, lance_refs.BRANCHES, name)
+    return None if content is None else lance_refs.parse_branch(content)
 
 
 def _has_file(location: str, directory: str, name: str) -> bool:

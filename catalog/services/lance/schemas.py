@@ -20,7 +20,9 @@ from catalog.errors import (
     InvalidInput,
     Unsupported,
 )
-from catalog.formats import arrow_json, lance_paths, lance_sql
+from catalog.formats import arrow_json
+from catalog.formats.lance import paths as lance_paths
+from catalog.formats.lance import sql as lance_sql
 from catalog.identifiers import Identifier
 from catalog.services.lance import commits, data_operations
 from catalog.services.lance import computed as lance_computed

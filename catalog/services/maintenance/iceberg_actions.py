@@ -20,7 +20,8 @@ from pyiceberg.manifest import DataFileContent, ManifestFile
 
 from catalog import storage
 from catalog.errors import Unsupported
-from catalog.formats.iceberg import manifests, upkeep
+from catalog.formats.iceberg import maintenance as iceberg_maintenance
+from catalog.formats.iceberg import manifests
 from catalog.formats.iceberg.manifests import Entry
 from catalog.formats.iceberg.reading import Document
 from catalog.models import (
@@ -143,7 +144,7 @@ def compact(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]:
 
 
 def _options(before: Statistics, policy: EffectivePolicy) -> dict[str, str]:
-    options = upkeep.compaction_options(**_compaction(policy))
+    options = iceberg_maintenance.compaction_options(**_compaction(policy))
     if has_many_equality_deletes(
         files=before.equality_delete_files,
         keys=before.equality_deletes,
@@ -171,7 +172,7 @@ def clean_up(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]
     require_no_dependents(job)
     reader = _reader(job.table)
     require_readable(job.table, current.document, JobKind.CLEAN_UP)
-    found = upkeep.files_of(current.document, set(expiring), reader, _MAX_FILES)
+    found = iceberg_maintenance.files_of(current.document, set(expiring), reader, _MAX_FILES)
     own = None if found is None else reader.files.own_paths(found)
     going = None if own is None else _sizes(own.values())
     forgotten = _forgotten_versions(job.table, current, policy)
@@ -493,7 +494,7 @@ def _older_than(policy: EffectivePolicy) -> int:
 
 
 def _expiring(document: Document, policy: EffectivePolicy, older_than: int) -> list[int]:
-    return upkeep.expiring(
+    return iceberg_maintenance.expiring(
         document,
         older_than=older_than,
         retain_last=policy["keep_versions"],
@@ -506,7 +507,7 @@ def _measure(reader: TableFileIO, current: _Current, policy: EffectivePolicy) ->
     found = _Found([], 0, 0, 0, 0, 0, 0)
     if snapshot is not None and snapshot.get("manifest-list"):
         found = _read(reader, snapshot["manifest-list"], current.document, policy)
-    rewrite = upkeep.compaction(found.files, **_compaction(policy))
+    rewrite = iceberg_maintenance.compaction(found.files, **_compaction(policy))
     summary: Mapping[str, Any] = (snapshot or {}).get("summary") or {}
     times = found.times
     deleted = _total(summary, "total-position-deletes", round(found.deleted_rows * times))
@@ -541,7 +542,7 @@ def _measure(reader: TableFileIO, current: _Current, policy: EffectivePolicy) ->
 class _Found:
     """What the manifests of a snapshot say."""
 
-    files: Sequence[upkeep.File]
+    files: Sequence[iceberg_maintenance.File]
     manifests: int
     rewritten_manifests: int
     delete_files: int
@@ -565,7 +566,7 @@ def _read(
     total = sum(map(manifests.live_files, every))
     entries = list(islice(_entries(io, every), _MAX_FILES))
     deleted: dict[str, int] = {}
-    deletes: list[upkeep.DeleteFile] = []
+    deletes: list[iceberg_maintenance.DeleteFile] = []
     deleted_rows = 0
     for entry in entries:
         if entry.file.content != DataFileContent.POSITION_DELETES:
@@ -576,7 +577,9 @@ def _read(
             deleted[path] = deleted.get(path, 0) + entry.file.record_count
         if not entry.is_deletion_vector:
             group = (entry.spec_id, *_partition(entry))
-            deletes.append(upkeep.DeleteFile(group, entry.file.file_size_in_bytes, path))
+            deletes.append(
+                iceberg_maintenance.DeleteFile(group, entry.file.file_size_in_bytes, path)
+            )
     data = [entry for entry in entries if entry.file.content == DataFileContent.DATA]
     equality = _EqualityDeletes(entries, document)
     is_worth_it = has_many_equality_deletes(
@@ -586,7 +589,7 @@ def _read(
         policy=policy,
     )
     files = [
-        upkeep.File(
+        iceberg_maintenance.File(
             (spec, *_partition(entry)) if entry.spec_id == spec else (),
             entry.file.file_size_in_bytes,
             entry.file.record_count,
@@ -601,9 +604,9 @@ def _read(
     return _Found(
         files,
         len(every),
-        upkeep.rewritten_manifests(every, spec, properties),
+        iceberg_maintenance.rewritten_manifests(every, spec, properties),
         len(deletes),
-        upkeep.rewritten_delete_files(deletes, live, properties),
+        iceberg_maintenance.rewritten_delete_files(deletes, live, properties),
         deleted_rows,
         max(times, 1.0),
         equality.files,

@@ -33,7 +33,7 @@ from lance.dataset import LanceDataset
 from catalog import regular_files, storage
 from catalog.access import SYSTEM
 from catalog.errors import InvalidTableState, ServiceUnavailable
-from catalog.formats import lance as lance_format
+from catalog.formats.lance import naming as lance_naming
 from catalog.identifiers import Identifier
 from catalog.models import Job, JobEvent, JobKind, JobStatus, MaterializedView, Table, TableVersion
 from catalog.services.engine import jobs
@@ -170,8 +170,8 @@ def open_branch(table: Table, branch: str) -> LanceDataset:
 def versions_in_storage(table: Table, branch: str) -> set[int]:
     """The versions whose manifests have their final names."""
     names = (
-        lance_format.parse_manifest_name(file.name)
-        for file in storage.list_files(table.location, lance_format.versions_directory(branch))
+        lance_naming.parse_manifest_name(file.name)
+        for file in storage.list_files(table.location, lance_naming.versions_directory(branch))
     )
     return {name.version for name in names if name is not None}
 
@@ -391,10 +391,10 @@ class _Cleaner:
 
 def _version_of(table: Table, branch: str, path: str) -> int | None:
     """The version whose manifest has this path, if it is a final one of this branch."""
-    directory = storage.store_path(table.location, f"{lance_format.versions_directory(branch)}/")
+    directory = storage.store_path(table.location, f"{lance_naming.versions_directory(branch)}/")
     if not path.startswith(directory):
         return None
-    parsed = lance_format.parse_manifest_name(path[len(directory) :])
+    parsed = lance_naming.parse_manifest_name(path[len(directory) :])
     return None if parsed is None else parsed.version
 
 

@@ -6,8 +6,8 @@ unknown here.
 
 from catalog.access import Principal
 from catalog.errors import CatalogError
-from catalog.formats import lance as lance_format
-from catalog.formats.lance_manifest import Contents
+from catalog.formats.lance import naming as lance_naming
+from catalog.formats.lance.manifest import Contents
 from catalog.identifiers import Identifier
 from catalog.models import Table, TableFormat, TableVersion
 from catalog.services.lance.ledger import files as lance_files
@@ -36,8 +36,8 @@ def needed_files(table: Table) -> frozenset[str]:
 
 def files_of(table: Table, branch: str, version: int) -> frozenset[str] | None:
     """The files that a version in storage refers to; None if its manifest cannot be read."""
-    for scheme in lance_format.NamingScheme:
-        path = lance_format.final_manifest_path(branch, version, scheme)
+    for scheme in lance_naming.NamingScheme:
+        path = lance_naming.final_manifest_path(branch, version, scheme)
         absolute = f"{table.location}/{path}"
         contents = _contents(table.identifier, table.location, absolute, version, branch)
         if contents is not None:

@@ -21,7 +21,7 @@ from typing import Any
 
 from catalog import regular_files, storage
 from catalog.errors import ServiceUnavailable
-from catalog.formats import lance as lance_format
+from catalog.formats.lance import naming as lance_naming
 from catalog.models import Job, Table, TableVersion
 from catalog.regular_files import NotRegular
 from catalog.services.engine import jobs
@@ -163,7 +163,7 @@ def _unreferenced(table: Table, branch: str) -> Iterator[_Orphan]:
 
 def _staged_in_vain(table: Table, branch: str) -> Iterator[_Orphan]:
     """Staged manifests of versions that were refused, or of which the catalog was never told."""
-    directory = lance_format.versions_directory(branch)
+    directory = lance_naming.versions_directory(branch)
     files = {
         file.name: file.size
         for file in storage.list_files(table.location, directory)

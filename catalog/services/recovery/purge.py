@@ -14,9 +14,9 @@ from itertools import islice
 
 from catalog import storage
 from catalog.errors import ForeignFile, InvalidLocation
-from catalog.formats.iceberg import references
+from catalog.formats.iceberg.metadata import references
+from catalog.formats.iceberg.metadata.references import Kind, Reference
 from catalog.formats.iceberg.reading import Document
-from catalog.formats.iceberg.references import Kind, Reference
 from catalog.models import IcebergMetadata, Table, TableFormat
 from catalog.services.iceberg import metadata_files
 from catalog.services.iceberg.files import TableFileIO

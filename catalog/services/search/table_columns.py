@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from itertools import islice
 
 from catalog.access import SYSTEM
-from catalog.formats import lance_columns
 from catalog.formats.iceberg import describe, describe_views
+from catalog.formats.lance import columns as lance_columns
 from catalog.identifiers import Identifier
 from catalog.models import IcebergMetadata, Table, TableFormat, TableKind, TableVersion
 from catalog.services.iceberg import metadata_files

@@ -8,7 +8,7 @@ import pytest
 from pyiceberg.catalog.rest.scan_planning import PlanCompleted, ScanTasks
 
 from catalog.access import SYSTEM
-from catalog.formats.iceberg import scan_planning
+from catalog.formats.iceberg.scans import planning as scan_planning
 from catalog.models import PrincipalLevel
 from catalog.services.access import api_keys
 from tests.api.iceberg.client import Iceberg

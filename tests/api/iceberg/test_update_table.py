@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from catalog.access import SYSTEM
-from catalog.formats.iceberg import metadata
+from catalog.formats.iceberg.metadata import documents as metadata_documents
 from catalog.models import AuditEvent, IcebergMetadata, StagedFile, Table, TableVersion
 from catalog.services.iceberg import tables as iceberg_tables
 from tests.api.iceberg.client import Iceberg
@@ -230,7 +230,7 @@ def test_what_is_malformed(iceberg: Iceberg, warehouse: Path, body, complaint):
 
 def test_metadata_that_would_be_too_large(iceberg: Iceberg, warehouse: Path, monkeypatch):
     made = make_iceberg_table("ns", "t", properties={"large": "x" * 1000})
-    size = len(metadata.dump(made.document))
+    size = len(metadata_documents.dump(made.document))
     monkeypatch.setattr("catalog.formats.iceberg.files.MAX_BYTES", size)
     before = files(warehouse)
     body = {"requirements": [], "updates": [set_property("x" * 100)]}

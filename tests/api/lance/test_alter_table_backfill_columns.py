@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from catalog.access import SYSTEM
-from catalog.formats.lance import COMPUTED_KEY, COMPUTED_KIND_KEY
+from catalog.formats.lance.naming import COMPUTED_KEY, COMPUTED_KIND_KEY
 from catalog.models import AuditEvent, Job, JobKind, JobStatus, Table
 from catalog.services.access import api_keys
 from catalog.services.lance import backfill as lance_backfill

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 
 from catalog import storage
-from catalog.formats.lance import NamingScheme
+from catalog.formats.lance.naming import NamingScheme
 from catalog.models import AuditEvent, Table, TableState, TableVersion
 from catalog.services.lance.ledger import versions as lance_versions
 from tests.api.client import Lance, spell

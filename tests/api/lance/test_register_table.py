@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from catalog import storage
-from catalog.formats import lance as lance_format
-from catalog.formats.lance import NamingScheme
+from catalog.formats.lance import naming as lance_naming
+from catalog.formats.lance.naming import NamingScheme
 from catalog.models import Table, TableState
 from catalog.services.maintenance import job_runner
 from tests.api.client import Lance
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.operation("RegisterTable")
 def write_table(directory: Path, versions: dict[tuple[str, int], NamingScheme]) -> None:
     """A directory as a Lance table leaves it: manifests, data, a stray staged file."""
     for (branch, version), scheme in versions.items():
-        path = directory / lance_format.final_manifest_path(branch, version, scheme)
+        path = directory / lance_naming.final_manifest_path(branch, version, scheme)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(manifest(version, branch))
     (directory / "data").mkdir(parents=True, exist_ok=True)
@@ -171,7 +171,7 @@ def test_a_deregistered_table_comes_back_with_its_versions(lance: Lance):
         Path(table.location), {("", n): NamingScheme.V2 for n in (1, 2, 3)} | {("b", 3): "V2"}
     )
     for version in (1, 2, 3):
-        path = lance_format.final_manifest_path("", version, NamingScheme.V2)
+        path = lance_naming.final_manifest_path("", version, NamingScheme.V2)
         make_version(("ws", "t"), version, f"{table.location}/{path}")
     lance.post("/v1/table/ws$t/deregister", {})
     lance.post("/v1/table/ws$again/register", {"location": table.location})

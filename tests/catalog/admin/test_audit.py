@@ -91,7 +91,7 @@ def test_each_filter(browser, warehouse):
 
 
 def test_it_looks_through_a_part_and_tells_where_the_next_is(browser, monkeypatch):
-    monkeypatch.setattr("catalog.admin.audit.SEARCHED", 5)
+    monkeypatch.setattr("catalog.admin.audit.trail.SEARCHED", 5)
     old = make(key="wanted")
     rows = [make() for _ in range(8)]
     page = text(browser.get(f"{LIST}?key=wanted"))

@@ -10,7 +10,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from catalog.access import SYSTEM
-from catalog.admin import history
+from catalog.admin.audit import history
 from catalog.services.engine.commit import commit
 from catalog.services.tables import namespace_operations, table_operations
 from tests.factories import make_root, make_table, make_version, unchanged

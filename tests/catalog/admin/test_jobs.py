@@ -124,7 +124,7 @@ def test_filters(browser, table, query, found):
 
 
 def test_a_filtered_list_looks_at_the_newest(browser, table, monkeypatch):
-    monkeypatch.setattr("catalog.admin.jobs.SEARCHED", 1)
+    monkeypatch.setattr("catalog.admin.maintenance.jobs.SEARCHED", 1)
     rows = [start(is_dry_run=True) for _ in range(3)]
 
     def shown(query: str) -> list[int]:

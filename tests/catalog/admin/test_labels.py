@@ -6,7 +6,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from catalog.access import SYSTEM
-from catalog.admin import facts as shown
+from catalog.admin.governance import annotations as governance_annotations
 from catalog.models import AuditEvent, LabelDefinition, Sensitivity, Table
 from catalog.services.governance import annotations
 from catalog.services.governance.annotation_operations import Link
@@ -152,7 +152,7 @@ def test_all_that_a_page_shows_of_a_table():
     search_documents.keep()
     row = Table.objects.select_related("namespace").get(name="<b>events")
     with CaptureQueriesContext(connection) as queries:
-        found = shown.for_page(row)
+        found = governance_annotations.for_page(row)
     assert len(queries) == 3
     assert found.description == "<h1>Events</h1>\n<p>&lt;script&gt;</p>\n"
     (link,) = found.links

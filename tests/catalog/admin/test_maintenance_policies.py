@@ -8,7 +8,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from catalog.access import SYSTEM
-from catalog.admin.maintenance_policies import GROUPS
+from catalog.admin.maintenance.policies import GROUPS
 from catalog.models import AuditEvent, MaintenancePolicy, Namespace, Table
 from catalog.policies import BY_NAME
 from catalog.services.engine.commit import commit

@@ -2,7 +2,7 @@
 
 import pytest
 
-from catalog.admin import maintenance_units as units
+from catalog.admin import units
 from catalog.errors import InvalidInput
 from catalog.policies import BY_NAME, RULES
 

@@ -213,7 +213,7 @@ def test_the_overview_counts_what_is_there(browser):
 
 
 def test_the_overview_estimates_where_counting_is_dear(browser, monkeypatch):
-    monkeypatch.setattr("catalog.admin.dashboard.EXACT", 2)
+    monkeypatch.setattr("catalog.admin.site.dashboard.EXACT", 2)
     fill(0, 3)
     cards = {name: count for name, _, _, count in browser.get("/admin/").context["cards"]}
     assert cards["Tables"].text == "> 2"
@@ -244,7 +244,7 @@ def test_search_finds_a_table_by_its_whole_name(browser):
 
 
 def test_every_event_of_a_table_is_found_by_its_name(browser, monkeypatch):
-    monkeypatch.setattr("catalog.admin.audit.SEARCHED", 1)
+    monkeypatch.setattr("catalog.admin.audit.trail.SEARCHED", 1)
     make_table("nyc", "flights")
     make_version(("nyc", "flights"), 1)
     make_namespace("later")

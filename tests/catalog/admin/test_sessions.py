@@ -8,7 +8,7 @@ from django.conf import settings
 from django.contrib.sessions.models import Session
 from django.utils import timezone
 
-from catalog.admin import sessions
+from catalog.admin.access import sessions
 
 HOUR = 3600
 PAGE = "/admin/catalog/apikey/"

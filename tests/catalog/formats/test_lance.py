@@ -3,8 +3,8 @@ import random
 import pytest
 
 from catalog.errors import InvalidInput
-from catalog.formats import lance
-from catalog.formats.lance import MAX_VERSION, ManifestName, NamingScheme
+from catalog.formats.lance import naming as lance_naming
+from catalog.formats.lance.naming import MAX_VERSION, ManifestName, NamingScheme
 
 V1, V2 = NamingScheme.V1, NamingScheme.V2
 
@@ -22,19 +22,19 @@ def versions() -> list[int]:
 @pytest.mark.parametrize("scheme", [V1, V2])
 def test_a_name_tells_its_version(scheme):
     for version in versions():
-        name = lance.manifest_name(version, scheme)
-        assert lance.parse_manifest_name(name) == ManifestName(version, scheme)
+        name = lance_naming.manifest_name(version, scheme)
+        assert lance_naming.parse_manifest_name(name) == ManifestName(version, scheme)
 
 
 def test_names_as_lance_writes_them():
-    assert lance.manifest_name(7, V1) == "7.manifest"
-    assert lance.manifest_name(1, V2) == "18446744073709551614.manifest"
-    assert lance.manifest_name(0, V2) == "18446744073709551615.manifest"
-    assert lance.manifest_name(MAX_VERSION, V2) == "09223372036854775808.manifest"
+    assert lance_naming.manifest_name(7, V1) == "7.manifest"
+    assert lance_naming.manifest_name(1, V2) == "18446744073709551614.manifest"
+    assert lance_naming.manifest_name(0, V2) == "18446744073709551615.manifest"
+    assert lance_naming.manifest_name(MAX_VERSION, V2) == "09223372036854775808.manifest"
 
 
 def test_v2_names_sort_from_the_latest():
-    names = [lance.manifest_name(version, V2) for version in sorted(set(versions()))]
+    names = [lance_naming.manifest_name(version, V2) for version in sorted(set(versions()))]
     assert names == sorted(names, reverse=True)
     assert {len(name) for name in names} == {29}
 
@@ -59,7 +59,7 @@ def test_v2_names_sort_from_the_latest():
     ],
 )
 def test_names_of_no_version(name):
-    assert lance.parse_manifest_name(name) is None
+    assert lance_naming.parse_manifest_name(name) is None
 
 
 @pytest.mark.parametrize(
@@ -74,17 +74,17 @@ def test_names_of_no_version(name):
     ],
 )
 def test_naming_scheme(given, staged, expected):
-    assert lance.naming_scheme(given, staged) is expected
+    assert lance_naming.naming_scheme(given, staged) is expected
 
 
 def test_an_unknown_scheme():
     with pytest.raises(InvalidInput, match="'V3' is not known; use V1 or V2"):
-        lance.naming_scheme("V3", "")
+        lance_naming.naming_scheme("V3", "")
 
 
 @pytest.mark.parametrize("name", ["dev", "team/a", "größe 🧊", "a.b", "v1..2", "x" * 255])
 def test_branches(name):
-    assert lance.check_branch(name) == name
+    assert lance_naming.check_branch(name) == name
 
 
 @pytest.mark.parametrize(
@@ -93,12 +93,12 @@ def test_branches(name):
 )
 def test_what_is_no_branch(name):
     with pytest.raises(InvalidInput, match="Branch name"):
-        lance.check_branch(name)
+        lance_naming.check_branch(name)
 
 
 def test_final_paths():
-    assert lance.final_manifest_path("", 7, V1) == "_versions/7.manifest"
-    assert lance.final_manifest_path("a/b", 1, V2) == (
+    assert lance_naming.final_manifest_path("", 7, V1) == "_versions/7.manifest"
+    assert lance_naming.final_manifest_path("a/b", 1, V2) == (
         "tree/a/b/_versions/18446744073709551614.manifest"
     )
 
@@ -114,7 +114,7 @@ def test_final_paths():
     ],
 )
 def test_what_may_be_staged(path):
-    assert lance.may_be_staged(path)
+    assert lance_naming.may_be_staged(path)
 
 
 @pytest.mark.parametrize(
@@ -133,4 +133,4 @@ def test_what_may_be_staged(path):
     ],
 )
 def test_what_may_not_be_staged(path):
-    assert not lance.may_be_staged(path)
+    assert not lance_naming.may_be_staged(path)

@@ -7,9 +7,9 @@ import lance
 import pyarrow as pa
 import pytest
 
-from catalog.formats import lance_manifest
-from catalog.formats import lance_wire as wire
-from catalog.formats.lance_manifest import BasePath, Head, NotAManifest
+from catalog.formats.lance import manifest as lance_manifest
+from catalog.formats.lance import wire as lance_wire
+from catalog.formats.lance.manifest import BasePath, Head, NotAManifest
 from tests.factories import manifest
 
 
@@ -169,9 +169,9 @@ def test_random_bytes_are_refused():
 def test_numbers_and_texts_survive_the_wire():
     dice = random.Random(22)
     for number in [0, 1, 127, 128, 2**64 - 1, *(dice.randrange(2**64) for _ in range(500))]:
-        encoded = wire.encode_varint(number)
-        assert wire.varint(encoded, 0) == (number, len(encoded))
-    with pytest.raises(wire.MalformedMessage):
-        wire.varint(b"\xff" * 9 + b"\x7f", 0)
-    with pytest.raises(wire.MalformedMessage):
-        wire.varint(b"\xff" * 11, 0)
+        encoded = lance_wire.encode_varint(number)
+        assert lance_wire.varint(encoded, 0) == (number, len(encoded))
+    with pytest.raises(lance_wire.MalformedMessage):
+        lance_wire.varint(b"\xff" * 9 + b"\x7f", 0)
+    with pytest.raises(lance_wire.MalformedMessage):
+        lance_wire.varint(b"\xff" * 11, 0)

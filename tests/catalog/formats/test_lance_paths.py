@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from catalog.errors import InvalidInput
-from catalog.formats.lance_paths import find, split
+from catalog.formats.lance.paths import find, split
 
 SCHEMA = pa.schema(
     [

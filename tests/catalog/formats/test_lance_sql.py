@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from catalog.errors import InvalidInput
-from catalog.formats import lance_sql
+from catalog.formats.lance import sql as lance_sql
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from catalog import planning
 from catalog.access import SYSTEM
-from catalog.formats.iceberg import metadata
+from catalog.formats.iceberg.metadata import documents as metadata_documents
 from catalog.models import Job, Table
 from catalog.planning import Statistics
 from catalog.policies import effective
@@ -37,7 +37,7 @@ def register(made: Written, directory: Path) -> Table:
     make_namespace("ws")
     file = directory / "metadata" / "00001-a.metadata.json"
     file.parent.mkdir(parents=True, exist_ok=True)
-    document = metadata.parse(orjson.dumps(made.document))
+    document = metadata_documents.parse(orjson.dumps(made.document))
     file.write_bytes(orjson.dumps(document))
     iceberg_commits.register_table(
         actor=SYSTEM, table=("ws", "t"), metadata_location=f"file://{file}"

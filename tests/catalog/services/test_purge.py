@@ -23,7 +23,7 @@ from pyiceberg.typedef import Record
 
 from catalog import storage
 from catalog.access import SYSTEM
-from catalog.formats.iceberg import references
+from catalog.formats.iceberg.metadata import references
 from catalog.models import (
     Job,
     Table,

@@ -22,7 +22,7 @@ from catalog.errors import (
     PlanTaskNotFound,
     TableNotFound,
 )
-from catalog.formats.iceberg import scan_planning
+from catalog.formats.iceberg.scans import planning as scan_planning
 from catalog.models import ScanPlan
 from catalog.privileges import READ_ONLY, Privilege
 from catalog.services.iceberg import commits as iceberg_commits

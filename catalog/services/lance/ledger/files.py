@@ -18,7 +18,7 @@ from django.db import transaction
 from catalog import access, models, regular_files, storage
 from catalog.access import SYSTEM, Principal
 from catalog.errors import CatalogError, ForeignFile
-from catalog.formats.lance_manifest import BasePath, Contents
+from catalog.formats.lance.manifest import BasePath, Contents
 from catalog.identifiers import Identifier
 from catalog.models import TableFormat, TableVersion
 from catalog.privileges import NOTHING

@@ -19,8 +19,9 @@ from catalog.errors import (
     ManifestNotFound,
     ServiceUnavailable,
 )
-from catalog.formats import lance, lance_manifest
-from catalog.formats.lance_manifest import BasePath, Contents, Head, NotAManifest
+from catalog.formats.lance import manifest as lance_manifest
+from catalog.formats.lance import naming as lance_naming
+from catalog.formats.lance.manifest import BasePath, Contents, Head, NotAManifest
 from catalog.identifiers import Identifier
 from catalog.regular_files import NotRegular, TooLarge
 
@@ -184,7 +185,10 @@ def is_gone(location: str, manifest_path: str) -> bool:
         if not storage.is_missing(error):
             return False
         relative = storage.path_in_table(location, manifest_path)
-        if relative is None or lance.parse_manifest_name(relative.rpartition("/")[2]) is None:
+        if (
+            relative is None
+            or lance_naming.parse_manifest_name(relative.rpartition("/")[2]) is None
+        ):
             return False
         return storage.can_see(f"{location}/{relative.rpartition('/')[0]}")
     return False

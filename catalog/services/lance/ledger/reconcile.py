@@ -15,7 +15,7 @@ from django.utils import timezone
 from catalog import storage
 from catalog.access import SYSTEM, Principal
 from catalog.errors import CatalogError, CommitConflict, ManifestNotFound, VersionNotFound
-from catalog.formats import lance as lance_format
+from catalog.formats.lance import naming as lance_naming
 from catalog.identifiers import Identifier
 from catalog.models import LedgerCheck, Table, TableFormat, TableState, TableVersion
 from catalog.services.engine.commit import commit
@@ -50,7 +50,7 @@ def retired(refused: ManifestNotFound, location: str, branch: str) -> CatalogErr
     The newest version of its branch stays; so does every version while its directory is not there,
     which may be on a volume that this process cannot see.
     """
-    if not storage.can_see(f"{location}/{lance_format.versions_directory(branch)}"):
+    if not storage.can_see(f"{location}/{lance_naming.versions_directory(branch)}"):
         return refused
     if not _retire(refused.table, branch, [refused.version]):
         refused.detail = (
@@ -98,7 +98,7 @@ def missing_versions(table: Table, branch: str) -> list[int]:
 
     None while the newest one's is not: then the directory may not be the one that it was.
     """
-    directory = lance_format.versions_directory(branch)
+    directory = lance_naming.versions_directory(branch)
     prefix = storage.store_path(table.location, f"{directory}/")
     rows = TableVersion.objects.visible().on(branch).filter(table=table, staged_path=None)
     paths = dict(

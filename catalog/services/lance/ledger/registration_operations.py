@@ -7,8 +7,8 @@ from catalog import access, storage
 from catalog.errors import (
     InvalidLocation,
 )
-from catalog.formats import lance
-from catalog.formats.lance_manifest import BasePath
+from catalog.formats.lance import naming as lance_naming
+from catalog.formats.lance.manifest import BasePath
 from catalog.identifiers import check_table, label, slug
 from catalog.models import (
     Branch,
@@ -169,9 +169,9 @@ def _manifests(location: str) -> Iterable[tuple[str, int, str, int]]:
     found: dict[tuple[str, int], tuple[str, int, str, int]] = {}
     try:
         for branch in ("", *storage.list_branches(location)):
-            directory = lance.versions_directory(branch)
+            directory = lance_naming.versions_directory(branch)
             for file in sorted(storage.list_files(location, directory), key=lambda f: f.name):
-                manifest = lance.parse_manifest_name(file.name)
+                manifest = lance_naming.parse_manifest_name(file.name)
                 if manifest is not None:
                     entry = (branch, manifest.version, f"{directory}/{file.name}", file.size)
                     # Two names of one version: V2's, which has more digits, is what readers take.

@@ -24,9 +24,9 @@ from catalog.errors import (
     ManifestNotFound,
     TableHasNoData,
 )
-from catalog.formats import lance as lance_format
-from catalog.formats import lance_manifest
-from catalog.formats.lance import NamingScheme
+from catalog.formats.lance import manifest as lance_manifest
+from catalog.formats.lance import naming as lance_naming
+from catalog.formats.lance.naming import NamingScheme
 from catalog.identifiers import Identifier, label
 from catalog.models import Table, TableFormat, TableState, TableVersion
 from catalog.privileges import Privilege
@@ -117,8 +117,8 @@ def _publish(row: Table, report: BranchReport, staged: list[str]) -> repair_oper
     """Stage a copy of the last whole version with the next number."""
     path = _stored(row, report.branch)[report.last_whole or 0]
     content, _ = regular_files.read(f"{row.location}/{path}", _MAX_MANIFEST)
-    directory = lance_format.versions_directory(report.branch)
-    name = lance_format.manifest_name(report.next_number, NamingScheme.V2)
+    directory = lance_naming.versions_directory(report.branch)
+    name = lance_naming.manifest_name(report.next_number, NamingScheme.V2)
     draft = f"{directory}/{name}-{uuid.uuid4()}"
     copy = lance_manifest.with_version(content, report.next_number)
     with regular_files.directory(f"{row.location}/{directory}") as at:
@@ -210,10 +210,10 @@ def _fault_of(row: Table, branch: str, version: int, manifest_path: str) -> str:
 
 def _stored(row: Table, branch: str) -> dict[int, str]:
     """The manifests in storage by version, of which V2's names win as they do for readers."""
-    directory = lance_format.versions_directory(branch)
+    directory = lance_naming.versions_directory(branch)
     found: dict[int, str] = {}
     for file in storage.list_files(row.location, directory):
-        name = lance_format.parse_manifest_name(file.name)
+        name = lance_naming.parse_manifest_name(file.name)
         if name is not None and len(found.get(name.version, "")) < len(f"{directory}/{file.name}"):
             found[name.version] = f"{directory}/{file.name}"
     return found

@@ -14,7 +14,8 @@ from catalog.errors import (
     InvalidTableState,
     VersionAlreadyExists,
 )
-from catalog.formats import lance, lance_refs
+from catalog.formats.lance import naming as lance_naming
+from catalog.formats.lance import refs as lance_refs
 from catalog.identifiers import Identifier, check_table, digest, label
 from catalog.models import Branch, Table, TableState, TableVersion
 from catalog.postgresql.cursors import hot_cursor
@@ -58,12 +59,12 @@ class CreateVersion(TableOperation):
 
     def prepare(self) -> "CreateVersion":
         check_table(self.table)
-        if not 0 <= self.version <= lance.MAX_NEW_VERSION:
+        if not 0 <= self.version <= lance_naming.MAX_NEW_VERSION:
             raise InvalidInput(f"Version {self.version} is not between 0 and 2^62")
         if not 0 <= (self.manifest_size or 0) <= _MAX_SIZE:
             raise InvalidInput(f"Manifest size {self.manifest_size} is not between 0 and 2^63-1")
         if self.branch:
-            lance.check_branch(self.branch)
+            lance_naming.check_branch(self.branch)
         return self
 
     def only_adds(self) -> bool:
@@ -179,7 +180,7 @@ class CreateVersion(TableOperation):
 
     def _look(self, row: Table) -> Look | None:
         """Look at the manifest; None: it is at a path that is only recorded."""
-        lance.naming_scheme(self.naming_scheme, "")
+        lance_naming.naming_scheme(self.naming_scheme, "")
         relative = storage.path_in_table(row.location, self.manifest_path)
         if relative is None or not storage.is_surely_in_table(row.location, relative):
             if manifests.may_only_be_recorded(self.manifest_path):
@@ -187,9 +188,9 @@ class CreateVersion(TableOperation):
             raise InvalidManifestPath(
                 self.manifest_path, f"is outside the table's location '{row.location}'"
             )
-        if not lance.may_be_staged(relative) and relative not in {
-            lance.final_manifest_path(self.branch, self.version, scheme)
-            for scheme in lance.NamingScheme
+        if not lance_naming.may_be_staged(relative) and relative not in {
+            lance_naming.final_manifest_path(self.branch, self.version, scheme)
+            for scheme in lance_naming.NamingScheme
         }:
             raise InvalidManifestPath(
                 self.manifest_path, f"is not where a manifest of version {self.version} may lie"
@@ -216,11 +217,13 @@ class CreateVersion(TableOperation):
 
     def _final_path(self, row: Table, look: Look) -> str | None:
         """Where the staged manifest goes (as an object store names it); None if it stays put."""
-        if not lance.may_be_staged(look.relative):
+        if not lance_naming.may_be_staged(look.relative):
             return None
-        scheme = lance.naming_scheme(self.naming_scheme, self.manifest_path.rpartition("/")[2])
+        scheme = lance_naming.naming_scheme(
+            self.naming_scheme, self.manifest_path.rpartition("/")[2]
+        )
         return storage.store_path(
-            row.location, lance.final_manifest_path(self.branch, self.version, scheme)
+            row.location, lance_naming.final_manifest_path(self.branch, self.version, scheme)
         )
 
 
@@ -240,7 +243,9 @@ class DeleteVersions(TableOperation):
     def prepare(self) -> "DeleteVersions":
         check_table(self.table)
         for start, end in self.ranges:
-            if not (0 <= start <= lance.MAX_VERSION and -1 <= end <= lance.MAX_VERSION):
+            if not (
+                0 <= start <= lance_naming.MAX_VERSION and -1 <= end <= lance_naming.MAX_VERSION
+            ):
                 raise InvalidInput(f"Version range {start} to {end} is out of bounds")
             if end != -1 and end < start:
                 raise InvalidInput(f"Version range {start} to {end} ends before it starts")
@@ -255,7 +260,7 @@ class DeleteVersions(TableOperation):
             return 0
         self._require_unneeded(row)
         starts = [start for start, _ in self.ranges]
-        ends = [lance.MAX_VERSION if end == -1 else end - 1 for _, end in self.ranges]
+        ends = [lance_naming.MAX_VERSION if end == -1 else end - 1 for _, end in self.ranges]
         cursor = hot_cursor()
         cursor.execute(
             _DELETE, {"starts": starts, "ends": ends, "table": row.pk, "branch": self.branch}

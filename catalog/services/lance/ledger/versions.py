@@ -13,7 +13,7 @@ from django.utils import timezone
 from catalog import access, storage
 from catalog.access import On, Principal
 from catalog.errors import BranchNotFound, InvalidInput, ManifestNotFound, VersionNotFound
-from catalog.formats import lance
+from catalog.formats.lance import naming as lance_naming
 from catalog.identifiers import Identifier, digest
 from catalog.models import Branch, Table, TableVersion
 from catalog.postgresql.cursors import hot_cursor
@@ -72,7 +72,9 @@ def describe_version(
     a version whose manifest was removed from storage.
     """
     if version is None:
-        rows = _read(actor, table, _DESCENDING, [branch, lance.MAX_VERSION, 1, digest(table)])
+        rows = _read(
+            actor, table, _DESCENDING, [branch, lance_naming.MAX_VERSION, 1, digest(table)]
+        )
     else:
         rows = _read(actor, table, _DESCRIBE, [branch, version, digest(table)])
     if rows[0][3] is None:
@@ -108,7 +110,7 @@ def list_versions(
 ) -> tuple[list[Version], str | None]:
     """A page of versions by number, and the token of the next page. One statement."""
     size = min(limit, PAGE_SIZE) if limit is not None else PAGE_SIZE
-    first = lance.MAX_VERSION if descending else 0
+    first = lance_naming.MAX_VERSION if descending else 0
     if page_token:
         first = _last_of_page(page_token) + (-1 if descending else 1)
     statement = _DESCENDING if descending else _ASCENDING

@@ -3,7 +3,7 @@
 import copy
 from typing import Any
 
-from catalog.formats.iceberg import metadata
+from catalog.formats.iceberg.metadata import documents as metadata_documents
 
 UUID = "8a4a0b1e-58e5-4f4c-9d0c-6f1f9f3f7a11"
 LOCATION = "s3://bucket/warehouse/events"
@@ -56,7 +56,7 @@ def table(version: int = 2, **keys: Any) -> dict[str, Any]:
     """A table by day of ``ts``, sorted by ``id``, at 1,000 ms."""
     keys.setdefault("partition_spec", spec((2, "day", "ts_day")))
     properties = {"format-version": str(version), "owner": "ann", **keys.pop("properties", {})}
-    return metadata.new_table(
+    return metadata_documents.new_table(
         schema=schema(),
         write_order=order(1),
         location=LOCATION,
@@ -103,7 +103,7 @@ def ref(number: int, name: str = "main", type: str = "branch", **keys: Any) -> d
 
 def written(count: int, version: int = 2) -> dict[str, Any]:
     """The table after ``count`` appends to main, one commit each."""
-    from catalog.formats.iceberg import updates
+    from catalog.formats.iceberg.metadata import updates
 
     document = table(version)
     for number in range(1, count + 1):

@@ -3,7 +3,7 @@ import copy
 import pytest
 
 from catalog.errors import InvalidMetadata
-from catalog.formats.iceberg import metadata
+from catalog.formats.iceberg.metadata import documents as metadata_documents
 from tests.catalog.formats.iceberg.examples import encryption_key, schema, written
 
 
@@ -87,13 +87,13 @@ def test_a_document_is_checked(change, message):
     document = copy.deepcopy(written(2, version=3))
     change(document)
     if message is None:  # clocks of writers may differ by a minute
-        metadata.check(document)
+        metadata_documents.check(document)
         return
     with pytest.raises(InvalidMetadata) as caught:
-        metadata.check(document)
+        metadata_documents.check(document)
     assert caught.value.message == message
 
 
 def test_a_document_is_an_object():
     with pytest.raises(InvalidMetadata, match="The document must be an object, not an array"):
-        metadata.check([])
+        metadata_documents.check([])

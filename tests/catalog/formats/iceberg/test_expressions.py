@@ -7,8 +7,9 @@ import pytest
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 
 from catalog.errors import InvalidInput
-from catalog.formats.iceberg import expressions, schemas
-from catalog.formats.iceberg.expressions import AllOf, AnyOf, Filter, Names, Predicate
+from catalog.formats.iceberg.scans import expressions
+from catalog.formats.iceberg.scans.expressions import AllOf, AnyOf, Filter, Names, Predicate
+from catalog.formats.iceberg.schema import schemas
 
 TYPES = {
     "flag": "boolean",

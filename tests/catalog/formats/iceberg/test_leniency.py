@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from catalog.errors import InvalidMetadata
-from catalog.formats.iceberg import requirements, updates, views
+from catalog.formats.iceberg.metadata import requirements, updates
+from catalog.formats.iceberg.views import documents as view_documents
 from tests.catalog.formats.iceberg.examples import (
     UUID,
     column,
@@ -297,7 +298,7 @@ def test_fields_of_requirements(name, path, here, java):
 @pytest.mark.parametrize(("_", "path", "here", "java"), rows(VIEW_ROWS))
 def test_fields_of_view_versions(_, path, here, java):
     def create(version: dict[str, Any]) -> None:
-        views.new_view(
+        view_documents.new_view(
             schema=schema(), view_version=version, location="s3://b/v", properties=None, now_ms=1
         )
 

@@ -2,7 +2,8 @@ import orjson
 import pytest
 
 from catalog.errors import InvalidMetadata
-from catalog.formats.iceberg import metadata, updates
+from catalog.formats.iceberg.metadata import documents as metadata_documents
+from catalog.formats.iceberg.metadata import updates
 from tests.catalog.formats.iceberg.examples import (
     LOCATION,
     UUID,
@@ -24,12 +25,14 @@ COMMON = {
 
 
 def made(**keys):
-    return metadata.new_table(schema=schema(), location=LOCATION, now_ms=1_000, **keys)
+    return metadata_documents.new_table(schema=schema(), location=LOCATION, now_ms=1_000, **keys)
 
 
 def refused(**keys):
     with pytest.raises(InvalidMetadata) as caught:
-        metadata.new_table(**{"schema": schema(), "location": LOCATION, "now_ms": 1_000, **keys})
+        metadata_documents.new_table(
+            **{"schema": schema(), "location": LOCATION, "now_ms": 1_000, **keys}
+        )
     return caught.value.message
 
 
@@ -43,13 +46,13 @@ def refused(**keys):
 )
 def test_a_new_table_has_the_fields_of_its_version(version, more):
     document = table(version)
-    metadata.check(document)
+    metadata_documents.check(document)
     assert set(document) == COMMON | more
     assert document["properties"] == {"owner": "ann"}
     assert (document["format-version"], document["table-uuid"]) == (version, UUID)
     assert (document["last-column-id"], document["last-partition-id"]) == (7, 1000)
     assert (document["current-schema-id"], document["default-sort-order-id"]) == (0, 1)
-    assert metadata.parse(metadata.dump(document)) == document
+    assert metadata_documents.parse(metadata_documents.dump(document)) == document
 
 
 def test_a_table_is_v2_unpartitioned_and_unsorted_unless_it_says_otherwise():
@@ -64,7 +67,7 @@ def test_a_table_is_v2_unpartitioned_and_unsorted_unless_it_says_otherwise():
 
 def test_sources_follow_their_columns_to_fresh_ids():
     given = {"type": "struct", "fields": [column(9, "b"), column(0, "a", "timestamp")]}
-    document = metadata.new_table(
+    document = metadata_documents.new_table(
         schema=given,
         partition_spec=spec((0, "day", "d"), (9, "identity", "b"), **{"spec-id": 4}),
         write_order=order(9),
@@ -120,11 +123,11 @@ def test_reserved_properties_are_not_kept():
 
 def test_refs_only_keeps_what_refs_point_at():
     document = updates.apply(written(5), [ref(2, "old", "tag")], now_ms=3_000)
-    few = metadata.refs_only(document)
+    few = metadata_documents.refs_only(document)
     assert [s["snapshot-id"] for s in few["snapshots"]] == [2, 5]
     assert len(document["snapshots"]) == 5
     assert few["snapshot-log"] == document["snapshot-log"]
-    assert metadata.refs_only(table())["snapshots"] == []
+    assert metadata_documents.refs_only(table())["snapshots"] == []
 
 
 # -- files of others
@@ -142,7 +145,7 @@ def test_a_v1_file_may_leave_out_most():
         "snapshots": [{"snapshot-id": 1, "timestamp-ms": 4_000, "manifests": ["s3://b/m.avro"]}],
         "x": 1,
     }
-    document = metadata.parse(orjson.dumps(old))
+    document = metadata_documents.parse(orjson.dumps(old))
     assert document["schemas"] == [schema(**{"schema-id": 0})]
     assert [f["field-id"] for f in document["partition-specs"][0]["fields"]] == [1000, 1001]
     assert document["last-partition-id"] == 1001
@@ -153,7 +156,7 @@ def test_a_v1_file_may_leave_out_most():
     result = updates.apply(
         document, [{"action": "upgrade-format-version", "format-version": 3}], now_ms=6_000
     )
-    metadata.check(result)
+    metadata_documents.check(result)
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
@@ -161,11 +164,11 @@ def test_every_way_to_say_that_there_is_no_snapshot_is_read(version):
     document = table(version)
     for none in (None, -1):
         content = orjson.dumps({**document, "current-snapshot-id": none})
-        assert metadata.parse(content) == document
+        assert metadata_documents.parse(content) == document
     document.pop("current-snapshot-id", None)
-    assert metadata.parse(orjson.dumps(document)) == table(version)
+    assert metadata_documents.parse(orjson.dumps(document)) == table(version)
 
 
 def test_a_file_keeps_its_uuid_and_unknown_fields():
     document = {**written(2), "x": {"y": [1]}}
-    assert metadata.parse(metadata.dump(document)) == document
+    assert metadata_documents.parse(metadata_documents.dump(document)) == document

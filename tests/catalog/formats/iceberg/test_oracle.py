@@ -17,7 +17,9 @@ from pyiceberg.table.sorting import SortOrder
 from pyiceberg.table.update import TableUpdate, update_table_metadata
 from pyiceberg.transforms import BucketTransform
 
-from catalog.formats.iceberg import metadata, schemas, updates
+from catalog.formats.iceberg.metadata import documents as metadata_documents
+from catalog.formats.iceberg.metadata import updates
+from catalog.formats.iceberg.schema import schemas
 from tests.catalog.formats.iceberg.examples import (
     LOCATION,
     UUID,
@@ -238,7 +240,7 @@ def test_random_commits_give_what_pyiceberg_gives(version, seed):
         read = tuple(READ_UPDATE.validate_python(change) for change in changes)
         other = update_table_metadata(other, read, metadata_location=location)
         result = updates.apply(ours, changes, now_ms=writer.clock, previous_location=location)
-        metadata.check(result)
+        metadata_documents.check(result)
         if result is not ours:
             assert normal(result) == normal(orjson.loads(other.model_dump_json()))
         # Theirs goes on from ours, so that one difference is not two.
@@ -293,7 +295,7 @@ def test_fresh_ids_are_those_that_pyiceberg_expects(columns, seed):
     given_["fields"].append(column(next(ids), "key", "long", required=True))
     key = given_["fields"][-1]["id"]
     given_["identifier-field-ids"] = [key]
-    ours = metadata.new_table(
+    ours = metadata_documents.new_table(
         schema=given_,
         partition_spec=spec((key, "bucket[7]", "bin")),
         write_order=order(key),
@@ -324,7 +326,9 @@ def test_equal_schemas_are_those_that_pyiceberg_takes_for_equal():
 
 
 def test_an_unpartitioned_unsorted_table_is_that_of_pyiceberg():
-    ours = metadata.new_table(schema=schema(), location=LOCATION, now_ms=1, table_uuid=UUID)
+    ours = metadata_documents.new_table(
+        schema=schema(), location=LOCATION, now_ms=1, table_uuid=UUID
+    )
     other = new_table_metadata(
         Schema.model_validate(schema()),
         UNPARTITIONED_PARTITION_SPEC,

@@ -1,8 +1,8 @@
 import pytest
 
 from catalog.errors import InvalidMetadata
-from catalog.formats.iceberg import partitioning, schemas, transforms
-from catalog.formats.iceberg.schemas import Column
+from catalog.formats.iceberg.schema import partitioning, schemas, transforms
+from catalog.formats.iceberg.schema.schemas import Column
 from tests.catalog.formats.iceberg.examples import schema, spec
 
 COLUMNS = schemas.index(schema(), "schema")

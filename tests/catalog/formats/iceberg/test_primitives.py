@@ -1,7 +1,7 @@
 import pytest
 
 from catalog.errors import InvalidMetadata
-from catalog.formats.iceberg import primitives
+from catalog.formats.iceberg.schema import primitives
 
 
 @pytest.mark.parametrize(

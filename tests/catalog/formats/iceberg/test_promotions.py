@@ -3,7 +3,8 @@
 import pytest
 
 from catalog.errors import InvalidMetadata
-from catalog.formats.iceberg import metadata, requirements, updates
+from catalog.formats.iceberg.metadata import documents as metadata_documents
+from catalog.formats.iceberg.metadata import requirements, updates
 
 ALLOWED = [
     (1, "int", "long"),
@@ -34,7 +35,7 @@ def column(type_, id_=1, name="c"):
 
 
 def table(type_, version=2, spec=None):
-    return metadata.new_table(
+    return metadata_documents.new_table(
         schema={"type": "struct", "fields": [column(type_)]},
         partition_spec=spec,
         location="file:///t",
@@ -138,7 +139,7 @@ TWO = [column("int", 1, "a"), column("string", 2, "b")]
 
 
 def of_two(version, *fields, order=None):
-    return metadata.new_table(
+    return metadata_documents.new_table(
         schema={"type": "struct", "fields": TWO},
         partition_spec={"fields": list(fields)},
         write_order=order,
@@ -157,7 +158,7 @@ def test_a_transform_of_several_columns():
     made = of_two(3, field(1, 2), order=order)
     assert made["partition-specs"][0]["fields"] == [{**field(1, 2), "field-id": 1000}]
     assert made["sort-orders"][0]["fields"][0]["source-ids"] == [2, 1]
-    metadata.check(made)
+    metadata_documents.check(made)
     spec = {"fields": [field(2, 1, name="q")]}
     changed = apply(made, {"action": "add-spec", "spec": spec})
     assert changed["partition-specs"][1]["fields"] == [{**field(2, 1, name="q"), "field-id": 1001}]

@@ -7,7 +7,8 @@ import orjson
 import pytest
 
 from catalog.errors import InvalidMetadata, RequirementFailed
-from catalog.formats.iceberg import metadata, requirements, updates
+from catalog.formats.iceberg.metadata import documents as metadata_documents
+from catalog.formats.iceberg.metadata import requirements, updates
 from tests.catalog.formats.iceberg.examples import (
     UUID,
     add,
@@ -127,7 +128,7 @@ def test_any_spoiled_update_is_refused_or_sound(update):
     base = written(2, version=3)
     base = updates.apply(base, [ref(1, "old", "tag")], now_ms=3_000)
     before = orjson.dumps(base)
-    metadata.check(updates.apply(base, [update], now_ms=4_000))
+    metadata_documents.check(updates.apply(base, [update], now_ms=4_000))
     refused = 0
     for changed in spoiled(update):
         result = outcome(lambda: updates.apply(base, [changed], now_ms=4_000))  # noqa: B023
@@ -135,7 +136,7 @@ def test_any_spoiled_update_is_refused_or_sound(update):
         if result is None:
             refused += 1
         else:
-            metadata.check(metadata.parse(metadata.dump(result)))
+            metadata_documents.check(metadata_documents.parse(metadata_documents.dump(result)))
     assert refused > 25
 
 
@@ -146,7 +147,7 @@ def test_any_spoiled_update_of_an_older_version_is_refused_or_sound(version):
         for changed in spoiled(update):
             result = outcome(lambda: updates.apply(base, [changed], now_ms=4_000))  # noqa: B023
             if result is not None:
-                metadata.check(result)
+                metadata_documents.check(result)
 
 
 @pytest.mark.parametrize("requirement", REQUIREMENTS, ids=lambda value: value["type"])
@@ -167,14 +168,14 @@ def test_any_spoiled_creation_is_refused_or_sound(argument):
     }
     for changed in spoiled({"it": wanted[argument]}):
         result = outcome(
-            lambda: metadata.new_table(
+            lambda: metadata_documents.new_table(
                 **{**wanted, argument: changed.get("it")},  # noqa: B023
                 location="s3://bucket/t",
                 now_ms=1_000,
             )
         )
         if result is not None:
-            metadata.check(metadata.parse(metadata.dump(result)))
+            metadata_documents.check(metadata_documents.parse(metadata_documents.dump(result)))
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
@@ -194,12 +195,12 @@ def test_any_spoiled_file_is_refused_or_sound(version):
             content = orjson.dumps(changed)
         except TypeError:
             continue
-        result = outcome(lambda: metadata.parse(content))  # noqa: B023
+        result = outcome(lambda: metadata_documents.parse(content))  # noqa: B023
         if result is None:
             refused += 1
         else:
             outcome(lambda: updates.apply(result, UPDATES[9:15], now_ms=4_000))  # noqa: B023
-            metadata.refs_only(result)
+            metadata_documents.refs_only(result)
     assert refused > 1_000
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from catalog.errors import Conflict, InvalidMetadata, RequirementFailed
-from catalog.formats.iceberg import requirements, updates
+from catalog.formats.iceberg.metadata import requirements, updates
 from tests.catalog.formats.iceberg.examples import UUID, ref, table, written
 
 

@@ -20,8 +20,10 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import StringType
 
 from catalog.errors import InvalidInput, InvalidMetadata, Unsupported
-from catalog.formats.iceberg import scan_planning, scans, single_values
-from catalog.formats.iceberg.scan_planning import Planner
+from catalog.formats.iceberg.scans import planning as scan_planning
+from catalog.formats.iceberg.scans import scans
+from catalog.formats.iceberg.scans.planning import Planner
+from catalog.formats.iceberg.schema import single_values
 from tests.catalog.formats.iceberg.written import EQUALITY, POSITION, AnyIO, Written
 
 IO = AnyIO()

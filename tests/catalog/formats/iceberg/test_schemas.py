@@ -1,7 +1,7 @@
 import pytest
 
 from catalog.errors import InvalidMetadata
-from catalog.formats.iceberg import schemas
+from catalog.formats.iceberg.schema import schemas
 from tests.catalog.formats.iceberg.examples import column, schema
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from catalog.errors import InvalidMetadata
-from catalog.formats.iceberg import schemas, sorting
+from catalog.formats.iceberg.schema import schemas, sorting
 from tests.catalog.formats.iceberg.examples import order, schema
 
 COLUMNS = schemas.index(schema(), "schema")

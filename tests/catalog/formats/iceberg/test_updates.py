@@ -3,7 +3,8 @@ import copy
 import pytest
 
 from catalog.errors import InvalidMetadata, RequirementFailed
-from catalog.formats.iceberg import metadata, updates
+from catalog.formats.iceberg.metadata import documents as metadata_documents
+from catalog.formats.iceberg.metadata import updates
 from tests.catalog.formats.iceberg.examples import (
     LOCATION,
     UUID,
@@ -31,7 +32,7 @@ def apply(base, *changes, now_ms=5_000):
         result = updates.apply(base, list(changes), now_ms=now_ms, previous_location=BEFORE)
     finally:
         assert base == kept
-    metadata.check(result)
+    metadata_documents.check(result)
     return result
 
 
@@ -419,7 +420,7 @@ def test_snapshot_refusals(change, message):
 def test_ids_of_63_bits_are_kept_to_the_last():
     big = 2**63 - 1
     result = apply(table(), add(1, **{"snapshot-id": big}), ref(big))
-    assert metadata.parse(metadata.dump(result))["current-snapshot-id"] == big
+    assert metadata_documents.parse(metadata_documents.dump(result))["current-snapshot-id"] == big
 
 
 def test_intermediate_snapshots_stay_out_of_the_log():
@@ -605,7 +606,7 @@ def creation(version=2):
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_updates_alone_make_the_table_that_a_creation_makes(version):
     made = updates.apply(None, creation(version), now_ms=1_000)
-    metadata.check(made)
+    metadata_documents.check(made)
     wanted = table(version)
     wanted["partition-specs"][0] = made["partition-specs"][0] | wanted["partition-specs"][0]
     assert made == wanted
@@ -613,14 +614,14 @@ def test_updates_alone_make_the_table_that_a_creation_makes(version):
 
 def test_a_table_may_be_made_with_its_first_rows():
     made = updates.apply(None, [*creation(), add(1), ref(1)], now_ms=1_000)
-    metadata.check(made)
+    metadata_documents.check(made)
     assert (made["current-snapshot-id"], made["last-updated-ms"]) == (1, 2_001)
 
 
 def test_a_table_of_updates_is_unpartitioned_and_unsorted_by_default():
     few = [c for c in creation() if c["action"] in {"add-schema", "set-location"}]
     made = updates.apply(None, few, now_ms=1_000)
-    metadata.check(made)
+    metadata_documents.check(made)
     assert made["partition-specs"] == [{"spec-id": 0, "fields": []}]
     assert made["sort-orders"] == [{"order-id": 0, "fields": []}]
     assert made["format-version"] == 2

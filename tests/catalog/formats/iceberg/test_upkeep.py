@@ -7,8 +7,8 @@ import pytest
 from pyiceberg.manifest import ManifestContent, ManifestFile
 
 from catalog.errors import InvalidMetadata
-from catalog.formats.iceberg import upkeep
-from catalog.formats.iceberg.upkeep import DeleteFile, File, Rewrite, compaction, expiring
+from catalog.formats.iceberg import maintenance as iceberg_maintenance
+from catalog.formats.iceberg.maintenance import DeleteFile, File, Rewrite, compaction, expiring
 from tests.catalog.formats.iceberg.written import AnyIO, Written
 
 MB = 1024**2
@@ -123,7 +123,7 @@ def name(path: str) -> str:
 
 
 def going(made: Written, *snapshots: int, limit: int = 100) -> set[str] | None:
-    found = upkeep.files_of(made.document, set(snapshots), AnyIO(), limit)
+    found = iceberg_maintenance.files_of(made.document, set(snapshots), AnyIO(), limit)
     return None if found is None else {name(path) for path in found}
 
 
@@ -179,11 +179,16 @@ def manifest(length: int, spec: int = 0, content: ManifestContent = ManifestCont
 def test_manifests_of_the_present_spec_are_merged() -> None:
     deletes = [manifest(1000, content=ManifestContent.DELETES)] * 3
     every = [*[manifest(3 * MB)] * 4, *deletes, *[manifest(10, spec=1)] * 5]
-    assert upkeep.rewritten_manifests(every, 0, {}) == 2 + 1 + 5
+    assert iceberg_maintenance.rewritten_manifests(every, 0, {}) == 2 + 1 + 5
     small = {"commit.manifest.target-size-bytes": str(MB)}
-    assert upkeep.rewritten_manifests(every, 0, small) == 12 + 1 + 5
-    assert upkeep.rewritten_manifests(every, 1, {"commit.manifest.target-size-bytes": "?"}) == 7 + 1
-    assert upkeep.rewritten_manifests([], 0, {}) == 0
+    assert iceberg_maintenance.rewritten_manifests(every, 0, small) == 12 + 1 + 5
+    assert (
+        iceberg_maintenance.rewritten_manifests(
+            every, 1, {"commit.manifest.target-size-bytes": "?"}
+        )
+        == 7 + 1
+    )
+    assert iceberg_maintenance.rewritten_manifests([], 0, {}) == 0
 
 
 DATA = {"a": ("p",), "b": ("p",), "c": ("q",)}
@@ -211,4 +216,4 @@ def test_delete_files_that_are_left(
     given: list[tuple[str, str | None]], properties: dict[str, str], left: int
 ) -> None:
     files = [DeleteFile((group,), 1000, path) for group, path in given]
-    assert upkeep.rewritten_delete_files(files, DATA, properties) == left
+    assert iceberg_maintenance.rewritten_delete_files(files, DATA, properties) == left

@@ -5,7 +5,9 @@ import orjson
 import pytest
 
 from catalog.errors import InvalidMetadata, RequirementFailed
-from catalog.formats.iceberg import view_checking, view_updates, views
+from catalog.formats.iceberg.views import checking as view_checking
+from catalog.formats.iceberg.views import documents as view_documents
+from catalog.formats.iceberg.views import updates as view_updates
 from tests.catalog.formats.iceberg.examples import UUID, column, schema
 from tests.catalog.formats.iceberg.test_refusals import outcome, spoiled
 
@@ -36,7 +38,7 @@ def version(number=1, *representations, **keys):
 
 def view(**keys):
     made = {"schema": SCHEMA, "view_version": version(), "location": LOCATION}
-    return views.new_view(**{**made, "now_ms": 1_000, "view_uuid": UUID, **keys})
+    return view_documents.new_view(**{**made, "now_ms": 1_000, "view_uuid": UUID, **keys})
 
 
 def add(number, *representations, **keys):
@@ -57,7 +59,7 @@ def properties(**updates):
 def apply(base, *updates, now_ms=9_000):
     before = orjson.dumps(base)
     try:
-        return views.apply(base, list(updates), now_ms=now_ms)
+        return view_documents.apply(base, list(updates), now_ms=now_ms)
     finally:
         assert orjson.dumps(base) == before
 
@@ -112,7 +114,7 @@ def test_unknown_fields_survive():
     made = view(view_version=version(**{"storage-table": {"namespace": ["a"], "name": "b"}}, x=[1]))
     assert made["versions"][0]["storage-table"] == {"namespace": ["a"], "name": "b"}
     document = {**made, "future": {"a": None}}
-    assert views.parse(views.dump(document)) == document
+    assert view_documents.parse(view_documents.dump(document)) == document
     assert apply(document, properties(a="b"))["future"] == {"a": None}
 
 
@@ -436,7 +438,7 @@ def test_an_update_that_is_refused(updates, words):
     base = view()
     before = copy.deepcopy(base)
     with pytest.raises(InvalidMetadata) as caught:
-        views.apply(base, updates, now_ms=9_000)
+        view_documents.apply(base, updates, now_ms=9_000)
     assert caught.value.message == words
     assert base == before
 
@@ -468,7 +470,7 @@ def test_any_spoiled_update_is_refused_or_sound(update):
         if result is None:
             refused += 1
         else:
-            assert views.parse(views.dump(result)) == result
+            assert view_documents.parse(view_documents.dump(result)) == result
     assert refused > 25
 
 
@@ -483,7 +485,7 @@ def test_any_spoiled_creation_is_refused_or_sound(argument):
     for changed in spoiled({"it": wanted[argument]}):
         result = outcome(lambda: view(**{**wanted, argument: changed.get("it")}))  # noqa: B023
         if result is not None:
-            assert views.parse(views.dump(result)) == result
+            assert view_documents.parse(view_documents.dump(result)) == result
 
 
 # --- files -------------------------------------------------------------------------------------
@@ -492,7 +494,7 @@ def test_any_spoiled_creation_is_refused_or_sound(argument):
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 def test_a_file_is_read_as_it_was_written(pack):
     document = replaced(2)
-    assert views.parse(pack(views.dump(document))) == document
+    assert view_documents.parse(pack(view_documents.dump(document))) == document
 
 
 def test_a_file_without_properties():
@@ -501,7 +503,7 @@ def test_a_file_without_properties():
         content = {**document, **properties}
         if not properties:
             del content["properties"]
-        assert views.parse(orjson.dumps(content)) == document
+        assert view_documents.parse(orjson.dumps(content)) == document
 
 
 @pytest.mark.parametrize(
@@ -524,14 +526,14 @@ def test_a_file_without_properties():
 )
 def test_a_file_that_is_refused(changed, words):
     with pytest.raises(InvalidMetadata) as caught:
-        views.parse(orjson.dumps({**view(), **changed}))
+        view_documents.parse(orjson.dumps({**view(), **changed}))
     assert caught.value.message == words
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"x", b"\x1f\x8bx", b'{"format-version": 1}'])
 def test_a_file_that_holds_no_view(content):
     with pytest.raises(InvalidMetadata):
-        views.parse(content)
+        view_documents.parse(content)
 
 
 def test_any_spoiled_file_is_refused_or_sound():
@@ -542,7 +544,7 @@ def test_any_spoiled_file_is_refused_or_sound():
             content = orjson.dumps(changed)
         except TypeError:
             continue
-        result = outcome(lambda: views.parse(content))  # noqa: B023
+        result = outcome(lambda: view_documents.parse(content))  # noqa: B023
         if result is None:
             refused += 1
         else:
@@ -555,20 +557,20 @@ def test_any_spoiled_file_is_refused_or_sound():
 
 
 def test_a_requirement_that_holds():
-    views.check([], view())
-    views.check([], None)
-    views.check([{"type": "assert-view-uuid", "uuid": UUID.upper()}], view())
+    view_documents.check([], view())
+    view_documents.check([], None)
+    view_documents.check([{"type": "assert-view-uuid", "uuid": UUID.upper()}], view())
 
 
 def test_a_requirement_that_does_not_hold():
     requirement = {"type": "assert-view-uuid", "uuid": OTHER_UUID}
     with pytest.raises(RequirementFailed) as caught:
-        views.check([requirement], view())
+        view_documents.check([requirement], view())
     assert caught.value.message == (
         f"Requirement failed: UUID does not match: expected {UUID} != {OTHER_UUID}"
     )
     with pytest.raises(RequirementFailed):
-        views.check([requirement], None)
+        view_documents.check([requirement], None)
 
 
 @pytest.mark.parametrize(
@@ -591,11 +593,11 @@ def test_a_requirement_that_does_not_hold():
 )
 def test_a_requirement_that_is_refused(requirements, words):
     with pytest.raises(InvalidMetadata) as caught:
-        views.check(requirements, view())
+        view_documents.check(requirements, view())
     assert caught.value.message == words
 
 
 def test_any_spoiled_requirement_is_refused_or_holds():
     for document in (view(), None):
         for changed in spoiled({"type": "assert-view-uuid", "uuid": UUID}):
-            outcome(lambda: views.check([changed], document))  # noqa: B023
+            outcome(lambda: view_documents.check([changed], document))  # noqa: B023

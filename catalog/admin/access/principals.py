@@ -1,0 +1,306 @@
+"""Principals: people, groups and service accounts. They are made, changed and switched off here."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponseRedirect
+from django.http.response import HttpResponseBase
+from django.utils.safestring import SafeString
+from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
+
+from catalog.admin import cells
+from catalog.admin.access import api_keys
+from catalog.admin.actor import actor
+from catalog.admin.pages import PANEL_SIZE, Page, Panel, ReadOnlyAdmin, button, sent
+from catalog.models import Principal, PrincipalKind, PrincipalLevel
+from catalog.privileges import Privilege
+from catalog.services.access import principals
+
+_KINDS = [
+    (PrincipalKind.SERVICE, "service account"),
+    (PrincipalKind.GROUP, "group"),
+    (PrincipalKind.USER, "person who has no user here, but comes with tokens of an issuer"),
+]
+
+
+def _text(*, required: bool = False, **options: Any) -> forms.CharField:
+    return forms.CharField(required=required, widget=UnfoldAdminTextInputWidget(), **options)
+
+
+def _choice(choices: Any, **options: Any) -> forms.ChoiceField:
+    return forms.ChoiceField(
+        choices=choices, widget=UnfoldAdminSelectWidget(choices=choices), **options
+    )
+
+
+class ChangeForm(forms.Form):
+    level = _choice(PrincipalLevel.choices, help_text="What it may do everywhere.")
+    description = _text()
+    issuer = _text(help_text="The OpenID Connect issuer that vouches for it.")
+    subject = _text(help_text="How that issuer calls it; for a group as in the groups claim.")
+
+
+class CreateForm(ChangeForm):
+    kind = _choice(_KINDS)
+    name = _text(
+        required=True,
+        max_length=principals.LONGEST_NAME,
+        help_text="etl, without the prefix of people and groups. It never changes.",
+    )
+    field_order = ["kind", "name", "level", "description", "issuer", "subject"]
+
+
+class GroupForm(forms.Form):
+    group = _text(required=True, help_text="group:analysts")
+
+
+@admin.register(Principal)
+class PrincipalAdmin(ReadOnlyAdmin):
+    list_display = ["called", "kind_of", "level_of", "state", "about"]
+    list_display_links = ["called"]
+    list_select_related = ("user",)
+    list_filter = ["kind", "level", "is_active"]
+    search_fields = ["name", "description", "subject"]
+    search_help_text = "A name, a description, or how an issuer calls it"
+    ordering = ["name"]
+    page_related = ("user",)
+    actions_detail = ["edit", "join", "leave", "deactivate", "activate"]
+
+    @admin.display(description="Name")
+    def called(self, row: Principal) -> str:
+        return row.name
+
+    @admin.display(description="Kind")
+    def kind_of(self, row: Principal) -> str:
+        return str(row.get_kind_display())
+
+    @admin.display(description="Everywhere")
+    def level_of(self, row: Principal) -> str:
+        return _level(row)
+
+    @admin.display(description="State")
+    def state(self, row: Principal) -> SafeString:
+        return state(row)
+
+    @admin.display(description="Description")
+    def about(self, row: Principal) -> str:
+        return row.description
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return actor(request, self.permission("add")).holds_everywhere(Privilege.ALL)
+
+    def has_administer_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return actor(request, self.permission("change")).holds_everywhere(Privilege.ALL)
+
+    def offered_actions(self, row: Principal) -> Sequence[str | dict[str, Any]]:
+        found = ["edit"]
+        if row.kind != PrincipalKind.GROUP:
+            found += ["join", "leave"]
+        return [*found, "deactivate" if row.is_active else "activate"]
+
+    def page(self, request: HttpRequest, row: Principal) -> Page:
+        return Page(
+            facts=(
+                ("Name", cells.exact(row.name)),
+                ("Kind", row.get_kind_display()),
+                ("Everywhere", _level(row)),
+                ("State", state(row)),
+                ("Description", row.description or cells.NOTHING),
+                ("User", cells.link(row.user)),
+                ("Issuer", cells.code(row.issuer)),
+                ("Subject", cells.code(row.subject)),
+                ("Created", cells.moment(row.created_at)),
+                ("Created by", cells.who(row.created_by)),
+            ),
+            panels=[_members(row)]
+            if row.kind == PrincipalKind.GROUP
+            else [_groups(row), _keys(row)],
+        )
+
+    # -- what can be done
+
+    def add_view(
+        self,
+        request: HttpRequest,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponseBase:
+        if not self.has_add_permission(request):
+            raise PermissionDenied
+
+        def create(data: dict[str, Any]) -> HttpResponseBase:
+            kind = PrincipalKind(data["kind"])
+            row = principals.create_principal(
+                actor=actor(request, self.permission("add")),
+                name=principals.PREFIXES[kind] + data["name"].strip(),
+                kind=kind,
+                **_said(data),
+            )
+            messages.success(request, f"Principal '{row}' was created")
+            return HttpResponseRedirect(cells.page_url(row))
+
+        return self.ask(
+            request,
+            title="Create a principal",
+            submit="Create",
+            form=CreateForm(sent(request)),
+            call=create,
+            back=cells.list_url(Principal),
+        )
+
+    @button("Change", permission="administer", icon="edit")
+    def edit(self, request: HttpRequest, row: Principal) -> HttpResponseBase:
+        names = ("level", "description", "issuer", "subject")
+        form = ChangeForm(sent(request), initial={name: getattr(row, name) for name in names})
+        return self._do(request, row, f"Change '{row}'", "Change", form=form, update=_said)
+
+    @button("Deactivate", permission="administer", icon="block", danger=True)
+    def deactivate(self, request: HttpRequest, row: Principal) -> HttpResponseBase:
+        return self._do(
+            request,
+            row,
+            f"Deactivate '{row}'?",
+            "Deactivate",
+            text="It may do nothing any more, with any key; every server knows within five seconds.",
+            danger=True,
+            update=lambda _: {"is_active": False},
+        )
+
+    @button("Activate", permission="administer", icon="check_circle")
+    def activate(self, request: HttpRequest, row: Principal) -> HttpResponseBase:
+        return self._do(
+            request,
+            row,
+            f"Activate '{row}'?",
+            "Activate",
+            text="Its keys that have not ended, its grants and its groups count again.",
+            update=lambda _: {"is_active": True},
+        )
+
+    @button("Add to a group", permission="administer", icon="group_add")
+    def join(self, request: HttpRequest, row: Principal) -> HttpResponseBase:
+        return self._membership(request, row, "Add", principals.add_member)
+
+    @button("Take out of a group", permission="administer", icon="group_remove")
+    def leave(self, request: HttpRequest, row: Principal) -> HttpResponseBase:
+        return self._membership(request, row, "Take out", principals.remove_member)
+
+    def _membership(
+        self, request: HttpRequest, row: Principal, submit: str, change: Any
+    ) -> HttpResponseBase:
+        def call(data: dict[str, Any]) -> HttpResponseBase:
+            change(
+                actor=actor(request, self.permission("change")),
+                group=data["group"].strip(),
+                member=row.name,
+            )
+            messages.success(request, f"The groups of '{row}' were changed")
+            return HttpResponseRedirect(cells.page_url(row))
+
+        return self.ask(
+            request,
+            title=f"Groups of '{row}'",
+            submit=submit,
+            form=GroupForm(sent(request)),
+            call=call,
+            original=row,
+        )
+
+    def _do(
+        self,
+        request: HttpRequest,
+        row: Principal,
+        title: str,
+        submit: str,
+        *,
+        update: Any,
+        form: forms.Form | None = None,
+        text: str = "",
+        danger: bool = False,
+    ) -> HttpResponseBase:
+        def call(data: dict[str, Any]) -> HttpResponseBase:
+            asking = actor(request, self.permission("change"))
+            principals.update_principal(actor=asking, name=row.name, **update(data))
+            messages.success(request, f"Principal '{row}' was changed")
+            return HttpResponseRedirect(cells.page_url(row))
+
+        return self.ask(
+            request,
+            title=title,
+            text=text,
+            submit=submit,
+            form=form,
+            danger=danger,
+            call=call,
+            original=row,
+        )
+
+
+def state(row: Principal) -> SafeString:
+    if row.is_active:
+        return cells.badge("active", "success")
+    return cells.badge("inactive", "danger")
+
+
+def _level(row: Principal) -> str:
+    if row.user is not None and row.user.is_superuser:
+        return "everything, as a superuser"
+    return str(row.get_level_display())
+
+
+def _said(data: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "level": PrincipalLevel(data["level"]),
+        "description": data["description"],
+        "issuer": data["issuer"].strip(),
+        "subject": data["subject"].strip(),
+    }
+
+
+def _groups(row: Principal) -> Panel:
+    return Panel(
+        title="Groups",
+        columns=("Group", "Everywhere", "State"),
+        rows=[
+            (cells.link(group), group.get_level_display(), state(group))
+            for group in row.groups.order_by("name")[:PANEL_SIZE]
+        ],
+        empty="It is in no group.",
+    )
+
+
+def _members(row: Principal) -> Panel:
+    found = list(row.members.order_by("name")[: PANEL_SIZE + 1])
+    return Panel(
+        title="Members",
+        columns=("Member", "Kind", "State"),
+        rows=[
+            (cells.link(member), member.get_kind_display(), state(member))
+            for member in found[:PANEL_SIZE]
+        ],
+        empty="Nobody is in it.",
+        note=f"The first {PANEL_SIZE} by name." if len(found) > PANEL_SIZE else "",
+    )
+
+
+def _keys(row: Principal) -> Panel:
+    found = list(row.keys.order_by("-pk")[: PANEL_SIZE + 1])
+    return Panel(
+        title="API keys",
+        columns=("Key", "Begins with", "State", "Expires", "Last used"),
+        rows=[
+            (
+                cells.link(key),
+                cells.code(key.prefix + "…"),
+                api_keys.state(key),
+                cells.moment(key.expires_at) if key.expires_at else "never",
+                cells.moment(key.last_used_at),
+            )
+            for key in found[:PANEL_SIZE]
+        ],
+        empty="It has no key.",
+        note=f"The newest {PANEL_SIZE}." if len(found) > PANEL_SIZE else "",
+    )

@@ -1,0 +1,400 @@
+"""Audit events: who changed what, and what was refused. Nobody edits or deletes them."""
+
+import uuid
+from collections.abc import Mapping
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+from urllib.parse import urlencode
+
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.db.models import Max, QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, StreamingHttpResponse
+from django.http.response import HttpResponseBase
+from django.urls import URLPattern, path
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from unfold.contrib.filters.admin import DropdownFilter, RangeDateFilter, TextFilter
+
+from catalog.admin import cells
+from catalog.admin.actor import actor
+from catalog.admin.pages import (
+    PANEL_SIZE,
+    Page,
+    Panel,
+    ReadOnlyAdmin,
+    number,
+    query,
+    refuse,
+    word,
+)
+from catalog.errors import CatalogError
+from catalog.models import AuditEvent, Table, Transaction
+from catalog.models.audit import AuditSeal, Door, Outcome
+from catalog.services.audit import trail as audit_trail
+from catalog.services.audit.trail import Search
+from catalog.services.engine.commit import Operation
+
+SEARCHED = 100_000
+"""How many events are looked through at once where no index leads."""
+_DEEPEST = 4  # levels of JSON that are compared key by key
+_LONGEST_NAME = 120
+_OTHER_ACTIONS = (
+    *("api_key.create", "api_key.revoke", "transaction.alter"),
+    *("function.create", "function.update", "function.drop"),
+    *("audit.export", "audit.retention", "refusals.count"),
+)
+
+
+def actions(of: type[Operation] = Operation) -> set[str]:
+    """What events may be called: every operation that the catalog knows."""
+    own = {of.action} if hasattr(of, "action") else set()
+    return own.union(*(actions(kind) for kind in of.__subclasses__()))
+
+
+# --- the filters: each takes its parameter, and ``search`` reads them all --------------------------
+
+
+class _Choice(DropdownFilter):  # type: ignore[misc]
+    def queryset(
+        self, request: HttpRequest, queryset: QuerySet[AuditEvent]
+    ) -> QuerySet[AuditEvent]:
+        return queryset
+
+
+class ActionFilter(_Choice):
+    title = "action"
+    parameter_name = "action"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(name, name) for name in sorted(actions().union(_OTHER_ACTIONS))]
+
+
+class DoorFilter(_Choice):
+    title = "door"
+    parameter_name = "door"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        return list(Door.choices)
+
+
+class OutcomeFilter(_Choice):
+    title = "outcome"
+    parameter_name = "outcome"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        return list(Outcome.choices)
+
+
+class _Text(TextFilter):  # type: ignore[misc]
+    def queryset(
+        self, request: HttpRequest, queryset: QuerySet[AuditEvent]
+    ) -> QuerySet[AuditEvent]:
+        return queryset
+
+
+class ActorFilter(_Text):
+    title = "actor"
+    parameter_name = "actor"
+
+
+class TargetFilter(_Text):
+    title = "namespace or table, with all below"
+    parameter_name = "target"
+
+
+class KeyFilter(_Text):
+    title = "API key"
+    parameter_name = "key"
+
+
+class RequestFilter(_Text):
+    title = "request id"
+    parameter_name = "request_id"
+
+
+class TransactionFilter(_Text):
+    title = "transaction id"
+    parameter_name = "transaction"
+
+
+class BeforeFilter(_Text):
+    title = "events before number"
+    parameter_name = "before"
+
+
+class DateFilter(RangeDateFilter):  # type: ignore[misc]
+    def queryset(
+        self, request: HttpRequest, queryset: QuerySet[AuditEvent]
+    ) -> QuerySet[AuditEvent]:
+        return queryset
+
+
+def search(request: HttpRequest) -> Search | None:
+    """What the page's parameters ask for; None: nothing can be like that."""
+    said: dict[str, Any] = {
+        name: word(request, name).strip() or None
+        for name in ("action", "door", "outcome", "actor", "target", "key", "request_id")
+    }
+    try:
+        if transaction := word(request, "transaction").strip():
+            said["transaction_id"] = uuid.UUID(transaction)
+        if first := word(request, "at_from"):
+            said["since"] = _midnight(first)
+        if last := word(request, "at_to"):
+            said["until"] = _midnight(last) + timedelta(days=1)
+    except (ValueError, OverflowError):
+        return None
+    if term := word(request, "q").strip():
+        said |= _searched(term)
+    return Search(**said)
+
+
+def _midnight(text: str) -> datetime:
+    return datetime.combine(date.fromisoformat(text), datetime.min.time(), UTC)
+
+
+def _searched(term: str) -> dict[str, Any]:
+    known = cells.as_uuid(term)
+    if known is not None:
+        return {"transaction_id" if known.version == 7 else "table_uuid": known}
+    # All events of a table, however old, if the term is the name of one.
+    name = tuple(term.split("."))
+    return {"table": name} if Table.objects.named(name).exists() else {"text": term}
+
+
+@admin.register(AuditEvent)
+class AuditEventAdmin(ReadOnlyAdmin):
+    list_display = ["what", "target", "actor", "came_by", "outcome_badge", "moment", "asked"]
+    list_display_links = ["what"]
+    list_filter = [
+        ActionFilter,
+        OutcomeFilter,
+        DoorFilter,
+        ActorFilter,
+        TargetFilter,
+        KeyFilter,
+        RequestFilter,
+        TransactionFilter,
+        ("at", DateFilter),
+        BeforeFilter,
+    ]
+    list_select_related = False
+    search_fields = ["target", "actor", "request_id"]
+    search_help_text = "nyc.flights, a UUID, an actor, an API key or a request id"
+    ordering = ["-pk"]
+    list_before_template = "admin/catalog/audit_lead.html"
+
+    @admin.display(description="Action")
+    def what(self, row: AuditEvent) -> str:
+        return row.action
+
+    @admin.display(description="At")
+    def moment(self, row: AuditEvent) -> SafeString:
+        return cells.moment(row.at)
+
+    @admin.display(description="Request")
+    def asked(self, row: AuditEvent) -> SafeString:
+        return cells.code(row.request_id)
+
+    @admin.display(description="Door")
+    def came_by(self, row: AuditEvent) -> SafeString:
+        return cells.muted(row.door) if row.door else cells.NOTHING
+
+    @admin.display(description="Outcome")
+    def outcome_badge(self, row: AuditEvent) -> SafeString:
+        return _outcome(row)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[AuditEvent]:
+        wanted = search(request)
+        if wanted is None:
+            return AuditEvent.objects.none()
+        rows = wanted.rows().order_by("-pk")
+        before = number(request, "before")
+        if before is not None:
+            rows = rows.filter(pk__lt=before)
+        # A range of days leads to its months. Else only a part is looked through at once.
+        if not (wanted.has_index or wanted.since):
+            newest = before or (AuditEvent.objects.aggregate(top=Max("pk"))["top"] or 0) + 1
+            rows = rows.filter(pk__gte=newest - SEARCHED)
+            request.audit_floor = newest - SEARCHED  # type: ignore[attr-defined]
+        return rows
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[AuditEvent], search_term: str
+    ) -> tuple[QuerySet[AuditEvent], bool]:
+        return queryset, False  # ``search`` has read it
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponseBase:
+        asked = {name: request.GET[name] for name in request.GET if name not in {"p", "e"}}
+        links = [
+            (kind, f"{cells.list_url(AuditEvent)}export/?{urlencode(asked | {'format': kind})}")
+            for kind in audit_trail.FORMATS
+        ]
+        context = {"exports": links, "further": _Further(request)}
+        response: HttpResponseBase = super().changelist_view(
+            request, (extra_context or {}) | context
+        )
+        return response
+
+    # -- taking it along
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view(self.export_view)
+        return [path("export/", view, name="catalog_auditevent_export"), *super().get_urls()]
+
+    def export_view(self, request: HttpRequest) -> HttpResponseBase:
+        """The events of the page's filters, all of them, as a file."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        wanted = search(request)
+        if wanted is None:
+            return HttpResponse(status=400)
+        kind = word(request, "format")
+        try:
+            pieces = audit_trail.export(actor=actor(request), search=wanted, format=kind)
+        except CatalogError as refused:
+            refuse(request, refused)
+            return HttpResponseRedirect(cells.list_url(AuditEvent))
+        return StreamingHttpResponse(
+            pieces,
+            content_type=audit_trail.FORMATS[kind],
+            headers={
+                "Content-Disposition": "attachment;"
+                f' filename="audit-{timezone.now():%Y%m%dT%H%M%SZ}.{kind}"'
+            },
+        )
+
+    # -- one event
+
+    def page(self, request: HttpRequest, row: AuditEvent) -> Page:
+        table = (
+            Table.objects.select_related("namespace").filter(uuid=row.table_uuid).first()
+            if row.table_uuid
+            else None
+        )
+        transaction = (
+            Transaction.objects.filter(pk=row.transaction_id).first()
+            if row.transaction_id
+            else None
+        )
+        return Page(
+            facts=(
+                ("Action", row.action),
+                ("Target", row.target),
+                ("Table", cells.link(table)),
+                ("Outcome", _outcome(row)),
+                *((("Refused because", row.error),) if row.error else ()),
+                ("Actor", row.actor),
+                ("API key", row.key or cells.NOTHING),
+                ("Door", row.get_door_display() or cells.NOTHING),
+                ("At", cells.moment(row.at)),
+                ("Transaction", cells.link(transaction)),
+                ("Request", cells.code(row.request_id)),
+                ("Context", cells.mapping(row.context or {})),
+                ("Seal", _seal(row)),
+            ),
+            panels=(_changes(row),),
+        )
+
+
+class _Further:
+    """Where the page that looks further back is; the list is made by the time it is asked for."""
+
+    def __init__(self, request: HttpRequest) -> None:
+        self._request = request
+
+    def __bool__(self) -> bool:
+        return getattr(self._request, "audit_floor", 0) > 1
+
+    @property
+    def floor(self) -> int:
+        return int(getattr(self._request, "audit_floor", 0))
+
+    @property
+    def url(self) -> str:
+        return query(self._request, before=self.floor, p=None)
+
+
+def _outcome(row: AuditEvent) -> SafeString:
+    if row.outcome == Outcome.REFUSED:
+        return format_html(
+            '<span title="{}">{}</span>', row.error, cells.badge("refused", "danger")
+        )
+    return cells.badge(row.outcome, "success")
+
+
+def _seal(row: AuditEvent) -> SafeString:
+    seal = AuditSeal.objects.filter(event_id=row.pk).first()
+    if seal is None:
+        return cells.muted("in a moment")
+    return format_html("{} {}", seal.number, cells.exact(bytes(seal.hash).hex()))
+
+
+def panel(request: HttpRequest, rows: QuerySet[AuditEvent]) -> Panel:
+    """A page of events, newest first."""
+    before = number(request, "before")
+    if before is not None:
+        rows = rows.filter(pk__lt=before)
+    found = list(rows.order_by("-pk")[: PANEL_SIZE + 1])
+    return Panel(
+        columns=("Action", "Target", "Actor", "At", "What changed"),
+        rows=[
+            (
+                cells.link(row, row.action),
+                row.target,
+                cells.who(row.actor),
+                cells.moment(row.at),
+                cells.mapping(row.after or row.before or {}),
+            )
+            for row in found[:PANEL_SIZE]
+        ],
+        empty="Nothing happened to it yet.",
+        first=query(request, before=None) if before is not None else None,
+        following=(
+            query(request, before=found[PANEL_SIZE - 1].pk) if len(found) > PANEL_SIZE else None
+        ),
+    )
+
+
+def _changes(row: AuditEvent) -> Panel:
+    """Before and after, key by key: what differs first, then what is the same on both sides."""
+    before, after = _flat(row.before or {}), _flat(row.after or {})
+    changed, same = [], []
+    for key in dict.fromkeys([*before, *after]):
+        if key in before and key in after and before[key] == after[key]:
+            same.append((cells.muted(key), cells.value(before[key]), cells.muted("the same")))
+            continue
+        changed.append(
+            (
+                key,
+                _side("m-minus", "−", before[key]) if key in before else cells.NOTHING,
+                _side("m-plus", "+", after[key]) if key in after else cells.NOTHING,
+            )
+        )
+    return Panel(
+        title="What changed",
+        columns=("", "Before", "After"),
+        rows=[*changed, *same],
+        empty="The event has no details.",
+    )
+
+
+def _side(style: str, sign: str, value: Any) -> SafeString:
+    shown = cells.value(value) if value not in (None, "") else cells.muted("empty")
+    return format_html('<span class="{}">{} {}</span>', style, sign, shown)
+
+
+def _flat(found: Mapping[str, Any], depth: int = 1) -> dict[str, Any]:
+    """Nested objects as dotted keys, so that they are compared key by key."""
+    flat: dict[str, Any] = {}
+    for key, value in found.items():
+        name = key[:_LONGEST_NAME]
+        if isinstance(value, dict) and value and depth < _DEEPEST:
+            flat |= {f"{name}.{below}": of for below, of in _flat(value, depth + 1).items()}
+        else:
+            flat[name] = value
+    return flat

@@ -1,0 +1,105 @@
+"""What the catalog itself knows of any table or view: its versions, and all that happened to it."""
+
+from django.http import HttpRequest
+from django.utils.safestring import SafeString
+
+from catalog import storage
+from catalog.admin import cells
+from catalog.admin.audit import trail as audit_trail
+from catalog.admin.engine import transactions
+from catalog.admin.maintenance import jobs
+from catalog.admin.pages import PANEL_SIZE, Panel, Tab, number, query, word
+from catalog.models import AuditEvent, Table, TableFormat, TableKind, TableVersion, Transaction
+
+_EVENTS = 100  # events among which a page of transactions is looked for
+
+
+def tabs(request: HttpRequest, row: Table) -> tuple[Tab, ...]:
+    """The tabs that every table's page ends with."""
+    found = (
+        Tab("transactions", "Transactions", lambda: _transactions(request, row)),
+        Tab("audit", "Audit events", lambda: _events(request, row)),
+    )
+    if row.kind == TableKind.VIEW:  # it has no data to work on
+        return found
+    return (*found, Tab("jobs", "Jobs", lambda: _jobs(row)))
+
+
+def versions(request: HttpRequest, row: Table) -> Panel:
+    before = number(request, "before")
+    rows = TableVersion.objects.filter(table=row).on(word(request, "branch"))
+    if before is not None:
+        rows = rows.filter(version__lt=before)
+    found = list(rows.select_related("transaction").order_by("-version")[: PANEL_SIZE + 1])
+    inside = [storage.store_path(row.location, ""), f"{storage.iceberg_uri(row.location)}/"]
+    is_lance = row.format == TableFormat.LANCE
+    return Panel(
+        columns=(
+            "Version",
+            "Committed",
+            "By",
+            "Manifest" if is_lance else "Metadata file",
+            "Size",
+            "Transaction",
+        ),
+        rows=[
+            (
+                _version(version),
+                cells.moment(version.created_at),
+                cells.who(version.transaction.actor if version.transaction else ""),
+                cells.code(_below(inside, version.manifest_path), version.manifest_path),
+                cells.size(version.manifest_size),
+                cells.link(version.transaction, cells.code(version.transaction_id)),
+            )
+            for version in found[:PANEL_SIZE]
+        ],
+        empty="No version is on this branch yet." if is_lance else "No version is in the ledger.",
+        first=query(request, before=None) if before is not None else None,
+        following=(
+            query(request, before=found[PANEL_SIZE - 1].version)
+            if len(found) > PANEL_SIZE
+            else None
+        ),
+    )
+
+
+def _version(version: TableVersion) -> SafeString:
+    if version.deleted_at is not None:
+        return cells.lines([version.version, cells.muted("deleted")])
+    if version.staged_path is not None:
+        return cells.lines([version.version, cells.muted("manifest is being moved")])
+    return cells.lines([version.version])
+
+
+def _below(directories: list[str], path: str) -> str:
+    for directory in directories:
+        path = path.removeprefix(directory)
+    return path
+
+
+def _transactions(request: HttpRequest, row: Table) -> Panel:
+    """By way of the audit events: they alone are indexed by table."""
+    before = number(request, "before")
+    events = AuditEvent.objects.filter(table_uuid=row.uuid)
+    if before is not None:
+        events = events.filter(pk__lt=before)
+    ids = list(events.order_by("-pk").values_list("pk", "transaction_id")[: _EVENTS + 1])
+    wanted = {transaction for _, transaction in ids[:_EVENTS] if transaction}
+    found = Transaction.objects.filter(pk__in=wanted).order_by("-pk")
+    return transactions.panel(
+        found,
+        "No transaction touched it.",
+        first=query(request, before=None) if before is not None else None,
+        following=query(request, before=ids[_EVENTS - 1][0]) if len(ids) > _EVENTS else None,
+    )
+
+
+def _events(request: HttpRequest, row: Table) -> Panel:
+    return audit_trail.panel(request, AuditEvent.objects.filter(table_uuid=row.uuid))
+
+
+def _jobs(row: Table) -> Panel:
+    return jobs.panel(
+        row.jobs.select_related("table__namespace").order_by("-pk")[:PANEL_SIZE],
+        "No job was ever asked for.",
+    )

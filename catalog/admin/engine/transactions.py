@@ -1,0 +1,171 @@
+"""Transactions: what each atomic commit did."""
+
+import uuid
+from collections.abc import Iterable
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import Q, QuerySet, Subquery, UUIDField, Value
+from django.db.models.functions import Coalesce
+from django.http import HttpRequest
+from django.utils.safestring import SafeString
+from unfold.contrib.filters.admin import ChoicesDropdownFilter
+
+from catalog.access import Principal
+from catalog.admin import cells
+from catalog.admin.maintenance import jobs
+from catalog.admin.pages import Page, Panel, ReadOnlyAdmin
+from catalog.identifiers import digest
+from catalog.models import Table, Transaction
+from catalog.privileges import Privilege
+
+SEARCHED = 100_000
+"""How many of the newest transactions are looked through where no index leads."""
+_OPERATIONS = 200  # shown of one transaction
+_SUMMARY = 3
+
+
+@admin.register(Transaction)
+class TransactionAdmin(ReadOnlyAdmin):
+    list_display = ["number", "did", "status_badge", "actor", "created"]
+    list_display_links = ["number"]
+    list_filter = [("status", ChoicesDropdownFilter)]
+    list_select_related = False
+    search_fields = ["id", "actor", "request_id"]
+    search_help_text = "An id, an actor or a request id"
+    ordering = ["-pk"]
+    empty_text = "Nothing was committed yet."
+
+    @admin.display(description="Transaction")
+    def number(self, row: Transaction) -> SafeString:
+        return cells.code(row.pk)
+
+    @admin.display(description="Did")
+    def did(self, row: Transaction) -> SafeString:
+        return summary(row)
+
+    @admin.display(description="Status")
+    def status_badge(self, row: Transaction) -> SafeString:
+        return cells.badge(row.status)
+
+    @admin.display(description="At")
+    def created(self, row: Transaction) -> SafeString:
+        return cells.moment(row.created_at)
+
+    def seen(self, asking: Principal) -> Q:
+        """All of them by who browses everything; else one's own."""
+        everything = asking.holds_everywhere(Privilege.BROWSE)
+        return Q() if everything else Q(actor=asking.name)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Transaction]:
+        rows: QuerySet[Transaction] = super().get_queryset(request)
+        if set(request.GET) <= {"p"}:
+            return rows
+        oldest = Transaction.objects.order_by("-pk").values("pk")[SEARCHED : SEARCHED + 1]
+        least = Value(uuid.UUID(int=0), output_field=UUIDField())
+        return rows.filter(pk__gte=Coalesce(Subquery(oldest), least))
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Transaction], search_term: str
+    ) -> tuple[QuerySet[Transaction], bool]:
+        term = search_term.strip()
+        try:
+            return Transaction.objects.filter(pk=uuid.UUID(term)).order_by("-pk"), False
+        except ValueError:
+            pass
+        if not term:
+            return queryset, False
+        return queryset.filter(actor=term) | queryset.filter(request_id=term), False
+
+    def page(self, request: HttpRequest, row: Transaction) -> Page:
+        return Page(
+            facts=(
+                ("Status", cells.badge(row.status)),
+                ("Actor", row.actor or cells.NOTHING),
+                ("Request", cells.code(row.request_id)),
+                ("At", cells.moment(row.created_at)),
+                ("Properties", cells.mapping(row.properties)),
+            ),
+            panels=(
+                _operations(row),
+                jobs.panel(
+                    row.jobs.select_related("table__namespace").order_by("pk")[:_OPERATIONS],
+                    "No job goes on with it.",
+                    title="Jobs",
+                ),
+            ),
+        )
+
+
+def summary(row: Transaction) -> SafeString:
+    """The first operations in words."""
+    shown: list[object] = [
+        cells.lines([f"{done.get('operation', '?')} {done.get('target', '')}"])
+        for done in row.operations[:_SUMMARY]
+    ]
+    more = len(row.operations) - _SUMMARY
+    if more > 0:
+        shown.append(cells.muted(f"and {more:,} more"))
+    return cells.lines(shown)
+
+
+def panel(
+    rows: Iterable[Transaction],
+    empty: str,
+    *,
+    title: str = "",
+    first: str | None = None,
+    following: str | None = None,
+) -> Panel:
+    return Panel(
+        title=title,
+        columns=("Transaction", "Did", "Status", "Actor", "At"),
+        rows=[
+            (
+                cells.link(row, cells.code(row.pk)),
+                summary(row),
+                cells.badge(row.status),
+                cells.who(row.actor),
+                cells.moment(row.created_at),
+            )
+            for row in rows
+        ],
+        empty=empty,
+        first=first,
+        following=following,
+    )
+
+
+def _operations(row: Transaction) -> Panel:
+    shown: list[dict[str, Any]] = row.operations[:_OPERATIONS]
+    # A target is words, not a reference: it leads to the table that bears this name now.
+    paths = {
+        str(done.get("target", "")): digest(str(done.get("target", "")).split("."))
+        for done in shown
+    }
+    tables = {
+        table.digest: table
+        for table in Table.objects.present().filter(digest__in=set(paths.values()))
+    }
+    more = len(row.operations) - len(shown)
+    return Panel(
+        title="Operations",
+        columns=("#", "Operation", "Target", "What it changed"),
+        rows=[
+            (
+                index,
+                done.get("operation", "?"),
+                _target(
+                    str(done.get("target", "")), tables.get(paths[str(done.get("target", ""))])
+                ),
+                cells.mapping({k: v for k, v in done.items() if k not in {"operation", "target"}}),
+            )
+            for index, done in enumerate(shown, 1)
+        ],
+        empty="It did nothing.",
+        note=f"and {more:,} more" if more > 0 else "",
+    )
+
+
+def _target(name: str, table: Table | None) -> object:
+    return name if table is None else cells.anchor(cells.page_url(table), name)

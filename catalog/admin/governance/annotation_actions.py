@@ -1,0 +1,228 @@
+"""The forms in which people say something of a namespace or a table: who owns it, what it is, its labels."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponseRedirect
+from django.http.response import HttpResponseBase
+from unfold.widgets import (
+    UnfoldAdminSelectWidget,
+    UnfoldAdminTextareaWidget,
+    UnfoldAdminTextInputWidget,
+)
+
+from catalog.admin import cells
+from catalog.admin.actor import actor
+from catalog.admin.governance import annotations as governance_annotations
+from catalog.admin.pages import Page, Panel, ReadOnlyAdmin, Tab, sent
+from catalog.errors import NamespaceNotFound, TableNotFound
+from catalog.models import LabelDefinition, Namespace, Sensitivity, Table, TableState
+from catalog.services.governance import annotations
+from catalog.services.governance.annotation_operations import Link
+from catalog.services.governance.annotations import Changes, ColumnChanges
+
+SAY: dict[str, Any] = {"title": "Describe", "icon": "edit_note", "items": ["describe", "label"]}
+"""The menu of these forms in the head of a page."""
+_INHERITED = ("", "Inherited")
+
+
+class DescribeForm(forms.Form):
+    owner = forms.CharField(
+        required=False,
+        widget=UnfoldAdminTextInputWidget(),
+        help_text="The name of a principal: etl, user:ada, group:analysts. Empty: nobody.",
+    )
+    description = forms.CharField(
+        required=False, widget=UnfoldAdminTextareaWidget(attrs={"rows": 8}), help_text="Markdown."
+    )
+    sensitivity = forms.ChoiceField(
+        required=False,
+        choices=[_INHERITED, *Sensitivity.choices],
+        widget=UnfoldAdminSelectWidget(choices=[_INHERITED, *Sensitivity.choices]),
+    )
+    links = forms.CharField(
+        required=False,
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 3, "spellcheck": "false"}),
+        help_text="One in a line: the address, and then its title.",
+    )
+
+    def clean_links(self) -> list[Link]:
+        found = []
+        for line in self.cleaned_data["links"].splitlines():
+            url, _, title = line.strip().partition(" ")
+            if url:
+                found.append(Link(title.strip() or url, url))
+        return found
+
+
+class LabelForm(forms.Form):
+    """A label, and its values; none: it is taken away."""
+
+    label = forms.ChoiceField(widget=UnfoldAdminSelectWidget())
+    values = forms.CharField(
+        required=False,
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 2, "spellcheck": "false"}),
+        help_text="One in a line. None: the label is taken away.",
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        choices = [(one.key, _told(one)) for one in LabelDefinition.objects.order_by("key")]
+        self.fields["label"] = forms.ChoiceField(
+            choices=choices, widget=UnfoldAdminSelectWidget(choices=choices)
+        )
+        self.order_fields(["label", "values", "column"])
+
+    def clean_values(self) -> list[str]:
+        lines = (line.strip() for line in self.cleaned_data["values"].splitlines())
+        return [line for line in lines if line]
+
+
+class ColumnLabelForm(LabelForm):
+    column = forms.CharField(
+        required=False,
+        widget=UnfoldAdminTextInputWidget(attrs={"spellcheck": "false"}),
+        help_text="The path of a column. Empty: the table itself.",
+    )
+
+
+def _told(one: LabelDefinition) -> str:
+    return f"{one.key}: {', '.join(one.values)}" if one.values else one.key
+
+
+def describe(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace | Table) -> HttpResponseBase:
+    """Ask for owner, description, sensitivity and links, and save what changed of them."""
+    found = annotations.facts_of(row)
+    before = {
+        "owner": found.owner,
+        "description": found.description,
+        "sensitivity": found.said_sensitivity.value if found.said_sensitivity else "",
+        "links": list(found.links),
+    }
+    shown_links = "\n".join(f"{link.url} {link.title}" for link in found.links)
+    form = DescribeForm(sent(request), initial=before | {"links": shown_links})
+
+    def call(data: dict[str, Any]) -> HttpResponseBase:
+        # A text area sends CRLF, and no line is to change by being looked at.
+        data["description"] = data["description"].replace("\r\n", "\n")
+        changed = {name: data[name] for name in before if data[name] != before[name]}
+        sets_sensitivity = "sensitivity" in changed
+        sensitivity = changed.pop("sensitivity", "")
+        _change(
+            request,
+            row,
+            Changes(
+                **changed,
+                sets_sensitivity=sets_sensitivity,
+                sensitivity=Sensitivity(sensitivity) if sensitivity else None,
+            ),
+        )
+        messages.success(request, f"What is said of '{row}' was saved")
+        return HttpResponseRedirect(cells.page_url(row))
+
+    return page.ask(
+        request,
+        title=f"Describe '{row}'",
+        submit="Save",
+        form=form,
+        call=call,
+        original=row,
+    )
+
+
+def label(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace | Table) -> HttpResponseBase:
+    """Ask for a label, and put it on a namespace, a table or a column, or take it away."""
+    of_table = isinstance(row, Table)
+    form = (ColumnLabelForm if of_table else LabelForm)(sent(request))
+
+    def call(data: dict[str, Any]) -> HttpResponseBase:
+        changes = {data["label"]: data["values"]}
+        column = data.get("column", "")
+        said = (
+            Changes(columns={column: ColumnChanges(labels=changes)})
+            if column
+            else Changes(labels=changes)
+        )
+        _change(request, row, said)
+        what = f"column '{column}' of '{row}'" if column else f"'{row}'"
+        verb = "put on" if data["values"] else "taken from"
+        messages.success(request, f"Label '{data['label']}' was {verb} {what}")
+        return HttpResponseRedirect(cells.page_url(row))
+
+    return page.ask(
+        request,
+        title=f"Put a label on '{row}'",
+        text=""
+        if form.fields["label"].choices  # type: ignore[attr-defined]
+        else "There is no label yet: an administrator defines them, under Labels.",
+        submit="Save",
+        form=form,
+        call=call,
+        original=row,
+    )
+
+
+def _change(request: HttpRequest, row: Namespace | Table, changes: Changes) -> None:
+    """Raises CatalogError, for a dropped row too: services go by name, and another may bear it."""
+    asking = actor(request)
+    if isinstance(row, Table):
+        if row.state == TableState.DROPPED:
+            raise TableNotFound(row.identifier)
+        annotations.change_table_facts(actor=asking, table=row.identifier, changes=changes)
+    else:
+        if row.dropped_at is not None:
+            raise NamespaceNotFound(row.identifier)
+        annotations.change_namespace_facts(actor=asking, namespace=row.identifier, changes=changes)
+
+
+# --- showing it --------------------------------------------------------------------------------
+
+
+def among(
+    of_page: Sequence[tuple[str, object]], said: governance_annotations.Shown
+) -> list[tuple[str, object]]:
+    """The facts of a page with what people say behind its first: owner, labels, links and what it is."""
+    lines = {name: value or cells.NOTHING for name, value in said.lines}
+    if said.description:
+        lines = {"Description": cells.prose(said.description)} | lines
+    kept = [(name, value) for name, value in of_page if name not in lines]
+    return [*kept[:1], *lines.items(), *kept[1:]]
+
+
+def is_one_of(page: Page, tab: str) -> bool:
+    """Whether a page has this tab: shown with any other word, it shows its facts."""
+    return any(tab == one.key for one in page.tabs)
+
+
+def described(page: Page, said: governance_annotations.Shown) -> Page:
+    """The page with what people say of a table among its facts and, of its columns, below the schema."""
+    tabs = [_with_columns(tab, said) if tab.key == "schema" else tab for tab in page.tabs]
+    return replace(page, facts=among(page.facts, said), tabs=tabs)
+
+
+def _with_columns(tab: Tab, said: governance_annotations.Shown) -> Tab:
+    """The tab of the schema, with what people say of its columns below it."""
+    rows = [
+        line
+        for line, column in zip(said.columns, said.facts.columns, strict=True)
+        if column.description or column.labels or column.sensitivity
+    ]
+    if not rows:
+        return tab
+
+    def build() -> list[Panel]:
+        built = tab.build()
+        return [
+            *([built] if isinstance(built, Panel) else built),
+            Panel(
+                title="What is said of columns",
+                columns=("Column", "Type", "Description", "Labels", "Sensitivity"),
+                rows=rows,
+                empty="",
+            ),
+        ]
+
+    return Tab(tab.key, tab.title, build)

@@ -1,0 +1,221 @@
+"""Labels: which there are, and the forms in which they are defined."""
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponseRedirect
+from django.http.response import HttpResponseBase
+from django.urls import URLPattern
+from django.utils.safestring import SafeString
+from unfold.widgets import (
+    UnfoldAdminCheckboxSelectMultipleWidget,
+    UnfoldAdminSelectWidget,
+    UnfoldAdminTextareaWidget,
+    UnfoldAdminTextInputWidget,
+    UnfoldBooleanSwitchWidget,
+)
+
+from catalog.admin import cells
+from catalog.admin.actor import actor
+from catalog.admin.governance.annotations import LABEL_COLOURS
+from catalog.admin.pages import Page, Panel, ReadOnlyAdmin, button, sent
+from catalog.admin.search import search
+from catalog.models import LabelAssignment, LabelColour, LabelDefinition, LabelPlace
+from catalog.privileges import Privilege
+from catalog.services.governance import annotations
+
+_SHOWN = 25
+
+
+class ChangeForm(forms.Form):
+    description = forms.CharField(
+        required=False, widget=UnfoldAdminTextareaWidget(attrs={"rows": 3}), help_text="Markdown."
+    )
+    colour = forms.ChoiceField(
+        choices=LabelColour.choices,
+        initial=LabelColour.GREY,
+        widget=UnfoldAdminSelectWidget(choices=LabelColour.choices),
+    )
+    values = forms.CharField(
+        required=False,
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 4, "spellcheck": "false"}),
+        help_text="One in a line. None: any text is a value.",
+    )
+    is_multiple = forms.BooleanField(
+        required=False,
+        label="One thing may have several of its values",
+        widget=UnfoldBooleanSwitchWidget(),
+    )
+    places = forms.MultipleChoiceField(
+        choices=[(value, text.capitalize()) for value, text in LabelPlace.choices],
+        initial=LabelPlace.values,
+        widget=UnfoldAdminCheckboxSelectMultipleWidget(),
+        label="Where it may be put",
+    )
+
+    def clean_values(self) -> list[str]:
+        lines = (line.strip() for line in self.cleaned_data["values"].splitlines())
+        return [line for line in lines if line]
+
+
+class AddForm(ChangeForm):
+    key = forms.CharField(
+        max_length=63,
+        widget=UnfoldAdminTextInputWidget(attrs={"autocomplete": "off", "spellcheck": "false"}),
+        help_text="Small letters, digits, '_', '-' and '.': pii, data-domain.",
+    )
+    field_order = ("key",)
+
+
+def said(data: dict[str, Any]) -> dict[str, Any]:
+    """The form's content as the services take it."""
+    return {
+        "description": data["description"],
+        "colour": LabelColour(data["colour"]),
+        "values": data["values"],
+        "is_multiple": data["is_multiple"],
+        "places": [LabelPlace(one) for one in data["places"]],
+    }
+
+
+@admin.register(LabelDefinition)
+class LabelAdmin(ReadOnlyAdmin):
+    list_display = ["badge", "shown_values", "multiple", "shown_places", "shown_description"]
+    list_display_links = ["badge"]
+    search_fields = ["key", "description"]
+    empty_text = "No label is defined yet. One such as “pii” is defined here once, and then put on namespaces, tables and columns."
+    ordering = ["key"]
+    actions_detail = ["edit", "remove"]
+
+    @admin.display(description="Label")
+    def badge(self, row: LabelDefinition) -> SafeString:
+        return cells.badge(row.key, LABEL_COLOURS[row.colour])
+
+    @admin.display(description="Values")
+    def shown_values(self, row: LabelDefinition) -> object:
+        return cells.clipped(", ".join(row.values)) if row.values else cells.muted("any text")
+
+    @admin.display(description="Several", boolean=True)
+    def multiple(self, row: LabelDefinition) -> bool:
+        return row.is_multiple
+
+    @admin.display(description="May be put on")
+    def shown_places(self, row: LabelDefinition) -> str:
+        return ", ".join(row.places)
+
+    @admin.display(description="Description")
+    def shown_description(self, row: LabelDefinition) -> object:
+        return cells.clipped(row.description) or cells.NOTHING
+
+    def get_urls(self) -> list[URLPattern]:
+        found: list[URLPattern] = super().get_urls()
+        return [*search.urls(self), *found]
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return self.may(request, Privilege.ALL)
+
+    def has_define_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return self.may(request, Privilege.ALL)
+
+    def page(self, request: HttpRequest, row: LabelDefinition) -> Page:
+        given = LabelAssignment.objects.filter(definition=row).select_related(
+            "namespace", "table__namespace"
+        )
+        newest = list(given.order_by("-pk")[: _SHOWN + 1])
+        return Page(
+            facts=(
+                ("Key", self.badge(row)),
+                ("Description", annotations.render(row.description) or cells.NOTHING),
+                ("Values", self.shown_values(row)),
+                ("Several at once", "yes" if row.is_multiple else "no"),
+                ("May be put on", self.shown_places(row)),
+                ("Made by", cells.who(row.created_by)),
+                ("Made", cells.moment(row.created_at)),
+            ),
+            panels=[
+                Panel(
+                    title="Given last",
+                    columns=("To", "Column", "Value", "By", "At"),
+                    rows=[
+                        (
+                            cells.link(one.table or one.namespace),
+                            cells.code(one.column),
+                            one.value or cells.NOTHING,
+                            cells.who(one.set_by),
+                            cells.moment(one.set_at),
+                        )
+                        for one in newest[:_SHOWN]
+                    ],
+                    empty="Nothing has this label yet.",
+                    note="There are more: search for all of them." if len(newest) > _SHOWN else "",
+                    following=search.url(f"label:{row.key}") if newest else None,
+                )
+            ],
+        )
+
+    def add_view(
+        self,
+        request: HttpRequest,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponseBase:
+        if not self.has_add_permission(request):
+            raise PermissionDenied
+
+        def create(data: dict[str, Any]) -> HttpResponseBase:
+            who = actor(request)
+            row = annotations.create_label(actor=who, key=data["key"], **said(data))
+            messages.success(request, f"Label '{row}' was defined")
+            return HttpResponseRedirect(cells.page_url(row))
+
+        return self.ask(
+            request,
+            title="Define a label",
+            submit="Define",
+            form=AddForm(sent(request)),
+            call=create,
+            back=cells.list_url(LabelDefinition),
+        )
+
+    @button("Change", permission="define", icon="edit")
+    def edit(self, request: HttpRequest, row: LabelDefinition) -> HttpResponseBase:
+        def call(data: dict[str, Any]) -> HttpResponseBase:
+            who = actor(request)
+            annotations.update_label(actor=who, key=row.key, **said(data))
+            messages.success(request, f"Label '{row}' was changed")
+            return HttpResponseRedirect(cells.page_url(row))
+
+        initial = {
+            "description": row.description,
+            "colour": row.colour,
+            "values": "\n".join(row.values),
+            "is_multiple": row.is_multiple,
+            "places": row.places,
+        }
+        return self.ask(
+            request,
+            title=f"Change label '{row}'",
+            submit="Change",
+            form=ChangeForm(sent(request), initial=initial),
+            call=call,
+            original=row,
+        )
+
+    @button("Delete", permission="define", icon="delete", danger=True)
+    def remove(self, request: HttpRequest, row: LabelDefinition) -> HttpResponseBase:
+        def call(_data: dict[str, Any]) -> HttpResponseBase:
+            annotations.delete_label(actor=actor(request), key=row.key)
+            messages.success(request, f"Label '{row}' was deleted")
+            return HttpResponseRedirect(cells.list_url(LabelDefinition))
+
+        return self.ask(
+            request,
+            title=f"Delete label '{row}'?",
+            text="A label that something has cannot be deleted: take it away there first.",
+            submit="Delete",
+            danger=True,
+            call=call,
+            original=row,
+        )

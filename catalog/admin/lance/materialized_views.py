@@ -1,0 +1,190 @@
+"""Materialized views: what they show, how far they are behind, and refreshing them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.contrib import admin, messages
+from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.http import HttpRequest, HttpResponseRedirect
+from django.http.response import HttpResponseBase
+from django.utils.safestring import SafeString
+from unfold.contrib.filters.admin import DropdownFilter
+
+from catalog import access
+from catalog.access import Principal
+from catalog.admin import cells
+from catalog.admin.actor import actor
+from catalog.admin.audit import trail as audit_trail
+from catalog.admin.maintenance import jobs
+from catalog.admin.pages import PANEL_SIZE, Page, Panel, ReadOnlyAdmin, Tab, button
+from catalog.formats import view_queries
+from catalog.models import AuditEvent, MaterializedView, Table, TableState
+from catalog.models.materialized_views import MaterializedViewQuerySet
+from catalog.privileges import Privilege
+from catalog.services.lance import materialized_views
+from catalog.services.lance.materialized_views import Refresh
+
+_QUERY_LENGTH = 20_000
+_UNSEEN = "a table that you may not browse"
+
+
+class ConditionFilter(DropdownFilter):  # type: ignore[misc]
+    title = "condition"
+    parameter_name = "condition"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Sequence[tuple[str, str]]:
+        return [("behind", "Behind its source"), ("failed", "Failed"), ("auto", "Kept up")]
+
+    def queryset(
+        self, request: HttpRequest, queryset: MaterializedViewQuerySet
+    ) -> "QuerySet[MaterializedView]":
+        if self.value() == "behind":
+            return queryset.behind()
+        if self.value() == "failed":
+            return queryset.exclude(failed_at=None)
+        return queryset.filter(auto_refresh=True) if self.value() == "auto" else queryset
+
+
+@admin.register(MaterializedView)
+class MaterializedViewAdmin(ReadOnlyAdmin):
+    list_display = ["view", "source_link", "lag_cell", "kept_up", "refreshed", "problem"]
+    list_display_links = ["view"]
+    list_filter = [ConditionFilter]
+    list_select_related = ["table__namespace", "source__namespace"]
+    search_help_text = "The name of a view, or of its source"
+    empty_text = "No materialized view is here yet. A client makes one from a query over a Lance table, and a job keeps its rows."
+    ordering = ["-pk"]
+    actions_detail = ["refresh"]
+    page_related = ["table__namespace", "source__namespace"]
+
+    def get_queryset(self, request: HttpRequest) -> "QuerySet[MaterializedView]":
+        sources = Table.objects.filter(access.visible_tables(actor(request)), pk=OuterRef("source"))
+        rows = MaterializedView.objects.with_lag().annotate(source_is_seen=Exists(sources))
+        return self.only_seen(request, rows)
+
+    def get_search_fields(self, request: HttpRequest) -> Sequence[str]:
+        """Without the source, for who might learn by it how a table is called that they may not browse."""
+        if actor(request).holds_everywhere(Privilege.BROWSE):
+            return ["table__name", "source__name"]
+        return ["table__name"]
+
+    @admin.display(description="View")
+    def view(self, row: MaterializedView) -> str:
+        return str(row)
+
+    @admin.display(description="Source")
+    def source_link(self, row: Any) -> SafeString:
+        return named(row.source) if row.source_is_seen else cells.muted(_UNSEEN)
+
+    @admin.display(description="Behind")
+    def lag_cell(self, row: Any) -> SafeString:
+        return lag(row)
+
+    @admin.display(description="Refreshed by")
+    def kept_up(self, row: MaterializedView) -> str:
+        return _refreshed_by(row)
+
+    @admin.display(description="Refreshed")
+    def refreshed(self, row: MaterializedView) -> SafeString:
+        return cells.moment(row.refreshed_at)
+
+    @admin.display(description="Error")
+    def problem(self, row: MaterializedView) -> SafeString:
+        return cells.code(row.error)
+
+    def seen(self, asking: Principal) -> Q:
+        return access.visible_tables(asking, "table__")
+
+    def target(self, row: MaterializedView) -> Table:
+        return row.table
+
+    def has_refresh_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return self.may(request, Privilege.WRITE, object_id)
+
+    def page(self, request: HttpRequest, row: MaterializedView) -> Page:
+        if not access.holds(actor(request), Privilege.READ, row.table):
+            return Page(facts=(("View", cells.link(row.table)),))
+        query = view_queries.from_json(row.definition)
+        with_lag = MaterializedView.objects.with_lag().get(pk=row.pk)
+        is_seen = access.holds(actor(request), Privilege.BROWSE, row.source)
+        return Page(
+            facts=(
+                ("View", cells.link(row.table)),
+                ("Source", named(row.source) if is_seen else cells.muted(_UNSEEN)),
+                ("Query", cells.source(query.to_sql(), _QUERY_LENGTH)),
+                ("As it was sent", cells.passage(row.source_query)),
+                ("Shows version", _shown(row)),
+                ("Behind", lag(with_lag)),
+                ("Refreshed by", _refreshed_by(row)),
+                ("Refreshed", cells.moment(row.refreshed_at)),
+                ("Failed", cells.moment(row.failed_at)),
+                ("Error", cells.value(row.error)),
+                ("Owner", row.table.owner or cells.NOTHING),
+                ("Created", cells.moment(row.created_at)),
+            ),
+            tabs=(
+                Tab("jobs", "Refreshes", lambda: _jobs(row)),
+                Tab("audit", "Audit events", lambda: _events(request, row)),
+            ),
+        )
+
+    @button("Refresh now", permission="refresh", icon="refresh")
+    def refresh(self, request: HttpRequest, row: MaterializedView) -> HttpResponseBase:
+        def call(_data: dict[str, Any]) -> HttpResponseBase:
+            materialized_views.start_refresh(
+                actor=actor(request),
+                table=row.table.identifier,
+                refresh=Refresh(),
+            )
+            messages.success(request, f"A job refreshes view '{row}'")
+            return HttpResponseRedirect(cells.page_url(row))
+
+        return self.ask(
+            request,
+            title=f"Refresh view '{row}'?",
+            text="A job reads what is new in its source. When more than appends happened there, it "
+            "writes all rows of the view anew.",
+            submit="Refresh",
+            call=call,
+            original=row,
+        )
+
+
+def named(row: Table) -> SafeString:
+    """A link to a table, which says if it was dropped."""
+    link = cells.link(row)
+    if row.state != TableState.DROPPED:
+        return link
+    return cells.spaced([link, cells.badge(TableState.DROPPED)])
+
+
+def _shown(row: MaterializedView) -> object:
+    pinned = row.definition.get("version")
+    shown: object = cells.NOTHING if row.source_version is None else row.source_version
+    return shown if pinned is None else cells.spaced([shown, cells.muted(f"always {pinned}")])
+
+
+def _refreshed_by(row: MaterializedView) -> str:
+    return "itself, when its source moves on" if row.auto_refresh else "hand"
+
+
+def lag(row: Any) -> SafeString:
+    """Of a row with its lag: how many versions, and since when."""
+    if row.definition.get("version") is not None and row.source_version is not None:
+        return cells.NOTHING
+    if not row.behind:
+        return cells.badge("up to date", "success")
+    count = f"{row.behind:,} {'version' if row.behind == 1 else 'versions'}"
+    since = cells.spaced([cells.muted("since"), cells.moment(row.behind_since)])
+    return cells.lines([cells.badge(count, "warning"), since])
+
+
+def _jobs(row: MaterializedView) -> Panel:
+    return jobs.panel(
+        row.table.jobs.select_related("table__namespace").order_by("-pk")[:PANEL_SIZE],
+        "It was never refreshed.",
+    )
+
+
+def _events(request: HttpRequest, row: MaterializedView) -> Panel:
+    return audit_trail.panel(request, AuditEvent.objects.filter(table_uuid=row.table.uuid))

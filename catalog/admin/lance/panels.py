@@ -1,0 +1,208 @@
+"""What a version of a Lance table is made of: its schema, its fragments, its indexes."""
+
+from collections.abc import Mapping, Sequence
+from itertools import islice
+
+from django.http import HttpRequest
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+from lance.dataset import LanceDataset
+
+from catalog.admin import cells
+from catalog.admin.maintenance.actions import index_links
+from catalog.admin.pages import Panel, number, part, query
+from catalog.formats.lance import columns as lance_columns
+from catalog.formats.lance.columns import Column
+from catalog.models import Table
+from catalog.services.lance import contents as lance_contents
+from catalog.services.lance import indexes as lance_indexes
+from catalog.services.lance.contents import SMALL, Bucket, Fragment, reading
+from catalog.services.lance.indexes import IndexSummary
+
+_FIELDS = 100  # of a schema on one page
+_ENTRIES = 50  # of a field's metadata
+
+
+# --- schema ------------------------------------------------------------------------------------
+
+
+def schema_tab(request: HttpRequest, dataset: LanceDataset) -> list[Panel]:
+    start = number(request, "field", 0) or 0
+    with reading():
+        schema = dataset.schema
+        told = lance_columns.columns(schema, dataset.lance_schema.fields())
+        found = list(islice(told, start, start + _FIELDS + 1))
+    entries = sorted(lance_columns.text_mapping(schema.metadata).items())
+    shown = part(request, entries, lambda entry: entry[0], "after")
+    return [
+        Panel(
+            title="Schema",
+            columns=("Id", "Column", "Type", "", "Metadata"),
+            rows=[_column(column) for column in found[:_FIELDS]],
+            empty="The table has no columns.",
+            first=query(request, field=None) if start else None,
+            following=query(request, field=start + _FIELDS) if len(found) > _FIELDS else None,
+        ),
+        Panel(
+            title="Schema metadata",
+            columns=("Key", "Value"),
+            rows=[
+                (cells.exact(cells.clipped(key)), cells.brief(found)) for key, found in shown.items
+            ],
+            empty="The schema has no metadata.",
+            first=shown.first,
+            following=shown.following,
+        ),
+    ]
+
+
+def _column(column: Column) -> Sequence[object]:
+    marks: list[object] = []
+    if column.is_key:
+        marks.append(cells.badge("primary key", "info"))
+    if column.dimension is not None:
+        marks.append(cells.badge(f"vector, {column.dimension:,}", "success"))
+    if column.is_blob:
+        marks.append(cells.badge("blob", "warning"))
+    if column.is_computed:
+        marks.append(cells.badge("computed", "warning"))
+    name = format_html(
+        '<span class="m-field{}" style="padding-left: {}rem" title="{}">{} {}</span>',
+        "" if column.depth else " m-top",
+        f"{max(column.depth - 1, 0) * 1.2:.1f}",
+        cells.clipped(column.path, 1000),
+        cells.clipped(column.name),
+        cells.spaced(marks),
+    )
+    return (
+        cells.NOTHING if column.id is None else cells.exact(column.id),
+        name,
+        cells.code(cells.clipped(column.type, 1000)),
+        cells.muted("nullable") if column.is_nullable else "required",
+        _metadata(column.metadata),
+    )
+
+
+def _metadata(entries: Mapping[str, str]) -> SafeString:
+    told: list[object] = [
+        format_html("{} {}", cells.muted(cells.clipped(key)), cells.brief(entries[key]))
+        for key in sorted(entries)[:_ENTRIES]
+    ]
+    if len(entries) > _ENTRIES:
+        told.append(cells.muted(f"and {len(entries) - _ENTRIES:,} more"))
+    return cells.lines(told)
+
+
+# --- fragments ---------------------------------------------------------------------------------
+
+
+def fragments(request: HttpRequest, dataset: LanceDataset) -> Panel:
+    found = lance_contents.fragments(dataset)
+    shown = part(request, found, lambda each: str(each.fragment_id), "after")
+    told = [lance_contents.fragment(each, len(found)) for each in shown.items]
+    return Panel(
+        columns=("Fragment", "Rows", "Deleted rows", "Data files", "Size"),
+        rows=[_fragment(each) for each in told],
+        empty="This version has no fragment: it has no rows.",
+        first=shown.first,
+        following=shown.following,
+        note=f"Fragments of fewer than {SMALL:,} rows are marked as small: compaction joins them."
+        if any(each.is_small for each in told)
+        else "",
+        lead=_picture(lance_contents.distribution(found)) if found else "",
+    )
+
+
+def _fragment(told: Fragment) -> Sequence[object]:
+    share = told.rows + told.deleted_rows
+    deleted: object = f"{told.deleted_rows:,}"
+    if told.deleted_rows:
+        percent = f"{100 * told.deleted_rows / share:.1f}%"
+        deleted = cells.spaced([deleted, cells.muted(percent)])
+    return (
+        cells.spaced([told.id, *([cells.badge("small", "warning")] if told.is_small else ())]),
+        f"{told.rows:,}",
+        deleted,
+        f"{told.data_files:,}",
+        cells.size(told.bytes),
+    )
+
+
+def _picture(buckets: Sequence[Bucket]) -> SafeString:
+    """How many fragments are how large, as bars."""
+    most = max(bucket.fragments for bucket in buckets)
+    bars = format_html_join(
+        "",
+        "<span>{}</span>{}<span>{}</span>",
+        (
+            (_range(bucket), cells.meter(bucket.fragments, most, ""), f"{bucket.fragments:,}")
+            for bucket in buckets
+        ),
+    )
+    return format_html('<div class="m-bars" aria-label="Fragments by rows">{}</div>', bars)
+
+
+def _range(bucket: Bucket) -> str:
+    if bucket.below is None:
+        return f"{bucket.least:,} rows and more"
+    if not bucket.least:
+        return f"fewer than {bucket.below:,} rows"
+    return f"{bucket.least:,} to {bucket.below - 1:,}"
+
+
+# --- indexes -----------------------------------------------------------------------------------
+
+
+def indexes(row: Table, request: HttpRequest, dataset: LanceDataset) -> Panel:
+    with reading():
+        found = lance_indexes.index_summaries(dataset)
+    is_newest = not (request.GET.get("version") or request.GET.get("branch"))
+    links = index_links(request, row) if is_newest and found else None
+    shown = part(request, found, lambda index: index.name, "after")
+    return Panel(
+        columns=(
+            "Index",
+            "Type",
+            "Columns",
+            "Rows in it",
+            "Rows not in it",
+            "Size",
+            "Segments",
+            "Created",
+            *([""] if links else ()),
+        ),
+        rows=[
+            (*_index(index), *([links(index.name, index.unindexed_rows)] if links else ()))
+            for index in shown.items
+        ],
+        empty="There is no index. Clients build one with create_scalar_index or create_index.",
+        first=shown.first,
+        following=shown.following,
+        note="Rows that are not in an index are searched one by one."
+        if any(index.unindexed_rows for index in found)
+        else "",
+    )
+
+
+def _index(index: IndexSummary) -> Sequence[object]:
+    kind = cells.spaced(
+        [
+            cells.clipped(index.type),
+            *([cells.muted(index.distance_type)] if index.distance_type else ()),
+        ]
+    )
+    inside, outside = index.indexed_rows, index.unindexed_rows
+    stale: object = cells.NOTHING
+    if inside is not None and outside is not None:
+        percent = 100 * outside / (inside + outside) if outside else 0
+        stale = cells.meter(outside, inside + outside, f"{outside:,} ({percent:.1f}%)")
+    return (
+        cells.exact(cells.clipped(index.name)),
+        kind,
+        cells.lines(cells.clipped(column) for column in index.columns),
+        cells.NOTHING if inside is None else f"{inside:,}",
+        stale,
+        cells.size(index.size_bytes),
+        cells.NOTHING if index.segments is None else f"{index.segments:,}",
+        cells.moment(index.created_at),
+    )

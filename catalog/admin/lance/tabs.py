@@ -1,0 +1,230 @@
+"""The page of a Lance table: facts and tabs, out of the ledger and the newest manifest."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from django.db.models import OuterRef
+from django.http import HttpRequest
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from lance.dataset import LanceDataset
+
+from catalog.admin import cells
+from catalog.admin.actor import actor
+from catalog.admin.engine import ledger
+from catalog.admin.lance import panels as lance_panels
+from catalog.admin.lance import preview as lance_preview
+from catalog.admin.lance import refs
+from catalog.admin.pages import COUNT_LIMIT, Page, Panel, Tab, count_up_to, number, query, word
+from catalog.admin.recovery import protection
+from catalog.errors import CatalogError
+from catalog.formats.lance.naming import branch_name
+from catalog.models import Branch, MaterializedView, Table, TableState, TableVersion
+from catalog.services.lance import contents as lance_contents
+from catalog.services.lance.contents import Contents, Unreadable
+
+_BRANCHES = 200  # offered to choose from
+_DECLARED = "The table is declared, and nothing was written to it yet."
+_DROPPED = "The table was dropped."
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A version of a table, or why it cannot be looked at."""
+
+    dataset: LanceDataset | None
+    fault: str = ""
+
+
+def open_version(
+    request: HttpRequest, row: Table, version: int | None = None, branch: str = ""
+) -> Opened:
+    """One statement. Never fails: a page that shows what is wrong has to open."""
+    if row.state == TableState.DROPPED:
+        return Opened(None, _DROPPED)
+    if row.state == TableState.DECLARED:
+        return Opened(None, _DECLARED)
+    reader = actor(request)
+    try:
+        return Opened(
+            lance_contents.open_table(actor=reader, table=row, version=version, branch=branch)
+        )
+    except CatalogError as error:
+        return Opened(None, error.message)
+    except Unreadable as error:
+        return Opened(None, f"Its files cannot be read: {error}")
+
+
+def table_page(request: HttpRequest, row: Table) -> Page:
+    newest = open_version(request, row)
+    contents, fault = _contents(newest)
+    indexes = partial(lance_panels.indexes, row)
+    preview = Tab("preview", "Data", _of(request, row, newest, partial(lance_preview.panel, row)))
+    return Page(
+        facts=[
+            *_identity(row, contents, fault if row.state == TableState.LIVE else ""),
+            *_ledger(row),
+            *_numbers(contents),
+            *_history(row),
+        ],
+        tabs=(
+            Tab("schema", "Schema", _of(request, row, newest, lance_panels.schema_tab)),
+            Tab("fragments", "Fragments", _of(request, row, newest, lance_panels.fragments)),
+            Tab("indexes", "Indexes", _of(request, row, newest, indexes)),
+            preview,
+            Tab(
+                "refs",
+                "Tags and branches",
+                lambda: refs.refs_tab(request, row),
+            ),
+            Tab("versions", "Versions", lambda: ledger.versions(request, row)),
+            *ledger.tabs(request, row),
+        ),
+        aside_template="admin/catalog/table_aside.html" if row.state == TableState.LIVE else "",
+        aside={
+            "server": request.build_absolute_uri("/").rstrip("/"),
+            "table_id": json.dumps(row.identifier, ensure_ascii=False),
+        },
+        options=_branch_choice(request, row),
+    )
+
+
+_Build = Callable[[HttpRequest, LanceDataset], Panel | Sequence[Panel]]
+
+
+def _of(
+    request: HttpRequest, row: Table, newest: Opened, build: _Build
+) -> Callable[[], Panel | Sequence[Panel]]:
+    """A tab about one version, the newest unless another is asked for."""
+
+    def panels() -> Panel | Sequence[Panel]:
+        version, branch = number(request, "version"), branch_name(word(request, "branch"))
+        opened = newest
+        if version is not None or branch:
+            opened = open_version(request, row, version, branch)
+        if opened.dataset is None:
+            lead = _looking_at(request, version, branch)
+            return Panel((), (), opened.fault, lead=_say(lead) if lead else "")
+        try:
+            built = build(request, opened.dataset)
+        except CatalogError as error:
+            return Panel((), (), error.message)
+        except Unreadable as error:
+            return Panel((), (), f"This cannot be read: {error}")
+        lead = _looking_at(request, opened.dataset.version, branch) if opened is not newest else ""
+        if not lead:
+            return built
+        return [Panel((), (), lead), *([built] if isinstance(built, Panel) else built)]
+
+    return panels
+
+
+def _say(text: SafeString | str) -> SafeString:
+    return format_html('<p class="m-say m-muted">{}</p>', text)
+
+
+def _looking_at(request: HttpRequest, version: int | None, branch: str) -> SafeString | str:
+    """Which version is looked at, if it is not simply the newest."""
+    if version is None and not branch:
+        return ""
+    which = "The newest version" if version is None else f"Version {version}"
+    on = f" on branch '{cells.clipped(branch)}'" if branch else ""
+    back = cells.anchor(query(request, version=None, branch=None), "the newest of main")
+    return cells.spaced([f"{which}{on}. Back to", back])
+
+
+# --- facts -------------------------------------------------------------------------------------
+
+
+def _contents(opened: Opened) -> tuple[Contents | None, str]:
+    if opened.dataset is None:
+        return None, opened.fault
+    try:
+        return lance_contents.contents(opened.dataset), ""
+    except Unreadable as error:
+        return None, f"Its manifest cannot be read: {error}"
+
+
+def _identity(row: Table, contents: Contents | None, fault: str) -> list[tuple[str, object]]:
+    storage = f", data storage version {contents.storage_version}" if contents else ""
+    facts: list[tuple[str, object]] = [
+        ("Namespace", cells.link(row.namespace)),
+        ("Format", f"{row.format} {row.kind}{storage}"),
+        ("State", cells.badge(row.state)),
+    ]
+    if row.is_materialized:
+        view = cells.page_url(MaterializedView(pk=row.pk))
+        facts.append(("Is a view", cells.anchor(view, "its query, its source, its refreshes")))
+    if fault:
+        facts.append(("Fault", cells.lines([cells.badge("fault", "danger"), cells.passage(fault)])))
+    return [
+        *facts,
+        ("UUID", cells.exact(row.uuid)),
+        ("Location", cells.exact(row.location)),
+    ]
+
+
+def _ledger(row: Table) -> list[tuple[str, object]]:
+    """What the ledger knows of main, in one statement."""
+    all_of_main = TableVersion.objects.filter(table=OuterRef("table")).on("").visible()
+    rows = TableVersion.objects.filter(table=row).on("").visible().select_related("transaction")
+    newest: Any = (
+        rows.annotate(count=count_up_to(all_of_main.order_by())).order_by("-version").first()
+    )
+    if newest is None:
+        return [("Newest version", cells.muted("none: nothing was written yet"))]
+    by = newest.transaction.actor if newest.transaction else ""
+    versions = cells.bounded(newest.count, COUNT_LIMIT)
+    return [
+        ("Newest version", cells.spaced([newest.version, cells.moment(newest.created_at)])),
+        ("Last written by", cells.who(by)),
+        ("Versions", cells.anchor("?tab=versions", versions)),
+    ]
+
+
+def _numbers(contents: Contents | None) -> list[tuple[str, object]]:
+    if contents is None:
+        return []
+    files = "data file" if contents.data_files == 1 else "data files"
+    return [
+        ("Rows", f"{contents.rows:,}"),
+        ("Deleted rows", f"{contents.deleted_rows:,}"),
+        ("Fragments", f"{contents.fragments:,}, in {contents.data_files:,} {files}"),
+        ("Size", cells.size(contents.bytes)),
+        ("Stable row ids", "yes" if contents.has_stable_row_ids else "no"),
+    ]
+
+
+def _history(row: Table) -> list[tuple[str, object]]:
+    facts: list[tuple[str, object]] = [
+        ("Properties", cells.mapping(row.properties)),
+        ("Managed versioning", "yes" if row.managed_versioning else "no"),
+        ("Owner", row.owner or cells.NOTHING),
+        ("Protected", protection.badge(row)),
+        ("Created", cells.moment(row.created_at)),
+        ("Changed", cells.moment(row.updated_at)),
+    ]
+    if row.dropped_at is not None:
+        facts.append(("Dropped", cells.moment(row.dropped_at)))
+    return facts
+
+
+def _branch_choice(request: HttpRequest, row: Table) -> dict[str, object]:
+    """The branches, to choose whose versions are listed."""
+    if request.GET.get("tab") != "versions":
+        return {}
+    names = list(
+        Branch.objects.filter(table=row).order_by("name").values_list("name", flat=True)[:_BRANCHES]
+    )
+    if not names:
+        return {}
+    chosen = word(request, "branch")
+    return {
+        "branches": [
+            (name or "main", query(request, branch=name or None, before=None), name == chosen)
+            for name in ["", *names]
+        ]
+    }

@@ -1,0 +1,238 @@
+"""What a job's page tells: how far it is, what was asked, planned and done, and its log."""
+
+from collections.abc import Mapping, Sequence
+from itertools import islice
+
+from django.http import HttpRequest
+from django.template.defaultfilters import filesizeformat
+from django.template.loader import render_to_string
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.safestring import SafeString
+
+from catalog.admin import cells, units
+from catalog.admin.pages import Panel, number, query
+from catalog.models import Job, JobEvent, JobStatus
+from catalog.policies import BY_NAME
+
+ACTIVE = (JobStatus.QUEUED, JobStatus.RUNNING)
+_LOG = 50  # lines of a page
+_ITEMS = 100  # of a plan, or a result
+_LEVELS = {"info": "info", "warning": "warning", "error": "danger"}
+# PostgreSQL does not keep the order of keys.
+_ORDER = (
+    *("version", "rows", "deleted_rows", "files", "small_files", "bytes", "versions"),
+    *("old_versions", "orphans", "indexes", "stale_indexes", "unindexed_rows"),
+    *("segments", "index_bytes"),
+)
+_FIGURES = ("before", "after", "plan", "planned")
+
+
+# --- live --------------------------------------------------------------------------------------
+
+
+def live(row: Job, status: object, progress: object) -> SafeString:
+    """How far a job is. While it is active the page fetches this again, and in the end itself."""
+    last = row.events.order_by("-pk").values_list("message", flat=True).first()
+    return render_to_string(
+        "admin/catalog/job_progress.html",
+        {
+            "job": row,
+            "is_active": row.status in ACTIVE,
+            "status": status,
+            "progress": progress,
+            "last": cells.clipped(last or ""),
+            "lasted": _lasted(row),
+        },
+    )
+
+
+def live_fact(row: Job, status: object, progress: object) -> SafeString:
+    """The same in a page, with what fetches it."""
+    return render_to_string(
+        "admin/catalog/job_live.html",
+        {
+            "fragment": live(row, status, progress),
+            "is_active": row.status in ACTIVE,
+            "url": reverse("admin:catalog_job_progress", args=[row.pk]),
+        },
+    )
+
+
+def _lasted(row: Job) -> str:
+    if row.started_at is None:
+        return ""
+    seconds = ((row.finished_at or timezone.now()) - row.started_at).total_seconds()
+    if seconds < 1:
+        return "less than a second"
+    whole = int(seconds)
+    hours, minutes = divmod(whole // 60, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {whole % 60} s"
+
+
+# --- panels ------------------------------------------------------------------------------------
+
+
+def panels(request: HttpRequest, row: Job) -> list[Panel]:
+    return [
+        *_figures(row),
+        *_plan(row),
+        *_policy(row),
+        _log(request, row),
+    ]
+
+
+def asked(row: Job) -> SafeString:
+    """What was asked, without the policy, which has a panel of its own."""
+    return cells.mapping({key: text for key, text in row.parameters.items() if key != "policy"})
+
+
+def outcome(row: Job) -> SafeString | str:
+    """What came of it, without what has panels of its own."""
+    result = row.result if isinstance(row.result, dict) else {}
+    return _told({key: found for key, found in result.items() if key not in _FIGURES})
+
+
+def _figures(row: Job) -> list[Panel]:
+    """Before and after, side by side."""
+    result = row.result if isinstance(row.result, dict) else {}
+    before, after = _numbers(result.get("before")), _numbers(result.get("after"))
+    if not before and not after:
+        return []
+    names = sorted({**before, **after}, key=lambda name: (_place(name), name))
+    would = "After (it would be)" if row.is_dry_run else "After"
+    return [
+        Panel(
+            title="Before and after",
+            columns=("Figure", "Before", would, "Difference"),
+            rows=[
+                (
+                    _name(name),
+                    _number(name, before.get(name)),
+                    _number(name, after.get(name)),
+                    _difference(name, before.get(name), after.get(name)),
+                )
+                for name in names
+            ],
+            empty="",
+            note="Writers may have gone on meanwhile: their work is in the difference too."
+            if after and not row.is_dry_run
+            else "",
+        )
+    ]
+
+
+def _place(name: str) -> int:
+    return _ORDER.index(name) if name in _ORDER else len(_ORDER)
+
+
+def _numbers(found: object) -> dict[str, int | float]:
+    if not isinstance(found, Mapping):
+        return {}
+    numbers = {
+        str(name): value
+        for name, value in found.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }
+    return dict(islice(numbers.items(), _ITEMS))
+
+
+def _name(name: str) -> str:
+    return name.replace("_", " ").capitalize()
+
+
+def _number(name: str, value: float | None) -> object:
+    if value is None:
+        return cells.NOTHING
+    if isinstance(value, int) and "bytes" in name:
+        return cells.size(value)
+    return f"{value:,}"
+
+
+def _difference(name: str, before: float | None, after: float | None) -> object:
+    if before is None or after is None:
+        return cells.NOTHING
+    change = after - before
+    if not change:
+        return cells.muted("the same")
+    amount = filesizeformat(abs(change)) if "bytes" in name else f"{abs(change):,}"
+    return f"{'+' if change > 0 else '−'}{amount}"
+
+
+def _plan(row: Job) -> list[Panel]:
+    result = row.result if isinstance(row.result, dict) else {}
+    plan = result.get("plan", result.get("planned"))
+    if not plan:
+        return []
+    parts: Sequence[object] = plan if isinstance(plan, list) else [plan]
+    indexes = plan.get("indexes") if isinstance(plan, Mapping) else None
+    if isinstance(indexes, list) and any(isinstance(each, Mapping) for each in indexes):
+        parts = indexes  # each with what it will be built with
+    return [
+        Panel(
+            title="What it would do" if row.is_dry_run else "What it planned",
+            columns=("Plan",) if len(parts) == 1 else (f"Plan, {len(parts):,} parts",),
+            rows=[(_told(part),) for part in parts[:_ITEMS]],
+            empty="",
+            note=f"and {len(parts) - _ITEMS:,} more" if len(parts) > _ITEMS else "",
+        )
+    ]
+
+
+def _told(found: object) -> SafeString | str:
+    """Keys and values; long ones fold."""
+    if not isinstance(found, Mapping):
+        return cells.brief(found)
+    return cells.lines(
+        cells.spaced([cells.muted(name), _value(str(name), value)])
+        for name, value in islice(found.items(), _ITEMS)
+    )
+
+
+def _value(name: str, value: object) -> object:
+    if isinstance(value, int) and not isinstance(value, bool) and not name.endswith("_id"):
+        return _number(name, value)
+    return cells.brief(value)
+
+
+def _policy(row: Job) -> list[Panel]:
+    said = row.parameters.get("policy")
+    if not isinstance(said, Mapping):
+        return []
+    rules = [BY_NAME[name] for name in said if name in BY_NAME]
+    return [
+        Panel(
+            title="The policy that it goes by",
+            columns=("", "Value", ""),
+            rows=[
+                (units.label(rule), units.show(rule, said[rule.name]), cells.muted(rule.help))
+                for rule in rules
+                if row.table.format in rule.formats
+            ],
+            empty="",
+        )
+    ]
+
+
+def _log(request: HttpRequest, row: Job) -> Panel:
+    before = number(request, "before")
+    events = JobEvent.objects.filter(job=row)
+    if before is not None:
+        events = events.filter(pk__lt=before)
+    found = list(events.order_by("-pk")[: _LOG + 1])
+    return Panel(
+        title="Log, the newest first",
+        columns=("At", "", "Message", "Figures"),
+        rows=[
+            (
+                cells.moment(event.at),
+                cells.badge(event.level, _LEVELS.get(event.level)),
+                cells.passage(event.message, 500),
+                _told(event.data) if event.data else cells.NOTHING,
+            )
+            for event in found[:_LOG]
+        ],
+        empty="It has said nothing yet." if row.status in ACTIVE else "It said nothing.",
+        first=query(request, before=None) if before is not None else None,
+        following=query(request, before=found[_LOG - 1].pk) if len(found) > _LOG else None,
+    )

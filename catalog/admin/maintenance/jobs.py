@@ -1,0 +1,321 @@
+"""Jobs: the work that goes on after a commit."""
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.db.models import BigIntegerField, F, Q, QuerySet, Subquery, Value
+from django.db.models.functions import Coalesce
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http.response import HttpResponseBase
+from django.urls import URLPattern, path
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from unfold.contrib.filters.admin import ChoicesDropdownFilter, DropdownFilter, TextFilter
+
+from catalog import access
+from catalog.access import Principal
+from catalog.admin import cells
+from catalog.admin.actor import actor
+from catalog.admin.maintenance import actions, job_results
+from catalog.admin.pages import Page, Panel, ReadOnlyAdmin, button
+from catalog.errors import InvalidInput
+from catalog.identifiers import DEFAULT_DELIMITER, digest
+from catalog.models import Job, JobKind, JobStatus, Table, TransactionStatus
+from catalog.privileges import Privilege
+from catalog.services.engine.transactions import SetStatus, alter_transaction
+from catalog.services.maintenance import scheduler as maintenance_scheduler
+
+SEARCHED = 200_000
+"""How many of the newest jobs are looked through where no index leads."""
+_SINCE = {
+    "hour": ("The last hour", timedelta(hours=1)),
+    "day": ("The last 24 hours", timedelta(days=1)),
+    "week": ("The last 7 days", timedelta(days=7)),
+    "month": ("The last 30 days", timedelta(days=30)),
+}
+
+
+class DryRunFilter(DropdownFilter):  # type: ignore[misc]
+    title = "dry run"
+    parameter_name = "dry_run"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Sequence[tuple[str, str]]:
+        return [("yes", "Only dry runs"), ("no", "No dry runs")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Job]) -> QuerySet[Job]:
+        if self.value() not in {"yes", "no"}:
+            return queryset
+        return queryset.filter(is_dry_run=self.value() == "yes")
+
+
+class SinceFilter(DropdownFilter):  # type: ignore[misc]
+    title = "asked for in"
+    parameter_name = "since"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Sequence[tuple[str, str]]:
+        return [(key, text) for key, (text, _) in _SINCE.items()]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Job]) -> QuerySet[Job]:
+        found = _SINCE.get(self.value() or "")
+        return queryset if found is None else queryset.filter(created_at__gte=_ago(found[1]))
+
+
+class TableFilter(TextFilter):  # type: ignore[misc]
+    title = "table, such as nyc.flights"
+    parameter_name = "table"
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Job]) -> QuerySet[Job]:
+        chosen = (self.value() or "").strip()
+        if not chosen:
+            return queryset
+        parts = chosen.split(DEFAULT_DELIMITER if DEFAULT_DELIMITER in chosen else ".")
+        return queryset.filter(table__digest=digest(tuple(parts)))
+
+
+@admin.register(Job)
+class JobAdmin(ReadOnlyAdmin):
+    list_display = ["job", "table_link", "status_badge", "done", "attempts", "created", "problem"]
+    list_display_links = ["job"]
+    list_filter = [
+        ("status", ChoicesDropdownFilter),
+        ("kind", ChoicesDropdownFilter),
+        DryRunFilter,
+        TableFilter,
+        SinceFilter,
+    ]
+    list_select_related = ["table__namespace"]
+    search_fields = ["table__name"]
+    search_help_text = "The name of a table"
+    empty_text = "No job was asked for yet. Maintenance, refreshes and purges run as jobs."
+    ordering = ["-pk"]
+    actions_detail = ["cancel", "retry", "run"]
+    page_related = ["table__namespace", "transaction"]
+    list_before_template = "admin/catalog/jobs_lead.html"
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Job]:
+        rows: QuerySet[Job] = super().get_queryset(request)
+        if set(request.GET) <= {"p"} or request.GET.get("table"):  # the index of tables leads
+            return rows
+        newest = Job.objects.order_by("-pk").values("pk")[:1]
+        none = Value(0, output_field=BigIntegerField())
+        return rows.alias(newest=Coalesce(Subquery(newest), none)).filter(
+            pk__gt=F("newest") - SEARCHED
+        )
+
+    @admin.display(description="Job")
+    def job(self, row: Job) -> str:
+        return f"{title(row)}{_dry(row)}"
+
+    @admin.display(description="Table")
+    def table_link(self, row: Job) -> SafeString:
+        return cells.link(row.table)
+
+    @admin.display(description="Status")
+    def status_badge(self, row: Job) -> SafeString:
+        return status(row)
+
+    @admin.display(description="Progress")
+    def done(self, row: Job) -> SafeString | str:
+        return progress(row)
+
+    @admin.display(description="Created")
+    def created(self, row: Job) -> SafeString:
+        return cells.moment(row.created_at)
+
+    @admin.display(description="Error")
+    def problem(self, row: Job) -> SafeString:
+        return cells.code(row.error)
+
+    def seen(self, asking: Principal) -> Q:
+        return access.visible_tables(asking, "table__")
+
+    def target(self, row: Job) -> Table:
+        return row.table
+
+    def has_cancel_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return self.may(request, Privilege.MAINTAIN, object_id)
+
+    def has_maintain_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return self.may(request, Privilege.MAINTAIN, object_id)
+
+    def offers_actions(self, row: Job) -> bool:
+        return bool(self.offered_actions(row))
+
+    def offered_actions(self, row: Job) -> Sequence[str]:
+        if row.status in job_results.ACTIVE:
+            return ["cancel"]
+        if row.kind not in maintenance_scheduler.MODES:
+            return []  # whoever asked for it asks again
+        if row.status in {JobStatus.FAILED, JobStatus.CANCELED}:
+            return ["retry"]
+        return ["run"] if row.is_dry_run else []
+
+    def page(self, request: HttpRequest, row: Job) -> Page:
+        is_read = access.readable_tables(actor(request), [row.table_id])
+        return Page(
+            facts=(
+                ("Kind", row.get_kind_display()),
+                ("Table", cells.link(row.table)),
+                *((("Location", cells.code(row.table.location)),) if is_read else ()),
+                ("Transaction", cells.link(row.transaction)),
+                ("Progress", job_results.live_fact(row, status(row), progress(row))),
+                ("Dry run", "yes, it changes nothing" if row.is_dry_run else "no"),
+                ("Asked", job_results.asked(row)),
+                ("By", cells.who(row.transaction.actor if row.transaction else "")),
+                ("Attempts", row.attempts),
+                ("Result", job_results.outcome(row)),
+                _problem(row),
+                ("Created", cells.moment(row.created_at)),
+                ("Started", cells.moment(row.started_at)),
+                ("Finished", cells.moment(row.finished_at)),
+                ("Lease until", cells.moment(row.lease_until)),
+            ),
+            panels=job_results.panels(request, row),
+        )
+
+    # -- while it runs
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view(self.progress_view)
+        own = path("<path:object_id>/progress/", view, name="catalog_job_progress")
+        return [own, *super().get_urls()]
+
+    def progress_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """How far a job is, as a piece of its page."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        row = self.find(request, object_id)
+        if row is None:
+            raise Http404
+        return HttpResponse(job_results.live(row, status(row), progress(row)))
+
+    # -- what changes
+
+    @button("Cancel", permission="cancel", icon="cancel", danger=True)
+    def cancel(self, request: HttpRequest, row: Job) -> HttpResponseBase:
+        def call(_data: dict[str, Any]) -> HttpResponseBase:
+            if row.transaction_id is None:
+                raise InvalidInput(f"Job {row.pk} belongs to no transaction and cannot be canceled")
+            alter_transaction(
+                actor=actor(request),
+                transaction=(str(row.transaction_id),),
+                actions=[SetStatus(TransactionStatus.CANCELED)],
+            )
+            messages.success(request, "Canceled; what runs stops at its next step")
+            return HttpResponseRedirect(cells.page_url(row))
+
+        return self.ask(
+            request,
+            title=f"Cancel {title(row)}?",
+            text="A job is canceled with its transaction, and so with all jobs of the transaction. "
+            "Data that is removed already does not come back.",
+            submit="Cancel the transaction's jobs",
+            danger=True,
+            call=call,
+            original=row,
+        )
+
+    @button("Retry", permission="maintain", icon="replay")
+    def retry(self, request: HttpRequest, row: Job) -> HttpResponseBase:
+        return self._again(
+            request,
+            row,
+            title=f"Try {title(row)} again?",
+            text=f"A new job is asked for table '{row.table}', by the policy that holds now.",
+            ask=lambda: actions.retry(request, row),
+        )
+
+    @button("Do it", permission="maintain", icon="play_arrow")
+    def run(self, request: HttpRequest, row: Job) -> HttpResponseBase:
+        return self._again(
+            request,
+            row,
+            title=f"Do what {title(row)} only told?",
+            text=f"A job is asked for table '{row.table}', by the policy that holds now. It plans "
+            "anew: what was written since is in it.",
+            ask=lambda: actions.start(
+                request,
+                row.table,
+                JobKind(row.kind),
+                is_dry_run=False,
+                indexes=row.parameters.get("indexes"),
+            ),
+        )
+
+    def _again(
+        self, request: HttpRequest, row: Job, *, title: str, text: str, ask: Callable[[], Job]
+    ) -> HttpResponseBase:
+        def call(_data: dict[str, Any]) -> HttpResponseBase:
+            job = ask()
+            messages.success(request, actions.told(job, row.table))
+            return HttpResponseRedirect(cells.page_url(job))
+
+        return self.ask(
+            request,
+            title=title,
+            text=text,
+            submit="Start the job",
+            call=call,
+            original=row,
+        )
+
+
+def title(row: Job) -> str:
+    return f"Job {row.pk}: {row.get_kind_display()}"
+
+
+def _dry(row: Job) -> str:
+    return " (dry run)" if row.is_dry_run else ""
+
+
+def status(row: Job) -> SafeString:
+    if row.cancel_requested and row.status == JobStatus.RUNNING:
+        return cells.lines([cells.badge(row.status), cells.muted("asked to stop")])
+    return cells.badge(row.status)
+
+
+def _problem(row: Job) -> tuple[str, object]:
+    """What went wrong; of a job that succeeded it is a remark."""
+    if not row.error:
+        return ("Error", cells.NOTHING)
+    if row.status == JobStatus.SUCCEEDED:
+        return ("Remark", cells.passage(row.error, 1000))
+    return ("Error", format_html('<span class="m-minus">{}</span>', cells.passage(row.error, 1000)))
+
+
+def _ago(span: timedelta) -> datetime:
+    return timezone.now() - span
+
+
+def progress(row: Job) -> SafeString | str:
+    """How far a job is, as a bar where its end is known."""
+    unit = row.unit[:-1] if row.progress == 1 and row.total is None else row.unit
+    if row.total is not None:
+        done = min(row.progress, row.total)  # rows are added meanwhile
+        return cells.meter(done, row.total, f"{row.progress:,} of {row.total:,} {unit}")
+    if row.kind == JobKind.PURGE_TABLE:
+        return f"{row.progress:,} {unit} removed"
+    return f"{row.progress:,} {unit}" if row.progress else cells.NOTHING
+
+
+def panel(rows: Iterable[Job], empty: str, *, title: str = "") -> Panel:
+    return Panel(
+        title=title,
+        columns=("Job", "Table", "Status", "Progress", "Created", "Error"),
+        rows=[
+            (
+                cells.link(row, f"{row.pk}: {row.get_kind_display()}{_dry(row)}"),
+                cells.link(row.table),
+                status(row),
+                progress(row),
+                cells.moment(row.created_at),
+                cells.code(row.error),
+            )
+            for row in rows
+        ],
+        empty=empty,
+    )

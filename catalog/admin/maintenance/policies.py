@@ -1,0 +1,306 @@
+"""Policies of maintenance: what a namespace or a table says, what holds, and where it comes from."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponseRedirect
+from django.http.response import HttpResponseBase
+from django.utils.safestring import SafeString
+from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
+
+from catalog.admin import cells, units
+from catalog.admin.actor import actor
+from catalog.admin.pages import Panel, ReadOnlyAdmin, refuse, sent
+from catalog.errors import CatalogError, InvalidInput, NamespaceNotFound, TableNotFound
+from catalog.identifiers import Identifier, label
+from catalog.models import MaintenancePolicy, Namespace, Table, TableState
+from catalog.policies import BY_NAME, RULES, EffectivePolicy, Rule, Unit, Value, effective
+from catalog.services.maintenance import policies
+
+GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    (
+        "Compaction",
+        (
+            *("compaction", "target_rows", "target_bytes", "small_ratio", "min_small_files"),
+            "deleted_ratio",
+        ),
+    ),
+    ("Versions and snapshots", ("cleanup", "keep_for", "keep_versions")),
+    ("Orphans", ("orphans", "orphan_age")),
+    (
+        "Indexes",
+        ("indexes", "unindexed_rows", "index_rebuilds", "index_segments", "untrained_ratio"),
+    ),
+    (
+        "Iceberg",
+        (
+            *("manifests", "min_manifests", "position_deletes", "min_delete_files"),
+            "statistics",
+        ),
+    ),
+    ("Windows and limits", ("window_from", "window_to", "max_jobs", "spark_above")),
+)
+_OTHERS = "Others"
+_LONGEST = 40
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A namespace or a table whose policy is looked at."""
+
+    title: str
+    rules: Sequence[Rule]
+    own: Mapping[str, Any]
+    """What it says itself."""
+    inherited: EffectivePolicy
+    """What would hold if it said nothing."""
+    sources: Mapping[str, str]
+    """Where the policy of each name above is edited."""
+    name: str
+    back: str
+    save: Callable[[Mapping[str, Any]], object]
+
+    def holding(self, rule: Rule) -> Value:
+        if rule.name in self.own:
+            return Value(self.own[rule.name], self.name)
+        return self.inherited.values[rule.name]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A field of the form, and what holds beside it."""
+
+    field: forms.BoundField
+    rule: Rule
+    holds: str
+    source: SafeString | str
+    inherits: str
+    note: str = ""
+
+
+class RuleField(forms.CharField):
+    """A value as people write it; empty: it is inherited."""
+
+    def __init__(self, rule: Rule, **options: Any) -> None:
+        super().__init__(
+            required=False,
+            max_length=_LONGEST,
+            label=units.label(rule),
+            help_text=rule.help,
+            **options,
+        )
+        self.rule = rule
+
+    def clean(self, value: Any) -> Any:
+        text = super().clean(value)
+        if not text:
+            return None
+        try:
+            return units.parse(self.rule, text)
+        except InvalidInput as error:
+            raise forms.ValidationError(error.message) from error
+
+
+class PolicyForm(forms.Form):
+    """A field for each rule."""
+
+    def __init__(self, subject: Subject, data: Any = None) -> None:
+        super().__init__(data)
+        for rule in subject.rules:
+            above = units.show(rule, subject.inherited[rule.name])
+            field = RuleField(rule, widget=_widget(rule, above))
+            if rule.name in subject.own:
+                said = subject.own[rule.name]
+                field.initial = str(said) if rule.unit is Unit.MODE else units.show(rule, said)
+            self.fields[rule.name] = field
+
+    def said(self) -> dict[str, Any]:
+        """What is said, without what is inherited."""
+        return {name: value for name, value in self.cleaned_data.items() if value is not None}
+
+
+def _widget(rule: Rule, above: str) -> Any:
+    # The help and what holds stand in the same row of the page.
+    attrs = {"aria-describedby": f"help_{rule.name} holds_{rule.name}"}
+    if rule.unit is Unit.MODE:
+        modes = [(str(mode), text) for mode, text in units.MODE_TEXTS.items()]
+        choices = [("", f"Inherit ({above.lower()})"), *modes]
+        return UnfoldAdminSelectWidget(attrs=attrs, choices=choices)
+    return UnfoldAdminTextInputWidget(
+        attrs={**attrs, "placeholder": f"inherited: {above}", "autocomplete": "off"}
+    )
+
+
+# --- pages -------------------------------------------------------------------------------------
+
+
+def table_policy(page: ReadOnlyAdmin, request: HttpRequest, row: Table) -> HttpResponseBase:
+    def find() -> Subject:
+        if row.state == TableState.DROPPED:
+            # Services go by name, and another table may bear it now.
+            raise TableNotFound(row.identifier)
+        asking = actor(request)
+        inherited, _ = policies.policy_of_namespace(
+            actor=asking, namespace=row.namespace.identifier
+        )
+        said = MaintenancePolicy.objects.filter(table=row).values_list("values", flat=True)
+        return Subject(
+            title=f"Maintenance policy of table '{row}'",
+            rules=_rules(row.format),
+            own=said.first() or {},
+            inherited=inherited,
+            sources=sources(row.namespace.identifier),
+            name=str(row),
+            back=cells.page_url(row) + "?tab=maintenance",
+            save=lambda values: policies.set_table_policy(
+                actor=asking, table=row.identifier, values=values
+            ),
+        )
+
+    return _answer(page, request, row, find)
+
+
+def namespace_policy(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace) -> HttpResponseBase:
+    def find() -> Subject:
+        path = row.identifier
+        if row.dropped_at is not None:
+            raise NamespaceNotFound(path)
+        asking = actor(request)
+        _, own = policies.policy_of_namespace(actor=asking, namespace=path)
+        inherited = (
+            policies.policy_of_namespace(actor=asking, namespace=path[:-1])[0]
+            if path
+            else effective([])
+        )
+        return Subject(
+            title=f"Maintenance policy of namespace '{row}'",
+            rules=RULES,
+            own=own,
+            inherited=inherited,
+            sources=sources(path[:-1]) if path else {},
+            name=str(row),
+            back=cells.page_url(row) + "?tab=maintenance",
+            save=lambda values: policies.set_namespace_policy(
+                actor=asking, namespace=path, values=values
+            ),
+        )
+
+    return _answer(page, request, row, find)
+
+
+def _answer(
+    page: ReadOnlyAdmin, request: HttpRequest, row: Table | Namespace, find: Callable[[], Subject]
+) -> HttpResponseBase:
+    """Show the form until what was sent is accepted; what is refused changes nothing."""
+    try:
+        subject = find()
+        form = PolicyForm(subject, sent(request))
+        if form.is_valid():
+            shown = {rule.name for rule in subject.rules}
+            # What is said of the other format stays said.
+            kept = {n: v for n, v in subject.own.items() if n in BY_NAME and n not in shown}
+            subject.save(kept | form.said())
+            messages.success(request, f"{subject.title} was saved")
+            return HttpResponseRedirect(subject.back)
+    except CatalogError as error:
+        refuse(request, error)
+        return HttpResponseRedirect(cells.page_url(row))
+    context = {
+        "title": subject.title,
+        "original": row,
+        "form": form,
+        "groups": _groups(form, subject),
+        "back": subject.back,
+        "is_namespace": isinstance(row, Namespace),
+    }
+    return page.render(request, "admin/catalog/maintenance_policy.html", context)
+
+
+def _rules(table_format: str) -> list[Rule]:
+    return [rule for rule in RULES if table_format in rule.formats]
+
+
+def _grouped(rules: Iterable[Rule]) -> list[tuple[str, list[Rule]]]:
+    """The rules in the order of the page; one that no group names comes last."""
+    left = {rule.name: rule for rule in rules}
+    found = [(title, [left.pop(n) for n in names if n in left]) for title, names in GROUPS]
+    return [(title, group) for title, group in [*found, (_OTHERS, list(left.values()))] if group]
+
+
+def _groups(form: PolicyForm, subject: Subject) -> list[tuple[str, list[Line]]]:
+    return [
+        (title, [_line(form[rule.name], rule, subject) for rule in group])
+        for title, group in _grouped(subject.rules)
+    ]
+
+
+def _line(field: forms.BoundField, rule: Rule, subject: Subject) -> Line:
+    holds = subject.holding(rule)
+    above = subject.inherited.values[rule.name]
+    only = "" if len(rule.formats) > 1 else f"{next(iter(rule.formats)).capitalize()} tables only."
+    return Line(
+        field=field,
+        rule=rule,
+        holds=units.show(rule, holds.value),
+        source="said here" if rule.name in subject.own else _source(holds, subject.sources),
+        inherits=units.show(rule, above.value) if rule.name in subject.own else "",
+        note=only if len({name for one in subject.rules for name in one.formats}) > 1 else "",
+    )
+
+
+# --- what holds --------------------------------------------------------------------------------
+
+
+def sources(path: Identifier, table: Table | None = None) -> dict[str, str]:
+    """Where the policies of a namespace, of those above it, and of a table are said, by name."""
+    paths = [path[:depth] for depth in range(len(path) + 1)]
+    found = {label(row.path): _policy_url(row) for row in Namespace.objects.named(*paths)}
+    return found if table is None else {**found, str(table): _policy_url(table)}
+
+
+def panel(
+    policy: EffectivePolicy, links: Mapping[str, str], table_format: str | None = None
+) -> Panel:
+    """What holds, and where each value comes from."""
+    rules = RULES if table_format is None else _rules(table_format)
+    return Panel(
+        title="The policy that holds",
+        columns=("", "Value", "From", ""),
+        rows=[
+            (
+                units.label(rule),
+                units.show(rule, policy[rule.name]),
+                _source(policy.values[rule.name], links),
+                cells.muted(rule.help),
+            )
+            for _, group in _grouped(rules)
+            for rule in group
+        ],
+        empty="",
+    )
+
+
+def namespace_tab(request: HttpRequest, row: Namespace) -> Panel:
+    """Raises nothing: the page of a dropped namespace opens too."""
+    asking = actor(request)
+    try:
+        if row.dropped_at is not None:
+            raise NamespaceNotFound(row.identifier)
+        policy, _ = policies.policy_of_namespace(actor=asking, namespace=row.identifier)
+    except CatalogError as error:
+        return Panel((), (), error.message)
+    return panel(policy, sources(row.identifier))
+
+
+def _source(value: Value, links: Mapping[str, str]) -> SafeString | str:
+    if not value.source:
+        return cells.muted("default")
+    url = links.get(value.source)
+    return cells.anchor(url, value.source) if url else value.source
+
+
+def _policy_url(row: Table | Namespace) -> str:
+    return cells.page_url(row).removesuffix("change/") + "policy/"

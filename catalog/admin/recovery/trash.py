@@ -1,0 +1,263 @@
+"""The trash: what was dropped, bringing it back, purging it."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, cast
+
+from django import forms
+from django.contrib import admin, messages
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest, HttpResponseRedirect
+from django.http.response import HttpResponseBase
+from django.utils import timezone
+from django.utils.safestring import SafeString
+from unfold.contrib.filters.admin import TextFilter
+from unfold.widgets import UnfoldAdminTextInputWidget, UnfoldBooleanSwitchWidget
+
+from catalog import access
+from catalog.admin import cells
+from catalog.admin.actor import actor
+from catalog.admin.pages import OneFilter, Page, ReadOnlyAdmin, button, sent
+from catalog.admin.recovery.protection import ReasonForm
+from catalog.errors import CatalogError
+from catalog.identifiers import DEFAULT_DELIMITER, Identifier, parse
+from catalog.models import TrashItem, TrashState
+from catalog.services.recovery import undrop as recovery_undrop
+
+_PURGED_SOON = timedelta(days=2)
+_COLOURS = {
+    TrashState.KEPT: "info",
+    TrashState.WAITING: "warning",
+    TrashState.PURGING: "danger",
+    TrashState.FAILED: "danger",
+}
+
+
+class NamespaceFilter(TextFilter):  # type: ignore[misc]
+    title = "namespace, such as nyc.weather"
+    parameter_name = "in"
+
+    def queryset(
+        self, request: HttpRequest, queryset: "QuerySet[TrashItem]"
+    ) -> "QuerySet[TrashItem]":
+        chosen = (self.value() or "").strip().replace("\x00", "")
+        if not chosen:
+            return queryset
+        path = chosen.split(DEFAULT_DELIMITER if DEFAULT_DELIMITER in chosen else ".")
+        below = f"path__0_{len(path)}"
+        return queryset.filter(
+            Q(**{f"namespace__{below}": path}) | Q(**{f"table__namespace__{below}": path})
+        )
+
+
+class DroppedByFilter(TextFilter):  # type: ignore[misc]
+    title = "dropped by, such as user:ada"
+    parameter_name = "by"
+
+    def queryset(
+        self, request: HttpRequest, queryset: "QuerySet[TrashItem]"
+    ) -> "QuerySet[TrashItem]":
+        chosen = (self.value() or "").strip().replace("\x00", "")
+        return queryset.filter(dropped_by=chosen) if chosen else queryset
+
+
+class PurgedFilter(OneFilter):
+    title = "purged"
+    parameter_name = "purged"
+    value_text = ("soon", "Within two days")
+
+    def condition(self) -> Q:
+        return purged_soon()
+
+
+def purged_soon() -> Q:
+    """What can be brought back for two more days at most."""
+    now = timezone.now()
+    return Q(purge_at__gt=now, purge_at__lt=now + _PURGED_SOON)
+
+
+class UndropForm(forms.Form):
+    name = forms.CharField(
+        widget=UnfoldAdminTextInputWidget(),
+        help_text=f"Names from the root down with {DEFAULT_DELIMITER} between them. Give another one "
+        "if it is taken.",
+    )
+    with_parents = forms.BooleanField(
+        required=False,
+        label="Bring namespaces above it back too, if they are gone",
+        widget=UnfoldBooleanSwitchWidget(),
+    )
+
+    def clean_name(self) -> Identifier:
+        try:
+            return parse(self.cleaned_data["name"])
+        except CatalogError as error:
+            raise forms.ValidationError(str(error)) from error
+
+
+class UndropNamespaceForm(UndropForm):
+    without_purged = forms.BooleanField(
+        required=False,
+        label="Leave behind tables that are gone already",
+        widget=UnfoldBooleanSwitchWidget(),
+    )
+
+
+@admin.register(TrashItem)
+class TrashAdmin(ReadOnlyAdmin):
+    list_display = ["what", "kind_cell", "state_badge", "by", "dropped", "purged", "size_cell"]
+    list_display_links = ["what"]
+    list_filter = [NamespaceFilter, DroppedByFilter, PurgedFilter]
+    search_fields = ["table__name", "namespace__name"]
+    search_help_text = "The name of a table or namespace"
+    empty_text = (
+        "The trash is empty. What is dropped stays here for a while, and can be brought back."
+    )
+    ordering = ["-pk"]
+    actions_detail = ["undrop", "keep", "purge"]
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return self.has_view_permission(request)
+
+    def has_view_permission(self, request: HttpRequest, obj: object = None) -> bool:
+        return bool(request.user.is_active and request.user.is_staff)
+
+    def has_manage_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return self.has_view_permission(request)  # the service decides
+
+    def get_queryset(self, request: HttpRequest) -> "QuerySet[TrashItem]":
+        return recovery_undrop.visible(actor(request, "catalog.change_table")).order_by("-pk")
+
+    def find(self, request: HttpRequest, object_id: str) -> TrashItem | None:
+        if not (object_id.isascii() and object_id.isdigit() and len(object_id) < 19):
+            return None
+        return self.get_queryset(request).filter(pk=int(object_id)).first()
+
+    @admin.display(description="What")
+    def what(self, row: TrashItem) -> str:
+        return str(row)
+
+    @admin.display(description="Kind")
+    def kind_cell(self, row: TrashItem) -> str:
+        return row.kind
+
+    @admin.display(description="State")
+    def state_badge(self, row: TrashItem) -> SafeString:
+        return cells.badge(row.state, _COLOURS[row.state])
+
+    @admin.display(description="Dropped by")
+    def by(self, row: TrashItem) -> SafeString:
+        return cells.who(row.dropped_by)
+
+    @admin.display(description="Dropped")
+    def dropped(self, row: TrashItem) -> SafeString:
+        return cells.moment(row.dropped_at)
+
+    @admin.display(description="Purged at")
+    def purged(self, row: TrashItem) -> SafeString:
+        return cells.moment(row.purge_at) if row.purge_at else cells.muted("kept")
+
+    @admin.display(description="Size")
+    def size_cell(self, row: TrashItem) -> SafeString:
+        return cells.size(cast(Any, row).size)
+
+    def offers_actions(self, row: TrashItem) -> bool:
+        return bool(self.offered_actions(row))
+
+    def offered_actions(self, row: TrashItem) -> Sequence[str]:
+        if row.purge_begun_at is not None:
+            return ["purge"] if row.state == TrashState.FAILED else []
+        return ["undrop", "purge"] if row.purge_at is None else ["undrop", "keep", "purge"]
+
+    def page(self, request: HttpRequest, row: TrashItem) -> Page:
+        facts: list[tuple[str, object]] = [
+            ("Name", cells.code(str(row))),
+            ("Kind", row.kind),
+            ("State", self.state_badge(row)),
+            ("Dropped by", cells.who(row.dropped_by)),
+            ("Dropped", cells.moment(row.dropped_at)),
+            ("Purged at", self.purged(row)),
+            ("Job", cells.link(row.job)),
+            ("Transaction", cells.link(row.transaction)),
+            ("Its page", cells.link(row.target)),
+        ]
+        if row.table is not None:
+            if access.readable_tables(actor(request), [row.table.pk]):
+                facts.append(("Location", cells.code(row.table.location)))
+            facts.append(("Size", self.size_cell(row)))
+        else:
+            asking = actor(request, "catalog.change_table")
+            _, spaces, tables = recovery_undrop.contents(actor=asking, item=row.pk)
+            facts.append(("With it", f"{spaces - 1:,} namespaces, {tables:,} tables and views"))
+        return Page(facts=facts)
+
+    # -- what changes
+
+    @button("Bring back", permission="manage", icon="restore_from_trash")
+    def undrop(self, request: HttpRequest, row: TrashItem) -> HttpResponseBase:
+        name = row.target.identifier
+        kind = UndropForm if row.table is not None else UndropNamespaceForm
+
+        def call(data: dict[str, Any]) -> HttpResponseBase:
+            back = recovery_undrop.undrop(
+                actor=actor(request, "catalog.change_table"),
+                item=row.pk,
+                new=None if data["name"] == name else data["name"],
+                with_parents=data["with_parents"],
+                without_purged=data.get("without_purged", False),
+            )
+            messages.success(request, f"{row.kind.capitalize()} '{back}' is back")
+            return HttpResponseRedirect(cells.page_url(back))
+
+        return self.ask(
+            request,
+            title=f"Bring {row.kind} '{row}' back?",
+            text="Its grants, tags, versions and history come back with it."
+            if row.table is not None
+            else "All that was dropped with it comes back with it.",
+            submit="Bring back",
+            form=kind(sent(request), initial={"name": DEFAULT_DELIMITER.join(name)}),
+            call=call,
+            original=row,
+        )
+
+    @button("Keep", permission="manage", icon="pan_tool")
+    def keep(self, request: HttpRequest, row: TrashItem) -> HttpResponseBase:
+        def call(_data: dict[str, Any]) -> HttpResponseBase:
+            recovery_undrop.keep(actor=actor(request, "catalog.change_table"), item=row.pk)
+            messages.success(request, f"'{row}' is kept until somebody purges it")
+            return HttpResponseRedirect(cells.page_url(row))
+
+        return self.ask(
+            request,
+            title=f"Stop the purge of {row.kind} '{row}'?",
+            text="It stays in the trash until somebody purges it.",
+            submit="Keep it",
+            call=call,
+            original=row,
+        )
+
+    @button("Purge now", permission="manage", icon="delete_forever", danger=True)
+    def purge(self, request: HttpRequest, row: TrashItem) -> HttpResponseBase:
+        def call(data: dict[str, Any]) -> HttpResponseBase:
+            recovery_undrop.purge_now(
+                actor=actor(request, "catalog.change_table"),
+                item=row.pk,
+                reason=data["reason"],
+            )
+            messages.success(request, f"'{row}' is purged soon; until then it can be kept")
+            return HttpResponseRedirect(cells.list_url(TrashItem))
+
+        return self.ask(
+            request,
+            title=f"Purge {row.kind} '{row}' now?",
+            text="Its data is removed for ever, after a short while in which it can be stopped."
+            if row.table is not None
+            else "All that was dropped with it is removed for ever, after a short while in which "
+            "that can be stopped.",
+            submit="Purge",
+            danger=True,
+            form=ReasonForm(sent(request)),
+            call=call,
+            original=row,
+        )

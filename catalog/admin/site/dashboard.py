@@ -1,0 +1,149 @@
+"""The first page: what changed, what needs me, how big we are, and whether it is well."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import connection
+from django.db.models import Max, Q
+from django.http import HttpRequest
+
+from catalog import access
+from catalog.admin import cells, growth
+from catalog.admin.actor import actor
+from catalog.admin.engine import transactions
+from catalog.admin.maintenance import health as maintenance_health
+from catalog.admin.maintenance import jobs
+from catalog.admin.site import month, overview
+from catalog.admin.site.navigation import may_see
+from catalog.models import Job, JobStatus, Namespace, Table, TableHealth, Transaction
+from catalog.privileges import Privilege
+
+EXACT = 50_000
+"""A table of the database with more rows is not counted: PostgreSQL's own estimate is shown."""
+_NEWEST = 8
+_LOOK_BACK = 10_000  # jobs among which failed ones are looked for
+
+# One statement, in which every scan ends after EXACT + 1 rows.
+_COUNTS = """
+    SELECT 'namespaces', '', count(*) FILTER (WHERE dropped_at IS NULL), count(*)
+    FROM (SELECT dropped_at FROM catalog_namespace LIMIT %(limit)s) n
+    UNION ALL
+    SELECT kind || 's', format, count(*) FILTER (WHERE state <> 'dropped'), sum(count(*)) OVER ()
+    FROM (SELECT kind, format, state FROM catalog_table LIMIT %(limit)s) t GROUP BY kind, format
+    UNION ALL
+    SELECT 'versions', '', count(*) FILTER (WHERE deleted_at IS NULL), count(*)
+    FROM (SELECT deleted_at FROM catalog_tableversion LIMIT %(limit)s) v
+    UNION ALL
+    SELECT 'estimate', relname::text, GREATEST(reltuples, -1)::bigint, 0
+    FROM pg_class WHERE oid IN (
+        'catalog_namespace'::regclass, 'catalog_table'::regclass, 'catalog_tableversion'::regclass
+    )
+"""
+_RELATIONS = {
+    "namespaces": "catalog_namespace",
+    "tables": "catalog_table",
+    "views": "catalog_table",
+    "versions": "catalog_tableversion",
+}
+
+
+@dataclass(frozen=True)
+class Count:
+    """A number of rows: exact, or as near as it can be told without counting."""
+
+    number: int
+    text: str
+    by_format: tuple[tuple[str, str], ...] = ()
+
+
+def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
+    """The context of templates/admin/index.html."""
+    context["title"] = "Overview"
+    context["server"] = request.build_absolute_uri("/").rstrip("/")
+    asking = actor(request)
+    sees_all = asking.holds_everywhere(Privilege.READ)
+    if sees_all:
+        found = counts()
+        # The root namespace is always there and nobody's.
+        context["cards"] = [
+            ("Namespaces", "account_tree", cells.list_url(Namespace), found["namespaces"]),
+            ("Tables", "table", cells.list_url(Table, "kind__exact=table"), found["tables"]),
+            ("Views", "frame_inspect", cells.list_url(Table, "kind__exact=view"), found["views"]),
+            ("Versions", "layers", None, found["versions"]),
+        ]
+        context["is_empty"] = not found["tables"].number and not found["views"].number
+    context["needs"] = overview.needs(request)
+    context["changes"] = overview.changes(request)
+    context["wellness"] = overview.wellness(request)
+    context["growth"] = growth.growth(request)
+    if sees_all:
+        context["came"] = growth.came(growth.days(request))
+    context["days"] = growth.days(request)
+    if may_see(request, Transaction):
+        own = Q() if sees_all else Q(actor=asking.name)
+        newest = list(Transaction.objects.filter(own).order_by("-pk")[:_NEWEST])
+        context["transactions"] = transactions.panel(
+            newest, "Nothing was committed yet.", title="Newest transactions"
+        )
+    if may_see(request, Job):
+        seen = access.visible_tables(asking, "table__")
+        context["active_jobs"] = jobs.panel(
+            Job.objects.filter(seen, status__in=[JobStatus.QUEUED, JobStatus.RUNNING])
+            .select_related("table__namespace")
+            .order_by("created_at")[:_NEWEST],
+            "No job waits or runs.",
+            title="Active jobs",
+        )
+        newest_job = Job.objects.aggregate(newest=Max("pk"))["newest"] or 0
+        context["failed_jobs"] = jobs.panel(
+            Job.objects.filter(seen, status=JobStatus.FAILED, pk__gt=newest_job - _LOOK_BACK)
+            .select_related("table__namespace")
+            .order_by("-pk")[:_NEWEST],
+            "No job failed lately.",
+            title="Failed jobs",
+        )
+    if sees_all:
+        context["month"] = month.month()
+    if may_see(request, TableHealth):
+        context["health_url"] = cells.list_url(TableHealth)
+        context["unhealthy"] = maintenance_health.unhealthy(
+            access.visible_tables(asking, "table__"), _NEWEST
+        )
+    if may_see(request, Namespace):
+        context["namespaces_url"] = cells.list_url(Namespace)
+    return context
+
+
+def counts() -> dict[str, Count]:
+    """The counts of the first page, in one statement of bounded cost."""
+    with connection.cursor() as cursor:
+        cursor.execute(_COUNTS, {"limit": EXACT + 1})
+        rows = cursor.fetchall()
+    estimates = {name: number for what, name, number, _ in rows if what == "estimate"}
+    seen = {_RELATIONS[what]: 0 for what in _RELATIONS}
+    for what, _, _, count in rows:
+        if what in _RELATIONS:
+            seen[_RELATIONS[what]] = max(seen[_RELATIONS[what]], int(count))
+    found = {}
+    for what, relation in _RELATIONS.items():
+        groups = [(name, number) for kind, name, number, _ in rows if kind == what]
+        number = sum(number for _, number in groups)
+        if what == "namespaces":
+            number = max(number - 1, 0)
+        if seen[relation] <= EXACT:
+            formats = tuple((n, f"{k:,}") for n, k in sorted(groups) if n and k)
+            found[what] = Count(number, f"{number:,}", formats if what == "tables" else ())
+        elif what == "views":
+            # PostgreSQL's estimate is of tables and views together.
+            found[what] = Count(number, f"≥ {number:,}")
+        else:
+            found[what] = _estimate(int(estimates[relation]))
+    return found
+
+
+def _estimate(rows: int) -> Count:
+    """-1 means that PostgreSQL has not looked yet."""
+    if rows <= EXACT:
+        return Count(EXACT, f"> {EXACT:,}")
+    digits = max(len(str(rows)) - 3, 0)
+    return Count(rows, f"≈ {round(rows, -digits):,}")

@@ -1,0 +1,72 @@
+"""What maintenance came to in the last 30 days, for the first page."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+
+from django.utils.safestring import SafeString
+
+from catalog.admin import cells, score_charts
+from catalog.admin.score_charts import Day
+from catalog.models import Job, JobStatus
+from catalog.services.maintenance import job_control
+from catalog.services.maintenance.job_control import Tally
+
+DAYS = 30
+LOOKED_AT = 20_000
+"""So many of the jobs that ended last are looked at, however many there were."""
+
+
+@dataclass(frozen=True)
+class Month:
+    """The figures, the chart, and from when on they are whole."""
+
+    figures: Sequence[tuple[str, object]]
+    chart: SafeString
+    is_empty: bool
+    note: str
+    jobs_url: str
+    failed_url: str
+
+
+def month() -> Month:
+    """One statement of bounded cost."""
+    today = datetime.now(UTC).date()
+    first = today - timedelta(days=DAYS - 1)
+    since = datetime(first.year, first.month, first.day, tzinfo=UTC)
+    found = job_control.account(since=since, limit=LOOKED_AT)
+    total = Tally()
+    by_day: dict[date, Tally] = defaultdict(Tally)
+    for (day, _), tally in found.tallies.items():
+        total.add(tally)
+        by_day[day].add(tally)
+    days = [_day(day, by_day[day]) for day in (first + timedelta(days=n) for n in range(DAYS))]
+    active = found.queued + found.running
+    return Month(
+        figures=(
+            ("bytes reclaimed", cells.size(total.bytes_reclaimed)),
+            ("files removed", f"{total.files_removed:,}"),
+            ("small files merged", f"{total.files_merged:,}"),
+            ("jobs succeeded", f"{total.succeeded:,}"),
+            ("failed", f"{total.failed:,}"),
+            ("running or waiting now", cells.bounded(active, LOOKED_AT - 1)),
+        ),
+        chart=score_charts.days(days),
+        is_empty=not found.tallies and not active,
+        note=f"Of the last {LOOKED_AT:,} jobs that ended; they reach back to {found.whole_since:%Y-%m-%d}."
+        if found.whole_since
+        else "",
+        jobs_url=cells.list_url(Job, "since=month"),
+        failed_url=cells.list_url(Job, f"since=month&status__exact={JobStatus.FAILED.value}"),
+    )
+
+
+def _day(day: date, tally: Tally) -> Day:
+    jobs = {
+        "succeeded": tally.succeeded,
+        "dry_run": tally.dry_runs,
+        "canceled": tally.canceled,
+        "failed": tally.failed,
+    }
+    return Day(day, {name: count for name, count in jobs.items() if count})

@@ -1,0 +1,112 @@
+"""The sidebar, the site's sign, and the search behind Ctrl-K."""
+
+from typing import Any
+from urllib.parse import quote
+
+from django.contrib import admin
+from django.contrib.auth.models import Group, User
+from django.db.models import Model
+from django.http import HttpRequest
+from django.urls import reverse
+from django_celery_beat.models import PeriodicTask
+from unfold.dataclasses import SearchResult
+
+from catalog import models
+from catalog.admin.audit import history
+from catalog.admin.cells import list_url
+from catalog.admin.search import search as search_search
+from catalog.models import (
+    ApiKey,
+    ApprovalRequest,
+    AuditEvent,
+    Function,
+    Job,
+    LabelDefinition,
+    MaterializedView,
+    Namespace,
+    Table,
+    TableHealth,
+    Transaction,
+    TrashItem,
+    Webhook,
+)
+
+_GROUPS: tuple[tuple[str, tuple[tuple[str, str, type[Model]], ...]], ...] = (
+    (
+        "Catalog",
+        (
+            ("Namespaces", "account_tree", Namespace),
+            ("Tables", "table", Table),
+            ("Materialized views", "table_view", MaterializedView),
+            ("Functions", "function", Function),
+            ("Labels", "label", LabelDefinition),
+            ("Trash", "delete", TrashItem),
+        ),
+    ),
+    (
+        "Activity",
+        (
+            ("Approvals", "approval", ApprovalRequest),
+            ("Transactions", "commit", Transaction),
+            ("Audit events", "history", AuditEvent),
+            ("Table health", "monitor_heart", TableHealth),
+            ("Jobs", "pending_actions", Job),
+            ("Webhooks", "webhook", Webhook),
+        ),
+    ),
+    (
+        "Access",
+        (
+            ("Principals", "badge", models.Principal),
+            ("API keys", "key", ApiKey),
+            ("Users", "person", User),
+            ("Groups", "group", Group),
+        ),
+    ),
+    ("System", (("Periodic tasks", "schedule", PeriodicTask),)),
+)
+
+# A lance in the ice: a crystal, and a tusk through it.
+_SIGN = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 38 38">
+<rect width="38" height="38" rx="8" fill="#0e7490"/>
+<path d="M19 6l11 6.5v13L19 32 8 25.500v-13z" fill="none" stroke="#a5f3fc" stroke-width="1.800" stroke-linejoin="round" opacity=".75"/>
+<path d="M10.500 28.500L31 7l-17 24z" fill="#fff"/>
+<path d="M16 26.300l-2.600-2.500M19.400 22.300l-2.300-2.200M22.800 18.300l-1.900-1.800" stroke="#0e7490" stroke-width="1.100"/>
+</svg>"""
+
+
+def sign(_request: HttpRequest) -> str:
+    return "data:image/svg+xml," + quote(_SIGN)
+
+
+def navigation(request: HttpRequest) -> list[dict[str, Any]]:
+    """The groups of the sidebar, without what the user may not see."""
+    groups: list[dict[str, Any]] = [
+        {
+            "items": [
+                {"title": "Overview", "icon": "ac_unit", "link": reverse("admin:index")},
+                {"title": "Search", "icon": "search", "link": search_search.url()},
+            ],
+        }
+    ]
+    for title, entries in _GROUPS:
+        items = [
+            {"title": name, "icon": icon, "link": list_url(model)}
+            for name, icon, model in entries
+            if may_see(request, model)
+        ]
+        if title == "Activity" and history.may_see(request):
+            items.append({"title": "History", "icon": "manage_history", "link": history.url()})
+        if items:
+            groups.append({"title": title, "separator": True, "items": items})
+    return groups
+
+
+def may_see(request: HttpRequest, model: type[Model]) -> bool:
+    """Whether the pages of a model are for the user."""
+    return bool(admin.site.get_model_admin(model).has_view_permission(request))
+
+
+def search(request: HttpRequest, term: str) -> list[SearchResult]:
+    """What the catalog's search finds, as far as the user may see it."""
+    return search_search.in_bar(request, term)

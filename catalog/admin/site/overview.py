@@ -1,0 +1,195 @@
+"""What the first page answers: what changed, what needs me, how big the catalog is, whether it is well.
+
+Each answer is one statement that looks at so many rows and no more, of what the reader may browse.
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import groupby
+
+from django.db.models import BigIntegerField, Max
+from django.db.models.fields.json import KT
+from django.db.models.functions import Cast
+from django.http import HttpRequest
+from django.utils import timezone
+from django.utils.safestring import SafeString
+
+from catalog import access
+from catalog.admin import cells, charts
+from catalog.admin.access import api_keys
+from catalog.admin.actor import actor, is_administrator
+from catalog.admin.pages import Panel
+from catalog.admin.recovery import trash
+from catalog.admin.score_charts import FAIR
+from catalog.models import (
+    ApiKey,
+    ApprovalRequest,
+    AuditEvent,
+    DeliveryStatus,
+    Job,
+    JobStatus,
+    TableHealth,
+    TableState,
+    TrashItem,
+    Webhook,
+    WebhookDelivery,
+)
+from catalog.models.audit import Outcome
+from catalog.privileges import Privilege
+from catalog.services.governance import approvals
+from catalog.services.recovery import undrop
+
+LOOKED_AT = 20_000
+"""So many rows an answer looks at, the newest first."""
+_MOST = 100  # counts of what needs somebody are not taken further
+_CHANGES = 6
+_LOOKED_THROUGH = 200
+_LATELY = timedelta(days=7)
+_LOOK_BACK = 10_000  # jobs among which failed ones are looked for
+_BUCKETS = 10
+
+
+@dataclass(frozen=True)
+class Need:
+    """Something that waits for the reader, and where it is decided."""
+
+    count: str
+    text: str
+    url: str
+    icon: str
+
+
+@dataclass(frozen=True)
+class Wellness:
+    """The newest measurements: how many tables have which score, and what is in them."""
+
+    chart: SafeString
+    tables: int
+    unhealthy: int
+    rows: int
+    bytes: int
+    is_whole: bool
+
+    @property
+    def rows_text(self) -> str:
+        return f"{self.rows:,}"
+
+
+def needs(request: HttpRequest) -> list[Need]:
+    """What waits for the reader. Four statements; for administrators six."""
+    asking = actor(request)
+    newest_job = Job.objects.order_by().aggregate(newest=Max("pk"))["newest"] or 0
+    failed = Job.objects.filter(
+        access.visible_tables(asking, "table__"),
+        status=JobStatus.FAILED,
+        pk__gt=newest_job - _LOOK_BACK,
+        created_at__gt=timezone.now() - _LATELY,
+    )
+    purged = undrop.visible(asking).filter(trash.purged_soon())
+    found = [
+        (
+            approvals.waiting_for(asking),
+            "Requests to decide",
+            cells.list_url(ApprovalRequest, "waiting=me"),
+            "approval",
+        ),
+        (
+            failed,
+            "Jobs of the last week that failed",
+            cells.list_url(Job, "status__exact=failed&since=week"),
+            "error",
+        ),
+        (
+            purged,
+            "Purged within two days",
+            cells.list_url(TrashItem, "purged=soon"),
+            "auto_delete",
+        ),
+    ]
+    if asking.holds_everywhere(Privilege.ALL):
+        dead = WebhookDelivery.objects.filter(status=DeliveryStatus.DEAD)
+        keys = ApiKey.objects.filter(api_keys.expiring())
+        found += [
+            (dead, "Events no webhook took", cells.list_url(Webhook, "dead=some"), "webhook"),
+            (
+                keys,
+                "Keys that expire within two weeks",
+                cells.list_url(ApiKey, "expires=soon"),
+                "key",
+            ),
+        ]
+    told = []
+    for rows, text, url, icon in found:
+        count = len(rows.order_by().values_list("pk", flat=True)[: _MOST + 1])
+        if count:
+            told.append(Need(cells.bounded(count, _MOST), text, url, icon))
+    return told
+
+
+def changes(request: HttpRequest) -> Panel:
+    """What was done last and by whom: of everything, or of what was done by the reader.
+
+    The audit trail goes by names that may be others' now, so what may be browsed cannot be told
+    from it.
+    """
+    asking = actor(request)
+    rows = AuditEvent.objects.filter(outcome=Outcome.DONE)
+    sees_all = asking.holds_everywhere(Privilege.READ)
+    if not sees_all:
+        rows = rows.filter(actor=asking.name)
+    # Who came and went is no change; of a day with nothing else little is looked at.
+    newest = rows.only("action", "target", "actor", "at").order_by("-pk")[:_LOOKED_THROUGH]
+    done = [event for event in newest if not event.action.startswith("session.")]
+    # A loader's many commits in a row are one line.
+    runs = [list(run) for _, run in groupby(done, lambda e: (e.action, e.target, e.actor))]
+    return Panel(
+        title="What changed" if sees_all else "What you changed",
+        columns=("What", "On", "Who", "When"),
+        rows=[
+            (
+                _what(run[0], len(run)),
+                cells.code(run[0].target),
+                cells.who(run[0].actor),
+                cells.ago(run[0].at),
+            )
+            for run in runs[:_CHANGES]
+        ],
+        empty="Nothing was changed yet.",
+        note=cells.anchor(cells.list_url(AuditEvent), "All audit events")
+        if is_administrator(request)
+        else "",
+    )
+
+
+def _what(newest: AuditEvent, count: int) -> SafeString | str:
+    if count == 1:
+        return newest.action
+    return cells.spaced([newest.action, cells.muted(f"× {count:,}")])
+
+
+def wellness(request: HttpRequest) -> Wellness:
+    """One statement."""
+    asking = actor(request)
+    newest = (
+        TableHealth.objects.newest()
+        .exclude(table__state=TableState.DROPPED)
+        .filter(access.visible_tables(asking, "table__"))
+        .annotate(
+            rows=Cast(KT("statistics__rows"), BigIntegerField()),
+            bytes=Cast(KT("statistics__bytes"), BigIntegerField()),
+        )
+        .order_by("score", "table")
+        .values_list("score", "rows", "bytes")[: LOOKED_AT + 1]
+    )
+    buckets = [0] * _BUCKETS
+    tables = unhealthy = rows = size = 0
+    found = list(newest)
+    for score, of_rows, of_bytes in found[:LOOKED_AT]:
+        buckets[min(score * _BUCKETS // 100, _BUCKETS - 1)] += 1
+        tables += 1
+        unhealthy += score < FAIR
+        rows += of_rows or 0
+        size += of_bytes or 0
+    return Wellness(
+        charts.histogram(buckets), tables, unhealthy, rows, size, len(found) <= LOOKED_AT
+    )

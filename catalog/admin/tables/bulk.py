@@ -1,0 +1,167 @@
+"""Actions of the list of tables for many at once: label, protect, drop. Each table is asked for by
+itself, as who presses may do it, and those that are refused are told with the reason."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+
+from catalog.access import Principal
+from catalog.admin.actor import actor
+from catalog.admin.governance.annotation_actions import LabelForm
+from catalog.admin.pages import ReadOnlyAdmin
+from catalog.errors import CatalogError, TableNotFound
+from catalog.models import Table, TableFormat, TableKind, TableState
+from catalog.services.engine.commit import commit
+from catalog.services.governance import annotations
+from catalog.services.governance.annotations import Changes
+from catalog.services.iceberg import tables as iceberg_tables
+from catalog.services.iceberg import views as iceberg_views
+from catalog.services.recovery import undrop
+from catalog.services.tables.table_operations import DropTable
+
+AT_ONCE = 200
+"""An action changes so many tables, and no more."""
+_TOLD = 5
+_Change = Callable[[Principal, Table, dict[str, Any]], None]
+
+
+def for_each(
+    request: HttpRequest, rows: Sequence[Table], done: str, change: _Change, data: dict[str, Any]
+) -> None:
+    """Change each, and tell of how many it was done and of which not, and why."""
+    asking = actor(request)
+    count, refused = 0, []
+    for row in rows:
+        try:
+            if row.state == TableState.DROPPED:
+                # Services go by name, and another table may bear it now.
+                raise TableNotFound(row.identifier)
+            change(asking, row, data)
+            count += 1
+        except CatalogError as error:
+            refused.append(f"{row}: {error.message}")
+    if count:
+        messages.success(request, f"{count} {'table was' if count == 1 else 'tables were'} {done}")
+    for text in refused[:_TOLD]:
+        messages.warning(request, text)
+    if len(refused) > _TOLD:
+        messages.warning(request, f"and {len(refused) - _TOLD} more tables were refused")
+
+
+def _asked(
+    page: ReadOnlyAdmin,
+    request: HttpRequest,
+    chosen: QuerySet[Table],
+    *,
+    action: str,
+    title: str,
+    submit: str,
+    done: str,
+    change: _Change,
+    form: type[forms.Form] = forms.Form,
+    text: str = "",
+    danger: bool = False,
+) -> HttpResponseBase | None:
+    """Show what was chosen and ask; when that is sent, do it and go back to the list."""
+    rows = list(chosen.select_related("namespace").order_by("pk")[: AT_ONCE + 1])
+    if len(rows) > AT_ONCE:
+        messages.error(request, f"Nothing was changed: choose at most {AT_ONCE} tables at once")
+        return None
+    filled = form(request.POST if "confirmed" in request.POST else None)
+    if filled.is_valid():
+        for_each(request, rows, done, change, filled.cleaned_data)
+        return None
+    return page.render(
+        request,
+        "admin/catalog/bulk.html",
+        {
+            "title": title.format(f"{len(rows)} {'table' if len(rows) == 1 else 'tables'}"),
+            "form": filled,
+            "text": text,
+            "submit_text": submit,
+            "danger": danger,
+            "rows": rows,
+            "action": action,
+            "checkbox": ACTION_CHECKBOX_NAME,
+        },
+    )
+
+
+@admin.action(description="Put a label on", permissions=["rename"])
+def label_many(
+    page: ReadOnlyAdmin, request: HttpRequest, chosen: QuerySet[Table]
+) -> HttpResponseBase | None:
+    return _asked(
+        page,
+        request,
+        chosen,
+        action="label_many",
+        title="Put a label on {}",
+        submit="Save",
+        done="labelled",
+        change=_label,
+        form=LabelForm,
+    )
+
+
+@admin.action(description="Protect", permissions=["rename"])
+def protect_many(
+    page: ReadOnlyAdmin, request: HttpRequest, chosen: QuerySet[Table]
+) -> HttpResponseBase | None:
+    return _asked(
+        page,
+        request,
+        chosen,
+        action="protect_many",
+        title="Protect {}?",
+        text="Nobody drops or overwrites them, whatever they may do, until the protection is taken off.",
+        submit="Protect",
+        done="protected",
+        change=_protect,
+    )
+
+
+@admin.action(description="Drop", permissions=["drop"])
+def drop_many(
+    page: ReadOnlyAdmin, request: HttpRequest, chosen: QuerySet[Table]
+) -> HttpResponseBase | None:
+    return _asked(
+        page,
+        request,
+        chosen,
+        action="drop_many",
+        title="Drop {}?",
+        text="They go into the trash, from which they can be brought back until their time there is over.",
+        submit="Drop",
+        done="dropped",
+        change=_drop,
+        danger=True,
+    )
+
+
+ACTIONS = [label_many, protect_many, drop_many]
+
+
+def _label(asking: Principal, row: Table, data: dict[str, Any]) -> None:
+    changes = Changes(labels={data["label"]: data["values"]})
+    annotations.change_table_facts(actor=asking, table=row.identifier, changes=changes)
+
+
+def _protect(asking: Principal, row: Table, _data: dict[str, Any]) -> None:
+    undrop.set_table_protection(actor=asking, table=row.identifier, is_protected=True)
+
+
+def _drop(asking: Principal, row: Table, _data: dict[str, Any]) -> None:
+    """As the button of a table's page does it where nothing else is said."""
+    if row.kind == TableKind.VIEW:
+        iceberg_views.drop_view(actor=asking, view=row.identifier)
+    elif row.format == TableFormat.ICEBERG:
+        iceberg_tables.drop_table(actor=asking, table=row.identifier, purge=False)
+    else:
+        commit([DropTable(table=row.identifier, purge=True)], actor=asking)

@@ -1,0 +1,55 @@
+"""What a table is made of and what is made of it, as far as the catalog knows: materialized views."""
+
+from collections.abc import Sequence
+
+from django.db.models import Q
+from django.http import HttpRequest
+
+from catalog import access
+from catalog.admin import cells
+from catalog.admin.actor import actor
+from catalog.admin.lance import materialized_views
+from catalog.admin.pages import PANEL_SIZE, Panel, Tab, number, query
+from catalog.models import MaterializedView, Table, TableFormat
+
+
+def tabs(request: HttpRequest, row: Table) -> Sequence[Tab]:
+    """Of Lance tables: the SQL of Iceberg's views is the engines' own, in whatever dialect."""
+    if row.format != TableFormat.LANCE:
+        return ()
+    return (Tab("lineage", "Lineage", lambda: _panel(request, row)),)
+
+
+def _panel(request: HttpRequest, row: Table) -> Panel:
+    """One statement. Of what the reader may not browse nothing is told."""
+    asking = actor(request)
+    after = number(request, "after", 0)
+    seen = Q(table=row) & access.visible_tables(asking, "source__") | Q(
+        source=row
+    ) & access.visible_tables(asking, "table__")
+    views = (
+        MaterializedView.objects.with_lag()
+        .filter(seen, pk__gt=after)
+        .select_related("table__namespace", "source__namespace")
+        .order_by("pk")[: PANEL_SIZE + 1]
+    )
+    found = list(views)
+    shown = found[:PANEL_SIZE]
+    return Panel(
+        columns=("", "Table", "Shows version", "Behind", "Its query"),
+        rows=[
+            (
+                "is a view of" if view.pk == row.pk else "is read by",
+                materialized_views.named(view.source if view.pk == row.pk else view.table),
+                cells.NOTHING if view.source_version is None else f"{view.source_version:,}",
+                materialized_views.lag(view),
+                cells.link(view, "Materialized view"),
+            )
+            for view in shown
+        ],
+        empty="No materialized view reads this table, and it is none itself.",
+        first=query(request, after=None) if after else None,
+        following=(
+            query(request, tab="lineage", after=shown[-1].pk) if len(found) > PANEL_SIZE else None
+        ),
+    )

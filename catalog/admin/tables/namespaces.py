@@ -1,0 +1,433 @@
+"""Namespaces: the tree, a namespace's page, creating and dropping one."""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from django import forms
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.db.models import OuterRef, Q, QuerySet
+from django.http import HttpRequest, HttpResponseRedirect
+from django.http.response import HttpResponseBase
+from django.urls import URLPattern
+from unfold.widgets import (
+    UnfoldAdminTextareaWidget,
+    UnfoldAdminTextInputWidget,
+    UnfoldBooleanSwitchWidget,
+)
+
+from catalog import access
+from catalog.access import Principal
+from catalog.admin import cells
+from catalog.admin.access import grants
+from catalog.admin.actor import actor
+from catalog.admin.audit import history
+from catalog.admin.audit import trail as audit_trail
+from catalog.admin.governance import annotation_actions
+from catalog.admin.governance.annotation_actions import SAY
+from catalog.admin.governance.annotations import for_page
+from catalog.admin.maintenance.policies import namespace_policy, namespace_tab
+from catalog.admin.pages import (
+    COUNT_LIMIT,
+    PANEL_SIZE,
+    Page,
+    Panel,
+    ReadOnlyAdmin,
+    Tab,
+    button,
+    count_up_to,
+    number,
+    query,
+    sent,
+    word,
+)
+from catalog.admin.recovery import protection
+from catalog.errors import NamespaceNotFound
+from catalog.models import AuditEvent, Namespace, Table
+from catalog.privileges import Privilege
+from catalog.services.engine.commit import commit
+from catalog.services.storage import namespace_locations
+from catalog.services.tables.namespace_operations import CreateNamespace, DropNamespace
+
+_ROWS = 50
+_DEEPEST = 24  # further levels are not indented further
+_FOUND = 50
+
+
+class CreateForm(forms.Form):
+    name = forms.CharField(widget=UnfoldAdminTextInputWidget())
+    properties = forms.CharField(
+        required=False,
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 4}),
+        help_text="One key=value per line.",
+    )
+
+    def clean_properties(self) -> dict[str, str]:
+        found = {}
+        for line in self.cleaned_data["properties"].splitlines():
+            if not line.strip():
+                continue
+            key, sign, text = line.partition("=")
+            if not sign or not key.strip():
+                raise forms.ValidationError(f"'{line}' is not of the form key=value.")
+            found[key.strip()] = text.strip()
+        return found
+
+
+class DropForm(forms.Form):
+    cascade = forms.BooleanField(
+        required=False,
+        label="Drop everything in it too: all namespaces and tables below it",
+        widget=UnfoldBooleanSwitchWidget(),
+    )
+
+
+@admin.register(Namespace)
+class NamespaceAdmin(ReadOnlyAdmin):
+    actions_detail = [SAY, "grant", "policy", "rules", "protect", "drop"]
+    search_fields = ["name"]
+    page_related = ["parent"]
+
+    def get_urls(self) -> list[URLPattern]:
+        return [*history.urls(self), *super().get_urls()]
+
+    def seen(self, asking: Principal) -> Q:
+        return access.visible_namespaces(asking)
+
+    def target(self, row: Namespace) -> Namespace:
+        return row
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        parent = number(request, "parent")
+        return self.may(request, Privilege.CREATE, None if parent is None else str(parent))
+
+    def has_drop_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return self.may(request, Privilege.MANAGE, object_id)
+
+    def offers_actions(self, row: Namespace) -> bool:
+        return row.dropped_at is None
+
+    def has_policy_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return self.may(request, Privilege.MAINTAIN, object_id)
+
+    def has_protect_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return self.may(request, Privilege.MANAGE, object_id)
+
+    def has_grant_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return self.may(request, Privilege.GRANT, object_id)
+
+    def adds_to(self, request: HttpRequest, row: Namespace) -> bool:
+        return access.holds(actor(request), Privilege.CREATE, row)
+
+    def offered_actions(self, row: Namespace) -> Sequence[str | dict[str, Any]]:
+        offered: list[str | dict[str, Any]] = [SAY, "grant", "policy", "rules"]
+        return offered if row.parent_id is None else [*offered, "protect", "drop"]
+
+    # -- the tree
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponseBase:
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        wanted = word(request, "q").strip()
+        dropped = request.GET.get("dropped") == "1"
+        context: dict[str, Any] = {"title": "Namespaces", "query": wanted, "dropped": dropped}
+        if wanted or dropped:
+            return self._found(request, context, wanted, dropped)
+        parent = self._parent(request)
+        if parent is None:
+            return self.missing(request, request.GET["parent"])
+        depth = number(request, "depth", 0) or 0
+        inside = Namespace.objects.live().filter(parent=parent, name__gt=word(request, "after"))
+        rows = list(
+            _counted(request, self.only_seen(request, inside)).order_by("name")[: _ROWS + 1]
+        )
+        following = None
+        if len(rows) > _ROWS:
+            rows = rows[:_ROWS]
+            following = query(request, parent=parent.pk, after=rows[-1].name)
+        context |= {
+            "rows": [_row(row, depth, row.name) for row in rows],
+            "following": following,
+            "depth": depth,
+            "indent": _indent(depth),
+        }
+        if request.GET.get("rows") == "1":
+            return self.render(request, "admin/catalog/namespace_rows.html", context)
+        context |= {
+            "parent": parent,
+            "parent_url": cells.page_url(parent),
+            "trail": _trail(parent),
+            "is_first": not request.GET.get("after"),
+            "first": query(request, after=None),
+            "add_url": f"add/?parent={parent.pk}" if self.adds_to(request, parent) else None,
+        }
+        return self.render(request, "admin/catalog/namespaces.html", context)
+
+    def _parent(self, request: HttpRequest) -> Namespace | None:
+        if "parent" not in request.GET:
+            return Namespace.objects.named(()).get()
+        rows = self.only_seen(request, Namespace.objects.live())
+        return rows.filter(pk=number(request, "parent") or 0).first()
+
+    def _found(
+        self, request: HttpRequest, context: dict[str, Any], wanted: str, dropped: bool
+    ) -> HttpResponseBase:
+        rows = self.only_seen(request, Namespace.objects.exclude(parent=None))
+        rows = rows.filter(dropped_at__isnull=not dropped)
+        if wanted:
+            rows = rows.filter(name__icontains=wanted)
+        before = number(request, "before")
+        if before is not None:
+            rows = rows.filter(pk__lt=before)
+        found = list(_counted(request, rows).order_by("-pk")[: _FOUND + 1])
+        context |= {
+            "rows": [_row(row, 0, str(row), is_flat=True) for row in found[:_FOUND]],
+            "following": (
+                query(request, before=found[_FOUND - 1].pk) if len(found) > _FOUND else None
+            ),
+            "is_flat": True,
+            "is_first": before is None,
+            "first": query(request, before=None),
+        }
+        return self.render(request, "admin/catalog/namespaces.html", context)
+
+    # -- a namespace's page
+
+    def page(self, request: HttpRequest, row: Namespace) -> Page:
+        if not access.holds(actor(request), Privilege.BROWSE, row):
+            return _passage(request, row)
+        facts: list[tuple[str, object]] = [
+            ("Path", cells.code(str(row))),
+            ("Parent", cells.link(row.parent)),
+            ("Owner", row.owner or cells.NOTHING),
+            ("Protected", protection.badge(row)),
+            (
+                "Properties",
+                cells.mapping(namespace_locations.visible_properties(actor(request), row)),
+            ),
+            ("Created", cells.moment(row.created_at)),
+            ("Changed", cells.moment(row.updated_at)),
+        ]
+        if row.dropped_at is not None:
+            facts.append(("Dropped", cells.moment(row.dropped_at)))
+        page = Page(
+            facts=facts,
+            tabs=(
+                Tab("tables", "Tables and views", lambda: _tables(request, row)),
+                Tab("namespaces", "Namespaces", lambda: _children(request, row)),
+                Tab("maintenance", "Maintenance", lambda: namespace_tab(request, row)),
+                *grants.tabs(request, row),
+                Tab("audit", "Audit events", lambda: _events(request, row)),
+            ),
+            aside_template="admin/catalog/namespace_aside.html",
+            aside={
+                "tree_url": cells.list_url(Namespace, f"parent={row.pk}"),
+                "add_url": (
+                    cells.list_url(Namespace).rstrip("/") + f"/add/?parent={row.pk}"
+                    if self.adds_to(request, row)
+                    else None
+                ),
+                "is_dropped": row.dropped_at is not None,
+            },
+        )
+        if annotation_actions.is_one_of(page, word(request, "tab")):
+            return page
+        return annotation_actions.described(page, for_page(row))
+
+    # -- what changes
+
+    def add_view(
+        self,
+        request: HttpRequest,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponseBase:
+        if not self.has_add_permission(request):
+            raise PermissionDenied
+        parent = self._parent(request)
+        if parent is None:
+            return self.missing(request, request.GET["parent"])
+
+        def create(data: dict[str, Any]) -> HttpResponseBase:
+            operation = CreateNamespace(
+                namespace=(*parent.identifier, data["name"]), properties=data["properties"]
+            )
+            done = commit([operation], actor=actor(request))
+            row = cast(Namespace, done.results[0])
+            messages.success(request, f"Namespace '{row}' was created")
+            return HttpResponseRedirect(cells.page_url(row))
+
+        return self.ask(
+            request,
+            title=f"Create a namespace in {parent}",
+            submit="Create",
+            form=CreateForm(sent(request)),
+            call=create,
+            back=cells.list_url(Namespace, f"parent={parent.pk}"),
+        )
+
+    @button("Grant", permission="grant", icon="key")
+    def grant(self, request: HttpRequest, row: Namespace) -> HttpResponseBase:
+        return grants.form(self, request, row)
+
+    @button("Description and owner", permission="protect", icon="edit_note")
+    def describe(self, request: HttpRequest, row: Namespace) -> HttpResponseBase:
+        return annotation_actions.describe(self, request, row)
+
+    @button("Labels", permission="protect", icon="label")
+    def label(self, request: HttpRequest, row: Namespace) -> HttpResponseBase:
+        return annotation_actions.label(self, request, row)
+
+    @button("Maintenance policy", permission="policy", icon="tune")
+    def policy(self, request: HttpRequest, row: Namespace) -> HttpResponseBase:
+        return namespace_policy(self, request, row)
+
+    @button("Retention and approvals", permission="protect", icon="auto_delete")
+    def rules(self, request: HttpRequest, row: Namespace) -> HttpResponseBase:
+        return protection.rules(self, request, row)
+
+    @button("Protection", permission="protect", icon="shield")
+    def protect(self, request: HttpRequest, row: Namespace) -> HttpResponseBase:
+        return protection.protect(self, request, row)
+
+    @button("Drop", permission="drop", icon="delete", danger=True)
+    def drop(self, request: HttpRequest, row: Namespace) -> HttpResponseBase:
+        def call(data: dict[str, Any]) -> HttpResponseBase:
+            if row.dropped_at is not None:
+                # The operation goes by name, and another namespace may bear it now.
+                raise NamespaceNotFound(row.path)
+            operation = DropNamespace(namespace=row.identifier, cascade=data["cascade"])
+            commit([operation], actor=actor(request))
+            messages.success(request, f"Namespace '{row}' was dropped")
+            return HttpResponseRedirect(cells.list_url(Namespace, f"parent={row.parent_id}"))
+
+        return self.ask(
+            request,
+            title=f"Drop namespace '{row}'?",
+            text="With the switch, the tables in it are dropped too. What is dropped goes into the trash, "
+            "from which it can be brought back until its time there is over.",
+            submit="Drop",
+            danger=True,
+            form=DropForm(sent(request)),
+            call=call,
+            original=row,
+        )
+
+
+def _counted(request: HttpRequest, rows: QuerySet[Namespace]) -> QuerySet[Namespace]:
+    asking = actor(request)
+    children = Namespace.objects.live().filter(access.visible_namespaces(asking))
+    tables = Table.objects.present().filter(access.visible_tables(asking))
+    return rows.annotate(
+        namespace_count=count_up_to(children.filter(parent=OuterRef("pk"))),
+        table_count=count_up_to(tables.filter(namespace=OuterRef("pk"))),
+    )
+
+
+def _passage(request: HttpRequest, row: Namespace) -> Page:
+    """A namespace that only leads to what may be browsed: its name, and the way on."""
+    return Page(
+        facts=[("Path", cells.code(str(row))), ("Parent", cells.link(row.parent))],
+        tabs=(
+            Tab("tables", "Tables and views", lambda: _tables(request, row)),
+            Tab("namespaces", "Namespaces", lambda: _children(request, row)),
+        ),
+    )
+
+
+def _row(row: Any, depth: int, text: str, *, is_flat: bool = False) -> dict[str, object]:
+    return {
+        "row": row,
+        "text": text,
+        "url": cells.page_url(row),
+        "depth": depth,
+        "indent": _indent(depth),
+        "namespaces": cells.bounded(row.namespace_count, COUNT_LIMIT),
+        "tables": cells.bounded(row.table_count, COUNT_LIMIT),
+        "opens": bool(row.namespace_count) and not is_flat,
+    }
+
+
+def _indent(depth: int) -> str:
+    return f"{min(depth, _DEEPEST) * 1.4:.1f}"
+
+
+def _trail(row: Namespace) -> Sequence[tuple[str, str]]:
+    """The namespaces from the root down to this one, in one statement whatever the depth."""
+    paths = [row.identifier[:depth] for depth in range(len(row.path) + 1)]
+    rows = sorted(Namespace.objects.named(*paths), key=lambda found: len(found.path))
+    return [
+        (found.name or str(found), cells.list_url(Namespace, f"parent={found.pk}"))
+        for found in rows
+    ]
+
+
+def _children(request: HttpRequest, row: Namespace) -> Panel:
+    after = word(request, "after")
+    asking = actor(request)
+    inside = Namespace.objects.live().filter(parent=row, name__gt=after)
+    seen = inside.filter(access.visible_namespaces(asking))
+    found: list[Any] = list(_counted(request, seen).order_by("name")[: PANEL_SIZE + 1])
+    return Panel(
+        columns=("Name", "Namespaces", "Tables, views", "Owner", "Created"),
+        rows=[
+            (
+                cells.link(child, child.name),
+                cells.bounded(child.namespace_count, COUNT_LIMIT),
+                cells.bounded(child.table_count, COUNT_LIMIT),
+                cells.who(child.owner),
+                cells.moment(child.created_at),
+            )
+            for child in found[:PANEL_SIZE]
+        ],
+        empty="No namespace is in it.",
+        first=query(request, after=None) if after else None,
+        following=(
+            query(request, tab="namespaces", after=found[PANEL_SIZE - 1].name)
+            if len(found) > PANEL_SIZE
+            else None
+        ),
+    )
+
+
+def _tables(request: HttpRequest, row: Namespace) -> Panel:
+    after = word(request, "after")
+    asking = actor(request)
+    tells_where = access.holds(asking, Privilege.READ, row)
+    found = list(
+        Table.objects.present()
+        .filter(access.visible_tables(asking), namespace=row, name__gt=after)
+        .select_related("namespace")
+        .order_by("name")[: PANEL_SIZE + 1]
+    )
+    return Panel(
+        columns=("Name", "Format", "Kind", "State", "Location", "Created"),
+        rows=[
+            (
+                cells.link(table, table.name),
+                table.format,
+                table.kind,
+                cells.badge(table.state),
+                cells.code(table.location) if tells_where else cells.NOTHING,
+                cells.moment(table.created_at),
+            )
+            for table in found[:PANEL_SIZE]
+        ],
+        empty="No table or view is in it.",
+        first=query(request, after=None) if after else None,
+        following=(
+            query(request, tab="tables", after=found[PANEL_SIZE - 1].name)
+            if len(found) > PANEL_SIZE
+            else None
+        ),
+    )
+
+
+def _events(request: HttpRequest, row: Namespace) -> Panel:
+    # Events of tables have a uuid; without them the index of the audit trail leads to these.
+    rows = AuditEvent.objects.filter(
+        table_uuid=None, action__startswith="namespace.", target=str(row)
+    )
+    return audit_trail.panel(request, rows)

@@ -1,0 +1,361 @@
+"""Tables and views: the list, the page of one, and dropping, deregistering, renaming one."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest, HttpResponseRedirect
+from django.http.response import HttpResponseBase
+from django.utils.safestring import SafeString
+from unfold.contrib.filters.admin import ChoicesDropdownFilter, DropdownFilter, TextFilter
+from unfold.widgets import UnfoldAdminTextInputWidget, UnfoldBooleanSwitchWidget
+
+from catalog import access
+from catalog.access import Principal
+from catalog.admin import cells
+from catalog.admin.access import grants
+from catalog.admin.actor import actor, reads_everything
+from catalog.admin.governance import annotation_actions
+from catalog.admin.governance.annotation_actions import SAY
+from catalog.admin.governance.annotations import for_page
+from catalog.admin.iceberg import tabs as iceberg_tabs
+from catalog.admin.lance import tabs as lance_tabs
+from catalog.admin.lance.repair import RepairAction
+from catalog.admin.maintenance import actions as maintenance_actions
+from catalog.admin.maintenance import health as maintenance_health
+from catalog.admin.maintenance.actions import MaintainActions
+from catalog.admin.maintenance.policies import table_policy
+from catalog.admin.pages import Page, ReadOnlyAdmin, Tab, button, sent, word
+from catalog.admin.recovery import protection
+from catalog.admin.tables import bulk, lineage
+from catalog.errors import CatalogError, TableNotFound, ViewNotFound
+from catalog.identifiers import DEFAULT_DELIMITER, Identifier, check_name, digest, parse
+from catalog.models import Table, TableFormat, TableKind, TableState
+from catalog.privileges import Privilege
+from catalog.services.engine.commit import commit
+from catalog.services.iceberg import tables as iceberg_tables
+from catalog.services.iceberg import views as iceberg_views
+from catalog.services.tables.table_operations import DeregisterTable, DropTable, RenameTable
+
+
+class StateFilter(DropdownFilter):  # type: ignore[misc]
+    title = "state"
+    parameter_name = "state"
+    all_option = ["", "Declared and live"]
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [*((state.value, state.label) for state in TableState), ("all", "All, also dropped")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Table]) -> QuerySet[Table]:
+        chosen = self.value()
+        if chosen == "all":
+            return queryset
+        if chosen in TableState.values:
+            return queryset.filter(state=chosen)
+        return queryset.exclude(state=TableState.DROPPED)
+
+
+class NamespaceFilter(TextFilter):  # type: ignore[misc]
+    title = "namespace, such as nyc.weather"
+    parameter_name = "in"
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Table]) -> QuerySet[Table]:
+        chosen = (self.value() or "").strip()
+        if not chosen:
+            return queryset
+        return queryset.filter(namespace__digest=digest(split(chosen)))
+
+
+class RenameForm(forms.Form):
+    namespace = forms.CharField(
+        widget=UnfoldAdminTextInputWidget(),
+        help_text=f"Names from the root down with {DEFAULT_DELIMITER} between them; "
+        f"{DEFAULT_DELIMITER} alone is the root.",
+    )
+    name = forms.CharField(widget=UnfoldAdminTextInputWidget())
+
+    def clean_namespace(self) -> tuple[str, ...]:
+        try:
+            return parse(self.cleaned_data["namespace"])
+        except CatalogError as error:
+            raise forms.ValidationError(str(error)) from error
+
+    def clean_name(self) -> str:
+        try:
+            return check_name(self.cleaned_data["name"])
+        except CatalogError as error:
+            raise forms.ValidationError(str(error)) from error
+
+
+class PurgeForm(forms.Form):
+    purge = forms.BooleanField(
+        required=False,
+        label="Remove its data too, in a job: metadata, manifests and data files",
+        widget=UnfoldBooleanSwitchWidget(),
+    )
+
+
+@admin.register(Table)
+class TableAdmin(MaintainActions, RepairAction, ReadOnlyAdmin):
+    list_display = ["table", "format", "kind", "state_badge", "created", "where"]
+    list_display_links = ["table"]
+    list_filter = [
+        StateFilter,
+        ("format", ChoicesDropdownFilter),
+        ("kind", ChoicesDropdownFilter),
+        NamespaceFilter,
+    ]
+    list_select_related = ["namespace"]
+    search_fields = ["name", "location"]
+    search_help_text = "A name, nyc.flights, or a location"
+    empty_text = "No table or view is here yet. Clients make them: the overview shows how to write a first one."
+    ordering = ["-pk"]
+    actions = [*bulk.ACTIONS, *maintenance_actions.BULK]
+    actions_detail = [
+        maintenance_actions.MENU,
+        SAY,
+        "grant",
+        "policy",
+        "protect",
+        "repair",
+        "rename",
+        "deregister",
+        "drop",
+    ]
+    page_related = ["namespace"]
+
+    @admin.display(description="Table")
+    def table(self, row: Table) -> str:
+        return str(row)
+
+    @admin.display(description="State")
+    def state_badge(self, row: Table) -> SafeString:
+        return cells.badge(row.state)
+
+    @admin.display(description="Location")
+    def where(self, row: Table) -> SafeString:
+        return cells.code(row.location)
+
+    @admin.display(description="Created")
+    def created(self, row: Table) -> SafeString:
+        return cells.moment(row.created_at)
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Table], search_term: str
+    ) -> tuple[QuerySet[Table], bool]:
+        term = search_term.strip()
+        if not term:
+            return queryset, False
+        if "/" in term and reads_everything(request):
+            return queryset.filter(location__startswith=term.removeprefix("file://")), False
+        if wanted := cells.as_uuid(term):
+            return queryset.filter(uuid=wanted), False
+        parts = split(term)
+        if len(parts) > 1:
+            exact = queryset.filter(digest=digest(parts))
+            if exact.exists():
+                return exact, False
+        return queryset.filter(name__icontains=term), False
+
+    def seen(self, asking: Principal) -> Q:
+        return access.visible_tables(asking)
+
+    def target(self, row: Table) -> Table:
+        return row
+
+    def get_list_display(self, request: HttpRequest) -> Sequence[str]:
+        # A location tells how to read what perhaps may only be browsed.
+        hidden = set() if reads_everything(request) else {"where"}
+        return [name for name in self.list_display if name not in hidden]
+
+    def has_drop_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return self.may(request, Privilege.MANAGE, object_id)
+
+    def has_rename_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return self.may(request, Privilege.MANAGE, object_id)
+
+    def has_grant_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return self.may(request, Privilege.GRANT, object_id)
+
+    def offers_actions(self, row: Table) -> bool:
+        return row.state != TableState.DROPPED
+
+    def offered_actions(self, row: Table) -> Sequence[str | dict[str, Any]]:
+        # A view has no data that could stay behind.
+        if row.kind == TableKind.VIEW:
+            return [SAY, "grant", "protect", "rename", "drop"]
+        menu = maintenance_actions.menu(maintenance_actions.offered(row))
+        of_lance = ["repair"] * (row.format == TableFormat.LANCE)
+        return [menu, SAY, "grant", "policy", "protect", *of_lance, "rename", "deregister", "drop"]
+
+    # -- a table's page
+
+    def page(self, request: HttpRequest, row: Table) -> Page:
+        shared = (*lineage.tabs(request, row), *grants.tabs(request, row))
+        if row.kind == TableKind.TABLE:
+            health = Tab("maintenance", "Maintenance", lambda: maintenance_health.tab(request, row))
+            shared = (health, *shared)
+        if not access.holds(actor(request), Privilege.READ, row):
+            page = _browsed(row)
+        elif row.kind == TableKind.VIEW:
+            page = iceberg_tabs.view_page(request, row)
+        elif row.format == TableFormat.ICEBERG:
+            page = iceberg_tabs.table_page(request, row)
+        else:
+            page = lance_tabs.table_page(request, row)
+        page = replace(page, tabs=(*page.tabs, *shared))
+        asked = word(request, "tab")
+        if asked != "schema" and annotation_actions.is_one_of(page, asked):
+            return page  # which shows neither the facts nor the schema
+        return annotation_actions.described(page, for_page(row))
+
+    # -- what changes
+
+    @button("Grant", permission="grant", icon="key")
+    def grant(self, request: HttpRequest, row: Table) -> HttpResponseBase:
+        return grants.form(self, request, row)
+
+    @button("Description and owner", permission="rename", icon="edit_note")
+    def describe(self, request: HttpRequest, row: Table) -> HttpResponseBase:
+        return annotation_actions.describe(self, request, row)
+
+    @button("Labels", permission="rename", icon="label")
+    def label(self, request: HttpRequest, row: Table) -> HttpResponseBase:
+        return annotation_actions.label(self, request, row)
+
+    @button("Policy", permission="maintain", icon="tune")
+    def policy(self, request: HttpRequest, row: Table) -> HttpResponseBase:
+        return table_policy(self, request, row)
+
+    @button("Protection", permission="rename", icon="shield")
+    def protect(self, request: HttpRequest, row: Table) -> HttpResponseBase:
+        return protection.protect(self, request, row)
+
+    @button("Rename", permission="rename", icon="edit")
+    def rename(self, request: HttpRequest, row: Table) -> HttpResponseBase:
+        def call(data: dict[str, Any]) -> HttpResponseBase:
+            new = (*data["namespace"], data["name"])
+            _rename(self.actor(request, row), row, new)
+            messages.success(request, f"{row.kind.capitalize()} '{row}' is now '{'.'.join(new)}'")
+            return HttpResponseRedirect(cells.page_url(row))
+
+        initial = {
+            "namespace": DEFAULT_DELIMITER.join(row.namespace.path) or DEFAULT_DELIMITER,
+            "name": row.name,
+        }
+        return self.ask(
+            request,
+            title=f"Rename {row.kind} '{row}'",
+            text="" if row.kind == TableKind.VIEW else "Its data stays where it is.",
+            submit="Rename",
+            form=RenameForm(sent(request), initial=initial),
+            call=call,
+            original=row,
+        )
+
+    @button("Deregister", permission="drop", icon="link_off")
+    def deregister(self, request: HttpRequest, row: Table) -> HttpResponseBase:
+        def call(_data: dict[str, Any]) -> HttpResponseBase:
+            _deregister(self.actor(request, row), row)
+            messages.success(request, f"Table '{row}' was deregistered; its data stays")
+            return HttpResponseRedirect(cells.page_url(row))
+
+        return self.ask(
+            request,
+            title=f"Deregister table '{row}'?",
+            text=f"The catalog forgets the table. Its data stays at {row.location}.",
+            submit="Deregister",
+            danger=True,
+            call=call,
+            original=row,
+        )
+
+    @button("Drop", permission="drop", icon="delete", danger=True)
+    def drop(self, request: HttpRequest, row: Table) -> HttpResponseBase:
+        # Lance's DropTable removes the data; Iceberg's leaves the choice to who drops.
+        has_choice = row.format == TableFormat.ICEBERG and row.kind == TableKind.TABLE
+
+        def call(data: dict[str, Any]) -> HttpResponseBase:
+            purge = data.get("purge", row.kind == TableKind.TABLE)
+            _drop(self.actor(request, row), row, purge=purge)
+            outcome = "; its data is removed when its time in the trash is over" if purge else ""
+            messages.success(request, f"{row.kind.capitalize()} '{row}' was dropped{outcome}")
+            return HttpResponseRedirect(cells.page_url(row) + ("?tab=jobs" if purge else ""))
+
+        return self.ask(
+            request,
+            title=f"Drop {row.kind} '{row}'?",
+            text=_drop_warning(row, has_choice),
+            submit="Drop",
+            danger=True,
+            form=PurgeForm(sent(request)) if has_choice else None,
+            call=call,
+            original=row,
+        )
+
+    def actor(self, request: HttpRequest, row: Table) -> Principal:
+        """Who presses the button. Raises TableNotFound, or ViewNotFound, for a dropped row."""
+        if row.state == TableState.DROPPED:
+            # Services go by name, and another table may bear it now.
+            missing = ViewNotFound if row.kind == TableKind.VIEW else TableNotFound
+            raise missing(row.identifier)
+        return actor(request)
+
+
+def _browsed(row: Table) -> Page:
+    """What is said of a table, for who may not load it: no location, schema, properties or history."""
+    facts: list[tuple[str, object]] = [
+        ("Name", cells.code(str(row))),
+        ("Namespace", cells.link(row.namespace)),
+        ("Format", row.format),
+        ("Kind", row.kind),
+        ("State", cells.badge(row.state)),
+        ("Owner", row.owner or cells.NOTHING),
+        ("Created", cells.moment(row.created_at)),
+        ("Access", "You may browse it, not read it."),
+    ]
+    return Page(facts=facts)
+
+
+def _rename(actor: Principal, row: Table, new: Identifier) -> None:
+    if row.kind == TableKind.VIEW:
+        iceberg_views.rename_view(actor=actor, view=row.identifier, new=new)
+    elif row.format == TableFormat.ICEBERG:
+        iceberg_tables.rename_table(actor=actor, table=row.identifier, new=new)
+    else:
+        commit([RenameTable(table=row.identifier, new=new)], actor=actor)
+
+
+def _deregister(actor: Principal, row: Table) -> None:
+    if row.format == TableFormat.ICEBERG:
+        iceberg_tables.unregister_table(actor=actor, table=row.identifier)
+    else:
+        commit([DeregisterTable(table=row.identifier)], actor=actor)
+
+
+def _drop(actor: Principal, row: Table, *, purge: bool) -> None:
+    if row.kind == TableKind.VIEW:
+        iceberg_views.drop_view(actor=actor, view=row.identifier)
+    elif row.format == TableFormat.ICEBERG:
+        iceberg_tables.drop_table(actor=actor, table=row.identifier, purge=purge)
+    else:
+        commit([DropTable(table=row.identifier, purge=purge)], actor=actor)
+
+
+def _drop_warning(row: Table, has_choice: bool) -> str:
+    if row.kind == TableKind.VIEW:
+        return "It goes into the trash for a while; the tables that it reads stay."
+    if has_choice:
+        return f"Its data stays at {row.location}, unless the switch says otherwise."
+    return (
+        f"It goes into the trash; when its time there is over, a job removes its data at {row.location}."
+        " Deregister it to keep the data."
+    )
+
+
+def split(text: str) -> tuple[str, ...]:
+    """The parts of a name as people write it: with dots, or with the protocol's delimiter."""
+    return tuple(text.split(DEFAULT_DELIMITER if DEFAULT_DELIMITER in text else "."))

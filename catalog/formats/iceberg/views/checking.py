@@ -1,0 +1,100 @@
+"""Whether a view's versions, and a whole view metadata document, are sound (View Spec)."""
+
+from catalog.errors import InvalidMetadata
+from catalog.formats.iceberg.reading import (
+    INT_MAX,
+    Document,
+    as_object,
+    at,
+    filled_text_at,
+    integer_at,
+    objects_at,
+    optional_text_at,
+    shown,
+    strings_by_name_at,
+    texts_at,
+    uuid_at,
+)
+from catalog.formats.iceberg.schema import schemas
+
+FORMAT_VERSION = 1
+
+
+def check(document: Document) -> None:
+    """Raises InvalidMetadata with the path to the first fault."""
+    as_object(document, "")
+    integer_at(document, "format-version", "", FORMAT_VERSION, FORMAT_VERSION)
+    uuid_at(document, "view-uuid", "")
+    filled_text_at(document, "location", "")
+    strings_by_name_at(document, "properties", "")
+    schema_ids = _check_schemas(document)
+    version_ids = _check_versions(document, schema_ids)
+    current = integer_at(document, "current-version-id", "", high=INT_MAX)
+    if current not in version_ids:
+        raise InvalidMetadata(f"current-version-id {current} is not in versions")
+    # An entry may name a version that is gone: not every writer shortens its log with its versions.
+    for i, entry in enumerate(objects_at(document, "version-log", "")):
+        integer_at(entry, "version-id", f"version-log[{i}]", high=INT_MAX)
+        integer_at(entry, "timestamp-ms", f"version-log[{i}]")
+
+
+def _check_schemas(document: Document) -> set[int]:
+    ids: set[int] = set()
+    for i, schema in enumerate(objects_at(document, "schemas", "")):
+        path = f"schemas[{i}]"
+        schemas.index(schema, path)
+        _add_id(ids, schema.get("schema-id") or 0, path, "schema-id")
+    return ids
+
+
+def _check_versions(document: Document, schema_ids: set[int]) -> set[int]:
+    ids: set[int] = set()
+    for i, version in enumerate(objects_at(document, "versions", "")):
+        path = f"versions[{i}]"
+        _add_id(ids, integer_at(version, "version-id", path, high=INT_MAX), path, "version-id")
+        check_version(version, path)
+        if version["schema-id"] not in schema_ids:
+            raise InvalidMetadata(f"{path}: there is no schema {version['schema-id']}")
+    return ids
+
+
+def _add_id(ids: set[int], id_: int, path: str, key: str) -> None:
+    if id_ in ids:
+        raise InvalidMetadata(f"{path}: there are two with {key} {id_}")
+    ids.add(id_)
+
+
+def check_version(version: Document, path: str) -> None:
+    """Refuses a version that is not well formed. Its ids may be -1: not given yet."""
+    integer_at(version, "version-id", path, -1, INT_MAX)
+    integer_at(version, "schema-id", path, -1, INT_MAX)
+    integer_at(version, "timestamp-ms", path)
+    strings_by_name_at(version, "summary", path)
+    optional_text_at(version, "default-catalog", path)
+    texts_at(version, "default-namespace", path)
+    _check_representations(version, path)
+
+
+def _check_representations(version: Document, path: str) -> None:
+    here = at(path, "representations")
+    found = objects_at(version, "representations", path)
+    if not found:
+        raise InvalidMetadata(f"{here} must not be empty: a view needs a query")
+    known: set[str] = set()
+    for i, representation in enumerate(found):
+        place = f"{here}[{i}]"
+        kind = filled_text_at(representation, "type", place)
+        if kind.lower() != "sql":
+            raise InvalidMetadata(f"{at(place, 'type')} must be 'sql', not {shown(kind)}")
+        filled_text_at(representation, "sql", place)
+        dialect = filled_text_at(representation, "dialect", place).lower()
+        if dialect in known:
+            raise InvalidMetadata(
+                f"Invalid view version: Cannot add multiple queries for dialect {dialect} ({place})"
+            )
+        known.add(dialect)
+
+
+def dialects(version: Document) -> set[str]:
+    """The dialects of a well-formed version, in lower case as they are compared."""
+    return {representation["dialect"].lower() for representation in version["representations"]}

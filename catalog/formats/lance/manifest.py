@@ -1,0 +1,304 @@
+"""What a Lance manifest says of itself and which files it leads to.
+
+A manifest file ends with its message, the message's position, the format's version and ``LANC``:
+
+    [transaction] [index section] [u32 length] [Manifest] [u64 position] [u16 major] [u16 minor] "LANC"
+
+The messages are those of Lance's ``protos/table.proto``; the field numbers below are theirs. Paths in a
+manifest are relative to the table, or to one of its base paths, which may be any directory at all.
+"""
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from catalog.formats.lance import wire
+from catalog.formats.lance.wire import Field, MalformedMessage
+
+FOOTER_BYTES = 16
+_MAGIC = b"LANC"
+_LENGTH_BYTES = 4
+
+# message Manifest
+_FRAGMENTS, _VERSION, _INDEX_SECTION, _TRANSACTION_FILE, _BASE_PATHS, _BRANCH = 2, 3, 6, 12, 18, 20
+_HEAD = frozenset({_VERSION, _BASE_PATHS, _BRANCH})
+# message BasePath
+_BASE_ID, _BASE_IS_ROOT, _BASE_PATH = 1, 3, 4
+# message DataFragment
+_FRAGMENT_ID, _FILES, _DELETION_FILE, _OVERLAYS = 1, 2, 3, 11
+_EXTERNAL_FILES = (6, 8, 10)
+# messages DataFile, DeletionFile, ExternalFile, DataOverlayFile
+_FILE_PATH, _FILE_BASE, _OVERLAY_FILE = 1, 7, 1
+_DELETION_TYPE, _DELETION_READ_VERSION, _DELETION_ID = 1, 2, 3
+# messages IndexSection, IndexMetadata, UUID, IndexFile, google.protobuf.Any
+_INDICES, _INDEX_UUID, _INDEX_DETAILS, _INDEX_BASE, _INDEX_FILES = 1, 1, 6, 9, 10
+_UUID_BYTES, _INDEX_FILE_PATH, _ANY_TYPE, _ANY_VALUE = 1, 1, 1, 2
+_REUSE_DETAILS, _REUSE_EXTERNAL = "FragmentReuseIndexDetails", 2
+
+_BLOB_TYPE = b"lance.blob.v2"
+
+
+class NotAManifest(ValueError):
+    """The file is not a manifest that Lance could have written; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class BasePath:
+    """A directory in which files of the version may lie."""
+
+    id: int
+    path: str
+    is_root: bool
+    """Whether it is laid out as a table, rather than a plain directory of data files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What a manifest says of itself."""
+
+    version: int
+    branch: str
+    """Empty for main."""
+    base_paths: tuple[BasePath, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file that a version needs."""
+
+    path: str
+    """Relative to the table, or to its base path."""
+    base_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """A manifest with the files that it leads to."""
+
+    head: Head
+    files: tuple[File, ...]
+    has_blobs: bool
+    """Whether columns may refer to files outside the manifest, by their base paths."""
+
+    def needed_bases(self) -> dict[int, BasePath]:
+        """The base paths in which a reader of this version may open files."""
+        used = {file.base_id for file in self.files}
+        bases = {base.id: base for base in self.head.base_paths}
+        return {key: base for key, base in bases.items() if self.has_blobs or key in used}
+
+    def paths(self) -> Iterator[tuple[BasePath | None, str]]:
+        """Each file as a base path (None: the table itself) and a path in it."""
+        bases = {base.id: base for base in self.head.base_paths}
+        for file in self.files:
+            base = None if file.base_id is None else bases[file.base_id]
+            # A plain directory of data files has no directory 'data' in it.
+            flat = base is not None and not base.is_root
+            yield base, file.path.removeprefix("data/") if flat else file.path
+
+
+def message_start(tail: bytes, size: int) -> int:
+    """Where the length and the message begin in a file of this size, by the last bytes of it.
+
+    Raises NotAManifest.
+    """
+    if len(tail) < FOOTER_BYTES or tail[-4:] != _MAGIC:
+        raise NotAManifest("it does not end as a Lance file does")
+    start = int.from_bytes(tail[-16:-8], "little")
+    if not 0 <= start <= size - FOOTER_BYTES - _LENGTH_BYTES:
+        raise NotAManifest("its footer names a position outside the file")
+    return start
+
+
+def read_head(end: bytes) -> Head:
+    """Read what a manifest says of itself. ``end`` is the file from ``message_start`` on.
+
+    Only the top level of the message is read. Raises NotAManifest.
+    """
+    try:
+        start, stop = _bounds(end, 0)
+        return _head(end, wire.fields(end, start, stop, _HEAD))
+    except MalformedMessage as error:
+        raise NotAManifest(f"its message is malformed: {error}") from None
+
+
+def read(data: bytes) -> Contents:
+    """Read a whole manifest file. Raises NotAManifest, also for a path that leads elsewhere."""
+    start = message_start(data[-FOOTER_BYTES:], len(data))
+    try:
+        top = _top(data, start)
+        head = _head(data, [field for field in top if field[0] in _HEAD])
+        files = (*_fragment_files(data, top), *_index_files(data, top), *_transaction(data, top))
+    except MalformedMessage as error:
+        raise NotAManifest(f"its message is malformed: {error}") from None
+    known = {base.id for base in head.base_paths}
+    for file in files:
+        if file.base_id is not None and file.base_id not in known:
+            raise NotAManifest(f"it names base path {file.base_id}, which it does not have")
+    return Contents(head, files, _BLOB_TYPE in data)
+
+
+def with_version(data: bytes, version: int) -> bytes:
+    """The same manifest with another version number. Raises NotAManifest.
+
+    What lies before the message stays where it is, so that positions in the message stay right.
+    """
+    start = message_start(data[-FOOTER_BYTES:], len(data))
+    begin = start + _LENGTH_BYTES
+    try:
+        top = _top(data, start)
+        current = wire.number(top, _VERSION)
+    except MalformedMessage as error:
+        raise NotAManifest(f"its message is malformed: {error}") from None
+    message = data[begin:-FOOTER_BYTES]
+    key = wire.encode_varint(_VERSION << 3)
+    renumbered = key + wire.encode_varint(version)
+    if current is None:
+        message += renumbered
+    else:
+        at = begin
+        for number, kind, _, end in top:
+            width = _width(data, at, kind, end)
+            if number == _VERSION:
+                message = data[begin:at] + renumbered + data[at + width : -FOOTER_BYTES]
+                break
+            at += width
+    length = len(message).to_bytes(_LENGTH_BYTES, "little")
+    return data[:start] + length + message + data[-FOOTER_BYTES:]
+
+
+def _width(data: bytes, at: int, kind: int, end: int) -> int:
+    """How many bytes the field at a position takes."""
+    if kind != wire.VARINT:
+        return end - at
+    _, after_key = wire.varint(data, at)
+    return wire.varint(data, after_key)[1] - at
+
+
+# --- the message -------------------------------------------------------------------------------
+
+
+def _bounds(data: bytes, start: int) -> tuple[int, int]:
+    begin, end = start + _LENGTH_BYTES, len(data) - FOOTER_BYTES
+    if int.from_bytes(data[start:begin], "little") != end - begin:
+        raise NotAManifest("its footer does not lead to its message")
+    return begin, end
+
+
+def _top(data: bytes, start: int) -> list[Field]:
+    return wire.fields(data, *_bounds(data, start))
+
+
+def _head(data: bytes, fields: Sequence[Field]) -> Head:
+    branch = wire.text(data, fields, _BRANCH) or ""
+    return Head(
+        wire.number(fields, _VERSION) or 0,
+        "" if branch == "main" else branch,
+        tuple(_base(data, base) for base in wire.messages(data, fields, _BASE_PATHS)),
+    )
+
+
+def _base(data: bytes, base: Sequence[Field]) -> BasePath:
+    return BasePath(
+        wire.number(base, _BASE_ID) or 0,
+        wire.text(data, base, _BASE_PATH) or "",
+        bool(wire.number(base, _BASE_IS_ROOT)),
+    )
+
+
+def _fragment_files(data: bytes, top: Sequence[Field]) -> Iterator[File]:
+    for number, kind, start, end in top:
+        if number == _FRAGMENTS:
+            if kind != wire.BYTES:
+                raise MalformedMessage("a fragment is not a message")
+            yield from _files_of_fragment(data[start:end])
+
+
+@lru_cache(maxsize=32_768)
+def _files_of_fragment(data: bytes) -> tuple[File, ...]:
+    """The files of a fragment, which most versions share with the version before them."""
+    return tuple(_read_fragment(data, wire.fields(data, 0, len(data))))
+
+
+def _read_fragment(data: bytes, fragment: Sequence[Field]) -> Iterator[File]:
+    for file in wire.messages(data, fragment, _FILES):
+        yield _data_file(data, file)
+    for overlay in wire.messages(data, fragment, _OVERLAYS):
+        for file in wire.messages(data, overlay, _OVERLAY_FILE):
+            yield _data_file(data, file)
+    deletion = wire.message(data, fragment, _DELETION_FILE)
+    if deletion is not None:
+        yield _deletion_file(wire.number(fragment, _FRAGMENT_ID) or 0, deletion)
+    for field in _EXTERNAL_FILES:
+        for external in wire.messages(data, fragment, field):
+            yield _file(wire.text(data, external, _FILE_PATH) or "", None)
+
+
+def _data_file(data: bytes, file: Sequence[Field]) -> File:
+    path = wire.text(data, file, _FILE_PATH) or ""
+    return _file(f"data/{path}", wire.number(file, _FILE_BASE))
+
+
+def _deletion_file(fragment: int, deletion: Sequence[Field]) -> File:
+    read_version = wire.number(deletion, _DELETION_READ_VERSION) or 0
+    number = wire.number(deletion, _DELETION_ID) or 0
+    ending = "bin" if wire.number(deletion, _DELETION_TYPE) else "arrow"
+    path = f"_deletions/{fragment}-{read_version}-{number}.{ending}"
+    return _file(path, wire.number(deletion, _FILE_BASE))
+
+
+def _index_files(data: bytes, top: Sequence[Field]) -> Iterator[File]:
+    position = wire.number(top, _INDEX_SECTION)
+    if position is None:
+        return
+    begin = position + _LENGTH_BYTES
+    end = begin + int.from_bytes(data[position:begin], "little")
+    if end > len(data):
+        raise MalformedMessage("the index section ends outside the file")
+    for index in wire.messages(data, wire.fields(data, begin, end), _INDICES):
+        identity = wire.message(data, index, _INDEX_UUID)
+        raw = wire.content(data, identity or [], _UUID_BYTES) or b""
+        if len(raw) != 16:
+            raise MalformedMessage("an index has no UUID")
+        directory, base = f"_indices/{uuid.UUID(bytes=raw)}", wire.number(index, _INDEX_BASE)
+        names = [
+            wire.text(data, file, _INDEX_FILE_PATH) or ""
+            for file in wire.messages(data, index, _INDEX_FILES)
+        ]
+        names += _reuse_file(data, index)
+        for name in names:
+            yield _file(f"{directory}/{name}", base)
+
+
+def _reuse_file(data: bytes, index: Sequence[Field]) -> list[str]:
+    """The file of an index that knows where rows went; other kinds name none in their details."""
+    details = wire.message(data, index, _INDEX_DETAILS) or []
+    if not (wire.text(data, details, _ANY_TYPE) or "").endswith(_REUSE_DETAILS):
+        return []
+    value = wire.message(data, details, _ANY_VALUE) or []
+    return [
+        wire.text(data, file, _FILE_PATH) or ""
+        for file in wire.messages(data, value, _REUSE_EXTERNAL)
+    ]
+
+
+def _transaction(data: bytes, top: Sequence[Field]) -> Iterator[File]:
+    name = wire.text(data, top, _TRANSACTION_FILE)
+    if name:
+        yield _file(f"_transactions/{name}", None)
+
+
+def _file(path: str, base_id: int | None) -> File:
+    if not _is_plain(path):
+        raise NotAManifest(f"it names the file {path[:200]!r}, which is not a plain path")
+    return File(path, base_id)
+
+
+def _is_plain(path: str) -> bool:
+    """Whether a path names a file below its directory, whoever decodes or normalises it."""
+    return (
+        path.isprintable()
+        and "%" not in path
+        and "\\" not in path
+        and all(part not in {"", ".", ".."} for part in path.split("/"))
+    )
