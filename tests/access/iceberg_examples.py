@@ -14,9 +14,9 @@ from catalog.services.iceberg import functions, scans
 from catalog.services.iceberg import tables as iceberg_tables
 from catalog.services.iceberg import views as iceberg_views
 from catalog.services.iceberg.functions import Content
-from tests.catalog.formats.iceberg.test_scan_planning import SIMPLE, row
+from tests.catalog.formats.iceberg.scans.test_planning import SIMPLE, row
 from tests.catalog.formats.iceberg.written import Written
-from tests.catalog.services.test_scans import register
+from tests.catalog.services.iceberg.test_scans import register
 from tests.factories import ICEBERG_SCHEMA, make_namespace, make_root
 
 _VERSION = {

@@ -25,7 +25,7 @@ from pyiceberg.typedef import Record
 from catalog.access import SYSTEM
 from catalog.models import Table
 from catalog.services.iceberg import tables as iceberg_tables
-from tests.catalog.services.writing import open_table, rows
+from tests.catalog.services.iceberg.writing import open_table, rows
 from tests.factories import make_iceberg_table
 
 MINE = ("mine", "t")

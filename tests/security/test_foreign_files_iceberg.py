@@ -17,7 +17,7 @@ from catalog.models import (
     IcebergPath,
     Table,
 )
-from tests.catalog.services.writing import open_table, rows
+from tests.catalog.services.iceberg.writing import open_table, rows
 from tests.factories import (
     make_iceberg_table,
     unchanged,

@@ -33,7 +33,7 @@ from catalog.services.iceberg.commits import TableChange
 from catalog.services.maintenance import iceberg_actions, job_runner, policies
 from catalog.services.tables import job_operations
 from tests.access.doors import KEY
-from tests.catalog.services.writing import open_table, rows
+from tests.catalog.services.iceberg.writing import open_table, rows
 from tests.factories import (
     snapshot as picture,
 )

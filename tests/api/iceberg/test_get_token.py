@@ -11,7 +11,6 @@ from django.db import OperationalError
 from django.http import HttpResponse
 from django.utils import timezone
 
-from catalog import access
 from catalog.access import SYSTEM, tokens
 from catalog.models import ApiKey
 from catalog.services.access import api_keys, known_keys
@@ -291,7 +290,7 @@ def test_a_database_that_is_away(key, monkeypatch):
     def away(*_: object, **__: object) -> None:
         raise OperationalError("connection refused: host=secret")
 
-    monkeypatch.setattr(access, "find_key", away)
+    monkeypatch.setattr(known_keys, "find_key", away)
     refused(503, "temporarily_unavailable", "not available", credentials(key))
 
 

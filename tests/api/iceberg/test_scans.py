@@ -12,9 +12,9 @@ from catalog.formats.iceberg.scans import planning as scan_planning
 from catalog.models import PrincipalLevel
 from catalog.services.access import api_keys
 from tests.api.iceberg.client import Iceberg
-from tests.catalog.formats.iceberg.test_scan_planning import BY_DAY, SIMPLE, compare, paths, row
+from tests.catalog.formats.iceberg.scans.test_planning import BY_DAY, SIMPLE, compare, paths, row
 from tests.catalog.formats.iceberg.written import POSITION, Written
-from tests.catalog.services.test_scans import register
+from tests.catalog.services.iceberg.test_scans import register
 from tests.factories import make_namespace, make_table
 
 BASE = "namespaces/ws/tables/t"

@@ -14,7 +14,7 @@ from catalog.services.engine.commit import commit
 from catalog.services.iceberg import tables as iceberg_tables
 from catalog.services.maintenance import iceberg_actions, job_runner
 from catalog.services.tables import job_operations
-from tests.catalog.services.writing import open_table
+from tests.catalog.services.iceberg.writing import open_table
 from tests.factories import make_iceberg_table, make_namespace, make_table, unchanged
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]

@@ -42,7 +42,7 @@ from catalog.services.maintenance import job_runner
 from catalog.services.recovery import purge
 from catalog.services.storage.table_files import TableFiles
 from catalog.services.tables import namespace_operations
-from tests.catalog.services.writing import open_table, rows
+from tests.catalog.services.iceberg.writing import open_table, rows
 from tests.factories import files, make_iceberg_table, make_table, stage
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]

@@ -31,7 +31,7 @@ from catalog.privileges import NOTHING, SINGLE, Privilege, closure
 from catalog.services.access import grants
 from catalog.services.engine.commit import commit
 from catalog.services.tables import table_operations
-from tests.catalog.services.test_access_oracle import SEEDS, make_world
+from tests.catalog.services.access.test_authorization import SEEDS, make_world
 from tests.factories import make_iceberg_table, make_root, make_table, snapshot, unchanged
 
 A, AB, T = On.namespace(("a",)), On.namespace(("a", "b")), On.table(("a", "b", "t"))

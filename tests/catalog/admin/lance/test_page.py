@@ -23,7 +23,7 @@ from catalog.services.lance import preview as lance_preview
 from catalog.services.lance import refs as lance_refs
 from catalog.services.lance.ledger import version_operations
 from catalog.services.tables import table_operations
-from tests.catalog.admin.test_iceberg_pages import facts, rows, url, walk, words
+from tests.catalog.admin.iceberg.test_pages import facts, rows, url, walk, words
 from tests.catalog.admin.test_pages import cost
 from tests.factories import make_lance_table, make_table
 

@@ -16,7 +16,7 @@ from catalog.services.lance import data as lance_data
 from catalog.services.lance.ledger import registration_operations
 from catalog.services.recovery import undrop
 from catalog.services.tables import namespace_operations, table_operations
-from tests.catalog.services.test_history import now, present, state
+from tests.catalog.services.audit.test_history import now, present, state
 from tests.factories import (
     make_iceberg_table,
     make_lance_table,

@@ -30,7 +30,7 @@ from catalog.services.iceberg import files as iceberg_files
 from catalog.services.iceberg import scans
 from catalog.services.iceberg import tables as iceberg_tables
 from tasks import maintenance as tasks
-from tests.catalog.formats.iceberg.test_scan_planning import SIMPLE, compare, paths, row
+from tests.catalog.formats.iceberg.scans.test_planning import SIMPLE, compare, paths, row
 from tests.catalog.formats.iceberg.written import Written
 from tests.factories import make_iceberg_table, make_namespace, make_table, unchanged
 

@@ -5,7 +5,7 @@ import pytest
 from catalog.access import SYSTEM
 from catalog.models import AuditEvent, JobStatus, Table, TableState
 from catalog.services.iceberg import tables as iceberg_tables
-from tests.catalog.admin.iceberg_rows import make_view
+from tests.catalog.admin.iceberg.iceberg_rows import make_view
 from tests.catalog.admin.test_actions import last_event, told, url
 from tests.factories import make_iceberg_table, make_namespace, make_table, unchanged
 

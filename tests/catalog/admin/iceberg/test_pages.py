@@ -10,7 +10,7 @@ from django.utils.html import strip_tags
 from catalog.access import SYSTEM
 from catalog.models import IcebergMetadata, Job, JobKind, MetricsReport, Table
 from catalog.services.iceberg.commits import TableChange, commit_table
-from tests.catalog.admin.iceberg_rows import (
+from tests.catalog.admin.iceberg.iceberg_rows import (
     LARGEST,
     full_document,
     hold,

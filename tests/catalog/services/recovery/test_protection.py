@@ -45,7 +45,7 @@ from catalog.services.lance import data as lance_data
 from catalog.services.lance.ledger import registration_operations
 from catalog.services.recovery import undrop
 from catalog.services.tables import namespace_operations, table_operations
-from tests.catalog.services.test_recovery import make_view
+from tests.catalog.services.recovery.test_undrop import make_view
 from tests.factories import (
     files,
     make_iceberg_table,

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from catalog.models import Table
-from tests.catalog.admin.test_iceberg_pages import words
+from tests.catalog.admin.iceberg.test_pages import words
 from tests.catalog.admin.test_pages import cost
-from tests.catalog.formats.iceberg.test_scan_planning import BY_DAY, SIMPLE, row
+from tests.catalog.formats.iceberg.scans.test_planning import BY_DAY, SIMPLE, row
 from tests.catalog.formats.iceberg.written import POSITION, Written
-from tests.catalog.services.test_scans import register
+from tests.catalog.services.iceberg.test_scans import register
 from tests.factories import make_iceberg_table
 
 T = ("ws", "t")
