@@ -5,7 +5,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
-from catalog.services.lance.ledger.repair import Repair
+from catalog.services.recovery.lance_repair import Repair
 
 
 class RepairTableRequest(BaseModel):

@@ -36,10 +36,10 @@ from catalog.services.access import known_keys
 from catalog.services.engine.commit import commit
 from catalog.services.lance import data as lance_data
 from catalog.services.lance import datasets as lance_datasets
-from catalog.services.lance.ledger import repair as lance_repair
 from catalog.services.lance.ledger import versions as lance_versions
 from catalog.services.maintenance import job_runner
 from catalog.services.maintenance import scheduler as maintenance_scheduler
+from catalog.services.recovery import lance_repair
 from catalog.services.tables import job_operations, table_operations
 from tests.access.doors import KEY, give, principal, who_asks
 from tests.api.client import Lance, stream

@@ -4,7 +4,7 @@ from api.management import repair_messages as m
 from api.management.operation import ManagementOperation
 from catalog.access import Principal
 from catalog.identifiers import Identifier
-from catalog.services.lance.ledger import repair as lance_repair
+from catalog.services.recovery import lance_repair
 
 
 class RepairTable(ManagementOperation):

@@ -12,8 +12,8 @@ from catalog.admin.pages import ReadOnlyAdmin, button
 from catalog.errors import CatalogError
 from catalog.models import Table
 from catalog.privileges import Privilege
-from catalog.services.lance.ledger import repair as lance_repair
-from catalog.services.lance.ledger.repair import Repair
+from catalog.services.recovery import lance_repair
+from catalog.services.recovery.lance_repair import Repair
 
 
 class RepairAction:

@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand, CommandError
 from catalog import identifiers
 from catalog.access import COMMAND
 from catalog.errors import CatalogError
-from catalog.services.lance.ledger import repair as lance_repair
+from catalog.services.recovery import lance_repair
 
 
 class Command(BaseCommand):

@@ -48,11 +48,11 @@ from catalog.postgresql import outcomes
 from catalog.privileges import Privilege
 from catalog.services.engine.commit import Commit, Operation, commit
 from catalog.services.lance import data_operations, datasets, errors
-from catalog.services.lance.datasets import Snapshot
 from catalog.services.lance.ledger import files as lance_files
 from catalog.services.lance.ledger import manifests as lance_manifests
 from catalog.services.lance.ledger import version_operations
 from catalog.services.lance.ledger import versions as lance_versions
+from catalog.services.lance.ledger.snapshots import Snapshot
 from catalog.services.lance.ledger.versions import Version
 
 log = logging.getLogger(__name__)

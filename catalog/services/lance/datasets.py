@@ -8,7 +8,6 @@ import threading
 import uuid
 from collections import OrderedDict
 from collections.abc import Hashable
-from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from typing import Any, Generic, TypeVar
@@ -19,7 +18,7 @@ from lance.lance import _Session as Session
 from lance_namespace import LanceNamespace
 from lance_namespace_urllib3_client import models as m
 
-from catalog import access, storage
+from catalog import access
 from catalog.access import On, Principal
 from catalog.errors import BranchNotFound, ManifestNotFound, TableHasNoData
 from catalog.formats.lance import naming as lance_naming
@@ -31,6 +30,7 @@ from catalog.services.lance.errors import refusing
 from catalog.services.lance.ledger import files as lance_files
 from catalog.services.lance.ledger import reconcile as lance_reconcile
 from catalog.services.lance.ledger import versions as lance_versions
+from catalog.services.lance.ledger.snapshots import Snapshot
 from catalog.services.lance.ledger.versions import Version
 from catalog.services.tables import tables
 
@@ -58,50 +58,6 @@ _FIND = f"""
     ) v ON true
     WHERE t.digest = %s AND t.state <> 'dropped'
 """  # noqa: S608 -- fixed columns
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """One version of a Lance table, on one branch (empty: main), as the ledger has it."""
-
-    table: Identifier
-    uuid: uuid.UUID
-    location: str
-    branch: str
-    entry: Version
-    pk: int
-    """Of the table."""
-    reader: Principal
-    """On whose behalf its files are read."""
-    is_materialized: bool = False
-
-    @property
-    def version(self) -> int:
-        return self.entry.version
-
-    @property
-    def key(self) -> Hashable:
-        """What no other version has, of whichever table."""
-        entry = self.entry
-        # A branch may be deleted and made again, with the same versions; not at the same moment.
-        return self.uuid, self.branch, entry.version, entry.manifest_path, entry.created_at
-
-    @property
-    def uri(self) -> str:
-        """Where the branch lies: a table's branches are directories of it."""
-        return f"{self.location}/tree/{self.branch}" if self.branch else self.location
-
-    @property
-    def is_in_place(self) -> bool:
-        """Whether its manifest has the name by which Lance finds it in storage."""
-        path = self.entry.manifest_path
-        directory = storage.store_path(
-            self.location, lance_naming.versions_directory(self.branch) + "/"
-        )
-        if not path.startswith(directory):
-            return False
-        parsed = lance_naming.parse_manifest_name(path[len(directory) :])
-        return parsed is not None and parsed.version == self.version
 
 
 def find_snapshot(

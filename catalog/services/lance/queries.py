@@ -24,9 +24,9 @@ from catalog.formats.lance import sql as lance_sql
 from catalog.identifiers import Identifier, label
 from catalog.services.lance import datasets
 from catalog.services.lance import full_text as lance_full_text
-from catalog.services.lance.datasets import Snapshot
 from catalog.services.lance.errors import refusing
 from catalog.services.lance.full_text import small
+from catalog.services.lance.ledger.snapshots import Snapshot
 
 Query = m.QueryTableRequest | m.AnalyzeTableQueryPlanRequest
 

@@ -37,7 +37,7 @@ from catalog.regular_files import NotRegular, TooLarge
 from catalog.services.engine.commit import commit
 from catalog.services.engine.commit_queue import turns
 from catalog.services.lance import commits, datasets, ref_operations
-from catalog.services.lance.datasets import Snapshot
+from catalog.services.lance.ledger.snapshots import Snapshot
 from catalog.services.tables import tables
 
 log = logging.getLogger(__name__)

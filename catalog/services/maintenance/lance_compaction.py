@@ -29,8 +29,8 @@ from catalog.services.engine.jobs import Report, Spark
 from catalog.services.lance import commits as lance_commits
 from catalog.services.lance import data_operations
 from catalog.services.lance import datasets as lance_datasets
-from catalog.services.lance.datasets import Snapshot
 from catalog.services.lance.errors import no_panic, refusing
+from catalog.services.lance.ledger.snapshots import Snapshot
 
 SCRIPT = "lance_compact"
 _ROUNDS = 5

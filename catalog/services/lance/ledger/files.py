@@ -11,7 +11,6 @@ import threading
 from collections import OrderedDict, defaultdict
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from django.db import transaction
 
@@ -23,11 +22,9 @@ from catalog.identifiers import Identifier
 from catalog.models import TableFormat, TableVersion
 from catalog.privileges import NOTHING
 from catalog.services.lance.ledger import manifests
+from catalog.services.lance.ledger.snapshots import Snapshot
 from catalog.services.storage import file_references
 from catalog.services.storage.table_files import TableFiles
-
-if TYPE_CHECKING:
-    from catalog.services.lance.datasets import Snapshot
 
 _MOST_KEPT = 10_000
 _WRITTEN = ("data", "_deletions", "_indices", "_transactions", "_versions")
@@ -51,7 +48,7 @@ class Holder:
 Table = Holder | models.Table
 
 
-def check(snapshot: "Snapshot") -> tuple[str, ...]:
+def check(snapshot: Snapshot) -> tuple[str, ...]:
     """Check every file of a version that is about to be opened; returns those of other tables.
 
     Of those one for each directory, to be given to ``require_rights`` when it is used again. Raises
@@ -88,7 +85,7 @@ def check(snapshot: "Snapshot") -> tuple[str, ...]:
     return foreign
 
 
-def require_plain_directories(snapshot: "Snapshot") -> None:
+def require_plain_directories(snapshot: Snapshot) -> None:
     """Raises ForeignFile when a directory into which Lance is about to write is a link."""
     for root in {snapshot.location, snapshot.uri}:
         for directory in _WRITTEN:
@@ -96,7 +93,7 @@ def require_plain_directories(snapshot: "Snapshot") -> None:
                 raise ForeignFile(f"{root}/{directory}", snapshot.table, "written")
 
 
-def require_rights(snapshot: "Snapshot", paths: Iterable[str]) -> None:
+def require_rights(snapshot: Snapshot, paths: Iterable[str]) -> None:
     """Raises ForeignFile unless the reader may read these files of other tables now."""
     paths = list(paths)
     if not paths:
@@ -162,7 +159,7 @@ def _directory(base: BasePath) -> str | None:
     return directory.rstrip("/")
 
 
-def _paths(snapshot: "Snapshot", contents: Contents) -> tuple[list[str], list[str]]:
+def _paths(snapshot: Snapshot, contents: Contents) -> tuple[list[str], list[str]]:
     """The files of a version: those below the table's own directory, and the others."""
     location, root = snapshot.location, snapshot.uri
     table = Holder(snapshot.pk, location, snapshot.table)
@@ -218,7 +215,7 @@ def _reader(actor: Principal) -> Principal:
     return actor
 
 
-def _committer(snapshot: "Snapshot") -> Principal | None:
+def _committer(snapshot: Snapshot) -> Principal | None:
     """Who entered a version, as far as they may still act; None for the catalog itself."""
     names = TableVersion.objects.filter(
         table_id=snapshot.pk, branch=snapshot.branch, version=snapshot.version

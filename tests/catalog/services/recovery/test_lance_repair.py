@@ -12,9 +12,9 @@ from catalog.models import AuditEvent, Table, TableVersion
 from catalog.services.lance import data as lance_data
 from catalog.services.lance import datasets as lance_datasets
 from catalog.services.lance.ledger import reconcile as lance_reconcile
-from catalog.services.lance.ledger import repair as lance_repair
 from catalog.services.lance.ledger import versions as lance_versions
-from catalog.services.lance.ledger.repair import BranchReport
+from catalog.services.recovery import lance_repair
+from catalog.services.recovery.lance_repair import BranchReport
 from tests.factories import files, final_path, make_lance_table, make_table, snapshot
 
 pytestmark = pytest.mark.django_db

@@ -31,7 +31,8 @@ from catalog.identifiers import Identifier, label
 from catalog.models import Table, TableFormat, TableState, TableVersion
 from catalog.privileges import Privilege
 from catalog.services.engine.commit import commit
-from catalog.services.lance.ledger import manifests, repair_operations, versions
+from catalog.services.lance.ledger import manifests, versions
+from catalog.services.recovery import lance_repair_operations
 from catalog.services.tables import tables
 
 _MOST_TRIED = 1000
@@ -113,7 +114,9 @@ def repair(*, actor: Principal, table: Identifier, is_dry_run: bool = False) -> 
     return Repair(reports, published, is_dry_run, done.id)
 
 
-def _publish(row: Table, report: BranchReport, staged: list[str]) -> repair_operations.RepairTable:
+def _publish(
+    row: Table, report: BranchReport, staged: list[str]
+) -> lance_repair_operations.RepairTable:
     """Stage a copy of the last whole version with the next number."""
     path = _stored(row, report.branch)[report.last_whole or 0]
     content, _ = regular_files.read(f"{row.location}/{path}", _MAX_MANIFEST)
@@ -124,7 +127,7 @@ def _publish(row: Table, report: BranchReport, staged: list[str]) -> repair_oper
     with regular_files.directory(f"{row.location}/{directory}") as at:
         staged.append(f"{row.location}/{draft}")
         regular_files.write_at(draft.rpartition("/")[2], at, copy)
-    return repair_operations.RepairTable(
+    return lance_repair_operations.RepairTable(
         table=row.identifier,
         branch=report.branch,
         version=report.next_number,

@@ -1,0 +1,55 @@
+"""Versions of Lance tables as the ledger has them, with where their files lie."""
+
+import uuid
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from catalog import storage
+from catalog.access import Principal
+from catalog.formats.lance import naming as lance_naming
+from catalog.identifiers import Identifier
+from catalog.services.lance.ledger.versions import Version
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One version of a Lance table, on one branch (empty: main), as the ledger has it."""
+
+    table: Identifier
+    uuid: uuid.UUID
+    location: str
+    branch: str
+    entry: Version
+    pk: int
+    """Of the table."""
+    reader: Principal
+    """On whose behalf its files are read."""
+    is_materialized: bool = False
+
+    @property
+    def version(self) -> int:
+        return self.entry.version
+
+    @property
+    def key(self) -> Hashable:
+        """Cache key, unique per table version."""
+        entry = self.entry
+        # A branch may be deleted and made again, with the same versions; not at the same moment.
+        return self.uuid, self.branch, entry.version, entry.manifest_path, entry.created_at
+
+    @property
+    def uri(self) -> str:
+        """Where the branch lies: a table's branches are directories of it."""
+        return f"{self.location}/tree/{self.branch}" if self.branch else self.location
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether its manifest has the name by which Lance finds it in storage."""
+        path = self.entry.manifest_path
+        directory = storage.store_path(
+            self.location, lance_naming.versions_directory(self.branch) + "/"
+        )
+        if not path.startswith(directory):
+            return False
+        parsed = lance_naming.parse_manifest_name(path[len(directory) :])
+        return parsed is not None and parsed.version == self.version
