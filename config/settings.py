@@ -45,7 +45,7 @@ def _number(name: str, default: int, *, least: int = 1) -> int:
 
 
 def _list(name: str) -> list[str]:
-    return [part.strip() for part in os.environ.get(name, "").split(",") if part.strip()]
+    return [item.strip() for item in os.environ.get(name, "").split(",") if item.strip()]
 
 
 def _manifest_paths(name: str) -> list[str]:
@@ -75,7 +75,7 @@ def _web_url(name: str, value: str) -> str:
 def _spark_conf(text: str) -> dict[str, str]:
     """Pairs such as spark.executor.memory=4g, between blanks; quotes keep a value together."""
     try:
-        pairs = [part.partition("=") for part in shlex.split(text)]
+        pairs = [item.partition("=") for item in shlex.split(text)]
     except ValueError:
         pairs = [("", "", "")]
     for name, equals, _ in pairs:
@@ -236,9 +236,9 @@ def _allowed_hosts() -> list[str]:
     """The names by which people, programs and this installation's own jobs reach the server."""
     own = [os.environ.get("MONODON_HOST", "").strip(), urlsplit(MONODON_PUBLIC_URL).hostname]
     own.append(urlsplit(os.environ.get("MONODON_URL", "").strip()).hostname)
-    found = {f"[{host}]" if ":" in host else host for host in own if host}
-    found -= {"0.0.0.0", "[::]"}  # noqa: S104 -- no names
-    return ["localhost", "127.0.0.1", "[::1]", *sorted(found), *_list("MONODON_ALLOWED_HOSTS")]
+    hosts = {f"[{host}]" if ":" in host else host for host in own if host}
+    hosts -= {"0.0.0.0", "[::]"}  # noqa: S104 -- no names
+    return ["localhost", "127.0.0.1", "[::1]", *sorted(hosts), *_list("MONODON_ALLOWED_HOSTS")]
 
 
 ALLOWED_HOSTS = _allowed_hosts()

@@ -202,7 +202,7 @@ class Postgres:
         between: Callable[[], None] = lambda: None,
     ) -> None:
         started = time.monotonic()
-        told = started
+        reported_at = started
         while True:
             between()
             if not child.running:
@@ -217,8 +217,8 @@ class Postgres:
                 now = time.monotonic()
                 if now - started > patience:
                     raise DatabaseUnusable(f"PostgreSQL did not answer in time: {exc}") from exc
-                if now - told > 5:
-                    told = now
+                if now - reported_at > 5:
+                    reported_at = now
                     self._sink(f"still starting: {str(exc).strip().splitlines()[-1]}")
                 time.sleep(0.03)
             else:
@@ -296,16 +296,16 @@ class Postgres:
 
     def _take_over(self) -> None:
         """Make sure that no server runs on the data directory, and that ours may read it."""
-        found = (self.data_dir / "PG_VERSION").read_text().strip()
-        if found != str(self._major()):
+        version = (self.data_dir / "PG_VERSION").read_text().strip()
+        if version != str(self._major()):
             raise DatabaseUnusable(
-                f"{self.data_dir} was made by PostgreSQL {found}, the installed one is "
+                f"{self.data_dir} was made by PostgreSQL {version}, the installed one is "
                 f"{self._major()}: dump it with the old release and load it with the new one."
             )
         self._stop_orphan()
         owner = self.data_dir.stat().st_uid
-        wanted = self._identity.owner[0]
-        if owner == wanted:
+        uid = self._identity.owner[0]
+        if owner == uid:
             return
         if os.geteuid() != 0:
             raise DatabaseUnusable(
@@ -360,8 +360,10 @@ class Postgres:
             deadline = time.monotonic() + patience
             while self._servers() and time.monotonic() < deadline:
                 time.sleep(0.05)
-        if left := self._servers():
-            raise DatabaseUnusable(f"PostgreSQL processes {left} on {self.data_dir} do not stop.")
+        if remaining := self._servers():
+            raise DatabaseUnusable(
+                f"PostgreSQL processes {remaining} on {self.data_dir} do not stop."
+            )
         # After a reboot, or in another container, the recorded pid may be somebody else's. PostgreSQL
         # would then refuse to start; we have just seen that nobody works on the data.
         if postmaster is not None and processes.alive(postmaster) and _is_linux():
@@ -388,16 +390,16 @@ def _is_linux() -> bool:
 
 def _environment() -> dict[str, str]:
     """No PG* variables: PGDATA or PGPORT of the caller's shell must not reach this server."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
-    kept.pop(processes.MARK, None)
-    return kept | {"LC_ALL": "C"}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+    environment.pop(processes.MARK, None)
+    return environment | {"LC_ALL": "C"}
 
 
 def _major(programs: Path) -> int:
-    found = re.search(r"PG_MAJORVERSION_NUM (\d+)|PG_MAJORVERSION \"(\d+)\"", _config(programs))
-    if found is None:
+    match = re.search(r"PG_MAJORVERSION_NUM (\d+)|PG_MAJORVERSION \"(\d+)\"", _config(programs))
+    if match is None:
         raise DatabaseUnusable(f"Cannot tell which PostgreSQL is in {programs}.")
-    return int(found.group(1) or found.group(2))
+    return int(match.group(1) or match.group(2))
 
 
 def _config(programs: Path) -> str:
@@ -414,17 +416,17 @@ def _programs(data_dir: Path) -> Path:
             "install requirements.txt, or set DATABASE_URL to a server of your own."
         )
     package = Path(next(iter(spec.submodule_search_locations)))
-    found = [
+    candidates = [
         directory / "bin"
         for directory in package.glob("pginstall*")
         if (directory / "bin" / "postgres").exists()
     ]
-    if not found:
+    if not candidates:
         raise DatabaseUnusable(
             f"The wheel in {package} brings no PostgreSQL for this platform: "
             "set DATABASE_URL to a server of your own."
         )
-    by_release = {_major(programs): programs for programs in found}
+    by_release = {_major(programs): programs for programs in candidates}
     version = data_dir / "PG_VERSION"
     if os.access(version, os.R_OK) and int(version.read_text()) in by_release:
         return by_release[int(version.read_text())]

@@ -284,14 +284,14 @@ class Supervisor:
                 self._watchdog.kill()
 
     def _stop_together(self, children: Iterable[Child], patience: float) -> None:
-        left = [child for child in children if child.running]
-        for child in left:
+        running = [child for child in children if child.running]
+        for child in running:
             child.signal(child.polite)
         deadline = time.monotonic() + patience
-        while left and time.monotonic() < deadline and not self._hurry.is_set():
+        while running and time.monotonic() < deadline and not self._hurry.is_set():
             time.sleep(0.03)
-            left = [child for child in left if child.running]
-        for child in left:
+            running = [child for child in running if child.running]
+        for child in running:
             self._say(f"{child.name} did not stop in time; killing it")
         for child in children:
             child.kill_group()
