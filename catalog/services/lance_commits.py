@@ -294,7 +294,7 @@ class _Opened:
     def check(self, snapshot: Snapshot) -> None:
         """Check whose files the version leads to, before Lance opens, uses or adds to it."""
         lance_files.require_plain_directories(snapshot)
-        if self._dataset is None:
+        if self._dataset is None or not lance_files.is_plain(snapshot):
             self._foreign = lance_datasets.check(snapshot)
         else:
             lance_files.require_rights(snapshot, self._foreign)

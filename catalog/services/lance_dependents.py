@@ -4,6 +4,7 @@ Clean-up and the removal of orphans spare them. What a clone that never went thr
 unknown here.
 """
 
+from catalog import storage
 from catalog.errors import CatalogError
 from catalog.formats import lance as lance_format
 from catalog.formats.lance_manifest import Contents
@@ -14,7 +15,7 @@ from catalog.services.access import Principal
 
 
 def needed_files(table: Table) -> frozenset[str]:
-    """The files below a table's location that versions of its dependents refer to.
+    """The files and directories below a table's location that versions of its dependents need.
 
     A dependent whose versions cannot be read needs what it cannot say; such a version is passed over,
     as nobody can read it.
@@ -32,8 +33,13 @@ def needed_files(table: Table) -> frozenset[str]:
     return frozenset(needed)
 
 
+def is_needed(path: str, needed: frozenset[str]) -> bool:
+    """Whether a file, or a directory around it, is among those that dependents need."""
+    return path in needed or any(parent in needed for parent in storage.parents(path))
+
+
 def files_of(table: Table, branch: str, version: int) -> frozenset[str] | None:
-    """The files that a version in storage refers to; None if its manifest cannot be read."""
+    """The files and directories that a version in storage needs; None if its manifest cannot be read."""
     for scheme in lance_format.NamingScheme:
         path = lance_format.final_manifest_path(branch, version, scheme)
         absolute = f"{table.location}/{path}"

@@ -24,6 +24,7 @@ from lance.fragment import FragmentMetadata, LanceFragment, write_fragments
 
 from catalog.errors import (
     CatalogError,
+    ForeignFile,
     InvalidInput,
     InvalidTableState,
     NamespaceNotFound,
@@ -289,6 +290,11 @@ def _naming_no(source: Identifier) -> Iterator[None]:
         log.warning("The source of a view: %s", error)
         raise InvalidTableState(
             "The source of the view is gone, or may not be read by who refreshes it"
+        ) from error
+    except ForeignFile as error:  # its path may tell the name
+        log.warning("The source of a view: %s", error)
+        raise InvalidTableState(
+            "The source of the view leads to files that may not be read for it"
         ) from error
     except CatalogError as error:
         name = f"able '{label(source)}'"
