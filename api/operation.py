@@ -32,8 +32,9 @@ from catalog.errors import (
     Unauthenticated,
 )
 from catalog.identifiers import DEFAULT_DELIMITER
+from catalog.models import Table
 from catalog.postgresql import outcomes
-from catalog.services import access, commit, oidc, refusals
+from catalog.services import access, commit, file_references, oidc, refusals
 from catalog.services.access import Principal
 from catalog.services.attempts import attempts
 
@@ -44,6 +45,9 @@ _TRUE, _FALSE = frozenset({"true", "1"}), frozenset({"false", "0"})
 MAX_DEPTH = 200
 _NUL = b"\\u0000"
 _LONGEST_KEPT = 500
+
+
+DEPENDENTS = "Monodon-Dependents"
 
 
 class Operation(APIView):
@@ -328,3 +332,10 @@ def complaint(error: ValidationError) -> str:
 
 def first_line(error: Exception) -> str:
     return str(error).partition("\n")[0]
+
+
+def announce_dependents(response: HttpResponse, dropped: Table) -> HttpResponse:
+    """Say in a header how many tables refer to files of a table that was dropped, if some do."""
+    if number := file_references.dependents(dropped).count():
+        response[DEPENDENTS] = str(number)
+    return response

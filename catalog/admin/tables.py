@@ -27,6 +27,7 @@ from catalog.admin import (
     protection,
 )
 from catalog.admin.actor import actor, reads_everything
+from catalog.admin.bulk import dependents_warning
 from catalog.admin.describing import SAY
 from catalog.admin.facts import for_page
 from catalog.admin.maintenance_actions import MaintainActions
@@ -290,7 +291,7 @@ class TableAdmin(MaintainActions, RepairAction, ReadOnlyAdmin):
         return self.ask(
             request,
             title=f"Drop {row.kind} '{row}'?",
-            text=_drop_warning(row, has_choice),
+            text=_drop_warning(row, has_choice) + dependents_warning(actor(request), [row]),
             submit="Drop",
             danger=True,
             form=PurgeForm(sent(request)) if has_choice else None,

@@ -389,7 +389,7 @@ def require_no_dependents(job: Job) -> None:
     names = file_references.names_of_dependents(jobs.principal(job), job.table)
     if names:
         raise Unsupported(
-            f"Table '{job.table}' has dependents: {', '.join(names)}. They refer to its files, so none"
+            f"Table '{job.table}' has dependents: {names}. They refer to its files, so none"
             " of them are removed"
         )
 

@@ -52,7 +52,7 @@ def files_of(table: Table, branch: str, version: int) -> frozenset[str] | None:
 
 def describe(actor: Principal, table: Table) -> str:
     """The dependents of a table, by the names that somebody may see."""
-    return ", ".join(file_references.names_of_dependents(actor, table))
+    return file_references.names_of_dependents(actor, table)
 
 
 def _root(location: str, branch: str) -> str:

@@ -2,8 +2,9 @@
 
 from api.management import fact_messages as m
 from api.management.operation import ManagementOperation
+from api.management.recovery_messages import Dependents
 from catalog.identifiers import Identifier
-from catalog.services import facts
+from catalog.services import facts, file_references
 from catalog.services.access import Principal
 
 
@@ -38,6 +39,18 @@ class GetTableFacts(ManagementOperation):
 
     def handle(self, actor: Principal, body: None, id: Identifier) -> m.FactsModel:
         return m.FactsModel.of(facts.facts_of_table(actor=actor, table=id))
+
+
+class GetTableDependents(ManagementOperation):
+    """The tables that refer to files of a table, as shallow clones and snapshots of tables do.
+
+    While some do, clean-up spares the files that they need, or removes none, and nothing is purged.
+    """
+
+    response_model = Dependents
+
+    def handle(self, actor: Principal, body: None, id: Identifier) -> Dependents:
+        return Dependents.of(file_references.dependents_of_table(actor=actor, table=id))
 
 
 class UpdateTableFacts(ManagementOperation):

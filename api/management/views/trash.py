@@ -8,8 +8,9 @@ from api.management import recovery_messages as m
 from api.management.operation import ManagementOperation
 from catalog.errors import TrashItemNotFound
 from catalog.models import TrashItem
-from catalog.services import access, recovery
+from catalog.services import access, file_references, recovery
 from catalog.services.access import Principal
+from catalog.services.file_references import Dependents
 
 
 def _number(text: str) -> int:
@@ -21,7 +22,11 @@ def _number(text: str) -> int:
 def _told(actor: Principal, rows: Sequence[TrashItem]) -> list[m.TrashItemModel]:
     tables = [row.table_id for row in rows if row.table_id is not None]
     readable = access.readable_tables(actor, tables)
-    return [m.TrashItemModel.of(row, readable) for row in rows]
+    dependents = file_references.dependents_of(actor, readable)
+    return [
+        m.TrashItemModel.of(row, readable, dependents.get(row.table_id or 0, Dependents()))
+        for row in rows
+    ]
 
 
 class ListTrash(ManagementOperation):
