@@ -178,7 +178,7 @@ def new_location(actor: Principal, table: Identifier) -> str:
         location = f"{base.rstrip('/')}/{slug(table[-1:], 60)}-{uuid.uuid4().hex}"
         require_free_location(actor, storage.iceberg_path(location))
         return location
-    return storage.iceberg_uri(storage.new_location(slug(table, 60)))
+    return storage.iceberg_uri(storage.new_location(slug(table[-1:], 60)))
 
 
 def chosen_location(actor: Principal, table: Identifier, location: str | None) -> str:

@@ -209,7 +209,7 @@ def create(
     so that nothing of it stays if this process dies.
     """
     access.require(actor, Privilege.CREATE, On.namespace(table[:-1]))
-    location = storage.new_location(slug(table, 60))
+    location = storage.new_location(slug(table[-1:], 60))
     note = f"{location}/"
     outcomes.repeated(
         lambda: StagedFile.objects.bulk_create([StagedFile(path=note)], ignore_conflicts=True)

@@ -156,6 +156,10 @@ def start_refresh(
         source = _source(view)
         with _naming_no(source):
             lance_datasets.find_snapshot(actor=actor, table=source, version=refresh.src_version)
+    elif view.source.state != TableState.DROPPED:
+        # The job has the rights of the principal, whose key may be narrower.
+        with _naming_no(view.source.identifier):
+            access.require(actor, Privilege.READ, view.source)
     parameters = {
         "src_version": refresh.src_version,
         "max_rows_per_fragment": refresh.max_rows_per_fragment,
