@@ -45,6 +45,7 @@ from catalog.models import (
     TableVersion,
     Transaction,
     TrashItem,
+    UnreadSnapshot,
     Webhook,
     WebhookDelivery,
 )
@@ -78,6 +79,7 @@ _MODELS = (
     Function,
     Facts,
     FileReference,
+    UnreadSnapshot,
     LabelAssignment,
     LabelDefinition,
     LedgerCheck,

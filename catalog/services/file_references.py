@@ -12,7 +12,15 @@ from dataclasses import dataclass
 from django.db.models import Exists, OuterRef, QuerySet
 
 from catalog.identifiers import Identifier, label
-from catalog.models import FileReference, Job, JobKind, JobStatus, Table, TableState
+from catalog.models import (
+    FileReference,
+    Job,
+    JobKind,
+    JobStatus,
+    Table,
+    TableState,
+    UnreadSnapshot,
+)
 from catalog.privileges import Privilege
 from catalog.services import access, tables
 from catalog.services.access import On, Principal
@@ -51,6 +59,21 @@ def record_references(*, actor: Principal, table_id: int, sources: Collection[in
         update_conflicts=True,
         unique_fields=["table", "source"],
         update_fields=["principal"],
+    )
+
+
+def record_unread(
+    *, actor: Principal, table_id: int, snapshots: Collection[int], is_whole: bool = False
+) -> None:
+    """Note snapshots whose manifests may name files of other tables: ``iceberg_references`` reads them."""
+    UnreadSnapshot.objects.bulk_create(
+        [
+            UnreadSnapshot(
+                table_id=table_id, snapshot_id=snapshot, is_whole=is_whole, principal=actor.name
+            )
+            for snapshot in sorted(snapshots)
+        ],
+        ignore_conflicts=True,
     )
 
 

@@ -36,7 +36,14 @@ from catalog.models import (
 from catalog.models.versions import file_name
 from catalog.planning import Statistics, has_many_equality_deletes
 from catalog.policies import EffectivePolicy, Value
-from catalog.services import file_references, jobs, metadata_files, policies, purge
+from catalog.services import (
+    file_references,
+    iceberg_references,
+    jobs,
+    metadata_files,
+    policies,
+    purge,
+)
 from catalog.services import operations as ops
 from catalog.services.commit import commit
 from catalog.services.iceberg_files import TableFileIO, require_readable
@@ -385,7 +392,10 @@ def _require_gc(document: Document) -> None:
 
 
 def require_no_dependents(job: Job) -> None:
-    """Refuse to remove files to which other tables may refer. Raises Unsupported."""
+    """Refuse to remove files to which other tables may refer. Raises Unsupported, and OSError while
+    manifests that were not read yet cannot be reached.
+    """
+    iceberg_references.read_unread()
     names = file_references.names_of_dependents(jobs.principal(job), job.table)
     if names:
         raise Unsupported(

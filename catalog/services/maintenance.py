@@ -20,6 +20,7 @@ from catalog.models import Job, JobKind, JobStatus, Table, TableFormat, TableSta
 from catalog.services import (
     audit,
     file_references,
+    iceberg_references,
     iceberg_upkeep,
     jobs,
     lance_backfill,
@@ -88,6 +89,7 @@ def _purge_table(job: Job, _report: Report) -> dict[str, Any]:
 
     Raises OSError when the storage fails.
     """
+    iceberg_references.read_unread(partial(jobs.renew, job))
     with transaction.atomic():
         table = locks.lock_table_row(job.table_id)
         if table.state != TableState.DROPPED:
