@@ -78,14 +78,14 @@ class Pair:
         return (self._home / "log").read_text("utf-8", "replace")
 
     def __enter__(self) -> Self:
-        self._primary.start()
+        self._threads.append(threading.Thread(target=self._keep))
+        self._threads[0].start()
+        self._primary.should_run = True
         self._primary.wait_ready()
         with self._primary.connect("postgres") as connection:
             connection.execute(f"CREATE DATABASE {DATABASE} OWNER {USER}")
         self._proxy.__enter__()
         self._make_replica()
-        self._threads.append(threading.Thread(target=self._keep))
-        self._threads[0].start()
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -123,20 +123,30 @@ class Pair:
         self._threads[-1].start()
         return True
 
-    def _is_complete(self) -> bool:
+    def _is_complete(self, within: float = 5.0) -> bool:
+        """Whether the replica gets what the one in charge has now. Commits wait for it from then on."""
+        deadline = time.monotonic() + within
         with contextlib.suppress(psycopg.Error), self._primary.connect("postgres") as connection:
-            return connection.execute(
-                "SELECT count(*) FROM pg_stat_replication"
-                " WHERE sync_state = 'sync' AND flush_lsn >= pg_current_wal_flush_lsn()"
-            ).fetchone() == (1,)
+            row = connection.execute("SELECT pg_current_wal_flush_lsn()").fetchone()
+            while time.monotonic() < deadline:
+                if connection.execute(
+                    "SELECT count(*) FROM pg_stat_replication"
+                    " WHERE sync_state = 'sync' AND flush_lsn >= %s::pg_lsn",
+                    row,
+                ).fetchone() == (1,):
+                    return True
+                time.sleep(0.02)
         return False
 
     def _keep(self) -> None:
-        """Start again what was killed."""
+        """Start what should run, at first and when it was killed.
+
+        In one thread, since the servers die with the thread that has started them.
+        """
         while not self._stop.wait(0.1):
             with self._guard:
                 for node in (self._primary, self._replica):
-                    if node.was_killed():
+                    if node.should_run and node.process() is None:
                         node.start()
 
     def _make_replica(self) -> None:
@@ -146,9 +156,9 @@ class Pair:
             node.kill()
             shutil.rmtree(node.directory, ignore_errors=True)
             if self._copy(node):
+                node.should_run = True
                 break
             self._stop.wait(0.5)
-        node.start()
         while not self._stop.wait(0.2):
             with (
                 contextlib.suppress(psycopg.Error),
@@ -201,6 +211,7 @@ class _Node:
         self.directory, self.port = directory, _free_port()
         self._sockets, self._program, self._user, self._log = sockets, program, user, log
         self._process: subprocess.Popen[bytes] | None = None
+        self.should_run = False
 
     def conninfo(self, database: str) -> str:
         return f"host={self._sockets} port={self.port} user={SUPERUSER} dbname={database}"
@@ -244,12 +255,9 @@ class _Node:
             return psutil.Process(self._process.pid)
         return None
 
-    def was_killed(self) -> bool:
-        """Whether it was started, and has ended by itself."""
-        return self._process is not None and self._process.poll() is not None
-
     def kill(self) -> None:
-        """All its processes at once, as if its machine lost power."""
+        """All its processes at once, as if its machine had stopped; it is not started again."""
+        self.should_run = False
         if self._process is None:
             return
         with contextlib.suppress(psutil.Error):
