@@ -81,7 +81,7 @@ class Nemesis:
         for name in disks.names:
             self._faults[f"fill {name}"] = (lambda name=name: self._fill(name), 1)
         if cluster.pair is not None:
-            self._faults["fail over"] = (self._fail_over, 2)
+            self._faults["fail over"] = (self._fail_over, 4)
         if only:
             self._faults = {name: fault for name, fault in self._faults.items() if name in only}
 
