@@ -67,6 +67,9 @@ class BackgroundJudge:
             with contextlib.suppress(NotSent, psycopg.Error):
                 self._judge_due()
 
+    def close(self) -> None:
+        self._reader.close()
+
     def _judge_due(self) -> None:
         for space in self._spaces.over():
             if space.name not in self._judged:

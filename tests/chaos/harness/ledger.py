@@ -149,3 +149,6 @@ class Follower:
         while reached < 3 and time.monotonic() < deadline:
             reached = reached + 1 if self.ask() and self.is_last else 0
             time.sleep(0.2 if self.is_last else 0)
+
+    def close(self) -> None:
+        self._connection.close()

@@ -207,6 +207,7 @@ class _Run:
             stop.set()
             for thread in load:
                 thread.join()
+            self._judge.close()
 
     def _client(self, number: int) -> Client:
         """Every fourth goes through the proxy that loses answers."""
@@ -257,7 +258,7 @@ class _Run:
         def read(number: int) -> None:
             connection = Connection(self._cluster.url, KEY)
             reader = Client(number, connection, self._spaces, self._history, self._plan.seed)
-            with contextlib.suppress(queue.Empty):
+            with contextlib.suppress(queue.Empty), contextlib.closing(connection):
                 while True:
                     space = spaces.get_nowait()
                     views[space.name] = _read_patiently(reader, space)
@@ -271,6 +272,7 @@ class _Run:
         for engine in self._engines[::2]:  # one of each format
             engine.read_all()
         self._follower.finish()
+        self._follower.close()
         return views
 
     def _judge_everything(
@@ -307,7 +309,8 @@ def _read_patiently(reader: Client, space: Space) -> View | None:
 def _create_engines(cluster: Cluster, history: History, plan: Plan) -> list[engines.Engine]:
     made: list[engines.Engine] = []
     probe = engines.Operation("engines", -1, engines.SPACE, "create namespace")
-    Connection(cluster.url, KEY).send(probe, "POST", f"/v1/namespace/{engines.SPACE}/create")
+    with contextlib.closing(Connection(cluster.url, KEY)) as connection:
+        connection.send(probe, "POST", f"/v1/namespace/{engines.SPACE}/create")
     for kind, name, first in (
         (engines.LanceEngine, "lance", 1001),
         (engines.IcebergEngine, "iceberg", 2001),

@@ -20,6 +20,9 @@ class Session:
         self._dice = random.Random(f"{seed} {number}")
         self._count = itertools.count(1)
 
+    def close(self) -> None:
+        self._connection.close()
+
     # -- sending
 
     def _operation(self, space: Space, kind: str, **fields: Any) -> Operation:
