@@ -280,6 +280,9 @@ class _Run:
     ) -> tuple[int, list[Anomaly]]:
         """How many operations were judged, and the anomalies."""
         times, values, committed = rows.times, rows.values, rows.committed
+        # With the histories, so that they can be judged again.
+        requests = "\n".join(sorted(committed))
+        (self._history.directory / "committed.txt").write_text(requests + "\n", encoding="utf-8")
         judged, anomalies = 0, judges.of_ledger(rows, self._follower.events)
         for name in [space.name for space in self._spaces.all]:
             operations = self._judge.finish(name, views.get(name), committed)
