@@ -71,13 +71,15 @@ def _ask(url: str, path: str) -> Operation:
         ('/409/{"code":14,"error":"no"}', FAIL, "conflict"),
         ('/503/{"code":17,"error":"no"}', FAIL, "unavailable"),
         ('/400/{"code":13,"error":"no"}', FAIL, "unexpected 400"),
+        ('/409/{"error":{"type":"CommitFailedException","message":"full;%20nothing%20was%20changed"}}',
+         FAIL, "unavailable"),
         ('/400/{"error":{"message":"Invalid%20snapshot%20timestamp%207"}}', FAIL, "clock"),
         ('/409/{"error":{"type":"CommitFailedException"}}', FAIL, "conflict"),
         ('/409/{"error":{"type":"AlreadyExistsException"}}', FAIL, "exists"),
         ('/500/{"error":{"type":"CommitStateUnknownException"}}', UNKNOWN, ""),
         ("/502/", UNKNOWN, ""),
     ],
-)
+)  # fmt: skip
 def test_an_answer_is_recorded_as_what_it_means(
     server: _Server, path: str, outcome: str, error: str
 ) -> None:
