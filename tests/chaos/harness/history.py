@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 import orjson
 
 OK, FAIL, UNKNOWN = "ok", "fail", "unknown"
+_READS = {"names", "describe", "latest", "list", "load", "rows"}
 
 
 @dataclass
@@ -41,6 +42,17 @@ class Operation:
     def is_write(self) -> bool:
         return bool(self.steps)
 
+    @property
+    def is_judged(self) -> bool:
+        """Whether its answer says something that judges can hold against others.
+
+        Each write is judged: what was refused must not have been done, what was not answered at most once.
+        """
+        if self.is_write or self.kind == "append":
+            return True
+        is_refusal = self.output.get("error") in {"missing", "no version"}
+        return self.kind in _READS and (self.outcome == OK or is_refusal)
+
 
 class History:
     """Thread-safe. Each namespace has a file of its own below ``directory``; none is kept in memory."""
@@ -49,6 +61,8 @@ class History:
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
         self.operations = 0
+        self.judged = 0
+        """Operations that will have been judged."""
         self.outcomes: Counter[str] = Counter()
         self.acknowledged = 0
         """Writes."""
@@ -65,6 +79,7 @@ class History:
         line = orjson.dumps(operation) + b"\n"
         with self._lock:
             self.operations += 1
+            self.judged += operation.is_judged
             self.outcomes[operation.outcome] += 1
             self.acknowledged += operation.outcome == OK and operation.is_write
             file = self._files.get(operation.space)

@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from tests.chaos.harness.history import OK, Operation
+from tests.chaos.harness.history import Operation
 
 SOURCE = Path(__file__).resolve().parent.parent / "linearizability"
 
@@ -59,20 +59,8 @@ def judge(
     return [Verdict(**v | {"unplaced": tuple(v.get("unplaced", ()))}) for v in verdicts]
 
 
-def is_judged(operation: Operation) -> bool:
-    """Whether its answer says something that an order of the operations must explain."""
-    error = operation.output.get("error", "")
-    if operation.is_write:
-        return (
-            True  # what was refused, or not answered, must not have been done, or done at most once
-        )
-    if operation.kind not in {"names", "describe", "latest", "list", "load"}:
-        return False
-    return operation.outcome == OK or error in {"missing", "no version"}
-
-
 def _line(operation: Operation, committed: Collection[str]) -> dict[str, Any] | None:
-    if not is_judged(operation):
+    if not operation.is_judged:
         return None  # it read nothing
     line = {name: getattr(operation, name) for name in _FIELDS} | {"return": operation.returned}
     if not operation.is_write:
