@@ -3,12 +3,13 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help up demo test check lint fmt screens chaos bench install install-dev migrate-check compose-check clean
+.PHONY: help up demo test check lint fmt screens chaos engines bench install install-dev migrate-check compose-check clean
 
 PY := .venv/bin/python
 N ?=
 MINUTES ?= 60
 SEED ?=
+ENGINE ?=
 PYTEST ?=
 # Parts of the project that exist; the demo and the benchmarks are checked by running them.
 PACKAGES := config catalog api tasks server
@@ -57,6 +58,9 @@ screens: install-dev ## take the pictures of the docs anew, in Chromium
 chaos: install-dev ## break a server of its own and judge every answer (MINUTES=60 SEED=7), or repeat the kill tests (N=20)
 	@exec $(if $(N),env MONODON_CHAOS_ROUNDS=$(N) $(PY) -m pytest tests/chaos tests/clients -m chaos --timeout 0 $(PYTEST),\
 		$(PY) -m tests.chaos.harness --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)))
+
+engines: install-dev ## run Trino, Flink, and Iceberg's Java, Go and Rust libraries against a server (ENGINE=trino)
+	@exec $(PY) -m pytest tests/engines/$(ENGINE) -m engines $(PYTEST)
 
 bench: install-dev ## measure against the reference server and plain PostgreSQL
 	@exec $(PY) -m benchmarks
