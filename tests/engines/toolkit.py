@@ -1,7 +1,7 @@
 """What the engines need: the place for their files, a Java runtime, and the values of this server."""
 
-import importlib.metadata
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -119,8 +119,12 @@ def configured(text: str, server: LiveServer) -> str:
     )
 
 
-def version(distribution: str) -> str:
-    return importlib.metadata.version(distribution)
+def expected_output(program: str) -> list[str]:
+    """The lines that a program prints: the comments behind its calls of a function to print."""
+    calls = re.findall(r"^.*\b[Pp]rintln\b.*$", program, re.MULTILINE)
+    lines = [call.partition(" // ")[2] for call in calls]
+    assert all(lines), "a call has no comment that says what it prints"
+    return lines
 
 
 def wait_until(ready: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:
