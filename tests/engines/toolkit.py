@@ -85,6 +85,13 @@ def java(oldest: int) -> str:
     return str(executable)
 
 
+def hadoop_java() -> str:
+    """A Java on which Hadoop's classes run, as Spark does. Raises Missing."""
+    if (executable := spark.java()) is None:
+        raise Missing(f"Java {spark.OLDEST_JAVA} to {spark.NEWEST_JAVA} is needed, as for Spark")
+    return executable
+
+
 def install(what: str, target: Path, *requirements: str) -> None:
     """Install wheels in a directory. Raises Missing."""
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--no-deps"]
@@ -122,7 +129,7 @@ def configured(text: str, server: LiveServer) -> str:
 def expected_output(program: str) -> list[str]:
     """The lines that a program prints: the comments behind its calls of a function to print."""
     calls = re.findall(r"^.*\b[Pp]rintln\b.*$", program, re.MULTILINE)
-    lines = [call.partition(" // ")[2] for call in calls]
+    lines = [call.partition("// ")[2] for call in calls]
     assert all(lines), "a call has no comment that says what it prints"
     return lines
 

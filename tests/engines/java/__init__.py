@@ -13,8 +13,7 @@ from tests.engines import toolkit
 DIRECTORY = Path(__file__).parent
 PROGRAM = DIRECTORY / "Orders.java"
 VERSION = "1.11.0"
-OLDEST_JAVA = 17
-_COMPILER = Jar(
+COMPILER = Jar(
     "org.eclipse.jdt",
     "ecj",
     "3.46.100",
@@ -59,18 +58,18 @@ _SECONDS = 180
 
 def prepare() -> None:
     """Fetch the compiler and the library. Raises Missing, NotFetched."""
-    toolkit.java(OLDEST_JAVA)
-    toolkit.fetch(_COMPILER, *CORE, *_DATA)
+    toolkit.hadoop_java()
+    toolkit.fetch(COMPILER, *CORE, *_DATA)
 
 
 def run(program: str, name: str, directory: Path) -> str:
     """Compile a class and run it; returns what it prints. Fails with what it says on errors."""
     (directory / f"{name}.java").write_text(program, encoding="utf-8")
-    compiler, *files = toolkit.fetch(_COMPILER, *CORE, *_DATA)
+    compiler, *files = toolkit.fetch(COMPILER, *CORE, *_DATA)
     jars = Path(pyspark.__file__).parent / "jars"
     files += [file for start in _OF_PYSPARK for file in sorted(jars.glob(f"{start}*.jar"))]
     class_path = os.pathsep.join(map(str, [directory, *files]))
-    java = toolkit.java(OLDEST_JAVA)
+    java = toolkit.hadoop_java()
     _run(java, "-jar", str(compiler), "-17", "-nowarn", "-cp", class_path, str(directory))
     return _run(java, "-Xmx512m", "-XX:TieredStopAtLevel=1", "-cp", class_path, name)
 
