@@ -71,7 +71,7 @@ def fetch(jars: Sequence[Jar], *, within: float = _TOTAL_SECONDS) -> list[Path]:
     files = []
     for jar in jars:
         file = directory() / jar.name
-        if not (file.is_file() and _digest(file) == jar.sha256):
+        if not (file.is_file() and sha256_of(file) == jar.sha256):
             try:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 _fetch(jar, file, deadline)
@@ -94,13 +94,13 @@ def _fetch(jar: Jar, file: Path, deadline: float) -> None:
                 if time.monotonic() > deadline:
                     raise TimeoutError("not complete in time")
                 output.write(chunk)
-        if (digest := _digest(part)) != jar.sha256:
+        if (digest := sha256_of(part)) != jar.sha256:
             raise OSError(f"what came has SHA-256 {digest} instead of {jar.sha256}")
         part.replace(file)
     finally:
         part.unlink(missing_ok=True)
 
 
-def _digest(path: Path) -> str:
+def sha256_of(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

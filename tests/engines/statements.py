@@ -99,14 +99,16 @@ def check(
 
     differences = []
     count = 0
-    for count, statement in enumerate(statements, 1):
+    for statement in statements:
+        count += 1
         text = filled(statement.text)
         expected_error = None if statement.error is None else filled(statement.error)
         try:
             answer = render(execute(text))
         except errors as error:
             if expected_error is None or expected_error not in str(error):
-                differences.append(f"line {statement.line}: {text}\n  {error}")
+                causes = "\n  ".join([str(error), *getattr(error, "__notes__", [])])
+                differences.append(f"line {statement.line}: {text}\n  {causes}")
             continue
         if expected_error is not None:
             differences.append(f"line {statement.line}: {text}\n  it did not fail: {answer}")

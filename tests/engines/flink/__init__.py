@@ -17,7 +17,7 @@ DIRECTORY = Path(__file__).parent
 VERSION = "2.3.0"
 # PyFlink's wheel with the whole distribution.
 _DISTRIBUTION = f"apache-flink-libraries=={VERSION}"
-_ICEBERG = Jar(
+ICEBERG = Jar(
     "org.apache.iceberg",
     "iceberg-flink-runtime-2.1",
     "1.11.0",
@@ -44,14 +44,14 @@ class FlinkError(Exception):
 def prepare() -> None:
     """Fetch Flink and the connector. Raises Missing, NotFetched."""
     toolkit.hadoop_java()
-    toolkit.fetch(COMPILER, _ICEBERG)
+    toolkit.fetch(COMPILER, ICEBERG)
     target = toolkit.cache(_DISTRIBUTION)
     if not (target / "pyflink" / "lib").exists():
         toolkit.install("Flink", target, _DISTRIBUTION)
 
 
 def _class_path() -> str:
-    (connector,) = toolkit.fetch(_ICEBERG)
+    (connector,) = toolkit.fetch(ICEBERG)
     jars = Path(pyspark.__file__).parent / "jars"
     hadoop = [file for start in _OF_PYSPARK for file in jars.glob(f"{start}*.jar")]
     flink = (toolkit.cache(_DISTRIBUTION) / "pyflink" / "lib").glob("*.jar")

@@ -1,10 +1,17 @@
--- The catalog
+-- Catalogs
 CREATE CATALOG lake WITH (
     'type' = 'iceberg',
     'catalog-type' = 'rest',
     'uri' = 'http://127.0.0.1:2333',
     'token' = 'mnd_...',
     'cache-enabled' = 'false'
+);
+CREATE CATALOG by_credential WITH (
+    'type' = 'iceberg',
+    'catalog-type' = 'rest',
+    'uri' = 'http://127.0.0.1:2333',
+    'credential' = 'admin:mnd_...',
+    'oauth2-server-uri' = 'http://127.0.0.1:2333/v1/oauth/tokens'
 );
 CREATE DATABASE lake.flink;
 USE CATALOG lake;
@@ -28,6 +35,8 @@ SELECT * FROM orders ORDER BY id;
 -- 1 | ice | 1.50 | 2026-01-01T08:00
 -- 2 | tusk | 9.99 | 2026-01-02T09:30
 -- 3 | fin | NULL | 2026-02-01T00:00
+SELECT COUNT(*) FROM by_credential.flink.orders;
+-- 3
 SELECT COUNT(*) FROM orders$snapshots;
 -- 2
 INSERT OVERWRITE orders PARTITION (item = 'ice') SELECT 4, 5.00, TIMESTAMP '2026-03-01 00:00:00';

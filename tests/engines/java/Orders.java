@@ -85,6 +85,22 @@ public class Orders {
       orders.manageSnapshots().rollbackTo(first.snapshotId()).commit();
       System.out.println(read(orders)); // [1 ice, 2 tusk, 3 fin]
 
+      // Another client, with an id and a secret instead of a token; the server plans its scans
+      try (RESTCatalog planned = new RESTCatalog()) {
+        planned.initialize("planned", Map.of(
+            "uri", "http://127.0.0.1:2333",
+            "credential", "admin:mnd_...",
+            "oauth2-server-uri", "http://127.0.0.1:2333/v1/oauth/tokens",
+            "scan-planning-mode", "server"));
+        Table same = planned.loadTable(ORDERS);
+        System.out.println(same.newScan().getClass().getSimpleName()); // RESTTableScan
+        System.out.println(read(same)); // [1 ice, 2 tusk, 3 fin]
+        deleteById(same, 3L);
+        System.out.println(read(same)); // [1 ice, 2 tusk]
+      }
+      orders.refresh();
+      orders.manageSnapshots().rollbackTo(first.snapshotId()).commit();
+
       // Branches, tags and time travel
       orders.manageSnapshots().createTag("audited", first.snapshotId()).createBranch("draft").commit();
       orders.newAppend().appendFile(write(orders, row(orders, 4L, "horn"))).toBranch("draft").commit();

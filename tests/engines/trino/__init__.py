@@ -115,7 +115,7 @@ class Session:
             cursor.execute(statement)
             return cursor.fetchall()
         except trino.exceptions.TrinoQueryError as error:
-            failure = error._error.get("failureInfo", {})
+            failure = error.failure_info or {}
             while failure := failure.get("cause"):
                 error.add_note(f"{failure['type']}: {failure.get('message')}")
             raise

@@ -1,6 +1,7 @@
 """Trino's statements, and whether other clients read what Trino wrote."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
@@ -12,6 +13,8 @@ from tests.engines import trino as engine
 from tests.live import LiveServer
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(900)]
+_WRITERS = 4
+_COMMITS = 5
 
 
 @pytest.fixture(scope="module")
@@ -21,6 +24,11 @@ def port(server: LiveServer) -> Iterator[int]:
     catalogs = {
         "lake": properties,
         "prod": f"{properties}iceberg.rest-catalog.warehouse=prod\n",
+        "by_credential": properties.replace(
+            f"oauth2.token={server.key}",
+            f"oauth2.credential=tests:{server.key}\n"
+            f"iceberg.rest-catalog.oauth2.server-uri={server.url}/v1/oauth/tokens",
+        ),
         "stranger": properties.replace(server.key, "mnd_wrong"),
     }
     with engine.server(catalogs) as port:
@@ -98,3 +106,31 @@ def test_a_warehouse_is_a_namespace(server: LiveServer, port: int) -> None:
 def test_a_wrong_key_is_refused(server: LiveServer, port: int) -> None:
     with pytest.raises(trino.exceptions.TrinoQueryError, match="Not authorized"):
         engine.Session(port)("SHOW SCHEMAS FROM stranger")
+
+
+def test_a_client_with_id_and_secret(port: int) -> None:
+    execute = engine.Session(port)
+    execute("CREATE SCHEMA by_credential.secret")
+    execute("CREATE TABLE by_credential.secret.t AS SELECT 1 AS id")
+    assert execute("SELECT id FROM lake.secret.t") == [[1]]
+
+
+def test_writers_of_one_table_lose_nothing(server: LiveServer, port: int) -> None:
+    """Each commit is made again on the newest metadata, as often as the table allows."""
+    execute = engine.Session(port)
+    execute("CREATE SCHEMA lake.busy")
+    execute(
+        "CREATE TABLE lake.busy.t (writer integer, number integer) WITH (max_commit_retry = 50)"
+    )
+
+    def write(writer: int) -> None:
+        session = engine.Session(port)
+        for number in range(_COMMITS):
+            session(f"INSERT INTO lake.busy.t VALUES ({writer}, {number})")
+
+    with ThreadPoolExecutor(_WRITERS) as pool:
+        list(pool.map(write, range(_WRITERS)))
+    expected = [[writer, number] for writer in range(_WRITERS) for number in range(_COMMITS)]
+    assert execute("SELECT * FROM lake.busy.t ORDER BY 1, 2") == expected
+    (count,) = execute('SELECT count(*) FROM lake.busy."t$snapshots"')
+    assert count == [1 + len(expected)]

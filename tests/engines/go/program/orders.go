@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -57,6 +58,12 @@ func main() {
 	// The server plans the scan
 	filter := table.WithRowFilter(iceberg.GreaterThan(iceberg.Reference("id"), int64(1)))
 	fmt.Println(read(ctx, orders, filter, table.WithScanPlanningMode(table.ScanPlanningRemote))) // 4 horn
+
+	// Another client, with an id and a secret instead of a token
+	tokens := must(url.Parse("http://127.0.0.1:2333/v1/oauth/tokens"))
+	second := must(rest.NewCatalog(ctx, "second", "http://127.0.0.1:2333",
+		rest.WithCredential("admin:mnd_..."), rest.WithAuthURI(tokens)))
+	fmt.Println(read(ctx, must(second.LoadTable(ctx, name)))) // 1 ice, 4 horn
 
 	// Deletes by key
 	keys := array.NewTableReader(rows(`{"id": 4}`), 100)

@@ -62,6 +62,20 @@ async fn main() -> Result<()> {
     let few = orders.scan().with_filter(Reference::new("id").greater_than(Datum::long(2))).build()?;
     println!("{}", lines(few.to_arrow().await?.try_collect().await?)); // 3 fin
 
+    // Another client, with an id and a secret instead of a token
+    let second = RestCatalogBuilder::default()
+        .with_storage_factory(Arc::new(LocalFsStorageFactory))
+        .load(
+            "second",
+            properties(&[
+                ("uri", "http://127.0.0.1:2333"),
+                ("credential", "admin:mnd_..."),
+                ("oauth2-server-uri", "http://127.0.0.1:2333/v1/oauth/tokens"),
+            ]),
+        )
+        .await?;
+    println!("{}", read(&second.load_table(&name).await?, first).await?); // 1 ice, 2 tusk
+
     // Schema and properties in one commit. Several actions that look at the schema need one each.
     let change = Transaction::new(&orders);
     let price = Type::Primitive(PrimitiveType::Decimal { precision: 10, scale: 2 });
