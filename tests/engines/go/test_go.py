@@ -1,15 +1,24 @@
 """The program of the docs, with Iceberg's Go library, and the library's own tests of catalogs."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.engines import go as engine
 from tests.engines import toolkit
+from tests.engines.conftest import serving
 from tests.live import LiveServer
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(3600)]
+
+
+@pytest.fixture(scope="module")
+def server(live_template: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    """A server of its own, as iceberg-go spells the names of files below a space in its own way."""
+    with serving(tmp_path_factory.mktemp("warehouse")) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")

@@ -105,8 +105,8 @@ func main() {
 	// Two tables in one commit: all of it or nothing
 	returns := must(lake.CreateTable(ctx, catalog.ToIdentifier("go", "sales", "returns"), schema))
 	both := must(catalog.NewMultiTableTransaction(lake))
-	for _, one := range []*table.Table{orders, returns} {
-		part := one.NewTransaction()
+	for _, t := range []*table.Table{orders, returns} {
+		part := t.NewTransaction()
 		check(part.SetProperties(iceberg.Properties{"counted": "yes"}))
 		check(both.AddTransaction(part))
 	}
