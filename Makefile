@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help up demo test check lint fmt screens chaos bench install install-dev migrate-check compose-check clean
+.PHONY: help up demo test check lint fmt screens chaos engines bench install install-dev migrate-check compose-check clean
 
 PY := .venv/bin/python
 N ?=
@@ -12,6 +12,7 @@ SEED ?=
 KILLS ?= 0
 OPERATIONS ?= 0
 REPLICA ?=
+ENGINE ?=
 PYTEST ?=
 # Parts of the project that exist; the demo and the benchmarks are checked by running them.
 PACKAGES := config catalog api tasks server
@@ -61,6 +62,9 @@ chaos: install-dev ## break a server of its own and judge every answer (MINUTES=
 	@exec $(if $(N),env MONODON_CHAOS_ROUNDS=$(N) $(PY) -m pytest tests/chaos tests/clients -m chaos --timeout 0 $(PYTEST),\
 		$(PY) -m tests.chaos.harness --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) \
 			--kills $(KILLS) --operations $(OPERATIONS) $(if $(REPLICA),--replica))
+
+engines: install-dev ## run Trino, Flink, and Iceberg's Java, Go and Rust libraries against a server (ENGINE=trino)
+	@exec $(PY) -m pytest tests/engines/$(ENGINE) -m engines $(PYTEST)
 
 bench: install-dev ## measure against the reference server and plain PostgreSQL
 	@exec $(PY) -m benchmarks

@@ -57,7 +57,7 @@ class LiveServer:
         self.warehouse = self.home / "ware house"
         self.warehouse.mkdir(parents=True)
         (self.home / "static").mkdir()
-        self.port = _free_port()
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.key = KEY
         self.database_url = _create_database()
@@ -287,7 +287,7 @@ def killable(live_template: None) -> Iterator[LiveServer]:
         yield server
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -26,22 +26,7 @@ _CONSOLE = Jar(
     "1.14.4",
     "7c6968cbcaf4301c729f202b23b7d736c5d88be625fc7d27ad5d746146a8bc28",
 )
-_JARS = (
-    _CONSOLE,
-    Jar(
-        _ICEBERG,
-        "iceberg-open-api",
-        VERSION,
-        "76d2debf256268603964bb8fe8c0a14df117964199b966886ec72476b841692c",
-        "tests",
-    ),
-    Jar(
-        _ICEBERG,
-        "iceberg-open-api",
-        VERSION,
-        "b0aa8636d88c24976d552ac9b3075a1315dc1ccd4fa6ed95b365901842664316",
-        "test-fixtures",
-    ),
+CORE = (
     Jar(
         _ICEBERG,
         "iceberg-core",
@@ -50,23 +35,9 @@ _JARS = (
     ),
     Jar(
         _ICEBERG,
-        "iceberg-core",
-        VERSION,
-        "4284719a5f0eb7db01e9f784a0ed4ca8bacf7d6f9951924143afc083428d8be3",
-        "tests",
-    ),
-    Jar(
-        _ICEBERG,
         "iceberg-api",
         VERSION,
         "f00675a12ceb6d833bb9c22024823a3e7afdedf7abcefe34719f45b0d211995a",
-    ),
-    Jar(
-        _ICEBERG,
-        "iceberg-api",
-        VERSION,
-        "5ba3fda757ce34f12604f1451c72fbfb583d870f43fa8df9ae4d9a329bbe7a8b",
-        "tests",
     ),
     Jar(
         _ICEBERG,
@@ -103,6 +74,39 @@ _JARS = (
         "caffeine",
         "2.9.3",
         "1e0a7bbef1dd791653143f3f05d0e489934bf5481e58a87c9e619cd46b68729b",
+    ),
+)
+"""Iceberg's Java library, for programs that use a REST catalog."""
+_JARS = (
+    _CONSOLE,
+    *CORE,
+    Jar(
+        _ICEBERG,
+        "iceberg-open-api",
+        VERSION,
+        "76d2debf256268603964bb8fe8c0a14df117964199b966886ec72476b841692c",
+        "tests",
+    ),
+    Jar(
+        _ICEBERG,
+        "iceberg-open-api",
+        VERSION,
+        "b0aa8636d88c24976d552ac9b3075a1315dc1ccd4fa6ed95b365901842664316",
+        "test-fixtures",
+    ),
+    Jar(
+        _ICEBERG,
+        "iceberg-core",
+        VERSION,
+        "4284719a5f0eb7db01e9f784a0ed4ca8bacf7d6f9951924143afc083428d8be3",
+        "tests",
+    ),
+    Jar(
+        _ICEBERG,
+        "iceberg-api",
+        VERSION,
+        "5ba3fda757ce34f12604f1451c72fbfb583d870f43fa8df9ae4d9a329bbe7a8b",
+        "tests",
     ),
     Jar(
         "org.assertj",

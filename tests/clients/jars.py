@@ -1,4 +1,4 @@
-"""Jars from Maven Central, fetched once and checked.
+"""Jars and other artifacts from Maven Central, fetched once and checked.
 
 MONODON_JARS is the directory that keeps them. Where there is no way to Maven Central that is known
 within two minutes.
@@ -30,11 +30,12 @@ class Jar:
     version: str
     sha256: str
     classifier: str = ""
+    extension: str = "jar"
 
     @property
     def name(self) -> str:
         suffix = f"-{self.classifier}" if self.classifier else ""
-        return f"{self.artifact}-{self.version}{suffix}.jar"
+        return f"{self.artifact}-{self.version}{suffix}.{self.extension}"
 
     @property
     def url(self) -> str:
@@ -64,13 +65,13 @@ def iceberg_runtime() -> Path:
     return fetch([RUNTIME])[0]
 
 
-def fetch(jars: Sequence[Jar]) -> list[Path]:
+def fetch(jars: Sequence[Jar], *, within: float = _TOTAL_SECONDS) -> list[Path]:
     """The files of jars; those that are not there yet are fetched. Raises NotFetched."""
-    deadline = time.monotonic() + _TOTAL_SECONDS
+    deadline = time.monotonic() + within
     files = []
     for jar in jars:
         file = directory() / jar.name
-        if not (file.is_file() and _digest(file) == jar.sha256):
+        if not (file.is_file() and sha256_of(file) == jar.sha256):
             try:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 _fetch(jar, file, deadline)
@@ -91,15 +92,15 @@ def _fetch(jar: Jar, file: Path, deadline: float) -> None:
         ):
             while chunk := answer.read(_CHUNK):
                 if time.monotonic() > deadline:
-                    raise TimeoutError(f"not complete after {_TOTAL_SECONDS:.0f} s")
+                    raise TimeoutError("not complete in time")
                 output.write(chunk)
-        if (digest := _digest(part)) != jar.sha256:
+        if (digest := sha256_of(part)) != jar.sha256:
             raise OSError(f"what came has SHA-256 {digest} instead of {jar.sha256}")
         part.replace(file)
     finally:
         part.unlink(missing_ok=True)
 
 
-def _digest(path: Path) -> str:
+def sha256_of(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

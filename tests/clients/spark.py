@@ -59,15 +59,24 @@ def require() -> None:
 
 def java() -> str | None:
     """A Java that Spark and Hadoop run on: the installed one, else that of the wheel."""
-    for executable in (_installed_java(), _java_of_wheel()):
+    for executable in (installed_java(), _java_of_wheel()):
         if _is_fit(executable):
             return executable
     return None
 
 
-def _installed_java() -> str | None:
+def installed_java() -> str | None:
     home = os.environ.get("JAVA_HOME")
     return str(Path(home, "bin", "java")) if home else shutil.which("java")
+
+
+def java_version(java: str | None) -> int | None:
+    """The major version of a Java executable; None if there is none."""
+    if java is None or not Path(java).exists():
+        return None
+    output = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    version = re.search(r'version "(\d+)', output)
+    return int(version[1]) if version else None
 
 
 def _java_of_wheel() -> str | None:
@@ -78,16 +87,13 @@ def _java_of_wheel() -> str | None:
 
 
 def _is_fit(java: str | None) -> bool:
-    if java is None or not Path(java).exists():
-        return False
-    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    version = re.search(r'version "(\d+)', told)
-    return version is not None and OLDEST_JAVA <= int(version[1]) <= NEWEST_JAVA
+    version = java_version(java)
+    return version is not None and OLDEST_JAVA <= version <= NEWEST_JAVA
 
 
 def _java_home(directory: Path) -> str:
     """Of the installed Java, else of the wheel's, by a launcher below the directory."""
-    java = _installed_java()
+    java = installed_java()
     if java is not None and _is_fit(java):
         return str(Path(java).resolve().parent.parent)
     launcher = directory / "java" / "bin" / "java"

@@ -1,0 +1,26 @@
+"""One server for all engines; its warehouse has a path with a space."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.live import LiveServer, live_template
+
+__all__ = ["live_template"]
+
+
+@contextmanager
+def serving(warehouse: Path) -> Iterator[LiveServer]:
+    # What the engines drop stays in the trash, as it does by default.
+    settings = {"MONODON_WAREHOUSE": str(warehouse), "MONODON_TRASH_SECONDS": "604800"}
+    with LiveServer(**settings) as server:
+        server.warehouse = warehouse
+        yield server
+
+
+@pytest.fixture(scope="session")
+def server(live_template: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    with serving(tmp_path_factory.mktemp("ware house")) as server:
+        yield server

