@@ -143,8 +143,8 @@ def parse_moment(text: str) -> datetime | uuid.UUID:
         pass
     try:
         # In a query a plus is a blank, unless it was encoded.
-        found = datetime.fromisoformat(text.replace(" ", "+") if "T" in text else text)
-        return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
+        moment = datetime.fromisoformat(text.replace(" ", "+") if "T" in text else text)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
         raise InvalidInput(
             f"Moment {text!r} is neither a time such as 2027-01-31T12:00:00Z nor a transaction's id"
@@ -168,8 +168,8 @@ def compare_namespaces(
     before: NamespaceState | None, after: NamespaceState | None, trace: Trace = NO_TRACE
 ) -> NamespaceChange | None:
     """What became of a namespace; None: nothing."""
-    known = after or before
-    if known is None:
+    existing = after or before
+    if existing is None:
         return None
     changes: list[Change] = []
     if before is None:
@@ -182,8 +182,8 @@ def compare_namespaces(
     if not changes:
         return None
     return NamespaceChange(
-        id=known.id,
-        identifier=known.identifier,
+        id=existing.id,
+        identifier=existing.identifier,
         changes=tuple(changes),
         properties=properties if Change.PROPERTIES in changes else None,
         actor=trace.actor,
@@ -197,8 +197,8 @@ def compare_tables(
     trace: Trace = NO_TRACE,
 ) -> TableChange | None:
     """What became of a table; None: nothing. ``commits`` are those between, by branch."""
-    known = after or before
-    if known is None:
+    existing = after or before
+    if existing is None:
         return None
     branches = _compare_branches(
         before.branches if before else (), after.branches if after else (), commits or {}
@@ -218,15 +218,15 @@ def compare_tables(
         changes.append(Change.PROPERTIES)
     if not changes:
         return None
-    newest = [found.after for found in branches if found.after is not None]
+    newest = [branch.after for branch in branches if branch.after is not None]
     last = max(newest, key=lambda state: state.committed_at, default=None)
     return TableChange(
-        id=known.id,
-        uuid=known.uuid,
+        id=existing.id,
+        uuid=existing.uuid,
         before=before.identifier if before else None,
         after=after.identifier if after else None,
-        format=known.format,
-        kind=known.kind,
+        format=existing.format,
+        kind=existing.kind,
         changes=tuple(changes),
         branches=branches,
         has_more_branches=any(state.has_more_branches for state in (before, after) if state),

@@ -38,7 +38,7 @@ def check_name(name: str) -> str:
         )
     if not name.isprintable() and any(unicodedata.category(c) in {"Cc", "Cs"} for c in name):
         raise InvalidIdentifier(f"The name {name!r} holds a control character")
-    if "/" in name and (name.endswith(_ROUTE_WORDS) or any(part in name for part in _ROUTE_PARTS)):
+    if "/" in name and (name.endswith(_ROUTE_WORDS) or any(word in name for word in _ROUTE_PARTS)):
         raise InvalidIdentifier(
             f"The name {name!r} cannot be addressed: a URL reads it as a part of the route"
         )
@@ -47,7 +47,7 @@ def check_name(name: str) -> str:
 
 def check(parts: Sequence[str]) -> Identifier:
     """The parts as an identifier. Raises InvalidIdentifier for the first part that is no name."""
-    return tuple(check_name(part) for part in parts)
+    return tuple(check_name(name) for name in parts)
 
 
 def check_table(parts: Sequence[str]) -> Identifier:
@@ -83,14 +83,14 @@ def digest(identifier: Sequence[str]) -> uuid.UUID:
     """
     parts = tuple(identifier)
     # One of thousands of parts would stay in memory, existing or not.
-    return _known(parts) if sum(map(len, parts)) <= _LONGEST_KEPT else _digest(parts)
+    return _cached_digest(parts) if sum(map(len, parts)) <= _LONGEST_KEPT else _digest(parts)
 
 
 def _digest(identifier: Identifier) -> uuid.UUID:
     return uuid.UUID(bytes=hashlib.sha256(fold(identifier).encode()).digest()[:16])
 
 
-_known = lru_cache(maxsize=16_384)(_digest)
+_cached_digest = lru_cache(maxsize=16_384)(_digest)
 
 
 def slug(identifier: Sequence[str], length: int) -> str:

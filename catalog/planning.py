@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from catalog.policies import EffectivePolicy, Mode
 
-_TOLD = 3  # indexes of a reason
+_MAX_REASON_INDEXES = 3  # indexes of a reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +78,12 @@ class Statistics:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> Self:
+    def from_json(cls, document: Mapping[str, Any]) -> Self:
         """What ``as_json`` made of them, perhaps in another version: what it did not know is 0."""
-        known = {each.name: found.get(each.name, 0) for each in fields(cls)}
-        stale = tuple(StaleIndex(**index) for index in found.get("stale_indexes") or ())
-        built = tuple(BuiltIndex(**index) for index in found.get("built_indexes") or ())
-        return cls(**{**known, "stale_indexes": stale, "built_indexes": built})
+        values = {attribute.name: document.get(attribute.name, 0) for attribute in fields(cls)}
+        stale = tuple(StaleIndex(**index) for index in document.get("stale_indexes") or ())
+        built = tuple(BuiltIndex(**index) for index in document.get("built_indexes") or ())
+        return cls(**{**values, "stale_indexes": stale, "built_indexes": built})
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,22 +113,27 @@ def plan(statistics: Statistics, policy: EffectivePolicy) -> list[Planned]:
 def _all(s: Statistics, policy: EffectivePolicy) -> Iterator[Planned]:
     if s.format == "lance":
         # First: Lance does not put fragments that an index knows together with others.
-        worn = {
-            each.name: each
-            for each in s.built_indexes
-            if not each.obstacle and wear(each, s.rows, policy)
+        degraded = {
+            index.name: index
+            for index in s.built_indexes
+            if not index.obstacle and wear(index, s.rows, policy)
         }
         stale = [i for i in s.stale_indexes if i.unindexed_rows >= policy["unindexed_rows"]]
-        if worn and policy.mode("index_rebuilds") is Mode.ON:
-            stale = [index for index in stale if index.name not in worn]  # that takes them in too
-        if worn:
+        if degraded and policy.mode("index_rebuilds") is Mode.ON:
+            stale = [
+                index for index in stale if index.name not in degraded
+            ]  # that takes them in too
+        if degraded:
             yield Planned(
                 "rebuild_indexes",
                 policy.mode("index_rebuilds"),
-                f"{len(worn)} of {s.indexes} indexes have worn: "
-                + ", ".join(wear(each, s.rows, policy) for each in list(worn.values())[:_TOLD]),
-                bytes_read=sum(index.bytes for index in worn.values()),
-                parameters={"indexes": list(worn)},
+                f"{len(degraded)} of {s.indexes} indexes have worn: "
+                + ", ".join(
+                    wear(index, s.rows, policy)
+                    for index in list(degraded.values())[:_MAX_REASON_INDEXES]
+                ),
+                bytes_read=sum(index.bytes for index in degraded.values()),
+                parameters={"indexes": list(degraded)},
             )
         if stale:
             most = max(stale, key=lambda index: index.unindexed_rows)
@@ -139,12 +144,14 @@ def _all(s: Statistics, policy: EffectivePolicy) -> Iterator[Planned]:
                 f" {most.unindexed_rows} rows",
                 parameters={"indexes": [index.name for index in stale]},
             )
-    gone = s.rewrite_files - s.rewritten_files
+    removed = s.rewrite_files - s.rewritten_files
     deleted = s.deleted_rows > policy["deleted_ratio"] * max(s.rows + s.deleted_rows, 1)
     deleted |= has_many_equality_deletes(
         files=s.equality_delete_files, keys=s.equality_deletes, rows=s.rows, policy=policy
     )
-    if (s.small_files >= policy["min_small_files"] and gone > 0) or (deleted and s.rewrite_files):
+    if (s.small_files >= policy["min_small_files"] and removed > 0) or (
+        deleted and s.rewrite_files
+    ):
         why = f"{s.small_files} of {s.files} files are small"
         if s.deleted_rows:
             why += f", {s.deleted_rows} rows are deleted"
@@ -157,7 +164,7 @@ def _all(s: Statistics, policy: EffectivePolicy) -> Iterator[Planned]:
             "compact",
             policy.mode("compaction"),
             why,
-            files_gone=gone,
+            files_gone=removed,
             bytes_read=s.rewrite_bytes,
             is_for_spark=s.format == "iceberg" or s.rewrite_bytes > policy["spark_above"],
         )
@@ -193,29 +200,29 @@ def wear(index: BuiltIndex, rows: int, policy: EffectivePolicy) -> str:
 
 
 def _of_iceberg(s: Statistics, policy: EffectivePolicy) -> Iterator[Planned]:
-    gone = s.delete_files - s.rewritten_delete_files
-    if s.delete_files >= policy["min_delete_files"] and _is_worth_it(gone, s.delete_files):
+    removed = s.delete_files - s.rewritten_delete_files
+    if s.delete_files >= policy["min_delete_files"] and _is_worth_it(removed, s.delete_files):
         yield Planned(
             "rewrite_position_deletes",
             policy.mode("position_deletes"),
             f"{s.rewritten_delete_files} delete files can take the place of {s.delete_files}",
-            files_gone=gone,
+            files_gone=removed,
             is_for_spark=True,
         )
-    gone = s.manifests - s.rewritten_manifests
-    if s.manifests >= policy["min_manifests"] and _is_worth_it(gone, s.manifests):
+    removed = s.manifests - s.rewritten_manifests
+    if s.manifests >= policy["min_manifests"] and _is_worth_it(removed, s.manifests):
         yield Planned(
             "rewrite_manifests",
             policy.mode("manifests"),
             f"{s.rewritten_manifests} manifests can take the place of {s.manifests}",
-            files_gone=gone,
+            files_gone=removed,
             is_for_spark=True,
         )
 
 
-def _is_worth_it(gone: int, files: int) -> bool:
+def _is_worth_it(removed: int, files: int) -> bool:
     """All of them are written anew, so it has to be a part of them that goes."""
-    return gone > 0 and gone >= files / 4
+    return removed > 0 and removed >= files / 4
 
 
 def segments_to_merge(segments: Sequence[int], new: int) -> int:
@@ -240,7 +247,7 @@ def score(statistics: Statistics, policy: EffectivePolicy) -> int:
     deleted = s.deleted_rows + s.equality_deletes
     delete_files = s.delete_files - s.rewritten_delete_files + s.equality_delete_files
     worst = max((index.unindexed_rows for index in s.stale_indexes), default=0)
-    parts = (
+    penalties = (
         (40, s.small_files / s.files if s.files >= policy["min_small_files"] else 0.0),
         (25, min(deleted / rows / max(policy["deleted_ratio"], 0.01) / 2, 1.0)),
         (15, min(worst / rows * 2, 1.0)),
@@ -248,9 +255,9 @@ def score(statistics: Statistics, policy: EffectivePolicy) -> int:
         (5, _part(s.manifests - s.rewritten_manifests, policy["min_manifests"])),
         (5, _part(delete_files, policy["min_delete_files"])),
     )
-    return round(100 - sum(weight * part for weight, part in parts))
+    return round(100 - sum(weight * ratio for weight, ratio in penalties))
 
 
-def _part(gone: int, enough: int) -> float:
+def _part(removable: int, enough: int) -> float:
     """How bad it is that so many files could be spared."""
-    return min(max(gone, 0) / enough / 4, 1.0)
+    return min(max(removable, 0) / enough / 4, 1.0)

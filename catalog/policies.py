@@ -206,17 +206,17 @@ def check(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def effective(said: Iterable[tuple[str, Mapping[str, Any]]]) -> EffectivePolicy:
     """What holds where these policies are said, each with its name, from the root to the table."""
-    found = {rule.name: Value(rule.default, "") for rule in RULES}
+    values_by_name = {rule.name: Value(rule.default, "") for rule in RULES}
     for source, values in said:
         for name, value in values.items():
-            if name in found:  # a rule of an older version stays unread
-                found[name] = Value(value, source)
-    return EffectivePolicy(found)
+            if name in values_by_name:  # a rule of an older version stays unread
+                values_by_name[name] = Value(value, source)
+    return EffectivePolicy(values_by_name)
 
 
 def _not_a_mode(_rule: Rule, value: Any) -> str:
-    known = ", ".join(mode.value for mode in Mode)
-    return "" if value in list(Mode) else f"has to be one of {known}"
+    modes = ", ".join(mode.value for mode in Mode)
+    return "" if value in list(Mode) else f"has to be one of {modes}"
 
 
 def _not_a_whole(rule: Rule, value: Any) -> str:

@@ -48,13 +48,13 @@ READ_ONLY = Privilege.BROWSE | Privilege.READ
 
 def closure(privileges: Privilege) -> Privilege:
     """With all that they include."""
-    found = privileges
+    closed = privileges
     # From the strongest down, as what is included comes before what includes it, but for MANAGE.
     for _ in SINGLE:
         for privilege, included in _INCLUDES.items():
-            if privilege in found:
-                found |= included
-    return found
+            if privilege in closed:
+                closed |= included
+    return closed
 
 
 def words(privileges: Privilege) -> list[str]:
@@ -79,11 +79,11 @@ def parse(names: Iterable[str]) -> Privilege:
 
     Raises InvalidInput for a word that is none.
     """
-    found = NOTHING
+    privileges = NOTHING
     for name in names:
         key = name.strip().upper()
         if key not in Privilege.__members__:
-            known = ", ".join([privilege.word for privilege in SINGLE] + ["all"])
-            raise InvalidInput(f"'{name}' is no privilege; there are {known}")
-        found |= Privilege[key]
-    return found
+            words = ", ".join([privilege.word for privilege in SINGLE] + ["all"])
+            raise InvalidInput(f"'{name}' is no privilege; there are {words}")
+        privileges |= Privilege[key]
+    return privileges

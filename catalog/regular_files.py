@@ -96,10 +96,10 @@ def status(path: str) -> Status:
     """The status of a regular file. Raises NotRegular and OSError; the file is not opened."""
     parent, _, name = path.rpartition("/")
     with directory(parent) as above:
-        found = os.stat(name, dir_fd=above, follow_symlinks=False)
-    if not stat.S_ISREG(found.st_mode):
+        result = os.stat(name, dir_fd=above, follow_symlinks=False)
+    if not stat.S_ISREG(result.st_mode):
         raise NotRegular(f"{path} is not a regular file")
-    return found
+    return result
 
 
 def is_link(path: str) -> bool:
@@ -155,11 +155,11 @@ def make_directories(root: str, relative: str) -> None:
     """
     at = open_directory(root)
     try:
-        for part in relative.split("/"):
+        for name in relative.split("/"):
             with contextlib.suppress(FileExistsError):
-                os.mkdir(part, dir_fd=at)
+                os.mkdir(name, dir_fd=at)
             try:
-                below = os.open(part, _DIRECTORY, dir_fd=at)
+                below = os.open(name, _DIRECTORY, dir_fd=at)
             except OSError as error:
                 raise NotRegular(f"{root}/{relative} is not a directory") from error
             os.close(at)
@@ -191,12 +191,12 @@ def _open(name: str, above: int) -> int:
 
 
 def _pread(handle: int, start: int, size: int) -> bytes:
-    parts = []
+    chunks = []
     while size > 0:
-        part = os.pread(handle, size, start)
-        if not part:
+        chunk = os.pread(handle, size, start)
+        if not chunk:
             break
-        parts.append(part)
-        start += len(part)
-        size -= len(part)
-    return b"".join(parts)
+        chunks.append(chunk)
+        start += len(chunk)
+        size -= len(chunk)
+    return b"".join(chunks)

@@ -130,10 +130,10 @@ class Grant(models.Model):
 
     @property
     def target(self) -> Namespace | Table:
-        found = self.namespace or self.table
-        if found is None:
+        row = self.namespace or self.table
+        if row is None:
             raise AssertionError("the database has a constraint for this")
-        return found
+        return row
 
 
 class ApiKey(models.Model):

@@ -92,10 +92,10 @@ class TrashItem(models.Model):
 
     @property
     def target(self) -> Namespace | Table:
-        found = self.namespace or self.table
-        if found is None:
+        row = self.namespace or self.table
+        if row is None:
             raise AssertionError("the database has a constraint for this")
-        return found
+        return row
 
     @property
     def kind(self) -> str:

@@ -53,9 +53,9 @@ def refusal(error: DatabaseError | InterfaceError) -> ServiceUnavailable | None:
 
     It says nothing about whether something changed: the caller knows what was sent before.
     """
-    known = _CAUSES.get(sqlstate(error))
-    if known is not None:
-        kind, message = known
+    cause = _CAUSES.get(sqlstate(error))
+    if cause is not None:
+        kind, message = cause
         return kind(message)
     is_away = isinstance(error, (OperationalError, InterfaceError))
     return ServiceUnavailable(_UNAVAILABLE) if is_away else None

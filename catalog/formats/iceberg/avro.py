@@ -171,9 +171,9 @@ def _reader(
 ) -> Reader:
     """The reader of files with this schema; ``schema`` always comes with the same classes."""
     key = (written, id(schema))
-    known = _readers.get(key)
-    if known is not None and known[0] is schema:
-        return known[1]
+    cached = _readers.get(key)
+    if cached is not None and cached[0] is schema:
+        return cached[1]
     read_schema = AvroSchemaConversion().avro_to_iceberg(orjson.loads(written))
     reader: Reader = resolve_reader(read_schema, schema, records, enums)
     if len(written) <= _MAX_SCHEMA_BYTES:
@@ -196,37 +196,37 @@ class _FieldsReader:
         if not isinstance(reader, StructReader):
             raise TypeError("a record is expected")
         self._width = 0
-        places: dict[int, int] = {}
+        positions: dict[int, int] = {}
         nested: dict[int, tuple[int, Fields]] = {}
         for field in fields:
             if isinstance(field, int):
-                places[field] = self._width
+                positions[field] = self._width
                 self._width += 1
             else:
                 nested[field[0]] = (self._width, field[1])
                 self._width += len(field[1])
         self._steps: list[tuple[int, Callable[[BinaryDecoder], Any], int]] = []
-        for field_, (_, each) in zip(written, reader.field_readers, strict=True):
-            if field_.field_id in places:
-                self._steps.append((places[field_.field_id], each.read, 1))
+        for field_, (_, field_reader) in zip(written, reader.field_readers, strict=True):
+            if field_.field_id in positions:
+                self._steps.append((positions[field_.field_id], field_reader.read, 1))
             elif field_.field_id in nested and isinstance(field_.field_type, StructType):
-                place, inner = nested[field_.field_id]
-                sub = _FieldsReader(field_.field_type.fields, each, inner)
-                self._steps.append((place, sub.read, len(inner)))
+                position, inner = nested[field_.field_id]
+                sub = _FieldsReader(field_.field_type.fields, field_reader, inner)
+                self._steps.append((position, sub.read, len(inner)))
             else:
-                self._steps.append((-1, each.skip, 0))
+                self._steps.append((-1, field_reader.skip, 0))
 
     def read(self, decoder: BinaryDecoder) -> tuple[Any, ...]:
-        found: list[Any] = [None] * self._width
-        for place, step, width in self._steps:
-            if place < 0:
+        values: list[Any] = [None] * self._width
+        for position, step, width in self._steps:
+            if position < 0:
                 step(decoder)
             elif width == 1:
                 value = step(decoder)
-                found[place] = value[0] if isinstance(value, tuple) else value
+                values[position] = value[0] if isinstance(value, tuple) else value
             else:
-                found[place : place + width] = step(decoder)
-        return tuple(found)
+                values[position : position + width] = step(decoder)
+        return tuple(values)
 
 
 def _block(block: bytes, count: int, reader: Any) -> Iterator[Any]:
@@ -240,15 +240,15 @@ def _block(block: bytes, count: int, reader: Any) -> Iterator[Any]:
 
 
 def _header(decoder: _Decoder) -> dict[str, bytes]:
-    found: dict[str, bytes] = {}
+    entries: dict[str, bytes] = {}
     while count := decoder.read_int():
         if count < 0:
             count = -count
             decoder.skip_int()
         for _ in range(count):
             key = decoder.read_utf8()
-            found[key] = decoder.read_bytes()
-    return found
+            entries[key] = decoder.read_bytes()
+    return entries
 
 
 def _codec(name: str) -> Callable[[bytes], bytes]:
@@ -260,7 +260,7 @@ def _codec(name: str) -> Callable[[bytes], bytes]:
 
 def _inflate(data: bytes) -> bytes:
     """What nearly all manifests need; a small block must not become a huge one."""
-    found = zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, _MAX_BLOCK)
-    if len(found) == _MAX_BLOCK:
+    content = zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, _MAX_BLOCK)
+    if len(content) == _MAX_BLOCK:
         raise ValueError("a block is too large")
-    return found
+    return content

@@ -40,10 +40,10 @@ class Field:
 
 def schemas(document: Document) -> list[Document]:
     """All schemas, the oldest first; a v1 table may have just the one."""
-    found = lenient.objects(document.get("schemas"))
-    if not found and (only := lenient.mapping(document.get("schema"))):
-        found = [only]
-    return sorted(found, key=lambda schema: lenient.integer(schema.get("schema-id")) or 0)
+    documents = lenient.objects(document.get("schemas"))
+    if not documents and (only := lenient.mapping(document.get("schema"))):
+        documents = [only]
+    return sorted(documents, key=lambda schema: lenient.integer(schema.get("schema-id")) or 0)
 
 
 def schema(document: Document, schema_id: int | None) -> Document | None:
@@ -69,52 +69,56 @@ def _struct(
 
 
 def _field(
-    told: Document, prefix: str, depth: int, parent: int | None, identifiers: frozenset[int]
+    document: Document, prefix: str, depth: int, parent: int | None, identifiers: frozenset[int]
 ) -> Iterator[Field]:
-    name, id_ = lenient.text(told.get("name")), lenient.integer(told.get("id"))
+    name, id_ = lenient.text(document.get("name")), lenient.integer(document.get("id"))
     field = Field(
         id=id_,
         name=name,
         path=prefix + name,
         depth=depth,
-        type=type_text(told.get("type")),
+        type=type_text(document.get("type")),
         parent=parent,
-        is_required=told.get("required") is True,
+        is_required=document.get("required") is True,
         is_identifier=id_ in identifiers,
-        doc=lenient.text(told.get("doc")),
-        initial_default=told.get("initial-default"),
-        write_default=told.get("write-default"),
+        doc=lenient.text(document.get("doc")),
+        initial_default=document.get("initial-default"),
+        write_default=document.get("write-default"),
     )
     yield field
-    inside = told.get("type")
+    inside = document.get("type")
     if type(inside) is not dict or depth >= _DEEPEST:
         return
     if inside.get("type") == "struct":
         yield from _struct(inside, f"{field.path}.", depth + 1, id_, identifiers)
-    for part in {"list": ("element",), "map": ("key", "value")}.get(str(inside.get("type")), ()):
+    for component in {"list": ("element",), "map": ("key", "value")}.get(
+        str(inside.get("type")), ()
+    ):
         nested = {
-            "id": inside.get(f"{part}-id"),
-            "name": part,
-            "type": inside.get(part),
+            "id": inside.get(f"{component}-id"),
+            "name": component,
+            "type": inside.get(component),
             # A map's key is never null, and has no word for it.
-            "required": inside.get(f"{part}-required", part == "key"),
+            "required": inside.get(f"{component}-required", component == "key"),
         }
         yield from _field(nested, f"{field.path}.", depth + 1, id_, identifiers)
 
 
-def type_text(told: object, depth: int = 0) -> str:
+def type_text(type_: object, depth: int = 0) -> str:
     """A type in one line: ``map<string, list<long>>``; what a struct holds has lines of its own."""
-    if type(told) is str:
-        return cut(told, _LONGEST)
-    if type(told) is not dict or depth >= _DEEPEST:
+    if type(type_) is str:
+        return cut(type_, _LONGEST)
+    if type(type_) is not dict or depth >= _DEEPEST:
         return "?"
-    match told.get("type"):
+    match type_.get("type"):
         case "struct":
             return "struct"
         case "list":
-            return cut(f"list<{type_text(told.get('element'), depth + 1)}>", _LONGEST)
+            return cut(f"list<{type_text(type_.get('element'), depth + 1)}>", _LONGEST)
         case "map":
-            key, value = (type_text(told.get(part), depth + 1) for part in ("key", "value"))
+            key, value = (
+                type_text(type_.get(component), depth + 1) for component in ("key", "value")
+            )
             return cut(f"map<{key}, {value}>", _LONGEST)
     return "?"
 
@@ -169,40 +173,42 @@ class Reference:
 
 def snapshots(document: Document) -> list[Document]:
     """The snapshots, the newest first. ``snapshot`` makes one readable."""
-    found = [
-        (lenient.integer(one.get("timestamp-ms")) or 0, position, one)
-        for position, one in enumerate(lenient.objects(document.get("snapshots")))
+    ordered = [
+        (lenient.integer(snapshot.get("timestamp-ms")) or 0, position, snapshot)
+        for position, snapshot in enumerate(lenient.objects(document.get("snapshots")))
     ]
-    found.sort(key=itemgetter(0, 1), reverse=True)
-    return [one for _, _, one in found]
+    ordered.sort(key=itemgetter(0, 1), reverse=True)
+    return [snapshot for _, _, snapshot in ordered]
 
 
-def snapshot_key(told: Document) -> str:
-    return str(told.get("snapshot-id"))
+def snapshot_key(snapshot: Document) -> str:
+    return str(snapshot.get("snapshot-id"))
 
 
 def current_snapshot(document: Document) -> Document | None:
     current = document.get("current-snapshot-id")
     if type(current) is not int:
         return None
-    found = lenient.objects(document.get("snapshots"))
-    return next((one for one in found if one.get("snapshot-id") == current), None)
+    candidates = lenient.objects(document.get("snapshots"))
+    return next(
+        (candidate for candidate in candidates if candidate.get("snapshot-id") == current), None
+    )
 
 
-def snapshot(told: Document) -> Snapshot:
-    summary = lenient.mapping(told.get("summary"))
+def snapshot(document: Document) -> Snapshot:
+    summary = lenient.mapping(document.get("summary"))
 
     def delta(added: str, removed: str) -> Delta:
         return Delta(lenient.count(summary.get(added)), lenient.count(summary.get(removed)))
 
-    parent = lenient.integer(told.get("parent-snapshot-id"))
+    parent = lenient.integer(document.get("parent-snapshot-id"))
     return Snapshot(
-        id=lenient.integer(told.get("snapshot-id")),
+        id=lenient.integer(document.get("snapshot-id")),
         parent=None if parent == -1 else parent,
-        at=lenient.moment(told.get("timestamp-ms")),
+        at=lenient.moment(document.get("timestamp-ms")),
         operation=lenient.text(summary.get("operation")),
-        sequence_number=lenient.integer(told.get("sequence-number")),
-        schema_id=lenient.integer(told.get("schema-id")),
+        sequence_number=lenient.integer(document.get("sequence-number")),
+        schema_id=lenient.integer(document.get("schema-id")),
         records=delta("added-records", "deleted-records"),
         files=delta("added-data-files", "deleted-data-files"),
         bytes=delta("added-files-size", "removed-files-size"),
@@ -210,8 +216,8 @@ def snapshot(told: Document) -> Snapshot:
     )
 
 
-def totals(told: Document) -> Totals:
-    summary = lenient.mapping(told.get("summary"))
+def totals(snapshot: Document) -> Totals:
+    summary = lenient.mapping(snapshot.get("summary"))
     return Totals(
         records=lenient.count(summary.get("total-records")),
         files=lenient.count(summary.get("total-data-files")),
@@ -222,10 +228,10 @@ def totals(told: Document) -> Totals:
 
 def references(document: Document) -> list[Reference]:
     """The branches and tags by name, ``main`` first."""
-    found = []
-    for name, told in lenient.mapping(document.get("refs")).items():
-        reference = lenient.mapping(told)
-        found.append(
+    result = []
+    for name, value in lenient.mapping(document.get("refs")).items():
+        reference = lenient.mapping(value)
+        result.append(
             Reference(
                 name=name,
                 type=lenient.text(reference.get("type")),
@@ -233,14 +239,14 @@ def references(document: Document) -> list[Reference]:
                 retention=tuple(_retention(reference)),
             )
         )
-    return sorted(found, key=lambda reference: (reference.name != "main", reference.name))
+    return sorted(result, key=lambda reference: (reference.name != "main", reference.name))
 
 
 def references_by_snapshot(document: Document) -> dict[int | None, list[Reference]]:
-    found: dict[int | None, list[Reference]] = {}
+    by_snapshot: dict[int | None, list[Reference]] = {}
     for reference in references(document):
-        found.setdefault(reference.snapshot_id, []).append(reference)
-    return found
+        by_snapshot.setdefault(reference.snapshot_id, []).append(reference)
+    return by_snapshot
 
 
 def _retention(reference: Document) -> Iterator[str]:
@@ -258,8 +264,8 @@ _UNITS = (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000), ("second
 def duration(milliseconds: int) -> str:
     """In the largest unit that tells it exactly: ``7 days``, ``36 hours``, ``1,500 ms``."""
     for unit, length in _UNITS:
-        number, rest = divmod(milliseconds, length)
-        if number > 0 and rest == 0:
+        number, remainder = divmod(milliseconds, length)
+        if number > 0 and remainder == 0:
             return f"{number:,} {unit}{'' if number == 1 else 's'}"
     return f"{milliseconds:,} ms"
 
@@ -289,8 +295,8 @@ class ColumnNames:
     def __getitem__(self, id_: int | None) -> str:
         if id_ not in self._names and not self._is_complete:
             self._is_complete = True
-            for one in reversed(schemas(self._document)):
-                self._names = _names(one) | self._names
+            for older in reversed(schemas(self._document)):
+                self._names = _names(older) | self._names
         return self._names.get(id_) or f"column {'?' if id_ is None else id_}"
 
 
@@ -300,19 +306,19 @@ def _names(schema: Document) -> dict[int | None, str]:
 
 def partition_specs(document: Document) -> list[Document]:
     """The newest first; the one in use may be any."""
-    found = lenient.objects(document.get("partition-specs"))
-    return sorted(found, key=lambda spec: lenient.integer(spec.get("spec-id")) or 0, reverse=True)
+    specs = lenient.objects(document.get("partition-specs"))
+    return sorted(specs, key=lambda spec: lenient.integer(spec.get("spec-id")) or 0, reverse=True)
 
 
 def sort_orders(document: Document) -> list[Document]:
-    found = lenient.objects(document.get("sort-orders"))
+    orders = lenient.objects(document.get("sort-orders"))
     return sorted(
-        found, key=lambda order: lenient.integer(order.get("order-id")) or 0, reverse=True
+        orders, key=lambda order: lenient.integer(order.get("order-id")) or 0, reverse=True
     )
 
 
-def partition_spec(told: Document, document: Document, names: ColumnNames) -> Layout:
-    id_ = lenient.integer(told.get("spec-id"))
+def partition_spec(spec: Document, document: Document, names: ColumnNames) -> Layout:
+    id_ = lenient.integer(spec.get("spec-id"))
     return Layout(
         id=id_,
         is_current=id_ is not None and id_ == document.get("default-spec-id"),
@@ -321,13 +327,13 @@ def partition_spec(told: Document, document: Document, names: ColumnNames) -> La
                 expression(field, names),
                 f"{lenient.text(field.get('name'))}, id {field.get('field-id', '?')}",
             )
-            for field in lenient.objects(told.get("fields"))
+            for field in lenient.objects(spec.get("fields"))
         ),
     )
 
 
-def sort_order(told: Document, document: Document, names: ColumnNames) -> Layout:
-    id_ = lenient.integer(told.get("order-id"))
+def sort_order(order: Document, document: Document, names: ColumnNames) -> Layout:
+    id_ = lenient.integer(order.get("order-id"))
     return Layout(
         id=id_,
         is_current=id_ is not None and id_ == document.get("default-sort-order-id"),
@@ -339,7 +345,7 @@ def sort_order(told: Document, document: Document, names: ColumnNames) -> Layout
                     for key in ("direction", "null-order")
                 ).strip(),
             )
-            for field in lenient.objects(told.get("fields"))
+            for field in lenient.objects(order.get("fields"))
         ),
     )
 
@@ -364,8 +370,8 @@ _SECRET = re.compile(
 
 def properties(document: Document) -> list[tuple[str, object]]:
     """By name. What is a secret by its name is not shown: engines put credentials there too."""
-    found = lenient.mapping(document.get("properties"))
-    return [(key, "••••••" if _SECRET.search(key) else found[key]) for key in sorted(found)]
+    values = lenient.mapping(document.get("properties"))
+    return [(key, "••••••" if _SECRET.search(key) else values[key]) for key in sorted(values)]
 
 
 def statistics(document: Document) -> list[Document]:
@@ -395,11 +401,11 @@ class Metric:
 
 def metrics(report: object) -> list[Metric]:
     """What a scan or commit report measured, by name, leaving out what is zero."""
-    found = []
-    for name, told in sorted(lenient.mapping(lenient.mapping(report).get("metrics")).items()):
-        result = lenient.mapping(told)
+    measured = []
+    for name, value in sorted(lenient.mapping(lenient.mapping(report).get("metrics")).items()):
+        result = lenient.mapping(value)
         number = lenient.integer(result.get("value", result.get("total-duration")))
         unit = lenient.text(result.get("unit") or result.get("time-unit")) or "count"
         if number:
-            found.append(Metric(name, number, unit))
-    return found
+            measured.append(Metric(name, number, unit))
+    return measured

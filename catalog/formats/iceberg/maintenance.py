@@ -70,15 +70,15 @@ def compaction(
         small += is_small
         if is_small or file.size > TOO_LARGE * target or _has_many_deletes(file, deleted_ratio):
             groups[file.group].append(file)
-    for found in groups.values():
-        size = sum(file.size for file in found)
-        enough = len(found) > 1 and (len(found) >= min_files or size > target)
-        deletes = any(_has_many_deletes(file, deleted_ratio) for file in found)
+    for members in groups.values():
+        size = sum(file.size for file in members)
+        enough = len(members) > 1 and (len(members) >= min_files or size > target)
+        deletes = any(_has_many_deletes(file, deleted_ratio) for file in members)
         if not (enough or deletes or size > TOO_LARGE * target):
             continue
-        live = sum(file.rows - file.deleted_rows for file in found)
-        rows = sum(file.rows for file in found)
-        count += len(found)
+        live = sum(file.rows - file.deleted_rows for file in members)
+        rows = sum(file.rows for file in members)
+        count += len(members)
         total += size
         after += math.ceil(size * (live / rows if rows else 0) / target) if live > 0 else 0
     return Rewrite(small, count, total, after)
@@ -111,22 +111,22 @@ def _has_many_deletes(file: File, deleted_ratio: float) -> bool:
 
 
 def rewritten_manifests(
-    found: Iterable[ManifestFile], spec: int, properties: Mapping[str, Any]
+    listed: Iterable[ManifestFile], spec: int, properties: Mapping[str, Any]
 ) -> int:
     """How many manifests ``rewrite_manifests`` leaves: it merges those of the current ``spec``."""
     target = _number(properties.get("commit.manifest.target-size-bytes")) or _MANIFEST_BYTES
-    left = 0
+    remaining = 0
     sizes: dict[int, int] = defaultdict(int)
-    for manifest in found:
+    for manifest in listed:
         if manifest.partition_spec_id == spec:
             sizes[manifest.content] += manifest.manifest_length
         else:
-            left += 1
-    return left + sum(math.ceil(size / target) for size in sizes.values())
+            remaining += 1
+    return remaining + sum(math.ceil(size / target) for size in sizes.values())
 
 
 def rewritten_delete_files(
-    found: Iterable[DeleteFile],
+    delete_files: Iterable[DeleteFile],
     data_files: Mapping[str, tuple[Any, ...]],
     properties: Mapping[str, Any],
 ) -> int:
@@ -137,12 +137,12 @@ def rewritten_delete_files(
     """
     target = _number(properties.get("write.delete.target-file-size-bytes")) or _DELETE_FILE_BYTES
     is_by_file = str(properties.get("write.delete.granularity", "file")).lower() == "file"
-    there = Counter(data_files.values())
+    data_files_by_group = Counter(data_files.values())
     groups: dict[tuple[Any, ...], list[DeleteFile]] = defaultdict(list)
-    left = 0
-    for file in found:
+    remaining = 0
+    for file in delete_files:
         if _SMALL * target <= file.size <= TOO_LARGE * target:
-            left += 1
+            remaining += 1
         else:
             groups[file.group].append(file)
     for group, files in groups.items():
@@ -151,11 +151,11 @@ def rewritten_delete_files(
         elif not is_by_file:
             after = max(math.ceil(sum(file.size for file in files) / target), 1)
         elif any(file.data_file is None for file in files):
-            after = there[group]
+            after = data_files_by_group[group]
         else:
             after = len({file.data_file for file in files} & data_files.keys())
-        left += min(after, len(files))
-    return left
+        remaining += min(after, len(files))
+    return remaining
 
 
 def expiring(document: Document, *, older_than: int, retain_last: int, now: int) -> list[int]:
@@ -164,13 +164,13 @@ def expiring(document: Document, *, older_than: int, retain_last: int, now: int)
     A branch keeps its newest ``retain_last`` ones and all that are young; a tag keeps its own; of
     what no branch or tag has, the young ones stay. Branches and tags may say otherwise themselves.
     """
-    snapshots = {one["snapshot-id"]: one for one in document.get("snapshots") or []}
+    snapshots = {snapshot["snapshot-id"]: snapshot for snapshot in document.get("snapshots") or []}
     refs: Mapping[str, Mapping[str, Any]] = document.get("refs") or {}
     if not refs and document.get("current-snapshot-id", -1) in snapshots:
         refs = {"main": {"snapshot-id": document["current-snapshot-id"], "type": "branch"}}
     properties = document.get("properties") or {}
     max_age = _number(properties.get(_MAX_REF_AGE))
-    kept: set[int] = set()
+    retained: set[int] = set()
     reachable: set[int] = set()
     for name, ref in refs.items():
         head = snapshots.get(ref["snapshot-id"])
@@ -180,21 +180,21 @@ def expiring(document: Document, *, older_than: int, retain_last: int, now: int)
         if name != "main" and limit is not None and now - head["timestamp-ms"] > limit:
             continue
         reachable.add(head["snapshot-id"])
-        kept.add(head["snapshot-id"])
+        retained.add(head["snapshot-id"])
         if ref["type"] == "branch":
             line = list(_line(snapshots, head))
             reachable.update(line)
             age = ref.get("max-snapshot-age-ms")
             since = older_than if age is None else now - age
             least = ref.get("min-snapshots-to-keep", retain_last)
-            for number, one in enumerate(line):
-                if number >= least and snapshots[one]["timestamp-ms"] < since:
+            for number, id_ in enumerate(line):
+                if number >= least and snapshots[id_]["timestamp-ms"] < since:
                     break
-                kept.add(one)
-    for one, snapshot in snapshots.items():
-        if one not in reachable and snapshot["timestamp-ms"] >= older_than:
-            kept.add(one)
-    return [one for one in snapshots if one not in kept]
+                retained.add(id_)
+    for id_, snapshot in snapshots.items():
+        if id_ not in reachable and snapshot["timestamp-ms"] >= older_than:
+            retained.add(id_)
+    return [id_ for id_ in snapshots if id_ not in retained]
 
 
 def files_of(
@@ -206,30 +206,33 @@ def files_of(
     itself. They may be files of others: who deletes them has to look. Raises InvalidMetadata, and
     ForeignFile for a list or a manifest that may not be read.
     """
-    every = document.get("snapshots") or []
-    if any("manifest-list" not in one for one in every):
+    all_snapshots = document.get("snapshots") or []
+    if any("manifest-list" not in snapshot for snapshot in all_snapshots):
         return None
-    going = [one for one in every if one["snapshot-id"] in snapshots]
-    kept = [one for one in every if one["snapshot-id"] not in snapshots]
-    needed = _manifests(kept, io)
+    expired = [snapshot for snapshot in all_snapshots if snapshot["snapshot-id"] in snapshots]
+    retained = [snapshot for snapshot in all_snapshots if snapshot["snapshot-id"] not in snapshots]
+    needed = _manifests(retained, io)
     found_only_here = {
-        path: manifest for path, manifest in _manifests(going, io).items() if path not in needed
+        path: manifest for path, manifest in _manifests(expired, io).items() if path not in needed
     }
     to_read = [*found_only_here.values(), *needed.values()]
     if sum(map(manifests.live_files, to_read)) > limit:
         return None
-    found = _paths(found_only_here.values(), io)
-    if found:  # a manifest may have been rewritten, and its files be there as before
-        found.difference_update(_paths(needed.values(), io))
-    found.update(found_only_here)
-    found.update({one["manifest-list"] for one in going} - {one["manifest-list"] for one in kept})
+    paths = _paths(found_only_here.values(), io)
+    if paths:  # a manifest may have been rewritten, and its files be there as before
+        paths.difference_update(_paths(needed.values(), io))
+    paths.update(found_only_here)
+    paths.update(
+        {snapshot["manifest-list"] for snapshot in expired}
+        - {snapshot["manifest-list"] for snapshot in retained}
+    )
     for key in ("statistics", "partition-statistics"):
-        found.update(
+        paths.update(
             file["statistics-path"]
             for file in document.get(key) or []
             if file["snapshot-id"] in snapshots
         )
-    return found
+    return paths
 
 
 def _manifests(snapshots: Iterable[Mapping[str, Any]], io: CheckedIO) -> dict[str, ManifestFile]:
@@ -241,22 +244,22 @@ def _manifests(snapshots: Iterable[Mapping[str, Any]], io: CheckedIO) -> dict[st
     }
 
 
-def _paths(found: Iterable[ManifestFile], io: CheckedIO) -> set[str]:
+def _paths(listed: Iterable[ManifestFile], io: CheckedIO) -> set[str]:
     return {
         entry.file.file_path
-        for manifest in found
+        for manifest in listed
         for entry in manifests.read_unchecked(io, manifest)
     }
 
 
 def _line(snapshots: Mapping[int, Mapping[str, Any]], head: Mapping[str, Any]) -> Iterable[int]:
     """A snapshot and those before it."""
-    seen: set[int] = set()
-    one: Any = head["snapshot-id"]
-    while one in snapshots and one not in seen:
-        seen.add(one)
-        yield one
-        one = snapshots[one].get("parent-snapshot-id")
+    visited: set[int] = set()
+    id_: Any = head["snapshot-id"]
+    while id_ in snapshots and id_ not in visited:
+        visited.add(id_)
+        yield id_
+        id_ = snapshots[id_].get("parent-snapshot-id")
 
 
 def _number(text: Any) -> int | None:

@@ -36,13 +36,13 @@ _REQUIRED = {500, 501, 502}  # path, length, spec: the rest came with later vers
 _LIST_SCHEMA = Schema(
     *(
         NestedField(
-            one.field_id,
-            one.name,
-            one.field_type,
-            one.field_id in _REQUIRED,
-            initial_default=one.initial_default,
+            manifest_field.field_id,
+            manifest_field.name,
+            manifest_field.field_type,
+            manifest_field.field_id in _REQUIRED,
+            initial_default=manifest_field.initial_default,
         )
-        for one in MANIFEST_LIST_FILE_SCHEMAS[3].fields
+        for manifest_field in MANIFEST_LIST_FILE_SCHEMAS[3].fields
     )
 )
 _LIST_FIELDS: avro.Fields = (500, 503)
@@ -136,10 +136,10 @@ def paths_in_list(content: bytes, limit: int) -> list[tuple[str, int | None]]:
     Raises InvalidMetadata for what is no manifest list.
     """
     try:
-        found = list(islice(avro.read_fields(content, _LIST_FIELDS), limit))
+        rows = list(islice(avro.read_fields(content, _LIST_FIELDS), limit))
     except _BROKEN as error:
         raise InvalidMetadata("The manifest list is torn, or none at all") from error
-    return [(path, added) for path, added in found if isinstance(path, str)]
+    return [(path, added) for path, added in rows if isinstance(path, str)]
 
 
 def paths_in_manifest(content: bytes) -> Iterator[str]:
@@ -148,7 +148,7 @@ def paths_in_manifest(content: bytes) -> Iterator[str]:
         for status, path, referenced in avro.read_fields(content, _ENTRY_FIELDS):
             if status == ManifestEntryStatus.DELETED.value:
                 continue
-            yield from (each for each in (path, referenced) if isinstance(each, str))
+            yield from (file for file in (path, referenced) if isinstance(file, str))
     except _BROKEN as error:
         raise InvalidMetadata("The manifest is torn, or none at all") from error
 
@@ -220,6 +220,6 @@ def _content(io: FileIO, location: str) -> bytes:
         return stream.read()
 
 
-def _unreadable(what: str, location: str, error: BaseException) -> InvalidMetadata:
+def _unreadable(subject: str, location: str, error: BaseException) -> InvalidMetadata:
     cause = getattr(error, "strerror", None) or "it is torn, or none at all"
-    return InvalidMetadata(f"{what} '{location}' cannot be read: {cause}")
+    return InvalidMetadata(f"{subject} '{location}' cannot be read: {cause}")

@@ -36,12 +36,12 @@ class Column:
         return any(key.partition(".")[0] in _COMPUTED for key in self.metadata)
 
 
-def columns(schema: pa.Schema, known: Sequence[Any] = ()) -> Iterator[Column]:
+def columns(schema: pa.Schema, lance_fields: Sequence[Any] = ()) -> Iterator[Column]:
     """The fields of a schema in their order, each before those inside it.
 
     ``known`` are Lance's own fields of the schema, which tell the ids.
     """
-    yield from _walk(list(schema), known, "", 0)
+    yield from _walk(list(schema), lance_fields, "", 0)
 
 
 def is_blob(field: pa.Field) -> bool:
@@ -58,8 +58,8 @@ def dimension(type_: pa.DataType) -> int | None:
     """How many numbers a vector of this type has; None when it is no vector."""
     if not pa.types.is_fixed_size_list(type_):
         return None
-    found: int = type_.list_size
-    return found if is_number(type_.value_type) else None
+    length: int = type_.list_size
+    return length if is_number(type_.value_type) else None
 
 
 def is_number(type_: pa.DataType) -> bool:
@@ -96,9 +96,9 @@ def type_name(type_: pa.DataType) -> str:
 
 
 def _walk(
-    fields: Sequence[pa.Field], known: Sequence[Any], above: str, depth: int
+    fields: Sequence[pa.Field], lance_fields: Sequence[Any], above: str, depth: int
 ) -> Iterator[Column]:
-    ids = {each.name(): each for each in known}
+    ids = {lance_field.name(): lance_field for lance_field in lance_fields}
     for field in fields:
         own = ids.get(field.name)
         path = f"{above}.{field.name}" if above else field.name
@@ -126,8 +126,8 @@ def _inside(type_: pa.DataType) -> list[pa.Field]:
         return []
     if pa.types.is_struct(type_):
         return list(type_.fields)
-    found = [type_.field(index) for index in range(type_.num_fields)]
-    return [field for field in found if _holds_struct(field.type)]
+    children = [type_.field(index) for index in range(type_.num_fields)]
+    return [field for field in children if _holds_struct(field.type)]
 
 
 def _holds_struct(type_: pa.DataType) -> bool:

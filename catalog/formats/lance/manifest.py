@@ -131,9 +131,9 @@ def read(data: bytes) -> Contents:
         files = (*_fragment_files(data, top), *_index_files(data, top), *_transaction(data, top))
     except MalformedMessage as error:
         raise NotAManifest(f"its message is malformed: {error}") from None
-    known = {base.id for base in head.base_paths}
+    base_ids = {base.id for base in head.base_paths}
     for file in files:
-        if file.base_id is not None and file.base_id not in known:
+        if file.base_id is not None and file.base_id not in base_ids:
             raise NotAManifest(f"it names base path {file.base_id}, which it does not have")
     return Contents(head, files, _BLOB_TYPE in data)
 
@@ -300,5 +300,5 @@ def _is_plain(path: str) -> bool:
         path.isprintable()
         and "%" not in path
         and "\\" not in path
-        and all(part not in {"", ".", ".."} for part in path.split("/"))
+        and all(segment not in {"", ".", ".."} for segment in path.split("/"))
     )

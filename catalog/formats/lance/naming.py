@@ -70,25 +70,25 @@ def parse_manifest_name(name: str) -> ManifestName | None:
     return name_of if 0 <= name_of.version <= MAX_VERSION else None
 
 
-def naming_scheme(given: str | None, staged_name: str) -> NamingScheme:
+def naming_scheme(requested: str | None, staged_name: str) -> NamingScheme:
     """The scheme that the caller named, else the one its staged file shows, else V2.
 
     Raises InvalidInput for a scheme that is not known.
     """
-    if given:
+    if requested:
         try:
-            return NamingScheme(given.upper())
+            return NamingScheme(requested.upper())
         except ValueError:
-            raise InvalidInput(f"Naming scheme {given!r} is not known; use V1 or V2") from None
-    shown = parse_manifest_name(staged_name.partition("-")[0])
-    return shown.scheme if shown else NamingScheme.V2
+            raise InvalidInput(f"Naming scheme {requested!r} is not known; use V1 or V2") from None
+    staged = parse_manifest_name(staged_name.partition("-")[0])
+    return staged.scheme if staged else NamingScheme.V2
 
 
 def check_branch(name: str) -> str:
     """The name itself. Raises InvalidInput unless it is a relative path that stays in ``tree/``."""
     if len(name) > _MAX_BRANCH_LENGTH or not name.isprintable():
         raise InvalidInput(f"Branch name {name[:40]!r} is too long or holds a control character")
-    if any(part in {"", ".", "..", "_versions"} for part in name.split("/")):
+    if any(segment in {"", ".", "..", "_versions"} for segment in name.split("/")):
         raise InvalidInput(f"Branch name {name!r} is not a path of plain names")
     return name
 

@@ -36,12 +36,12 @@ def split(path: str) -> tuple[str, ...]:
     """The names of a path, outermost first. Raises InvalidInput."""
     names, position = [], 0
     while True:
-        found = _SEGMENT.match(path, position)
-        if found is None:
+        match = _SEGMENT.match(path, position)
+        if match is None:
             raise InvalidInput(f"Field path {path!r} is malformed at position {position}")
-        quoted = found["quoted"]
-        names.append(found["bare"] if quoted is None else quoted.replace("``", "`"))
-        position = found.end()
+        quoted = match["quoted"]
+        names.append(match["bare"] if quoted is None else quoted.replace("``", "`"))
+        position = match.end()
         if position == len(path):
             return tuple(names)
         if path[position] != ".":

@@ -62,21 +62,21 @@ def check_branch(name: str) -> str:
         raise InvalidInput("The name 'main' belongs to the branch that every table has")
     _check(name, "Branch")
     naming.check_branch(name)
-    for part in name.split("/")[1:]:
-        if is_own_directory(part):
+    for segment in name.split("/")[1:]:
+        if is_own_directory(segment):
             raise InvalidInput(
-                f"Branch name {name!r}: '{part}' is a directory of the branch above it"
+                f"Branch name {name!r}: '{segment}' is a directory of the branch above it"
             )
     return name
 
 
-def is_own_directory(part: str) -> bool:
+def is_own_directory(segment: str) -> bool:
     """Whether Lance keeps a branch's own files, rather than branches below it, in this directory."""
-    return _OWN.fullmatch(part) is not None
+    return _OWN.fullmatch(segment) is not None
 
 
 def _check(name: str, kind: str) -> None:
-    if not all(_PART.fullmatch(part) for part in name.split("/")):
+    if not all(_PART.fullmatch(segment) for segment in name.split("/")):
         raise InvalidInput(f"{kind} name {name[:80]!r} holds more than letters, digits, '.-_'")
     if ".." in name or name.endswith(".lock"):
         raise InvalidInput(f"{kind} name {name[:80]!r} holds '..' or ends with '.lock'")
@@ -106,25 +106,27 @@ def begins_branch(manifest: bytes, version: int) -> bool:
 
 def parse_tag(content: bytes) -> TagFile | None:
     """What a tag's file says; None when it does not read as one."""
-    found = _parse(content)
-    version = _number(found.get("version"))
+    document = _parse(content)
+    version = _number(document.get("version"))
     if version is None:
         return None
-    return TagFile(version, _branch(found.get("branch")), _number(found.get("manifestSize")) or 0)
+    return TagFile(
+        version, _branch(document.get("branch")), _number(document.get("manifestSize")) or 0
+    )
 
 
 def parse_branch(content: bytes) -> BranchFile | None:
     """What a branch's file says; None when it does not read as one."""
-    found = _parse(content)
-    version = _number(found.get("parentVersion"))
+    document = _parse(content)
+    version = _number(document.get("parentVersion"))
     if version is None:
         return None
-    metadata = found.get("metadata")
+    metadata = document.get("metadata")
     return BranchFile(
         version,
-        _branch(found.get("parentBranch")),
-        _number(found.get("createAt")) or 0,
-        _number(found.get("manifestSize")) or 0,
+        _branch(document.get("parentBranch")),
+        _number(document.get("createAt")) or 0,
+        _number(document.get("manifestSize")) or 0,
         {k: v for k, v in metadata.items() if isinstance(v, str)}
         if isinstance(metadata, dict)
         else {},
@@ -133,10 +135,10 @@ def parse_branch(content: bytes) -> BranchFile | None:
 
 def _parse(content: bytes) -> dict[str, Any]:
     try:
-        found = orjson.loads(content)
+        document = orjson.loads(content)
     except orjson.JSONDecodeError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
 def _branch(value: object) -> str:

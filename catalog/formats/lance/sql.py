@@ -67,22 +67,22 @@ def _nested(expression: str) -> int:
         inner = levels.pop().total()
         levels[-1].deepest = max(levels[-1].deepest, inner)
 
-    for found in _TOKEN.finditer(expression):
-        part = found[0].lower()
-        if part in {"--", "/*", "$"}:  # a quote in a comment or in $$ is none
+    for match in _TOKEN.finditer(expression):
+        lexeme = match[0].lower()
+        if lexeme in {"--", "/*", "$"}:  # a quote in a comment or in $$ is none
             return len(_COSTLY.findall(expression))
-        if part in "([":
+        if lexeme in "([":
             is_name = before[:1].isalpha() or before[:1] in {"_", "`", '"'}
             is_call = is_name and before not in _BEFORE_A_CONDITION
-            levels.append(_Level(is_costly=part == "[" or is_call))
-        elif part in ")]":
+            levels.append(_Level(is_costly=lexeme == "[" or is_call))
+        elif lexeme in ")]":
             if len(levels) > 1:
                 close()
-        elif part in {"interval", "between"}:
+        elif lexeme in {"interval", "between"}:
             levels[-1].words += 1
-        elif part in {",", "and", "or"}:
+        elif lexeme in {",", "and", "or"}:
             levels[-1].end_part()
-        before = part
+        before = lexeme
     while len(levels) > 1:
         close()
     return levels[0].total()
@@ -92,24 +92,24 @@ def _check_chains(expression: str) -> None:
     outer: list[tuple[int, int]] = []  # of the parentheses around: the chain, and its longest
     around = chain = longest = logical = 0
     in_between, before = False, "("
-    for found in _TOKEN.finditer(expression):
-        part = found[0]
-        if part in "([":
+    for match in _TOKEN.finditer(expression):
+        lexeme = match[0]
+        if lexeme in "([":
             outer.append((chain, longest))
             around += chain
             chain = longest = 0
-        elif part in ")]":
+        elif lexeme in ")]":
             if outer:
                 inner = max(chain, longest)
                 chain, longest = outer.pop()
                 around -= chain
                 chain += inner
-        elif part == ",":
+        elif lexeme == ",":
             chain, longest = 0, max(chain, longest)
-        elif part in {"--", "/*"}:
+        elif lexeme in {"--", "/*"}:
             raise InvalidInput("A long expression cannot have comments")
-        elif part[0] not in _LITERAL and not (part in "-+" and before in "(,"):
-            word = part.lower()
+        elif lexeme[0] not in _LITERAL and not (lexeme in "-+" and before in "(,"):
+            word = lexeme.lower()
             if word == "or" or (word == "and" and not in_between):
                 chain, longest, logical = 0, max(chain, longest), logical + 1
             else:
@@ -121,4 +121,4 @@ def _check_chains(expression: str) -> None:
                 f"or more than {MAX_LOGICAL} times AND and OR",
                 detail="A list, as in 'id IN (1, 2, 3)', may be as long as you like.",
             )
-        before = part
+        before = lexeme

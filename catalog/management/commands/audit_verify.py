@@ -34,19 +34,21 @@ class Command(BaseCommand):
             audit_chain.seal()
         expected = _expected(options["expect"])
         table = _table(options["table"]) if options["table"] else None
-        found = audit_chain.verify(table=table, since=options["since"], expected=expected)
-        for finding in found.findings:
+        verification = audit_chain.verify(table=table, since=options["since"], expected=expected)
+        for finding in verification.findings:
             self.stdout.write(f"{finding.kind}: {finding.text}")
-        if found.more_findings:
-            self.stdout.write(f"... and {found.more_findings} more")
+        if verification.more_findings:
+            self.stdout.write(f"... and {verification.more_findings} more")
         self.stdout.write(
-            f"{found.seals} seals, {found.retired} of them of events that a retention removed;"
-            f" {found.waiting} events wait for their seal"
+            f"{verification.seals} seals, {verification.retired} of them of events that a retention removed;"
+            f" {verification.waiting} events wait for their seal"
         )
-        if found.head is not None:
-            self.stdout.write(f"newest seal: {found.head.number}:{found.head.hash.hex()}")
-        if not found.is_sound:
-            count = len(found.findings) + found.more_findings
+        if verification.head is not None:
+            self.stdout.write(
+                f"newest seal: {verification.head.number}:{verification.head.hash.hex()}"
+            )
+        if not verification.is_sound:
+            count = len(verification.findings) + verification.more_findings
             raise CommandError(f"The audit trail is not as it was sealed: {count} findings")
         self.stdout.write("The audit trail is as it was sealed")
 

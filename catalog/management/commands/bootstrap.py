@@ -54,8 +54,8 @@ class Command(BaseCommand):
         users = get_user_model().objects
         if users.filter(is_superuser=True).exists():
             return
-        given = settings.MONODON_ADMIN_PASSWORD
-        password = given or secrets.token_urlsafe(12)
+        configured = settings.MONODON_ADMIN_PASSWORD
+        password = configured or secrets.token_urlsafe(12)
         try:
             users.create_superuser(settings.MONODON_ADMIN_USER, "", password)
         except PrincipalAlreadyExists as refused:
@@ -64,17 +64,19 @@ class Command(BaseCommand):
                 f"Admin user:  none was made. {refused.message}. {refused.detail or ''}".rstrip()
             )
             return
-        shown = "as MONODON_ADMIN_PASSWORD says" if given else password
-        self._say(f"Admin user:  {settings.MONODON_ADMIN_USER}   password: {shown}")
+        password_text = "as MONODON_ADMIN_PASSWORD says" if configured else password
+        self._say(f"Admin user:  {settings.MONODON_ADMIN_USER}   password: {password_text}")
 
     def _api_key(self) -> None:
         """The first key; a preset key is there whatever else is."""
-        given = settings.MONODON_ADMIN_API_KEY
-        if given:
-            known = ApiKey.objects.filter(digest=credentials.key_digest(given)).exists()
-            if not known:
-                name = f"{_FIRST_KEY}-{credentials.key_digest(given)[:8]}"
-                api_keys.create_api_key(actor=access.SYSTEM, name=name, key=given)
+        configured = settings.MONODON_ADMIN_API_KEY
+        if configured:
+            is_registered = ApiKey.objects.filter(
+                digest=credentials.key_digest(configured)
+            ).exists()
+            if not is_registered:
+                name = f"{_FIRST_KEY}-{credentials.key_digest(configured)[:8]}"
+                api_keys.create_api_key(actor=access.SYSTEM, name=name, key=configured)
                 self._say("API key:     as MONODON_ADMIN_API_KEY says")
         elif not ApiKey.objects.exists():
             _, key = api_keys.create_api_key(actor=access.SYSTEM, name=_FIRST_KEY)

@@ -94,8 +94,8 @@ class Command(BaseCommand):
             self.stdout.write(_dump({"type": "counts", **counts}))
             return
         del counts["since"], counts["until"]
-        told = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in counts.items())
-        self.stdout.write(f"From {since} to {until}: {told}.")
+        summary = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in counts.items())
+        self.stdout.write(f"From {since} to {until}: {summary}.")
 
 
 def _json(row: Any) -> str:
@@ -108,8 +108,8 @@ def _json(row: Any) -> str:
     return _dump({"type": kinds[type(row)], **asdict(row)})
 
 
-def _dump(found: dict[str, Any]) -> str:
-    return json.dumps(found, default=str, ensure_ascii=False)
+def _dump(document: dict[str, Any]) -> str:
+    return json.dumps(document, default=str, ensure_ascii=False)
 
 
 def _line(row: past.NamespaceState | past.TableState) -> str:

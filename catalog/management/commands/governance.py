@@ -28,8 +28,8 @@ class Command(BaseCommand):
             "diff", help="tell what applying would change; status 1 if anything"
         )
         apply = actions.add_parser("apply", help="make everything as the file says, or nothing")
-        for each in (diff, apply):
-            each.add_argument("file", help="- is standard input")
+        for subparser in (diff, apply):
+            subparser.add_argument("file", help="- is standard input")
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:

@@ -19,11 +19,11 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        known = ",".join(privilege.word for privilege in SINGLE)
+        names = ",".join(privilege.word for privilege in SINGLE)
         actions = parser.add_subparsers(dest="action", required=True)
         give = actions.add_parser("set", help="let a principal have exactly these privileges")
         give.add_argument("principal", help="etl, user:ada, group:analysts")
-        give.add_argument("privileges", help=f"some of {known}, or all")
+        give.add_argument("privileges", help=f"some of {names}, or all")
         take = actions.add_parser("remove", help="take away what a principal was granted")
         take.add_argument("principal")
         show = actions.add_parser("list", help="what is granted on this very place")
@@ -31,8 +31,8 @@ class Command(BaseCommand):
         why.add_argument("principal", nargs="?", help="only this one")
         lost = actions.add_parser("what-if", help="what would be lost without the grant")
         lost.add_argument("principal")
-        for each in (give, take, show, why, lost):
-            where = each.add_mutually_exclusive_group(required=True)
+        for subparser in (give, take, show, why, lost):
+            where = subparser.add_mutually_exclusive_group(required=True)
             where.add_argument("--namespace", help="$ alone is the root")
             where.add_argument("--table", help="namespace$table, or a view")
 
@@ -66,10 +66,10 @@ class Command(BaseCommand):
     def _explain(self, on: On, options: Mapping[str, Any]) -> None:
         token = None
         while True:
-            found, token = grants.explain(
+            holders, token = grants.explain(
                 actor=COMMAND, on=on, principal=options["principal"], page_token=token
             )
-            for holder in found:
+            for holder in holders:
                 state = "" if holder.is_active else "  (not active)"
                 self.stdout.write(f"{holder.principal.name:24} {_words(holder.held)}{state}")
                 for source in holder.sources:
@@ -82,10 +82,10 @@ class Command(BaseCommand):
     def _what_if(self, on: On, options: Mapping[str, Any]) -> None:
         token = None
         while True:
-            found, token = grants.what_if(
+            losses, token = grants.what_if(
                 actor=COMMAND, on=on, principal=options["principal"], page_token=token
             )
-            for loss in found:
+            for loss in losses:
                 self.stdout.write(
                     f"{loss.principal.name:24} loses {_words(loss.lost)}; does not see"
                     f" {loss.namespaces} namespaces and {loss.tables} tables any more"

@@ -71,13 +71,13 @@ class Command(BaseCommand):
         if options["table"] is None:
             self._worst(options)
             return
-        found = maintenance_scheduler.plan(actor=COMMAND, table=_identifier(options["table"]))
-        self.stdout.write(f"{found.table}: health {found.score} of 100")
-        for name, value in found.statistics.as_json().items():
+        plan = maintenance_scheduler.plan(actor=COMMAND, table=_identifier(options["table"]))
+        self.stdout.write(f"{plan.table}: health {plan.score} of 100")
+        for name, value in plan.statistics.as_json().items():
             self.stdout.write(f"  {name:22} {value}")
-        if not found.planned:
+        if not plan.planned:
             self.stdout.write("Nothing needs to be done.")
-        for job in found.planned:
+        for job in plan.planned:
             where = "Spark" if job.is_for_spark else "the worker"
             self.stdout.write(f"{job.kind} ({job.mode}, by {where}): {job.reason}")
 
@@ -125,19 +125,19 @@ class Command(BaseCommand):
     def _follow(self, job: Job) -> None:
         """Show a job's progress until it has ended: a bar on a terminal, else a line a state."""
         is_terminal = self.stdout.isatty()
-        shown = ""
+        last_line = ""
         while True:
             job.refresh_from_db()
             line = f"Job {job.pk}: {_line(job, with_bar=is_terminal)}"
             is_over = job.status not in maintenance_scheduler.ACTIVE
-            if is_terminal and line != shown:
-                blank = " " * max(len(shown) - len(line), 0)
+            if is_terminal and line != last_line:
+                blank = " " * max(len(last_line) - len(line), 0)
                 self.stdout.write(f"\r{line}{blank}", ending="\n" if is_over else "")
                 self.stdout.flush()
-                shown = line
-            elif not is_terminal and (job.status != shown or is_over):
+                last_line = line
+            elif not is_terminal and (job.status != last_line or is_over):
                 self.stdout.write(line)
-                shown = job.status
+                last_line = job.status
             if is_over:
                 return
             time.sleep(_LOOK_SECONDS)
@@ -181,9 +181,11 @@ class Command(BaseCommand):
 
     def _policy(self, options: Mapping[str, Any]) -> None:
         target = _identifier(options["target"])
-        effective, said = self._held(target, options)
+        effective, own_values = self._held(target, options)
         if options["set"] or options["unset"]:
-            values = {name: value for name, value in said.items() if name not in options["unset"]}
+            values = {
+                name: value for name, value in own_values.items() if name not in options["unset"]
+            }
             values |= dict(map(_value, options["set"]))
             for name in options["unset"]:
                 _rule(name)
@@ -191,10 +193,12 @@ class Command(BaseCommand):
                 policies.set_namespace_policy(actor=COMMAND, namespace=target, values=values)
             else:
                 policies.set_table_policy(actor=COMMAND, table=target, values=values)
-            effective, said = self._held(target, options)
-        for name, found in effective.values.items():
-            source = f"said here, {found.source}" if name in said else found.source or _DEFAULT
-            self.stdout.write(f"{name:18} {found.value!s:12} {source}")
+            effective, own_values = self._held(target, options)
+        for name, value in effective.values.items():
+            source = (
+                f"said here, {value.source}" if name in own_values else value.source or _DEFAULT
+            )
+            self.stdout.write(f"{name:18} {value.value!s:12} {source}")
 
     @staticmethod
     def _held(
@@ -239,11 +243,11 @@ def _ended(job: Job) -> str:
 
 
 def _line(job: Job, *, with_bar: bool = False) -> str:
-    what = f"{job.kind}{' (dry run)' if job.is_dry_run else ''} {job.status}"
+    summary = f"{job.kind}{' (dry run)' if job.is_dry_run else ''} {job.status}"
     if not job.total:
-        return f"{what} {job.progress} {job.unit}" if job.progress else what
-    done = f"{job.progress}/{job.total} {job.unit}"
+        return f"{summary} {job.progress} {job.unit}" if job.progress else summary
+    progress = f"{job.progress}/{job.total} {job.unit}"
     if not with_bar:
-        return f"{what} {done}"
+        return f"{summary} {progress}"
     filled = min(_BAR, _BAR * job.progress // job.total)
-    return f"{what} [{'#' * filled}{'.' * (_BAR - filled)}] {done}"
+    return f"{summary} [{'#' * filled}{'.' * (_BAR - filled)}] {progress}"

@@ -23,7 +23,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            found = lance_repair.repair(
+            repair = lance_repair.repair(
                 actor=COMMAND,
                 table=identifiers.parse(options["table"], identifiers.DEFAULT_DELIMITER),
                 is_dry_run=options["dry_run"],
@@ -31,16 +31,16 @@ class Command(BaseCommand):
         except CatalogError as refused:
             detail = f". {refused.detail}" if refused.detail else ""
             raise CommandError(f"{refused.message}{detail}") from refused
-        for report in found.branches:
+        for report in repair.branches:
             name = report.branch or "main"
             self.stdout.write(f"{name}: newest {report.newest}; {report.fault or 'well'}")
             if report.missing:
                 self.stdout.write(f"  without a manifest: {_numbers(report.missing)}")
             if report.unlisted:
                 self.stdout.write(f"  not in the ledger: {_numbers(report.unlisted)}")
-            version = found.published.get(report.branch)
+            version = repair.published.get(report.branch)
             if version is not None:
-                verb = "would publish" if found.is_dry_run else "published"
+                verb = "would publish" if repair.is_dry_run else "published"
                 self.stdout.write(
                     f"  {verb} version {version}, a copy of version {report.last_whole}"
                 )

@@ -12,10 +12,10 @@ class Command(BaseCommand):
     help = "Make all documents of the search anew, and forget the words that are in none."
 
     def handle(self, *args: Any, **options: Any) -> None:
-        def told(made: int) -> None:
-            if made % 10_000 == 0:
-                self.stdout.write(f"{made:,} documents")
+        def show_progress(count: int) -> None:
+            if count % 10_000 == 0:
+                self.stdout.write(f"{count:,} documents")
                 self.stdout.flush()
 
-        made = search_documents.reindex(told=told)
-        self.stdout.write(f"{made:,} documents were made")
+        count = search_documents.reindex(told=show_progress)
+        self.stdout.write(f"{count:,} documents were made")

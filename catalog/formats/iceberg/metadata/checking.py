@@ -51,41 +51,41 @@ def check(document: Document) -> None:
 def _check_schemas(document: Document) -> None:
     integer_at(document, "last-column-id", "", high=INT_MAX)
     current = integer_at(document, "current-schema-id", "", high=INT_MAX)
-    found = objects_at(document, "schemas", "")
-    for i, schema in enumerate(found):
+    documents = objects_at(document, "schemas", "")
+    for i, schema in enumerate(documents):
         schemas.index(schema, f"schemas[{i}]")
-    _check_ids(found, "schemas", "schema-id", current, "current-schema-id")
+    _check_ids(documents, "schemas", "schema-id", current, "current-schema-id")
 
 
 def _check_specs(document: Document) -> None:
     integer_at(document, "last-partition-id", "", high=INT_MAX)
     default = integer_at(document, "default-spec-id", "", high=INT_MAX)
-    found = objects_at(document, "partition-specs", "")
-    for i, spec in enumerate(found):
+    specs = objects_at(document, "partition-specs", "")
+    for i, spec in enumerate(specs):
         path = f"partition-specs[{i}]"
         integer_at(spec, "spec-id", path, high=INT_MAX)
         for j, field in enumerate(partitioning.check_structure(spec, path)):
             integer_at(field, "field-id", f"{path}.fields[{j}]", high=INT_MAX)
-    _check_ids(found, "partition-specs", "spec-id", default, "default-spec-id")
+    _check_ids(specs, "partition-specs", "spec-id", default, "default-spec-id")
 
 
 def _check_orders(document: Document) -> None:
     default = integer_at(document, "default-sort-order-id", "", high=INT_MAX)
-    found = objects_at(document, "sort-orders", "")
-    for i, order in enumerate(found):
+    orders = objects_at(document, "sort-orders", "")
+    for i, order in enumerate(orders):
         integer_at(order, "order-id", f"sort-orders[{i}]", high=INT_MAX)
         sorting.check_structure(order, f"sort-orders[{i}]")
-    _check_ids(found, "sort-orders", "order-id", default, "default-sort-order-id")
+    _check_ids(orders, "sort-orders", "order-id", default, "default-sort-order-id")
 
 
 def _check_ids(items: list[Document], name: str, key: str, chosen: int, chosen_key: str) -> None:
-    seen: set[int] = set()
+    ids: set[int] = set()
     for i, item in enumerate(items):
         id_: int = item.get(key, 0)
-        if id_ in seen:
+        if id_ in ids:
             raise InvalidMetadata(f"{name}[{i}]: there are two with {key} {id_}")
-        seen.add(id_)
-    if chosen not in seen:
+        ids.add(id_)
+    if chosen not in ids:
         raise InvalidMetadata(f"{chosen_key} {chosen} is not in {name}")
 
 
@@ -115,7 +115,7 @@ def _check_order(document: Document, version: int) -> None:
         parent = by_id.get(snapshot.get("parent-snapshot-id"))
         if parent is None or version == 1:
             continue
-        number, before = (each.get("sequence-number") or 0 for each in (snapshot, parent))
+        number, before = (item.get("sequence-number") or 0 for item in (snapshot, parent))
         if number <= before and number:
             raise InvalidMetadata(
                 f"{path}.sequence-number {number} is not above that of its parent, {before}"

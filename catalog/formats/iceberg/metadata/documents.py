@@ -62,35 +62,35 @@ def new_table(
     The property ``format-version`` chooses the version, 2 when it is not there, and is not kept.
     Raises InvalidMetadata.
     """
-    given = {} if properties is None else strings_by_name(properties, "properties")
-    version = _format_version(given)
-    wanted = schemas.plain(as_object(schema, "schema"))
-    schemas.check_version(schemas.index(wanted, "schema"), version, "schema")
-    fresh, moved = schemas.fresh(schemas.completed(wanted))
+    requested_properties = {} if properties is None else strings_by_name(properties, "properties")
+    version = _format_version(requested_properties)
+    requested_schema = schemas.plain(as_object(schema, "schema"))
+    schemas.check_version(schemas.index(requested_schema, "schema"), version, "schema")
+    fresh, moved = schemas.fresh(schemas.completed(requested_schema))
     columns = schemas.index(fresh, "schema")
 
-    asked_spec = (
+    requested_spec = (
         None
         if partition_spec is None
         else transforms.plain(as_object(partition_spec, "partition-spec"))
     )
-    spec = partitioning.fresh(asked_spec, moved, "partition-spec")
+    spec = partitioning.fresh(requested_spec, moved, "partition-spec")
     transforms.check_version(spec["fields"], version, "partition-spec.fields")
     partitioning.check_fit(spec, columns, "partition-spec")
     partitioning.check_names(spec, columns, "partition-spec")
-    asked_order = (
+    requested_order = (
         None if write_order is None else transforms.plain(as_object(write_order, "write-order"))
     )
-    order = sorting.fresh(asked_order, moved, "write-order")
+    order = sorting.fresh(requested_order, moved, "write-order")
     transforms.check_version(order["fields"], version, "write-order.fields")
     sorting.check_fit(order, columns, "write-order")
 
-    place = as_text(location, "location").rstrip("/")
-    if not place:
+    table_location = as_text(location, "location").rstrip("/")
+    if not table_location:
         raise InvalidMetadata("location must not be empty")
     document = empty(version) | {
         "table-uuid": str(table_uuid or uuid4()),
-        "location": place,
+        "location": table_location,
         "last-updated-ms": now_ms,
         "last-column-id": schemas.highest_id(columns),
         "schemas": [fresh],
@@ -98,7 +98,9 @@ def new_table(
         "last-partition-id": partitioning.last_field_id(spec),
         "default-sort-order-id": order["order-id"],
         "sort-orders": [order],
-        "properties": {name: text for name, text in given.items() if name not in _RESERVED},
+        "properties": {
+            name: text for name, text in requested_properties.items() if name not in _RESERVED
+        },
     }
     if version == 1:
         document |= {"schema": fresh, "partition-spec": spec["fields"]}

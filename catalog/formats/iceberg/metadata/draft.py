@@ -133,10 +133,10 @@ class Draft:
 
     def remove(self, key: str, id_key: str, ids: set[int] | set[str]) -> bool:
         """Whether any with these ids was there. What is gone already is no fault."""
-        kept = [item for item in self.items(key) if item.get(id_key, 0) not in ids]
-        if len(kept) == len(self.items(key)):
+        remaining = [item for item in self.items(key) if item.get(id_key, 0) not in ids]
+        if len(remaining) == len(self.items(key)):
             return False
-        self.replace(key, kept)
+        self.replace(key, remaining)
         return True
 
     def change(self, key: str) -> Document:
@@ -168,9 +168,11 @@ class Draft:
         Never before the base's: a client's clock may be behind the last one's, and Java refuses
         to read logs that run backwards by more than a minute.
         """
-        wanted = self.now_ms if self.snapshot_timestamp_ms is None else self.snapshot_timestamp_ms
+        timestamp = (
+            self.now_ms if self.snapshot_timestamp_ms is None else self.snapshot_timestamp_ms
+        )
         before: int = self.document["last-updated-ms"]
-        return max(wanted, before)
+        return max(timestamp, before)
 
     # -- the end
 
@@ -242,8 +244,8 @@ class Draft:
         self.document["partition-spec"] = spec["fields"]
 
     def _append_metadata_log(self, location: str, timestamp_ms: int) -> None:
-        wanted = self.entries("properties").get(_PREVIOUS_VERSIONS, "")
-        known = _INTEGER.fullmatch(wanted) is not None
-        keep = max(1, int(wanted) if known else _PREVIOUS_VERSIONS_DEFAULT)
+        configured = self.entries("properties").get(_PREVIOUS_VERSIONS, "")
+        is_number = _INTEGER.fullmatch(configured) is not None
+        keep = max(1, int(configured) if is_number else _PREVIOUS_VERSIONS_DEFAULT)
         entry = {"timestamp-ms": timestamp_ms, "metadata-file": location}
         self.replace("metadata-log", [*self.items("metadata-log"), entry][-keep:])

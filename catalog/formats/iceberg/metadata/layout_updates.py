@@ -122,12 +122,12 @@ def remove_partition_specs(draft: Draft, update: Document, path: str) -> None:
 
 def _id_of_same(
     items: list[Document],
-    wanted: Document,
+    new: Document,
     key: str,
     same: Callable[[Document, Document], bool],
 ) -> int | None:
     """The id of an equal schema, spec or order that is there already: it is used again."""
-    return next((item.get(key, 0) for item in items if same(item, wanted)), None)
+    return next((item.get(key, 0) for item in items if same(item, new)), None)
 
 
 def _next_id(items: list[Document], key: str, *, first: int) -> int:

@@ -60,7 +60,7 @@ def referenced(document: Document, read: Read) -> Iterator[Reference]:
     The same data file may come several times. The metadata file itself does not come: the document
     does not know it.
     """
-    seen: set[str] = set()
+    visited: set[str] = set()
     for snapshot in document["snapshots"]:
         location = snapshot.get("manifest-list")
         if location is None:  # v1 may name the manifests in the snapshot itself
@@ -68,8 +68,8 @@ def referenced(document: Document, read: Read) -> Iterator[Reference]:
         else:
             manifests = _manifests(location, read)
         for manifest in manifests or []:
-            if manifest not in seen:
-                seen.add(manifest)
+            if manifest not in visited:
+                visited.add(manifest)
                 yield from _manifest(manifest, read)
         if location is not None:
             yield Reference(Kind.MANIFEST_LIST, location, is_malformed=manifests is None)

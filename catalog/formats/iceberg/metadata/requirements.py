@@ -83,8 +83,8 @@ def _read(value: object, path: str) -> _Check:
     if name == "assert-ref-snapshot-id":
         return _same_reference(requirement, path)
     if name in _IDS:
-        field, key, what = _IDS[name]
-        return _same_id(integer_at(requirement, field, path, -1, INT_MAX), key, what)
+        field, key, subject = _IDS[name]
+        return _same_id(integer_at(requirement, field, path, -1, INT_MAX), key, subject)
     raise InvalidMetadata(f"{at(path, 'type')}: unknown table requirement {shown(name)}")
 
 
@@ -101,9 +101,9 @@ def _present(metadata: Document | None) -> Document:
 
 def _same_uuid(expected: str) -> _Check:
     def holds(metadata: Document | None) -> None:
-        found = _present(metadata).get("table-uuid")
-        if str(found).lower() != expected:
-            raise RequirementFailed(f"UUID does not match: expected {found} != {expected}")
+        actual = _present(metadata).get("table-uuid")
+        if str(actual).lower() != expected:
+            raise RequirementFailed(f"UUID does not match: expected {actual} != {expected}")
 
     return holds
 
@@ -130,10 +130,10 @@ def _same_reference(requirement: Document, path: str) -> _Check:
     return holds
 
 
-def _same_id(expected: int, key: str, what: str) -> _Check:
+def _same_id(expected: int, key: str, subject: str) -> _Check:
     def holds(metadata: Document | None) -> None:
-        found = _present(metadata)[key]
-        if found != expected:
-            raise RequirementFailed(f"{what} changed: expected id {expected} != {found}")
+        actual = _present(metadata)[key]
+        if actual != expected:
+            raise RequirementFailed(f"{subject} changed: expected id {expected} != {actual}")
 
     return holds

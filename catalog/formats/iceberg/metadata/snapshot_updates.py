@@ -125,8 +125,8 @@ def remove_snapshots(draft: Draft, update: Document, path: str) -> None:
 def set_statistics(draft: Draft, update: Document, path: str) -> None:
     file = object_at(update, "statistics", path)
     id_ = snapshots.check_statistics(file, at(path, "statistics"))
-    given = optional_integer_at(update, "snapshot-id", path)
-    if given is not None and given != id_:
+    snapshot_id = optional_integer_at(update, "snapshot-id", path)
+    if snapshot_id is not None and snapshot_id != id_:
         raise InvalidMetadata(f"{at(path, 'snapshot-id')} is not that of the statistics: {id_}")
     _put_file(draft, "statistics", file, id_)
 
@@ -158,7 +158,7 @@ def add_encryption_key(draft: Draft, update: Document, path: str) -> None:
     id_ = snapshots.check_encryption_key(key, here)
     if draft.version < 3:
         raise InvalidMetadata(f"{here}: encryption keys are not supported until v3")
-    if all(known["key-id"] != id_ for known in draft.items("encryption-keys")):
+    if all(existing["key-id"] != id_ for existing in draft.items("encryption-keys")):
         draft.append("encryption-keys", key)
 
 

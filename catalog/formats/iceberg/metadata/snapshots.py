@@ -84,7 +84,7 @@ def reference(source: Document, name: str, path: str) -> Document:
         raise InvalidMetadata(f"{at(path, 'type')} must be branch or tag")
     if name == MAIN and type_ != "branch":
         raise InvalidMetadata(f"{at(path, 'type')}: {MAIN} must be a branch")
-    found: Document = {"snapshot-id": integer_at(source, "snapshot-id", path), "type": type_}
+    document: Document = {"snapshot-id": integer_at(source, "snapshot-id", path), "type": type_}
     for key in _AGES:
         high = INT_MAX if key == "min-snapshots-to-keep" else 2**63 - 1
         value = optional_integer_at(source, key, path, low=1, high=high)
@@ -92,8 +92,8 @@ def reference(source: Document, name: str, path: str) -> Document:
             continue
         if type_ == "tag" and key != "max-ref-age-ms":
             raise InvalidMetadata(f"{at(path, key)}: tags do not support it, branches do")
-        found[key] = value
-    return found
+        document[key] = value
+    return document
 
 
 def check_statistics(file: Document, path: str) -> int:

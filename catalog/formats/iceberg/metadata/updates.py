@@ -127,11 +127,11 @@ def _set_location(draft: Draft, update: Document, path: str) -> None:
 
 
 def _set_properties(draft: Draft, update: Document, path: str) -> None:
-    wanted = strings_by_name_at(update, "updates", path)
+    new_values = strings_by_name_at(update, "updates", path)
     properties = draft.entries("properties")
-    if any(properties.get(name) != text for name, text in wanted.items()):
+    if any(properties.get(name) != text for name, text in new_values.items()):
         changed = draft.change("properties")
-        changed.update(wanted)
+        changed.update(new_values)
         check_map("The properties", changed)
 
 

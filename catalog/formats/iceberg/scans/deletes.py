@@ -62,17 +62,19 @@ class DeleteIndex:
 
     def for_file(self, entry: Entry, key: PartitionKey) -> list[Entry]:
         number, path = entry.sequence_number, entry.file.file_path
-        positions = [one for one in self._vectors.get(path, ()) if one.sequence_number >= number]
+        positions = [
+            vector for vector in self._vectors.get(path, ()) if vector.sequence_number >= number
+        ]
         if not positions:
             positions = [
-                one
-                for one in (*self._by_path.get(path, ()), *self._by_partition.get(key, ()))
-                if one.sequence_number >= number and _may_name(one.file, path)
+                delete
+                for delete in (*self._by_path.get(path, ()), *self._by_partition.get(key, ()))
+                if delete.sequence_number >= number and _may_name(delete.file, path)
             ]
         equality = [
-            one
-            for one in (*self._global, *self._equality.get(key, ()))
-            if one.sequence_number > number and self._may_equal(one.file, entry.file)
+            delete
+            for delete in (*self._global, *self._equality.get(key, ()))
+            if delete.sequence_number > number and self._may_equal(delete.file, entry.file)
         ]
         return positions + equality
 
@@ -110,10 +112,10 @@ def _may_hold_null(file: DataFile, id_: int) -> bool:
     return (file.null_value_counts or {}).get(id_) != 0
 
 
-def _are_apart(type_: PrimitiveType, one: DataFile, other: DataFile, id_: int) -> bool:
+def _are_apart(type_: PrimitiveType, lower_file: DataFile, upper_file: DataFile, id_: int) -> bool:
     """Whether all values of one file are below those of the other."""
-    highest = (one.upper_bounds or {}).get(id_)
-    lowest = (other.lower_bounds or {}).get(id_)
+    highest = (lower_file.upper_bounds or {}).get(id_)
+    lowest = (upper_file.lower_bounds or {}).get(id_)
     if highest is None or lowest is None:
         return False
     try:

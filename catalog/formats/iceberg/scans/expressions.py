@@ -55,7 +55,7 @@ _PAIRS = (
     ("starts-with", "not-starts-with"),
     ("in", "not-in"),
 )
-_OPPOSITE = {one: other for pair in _PAIRS for one, other in (pair, pair[::-1])}
+_OPPOSITE = {operator: other for pair in _PAIRS for operator, other in (pair, pair[::-1])}
 _MIRRORED = {
     "lt": "gt",
     "lt-eq": "gt-eq",
@@ -134,19 +134,19 @@ class Names:
 
     def find(self, name: str, where: str) -> Column:
         """Raises InvalidInput for a name of no column, or of several."""
-        found = self._by_name.get(self._fold(name), [])
-        if not found:
+        matches = self._by_name.get(self._fold(name), [])
+        if not matches:
             raise InvalidInput(f"{where}: there is no column {shown(name)}")
-        if len(found) > 1:
-            names = ", ".join(shown(column.name) for column in found)
+        if len(matches) > 1:
+            names = ", ".join(shown(column.name) for column in matches)
             raise InvalidInput(f"{where}: {shown(name)} may be any of {names}")
-        return found[0]
+        return matches[0]
 
     def by_id(self, id_: int, where: str) -> Column:
-        found = self._columns.get(id_)
-        if found is None:
+        column = self._columns.get(id_)
+        if column is None:
             raise InvalidInput(f"{where}: there is no column with id {id_}")
-        return found
+        return column
 
 
 # --- reading -----------------------------------------------------------------------------------
@@ -179,7 +179,8 @@ class _Reader:
             return self.read(value.get("child"), negated=not negated, depth=depth + 1)
         if name in {"and", "or"}:
             parts = [
-                self.read(part, negated=negated, depth=depth + 1) for part in _operands(value, name)
+                self.read(operand, negated=negated, depth=depth + 1)
+                for operand in _operands(value, name)
             ]
             return all_of(parts) if (name == "and") != negated else any_of(parts)
         if name in _OPPOSITE:
@@ -193,7 +194,7 @@ class _Reader:
             literals: list[object] = []
         elif name in _SET:
             (term,) = _operand_of(value, ("child", "term"), name)
-            literals = [_literal(one) for one in _values(value)]
+            literals = [_literal(literal) for literal in _values(value)]
         else:
             term, other, mirrored = self._sides(value, name)
             if other is _UNKNOWN or (mirrored and op not in _MIRRORED):
@@ -316,15 +317,15 @@ def _check_type(op: str, column: Column) -> None:
 def _set_test(
     op: str, term: tests.Reference, type_: PrimitiveType, literals: list[object]
 ) -> BooleanExpression | bool:
-    found = set()
+    accepted = set()
     for value in literals:
         try:
-            found.add(single_values.literal(type_, value))
+            accepted.add(single_values.literal(type_, value))
         except OutOfRangeError:
             continue  # no row has it
-    if not found:
+    if not accepted:
         return op == "not-in"
-    return _SET[op](term, found)
+    return _SET[op](term, accepted)
 
 
 def _beyond(op: str, term: tests.Reference, *, above: bool) -> BooleanExpression | bool:
@@ -337,25 +338,25 @@ def _beyond(op: str, term: tests.Reference, *, above: bool) -> BooleanExpression
 
 def _operands(value: Document, name: str) -> list[object]:
     """The operands of a chain, in order: clients nest ``a and b and c and …`` to any depth."""
-    found: list[object] = []
+    operands: list[object] = []
     waiting: list[object] = [value]
     while waiting:
-        part = waiting.pop()
-        if isinstance(part, dict) and part.get("type") == name:
+        operand = waiting.pop()
+        if isinstance(operand, dict) and operand.get("type") == name:
             for side in ("left", "right"):
-                if part.get(side) is None:
+                if operand.get(side) is None:
                     raise InvalidInput(f"filter: {name} needs {side}")
-            waiting += [part["right"], part["left"]]
+            waiting += [operand["right"], operand["left"]]
         else:
-            found.append(part)
-    return found
+            operands.append(operand)
+    return operands
 
 
 def _operand_of(value: Document, keys: tuple[str, ...], name: str) -> list[object]:
-    found = [value[key] for key in keys if value.get(key) is not None]
-    if len(found) != 1:
+    operands = [value[key] for key in keys if value.get(key) is not None]
+    if len(operands) != 1:
         raise InvalidInput(f"filter: {name} needs {' or '.join(keys)}")
-    return found
+    return operands
 
 
 def _values(value: Document) -> list[object]:
@@ -394,26 +395,26 @@ def _shown(value: object) -> str:
 def all_of(parts: Iterable[Expression]) -> Expression:
     """The conjunction, without what is settled."""
     open_: list[Expression] = []
-    for part in parts:
-        if part is False:
+    for operand in parts:
+        if operand is False:
             return False
-        if isinstance(part, AllOf):
-            open_ += part.parts
-        elif part is not True:
-            open_.append(part)
+        if isinstance(operand, AllOf):
+            open_ += operand.parts
+        elif operand is not True:
+            open_.append(operand)
     return True if not open_ else open_[0] if len(open_) == 1 else AllOf(tuple(open_))
 
 
 def any_of(parts: Iterable[Expression]) -> Expression:
     """The disjunction, without what is settled."""
     open_: list[Expression] = []
-    for part in parts:
-        if part is True:
+    for operand in parts:
+        if operand is True:
             return True
-        if isinstance(part, AnyOf):
-            open_ += part.parts
-        elif part is not False:
-            open_.append(part)
+        if isinstance(operand, AnyOf):
+            open_ += operand.parts
+        elif operand is not False:
+            open_.append(operand)
     return False if not open_ else open_[0] if len(open_) == 1 else AnyOf(tuple(open_))
 
 
@@ -421,8 +422,8 @@ def predicates(expression: Expression) -> Iterable[Predicate]:
     if isinstance(expression, Predicate):
         yield expression
     elif isinstance(expression, (AllOf, AnyOf)):
-        for part in expression.parts:
-            yield from predicates(part)
+        for operand in expression.parts:
+            yield from predicates(operand)
 
 
 def settle(expression: Expression, decide: Callable[[Predicate], Expression | bool]) -> Expression:
@@ -430,9 +431,9 @@ def settle(expression: Expression, decide: Callable[[Predicate], Expression | bo
     if isinstance(expression, Predicate):
         return decide(expression)
     if isinstance(expression, AllOf):
-        return all_of(settle(part, decide) for part in expression.parts)
+        return all_of(settle(operand, decide) for operand in expression.parts)
     if isinstance(expression, AnyOf):
-        return any_of(settle(part, decide) for part in expression.parts)
+        return any_of(settle(operand, decide) for operand in expression.parts)
     return expression
 
 
@@ -444,7 +445,7 @@ def to_test(
         return test(expression)
     if isinstance(expression, (AllOf, AnyOf)):
         combine: Any = tests.And if isinstance(expression, AllOf) else tests.Or
-        parts = [to_test(part, test) for part in expression.parts]
+        parts = [to_test(operand, test) for operand in expression.parts]
         combined: BooleanExpression = combine(*parts)  # a balanced tree of any number
         return combined
     return AlwaysTrue() if expression else AlwaysFalse()
@@ -456,7 +457,7 @@ def to_json(expression: Expression) -> bool | Document:
         return expression.source
     if isinstance(expression, (AllOf, AnyOf)):
         name = "and" if isinstance(expression, AllOf) else "or"
-        return _chain(name, [to_json(part) for part in expression.parts])
+        return _chain(name, [to_json(operand) for operand in expression.parts])
     return expression
 
 

@@ -50,11 +50,11 @@ class Partitions:
         self.spec_id: int = document.get("spec-id", 0)
         self._filter = filter
         self._spec = PartitionSpec(
-            *(_field(one, i) for i, one in enumerate(document.get("fields") or ())),
+            *(_field(field, i) for i, field in enumerate(document.get("fields") or ())),
             spec_id=self.spec_id,
         )
         self.is_unpartitioned = all(
-            isinstance(one.transform, VoidTransform) for one in self._spec.fields
+            isinstance(field.transform, VoidTransform) for field in self._spec.fields
         )
         self._schema = expressions.schema_of({**types, **filter.types})
         self._may: dict[Predicate, Evaluator | None] = {}
@@ -86,19 +86,19 @@ class Partitions:
 
     def values(self, file: DataFile) -> tuple[Any, ...]:
         """A file's partition, in the terms of literals."""
-        found = (file.partition[i] for i in range(len(file.partition)))
-        return tuple(one.bytes if isinstance(one, UUID) else one for one in found)
+        raw_values = (file.partition[i] for i in range(len(file.partition)))
+        return tuple(value.bytes if isinstance(value, UUID) else value for value in raw_values)
 
     def residual(self, values: tuple[Any, ...]) -> Expression:
         """What of the filter is still open for the rows of a partition; False: none matches."""
         # 0.0 == -0.0 and 1 == True: keys must not meet where values differ.
-        key = tuple((type(one), str(one)) for one in values)
+        key = tuple((type(value), str(value)) for value in values)
         if key not in self._residuals:
             self._residuals[key] = self._settle(values)
         return self._residuals[key]
 
     def to_json(self, values: tuple[Any, ...]) -> list[object]:
-        types = [one.field_type for one in self._type.fields]
+        types = [field.field_type for field in self._type.fields]
         return [
             single_values.to_json(_known(types[i]) if i < len(types) else None, value)
             for i, value in enumerate(values)
@@ -107,7 +107,7 @@ class Partitions:
     # -- predicates
 
     def _settle(self, values: tuple[Any, ...]) -> Expression:
-        if any(isinstance(one, float) and one != one for one in values):  # noqa: PLR0124 -- NaN
+        if any(isinstance(value, float) and value != value for value in values):  # noqa: PLR0124 -- NaN
             return self._filter.expression  # engines differ in what they think of NaN
         partition = Record(*values)
 
@@ -156,13 +156,13 @@ class Partitions:
         if not isinstance(bound, BoundPredicate):
             return bound
         projected: BooleanExpression = AlwaysTrue()
-        for part in self._parts(bound):
+        for field in self._parts(bound):
             try:
-                found = part.transform.project(part.name, bound)
+                projection = field.transform.project(field.name, bound)
             except _NOT_EVALUABLE:
                 continue
-            if found is not None:
-                projected = And(projected, found)
+            if projection is not None:
+                projected = And(projected, projection)
         return projected
 
     def _project_strictly(self, predicate: Predicate) -> BooleanExpression:
@@ -171,13 +171,13 @@ class Partitions:
         if not isinstance(bound, BoundPredicate):
             return bound
         projected: BooleanExpression = AlwaysFalse()
-        for part in self._parts(bound):
+        for field in self._parts(bound):
             try:
-                found = part.transform.strict_project(part.name, bound)
+                projection = field.transform.strict_project(field.name, bound)
             except _NOT_EVALUABLE:
                 continue
-            if found is not None:
-                projected = Or(projected, found)
+            if projection is not None:
+                projected = Or(projected, projection)
         return projected
 
     def _bind(self, predicate: Predicate) -> BooleanExpression:

@@ -52,7 +52,7 @@ class _Tasks:
 
     tasks: list[Document] = field(default_factory=list)
     deletes: list[Document] = field(default_factory=list)
-    places: dict[tuple[str, int | None], int] = field(default_factory=dict)
+    positions: dict[tuple[str, int | None], int] = field(default_factory=dict)
     sure_rows: int = 0
     """Rows that match whatever the client finds in the files."""
 
@@ -74,8 +74,8 @@ class Planner:
             id_: type_ for id_, type_ in parsed.items() if type_ is not None
         }
         self._partitions = {
-            found.spec_id: found
-            for found in (Partitions(one, self._types, self._filter) for one in scan.specs)
+            partitions.spec_id: partitions
+            for partitions in (Partitions(spec, self._types, self._filter) for spec in scan.specs)
         }
         self._lists: dict[str, list[ManifestFile]] = {}
 
@@ -94,14 +94,14 @@ class Planner:
         groups: list[Group] = []
         files = FILES_AT_ONCE
         for index in range(len(self._scan.snapshots)):
-            for place, manifest in enumerate(self._list(index)):
+            for position, manifest in enumerate(self._list(index)):
                 if manifest.content != ManifestContent.DATA or not self._may_hold(manifest):
                     continue
                 files += manifests.live_files(manifest)
                 if files > FILES_AT_ONCE or len(groups[-1][0][1]) >= MANIFESTS_AT_ONCE:
                     groups.append([[index, []]])
                     files = manifests.live_files(manifest)
-                groups[-1][0][1].append(place)
+                groups[-1][0][1].append(position)
         return groups
 
     # -- tasks
@@ -111,20 +111,20 @@ class Planner:
 
         Raises InvalidMetadata when a manifest cannot be read.
         """
-        found = _Tasks()
-        for index, places in (part for group in groups for part in group):
-            entries = self._data(index, places)
+        gathered = _Tasks()
+        for index, positions in (group_part for group in groups for group_part in group):
+            entries = self._data(index, positions)
             deletes = self._deletes(index, entries)
             for entry in entries:
-                if self._scan.min_rows is not None and found.sure_rows >= self._scan.min_rows:
+                if self._scan.min_rows is not None and gathered.sure_rows >= self._scan.min_rows:
                     break
-                self._add(found, entry, deletes)
-        answer: Document = {"file-scan-tasks": found.tasks}
-        if found.deletes:
-            answer["delete-files"] = found.deletes
+                self._add(gathered, entry, deletes)
+        answer: Document = {"file-scan-tasks": gathered.tasks}
+        if gathered.deletes:
+            answer["delete-files"] = gathered.deletes
         return answer
 
-    def _add(self, found: _Tasks, entry: Entry, deletes: DeleteIndex) -> None:
+    def _add(self, gathered: _Tasks, entry: Entry, deletes: DeleteIndex) -> None:
         partitions = self._spec(entry.spec_id)
         values = partitions.values(entry.file)
         residual = partitions.residual(values)
@@ -133,19 +133,19 @@ class Planner:
         references = []
         for delete in deletes.for_file(entry, partition_key(entry.spec_id, values)):
             key = (delete.file.file_path, delete.content_offset)
-            if key not in found.places:
-                found.places[key] = len(found.deletes)
-                found.deletes.append(self._delete_file(delete))
-            references.append(found.places[key])
+            if key not in gathered.positions:
+                gathered.positions[key] = len(gathered.deletes)
+                gathered.deletes.append(self._delete_file(delete))
+            references.append(gathered.positions[key])
         if not references and residual is True:
-            found.sure_rows += entry.file.record_count
-        found.tasks.append(self._task(entry, residual, references))
+            gathered.sure_rows += entry.file.record_count
+        gathered.tasks.append(self._task(entry, residual, references))
 
     # -- reading
 
-    def _data(self, index: int, places: list[int] | None) -> list[Entry]:
+    def _data(self, index: int, positions: list[int] | None) -> list[Entry]:
         listed = self._list(index)
-        if places is None:
+        if positions is None:
             # Whatever a snapshot adds stands in manifests of its own.
             added = self._scan.snapshots[index][0]
             return [
@@ -157,16 +157,20 @@ class Planner:
                 for entry in manifests.read(self._io, manifest)
                 if entry.is_added and entry.snapshot_id == added
             ]
-        if any(place >= len(listed) for place in places):
+        if any(position >= len(listed) for position in positions):
             raise InvalidMetadata("The manifest list of the planned snapshot has changed")
-        return [entry for place in places for entry in manifests.read(self._io, listed[place])]
+        return [
+            entry for position in positions for entry in manifests.read(self._io, listed[position])
+        ]
 
     def _deletes(self, index: int, entries: list[Entry]) -> DeleteIndex:
         """The deletes that may apply to these files."""
-        unpartitioned = {one.spec_id for one in self._partitions.values() if one.is_unpartitioned}
-        found = DeleteIndex(unpartitioned, self._types)
+        unpartitioned = {
+            spec.spec_id for spec in self._partitions.values() if spec.is_unpartitioned
+        }
+        delete_index = DeleteIndex(unpartitioned, self._types)
         if self._scan.appended_only or not entries:
-            return found
+            return delete_index
         oldest = min(entry.sequence_number for entry in entries)
         for manifest in self._list(index):
             if (
@@ -177,8 +181,8 @@ class Planner:
                 partitions = self._spec(manifest.partition_spec_id)
                 for entry in manifests.read(self._io, manifest):
                     key = partition_key(entry.spec_id, partitions.values(entry.file))
-                    found.add(entry, key)
-        return found
+                    delete_index.add(entry, key)
+        return delete_index
 
     def _list(self, index: int) -> list[ManifestFile]:
         location = self._scan.snapshots[index][1]
@@ -187,10 +191,10 @@ class Planner:
         return self._lists[location]
 
     def _spec(self, spec_id: int) -> Partitions:
-        found = self._partitions.get(spec_id)
-        if found is None:
+        partitions = self._partitions.get(spec_id)
+        if partitions is None:
             raise InvalidMetadata(f"A manifest is of partition spec {spec_id}, which is not there")
-        return found
+        return partitions
 
     def _may_hold(self, manifest: ManifestFile) -> bool:
         if not (manifest.has_added_files() or manifest.has_existing_files()):
@@ -265,7 +269,7 @@ class Planner:
         return described
 
 
-def _metrics_json(file: DataFile, wanted: set[int]) -> Iterator[tuple[str, Document]]:
+def _metrics_json(file: DataFile, columns: set[int]) -> Iterator[tuple[str, Document]]:
     maps: dict[str, dict[int, Any] | None] = {
         "column-sizes": file.column_sizes,
         "value-counts": file.value_counts,
@@ -275,16 +279,16 @@ def _metrics_json(file: DataFile, wanted: set[int]) -> Iterator[tuple[str, Docum
         "upper-bounds": file.upper_bounds,
     }
     for name, values in maps.items():
-        kept = {id_: value for id_, value in (values or {}).items() if id_ in wanted}
-        if kept:
+        selected = {id_: value for id_, value in (values or {}).items() if id_ in columns}
+        if selected:
             # Bounds in their binary form: Java's client refuses any other.
             yield (
                 name,
                 {
-                    "keys": list(kept),
+                    "keys": list(selected),
                     "values": [
-                        one.hex().upper() if isinstance(one, bytes) else one
-                        for one in kept.values()
+                        metric.hex().upper() if isinstance(metric, bytes) else metric
+                        for metric in selected.values()
                     ],
                 },
             )

@@ -60,8 +60,8 @@ class Scan:
     @classmethod
     def from_json(cls, document: Document) -> Self:
         """Fields that a later version may add or drop do not matter."""
-        known = {one.name for one in fields(cls)}
-        return cls(**{key: value for key, value in document.items() if key in known})
+        names = {attribute.name for attribute in fields(cls)}
+        return cls(**{key: value for key, value in document.items() if key in names})
 
 
 # --- the request -------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ def settle(document: Document, request: Request) -> Scan:
         schema=schema,
         specs=list(document.get("partition-specs") or ()),
         source_types=_other_types(document, columns),
-        snapshots=[(one["snapshot-id"], _manifest_list(one)) for one in chosen],
+        snapshots=[(snapshot["snapshot-id"], _manifest_list(snapshot)) for snapshot in chosen],
         appended_only=request.start_snapshot_id is not None,
         filter=request.filter,
         case_sensitive=request.case_sensitive,
@@ -155,22 +155,22 @@ def settle(document: Document, request: Request) -> Scan:
 
 
 def _snapshot(
-    document: Document, by_id: dict[int, Document], wanted: int | None
+    document: Document, by_id: dict[int, Document], snapshot_id: int | None
 ) -> Document | None:
     """The snapshot asked for, or main's; None while there is none."""
-    if wanted is None:
+    if snapshot_id is None:
         current = document.get("current-snapshot-id")
         return None if current in {None, -1} else by_id.get(current)
-    if wanted not in by_id:
-        raise InvalidInput(f"snapshot-id: there is no snapshot {wanted}")
-    return by_id[wanted]
+    if snapshot_id not in by_id:
+        raise InvalidInput(f"snapshot-id: there is no snapshot {snapshot_id}")
+    return by_id[snapshot_id]
 
 
 def _appends(by_id: dict[int, Document], start: int, end: int) -> list[Document]:
     """The snapshots behind ``start`` up to ``end`` that appended, the oldest first."""
     if end not in by_id:
         raise InvalidInput(f"end-snapshot-id: there is no snapshot {end}")
-    found = []
+    appends = []
     walked: set[int] = set()
     step: int | None = end
     while step is not None and step in by_id and step not in walked:
@@ -178,10 +178,10 @@ def _appends(by_id: dict[int, Document], start: int, end: int) -> list[Document]
         snapshot = by_id[step]
         # What an older library wrote without a summary cannot be told from an append.
         if (snapshot.get("summary") or {}).get("operation", "append") == "append":
-            found.append(snapshot)
+            appends.append(snapshot)
         step = snapshot.get("parent-snapshot-id")
         if step == start:  # it may have been expired
-            return found[::-1]
+            return appends[::-1]
     raise InvalidInput(f"start-snapshot-id: {start} is no ancestor of snapshot {end}")
 
 
@@ -196,31 +196,31 @@ def _manifest_list(snapshot: Document) -> str:
 
 
 def _schema(document: Document, snapshot: Document | None) -> Document:
-    wanted = document.get("current-schema-id")
+    schema_id = document.get("current-schema-id")
     if snapshot is not None and snapshot.get("schema-id") is not None:
-        wanted = snapshot["schema-id"]
+        schema_id = snapshot["schema-id"]
     for schema in document.get("schemas") or ():
-        if schema.get("schema-id", 0) == wanted:
-            found: Document = schema
-            return found
-    raise InvalidMetadata(f"There is no schema {wanted}")
+        if schema.get("schema-id", 0) == schema_id:
+            chosen: Document = schema
+            return chosen
+    raise InvalidMetadata(f"There is no schema {schema_id}")
 
 
 def _other_types(document: Document, columns: Columns) -> dict[str, str]:
     """The types of partition sources that the schema does not have, as they were last."""
-    wanted = {
-        one["source-id"]
+    source_ids = {
+        partition_field["source-id"]
         for spec in document.get("partition-specs") or ()
-        for one in spec.get("fields") or ()
-        if isinstance(one.get("source-id"), int)
+        for partition_field in spec.get("fields") or ()
+        if isinstance(partition_field.get("source-id"), int)
     } - columns.keys()
-    found: dict[str, str] = {}
-    if wanted:
+    types: dict[str, str] = {}
+    if source_ids:
         newest = sorted(
-            document["schemas"], key=lambda one: one.get("schema-id", INT_MAX), reverse=True
+            document["schemas"], key=lambda schema: schema.get("schema-id", INT_MAX), reverse=True
         )
         for schema in newest:
             for column in schemas.index(schema, "schema").values():
-                if column.id in wanted and isinstance(column.type, str):
-                    found.setdefault(str(column.id), column.type)
-    return found
+                if column.id in source_ids and isinstance(column.type, str):
+                    types.setdefault(str(column.id), column.type)
+    return types

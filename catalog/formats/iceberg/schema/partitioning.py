@@ -54,7 +54,7 @@ def check_fit(spec: Document, columns: Columns, path: str) -> None:
 def check_names(spec: Document, columns: Columns, path: str) -> None:
     """Refuses a new spec's field that is named like a column which is not its source."""
     ids = {column.name: column.id for column in columns.values()}
-    seen: set[transforms.Key] = set()
+    keys: set[transforms.Key] = set()
     for i, field in enumerate(spec["fields"]):
         here = f"{at(path, 'fields')}[{i}]"
         sources = transforms.sources(field)
@@ -63,9 +63,9 @@ def check_names(spec: Document, columns: Columns, path: str) -> None:
                 f"{here}: {shown(field['name'])} is the name of another column of the schema"
             )
         key = transforms.key(field)
-        if key in seen and field["transform"] != "void":
+        if key in keys and field["transform"] != "void":
             raise InvalidMetadata(f"{here}: {field['transform']} of this column is there already")
-        seen.add(key)
+        keys.add(key)
 
 
 def with_field_ids(
@@ -76,11 +76,11 @@ def with_field_ids(
     From v2 on a field that some spec had already keeps that spec's id, and others take the next
     free one. In v1 files hold partition values by position, so ids must count from 1000.
     """
-    known: dict[transforms.Key, int] = {}
+    ids_by_key: dict[transforms.Key, int] = {}
     owners: dict[int, Document] = {}
     for field in (field for old in specs for field in old["fields"]):
         key, id_ = transforms.key(field), field["field-id"]
-        known[key] = max(known.get(key, 0), id_)
+        ids_by_key[key] = max(ids_by_key.get(key, 0), id_)
         owners[id_] = field
     taken = {field["field-id"] for field in spec["fields"] if field.get("field-id") is not None}
     next_id = max(last_id, *taken, FIRST_FIELD_ID - 1) + 1
@@ -95,7 +95,7 @@ def with_field_ids(
                     f"{here}: field id {id_} is not the next one; v1 counts them from 1000"
                 )
         elif id_ is None:
-            id_ = known.get(transforms.key(field))
+            id_ = ids_by_key.get(transforms.key(field))
             if id_ is None or id_ in taken:
                 id_, next_id = next_id, next_id + 1
         _check_owner(field, owners.get(id_), id_, here)

@@ -54,9 +54,11 @@ def base_name(type_name: str, path: str) -> str:
 
 def plain_name(type_name: str) -> str:
     """A type's name in lower case, as Java reads it; what follows a geometry's name stays."""
-    name, bracket, rest = type_name.partition("(")
+    name, bracket, parameters = type_name.partition("(")
     lower = name.lower()
-    return lower + bracket + (rest if lower in {"geometry", "geography"} else rest.lower())
+    return (
+        lower + bracket + (parameters if lower in {"geometry", "geography"} else parameters.lower())
+    )
 
 
 def first_version(base: str) -> int:

@@ -84,10 +84,10 @@ def parse_type(name: object) -> PrimitiveType | None:
     if not isinstance(name, str):
         return None
     try:
-        found = IcebergType.model_validate(name)
+        type_ = IcebergType.model_validate(name)
     except (ValueError, TypeError):
         return None
-    return found if isinstance(found, PrimitiveType) else None
+    return type_ if isinstance(type_, PrimitiveType) else None
 
 
 # --- from JSON ---------------------------------------------------------------------------------
@@ -279,7 +279,7 @@ def _iso(type_: PrimitiveType, value: int) -> str:
         return (_EPOCH + value * _MICROSECOND).time().isoformat("microseconds")
     nanos = ""
     if isinstance(type_, (TimestampNanoType, TimestamptzNanoType)):
-        value, rest = divmod(value, 1000)
-        nanos = f"{rest:03}"
+        value, remainder = divmod(value, 1000)
+        nanos = f"{remainder:03}"
     zone = "+00:00" if isinstance(type_, (TimestamptzType, TimestamptzNanoType)) else ""
     return (_EPOCH + value * _MICROSECOND).isoformat(timespec="microseconds") + nanos + zone

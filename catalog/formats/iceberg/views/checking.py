@@ -77,22 +77,22 @@ def check_version(version: Document, path: str) -> None:
 
 def _check_representations(version: Document, path: str) -> None:
     here = at(path, "representations")
-    found = objects_at(version, "representations", path)
-    if not found:
+    representations = objects_at(version, "representations", path)
+    if not representations:
         raise InvalidMetadata(f"{here} must not be empty: a view needs a query")
-    known: set[str] = set()
-    for i, representation in enumerate(found):
-        place = f"{here}[{i}]"
-        kind = filled_text_at(representation, "type", place)
+    dialect_names: set[str] = set()
+    for i, representation in enumerate(representations):
+        entry_path = f"{here}[{i}]"
+        kind = filled_text_at(representation, "type", entry_path)
         if kind.lower() != "sql":
-            raise InvalidMetadata(f"{at(place, 'type')} must be 'sql', not {shown(kind)}")
-        filled_text_at(representation, "sql", place)
-        dialect = filled_text_at(representation, "dialect", place).lower()
-        if dialect in known:
+            raise InvalidMetadata(f"{at(entry_path, 'type')} must be 'sql', not {shown(kind)}")
+        filled_text_at(representation, "sql", entry_path)
+        dialect = filled_text_at(representation, "dialect", entry_path).lower()
+        if dialect in dialect_names:
             raise InvalidMetadata(
-                f"Invalid view version: Cannot add multiple queries for dialect {dialect} ({place})"
+                f"Invalid view version: Cannot add multiple queries for dialect {dialect} ({entry_path})"
             )
-        known.add(dialect)
+        dialect_names.add(dialect)
 
 
 def dialects(version: Document) -> set[str]:

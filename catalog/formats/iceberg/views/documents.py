@@ -39,15 +39,15 @@ def new_view(
     The version keeps the id that its sender gave it, 1 if that is -1, and gets the schema's id.
     Raises InvalidMetadata.
     """
-    given = {} if properties is None else strings_by_name(properties, "properties")
-    place = as_text(location, "location").rstrip("/")
-    if not place:
+    requested_properties = {} if properties is None else strings_by_name(properties, "properties")
+    view_location = as_text(location, "location").rstrip("/")
+    if not view_location:
         raise InvalidMetadata("location must not be empty")
     empty: Document = {
         "view-uuid": str(view_uuid or uuid4()),
         "format-version": checking.FORMAT_VERSION,
-        "location": place,
-        "properties": dict(given),
+        "location": view_location,
+        "properties": dict(requested_properties),
         "schemas": [],
         "versions": [],
         "version-log": [],

@@ -48,9 +48,9 @@ class ViewDraft:
         schemas.index(schema, path)
         schema = schemas.completed(schema)
         next_id = 0
-        for known in self.document["schemas"]:
-            id_: int = known.get("schema-id") or 0
-            if schemas.same(known, schema):
+        for existing in self.document["schemas"]:
+            id_: int = existing.get("schema-id") or 0
+            if schemas.same(existing, schema):
                 self.last_schema = id_
                 return
             next_id = max(next_id, id_ + 1)
@@ -67,11 +67,11 @@ class ViewDraft:
             version = {**version, "schema-id": self.last_schema}
         # A sender without an id for it writes -1; the first is 1.
         next_id = 1 if version["version-id"] == LAST_ADDED else version["version-id"]
-        for known in self.document["versions"]:
-            if _is_same(known, version):
-                self.last_version = known["version-id"]
+        for existing in self.document["versions"]:
+            if _is_same(existing, version):
+                self.last_version = existing["version-id"]
                 return
-            next_id = max(next_id, known["version-id"] + 1)
+            next_id = max(next_id, existing["version-id"] + 1)
         _check_id(next_id, path)
         schema_ids = {schema.get("schema-id") or 0 for schema in self.document["schemas"]}
         if version["schema-id"] not in schema_ids:
@@ -133,11 +133,11 @@ class ViewDraft:
             return
         others = sorted((v["version-id"] for v in versions), reverse=True)
         others.remove(current)
-        kept = {current, *others[: keep - 1]}
-        self.document["versions"] = [v for v in versions if v["version-id"] in kept]
+        retained = {current, *others[: keep - 1]}
+        self.document["versions"] = [v for v in versions if v["version-id"] in retained]
         log: list[Document] = []
         for entry in self.document["version-log"]:
-            if entry["version-id"] in kept:
+            if entry["version-id"] in retained:
                 log.append(entry)
             else:
                 log.clear()
