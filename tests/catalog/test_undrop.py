@@ -61,5 +61,5 @@ def test_a_namespace():
 
 
 def test_what_is_not_there():
-    with pytest.raises(CommandError, match=r"Nothing in the trash is 'ws\.t'"), unchanged():
+    with pytest.raises(CommandError, match=r"Trash item 'ws\.t' does not exist"), unchanged():
         undrop("ws$t")
