@@ -4,9 +4,9 @@ from typing import Self
 from django.db import models
 from django.db.models.functions import Now
 
-from catalog import storage
 from catalog.identifiers import Identifier, digest, label
 from catalog.models.namespaces import Namespace
+from catalog.storage import locations
 
 
 class TableFormat(models.TextChoices):
@@ -52,7 +52,7 @@ class TableQuerySet(models.QuerySet["Table"]):
     def meeting(self, location: str) -> Self:
         """Tables at this location, inside it or around it, whatever their state."""
         return self.filter(
-            models.Q(location__in=[location, *storage.parents(location)])
+            models.Q(location__in=[location, *locations.parents(location)])
             | models.Q(location__startswith=location + "/")
         )
 

@@ -5,9 +5,9 @@ from urllib.parse import quote
 
 import pytest
 
-from catalog import storage
 from catalog.errors import InvalidLocation, InvalidManifestPath
-from catalog.storage import Move
+from catalog.storage import listing, local_directories, local_files, locations
+from catalog.storage.local_files import Move
 from tests.factories import files
 
 NAMES = ["a", "a b", "größe", "🧊", "100%", "a+b", "_versions", "x.lance", "[1]", "a%20b", "#", "?"]
@@ -27,7 +27,7 @@ def test_every_spelling_of_a_location_is_one(warehouse: Path):
             f"file://{quote(path)}",
             f"file:{quote(path)}",
         ):
-            assert storage.check_location(spelling) == path
+            assert locations.check_location(spelling) == path
 
 
 @pytest.mark.parametrize(
@@ -35,28 +35,28 @@ def test_every_spelling_of_a_location_is_one(warehouse: Path):
 )
 def test_locations_that_are_refused(warehouse: Path, location):
     with pytest.raises(InvalidLocation):
-        storage.check_location(location)
+        locations.check_location(location)
 
 
 def test_the_warehouse_may_itself_be_a_link(tmp_path: Path, settings):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
     settings.MONODON_WAREHOUSE = str(tmp_path / "link")
-    assert storage.check_location(f"{tmp_path}/link/t") == f"{tmp_path}/real/t"
-    assert storage.new_location("t").startswith(f"{tmp_path}/real/t-")
+    assert locations.check_location(f"{tmp_path}/link/t") == f"{tmp_path}/real/t"
+    assert locations.new_location("t").startswith(f"{tmp_path}/real/t-")
 
 
 def test_new_locations_differ(warehouse: Path):
-    assert len({storage.new_location("t") for _ in range(100)}) == 100
+    assert len({locations.new_location("t") for _ in range(100)}) == 100
 
 
 def test_parents():
-    assert storage.parents("/a/b/c") == ["/a/b", "/a"]
-    assert storage.parents("/a") == []
+    assert locations.parents("/a/b/c") == ["/a/b", "/a"]
+    assert locations.parents("/a") == []
 
 
 def test_uri():
-    assert storage.uri("/a b/größe+%") == "file:///a%20b/gr%C3%B6%C3%9Fe%2B%25"
+    assert locations.uri("/a b/größe+%") == "file:///a%20b/gr%C3%B6%C3%9Fe%2B%25"
 
 
 def test_every_spelling_of_a_manifest_path_is_one(warehouse: Path):
@@ -70,18 +70,18 @@ def test_every_spelling_of_a_manifest_path_is_one(warehouse: Path):
         spellings = [path, path.lstrip("/"), f"file://{quote(path)}", f"file:{quote(path)}"]
         spellings += [quote(path), quote(path.lstrip("/")), relative, path.replace("/", "//")]
         for spelling in spellings:
-            assert storage.path_in_table(location, spelling) == relative, spelling
+            assert locations.path_in_table(location, spelling) == relative, spelling
 
 
 def test_a_name_with_a_percent_sign_means_the_file_that_is_there(warehouse: Path):
     location = warehouse / "t"
     (location / "_versions").mkdir(parents=True)
     spelled = f"{location}/_versions/a%20b"
-    assert storage.path_in_table(str(location), spelled) == "_versions/a%20b"
+    assert locations.path_in_table(str(location), spelled) == "_versions/a%20b"
     (location / "_versions/a b").touch()
-    assert storage.path_in_table(str(location), spelled) == "_versions/a b"
+    assert locations.path_in_table(str(location), spelled) == "_versions/a b"
     (location / "_versions/a%20b").touch()
-    assert storage.path_in_table(str(location), spelled) == "_versions/a%20b"
+    assert locations.path_in_table(str(location), spelled) == "_versions/a%20b"
 
 
 def test_paths_elsewhere(warehouse: Path):
@@ -96,18 +96,18 @@ def test_paths_elsewhere(warehouse: Path):
         "s3://bucket" + location + "/_versions/1",
         "file://other-host" + location + "/_versions/1",
     ):
-        assert storage.path_in_table(location, path) is None, path
+        assert locations.path_in_table(location, path) is None, path
 
 
 def test_a_relative_path_may_be_the_stores_or_the_tables(warehouse: Path):
     location = f"{warehouse}/t"
-    assert storage.path_in_table(location, "etc/passwd") == "etc/passwd"
-    assert not storage.is_surely_in_table(location, "etc/passwd")
-    assert storage.is_surely_in_table(location, "_versions/1.manifest-x")
-    assert storage.is_surely_in_table(location, "tree/dev/_versions/1.manifest-x")
+    assert locations.path_in_table(location, "etc/passwd") == "etc/passwd"
+    assert not locations.is_surely_in_table(location, "etc/passwd")
+    assert locations.is_surely_in_table(location, "_versions/1.manifest-x")
+    assert locations.is_surely_in_table(location, "tree/dev/_versions/1.manifest-x")
     (warehouse / "t").mkdir()
     (warehouse / "t/staged").write_bytes(b"")
-    assert storage.is_surely_in_table(location, "staged")
+    assert locations.is_surely_in_table(location, "staged")
 
 
 def test_traversal_is_refused_in_every_spelling(warehouse: Path):
@@ -116,10 +116,10 @@ def test_traversal_is_refused_in_every_spelling(warehouse: Path):
         for path in (dots, f"{dots}/x", f"_versions/{dots}/x", f"{location}/{dots}/u/x"):
             for spelling in (path, f"file://{path}" if path.startswith("/") else path):
                 with pytest.raises(InvalidManifestPath, match=r"holds '\.\.'"):
-                    storage.path_in_table(location, spelling)
+                    locations.path_in_table(location, spelling)
     # Dots that are part of a name lead nowhere.
-    assert storage.path_in_table(location, "_versions/a..b") == "_versions/a..b"
-    assert storage.path_in_table(location, "_versions/...") == "_versions/..."
+    assert locations.path_in_table(location, "_versions/a..b") == "_versions/a..b"
+    assert locations.path_in_table(location, "_versions/...") == "_versions/..."
 
 
 # --- moving ------------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ def table(tmp_path: Path) -> Path:
 
 
 def move(table: Path, final: str = "_versions/final") -> Move:
-    return storage.move_manifest(str(table), "_versions/staged", final)
+    return local_files.move_manifest(str(table), "_versions/staged", final)
 
 
 def test_moves(table: Path):
@@ -203,18 +203,18 @@ def test_links_that_lead_out(table: Path, tmp_path: Path):
 def test_lists_files_only(table: Path):
     (table / "_versions/directory").mkdir()
     (table / "_versions/link").symlink_to(table / "_versions/staged")
-    found = list(storage.list_files(str(table), "_versions"))
+    found = list(listing.list_files(str(table), "_versions"))
     assert [(f.name, f.size) for f in found] == [("staged", 3)]
-    assert list(storage.list_files(str(table), "nothing")) == []
-    assert list(storage.list_files(str(table), "_versions/staged")) == []
+    assert list(listing.list_files(str(table), "nothing")) == []
+    assert list(listing.list_files(str(table), "_versions/staged")) == []
 
 
 def test_lists_branches(table: Path):
-    assert storage.list_branches(str(table)) == []
+    assert listing.list_branches(str(table)) == []
     for branch in ("dev", "team/a", "team/b"):
         (table / f"tree/{branch}/_versions").mkdir(parents=True)
     (table / "tree/no/data").mkdir(parents=True)
-    assert storage.list_branches(str(table)) == ["dev", "team/a", "team/b"]
+    assert listing.list_branches(str(table)) == ["dev", "team/a", "team/b"]
 
 
 def test_removes_everything_and_follows_no_link(table: Path, tmp_path: Path):
@@ -226,11 +226,11 @@ def test_removes_everything_and_follows_no_link(table: Path, tmp_path: Path):
     (table / "link").symlink_to(outside)
     (table / "data/file").symlink_to(outside / "precious")
     (table / "broken").symlink_to(tmp_path / "nowhere")
-    counts = list(storage.remove_tree(str(table)))
+    counts = list(local_directories.remove_tree(str(table)))
     assert counts == sorted(counts)
     assert not table.exists()
     assert files(outside) == {"precious": b"1"}
-    assert list(storage.remove_tree(str(table))) == []
+    assert list(local_directories.remove_tree(str(table))) == []
 
 
 def test_a_location_that_became_a_link_is_not_followed(table: Path, tmp_path: Path):
@@ -240,34 +240,34 @@ def test_a_location_that_became_a_link_is_not_followed(table: Path, tmp_path: Pa
     location = tmp_path / "location"
     location.symlink_to(outside)
     with pytest.raises(OSError, match="leads elsewhere"):
-        storage.set_aside(str(location), "purged-1")
+        local_directories.set_aside(str(location), "purged-1")
     with pytest.raises(OSError, match="leads elsewhere"):
-        storage.set_aside(f"{location}/below", "purged-1")
-    assert list(storage.remove_tree(str(location))) == [1]
+        local_directories.set_aside(f"{location}/below", "purged-1")
+    assert list(local_directories.remove_tree(str(location))) == [1]
     assert files(outside) == {"precious": b"1"}
 
 
 def test_setting_aside(table: Path, warehouse: Path, settings):
     (table / "file").write_bytes(b"1")
-    aside = storage.set_aside(str(table), "purged-7")
+    aside = local_directories.set_aside(str(table), "purged-7")
     assert aside == f"{table}.purged-7"
     assert not table.exists()
     table.mkdir()  # somebody else's, from now on
-    assert storage.set_aside(str(table), "purged-7") == aside
+    assert local_directories.set_aside(str(table), "purged-7") == aside
     assert table.exists()
-    assert storage.set_aside(f"{warehouse}/nothing", "purged-8") is None
+    assert local_directories.set_aside(f"{warehouse}/nothing", "purged-8") is None
     settings.MONODON_WAREHOUSE = f"{warehouse}/unmounted"
     with pytest.raises(OSError, match="is not there"):
-        storage.set_aside(f"{warehouse}/unmounted/t", "purged-9")
+        local_directories.set_aside(f"{warehouse}/unmounted/t", "purged-9")
 
 
 def test_removal_goes_on_where_it_stopped(table: Path):
     for number in range(10):
         (table / f"_versions/{number}").write_bytes(b"x")
-    removal = storage.remove_tree(str(table))
+    removal = local_directories.remove_tree(str(table))
     for _ in range(4):
         next(removal)
     removal.close()
     assert len(files(table)) == 7
-    assert len(list(storage.remove_tree(str(table)))) == 7
+    assert len(list(local_directories.remove_tree(str(table)))) == 7
     assert not table.exists()

@@ -4,7 +4,6 @@ from typing import Any
 from lance_namespace_urllib3_client import models as m
 
 from api.lance.operation import LanceOperation, choose
-from catalog import storage
 from catalog.access import Principal
 from catalog.formats.lance.naming import branch_name
 from catalog.identifiers import Identifier
@@ -16,6 +15,7 @@ from catalog.services.lance.describe import TableDetails
 from catalog.services.lance.ledger import registration_operations
 from catalog.services.lance.ledger import versions as lance_versions
 from catalog.services.tables import table_operations, tables
+from catalog.storage import locations
 
 
 class RegisterMode(StrEnum):
@@ -80,7 +80,7 @@ class DescribeTable(LanceOperation):
         facts = lance_describe.describe_table(**asked)
         answer = m.DescribeTableResponse(
             location=facts.location,
-            table_uri=storage.uri(facts.location)
+            table_uri=locations.uri(facts.location)
             if self.flag("with_table_uri", body.with_table_uri)
             else None,
             properties=facts.properties,
@@ -140,7 +140,7 @@ class RegisterTable(LanceOperation):
         done = commit([register], actor=actor)
         row = done.results[0]
         # As the reference does: clients compare it with what they sent.
-        location = body.location if storage.is_relative(body.location) else row.location
+        location = body.location if locations.is_relative(body.location) else row.location
         return m.RegisterTableResponse(
             location=location, properties=row.properties, transaction_id=done.id
         )
