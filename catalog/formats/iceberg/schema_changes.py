@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from catalog.formats.iceberg import describe, lenient
-from catalog.formats.iceberg.describe import Field
+from catalog.formats.iceberg import describe_schemas, lenient
+from catalog.formats.iceberg.describe_schemas import Field
 from catalog.formats.iceberg.reading import Document
 
 
@@ -59,7 +59,7 @@ def changes(old: Document, new: Document) -> list[Change]:
 
 
 def _by_id(schema: Document) -> dict[int, Field]:
-    return {field.id: field for field in describe.fields(schema) if field.id is not None}
+    return {field.id: field for field in describe_schemas.fields(schema) if field.id is not None}
 
 
 def _declared(field: Field) -> str:
@@ -97,7 +97,7 @@ def _role(field: Field) -> str:
 def _default(field: Field) -> str:
     """The default of new rows: that of old ones never changes."""
     default = lenient.scalar(field.write_default)
-    return "" if default is None else describe.cut(str(default), 200)
+    return "" if default is None else describe_schemas.cut(str(default), 200)
 
 
 def _moves(before: dict[int, Field], after: dict[int, Field]) -> dict[int, tuple[str, str]]:

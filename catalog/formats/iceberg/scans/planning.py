@@ -19,9 +19,10 @@ from catalog.errors import InvalidMetadata
 from catalog.formats.iceberg import manifests
 from catalog.formats.iceberg.manifests import CheckedIO, Entry
 from catalog.formats.iceberg.reading import Document
-from catalog.formats.iceberg.scans import expressions
+from catalog.formats.iceberg.scans import expressions, filter_parsing
 from catalog.formats.iceberg.scans.deletes import DeleteIndex, partition_key
-from catalog.formats.iceberg.scans.expressions import Expression, Names
+from catalog.formats.iceberg.scans.expressions import Expression
+from catalog.formats.iceberg.scans.filter_parsing import Names
 from catalog.formats.iceberg.scans.partitions import Partitions
 from catalog.formats.iceberg.scans.scans import Scan
 from catalog.formats.iceberg.schema import schemas, single_values
@@ -64,7 +65,7 @@ class Planner:
         self._scan = scan
         self._io = io
         columns = schemas.index(scan.schema, "schema")
-        self._filter = expressions.parse(
+        self._filter = filter_parsing.parse(
             scan.filter, Names(columns, case_sensitive=scan.case_sensitive)
         )
         named: dict[int, object] = {int(key): name for key, name in scan.source_types.items()}

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from catalog.errors import InvalidInput, InvalidMetadata, Unsupported
 from catalog.formats.iceberg.reading import INT_MAX, LONG_MAX, Document, kind
-from catalog.formats.iceberg.scans.expressions import Names, parse
+from catalog.formats.iceberg.scans.filter_parsing import Names, parse
 from catalog.formats.iceberg.schema import schemas
 from catalog.formats.iceberg.schema.schemas import Columns
 
