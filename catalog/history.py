@@ -84,7 +84,7 @@ class PropertyChange:
     after: Mapping[str, str] | None
 
     @property
-    def says_a_change(self) -> bool:
+    def may_differ(self) -> bool:
         """Whether they differ, or may: what was set may have been set back."""
         return self.before is None or self.after is None or self.before != self.after
 
@@ -177,7 +177,7 @@ def compare_namespaces(
     elif after is None:
         changes = [Change.DROPPED]
     properties = trace.properties if before is not None and after is not None else None
-    if properties is not None and properties.says_a_change:
+    if properties is not None and properties.may_differ:
         changes.append(Change.PROPERTIES)
     if not changes:
         return None
@@ -214,7 +214,7 @@ def compare_tables(
         if branches:
             changes.append(Change.ADVANCED)
     properties = trace.properties if before is not None and after is not None else None
-    if properties is not None and properties.says_a_change:
+    if properties is not None and properties.may_differ:
         changes.append(Change.PROPERTIES)
     if not changes:
         return None

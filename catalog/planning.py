@@ -116,7 +116,7 @@ def _all(s: Statistics, policy: EffectivePolicy) -> Iterator[Planned]:
         degraded = {
             index.name: index
             for index in s.built_indexes
-            if not index.obstacle and wear(index, s.rows, policy)
+            if not index.obstacle and rebuild_reason(index, s.rows, policy)
         }
         stale = [i for i in s.stale_indexes if i.unindexed_rows >= policy["unindexed_rows"]]
         if degraded and policy.mode("index_rebuilds") is Mode.ON:
@@ -129,7 +129,7 @@ def _all(s: Statistics, policy: EffectivePolicy) -> Iterator[Planned]:
                 policy.mode("index_rebuilds"),
                 f"{len(degraded)} of {s.indexes} indexes have worn: "
                 + ", ".join(
-                    wear(index, s.rows, policy)
+                    rebuild_reason(index, s.rows, policy)
                     for index in list(degraded.values())[:_MAX_REASON_INDEXES]
                 ),
                 bytes_read=sum(index.bytes for index in degraded.values()),
@@ -189,7 +189,7 @@ def has_many_equality_deletes(*, files: int, keys: int, rows: int, policy: Effec
     )
 
 
-def wear(index: BuiltIndex, rows: int, policy: EffectivePolicy) -> str:
+def rebuild_reason(index: BuiltIndex, rows: int, policy: EffectivePolicy) -> str:
     """Why an index of a table of so many rows is worth building anew; empty when it is not."""
     if index.segments > policy["index_segments"]:
         return f"'{index.name}' is in {index.segments} segments"

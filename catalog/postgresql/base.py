@@ -45,7 +45,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
             return super().get_new_connection(conn_params)
         except self.Database.OperationalError as error:
             first = error
-        with limits.place_to_reconnect() as may_wait:
+        with limits.reconnect_slot() as may_wait:
             if not may_wait or _PERMANENT.search(str(first)):
                 raise first
             return self._try_again(conn_params)

@@ -23,7 +23,7 @@ class RequestLimits:
     statement_seconds: int
 
     @property
-    def most_waiting(self) -> int:
+    def max_waiting(self) -> int:
         """How many threads may wait at once for what may not come soon."""
         return max(1, self.threads - max(1, self.threads // 4))
 
@@ -54,7 +54,7 @@ def serve_requests() -> None:
 
 
 @contextmanager
-def impatient() -> Iterator[None]:
+def fail_fast() -> Iterator[None]:
     """Within this, a database that is away is reported at once."""
     token = _may_wait.set(False)
     try:
@@ -64,14 +64,14 @@ def impatient() -> Iterator[None]:
 
 
 @contextmanager
-def place_to_reconnect() -> Iterator[bool]:
+def reconnect_slot() -> Iterator[bool]:
     """Whether this thread may wait until the database accepts connections."""
     global _reconnecting_count  # noqa: PLW0603
     if not _may_wait.get():
         yield False
         return
     with _reconnecting:
-        may = requests is None or _reconnecting_count < requests.most_waiting
+        may = requests is None or _reconnecting_count < requests.max_waiting
         _reconnecting_count += may
     try:
         yield may
