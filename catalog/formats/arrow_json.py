@@ -1,12 +1,12 @@
 """Arrow schemas and types as the Lance protocol writes them in JSON (spec: JsonArrowSchema).
 
-Types are named as the reference server names them: ``{"type": "utf8"}``. That form has no place for
-the unit of a time or the zone of a timestamp, so they stand beside it as ``unit`` and ``timezone``,
-which other readers pass over. A decimal has its precision times 1000 plus its scale as ``length``. A
-dictionary is written as the type of its values.
+Types have the names of the reference server: ``{"type": "utf8"}``. That form has no field for the
+unit of a time or the zone of a timestamp. They are written as ``unit`` and ``timezone``, which other
+readers ignore. A decimal has its precision times 1000 plus its scale as ``length``. A dictionary is
+written as the type of its values.
 
-Read are these names, and those of Lance's own files that LanceDB's clients send: ``string``,
-``float``, ``timestamp:us:UTC``, ``decimal:128:10:2``.
+The reader accepts these names, and those of Lance's own files that LanceDB's clients send:
+``string``, ``float``, ``timestamp:us:UTC``, ``decimal:128:10:2``.
 """
 
 import re
@@ -67,7 +67,7 @@ _DECIMALS: dict[str, tuple[Callable[[int, int], pa.DataType], int]] = {
 
 
 def schema_to_json(schema: pa.Schema) -> Json:
-    """The whole schema, with its metadata."""
+    """A schema as JSON, with its metadata."""
     document: Json = {"fields": [field_to_json(field) for field in schema]}
     if schema.metadata:
         document["metadata"] = _texts(schema.metadata)
@@ -75,7 +75,7 @@ def schema_to_json(schema: pa.Schema) -> Json:
 
 
 def field_to_json(field: pa.Field) -> Json:
-    """A field; of an extension type, its storage, with the extension's name in the metadata."""
+    """A field as JSON. An extension type is its storage type, with its name in the metadata."""
     type_, metadata = field.type, _texts(field.metadata or {})
     if isinstance(type_, pa.BaseExtensionType):
         metadata = {"ARROW:extension:name": type_.extension_name, **metadata}
@@ -87,7 +87,7 @@ def field_to_json(field: pa.Field) -> Json:
 
 
 def type_to_json(type_: pa.DataType) -> Json:
-    """A type. What has no name in this form keeps the one that Arrow's Python library gives it."""
+    """A type as JSON. A type without a name in this form keeps its name in PyArrow."""
     is_ = pa.types
     if type_ in _NAME:
         return {"type": _NAME[type_]}
@@ -140,7 +140,7 @@ def _texts(metadata: Mapping[bytes, bytes]) -> dict[str, str]:
 
 
 def type_from_json(value: object) -> pa.DataType:
-    """The type that JSON describes; a bare name will do. Raises InvalidInput."""
+    """The type that JSON describes, as an object or a bare name. Raises InvalidInput."""
     return _type(value, 0)
 
 

@@ -1,4 +1,4 @@
-"""Single values of Arrow data, short enough for a cell of a page whatever their size."""
+"""Single Arrow values as short texts for a table cell, whatever their size."""
 
 import json
 import struct
@@ -30,28 +30,28 @@ class Kind(StrEnum):
     NUMBER = "number"
     TEXT = "text"
     BYTES = "bytes"
-    """The text is its first bytes in hexadecimal, or empty for data that is not at hand."""
+    """The text is the first bytes in hexadecimal, or empty if the data was not read."""
     NESTED = "nested"
     VECTOR = "vector"
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A value, shortened."""
+    """A shortened value."""
 
     kind: Kind
     text: str
     note: str = ""
-    """What the text leaves out."""
+    """A description of what the text omits."""
     size: int | None = None
-    """Of binary data, in bytes."""
+    """The size of binary data, in bytes."""
 
 
 NULL = Shown(Kind.NULL, "")
 
 
 def show(scalar: pa.Scalar, field: pa.Field) -> Shown:
-    """A value of a column. The work is bounded, not only the text; nothing is raised."""
+    """Shorten a value of a column. The work is bounded as well as the text; raises nothing."""
     if not scalar.is_valid:
         return NULL
     if lance_columns.is_blob(field):
@@ -78,7 +78,7 @@ def show(scalar: pa.Scalar, field: pa.Field) -> Shown:
 
 
 def _blob(scalar: pa.Scalar) -> Shown:
-    """Of a blob a scan tells only where it is and its size."""
+    """A blob, of which a scan returns only the position and the size."""
     storage = scalar.value if isinstance(scalar, pa.ExtensionScalar) else scalar
     if isinstance(storage, pa.StructScalar) and "size" in storage:
         size = storage["size"].as_py()
@@ -113,7 +113,7 @@ def _rounded(scalar: pa.Scalar) -> str:
 
 
 def _half(scalar: pa.ExtensionScalar) -> float | None:
-    """A bfloat16: the upper half of a float."""
+    """The value of a bfloat16, which is the upper half of a float."""
     if not scalar.is_valid:
         return None
     number: float = struct.unpack("<f", b"\x00\x00" + scalar.value.as_py())[0]
@@ -130,7 +130,7 @@ def _norm(values: pa.Array) -> float | None:
 
 
 class _Nested:
-    """A nested value as JSON values, as far as its leaves are worth showing."""
+    """Converts a nested value to JSON values, up to a limited number of leaves."""
 
     def __init__(self) -> None:
         self._left = _LEAVES
@@ -174,7 +174,7 @@ class _Nested:
 
     def _list(self, scalar: pa.Scalar) -> Any:
         values = getattr(scalar, "values", None)
-        if values is None:  # a kind of nesting that has no name here
+        if values is None:  # an unknown kind of nested type
             return str(scalar.type)
         items: list[Any] = []
         for index in range(len(values)):
@@ -186,12 +186,12 @@ class _Nested:
 
 
 def _leaf(scalar: pa.Scalar) -> Any:
-    """A value that is no text, no bytes and not nested: a number or words."""
+    """A value that is not text, bytes or nested, as a number or a text."""
     type_ = scalar.type
     if pa.types.is_boolean(type_) or pa.types.is_integer(type_) or pa.types.is_floating(type_):
         return scalar.as_py()
     try:
-        # Python's own dates and times end where Arrow's go on.
+        # Arrow's dates and times have a wider range than Python's.
         return scalar.cast(pa.string()).as_py()
     except (pa.ArrowException, ValueError):
         pass

@@ -1,11 +1,11 @@
 """The queries of materialized views: rows of one table, filtered, with columns or expressions.
 
-The protocol leaves the form of a query to the client. Two are understood, which mean the same:
+The protocol leaves the form of a query to the client. Two equivalent forms are accepted:
 
     {"source": ["ws", "t"], "columns": {"twice": "id * 2"}, "filter": "id > 1", "limit": 10}
     SELECT id * 2 AS twice FROM ws.t WHERE id > 1 LIMIT 10
 
-The SQL is what LanceDB writes. Expressions and filters are Lance's; nothing here reads them.
+LanceDB writes the SQL form. Expressions and filters are Lance SQL; this module does not parse them.
 """
 
 import re
@@ -46,7 +46,7 @@ _OTHERS = {
 
 @dataclass(frozen=True, slots=True)
 class ViewQuery:
-    """What a view shows."""
+    """The query of a materialized view."""
 
     source: Identifier
     columns: tuple[tuple[str, str], ...] | None = None
@@ -54,13 +54,13 @@ class ViewQuery:
     filter: str | None = None
     limit: int | None = None
     version: int | None = None
-    """The version of the source that is shown; None: the newest."""
+    """The version of the source that the view shows; None for the newest."""
 
     def to_json(self) -> dict[str, Any]:
-        """The object that ``from_json`` reads, without what is not set."""
+        """The object that ``from_json`` reads, without unset values."""
         document = {
             "source": list(self.source),
-            # Pairs, because PostgreSQL keeps no order of an object's keys.
+            # Pairs, because PostgreSQL does not keep the order of an object's keys.
             "columns": None if self.columns is None else [list(pair) for pair in self.columns],
             "filter": self.filter,
             "limit": self.limit,
@@ -69,7 +69,7 @@ class ViewQuery:
         return {key: value for key, value in document.items() if value is not None}
 
     def to_sql(self) -> str:
-        """For people to read; the version is not in it."""
+        """The query as SQL for display, without the version."""
         selection = "*"
         if self.columns is not None:
             selection = ", ".join(
@@ -84,7 +84,7 @@ class ViewQuery:
 
 
 def parse(text: str) -> ViewQuery:
-    """A source query in either form. Raises InvalidInput, which says what is understood."""
+    """Parse a source query in either form. Raises InvalidInput, whose detail names both forms."""
     try:
         is_json = text.lstrip().startswith("{")
         query = from_json(orjson.loads(text)) if is_json else _from_sql(text)
@@ -99,7 +99,7 @@ def parse(text: str) -> ViewQuery:
 
 
 def from_json(document: Mapping[str, Any]) -> ViewQuery:
-    """Raises InvalidInput."""
+    """The query of a decoded JSON object. Raises InvalidInput."""
     unknown = sorted(document.keys() - _KEYS)
     if unknown:
         raise InvalidInput(f"it has an unknown key {unknown[0]!r}")
@@ -123,7 +123,7 @@ def from_json(document: Mapping[str, Any]) -> ViewQuery:
 
 
 def quoted(name: str) -> str:
-    """A name as Lance's SQL takes any."""
+    """A name quoted for Lance SQL."""
     return f"`{name.replace('`', '``')}`"
 
 
@@ -161,7 +161,7 @@ def _checked(pairs: list[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
             raise InvalidInput(f"a column cannot be named {name!r}")
         if names.count(name) > 1:
             raise InvalidInput(f"it has two columns named {name!r}")
-        # Lance would read the first of several, and not say so.
+        # Lance would silently read only the first of several expressions.
         if len(list(_split(_tokens(text), ","))) != 1 or not text.strip():
             raise InvalidInput(f"{text!r} is not one expression")
     return tuple(pairs)
@@ -205,7 +205,7 @@ def _from_sql(text: str) -> ViewQuery:
 
 
 def _clauses(tokens: _Tokens) -> dict[str, _Tokens]:
-    """The tokens of each clause, which come in their order."""
+    """The tokens of each clause; clauses must be in order."""
     tokens = tokens[next((i for i, (kind, _) in enumerate(tokens) if kind != "space"), 0) :]
     if not tokens or tokens[0][1].upper() != "SELECT":
         raise InvalidInput("it is neither a JSON object nor a SELECT")
@@ -239,7 +239,7 @@ def _selected(tokens: _Tokens) -> tuple[tuple[str, str], ...] | None:
 
 
 def _item(tokens: _Tokens) -> tuple[str, str]:
-    """``expression AS name``, or the name of a column."""
+    """The name and expression of ``expression AS name`` or of a plain column name."""
     words = [(index, text) for index, (kind, text) in enumerate(tokens) if kind != "space"]
     if not words:
         raise InvalidInput("it has an empty column")

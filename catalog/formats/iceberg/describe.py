@@ -1,7 +1,7 @@
-"""Iceberg metadata as rows to show. Nothing is refused: what is missing or odd is left out.
+"""Iceberg metadata as rows to display. Missing and malformed values are left out, never refused.
 
-Lists are taken apart lazily or in pages, so that a document of many megabytes costs little more than
-reading it.
+Lists are read lazily or in pages, so that a document of many megabytes costs little more than
+loading it.
 """
 
 import re
@@ -22,7 +22,7 @@ _MAX_TRANSFORM_LENGTH = 200  # characters of a transform
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """How much of something a snapshot added and removed; None where its writer did not tell."""
+    """The amounts that a snapshot added and removed; None if its summary does not have them."""
 
     added: int | None
     removed: int | None
@@ -44,7 +44,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What a snapshot holds."""
+    """The totals of a snapshot."""
 
     records: int | None
     files: int | None
@@ -58,11 +58,11 @@ class Reference:
     type: str
     snapshot_id: int | None
     retention: tuple[str, ...]
-    """In words; empty where the table's own rules hold."""
+    """The retention rules as texts; empty if the table's own rules apply."""
 
 
 def snapshots(document: Document) -> list[Document]:
-    """The snapshots, the newest first. ``snapshot`` makes one readable."""
+    """The snapshots, newest first, for ``snapshot`` to convert."""
     ordered = [
         (lenient.integer(snapshot.get("timestamp-ms")) or 0, position, snapshot)
         for position, snapshot in enumerate(lenient.objects(document.get("snapshots")))
@@ -152,7 +152,7 @@ _UNITS = (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000), ("second
 
 
 def duration(milliseconds: int) -> str:
-    """In the largest unit that tells it exactly: ``7 days``, ``36 hours``, ``1,500 ms``."""
+    """A duration in the largest exact unit: ``7 days``, ``36 hours``, ``1,500 ms``."""
     for unit, length in _UNITS:
         number, remainder = divmod(milliseconds, length)
         if number > 0 and remainder == 0:
@@ -170,11 +170,11 @@ class Layout:
     id: int | None
     is_current: bool
     fields: tuple[tuple[str, str], ...]
-    """Expression, and what else there is to say of it: the partition field's name and id."""
+    """Pairs of an expression and a note: a partition field's name and id, or a sort direction."""
 
 
 class ColumnNames:
-    """Names of columns by id: of the current schema, or of the newest that has the column still."""
+    """Names of columns by id, from the current schema or the newest schema that has the column."""
 
     def __init__(self, document: Document) -> None:
         current = schema(document, current_schema_id(document))
@@ -195,7 +195,7 @@ def _names(schema: Document) -> dict[int | None, str]:
 
 
 def partition_specs(document: Document) -> list[Document]:
-    """The newest first; the one in use may be any."""
+    """The partition specs, newest first; the default spec is not always the newest."""
     specs = lenient.objects(document.get("partition-specs"))
     return sorted(specs, key=lambda spec: lenient.integer(spec.get("spec-id")) or 0, reverse=True)
 
@@ -241,7 +241,7 @@ def sort_order(order: Document, document: Document, names: ColumnNames) -> Layou
 
 
 def expression(field: Document, names: ColumnNames) -> str:
-    """``day(event_time)``, ``bucket[16](id)``; a column alone where it is taken as it is."""
+    """A field as text: ``day(event_time)``, ``bucket[16](id)``, or a column for identity."""
     transform = lenient.text(field.get("transform")) or "?"
     ids: Sequence[int | None] = lenient.integers(field.get("source-ids")) or [
         lenient.integer(field.get("source-id"))
@@ -263,13 +263,13 @@ _SECRET = re.compile(
 
 
 def properties(document: Document) -> list[tuple[str, object]]:
-    """By name. What is a secret by its name is not shown: engines put credentials there too."""
+    """The properties by name. Values with secret names are masked: engines store credentials."""
     values = lenient.mapping(document.get("properties"))
     return [(key, "••••••" if _SECRET.search(key) else values[key]) for key in sorted(values)]
 
 
 def statistics(document: Document) -> list[Document]:
-    """Files of table statistics, the newest snapshot's last entered first."""
+    """Table statistics files, the last added first."""
     return lenient.objects(document.get("statistics"))[::-1]
 
 
@@ -278,7 +278,7 @@ def partition_statistics(document: Document) -> list[Document]:
 
 
 def metadata_log(document: Document) -> list[tuple[str, datetime | None]]:
-    """Earlier metadata files and when each was written, the newest first."""
+    """Earlier metadata files with their times, newest first."""
     return [
         (lenient.text(entry.get("metadata-file")), lenient.moment(entry.get("timestamp-ms")))
         for entry in reversed(lenient.objects(document.get("metadata-log")))
@@ -294,7 +294,7 @@ class Metric:
 
 
 def metrics(report: object) -> list[Metric]:
-    """What a scan or commit report measured, by name, leaving out what is zero."""
+    """The measurements of a scan or commit report by name, without zeros."""
     measured = []
     for name, value in sorted(lenient.mapping(lenient.mapping(report).get("metrics")).items()):
         result = lenient.mapping(value)

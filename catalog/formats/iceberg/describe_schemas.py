@@ -12,12 +12,12 @@ _MAX_TYPE_LENGTH = 200  # characters of a type in one line
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of a schema, at any depth, in the order of reading."""
+    """A field of a schema, at any depth."""
 
     id: int | None
     name: str
     path: str
-    """Its name below the names of what it is in: ``point.x``."""
+    """The names of the enclosing fields and its own: ``point.x``."""
     depth: int
     type: str
     parent: int | None
@@ -29,7 +29,7 @@ class Field:
 
 
 def schemas(document: Document) -> list[Document]:
-    """All schemas, the oldest first; a v1 table may have just the one."""
+    """All schemas, oldest first. A v1 table may have only the field ``schema``."""
     documents = lenient.objects(document.get("schemas"))
     if not documents and (only := lenient.mapping(document.get("schema"))):
         documents = [only]
@@ -37,7 +37,7 @@ def schemas(document: Document) -> list[Document]:
 
 
 def schema(document: Document, schema_id: int | None) -> Document | None:
-    """The schema of this id."""
+    """The schema with this id."""
     return next((s for s in schemas(document) if s.get("schema-id", 0) == schema_id), None)
 
 
@@ -46,7 +46,7 @@ def current_schema_id(document: Document) -> int | None:
 
 
 def fields(schema: Document) -> Iterator[Field]:
-    """The fields of a schema with those inside them, each struct before what it holds."""
+    """The fields of a schema and their nested fields, each struct before its fields."""
     identifiers = frozenset(lenient.integers(schema.get("identifier-field-ids")))
     yield from _struct(schema, "", 0, None, identifiers)
 
@@ -88,14 +88,14 @@ def _field(
             "id": inside.get(f"{component}-id"),
             "name": component,
             "type": inside.get(component),
-            # A map's key is never null, and has no word for it.
+            # A map's key is always required, and has no property for it.
             "required": inside.get(f"{component}-required", component == "key"),
         }
         yield from _field(nested, f"{field.path}.", depth + 1, id_, identifiers)
 
 
 def type_text(type_: object, depth: int = 0) -> str:
-    """A type in one line: ``map<string, list<long>>``; what a struct holds has lines of its own."""
+    """A type in one line: ``map<string, list<long>>``, without the fields of structs."""
     if type(type_) is str:
         return cut(type_, _MAX_TYPE_LENGTH)
     if type(type_) is not dict or depth >= _MAX_DEPTH:

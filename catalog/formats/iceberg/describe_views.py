@@ -1,4 +1,4 @@
-"""Iceberg view metadata as rows to show. Nothing is refused: what is missing or odd is left out."""
+"""Iceberg view metadata as rows to display. Missing and malformed values are left out."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class ViewVersion:
 
 
 def versions(document: Document) -> list[Document]:
-    """The versions of a view, the newest first. ``version`` makes one readable."""
+    """The versions of a view, newest first, for ``version`` to convert."""
     documents = lenient.objects(document.get("versions"))
     return sorted(
         documents, key=lambda entry: lenient.integer(entry.get("version-id")) or 0, reverse=True
@@ -60,7 +60,7 @@ def version(document: Document) -> ViewVersion:
 
 
 def current_since(document: Document) -> dict[int | None, datetime | None]:
-    """When each version of a view last became the current one."""
+    """The time at which each version of a view last became current."""
     return {
         lenient.integer(entry.get("version-id")): lenient.moment(entry.get("timestamp-ms"))
         for entry in lenient.objects(document.get("version-log"))

@@ -1,7 +1,6 @@
-"""Whether the metadata of a user-defined function is sound (Iceberg UDF spec; FunctionMetadata).
+"""Validation of the metadata of user-defined functions (Iceberg UDF spec; FunctionMetadata).
 
-Types here need less than in a schema: no ids, no ``required``. What the specification does not know
-is kept.
+Unlike in a schema, types have no ids and no ``required``. Unknown fields are kept.
 """
 
 from catalog.errors import InvalidMetadata
@@ -32,7 +31,7 @@ _ESCAPED = str.maketrans({mark: "\\" + mark for mark in "\\:,<>"})
 
 
 def check(document: Document) -> None:
-    """Raises InvalidMetadata with the path to the first fault."""
+    """Raise InvalidMetadata with the path to the first fault."""
     as_object(document, "")
     uuid_at(document, "function-uuid", "")
     integer_at(document, "format-version", "", FORMAT_VERSION, FORMAT_VERSION)
@@ -47,7 +46,7 @@ def check(document: Document) -> None:
 
 
 def check_successor(document: Document, before: Document) -> None:
-    """Refuses what no update may change: the uuid, and what a version once was."""
+    """Raise InvalidMetadata if an update changes the uuid or the content of a stored version."""
     if document["function-uuid"].lower() != before["function-uuid"].lower():
         raise InvalidMetadata("function-uuid must not change: it tells which function this is")
     old = {
@@ -195,7 +194,7 @@ def _check_representations(version: Document, path: str) -> None:
 
 
 def _check_log(document: Document) -> None:
-    """An entry may name what is gone: only recent versions are kept."""
+    """Check the log. An entry may name a removed version: only recent versions are kept."""
     for i, entry in enumerate(objects_at(document, "definition-log", "")):
         path = f"definition-log[{i}]"
         integer_at(entry, "timestamp-ms", path)
@@ -205,7 +204,7 @@ def _check_log(document: Document) -> None:
 
 
 def log_entry(document: Document, timestamp_ms: int) -> Document:
-    """What the definition log notes of the versions that are current now."""
+    """A definition log entry for the current versions."""
     return {
         "timestamp-ms": timestamp_ms,
         "definition-versions": [
@@ -219,9 +218,9 @@ def log_entry(document: Document, timestamp_ms: int) -> Document:
 
 
 def complete(definitions: object, timestamp_ms: int) -> list[Document]:
-    """Definitions as people write them, with what follows from the rest: ids, times, versions.
+    """Add ids, times and versions to definitions as people write them.
 
-    Raises InvalidMetadata for what it has to look into and is not of its kind.
+    Raises InvalidMetadata for a value of the wrong kind among those that it reads.
     """
     made = []
     for i, definition in enumerate(objects_at({"definitions": definitions}, "definitions", "")):

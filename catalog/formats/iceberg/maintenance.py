@@ -1,4 +1,4 @@
-"""What there is to maintain in an Iceberg table, as Iceberg's own procedures would find it."""
+"""Estimates of the work that Iceberg's maintenance procedures would do on a table."""
 
 import math
 from collections import Counter, defaultdict
@@ -13,17 +13,17 @@ from catalog.formats.iceberg.manifests import CheckedIO
 from catalog.formats.iceberg.reading import Document
 
 TOO_LARGE = 1.8
-"""A file of so many times its target is split (``max-file-size-bytes``)."""
+"""A file larger than this many times its target is split (``max-file-size-bytes``)."""
 _MAX_GROUP = 10 * 1024**3
 _MANIFEST_BYTES = 8 * 1024**2
 _DELETE_FILE_BYTES = 64 * 1024**2
-_SMALL = 0.75  # below this part of its target a delete file is rewritten
+_SMALL = 0.75  # a delete file below this fraction of its target is rewritten
 _MAX_REF_AGE = "history.expire.max-ref-age-ms"
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A live data file, and what is known to be deleted of it."""
+    """A live data file and its known deletes."""
 
     group: tuple[Any, ...]
     """Files are rewritten together within a partition."""
@@ -31,23 +31,23 @@ class File:
     rows: int
     deleted_rows: int = 0
     has_equality_deletes: bool = False
-    """Whether so many equality deletes apply that it is worth being rewritten without them."""
+    """True if enough equality deletes apply to make rewriting the file worthwhile."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteFile:
-    """A position delete file that is no deletion vector."""
+    """A position delete file that is not a deletion vector."""
 
     group: tuple[Any, ...]
-    """They are rewritten together within a partition."""
+    """Delete files are rewritten together within a partition."""
     size: int
     data_file: str | None
-    """The one whose rows it deletes; None: they may be those of several."""
+    """The data file whose rows it deletes; None if it may delete rows of several."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """What compaction comes to."""
+    """The result of an estimated compaction."""
 
     small_files: int
     files: int
@@ -58,10 +58,10 @@ class Rewrite:
 def compaction(
     files: Iterable[File], *, target: int, small_ratio: float, min_files: int, deleted_ratio: float
 ) -> Rewrite:
-    """Which files Iceberg's bin-packing rewrites, and into how many.
+    """Estimate the files that Iceberg's bin-packing rewrites, and the files that replace them.
 
-    As ``BinPackRewriteFilePlanner``: of a partition those that are too small, too large or have too
-    many deletes, if there are enough of them, or one of them has too many deletes.
+    As ``BinPackRewriteFilePlanner`` does: in each partition, files that are too small, too large or
+    have too many deletes, if there are enough of them, or one of them has too many deletes.
     """
     small = count = total = after = 0
     groups: dict[tuple[Any, ...], list[File]] = defaultdict(list)
@@ -87,7 +87,7 @@ def compaction(
 def compaction_options(
     *, target: int, small_ratio: float, min_files: int, deleted_ratio: float
 ) -> dict[str, str]:
-    """The same as options of ``rewrite_data_files``."""
+    """The parameters of ``compaction`` as options of ``rewrite_data_files``."""
     return {
         "target-file-size-bytes": str(target),
         "min-file-size-bytes": str(int(small_ratio * target)),
@@ -113,7 +113,7 @@ def _has_many_deletes(file: File, deleted_ratio: float) -> bool:
 def rewritten_manifests(
     listed: Iterable[ManifestFile], spec: int, properties: Mapping[str, Any]
 ) -> int:
-    """How many manifests ``rewrite_manifests`` leaves: it merges those of the current ``spec``."""
+    """The number of manifests after ``rewrite_manifests``, which merges those of ``spec``."""
     target = _number(properties.get("commit.manifest.target-size-bytes")) or _MANIFEST_BYTES
     remaining = 0
     sizes: dict[int, int] = defaultdict(int)
@@ -130,10 +130,11 @@ def rewritten_delete_files(
     data_files: Mapping[str, tuple[Any, ...]],
     properties: Mapping[str, Any],
 ) -> int:
-    """How many delete files ``rewrite_position_delete_files`` leaves; ``data_files`` have their groups.
+    """The number of delete files after ``rewrite_position_delete_files``.
 
-    By Iceberg's default it writes one for each data file, so there is little to gain. What is not
-    known of a delete file of several data files is taken to be the worst: one for each of them.
+    ``data_files`` maps paths to their groups. By default Iceberg writes one delete file for each data
+    file, so there is little to gain. For a delete file of several data files the worst case is
+    assumed: one for each data file of the group.
     """
     target = _number(properties.get("write.delete.target-file-size-bytes")) or _DELETE_FILE_BYTES
     is_by_file = str(properties.get("write.delete.granularity", "file")).lower() == "file"
@@ -159,10 +160,11 @@ def rewritten_delete_files(
 
 
 def expiring(document: Document, *, older_than: int, retain_last: int, now: int) -> list[int]:
-    """The snapshots that ``expire_snapshots`` removes; times are milliseconds.
+    """The snapshots that ``expire_snapshots`` removes; times are in milliseconds.
 
-    A branch keeps its newest ``retain_last`` ones and all that are young; a tag keeps its own; of
-    what no branch or tag has, the young ones stay. Branches and tags may say otherwise themselves.
+    A branch keeps its newest ``retain_last`` snapshots and all snapshots that are not older than
+    ``older_than``. A tag keeps its snapshot. Unreferenced snapshots are kept if they are not older
+    than ``older_than``. Branches and tags may override these rules.
     """
     snapshots = {snapshot["snapshot-id"]: snapshot for snapshot in document.get("snapshots") or []}
     refs: Mapping[str, Mapping[str, Any]] = document.get("refs") or {}
@@ -200,11 +202,11 @@ def expiring(document: Document, *, older_than: int, retain_last: int, now: int)
 def files_of(
     document: Document, snapshots: Collection[int], io: CheckedIO, limit: int
 ) -> set[str] | None:
-    """The files that only these snapshots have, as ``expire_snapshots`` finds them.
+    """The files that only these snapshots refer to, as ``expire_snapshots`` finds them.
 
-    None when that takes a look at more than ``limit`` files, or a snapshot of v1 names its manifests
-    itself. They may be files of others: who deletes them has to look. Raises InvalidMetadata, and
-    ForeignFile for a list or a manifest that may not be read.
+    None if more than ``limit`` files would have to be read, or if a v1 snapshot names its manifests
+    itself. The files may belong to other tables: check that before deleting them. Raises
+    InvalidMetadata, and ForeignFile for a list or a manifest that may not be read.
     """
     all_snapshots = document.get("snapshots") or []
     if any("manifest-list" not in snapshot for snapshot in all_snapshots):
@@ -219,7 +221,7 @@ def files_of(
     if sum(map(manifests.live_files, to_read)) > limit:
         return None
     paths = _paths(found_only_here.values(), io)
-    if paths:  # a manifest may have been rewritten, and its files be there as before
+    if paths:  # a manifest may have been rewritten and its files retained
         paths.difference_update(_paths(needed.values(), io))
     paths.update(found_only_here)
     paths.update(
@@ -236,7 +238,7 @@ def files_of(
 
 
 def _manifests(snapshots: Iterable[Mapping[str, Any]], io: CheckedIO) -> dict[str, ManifestFile]:
-    """By path."""
+    """The manifests of snapshots by path."""
     return {
         manifest.manifest_path: manifest
         for snapshot in snapshots
@@ -253,7 +255,7 @@ def _paths(listed: Iterable[ManifestFile], io: CheckedIO) -> set[str]:
 
 
 def _line(snapshots: Mapping[int, Mapping[str, Any]], head: Mapping[str, Any]) -> Iterable[int]:
-    """A snapshot and those before it."""
+    """The ids of a snapshot and its ancestors."""
     visited: set[int] = set()
     id_: Any = head["snapshot-id"]
     while id_ in snapshots and id_ not in visited:

@@ -1,4 +1,4 @@
-"""What changed from one schema to the next, told by field ids: a renamed field stays the same one."""
+"""Differences between two schemas by field id: a renamed field is the same field."""
 
 from bisect import bisect_left
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ class ChangeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change of one field, whose path is that in the newer schema unless it was dropped."""
+    """A change of a field. The path is that of the newer schema, unless the field was dropped."""
 
     kind: ChangeKind
     id: int
@@ -34,9 +34,9 @@ class Change:
 
 
 def changes(old: Document, new: Document) -> list[Change]:
-    """What turns the older schema into the newer: in the newer's order, then what was dropped.
+    """The changes from the older schema to the newer, in the newer's order, then dropped fields.
 
-    A struct that is added or dropped stands for all that it holds.
+    An added or dropped struct is one change; its fields are not listed.
     """
     before, after = _by_id(old), _by_id(new)
     moved = _moves(before, after)
@@ -67,7 +67,7 @@ def _declared(field: Field) -> str:
 
 
 def _field_changes(id_: int, old: Field, new: Field) -> Iterator[Change]:
-    # A list's type tells its element's too, which has an id of its own.
+    # The type of a list includes that of its element, which has an id of its own.
     if _outer(old) != _outer(new):
         yield Change(ChangeKind.TYPE, id_, new.path, old.type, new.type)
     aspects = (
@@ -95,13 +95,13 @@ def _role(field: Field) -> str:
 
 
 def _default(field: Field) -> str:
-    """The default of new rows: that of old ones never changes."""
+    """The default of new rows; the default of existing rows never changes."""
     default = lenient.scalar(field.write_default)
     return "" if default is None else describe_schemas.cut(str(default), 200)
 
 
 def _moves(before: dict[int, Field], after: dict[int, Field]) -> dict[int, tuple[str, str]]:
-    """The fewest fields that had to move, each with where it stood and where it stands."""
+    """The fewest fields that had to move, each with its old and new position."""
     old, new = _siblings(before), _siblings(after)
     old_places, new_places = _places(before, old), _places(after, new)
     moved = {}
@@ -123,7 +123,7 @@ def _siblings(fields: dict[int, Field]) -> dict[int | None, list[int]]:
 
 
 def _places(fields: dict[int, Field], siblings: dict[int | None, list[int]]) -> dict[int, str]:
-    """Where each field stands, in words."""
+    """The position of each field as text."""
     positions: dict[int, str] = {}
     for parent, ids in siblings.items():
         first = f"first in {fields[parent].path}" if parent in fields else "first"
