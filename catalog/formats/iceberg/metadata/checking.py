@@ -1,6 +1,6 @@
-"""Whether a whole metadata document is sound (spec: Table Metadata Fields).
+"""Validation of a whole metadata document (spec: Table Metadata Fields).
 
-Needed once, when a file from elsewhere is registered: what commits make is checked as they go.
+Used only when a file from another catalog is registered: commits validate their own changes.
 """
 
 from catalog.errors import InvalidMetadata
@@ -22,12 +22,12 @@ from catalog.formats.iceberg.reading import (
 )
 from catalog.formats.iceberg.schema import partitioning, schemas, sorting
 
-# Java refuses to read logs that run backwards by more: clocks of writers differ a little.
+# Writers' clocks differ a little. Java refuses logs that run backwards by more than this.
 _CLOCK_TOLERANCE_MS = 60_000
 
 
 def check(document: Document) -> None:
-    """Raises InvalidMetadata with the path to the first fault."""
+    """Raise InvalidMetadata with the path to the first fault."""
     as_object(document, "")
     version = integer_at(document, "format-version", "", 1, MAX_VERSION)
     uuid_at(document, "table-uuid", "")
@@ -105,7 +105,7 @@ def _check_snapshots(document: Document, version: int) -> set[int]:
 
 
 def _check_order(document: Document, version: int) -> None:
-    """Snapshots come after their parents, and none after the table's last update."""
+    """Check that snapshots follow their parents and none is later than the last update."""
     by_id = {snapshot["snapshot-id"]: snapshot for snapshot in document["snapshots"]}
     latest = document["last-updated-ms"] + _CLOCK_TOLERANCE_MS
     for i, snapshot in enumerate(document["snapshots"]):

@@ -1,4 +1,4 @@
-"""Table metadata documents: a new one, one from a file, and what clients get to see of one."""
+"""Table metadata documents: create, parse and filter them."""
 
 import re
 from uuid import UUID, uuid4
@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 _FORMAT_VERSION = "format-version"
-# Names of facts, which some engines show among a table's properties; they are never stored as such.
+# Some engines display these facts among a table's properties; they are never stored as properties.
 _RESERVED = frozenset(
     {
         _FORMAT_VERSION, "uuid", "snapshot-count", "current-snapshot-summary",
@@ -59,8 +59,8 @@ def new_table(
 ) -> Document:
     """The metadata of a created table, with fresh ids for columns and partition fields.
 
-    The property ``format-version`` chooses the version, 2 when it is not there, and is not kept.
-    Raises InvalidMetadata.
+    The property ``format-version`` selects the version, by default 2, and is not stored. Raises
+    InvalidMetadata.
     """
     requested_properties = {} if properties is None else strings_by_name(properties, "properties")
     version = _format_version(requested_properties)
@@ -119,9 +119,9 @@ def _format_version(properties: dict[str, str]) -> int:
 
 
 def parse(content: bytes) -> Document:
-    """The sound document of a metadata file, plain or gzip. Raises InvalidMetadata.
+    """Parse and validate a metadata file, plain or gzip. Raises InvalidMetadata.
 
-    What v1 allowed to leave out is filled in as its specification says, so that every document in
+    Fields that v1 allows to omit are filled in as the specification says, so that every document in
     the catalog has its schemas, specs, orders and references in lists and maps.
     """
     document = load(content)
@@ -171,9 +171,9 @@ def _fill_v1(document: Document) -> None:
 
 
 def refs_only(document: Document) -> Document:
-    """The document with no snapshots but those that a branch or tag points at.
+    """The document with only the snapshots that a branch or tag refers to.
 
-    What loadTable answers for ``snapshots=refs``.
+    loadTable returns it for ``snapshots=refs``.
     """
     ids = {reference["snapshot-id"] for reference in (document.get("refs") or {}).values()}
     return {**document, "snapshots": [s for s in document["snapshots"] if s["snapshot-id"] in ids]}

@@ -20,16 +20,16 @@ from catalog.formats.iceberg.reading import Document
 
 @dataclass(frozen=True, eq=False)
 class Predicate:
-    """One test of a row."""
+    """A condition on a row."""
 
     source: Document
-    """As the client sent it, with the negations around it."""
+    """The predicate as the client sent it, with its negations."""
     test: BooleanExpression
-    """What of it can be tested, on ``Filter.schema``."""
+    """The part that PyIceberg can evaluate, for the schema of ``schema_of(Filter.types)``."""
     is_exact: bool
-    """Whether the test says all that the source says."""
+    """True if the test is equivalent to the source."""
     is_ordered: bool
-    """Whether lower and upper bounds can answer it."""
+    """True if lower and upper bounds can decide the test."""
 
 
 @dataclass(frozen=True)
@@ -47,27 +47,27 @@ Expression = bool | Predicate | AllOf | AnyOf
 
 @dataclass(frozen=True)
 class Filter:
-    """A filter that was read for the columns of a schema."""
+    """A parsed filter on the columns of a schema."""
 
     expression: Expression
     types: Mapping[int, PrimitiveType]
-    """The columns that the tests are about."""
+    """The types of the columns in the tests, by id."""
 
 
 def column_name(id_: int) -> str:
-    """What a column is called in tests: nothing that depends on case, nesting or renaming."""
+    """The name of a column in tests, independent of case, nesting and renaming."""
     return f"c{id_}"
 
 
 def schema_of(types: Mapping[int, PrimitiveType]) -> Schema:
-    """A flat schema for tests. All is optional: a required field may lie in an optional struct."""
+    """A flat schema for tests. Every field is optional: a required one may be in an optional struct."""
     return Schema(
         *(NestedField(id_, column_name(id_), type_, False) for id_, type_ in types.items())
     )
 
 
 def all_of(parts: Iterable[Expression]) -> Expression:
-    """The conjunction, without what is settled."""
+    """The conjunction, simplified by constants."""
     open_: list[Expression] = []
     for operand in parts:
         if operand is False:
@@ -80,7 +80,7 @@ def all_of(parts: Iterable[Expression]) -> Expression:
 
 
 def any_of(parts: Iterable[Expression]) -> Expression:
-    """The disjunction, without what is settled."""
+    """The disjunction, simplified by constants."""
     open_: list[Expression] = []
     for operand in parts:
         if operand is True:
@@ -101,7 +101,7 @@ def predicates(expression: Expression) -> Iterable[Predicate]:
 
 
 def settle(expression: Expression, decide: Callable[[Predicate], Expression | bool]) -> Expression:
-    """The expression with each predicate replaced by what is known of it."""
+    """The expression with each predicate replaced by the result of ``decide``, simplified."""
     if isinstance(expression, Predicate):
         return decide(expression)
     if isinstance(expression, AllOf):
@@ -114,7 +114,7 @@ def settle(expression: Expression, decide: Callable[[Predicate], Expression | bo
 def to_test(
     expression: Expression, test: Callable[[Predicate], BooleanExpression]
 ) -> BooleanExpression:
-    """The expression for PyIceberg's evaluators, made of a test for each predicate."""
+    """The expression for PyIceberg's evaluators, with ``test`` applied to each predicate."""
     if isinstance(expression, Predicate):
         return test(expression)
     if isinstance(expression, (AllOf, AnyOf)):
@@ -126,7 +126,7 @@ def to_test(
 
 
 def to_json(expression: Expression) -> bool | Document:
-    """The expression in the protocol's words; long chains become balanced trees."""
+    """The expression in the protocol's JSON; long chains become balanced trees."""
     if isinstance(expression, Predicate):
         return expression.source
     if isinstance(expression, (AllOf, AnyOf)):

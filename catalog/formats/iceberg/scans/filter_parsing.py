@@ -21,7 +21,7 @@ from catalog.formats.iceberg.schema import single_values
 from catalog.formats.iceberg.schema.schemas import Column, Columns
 from catalog.formats.iceberg.schema.single_values import NotExactError, OutOfRangeError
 
-# Filters arrive as JSON, whose own limit is twice this; evaluators call themselves for each level.
+# The limit of JSON itself is twice this. Evaluators recurse once for each level.
 MAX_DEPTH: Final = 100
 
 _Make = Callable[..., BooleanExpression]
@@ -60,12 +60,12 @@ _MIRRORED = {
     "eq": "eq",
     "not-eq": "not-eq",
 }
-_TERMS = ("reference", "apply")  # compared, not hashed: it may be anything
+_TERMS = ("reference", "apply")  # a tuple, because the compared value may be unhashable
 _PREFIXES = {"starts-with", "not-starts-with"}
 
 
 class Names:
-    """The columns of a schema by full name, whether case counts or not."""
+    """The columns of a schema by full name, case-sensitive or not."""
 
     def __init__(self, columns: Columns, *, case_sensitive: bool) -> None:
         self._columns = columns
@@ -78,7 +78,7 @@ class Names:
         return name if self._case_sensitive else name.lower()
 
     def find(self, name: str, where: str) -> Column:
-        """Raises InvalidInput for a name of no column, or of several."""
+        """The column of a name. Raises InvalidInput if no column, or several, have it."""
         matches = self._by_name.get(self._fold(name), [])
         if not matches:
             raise InvalidInput(f"{where}: there is no column {shown(name)}")
@@ -95,7 +95,7 @@ class Names:
 
 
 def parse(value: object, names: Names) -> Filter:
-    """A filter as the protocol spells it. Raises InvalidInput."""
+    """Parse the JSON of a filter. Raises InvalidInput."""
     reader = _Reader(names)
     return Filter(reader.read(value, negated=False, depth=0), reader.types)
 
@@ -156,13 +156,13 @@ class _Reader:
             source,
             AlwaysTrue() if test is None else test,
             is_exact=test is not None,
-            # Writers differ in the order of UUIDs; and no bound tells of nulls, which do not start
-            # with anything.
+            # Writers order UUIDs differently. Bounds do not cover nulls, which satisfy
+            # not-starts-with.
             is_ordered=not isinstance(type_, UUIDType) and op != "not-starts-with",
         )
 
     def _sides(self, value: Document, name: str) -> tuple[object, object, bool]:
-        """The column of a comparison, what it is compared with, and whether that came first."""
+        """The column and the value of a comparison, and True if the value came first."""
         if "term" in value or "value" in value:
             if "left" in value or "right" in value:
                 raise InvalidInput(
@@ -183,7 +183,7 @@ class _Reader:
         return left, _UNKNOWN, False
 
     def _reference(self, term: object) -> Column | None:
-        """The column that a term is; None for what is computed of columns, which must exist."""
+        """The column of a term; None if it is computed from columns, which must exist."""
         if isinstance(term, str):
             return self.names.find(term, "filter")
         if not isinstance(term, dict):
@@ -216,7 +216,7 @@ class _Reader:
     def _test(
         self, op: str, column: Column, literals: list[object]
     ) -> BooleanExpression | bool | None:
-        """What PyIceberg can test; a constant; or None, which may always match."""
+        """The test for PyIceberg, or a constant; None for a predicate that may always match."""
         if not column.below_structs_only:
             raise InvalidInput(
                 f"filter: {shown(column.name)} lies in a list or a map, of which a row has many values"
@@ -242,7 +242,7 @@ class _Reader:
 
 
 _UNKNOWN = object()
-"""In the place of a literal: something that is known only for each row."""
+"""Stands for the value of a comparison that depends on the row."""
 
 
 def _check_type(op: str, column: Column) -> None:
@@ -264,14 +264,14 @@ def _set_test(
         try:
             accepted.add(single_values.literal(type_, value))
         except OutOfRangeError:
-            continue  # no row has it
+            continue  # no row has this value
     if not accepted:
         return op == "not-in"
     return _SET[op](term, accepted)
 
 
 def _beyond(op: str, term: tests.Reference, *, above: bool) -> BooleanExpression | bool:
-    """The test of a value that is above all of its type, or below them."""
+    """The test for a value above, or below, all values of the column's type."""
     if op in {"eq", "not-eq"}:
         return op == "not-eq"
     holds = op in {"lt", "lt-eq"} if above else op in {"gt", "gt-eq"}
@@ -279,7 +279,7 @@ def _beyond(op: str, term: tests.Reference, *, above: bool) -> BooleanExpression
 
 
 def _operands(value: Document, name: str) -> list[object]:
-    """The operands of a chain, in order: clients nest ``a and b and c and …`` to any depth."""
+    """The operands of a chain in order, because clients nest ``a and b and c and …`` deeply."""
     operands: list[object] = []
     waiting: list[object] = [value]
     while waiting:
@@ -315,7 +315,7 @@ def _list(value: object, key: str) -> list[object]:
 
 
 def _is_literal(value: object) -> bool:
-    # Where a literal may stand, a bare text is one.
+    # Where a literal is allowed, a plain text is a literal.
     return not isinstance(value, dict) or value.get("type") == "literal"
 
 

@@ -1,7 +1,7 @@
-"""What a filter means for the partitions of one spec (spec: Scan Planning).
+"""Projection of a filter onto the partitions of one spec (spec: Scan Planning).
 
-Each predicate is projected twice: ``may`` holds for every partition that may have a row that
-matches, ``must`` only for those all of whose rows match.
+Each predicate is projected twice: ``may`` is true for every partition that may have a matching row,
+``must`` only for partitions in which all rows match.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,7 +30,7 @@ from catalog.formats.iceberg.scans import expressions
 from catalog.formats.iceberg.scans.expressions import Expression, Filter, Predicate
 from catalog.formats.iceberg.schema import single_values
 
-# What evaluators raise for values of a type that was promoted, or that PyIceberg does not compare.
+# Errors of evaluators for values of a promoted type, or of a type that PyIceberg does not compare.
 _NOT_EVALUABLE = (
     ArithmeticError, AttributeError, LookupError, NotImplementedError, TypeError, ValueError
 )  # fmt: skip
@@ -41,12 +41,12 @@ Evaluator = Callable[[Record], bool]
 
 
 class Partitions:
-    """The partitions of a spec, as a filter sees them."""
+    """Evaluates a filter for the partitions of a spec."""
 
     def __init__(
         self, document: Document, types: Mapping[int, PrimitiveType], filter: Filter
     ) -> None:
-        """``types`` are those of all columns that a spec may be made of."""
+        """``types`` are the types of all possible partition source columns."""
         self.spec_id: int = document.get("spec-id", 0)
         self._filter = filter
         self._spec = PartitionSpec(
@@ -69,7 +69,7 @@ class Partitions:
 
     @cached_property
     def may_hold(self) -> Callable[[ManifestFile], bool]:
-        """Whether a manifest may name a file that may have a row that matches."""
+        """A function that returns True if a manifest may name a file with a matching row."""
         try:
             test = expressions.to_test(self._filter.expression, self._project_ordered)
             evaluate = manifest_evaluator(self._spec, self._schema, test, case_sensitive=True)
@@ -85,13 +85,13 @@ class Partitions:
         return may_hold
 
     def values(self, file: DataFile) -> tuple[Any, ...]:
-        """A file's partition, in the terms of literals."""
+        """A file's partition values in the form of PyIceberg's literals."""
         raw_values = (file.partition[i] for i in range(len(file.partition)))
         return tuple(value.bytes if isinstance(value, UUID) else value for value in raw_values)
 
     def residual(self, values: tuple[Any, ...]) -> Expression:
-        """What of the filter is still open for the rows of a partition; False: none matches."""
-        # 0.0 == -0.0 and 1 == True: keys must not meet where values differ.
+        """The part of the filter left to test for rows of a partition; False if none matches."""
+        # 0.0 == -0.0 and 1 == True: different values must have different keys.
         key = tuple((type(value), str(value)) for value in values)
         if key not in self._residuals:
             self._residuals[key] = self._settle(values)
@@ -108,7 +108,7 @@ class Partitions:
 
     def _settle(self, values: tuple[Any, ...]) -> Expression:
         if any(isinstance(value, float) and value != value for value in values):  # noqa: PLR0124 -- NaN
-            return self._filter.expression  # engines differ in what they think of NaN
+            return self._filter.expression  # engines treat NaN differently
         partition = Record(*values)
 
         def decide(predicate: Predicate) -> Expression:
@@ -151,7 +151,7 @@ class Partitions:
         return self._project(predicate) if predicate.is_ordered else AlwaysTrue()
 
     def _project(self, predicate: Predicate) -> BooleanExpression:
-        """True of a partition that may have rows that match."""
+        """A test that is true for a partition that may have matching rows."""
         bound = self._bind(predicate)
         if not isinstance(bound, BoundPredicate):
             return bound
@@ -166,7 +166,7 @@ class Partitions:
         return projected
 
     def _project_strictly(self, predicate: Predicate) -> BooleanExpression:
-        """True of a partition all of whose rows match."""
+        """A test that is true only for a partition in which all rows match."""
         bound = self._bind(predicate)
         if not isinstance(bound, BoundPredicate):
             return bound
@@ -189,7 +189,7 @@ class Partitions:
 
 def _field(document: Document, index: int) -> PartitionField:
     several = document.get("source-ids")
-    # Of several columns nothing is known here, so nothing is left out because of them.
+    # Transforms of several columns cannot be evaluated, so they exclude no partition.
     source = document.get("source-id") if several is None else None
     transform: Transform[Any, Any]
     try:

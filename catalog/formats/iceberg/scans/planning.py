@@ -1,7 +1,7 @@
-"""Planning of scans: from a scan and its manifests to the files that may have rows that match.
+"""Scan planning: from a scan and its manifests to the files that may have matching rows.
 
-groups  what there is to read, in groups of bounded work
-plan    the file scan tasks of a group, as the protocol spells them
+groups  the manifests to read, in groups of bounded work
+plan    the file scan tasks of a group, as JSON of the protocol
 """
 
 import struct
@@ -28,7 +28,7 @@ from catalog.formats.iceberg.scans.scans import Scan
 from catalog.formats.iceberg.schema import schemas, single_values
 
 FILES_AT_ONCE = 2_000
-"""About how many live files a group names: 0.5 s of planning with 5 columns, 1 s with 50."""
+"""Approximate live files per group: 0.5 s of planning with 5 columns, 1 s with 50."""
 MANIFESTS_AT_ONCE = 100
 SNAPSHOTS_AT_ONCE = 20
 
@@ -43,23 +43,23 @@ _UNREADABLE = (
 )  # fmt: skip
 
 Group = list[list[Any]]
-"""JSON: for each snapshot its index in the scan, and the positions of manifests in its list. No
-positions: all that the snapshot itself added."""
+"""JSON: for each snapshot its index in the scan, and the positions of manifests in its list. Null
+instead of positions stands for all manifests that the snapshot added."""
 
 
 @dataclass
 class _Tasks:
-    """Tasks as they gather."""
+    """The tasks and delete files of a plan while it is built."""
 
     tasks: list[Document] = field(default_factory=list)
     deletes: list[Document] = field(default_factory=list)
     positions: dict[tuple[str, int | None], int] = field(default_factory=dict)
     sure_rows: int = 0
-    """Rows that match whatever the client finds in the files."""
+    """The number of rows that match for certain, without reading the files."""
 
 
 class Planner:
-    """Plans a scan; reads manifests through ``io``, which says what may be read at all."""
+    """Plans a scan. Reads manifests through ``io``, which restricts the readable files."""
 
     def __init__(self, scan: Scan, io: CheckedIO) -> None:
         self._scan = scan
@@ -83,7 +83,7 @@ class Planner:
     # -- groups
 
     def groups(self) -> list[Group]:
-        """All that is to be read, in groups of bounded work; none: no file can match."""
+        """The manifests to read, in groups of bounded work; empty if no file can match."""
         if self._filter.expression is False:
             return []
         if self._scan.appended_only:
@@ -110,7 +110,7 @@ class Planner:
     def plan(self, groups: list[Group]) -> Document:
         """The file scan tasks of groups, and the delete files that they refer to.
 
-        Raises InvalidMetadata when a manifest cannot be read.
+        Raises InvalidMetadata if a manifest cannot be read.
         """
         gathered = _Tasks()
         for index, positions in (group_part for group in groups for group_part in group):
@@ -147,7 +147,7 @@ class Planner:
     def _data(self, index: int, positions: list[int] | None) -> list[Entry]:
         listed = self._list(index)
         if positions is None:
-            # Whatever a snapshot adds stands in manifests of its own.
+            # A snapshot writes the files that it adds into manifests of its own.
             added = self._scan.snapshots[index][0]
             return [
                 entry
@@ -165,7 +165,7 @@ class Planner:
         ]
 
     def _deletes(self, index: int, entries: list[Entry]) -> DeleteIndex:
-        """The deletes that may apply to these files."""
+        """The delete files that may apply to these files."""
         unpartitioned = {
             spec.spec_id for spec in self._partitions.values() if spec.is_unpartitioned
         }
@@ -210,7 +210,7 @@ class Planner:
         return _InclusiveMetricsEvaluator(expressions.schema_of(self._filter.types), test)
 
     def _may_match(self, file: DataFile) -> bool:
-        """Whether the metrics of a file leave room for a row that matches."""
+        """True unless the metrics of a file exclude a matching row."""
         try:
             return bool(self._metrics.eval(file))
         except _UNREADABLE:
@@ -221,7 +221,7 @@ class Planner:
     def _task(self, entry: Entry, residual: Expression, references: list[int]) -> Document:
         task: Document = {
             "data-file": self._data_file(entry),
-            # Always: some clients take a missing one for true.
+            # Always written: some clients treat a missing filter as true.
             "residual-filter": expressions.to_json(residual),
         }
         if references:
@@ -282,7 +282,7 @@ def _metrics_json(file: DataFile, columns: set[int]) -> Iterator[tuple[str, Docu
     for name, values in maps.items():
         selected = {id_: value for id_, value in (values or {}).items() if id_ in columns}
         if selected:
-            # Bounds in their binary form: Java's client refuses any other.
+            # Bounds are in binary form: Java's client refuses any other.
             yield (
                 name,
                 {
