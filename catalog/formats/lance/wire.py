@@ -1,7 +1,7 @@
-"""Protocol Buffers on the wire, as far as Lance manifests need them.
+"""A reader of the Protocol Buffers wire format, as far as Lance manifests need it.
 
-Strict where Lance's own reader is strict, and stricter where a lenient reader might see something else:
-groups are refused, and so is a field that must occur once and occurs twice.
+It is as strict as Lance's own reader, and stricter where lenient readers may disagree: groups are
+refused, and so is a second occurrence of a singular field.
 """
 
 from collections.abc import Container, Sequence
@@ -12,15 +12,16 @@ _UINT64 = 2**64 - 1
 _MAX_NUMBER = 2**29
 
 Field = tuple[int, int, int, int]
-"""Number, wire type, and the value of a varint with 0, or where the content begins and ends."""
+"""Field number, wire type, and either the value of a varint and 0, or the start and end of the
+content."""
 
 
 class MalformedMessage(ValueError):
-    """The bytes are not a message that Lance writes."""
+    """The bytes are not a valid message."""
 
 
 def fields(data: bytes, start: int, end: int, only: Container[int] | None = None) -> list[Field]:
-    """The fields of the message between two positions, in order: all, or those of some numbers.
+    """The fields of the message between two positions, in order; only some numbers if given.
 
     Raises MalformedMessage.
     """
@@ -62,7 +63,7 @@ def fields(data: bytes, start: int, end: int, only: Container[int] | None = None
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
-    """The number at a position, and where it ends. Raises MalformedMessage and IndexError."""
+    """The number at a position and its end. Raises MalformedMessage and IndexError."""
     value = shift = 0
     for _ in range(_MAX_VARINT_BYTES):
         byte = data[at]
@@ -86,13 +87,13 @@ def encode_varint(value: int) -> bytes:
 
 
 def number(message: Sequence[Field], field: int) -> int | None:
-    """The value of a numeric field; None if it does not occur. Raises MalformedMessage."""
+    """The value of a numeric field; None if it is absent. Raises MalformedMessage."""
     occurrence = _once(message, field, VARINT)
     return None if occurrence is None else occurrence[2]
 
 
 def text(data: bytes, message: Sequence[Field], field: int) -> str | None:
-    """The value of a text field; None if it does not occur. Raises MalformedMessage."""
+    """The value of a text field; None if it is absent. Raises MalformedMessage."""
     occurrence = _once(message, field, BYTES)
     if occurrence is None:
         return None
@@ -103,7 +104,7 @@ def text(data: bytes, message: Sequence[Field], field: int) -> str | None:
 
 
 def content(data: bytes, message: Sequence[Field], field: int) -> bytes | None:
-    """The bytes of a field; None if it does not occur. Raises MalformedMessage."""
+    """The bytes of a field; None if it is absent. Raises MalformedMessage."""
     occurrence = _once(message, field, BYTES)
     return None if occurrence is None else data[occurrence[2] : occurrence[3]]
 
@@ -120,7 +121,7 @@ def messages(data: bytes, message: Sequence[Field], field: int) -> list[list[Fie
 
 
 def message(data: bytes, outer: Sequence[Field], field: int) -> list[Field] | None:
-    """The message in a field that occurs at most once; None if it does not occur."""
+    """The message in a singular field; None if it is absent. Raises MalformedMessage."""
     occurrence = _once(outer, field, BYTES)
     return None if occurrence is None else fields(data, occurrence[2], occurrence[3])
 

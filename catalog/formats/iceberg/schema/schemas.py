@@ -67,7 +67,7 @@ class _Index:
 
 
 def index(schema: Document, path: str) -> Columns:
-    """All columns by id. Raises InvalidMetadata for a schema that is not well formed."""
+    """All columns by id. Raises InvalidMetadata for a malformed schema."""
     optional_integer_at(schema, "schema-id", path, high=INT_MAX)
     collected = _Index()
     if "type" in schema and schema["type"] != "struct":
@@ -173,7 +173,7 @@ def _check_identifier(column: Column | None, id_: int, path: str) -> None:
 
 
 def plain(type_: Any) -> Any:
-    """A schema, well formed or not, with the names of its types as Java reads them."""
+    """A schema, valid or not, with type names normalised as Java reads them."""
     if isinstance(type_, str):
         return primitives.plain_name(type_)
     if not isinstance(type_, dict):
@@ -195,10 +195,10 @@ def _plain_field(field: Any) -> Any:
 
 
 def check_version(columns: Columns, version: int, path: str) -> None:
-    """Refuses types and initial defaults that the format version does not have yet.
+    """Raise InvalidMetadata for types and initial defaults that the format version does not have.
 
-    A write default alone passes in every version, as it does in Java's library: readers of older
-    versions need not know it.
+    A write default alone is allowed in every version, as in Java's library: readers of older
+    versions do not need it.
     """
     for column in columns.values():
         name = shown(column.name)
@@ -215,9 +215,9 @@ def check_version(columns: Columns, version: int, path: str) -> None:
 
 
 def completed(schema: Document) -> Document:
-    """A well-formed schema that says of every element and value whether it is required.
+    """A valid schema in which every list element and map value has its ``required`` property.
 
-    Some clients leave that out for "it is not"; readers in Java insist on it.
+    Some clients omit the property when it is false; Java's readers require it.
     """
     complete: Document = _completed(schema)
     return complete
@@ -243,10 +243,10 @@ def highest_id(columns: Columns) -> int:
 
 
 def fresh(schema: Document) -> tuple[Document, dict[int, int]]:
-    """A well-formed schema with ids from 1, and the way from old ids to new.
+    """A valid schema with ids from 1, and the map from old ids to new ids.
 
-    All fields of a struct get theirs before any field within them, as every client does it: a
-    created table has the ids that its creator expects.
+    All fields of a struct are numbered before their nested fields, as every client does, so that a
+    created table has the ids that its client expects.
     """
     numbers = count(1)
     moved: dict[int, int] = {}
@@ -281,7 +281,7 @@ def _fresh_id(owner: Document, key: str, numbers: Iterator[int], moved: dict[int
 
 
 def same(one: Document, other: Document) -> bool:
-    """Whether two well-formed schemas say the same, whatever their schema ids."""
+    """True if two valid schemas are equal except for their schema ids."""
     return _plain_schema(one) == _plain_schema(other)
 
 
@@ -294,7 +294,7 @@ def _plain_schema(schema: Document) -> Document:
 
 
 def _plain(value: Any) -> Any:
-    """Without what may be written or left out at will: nulls, and spaces in ``decimal(9, 2)``."""
+    """A value without optional spelling: nulls, and spaces in ``decimal(9, 2)``."""
     if isinstance(value, list):
         return [_plain(item) for item in value]
     if not isinstance(value, dict):
