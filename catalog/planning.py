@@ -1,4 +1,7 @@
-"""What a table's figures and its policy come to: how well it is, and what there is to do. Pure."""
+"""The maintenance planner: a table's health score and jobs, from its statistics and policy.
+
+Pure functions without database access.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -6,12 +9,12 @@ from typing import Any, Self
 
 from catalog.policies import EffectivePolicy, Mode
 
-_MAX_REASON_INDEXES = 3  # indexes of a reason
+_MAX_REASON_INDEXES = 3  # indexes that a reason names
 
 
 @dataclass(frozen=True, slots=True)
 class StaleIndex:
-    """An index, and how many rows of the table it does not know."""
+    """An index, and the number of rows that it does not cover."""
 
     name: str
     unindexed_rows: int
@@ -19,67 +22,67 @@ class StaleIndex:
 
 @dataclass(frozen=True, slots=True)
 class BuiltIndex:
-    """An index, and how it has worn since it was built."""
+    """An index, and its degradation since it was built."""
 
     name: str
     segments: int
-    """A search reads them all."""
+    """A search reads all segments."""
     bytes: int
     trained_version: int | None = None
-    """The version of the table that a vector index was trained on; None for other types, which
-    know a row that is taken in later as well as any."""
+    """The version of the table on which a vector index was trained; None for other types, which do
+    not degrade with rows that are added later."""
     trained_rows: int = 0
-    """How many rows the table had then."""
+    """The number of rows of the table at that version."""
     obstacle: str = ""
-    """Why it cannot be built anew. Asked only when it has worn."""
+    """The reason why the index cannot be rebuilt. Determined only for a degraded index."""
 
     def untrained_rows(self, rows: int) -> int:
-        """How many of so many rows the table has got since."""
+        """The number of rows added since the index was trained, of ``rows`` in all."""
         return 0 if self.trained_version is None else max(rows - self.trained_rows, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What cheap metadata says of a table. What is small or old, its policy decides."""
+    """Figures of a table from cheap metadata. Its policy decides what is small or old."""
 
     format: str
     version: int
     rows: int
     deleted_rows: int
     files: int
-    """Data files; of a Lance table fragments."""
+    """The number of data files; of fragments for a Lance table."""
     bytes: int
     small_files: int
     rewrite_files: int
-    """Files that compaction would rewrite: small ones, and those with many deleted rows."""
+    """Files that compaction would rewrite: small files, and files with many deleted rows."""
     rewrite_bytes: int
     rewritten_files: int
-    """How many files it would make of them."""
+    """The number of files that would replace them."""
     versions: int
-    """Versions, or snapshots, that are kept."""
+    """Versions, or snapshots, that exist."""
     old_versions: int
-    """Those that the policy keeps no longer."""
+    """Versions that the policy does not retain."""
     metadata_bytes: int = 0
     stale_indexes: tuple[StaleIndex, ...] = ()
     indexes: int = 0
     built_indexes: tuple[BuiltIndex, ...] = ()
     manifests: int = 0
     rewritten_manifests: int = 0
-    """How many would be left if they were rewritten."""
+    """The number of manifests after rewriting them."""
     delete_files: int = 0
     rewritten_delete_files: int = 0
-    """The same of the position delete files."""
+    """The number of position delete files after rewriting them."""
     equality_delete_files: int = 0
     equality_deletes: int = 0
-    """The keys in them. Each deletes the older rows that have it; how many, only reading tells, so
-    ``rows`` and ``deleted_rows`` know nothing of them."""
+    """The keys in equality delete files. Each key deletes the older rows that have it. Their number
+    is known only by reading the data, so ``rows`` and ``deleted_rows`` do not consider them."""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Self:
-        """What ``as_json`` made of them, perhaps in another version: what it did not know is 0."""
+        """Read the result of ``as_json``, also of another version: missing fields are 0."""
         values = {attribute.name: document.get(attribute.name, 0) for attribute in fields(cls)}
         stale = tuple(StaleIndex(**index) for index in document.get("stale_indexes") or ())
         built = tuple(BuiltIndex(**index) for index in document.get("built_indexes") or ())
@@ -88,16 +91,16 @@ class Statistics:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A job that is worth doing."""
+    """A job that the planner recommends."""
 
     kind: str
     """A JobKind."""
     mode: Mode
     reason: str
     files_gone: int = 0
-    """How many files fewer there will be."""
+    """The reduction of the number of files."""
     bytes_read: int = 0
-    """What it has to read and write: its cost."""
+    """The number of bytes to read and write, which is the cost of the job."""
     is_for_spark: bool = False
     parameters: dict[str, Any] = field(default_factory=dict)
 
@@ -106,13 +109,13 @@ class Planned:
 
 
 def plan(statistics: Statistics, policy: EffectivePolicy) -> list[Planned]:
-    """What is worth doing, in the order in which it is to be done. What is off is left out."""
+    """The recommended jobs in the order of execution, without jobs that the policy disables."""
     return [job for job in _all(statistics, policy) if job.mode is not Mode.OFF]
 
 
 def _all(s: Statistics, policy: EffectivePolicy) -> Iterator[Planned]:
     if s.format == "lance":
-        # First: Lance does not put fragments that an index knows together with others.
+        # Indexes first: Lance does not compact indexed fragments together with unindexed ones.
         degraded = {
             index.name: index
             for index in s.built_indexes
@@ -180,9 +183,9 @@ def _all(s: Statistics, policy: EffectivePolicy) -> Iterator[Planned]:
 
 
 def has_many_equality_deletes(*, files: int, keys: int, rows: int, policy: EffectivePolicy) -> bool:
-    """Whether data files are worth being rewritten without the rows that equality deletes delete.
+    """True if data files should be rewritten to apply their equality deletes.
 
-    Every reader compares each older row with all keys, so they cost more than other deletes.
+    Every reader compares each older row with all keys, so equality deletes cost more than others.
     """
     return bool(files) and (
         files >= policy["min_delete_files"] or keys > policy["deleted_ratio"] * max(rows, 1)
@@ -190,7 +193,7 @@ def has_many_equality_deletes(*, files: int, keys: int, rows: int, policy: Effec
 
 
 def rebuild_reason(index: BuiltIndex, rows: int, policy: EffectivePolicy) -> str:
-    """Why an index of a table of so many rows is worth building anew; empty when it is not."""
+    """The reason to rebuild an index of a table with ``rows`` rows; empty if there is none."""
     if index.segments > policy["index_segments"]:
         return f"'{index.name}' is in {index.segments} segments"
     untrained = index.untrained_rows(rows)
@@ -221,15 +224,15 @@ def _of_iceberg(s: Statistics, policy: EffectivePolicy) -> Iterator[Planned]:
 
 
 def _is_worth_it(removed: int, files: int) -> bool:
-    """All of them are written anew, so it has to be a part of them that goes."""
+    """True if a quarter of the files would go: all of them are rewritten."""
     return removed > 0 and removed >= files / 4
 
 
 def segments_to_merge(segments: Sequence[int], new: int) -> int:
-    """How many of an index's newest segments become one with so many new rows.
+    """The number of an index's newest segments to merge with ``new`` rows.
 
-    ``segments`` are their rows, the oldest first. Those go together that are no larger than what
-    goes into them, so a row is written anew as often as the index doubles, and not each time.
+    ``segments`` are the rows of each segment, oldest first. A segment is merged if it is not larger
+    than the rows merged so far, so that a row is rewritten only when the index doubles.
     """
     merged = 0
     for rows in reversed(segments):
@@ -241,7 +244,7 @@ def segments_to_merge(segments: Sequence[int], new: int) -> int:
 
 
 def score(statistics: Statistics, policy: EffectivePolicy) -> int:
-    """How well a table is, from 0 to 100: each thing that waits takes its part off."""
+    """The health of a table, from 0 to 100: 100 minus a penalty for each pending maintenance."""
     s = statistics
     rows = max(s.rows + s.deleted_rows, 1)
     deleted = s.deleted_rows + s.equality_deletes
@@ -259,5 +262,5 @@ def score(statistics: Statistics, policy: EffectivePolicy) -> int:
 
 
 def _part(removable: int, enough: int) -> float:
-    """How bad it is that so many files could be spared."""
+    """The ratio of a penalty for files that could be removed."""
     return min(max(removable, 0) / enough / 4, 1.0)

@@ -1,6 +1,7 @@
-"""What a maintenance policy can say, where each value of a table's policy comes from, and its defaults.
+"""Maintenance policies: their rules and defaults, and the effective policy of a table.
 
-Pure: rows are ``catalog.models.MaintenancePolicy``, and ``catalog.services.maintenance.policies`` reads them.
+Pure functions without database access. The rows are ``catalog.models.MaintenancePolicy``, and
+``catalog.services.maintenance.policies`` reads them.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -16,7 +17,7 @@ _DAY, _HOUR, _MB = 86_400, 3_600, 1024**2
 
 
 class Mode(StrEnum):
-    """Whether an activity is done, only planned and shown, or neither."""
+    """The mode of an activity: executed, only planned and displayed, or off."""
 
     OFF = "off"
     DRY_RUN = "dry_run"
@@ -24,7 +25,7 @@ class Mode(StrEnum):
 
 
 class Unit(StrEnum):
-    """What a value counts, so that forms and pages can show it."""
+    """The unit of a value, for forms and pages."""
 
     MODE = "mode"
     COUNT = "count"
@@ -36,7 +37,7 @@ class Unit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One thing that a policy can say."""
+    """A setting of a policy: its name, unit, default and limits."""
 
     name: str
     unit: Unit
@@ -47,7 +48,7 @@ class Rule:
     high: float = 2**53
 
     def check(self, value: Any) -> Any:
-        """The value, if the rule can have it. Raises InvalidInput."""
+        """Return the value. Raises InvalidInput if it is not valid for this rule."""
         problem = _PROBLEMS[self.unit](self, value)
         if problem:
             raise InvalidInput(f"Policy '{self.name}' {problem}, not {value!r}")
@@ -167,7 +168,7 @@ BY_NAME: Mapping[str, Rule] = {rule.name: rule for rule in RULES}
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value of a table's policy, and whose policy says so (empty: nobody's, it is the default)."""
+    """A value of an effective policy, and the name of the policy that sets it; empty for a default."""
 
     value: Any
     source: str
@@ -175,7 +176,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class EffectivePolicy:
-    """All that holds for one table."""
+    """The policy that applies to a table, with inherited values and defaults."""
 
     values: Mapping[str, Value]
 
@@ -186,7 +187,7 @@ class EffectivePolicy:
         return Mode(self[name])
 
     def allows(self, moment: time) -> bool:
-        """Whether jobs may begin at this time of the day (UTC). A window may go over midnight."""
+        """True if jobs may start at this time of the day (UTC). A window may span midnight."""
         begin, end = self["window_from"], self["window_to"]
         if not begin or not end:
             return True
@@ -197,19 +198,19 @@ class EffectivePolicy:
 
 
 def check(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What a policy says, each value checked. Raises InvalidInput for what no rule knows."""
+    """Validate the values of a policy. Raises InvalidInput for an unknown name or a bad value."""
     for name in values:
         if name not in BY_NAME:
             raise InvalidInput(f"There is no policy '{name}'; there are {', '.join(BY_NAME)}")
     return {name: BY_NAME[name].check(value) for name, value in values.items()}
 
 
-def effective(said: Iterable[tuple[str, Mapping[str, Any]]]) -> EffectivePolicy:
-    """What holds where these policies are said, each with its name, from the root to the table."""
+def effective(policies: Iterable[tuple[str, Mapping[str, Any]]]) -> EffectivePolicy:
+    """The effective policy of a chain of policies, each with its name, from the root to the table."""
     values_by_name = {rule.name: Value(rule.default, "") for rule in RULES}
-    for source, values in said:
+    for source, values in policies:
         for name, value in values.items():
-            if name in values_by_name:  # a rule of an older version stays unread
+            if name in values_by_name:  # ignore a rule of another version
                 values_by_name[name] = Value(value, source)
     return EffectivePolicy(values_by_name)
 
@@ -235,7 +236,7 @@ def _not_a_time(_rule: Rule, value: Any) -> str:
     if value == "":
         return ""
     try:
-        is_time = time.fromisoformat(value).tzinfo is None  # all of them are in UTC
+        is_time = time.fromisoformat(value).tzinfo is None  # all times are in UTC
     except (TypeError, ValueError):
         is_time = False
     return "" if is_time else "has to be a time such as 22:30"

@@ -7,9 +7,9 @@ from django.db.backends.utils import CursorWrapper
 
 
 def hot_cursor() -> CursorWrapper:
-    """A cursor of this thread's connection, kept with it for the next statement. Do not close it.
+    """The cached cursor of this thread's connection, for frequent statements. Do not close it.
 
-    Making one costs as much as a small statement's way to the server and back.
+    Creating a cursor takes as long as the round trip of a small statement.
     """
     connection = connections[DEFAULT_DB_ALIAS]
     connection.ensure_connection()

@@ -11,14 +11,14 @@ from catalog.storage.locations import is_below
 
 @dataclass(frozen=True)
 class StoredFile:
-    """A file found in a directory of a table."""
+    """A file in a directory of a table."""
 
     name: str
     size: int
 
 
 def list_files(location: str, directory: str) -> Iterator[StoredFile]:
-    """The files directly in a directory of a table; nothing when there is no such directory."""
+    """The files directly in a directory of a table; none if the directory does not exist."""
     path = os.path.realpath(f"{location}/{directory}")
     if not is_below(path, os.path.realpath(location)):
         return  # a symbolic link leads out of the table
@@ -33,7 +33,7 @@ def list_files(location: str, directory: str) -> Iterator[StoredFile]:
 
 
 def list_directories(location: str, directory: str) -> list[str]:
-    """The directories directly in a directory of a table; none when there is no such directory."""
+    """The directories directly in a directory of a table; none if it does not exist."""
     path = os.path.realpath(f"{location}/{directory}")
     if not is_below(path, os.path.realpath(location)):
         return []
@@ -45,10 +45,10 @@ def list_directories(location: str, directory: str) -> list[str]:
 
 
 def list_branches(location: str) -> list[str]:
-    """The branches that a Lance table has on storage; their names may hold slashes."""
+    """The branches of a Lance table in storage; their names may contain slashes."""
     tree = Path(location) / "tree"
     if regular_files.is_link(str(tree)):
         return []
     names = (str(directory.parent.relative_to(tree)) for directory in tree.glob("**/_versions"))
-    # A name that is not UTF-8 is none that a client could ask for.
+    # A client cannot request a name that is not UTF-8.
     return sorted(name for name in names if name.isprintable())

@@ -9,27 +9,27 @@ from catalog.storage.locations import allowed_roots, is_below
 
 
 def make_directory(path: str) -> None:
-    """Make a directory and those above it, as far as they are not there. Raises OSError."""
+    """Create a directory and its missing parents. Raises OSError."""
     os.makedirs(path, exist_ok=True)
 
 
 def can_see(location: str) -> bool:
-    """Whether this process sees the table's directory: its volume may be mounted elsewhere only."""
+    """True if this process sees the table's directory; its volume may be mounted only elsewhere."""
     return os.path.isdir(location)
 
 
 def require_reachable(path: str) -> None:
-    """Raises OSError when nothing can be said of a path, because what holds it is not mounted."""
+    """Raise OSError if the allowed root above a path is missing, so that it may not be mounted."""
     if not any(is_below(path, root) and os.path.isdir(root) for root in allowed_roots()):
         raise OSError(f"the directory that holds {path} is not there")
 
 
 def set_aside(location: str, name: str) -> str | None:
-    """Take a table's directory away from its location, at once; returns where it is now.
+    """Rename a table's directory away from its location, atomically; return its new path.
 
-    ``name`` tells whose it is; called again with it, this goes on with what was set aside. None:
-    there is nothing. What lies at the location afterwards is somebody else's, and stays. Raises
-    OSError when the location is not what it was when it was declared, or cannot be seen.
+    ``name`` identifies the owner: another call with the same name returns the same path. Returns
+    None if the directory does not exist. Files that appear at the location later belong to another
+    table and are kept. Raises OSError if the location now leads through a link, or is unreachable.
     """
     aside = f"{location}.{name}"
     if os.path.lexists(aside):
@@ -45,10 +45,10 @@ def set_aside(location: str, name: str) -> str | None:
 
 
 def remove_tree(directory: str) -> Iterator[int]:
-    """Remove a directory that was set aside, yielding how many files are gone so far.
+    """Remove a directory that was set aside, yielding the number of removed files so far.
 
-    May be stopped and called again: it goes on with what is left. Links are removed, not followed.
-    Raises OSError for what cannot be removed.
+    May be interrupted and called again for the remaining files. Links are removed, not followed.
+    Raises OSError for a file that cannot be removed.
     """
     if os.path.islink(directory) or not os.path.isdir(directory):
         with contextlib.suppress(FileNotFoundError):
@@ -79,7 +79,7 @@ def _unless_gone(error: OSError) -> None:
 
 
 def remove_empty_directories(directory: str) -> Iterator[str]:
-    """Remove a directory and those below it, as far as they hold no file; yields what it looks at.
+    """Remove the empty directories among a directory and those below it; yield each visited path.
 
     Links are not followed, and count as files. Raises OSError.
     """

@@ -11,14 +11,14 @@ from catalog import regular_files
 from catalog.errors import InvalidLocation
 
 IMPOSSIBLE = {errno.ENAMETOOLONG, errno.ENOTDIR, errno.ELOOP}
-"""Errors that tell of the path itself: no file is there, and none will be."""
+"""Errors that mean that no file can exist at the path."""
 
 
 def write_new_file(path: str, content: bytes) -> None:
-    """Write a file that must not be there yet, and see it onto the disk. Raises OSError.
+    """Write a file that must not exist, and flush it to disk. Raises OSError.
 
-    Its directory is not flushed as well: ext4, XFS and Btrfs write a new file's name with it, and
-    it takes 0.1 to 0.15 ms of a commit's 1.2, on disks with a slow flush far more.
+    The directory is not flushed: ext4, XFS and Btrfs write a new file's name with the file. A flush
+    would add 0.1 to 0.15 ms to the 1.2 ms of a commit, and far more on disks with a slow flush.
     """
     try:
         handle = open(path, "xb")  # noqa: SIM115 -- closed below, after the second way to open it
@@ -32,7 +32,7 @@ def write_new_file(path: str, content: bytes) -> None:
 
 
 def read_file(path: str, limit: int) -> bytes:
-    """A file's content. Raises InvalidLocation when it cannot be read or is larger than that."""
+    """The content of a file. Raises InvalidLocation if it is unreadable or exceeds the limit."""
     try:
         return read_whole_file(path, limit)
     except OSError as error:
@@ -40,8 +40,11 @@ def read_file(path: str, limit: int) -> bytes:
 
 
 def read_whole_file(path: str, limit: int) -> bytes:
-    """A file's content. Raises InvalidLocation when it is no file or larger, and OSError."""
-    # Opening a pipe would otherwise wait for somebody who writes to it.
+    """The content of a file.
+
+    Raises InvalidLocation if it is not a regular file or exceeds the limit, and OSError.
+    """
+    # Without O_NONBLOCK, opening a pipe would wait for a writer.
     with open(
         path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)
     ) as handle:
@@ -56,8 +59,8 @@ def read_whole_file(path: str, limit: int) -> bytes:
 def read_real_file(path: str, limit: int) -> bytes:
     """The content of a regular file at a path without links. Raises OSError, InvalidLocation.
 
-    The path was checked before. What was put in its place since is noticed: a link is not followed,
-    a pipe does not block, and a directory above that became a link leads to another path.
+    The caller has checked the path. A replacement since then is detected: a link is not followed, a
+    pipe does not block, and a parent directory that became a link leads to another path.
     """
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(handle, "rb") as file:
@@ -72,7 +75,7 @@ def read_real_file(path: str, limit: int) -> bytes:
 
 
 def _path_of_handle(handle: int, path: str) -> str:
-    """Where an open file lies. A file that was removed meanwhile keeps its path."""
+    """The path of an open file, also if the file was removed after it was opened."""
     try:
         return os.readlink(f"/proc/self/fd/{handle}").removesuffix(" (deleted)")
     except OSError:  # not Linux
@@ -80,7 +83,10 @@ def _path_of_handle(handle: int, path: str) -> str:
 
 
 def modified_at(path: str) -> float | None:
-    """When a file was last written, in seconds since 1970; None for what is no file, or by a link."""
+    """The time of the last write, in seconds since 1970.
+
+    None if there is no regular file, or a link is on the path.
+    """
     try:
         status = os.lstat(path)
     except OSError as error:
@@ -92,9 +98,9 @@ def modified_at(path: str) -> float | None:
 
 
 def _is_where_it_says(directory: str) -> bool:
-    """Whether no symbolic link stands on the way to a directory, be it there or not."""
+    """True if no symbolic link is on the path to a directory, which may be missing."""
     if hasattr(os, "O_PATH"):
-        # Linux tells where an open directory lies: 5 µs, where a look at each step takes 25.
+        # Linux returns the path of an open directory in 5 µs; realpath takes 25.
         with contextlib.suppress(OSError):
             handle = os.open(directory, os.O_PATH | os.O_DIRECTORY)
             try:
@@ -105,7 +111,7 @@ def _is_where_it_says(directory: str) -> bool:
 
 
 def file_size(path: str) -> int | None:
-    """How many bytes a file has; None where there is none. Raises OSError."""
+    """The size of a file in bytes; None if it does not exist. Raises OSError."""
     try:
         return os.stat(path).st_size
     except OSError as error:
@@ -115,7 +121,7 @@ def file_size(path: str) -> int | None:
 
 
 def remove_file(path: str) -> bool:
-    """Remove a file, if it is there; returns whether it was. Raises OSError."""
+    """Remove a file if it exists. Returns True if it existed. Raises OSError."""
     try:
         os.unlink(path)
     except OSError as error:
@@ -126,9 +132,9 @@ def remove_file(path: str) -> bool:
 
 
 def remove_file_in_place(path: str) -> bool:
-    """Remove a file by its canonical path; returns whether it was there. Raises OSError.
+    """Remove a file by its canonical path. Returns True if it existed. Raises OSError.
 
-    What is reached by a symbolic link that was put in its way meanwhile is another file, and stays.
+    If a symbolic link has been put on the path, it leads to another file, which is not removed.
     """
     directory, _, name = path.rpartition("/")
     try:
@@ -151,7 +157,7 @@ def remove_file_in_place(path: str) -> bool:
 
 
 def _is_open_at(handle: int, directory: str) -> bool:
-    """Whether an open directory lies at this canonical path."""
+    """True if an open directory is at this canonical path."""
     if hasattr(os, "O_PATH"):
         with contextlib.suppress(OSError):
             return os.readlink(f"/proc/self/fd/{handle}") == directory
@@ -159,12 +165,12 @@ def _is_open_at(handle: int, directory: str) -> bool:
 
 
 def is_missing(error: OSError) -> bool:
-    """Whether an error tells that a file is not there."""
+    """True if an error means that a file does not exist."""
     return error.errno == errno.ENOENT or error.errno in IMPOSSIBLE
 
 
 class Move(Enum):
-    """How moving a staged manifest ended."""
+    """The outcome of moving a staged manifest."""
 
     DONE = "done"
     MISSING = "missing"
@@ -174,12 +180,12 @@ class Move(Enum):
 def move_manifest(location: str, staged: str, final: str) -> Move:
     """Move a table's staged manifest to its final name; both paths are relative to the table.
 
-    Safe to repeat and to run twice at once. DONE: the final name holds it, whoever moved it.
-    MISSING: neither file is there. OCCUPIED: the final name holds something else, which stays.
-    Raises OSError when the storage fails; then the staged file is still there.
+    Safe to repeat and to run concurrently. DONE: the final name holds the manifest, possibly moved
+    by another process. MISSING: neither file exists. OCCUPIED: the final name holds another file,
+    which is kept. Raises OSError if the storage fails; then the staged file still exists.
 
-    No link is followed: the directories are opened first, and all else is relative to them. Where a
-    link is on the way, or anything but a regular file is staged, nothing is there to be moved.
+    No link is followed: the directories are opened first, and everything else is relative to them.
+    A link on the path, or a staged file that is not regular, counts as missing.
     """
     above, _, source = f"{location}/{staged}".rpartition("/")
     directory, _, target = f"{location}/{final}".rpartition("/")
@@ -224,14 +230,14 @@ def _move(source: str, source_at: int, target: str, target_at: int) -> Move:
 
 
 def _publish(source: str, source_at: int, target: str, target_at: int) -> None:
-    """Give the file a second name, at once and only if the name is free."""
+    """Link the file to the target name, atomically and only if the name is free."""
     try:
         os.link(source, target, src_dir_fd=source_at, dst_dir_fd=target_at, follow_symlinks=False)
     except (FileNotFoundError, FileExistsError):
         raise
     except OSError as error:
         # No hard links on this file system: copy beside the target, then rename. The ledger has
-        # settled which version this is, so a plain rename cannot overwrite a rival's manifest.
+        # already assigned the version, so a rename cannot overwrite another writer's manifest.
         with contextlib.suppress(FileNotFoundError):
             os.stat(target, dir_fd=target_at, follow_symlinks=False)
             raise FileExistsError(target) from error
@@ -245,7 +251,7 @@ def _same_content(source: str, source_at: int, target: str, target_at: int) -> b
     try:
         staged = os.stat(source, dir_fd=source_at, follow_symlinks=False)
     except FileNotFoundError:
-        return True  # somebody else finished this very move and removed the staged file
+        return True  # another process finished the same move and removed the staged file
     final = os.stat(target, dir_fd=target_at, follow_symlinks=False)
     if (staged.st_dev, staged.st_ino) == (final.st_dev, final.st_ino):
         return True

@@ -22,7 +22,7 @@ _NEEDS_CARE = re.compile(r"[%:]|\.\.|//|(?:^|/)\.(?:/|$)|/$|^$|^ +$")
 
 
 def allowed_roots() -> list[str]:
-    """The directories in which tables may lie, the warehouse first."""
+    """The directories that may hold tables, the warehouse first."""
     return [
         os.path.realpath(root)
         for root in (settings.MONODON_WAREHOUSE, *settings.MONODON_ALLOWED_ROOTS)
@@ -30,20 +30,20 @@ def allowed_roots() -> list[str]:
 
 
 def new_location(stem: str) -> str:
-    """A location of its own for a new table: never used before, never given out again."""
+    """A unique location for a new table."""
     return f"{allowed_roots()[0]}/{stem}-{uuid.uuid4().hex}"
 
 
 def is_directly_in_warehouse(location: str) -> bool:
-    """Whether no table can lie around a location, because its directory is the warehouse itself."""
+    """True if the parent of a location is the warehouse, so that no table can enclose it."""
     return location.rpartition("/")[0] == allowed_roots()[0]
 
 
 def check_location(location: str) -> str:
-    """The canonical form of a table location that a caller named.
+    """The canonical form of a table location from a caller.
 
-    A path without a scheme or a leading slash is taken relative to the warehouse. Raises
-    InvalidLocation for anything that is not a directory strictly below an allowed root.
+    A path without a scheme or a leading slash is relative to the warehouse. Raises InvalidLocation
+    unless the location is strictly below an allowed root.
     """
     path, cause = _read_path(location)
     if cause:
@@ -57,7 +57,7 @@ def check_location(location: str) -> str:
 
 
 def is_relative(location: str) -> bool:
-    """Whether a location that a caller named is relative to the warehouse."""
+    """True if a location from a caller is relative to the warehouse."""
     path = _local_path(location)
     return path is not None and not path.startswith("/")
 
@@ -65,9 +65,9 @@ def is_relative(location: str) -> bool:
 def iceberg_path(location: str) -> str:
     """The canonical local path of a location or file that Iceberg metadata names.
 
-    Iceberg's readers take such text as it is and decode nothing, so neither does this:
-    ``file:///a%20b`` is a name with a percent sign. Raises InvalidLocation for anything that does
-    not lie strictly below an allowed root, before anything is opened.
+    Iceberg's readers do not decode such text, so neither does this function: ``file:///a%20b`` is a
+    name with a percent sign. Raises InvalidLocation, before anything is opened, unless the path is
+    strictly below an allowed root.
     """
     if not isinstance(location, str):
         raise InvalidLocation(str(location), "is not a text")
@@ -87,39 +87,42 @@ def iceberg_path(location: str) -> str:
 
 
 def is_relative_iceberg_path(location: str) -> bool:
-    """Whether Iceberg metadata's text names a path without a root, and no URI."""
+    """True if a text in Iceberg metadata is a relative path rather than a URI."""
     scheme, colon, _ = location.partition(":")
     return bool(location) and not location.startswith("/") and not (colon and "/" not in scheme)
 
 
 def iceberg_uri(path: str) -> str:
-    """A local path as Iceberg metadata names it: a URI of which nothing is encoded."""
+    """A local path as Iceberg metadata names it: a URI without encoding."""
     return "file://" + path
 
 
 def home() -> str:
-    """The directory of what belongs to the server itself."""
+    """The directory of the server's own files."""
     return os.path.realpath(settings.MONODON_HOME)
 
 
 def path_fault(path: str) -> str | None:
-    """What is wrong with a path that somebody wrote, or None."""
+    """The fault of a path from a caller; None if it is valid."""
     return _fault(path)
 
 
 def local_path(text: str) -> str | None:
-    """The path that Lance reads for a text: URIs are decoded. None: another storage's, or faulty."""
+    """The path that Lance reads for a text: URIs are decoded.
+
+    None if the path is invalid or in another storage.
+    """
     path, fault = _read_path(text)
     return None if fault else path
 
 
 def is_below_any(path: str, directories: Iterable[str]) -> bool:
-    """Whether a canonical path is one of the directories, or lies in one."""
+    """True if a canonical path is one of the directories or below one."""
     return any(path == directory or is_below(path, directory) for directory in directories)
 
 
 def _allowed(location: str, path: str) -> str:
-    """The canonical form of an absolute path, if tables may lie there."""
+    """The canonical form of an absolute path. Raises InvalidLocation if it may not hold tables."""
     roots = allowed_roots()
     # realpath, because a symbolic link below a root may lead out of it.
     canonical = os.path.realpath(path)
@@ -139,12 +142,12 @@ def _allowed(location: str, path: str) -> str:
 
 
 def uri(location: str) -> str:
-    """The location as a complete URI: ``file:///data/a%20b``."""
+    """A location as an encoded URI: ``file:///data/a%20b``."""
     return "file://" + quote(location)
 
 
 def parents(location: str) -> list[str]:
-    """Every directory above a location, nearest first, without the file system's root."""
+    """Every directory above a location, nearest first, without the root of the file system."""
     above = []
     while (location := location.rpartition("/")[0]) != "":
         above.append(location)
@@ -152,9 +155,9 @@ def parents(location: str) -> list[str]:
 
 
 def _read_path(text: str) -> tuple[str | None, str | None]:
-    """The local path that somebody wrote (None: another storage's), and what is wrong with it.
+    """The local path of a text (None for another storage), and its fault.
 
-    Looked at before and after its URI is read, because reading one drops line breaks.
+    Checked before and after the URI is parsed, because parsing drops line breaks.
     """
     fault = _fault(text)
     local = None if fault else _local_path(text)
@@ -162,7 +165,7 @@ def _read_path(text: str) -> tuple[str | None, str | None]:
 
 
 def _local_path(text: str) -> str | None:
-    """The local path that a location or path spells; None for another storage's URI."""
+    """The local path of a location or path; None for a URI of another storage."""
     if "://" not in text and not text.startswith("file:"):
         return text
     try:
@@ -177,7 +180,7 @@ def _local_path(text: str) -> str | None:
 
 
 def _fault(path: str) -> str | None:
-    """What is wrong with a path that somebody wrote, or None."""
+    """The fault of a path from a caller; None if it is valid."""
     if not path.strip("/ "):
         return "is empty"
     for spelling in {path, unquote(path)}:
@@ -195,18 +198,19 @@ def _fault(path: str) -> str | None:
 
 
 def is_below(path: str, directory: str) -> bool:
+    """True if a canonical path is strictly below a directory."""
     return path.startswith(directory.rstrip("/") + "/")
 
 
 def path_in_table(location: str, path: str) -> str | None:
-    """The path relative to the table that a manifest path means; None when it is elsewhere.
+    """A manifest path relative to the table; None if it is outside the table.
 
-    Clients spell it relative to the store (no leading slash), relative to the table, absolute, or
-    as a URI. A relative path that is not this table's in the store is taken as relative to the
-    table. Raises InvalidManifestPath for an empty path, ``..`` and control characters.
+    Clients send it relative to the store (no leading slash), relative to the table, absolute, or as
+    a URI. A relative path that is not in this table, if read relative to the store, is relative to
+    the table. Raises InvalidManifestPath for an empty path, ``..`` and control characters.
     """
     if len(path) < _MAX_PATH_BYTES // 4 and path.isprintable() and not _NEEDS_CARE.search(path):
-        # As nearly all are spelled: nothing to decode, nothing to normalise, nothing to refuse.
+        # Nearly all paths: nothing to decode, to normalise or to refuse.
         absolute = "/" + path.lstrip("/")
         if is_below(absolute, location):
             return absolute[len(location) + 1 :]
@@ -221,23 +225,23 @@ def path_in_table(location: str, path: str) -> str | None:
         for spelling in dict.fromkeys((local, unquote(local)))
         if is_below(absolute := os.path.normpath("/" + spelling.lstrip("/")), location)
     ]
-    if len(inside) > 1:  # a name with a percent sign: the file that is there decides
+    if len(inside) > 1:  # a name with a percent sign: prefer the file that exists
         inside.sort(key=lambda name: not os.path.lexists(f"{location}/{name}"))
     if inside:
         return inside[0]
     if local.startswith("/") or "://" in path:
         return None
-    # Relative to the table; or to the store, and then nothing is there.
+    # Relative to the table, or relative to the store; the latter does not exist in the table.
     return os.path.normpath(local)
 
 
 def is_surely_in_table(location: str, relative: str) -> bool:
-    """Whether a relative path means this table, rather than something else in the store."""
+    """True if a relative path is certainly relative to this table, not to the store."""
     return relative.split("/", maxsplit=1)[0] in {"_versions", "tree"} or os.path.lexists(
         f"{location}/{relative}"
     )
 
 
 def store_path(location: str, relative: str) -> str:
-    """A table's file as an object store names it: no scheme, no leading slash."""
+    """The path of a table's file relative to the store: no scheme, no leading slash."""
     return f"{location}/{relative}".lstrip("/")

@@ -122,7 +122,7 @@ class ViewDraft:
         )
 
     def _expire_versions(self, current: int) -> None:
-        """Keep the newest versions by id, at least as many as were added, and the current one.
+        """Keep the newest versions by id, always including the current one and all added ones.
 
         The log loses all entries before that of a removed version: with a gap it would say that the
         previous version was current for longer than it was.
