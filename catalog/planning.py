@@ -130,7 +130,7 @@ def _all(s: Statistics, policy: EffectivePolicy) -> Iterator[Planned]:
             yield Planned(
                 "rebuild_indexes",
                 policy.mode("index_rebuilds"),
-                f"{len(degraded)} of {s.indexes} indexes have worn: "
+                f"{len(degraded)} of {s.indexes} indexes have degraded: "
                 + ", ".join(
                     rebuild_reason(index, s.rows, policy)
                     for index in list(degraded.values())[:_MAX_REASON_INDEXES]
@@ -160,8 +160,7 @@ def _all(s: Statistics, policy: EffectivePolicy) -> Iterator[Planned]:
             why += f", {s.deleted_rows} rows are deleted"
         if s.equality_delete_files:
             why += (
-                f", {s.equality_delete_files} equality delete files delete by"
-                f" {s.equality_deletes} keys"
+                f", {s.equality_delete_files} equality delete files have {s.equality_deletes} keys"
             )
         yield Planned(
             "compact",
@@ -177,7 +176,7 @@ def _all(s: Statistics, policy: EffectivePolicy) -> Iterator[Planned]:
         yield Planned(
             "clean_up",
             policy.mode("cleanup"),
-            f"{s.old_versions} of {s.versions} versions are older than the policy keeps them",
+            f"{s.old_versions} of {s.versions} versions are older than the policy retains",
             is_for_spark=s.format == "iceberg",
         )
 
@@ -198,7 +197,7 @@ def rebuild_reason(index: BuiltIndex, rows: int, policy: EffectivePolicy) -> str
         return f"'{index.name}' is in {index.segments} segments"
     untrained = index.untrained_rows(rows)
     if untrained > policy["untrained_ratio"] * rows:
-        return f"{untrained} of {rows} rows came after '{index.name}' was trained"
+        return f"{untrained} of {rows} rows were added after '{index.name}' was trained"
     return ""
 
 
@@ -208,7 +207,7 @@ def _of_iceberg(s: Statistics, policy: EffectivePolicy) -> Iterator[Planned]:
         yield Planned(
             "rewrite_position_deletes",
             policy.mode("position_deletes"),
-            f"{s.rewritten_delete_files} delete files can take the place of {s.delete_files}",
+            f"{s.rewritten_delete_files} delete files can replace {s.delete_files}",
             files_gone=removed,
             is_for_spark=True,
         )
@@ -217,14 +216,14 @@ def _of_iceberg(s: Statistics, policy: EffectivePolicy) -> Iterator[Planned]:
         yield Planned(
             "rewrite_manifests",
             policy.mode("manifests"),
-            f"{s.rewritten_manifests} manifests can take the place of {s.manifests}",
+            f"{s.rewritten_manifests} manifests can replace {s.manifests}",
             files_gone=removed,
             is_for_spark=True,
         )
 
 
 def _is_worth_it(removed: int, files: int) -> bool:
-    """True if a quarter of the files would go: all of them are rewritten."""
+    """True if at least a quarter of the files would go, because all of them are rewritten."""
     return removed > 0 and removed >= files / 4
 
 

@@ -56,12 +56,12 @@ class Rule:
 
 
 RULES: tuple[Rule, ...] = (
-    Rule("compaction", Unit.MODE, Mode.DRY_RUN, "Rewrite small files, and rows that were deleted."),
+    Rule("compaction", Unit.MODE, Mode.DRY_RUN, "Rewrite small files and remove deleted rows."),
     Rule(
         "target_rows",
         Unit.COUNT,
         1024 * 1024,
-        "Rows of a fragment after compaction.",
+        "Target number of rows of a fragment after compaction.",
         LANCE,
         low=1024,
     ),
@@ -69,7 +69,7 @@ RULES: tuple[Rule, ...] = (
         "target_bytes",
         Unit.BYTES,
         512 * _MB,
-        "Size of a data file after compaction.",
+        "Target size of a data file after compaction.",
         ICEBERG,
         low=_MB,
     ),
@@ -77,51 +77,57 @@ RULES: tuple[Rule, ...] = (
         "small_ratio",
         Unit.RATIO,
         0.5,
-        "A file, or fragment, below this part of its target is small.",
+        "A file or fragment below this fraction of its target is small.",
         low=0.01,
         high=0.99,
     ),
-    Rule("min_small_files", Unit.COUNT, 8, "So many small files make compaction worth it.", low=2),
+    Rule(
+        "min_small_files",
+        Unit.COUNT,
+        8,
+        "Compact when at least this many small files exist.",
+        low=2,
+    ),
     Rule(
         "deleted_ratio",
         Unit.RATIO,
         0.1,
-        "Fragments, or files, with more deleted rows than this are rewritten.",
+        "Rewrite fragments or files with a larger fraction of deleted rows.",
         low=0.0,
         high=1.0,
     ),
-    Rule("cleanup", Unit.MODE, Mode.DRY_RUN, "Remove old versions, or snapshots, and their files."),
-    Rule("keep_for", Unit.SECONDS, 7 * _DAY, "How long a version is kept.", low=_HOUR),
+    Rule("cleanup", Unit.MODE, Mode.DRY_RUN, "Remove old versions or snapshots and their files."),
+    Rule("keep_for", Unit.SECONDS, 7 * _DAY, "Retention time of a version.", low=_HOUR),
     Rule(
         "keep_versions",
         Unit.COUNT,
         10,
-        "So many newest versions are kept, however old. Tags and branches always are.",
+        "Keep this many newest versions, whatever their age. Tags and branches are always kept.",
         low=1,
     ),
-    Rule("orphans", Unit.MODE, Mode.DRY_RUN, "Remove files that no version has."),
+    Rule("orphans", Unit.MODE, Mode.DRY_RUN, "Remove files that no version refers to."),
     Rule(
         "orphan_age",
         Unit.SECONDS,
         3 * _DAY,
-        "Younger files may belong to a writer that has not committed yet.",
+        "Minimum age of removed files: a younger file may belong to a pending commit.",
         low=_DAY,
     ),
-    Rule("indexes", Unit.MODE, Mode.DRY_RUN, "Bring indexes up to date.", LANCE),
+    Rule("indexes", Unit.MODE, Mode.DRY_RUN, "Update indexes.", LANCE),
     Rule(
         "unindexed_rows",
         Unit.COUNT,
         10_000,
-        "So many rows outside an index make it worth it.",
+        "Update an index when at least this many rows are not in it.",
         LANCE,
         low=1,
     ),
-    Rule("index_rebuilds", Unit.MODE, Mode.DRY_RUN, "Build indexes anew that have worn.", LANCE),
+    Rule("index_rebuilds", Unit.MODE, Mode.DRY_RUN, "Rebuild degraded indexes.", LANCE),
     Rule(
         "index_segments",
         Unit.COUNT,
         20,
-        "An index in more segments than this is built anew: a search reads them all.",
+        "Rebuild an index with more segments: a search reads all of them.",
         LANCE,
         low=1,
     ),
@@ -129,29 +135,43 @@ RULES: tuple[Rule, ...] = (
         "untrained_ratio",
         Unit.RATIO,
         0.5,
-        "A vector index is built anew when more of the rows than this came after it was trained.",
+        "Rebuild a vector index when a larger fraction of the rows was added after its training.",
         LANCE,
         low=0.01,
         high=1.0,
     ),
-    Rule("manifests", Unit.MODE, Mode.DRY_RUN, "Rewrite many small manifests as few.", ICEBERG),
-    Rule("min_manifests", Unit.COUNT, 50, "So many manifests make it worth it.", ICEBERG, low=2),
+    Rule("manifests", Unit.MODE, Mode.DRY_RUN, "Merge small manifests.", ICEBERG),
+    Rule(
+        "min_manifests",
+        Unit.COUNT,
+        50,
+        "Merge when at least this many manifests exist.",
+        ICEBERG,
+        low=2,
+    ),
     Rule(
         "position_deletes",
         Unit.MODE,
         Mode.DRY_RUN,
-        "Rewrite position delete files, dropping those of files that are gone.",
+        "Rewrite position delete files and drop deletes of removed files.",
         ICEBERG,
     ),
-    Rule("min_delete_files", Unit.COUNT, 10, "So many make it worth it.", ICEBERG, low=1),
+    Rule(
+        "min_delete_files",
+        Unit.COUNT,
+        10,
+        "Rewrite when at least this many delete files exist.",
+        ICEBERG,
+        low=1,
+    ),
     Rule("statistics", Unit.MODE, Mode.OFF, "Compute column statistics (Puffin).", ICEBERG),
-    Rule("window_from", Unit.TIME, "", "Jobs begin from this time of the day (UTC) on."),
-    Rule("window_to", Unit.TIME, "", "And not after this one. Empty: at any time."),
+    Rule("window_from", Unit.TIME, "", "Start jobs only from this time of the day (UTC)."),
+    Rule("window_to", Unit.TIME, "", "Start jobs only until this time. Empty: at any time."),
     Rule(
         "max_jobs",
         Unit.COUNT,
         2,
-        "So many tables are at work at once under one policy. What waits to be tried again is not.",
+        "Maximum number of tables with a job at the same time under one policy, without retries.",
         low=1,
         high=1000,
     ),
@@ -159,7 +179,7 @@ RULES: tuple[Rule, ...] = (
         "spark_above",
         Unit.BYTES,
         1024 * _MB,
-        "Tables with more to rewrite than this are compacted by Spark.",
+        "Compact with Spark if more than this must be rewritten.",
         LANCE,
     ),
 )
@@ -201,7 +221,9 @@ def check(values: Mapping[str, Any]) -> dict[str, Any]:
     """Validate the values of a policy. Raises InvalidInput for an unknown name or a bad value."""
     for name in values:
         if name not in BY_NAME:
-            raise InvalidInput(f"There is no policy '{name}'; there are {', '.join(BY_NAME)}")
+            raise InvalidInput(
+                f"Policy setting '{name}' does not exist; the settings are {', '.join(BY_NAME)}"
+            )
     return {name: BY_NAME[name].check(value) for name, value in values.items()}
 
 
@@ -217,19 +239,19 @@ def effective(policies: Iterable[tuple[str, Mapping[str, Any]]]) -> EffectivePol
 
 def _not_a_mode(_rule: Rule, value: Any) -> str:
     modes = ", ".join(mode.value for mode in Mode)
-    return "" if value in list(Mode) else f"has to be one of {modes}"
+    return "" if value in list(Mode) else f"must be one of {modes}"
 
 
 def _not_a_whole(rule: Rule, value: Any) -> str:
     if type(value) is int and rule.low <= value <= rule.high:
         return ""
-    return f"has to be a whole number from {rule.low:.0f} to {rule.high:.0f}"
+    return f"must be a whole number from {rule.low:.0f} to {rule.high:.0f}"
 
 
 def _not_a_ratio(rule: Rule, value: Any) -> str:
     if type(value) in {int, float} and rule.low <= value <= rule.high:
         return ""
-    return f"has to be a number from {rule.low} to {rule.high}"
+    return f"must be a number from {rule.low} to {rule.high}"
 
 
 def _not_a_time(_rule: Rule, value: Any) -> str:
@@ -239,7 +261,7 @@ def _not_a_time(_rule: Rule, value: Any) -> str:
         is_time = time.fromisoformat(value).tzinfo is None  # all times are in UTC
     except (TypeError, ValueError):
         is_time = False
-    return "" if is_time else "has to be a time such as 22:30"
+    return "" if is_time else "must be a time such as 22:30"
 
 
 _PROBLEMS: Mapping[Unit, Callable[[Rule, Any], str]] = {

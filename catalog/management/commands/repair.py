@@ -1,4 +1,4 @@
-"""``manage.py repair``: make the newest version of a Lance table a whole one."""
+"""``manage.py repair``: make the newest version of a Lance table readable."""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -13,13 +13,16 @@ from catalog.services.recovery import lance_repair
 
 class Command(BaseCommand):
     help = (
-        "Compare a Lance table's ledger with its storage, and make its newest version a whole one."
+        "Compare a Lance table's ledger with its storage, and repair a damaged newest version by"
+        " publishing a copy of the last whole one."
     )
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("table", help="namespace$table")
-        parser.add_argument("--dry-run", action="store_true", help="report, and change nothing")
+        parser.add_argument(
+            "--dry-run", action="store_true", help="report without changing anything"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:

@@ -1,4 +1,4 @@
-"""Make all documents of the search anew; searches go on meanwhile."""
+"""Rebuild all search documents; searches continue meanwhile."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from catalog.services.search import documents as search_documents
 
 class Command(BaseCommand):
     requires_system_checks: list[str] = []
-    help = "Make all documents of the search anew, and forget the words that are in none."
+    help = "Rebuild all search documents, and delete words that no document contains."
 
     def handle(self, *args: Any, **options: Any) -> None:
         def show_progress(count: int) -> None:
@@ -18,4 +18,4 @@ class Command(BaseCommand):
                 self.stdout.flush()
 
         count = search_documents.reindex(told=show_progress)
-        self.stdout.write(f"{count:,} documents were made")
+        self.stdout.write(f"Created {count:,} documents")
