@@ -1,4 +1,4 @@
-"""The tables of the catalog. Rows are changed by catalog.services alone."""
+"""The tables of the catalog. Only ``catalog.services`` changes rows."""
 
 from catalog.models.access import ApiKey, Grant, Principal, PrincipalKind, PrincipalLevel
 from catalog.models.annotations import (

@@ -43,11 +43,11 @@ class JobStatus(models.TextChoices):
 
 
 class Job(models.Model):
-    """Work that goes on after a commit, as whoever made the commit.
+    """Background work after a commit, with the privileges of the principal who requested it.
 
-    The jobs of one table run one at a time, in the order in which they were asked for; any number
-    may wait. One that failed and waits for its next attempt lets those behind it go first. Dropping
-    the table cancels what waits and asks what runs to stop; the purge waits until it has.
+    The jobs of a table run one at a time, in the order of their requests; any number may be queued.
+    A job that waits for its next attempt lets later jobs run first. Dropping the table cancels queued
+    jobs and asks a running job to stop; the purge waits until it has stopped.
     """
 
     kind = models.TextField(choices=JobKind)
@@ -98,7 +98,7 @@ class Job(models.Model):
                 condition=models.Q(status__in=[JobStatus.QUEUED, JobStatus.RUNNING]),
                 name="job_active_of_table",
             ),
-            # When something was last done to a table, and what was done lately.
+            # Finds the last job of a kind for a table, and recent jobs.
             models.Index(fields=["table", "kind", "-id"], name="job_last_of_kind"),
             models.Index(fields=["finished_at"], name="job_finished"),
         ]
@@ -108,7 +108,7 @@ class Job(models.Model):
 
     @property
     def unit(self) -> str:
-        """What its progress counts."""
+        """The unit of ``progress`` and ``total``."""
         return "rows" if self.kind in _COUNTED_IN_ROWS else "files"
 
 
@@ -119,10 +119,10 @@ _COUNTED_IN_ROWS = {
 
 
 class MaintenancePolicy(models.Model):
-    """How the tables of a namespace and all below it, or one table, are kept fast and small.
+    """The maintenance policy of a table, or of the tables in a namespace and below it.
 
-    ``values`` says what ``catalog.policies`` knows; what it leaves out comes from the policy of the
-    namespace above, and at last from the defaults.
+    ``values`` holds settings of ``catalog.policies``. Missing settings are inherited from the parent
+    namespaces, and finally from the defaults.
     """
 
     namespace = models.OneToOneField(
@@ -156,7 +156,7 @@ class TableHealthQuerySet(models.QuerySet["TableHealth"]):
 
 
 class TableHealth(models.Model):
-    """How well a table was at one moment: a point of its time series."""
+    """A measurement of a table's health: one point of a time series."""
 
     table = models.ForeignKey(Table, models.CASCADE, related_name="health")
     measured_at = models.DateTimeField(db_default=Now(), editable=False)

@@ -232,8 +232,8 @@ def test_what_cannot_be_run():
     assert "not allowed with" in error("run", "ws$t", "compact", "--here", "--no-wait")
     assert "invalid" in error("status", "0")
     assert "invalid" in error("plan", "--limit", "-1")
-    assert "no number of hours" in error("status", "--hours", "nan")
-    assert "no number of hours" in error("status", "--hours", "1e12")
+    assert "out of range" in error("status", "--hours", "nan")
+    assert "out of range" in error("status", "--hours", "1e12")
 
 
 # --- status -----------------------------------------------------------------------------------------

@@ -199,9 +199,7 @@ class Command(BaseCommand):
                 policies.set_table_policy(actor=COMMAND, table=target, values=values)
             effective, own_values = self._held(target, options)
         for name, value in effective.values.items():
-            source = (
-                f"set here, {value.source}" if name in own_values else value.source or _DEFAULT
-            )
+            source = f"set here, {value.source}" if name in own_values else value.source or _DEFAULT
             self.stdout.write(f"{name:18} {value.value!s:12} {source}")
 
     @staticmethod

@@ -36,7 +36,7 @@ class Command(BaseCommand):
             raise CommandError(f"{refused.message}{detail}") from refused
         for report in repair.branches:
             name = report.branch or "main"
-            self.stdout.write(f"{name}: newest {report.newest}; {report.fault or 'well'}")
+            self.stdout.write(f"{name}: newest {report.newest}; {report.fault or 'ok'}")
             if report.missing:
                 self.stdout.write(f"  without a manifest: {_numbers(report.missing)}")
             if report.unlisted:

@@ -172,15 +172,17 @@ class _Reader:
                 if value.get(key) is None:
                     raise InvalidInput(f"filter: {name} needs {key}")
             return value["term"], value["value"], False
-        left, right = _operand_of(value, ("left",), name) + _operand_of(value, ("right",), name)
-        if _is_literal(left):
-            if _is_literal(right):
+        left_operand, right_operand = _operand_of(value, ("left",), name) + _operand_of(
+            value, ("right",), name
+        )
+        if _is_literal(left_operand):
+            if _is_literal(right_operand):
                 raise InvalidInput(f"filter: {name} compares a literal with a literal")
-            return right, left, True
-        if _is_literal(right):
-            return left, right, False
-        self._reference(right)
-        return left, _UNKNOWN, False
+            return right_operand, left_operand, True
+        if _is_literal(right_operand):
+            return left_operand, right_operand, False
+        self._reference(right_operand)
+        return left_operand, _UNKNOWN, False
 
     def _reference(self, term: object) -> Column | None:
         """The column of a term; None if it is computed from columns, which must exist."""

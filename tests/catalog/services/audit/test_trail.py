@@ -262,7 +262,7 @@ def test_the_command_that_verifies(capsys):
         call_command("audit_verify", f"--expect=2:{digest}")
     assert refused.value.returncode == 1
     assert "broken: Seal 2 is missing" in capsys.readouterr().out
-    with pytest.raises(CommandError, match="use the number and the hash"):
+    with pytest.raises(CommandError, match="give the number and the hash"):
         call_command("audit_verify", "--expect=nothing")
     with pytest.raises(CommandError, match=r"Table 'ws\.no' does not exist"):
         call_command("audit_verify", "--table=ws.no")
