@@ -96,7 +96,7 @@ class LastAdministrator(Conflict):
     def __init__(self, name: str) -> None:
         super().__init__(
             f"'{name}' is the last administrator who can sign in",
-            detail="Make somebody else an administrator first.",
+            detail="Make another principal an administrator first.",
         )
         self.name = name
 

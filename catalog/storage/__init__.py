@@ -1,1 +1,1 @@
-"""The storage in which tables lie: their locations, and the file operations of the catalog."""
+"""Storage of tables: locations, and the file operations of the catalog."""
