@@ -31,7 +31,7 @@ class Terminal(io.StringIO):
 @pytest.fixture(autouse=True)
 def _table(db, warehouse, monkeypatch):
     monkeypatch.setattr("celery.current_app.send_task", lambda *args, **options: None)
-    monkeypatch.setattr(maintain, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(maintain, "_POLL_SECONDS", 0.01)
     make_root()
     make_lance_table(("ws", "t"), pa.table({"id": [1, 2, 3]}))
 
