@@ -21,7 +21,7 @@ def live(_: HttpRequest) -> JsonResponse:
 def ready(_: HttpRequest) -> JsonResponse:
     """200 when database, migrations and broker are fine, else 503 saying which is not."""
     checks = {"database": _database, "migrations": _migrations, "broker": _broker}
-    with limits.impatient():
+    with limits.fail_fast():
         faults = {name: check() for name, check in checks.items()}
     failed = any(fault is not None for fault in faults.values())
     return JsonResponse(

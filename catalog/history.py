@@ -1,7 +1,7 @@
-"""What the catalog looked like at a moment, and what became of it between two: the pure part.
+"""Past states of the catalog and the changes between two moments: the pure part.
 
-A moment is written as a time, or as the id of a transaction; ``catalog.services.audit.history`` reads the
-states, and what is here compares them.
+A moment is a time or the id of a transaction. ``catalog.services.audit.history`` reads the states,
+and this module compares them.
 """
 
 import uuid
@@ -25,23 +25,23 @@ class BranchState:
     committed_at: datetime
     transaction_id: uuid.UUID | None
     actor: str
-    """Who committed it; empty where no transaction tells."""
+    """The principal who committed it; empty if no transaction recorded it."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamespaceState:
     id: int
-    """Of its row. One that is dropped and made again has another."""
+    """The id of its row. A namespace that is dropped and created again has another."""
     identifier: Identifier
     created_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """A table or a view as it was."""
+    """A table or a view at a moment."""
 
     id: int
-    """Of its row, which renaming keeps. One that is dropped and made again has another."""
+    """The id of its row, unchanged by renaming. A table that is created again has another."""
     uuid: uuid.UUID
     identifier: Identifier
     format: str
@@ -49,43 +49,43 @@ class TableState:
     is_materialized: bool
     created_at: datetime
     branches: tuple[BranchState, ...] = ()
-    """Those with a version, main first."""
+    """The branches that have a version, main first."""
     has_more_branches: bool = False
 
 
 class Change(StrEnum):
-    """What became of a namespace or a table between two moments."""
+    """A kind of change of a namespace or a table between two moments."""
 
     ADDED = "added"
     DROPPED = "dropped"
     RENAMED = "renamed"
-    """Also: moved to another namespace."""
+    """Renamed, or moved to another namespace."""
     ADVANCED = "advanced"
-    """Another version is the newest of a branch, be it a newer or an older one."""
+    """Another version is the newest of a branch, whether newer or older."""
     PROPERTIES = "properties"
 
 
 @dataclass(frozen=True, slots=True)
 class BranchChange:
-    """What became of a branch. None: it had no version at that moment."""
+    """The change of a branch. A state is None if the branch had no version at that moment."""
 
     branch: str
     before: BranchState | None
     after: BranchState | None
     commits: int
-    """Versions entered between the moments, also those that were deleted again."""
+    """The number of versions created between the moments, including deleted ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class PropertyChange:
-    """Properties before and after; None where only the fact is known."""
+    """Properties before and after; None if only the fact of a change is known."""
 
     before: Mapping[str, str] | None
     after: Mapping[str, str] | None
 
     @property
-    def says_a_change(self) -> bool:
-        """Whether they differ, or may: what was set may have been set back."""
+    def may_differ(self) -> bool:
+        """True unless the properties are known to be equal."""
         return self.before is None or self.after is None or self.before != self.after
 
 
@@ -96,7 +96,7 @@ class NamespaceChange:
     changes: tuple[Change, ...]
     properties: PropertyChange | None
     actor: str
-    """Who changed it last, as far as the audit trail tells."""
+    """The principal who changed it last, if the audit trail has the change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class TableChange:
     id: int
     uuid: uuid.UUID
     before: Identifier | None
-    """Its name at the first moment; None: it was not there, or not in this namespace."""
+    """Its name at the first moment; None if it did not exist, or not in this namespace."""
     after: Identifier | None
     format: str
     kind: str
@@ -113,7 +113,7 @@ class TableChange:
     has_more_branches: bool
     properties: PropertyChange | None
     actor: str
-    """Who changed it last, as far as the audit trail and the ledger tell."""
+    """The principal who changed it last, if the audit trail or the ledger has the change."""
 
     @property
     def identifier(self) -> Identifier:
@@ -122,7 +122,7 @@ class TableChange:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What the audit trail has of one thing between two moments."""
+    """The audit trail's data about a namespace or a table between two moments."""
 
     actor: str = ""
     properties: PropertyChange | None = None
@@ -132,7 +132,7 @@ NO_TRACE = Trace()
 
 
 def parse_moment(text: str) -> datetime | uuid.UUID:
-    """A time such as 2027-01-31T12:00:00Z (without a zone: in UTC), or a transaction's id.
+    """Parse a time such as 2027-01-31T12:00:00Z, by default in UTC, or the id of a transaction.
 
     Raises InvalidInput.
     """
@@ -142,9 +142,9 @@ def parse_moment(text: str) -> datetime | uuid.UUID:
     except ValueError:
         pass
     try:
-        # In a query a plus is a blank, unless it was encoded.
-        found = datetime.fromisoformat(text.replace(" ", "+") if "T" in text else text)
-        return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
+        # In a query string an unencoded plus is decoded as a space.
+        moment = datetime.fromisoformat(text.replace(" ", "+") if "T" in text else text)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
         raise InvalidInput(
             f"Moment {text!r} is neither a time such as 2027-01-31T12:00:00Z nor a transaction's id"
@@ -152,9 +152,9 @@ def parse_moment(text: str) -> datetime | uuid.UUID:
 
 
 def parse_namespace(text: str) -> Identifier:
-    """What a person types: names between dots, or between ``$`` where a name has dots itself.
+    """Parse a namespace as people write it: names separated by dots, or by ``$`` if names have dots.
 
-    ``a.b`` is b in a, and ``a.b$`` is a name with a dot. Nothing is the whole catalog. Raises
+    ``a.b`` is b in a, and ``a.b$`` is a name with a dot. An empty text is the whole catalog. Raises
     InvalidIdentifier.
     """
     if not text:
@@ -167,9 +167,9 @@ def parse_namespace(text: str) -> Identifier:
 def compare_namespaces(
     before: NamespaceState | None, after: NamespaceState | None, trace: Trace = NO_TRACE
 ) -> NamespaceChange | None:
-    """What became of a namespace; None: nothing."""
-    known = after or before
-    if known is None:
+    """The change of a namespace between two moments; None if it did not change."""
+    existing = after or before
+    if existing is None:
         return None
     changes: list[Change] = []
     if before is None:
@@ -177,13 +177,13 @@ def compare_namespaces(
     elif after is None:
         changes = [Change.DROPPED]
     properties = trace.properties if before is not None and after is not None else None
-    if properties is not None and properties.says_a_change:
+    if properties is not None and properties.may_differ:
         changes.append(Change.PROPERTIES)
     if not changes:
         return None
     return NamespaceChange(
-        id=known.id,
-        identifier=known.identifier,
+        id=existing.id,
+        identifier=existing.identifier,
         changes=tuple(changes),
         properties=properties if Change.PROPERTIES in changes else None,
         actor=trace.actor,
@@ -196,9 +196,12 @@ def compare_tables(
     commits: Mapping[str, int] | None = None,
     trace: Trace = NO_TRACE,
 ) -> TableChange | None:
-    """What became of a table; None: nothing. ``commits`` are those between, by branch."""
-    known = after or before
-    if known is None:
+    """The change of a table between two moments; None if it did not change.
+
+    ``commits`` are the numbers of versions created in between, by branch.
+    """
+    existing = after or before
+    if existing is None:
         return None
     branches = _compare_branches(
         before.branches if before else (), after.branches if after else (), commits or {}
@@ -214,19 +217,19 @@ def compare_tables(
         if branches:
             changes.append(Change.ADVANCED)
     properties = trace.properties if before is not None and after is not None else None
-    if properties is not None and properties.says_a_change:
+    if properties is not None and properties.may_differ:
         changes.append(Change.PROPERTIES)
     if not changes:
         return None
-    newest = [found.after for found in branches if found.after is not None]
+    newest = [branch.after for branch in branches if branch.after is not None]
     last = max(newest, key=lambda state: state.committed_at, default=None)
     return TableChange(
-        id=known.id,
-        uuid=known.uuid,
+        id=existing.id,
+        uuid=existing.uuid,
         before=before.identifier if before else None,
         after=after.identifier if after else None,
-        format=known.format,
-        kind=known.kind,
+        format=existing.format,
+        kind=existing.kind,
         changes=tuple(changes),
         branches=branches,
         has_more_branches=any(state.has_more_branches for state in (before, after) if state),
@@ -248,5 +251,5 @@ def _compare_branches(
 
 
 def _entry(state: BranchState | None) -> tuple[int, datetime] | None:
-    """What tells two entries of the ledger apart: a new branch may have an old one's numbers."""
+    """A key of a ledger entry, with its time because a new branch may reuse an old one's numbers."""
     return None if state is None else (state.version, state.committed_at)

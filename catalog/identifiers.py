@@ -1,4 +1,4 @@
-"""Names of namespaces and tables: parsing, validation, and the digest they are looked up by."""
+"""Names of namespaces and tables: parsing, validation, and the digest for lookups."""
 
 import hashlib
 import re
@@ -15,21 +15,21 @@ Identifier = tuple[str, ...]
 DEFAULT_DELIMITER = "$"
 MAX_NAME_LENGTH = 255
 _SEPARATOR = "\x1f"
-# Words of the routes that follow an identifier. The server sees paths decoded, so it would read
+# Route suffixes that follow an identifier. The server sees decoded paths, so it would read
 # "/v1/table/a%2Fversion/describe" as the description of a version of "a".
 _ROUTE_WORDS = (
     *("/table", "/version", "/tags", "/branches", "/index", "/schema_metadata"),
-    # Iceberg's, which follow a namespace or a table.
+    # Iceberg's suffixes, which follow a namespace or a table.
     *("/tables", "/views", "/functions", "/properties", "/register", "/register-view"),
     *("/metrics", "/plan", "/tasks", "/sign", "/credentials", "/unregister"),
 )
 _ROUTE_PARTS = ("/index/", "/tables/", "/views/", "/functions/", "/plan/")
-_LONGEST_KEPT = 500  # characters
+_MAX_CACHED_LENGTH = 500  # characters
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 def check_name(name: str) -> str:
-    """The name itself. Raises InvalidIdentifier when it is empty, too long or unprintable."""
+    """Return the name. Raises InvalidIdentifier if it is empty, too long or unprintable."""
     if not name:
         raise InvalidIdentifier("A name must not be empty")
     if len(name) > MAX_NAME_LENGTH:
@@ -38,7 +38,7 @@ def check_name(name: str) -> str:
         )
     if not name.isprintable() and any(unicodedata.category(c) in {"Cc", "Cs"} for c in name):
         raise InvalidIdentifier(f"The name {name!r} holds a control character")
-    if "/" in name and (name.endswith(_ROUTE_WORDS) or any(part in name for part in _ROUTE_PARTS)):
+    if "/" in name and (name.endswith(_ROUTE_WORDS) or any(word in name for word in _ROUTE_PARTS)):
         raise InvalidIdentifier(
             f"The name {name!r} cannot be addressed: a URL reads it as a part of the route"
         )
@@ -46,19 +46,19 @@ def check_name(name: str) -> str:
 
 
 def check(parts: Sequence[str]) -> Identifier:
-    """The parts as an identifier. Raises InvalidIdentifier for the first part that is no name."""
-    return tuple(check_name(part) for part in parts)
+    """The parts as an identifier. Raises InvalidIdentifier for the first invalid name."""
+    return tuple(check_name(name) for name in parts)
 
 
 def check_table(parts: Sequence[str]) -> Identifier:
-    """Like ``check``, for what must name a table: the root namespace cannot be one."""
+    """Like ``check``, for the identifier of a table, which cannot be the root namespace."""
     if not parts:
         raise InvalidIdentifier("The root namespace is not a table: a table needs a name")
     return check(parts)
 
 
 def parse(text: str, delimiter: str = DEFAULT_DELIMITER) -> Identifier:
-    """The identifier that a request's path spells. The delimiter alone is the root namespace."""
+    """The identifier in a request's path. The delimiter alone is the root namespace."""
     if not delimiter:
         raise InvalidIdentifier("The delimiter must not be empty")
     if text == delimiter:
@@ -67,34 +67,34 @@ def parse(text: str, delimiter: str = DEFAULT_DELIMITER) -> Identifier:
 
 
 def fold(identifier: Sequence[str]) -> str:
-    """The form in which identifiers are compared.
+    """The normal form in which identifiers are compared.
 
-    Lance clients form-encode names in a path, others percent-encode them, and a server sees the
-    path decoded: there ``a b`` and ``a+b`` are one spelling. So they are one name.
+    Lance clients form-encode names in a path, others percent-encode them. In the decoded path that a
+    server sees, ``a b`` and ``a+b`` are indistinguishable. So they are one name.
     """
     return _SEPARATOR.join(identifier).replace("+", " ")
 
 
 def digest(identifier: Sequence[str]) -> uuid.UUID:
-    """The key under which a namespace or a table is stored.
+    """The database key of a namespace or a table.
 
-    A B-tree cannot hold a path of any depth, and one probe by digest is quicker than a join from
-    the path. SHA-256 rather than a shorter hash, because names come from strangers.
+    A B-tree cannot hold a path of any depth, and a lookup by digest is quicker than a join over the
+    path. SHA-256 rather than a shorter hash, because clients choose the names.
     """
     parts = tuple(identifier)
-    # One of thousands of parts would stay in memory, existing or not.
-    return _known(parts) if sum(map(len, parts)) <= _LONGEST_KEPT else _digest(parts)
+    # Long identifiers are not cached: any client can request them, existing or not.
+    return _cached_digest(parts) if sum(map(len, parts)) <= _MAX_CACHED_LENGTH else _digest(parts)
 
 
 def _digest(identifier: Identifier) -> uuid.UUID:
     return uuid.UUID(bytes=hashlib.sha256(fold(identifier).encode()).digest()[:16])
 
 
-_known = lru_cache(maxsize=16_384)(_digest)
+_cached_digest = lru_cache(maxsize=16_384)(_digest)
 
 
 def slug(identifier: Sequence[str], length: int) -> str:
-    """A piece of a storage path that recalls the name; harmless in every file system and URI."""
+    """A readable part of a storage path for a name, valid in every file system and URI."""
     return _UNSAFE.sub("_", "-".join(identifier))[:length].strip("_-") or "table"
 
 

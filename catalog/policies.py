@@ -1,6 +1,7 @@
-"""What a maintenance policy can say, where each value of a table's policy comes from, and its defaults.
+"""Maintenance policies: their rules and defaults, and the effective policy of a table.
 
-Pure: rows are ``catalog.models.MaintenancePolicy``, and ``catalog.services.maintenance.policies`` reads them.
+Pure functions without database access. The rows are ``catalog.models.MaintenancePolicy``, and
+``catalog.services.maintenance.policies`` reads them.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -16,7 +17,7 @@ _DAY, _HOUR, _MB = 86_400, 3_600, 1024**2
 
 
 class Mode(StrEnum):
-    """Whether an activity is done, only planned and shown, or neither."""
+    """The mode of an activity: executed, only planned and displayed, or off."""
 
     OFF = "off"
     DRY_RUN = "dry_run"
@@ -24,7 +25,7 @@ class Mode(StrEnum):
 
 
 class Unit(StrEnum):
-    """What a value counts, so that forms and pages can show it."""
+    """The unit of a value, for forms and pages."""
 
     MODE = "mode"
     COUNT = "count"
@@ -36,7 +37,7 @@ class Unit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One thing that a policy can say."""
+    """A setting of a policy: its name, unit, default and limits."""
 
     name: str
     unit: Unit
@@ -47,7 +48,7 @@ class Rule:
     high: float = 2**53
 
     def check(self, value: Any) -> Any:
-        """The value, if the rule can have it. Raises InvalidInput."""
+        """Return the value. Raises InvalidInput if it is not valid for this rule."""
         problem = _PROBLEMS[self.unit](self, value)
         if problem:
             raise InvalidInput(f"Policy '{self.name}' {problem}, not {value!r}")
@@ -55,12 +56,12 @@ class Rule:
 
 
 RULES: tuple[Rule, ...] = (
-    Rule("compaction", Unit.MODE, Mode.DRY_RUN, "Rewrite small files, and rows that were deleted."),
+    Rule("compaction", Unit.MODE, Mode.DRY_RUN, "Rewrite small files and remove deleted rows."),
     Rule(
         "target_rows",
         Unit.COUNT,
         1024 * 1024,
-        "Rows of a fragment after compaction.",
+        "Target number of rows of a fragment after compaction.",
         LANCE,
         low=1024,
     ),
@@ -68,7 +69,7 @@ RULES: tuple[Rule, ...] = (
         "target_bytes",
         Unit.BYTES,
         512 * _MB,
-        "Size of a data file after compaction.",
+        "Target size of a data file after compaction.",
         ICEBERG,
         low=_MB,
     ),
@@ -76,51 +77,57 @@ RULES: tuple[Rule, ...] = (
         "small_ratio",
         Unit.RATIO,
         0.5,
-        "A file, or fragment, below this part of its target is small.",
+        "A file or fragment below this fraction of its target is small.",
         low=0.01,
         high=0.99,
     ),
-    Rule("min_small_files", Unit.COUNT, 8, "So many small files make compaction worth it.", low=2),
+    Rule(
+        "min_small_files",
+        Unit.COUNT,
+        8,
+        "Compact when at least this many small files exist.",
+        low=2,
+    ),
     Rule(
         "deleted_ratio",
         Unit.RATIO,
         0.1,
-        "Fragments, or files, with more deleted rows than this are rewritten.",
+        "Rewrite fragments or files with a larger fraction of deleted rows.",
         low=0.0,
         high=1.0,
     ),
-    Rule("cleanup", Unit.MODE, Mode.DRY_RUN, "Remove old versions, or snapshots, and their files."),
-    Rule("keep_for", Unit.SECONDS, 7 * _DAY, "How long a version is kept.", low=_HOUR),
+    Rule("cleanup", Unit.MODE, Mode.DRY_RUN, "Remove old versions or snapshots and their files."),
+    Rule("keep_for", Unit.SECONDS, 7 * _DAY, "Retention time of a version.", low=_HOUR),
     Rule(
         "keep_versions",
         Unit.COUNT,
         10,
-        "So many newest versions are kept, however old. Tags and branches always are.",
+        "Keep this many newest versions, whatever their age. Tags and branches are always kept.",
         low=1,
     ),
-    Rule("orphans", Unit.MODE, Mode.DRY_RUN, "Remove files that no version has."),
+    Rule("orphans", Unit.MODE, Mode.DRY_RUN, "Remove files that no version refers to."),
     Rule(
         "orphan_age",
         Unit.SECONDS,
         3 * _DAY,
-        "Younger files may belong to a writer that has not committed yet.",
+        "Minimum age of removed files: a younger file may belong to a pending commit.",
         low=_DAY,
     ),
-    Rule("indexes", Unit.MODE, Mode.DRY_RUN, "Bring indexes up to date.", LANCE),
+    Rule("indexes", Unit.MODE, Mode.DRY_RUN, "Update indexes.", LANCE),
     Rule(
         "unindexed_rows",
         Unit.COUNT,
         10_000,
-        "So many rows outside an index make it worth it.",
+        "Update an index when at least this many rows are not in it.",
         LANCE,
         low=1,
     ),
-    Rule("index_rebuilds", Unit.MODE, Mode.DRY_RUN, "Build indexes anew that have worn.", LANCE),
+    Rule("index_rebuilds", Unit.MODE, Mode.DRY_RUN, "Rebuild degraded indexes.", LANCE),
     Rule(
         "index_segments",
         Unit.COUNT,
         20,
-        "An index in more segments than this is built anew: a search reads them all.",
+        "Rebuild an index with more segments: a search reads all of them.",
         LANCE,
         low=1,
     ),
@@ -128,29 +135,43 @@ RULES: tuple[Rule, ...] = (
         "untrained_ratio",
         Unit.RATIO,
         0.5,
-        "A vector index is built anew when more of the rows than this came after it was trained.",
+        "Rebuild a vector index when a larger fraction of the rows was added after its training.",
         LANCE,
         low=0.01,
         high=1.0,
     ),
-    Rule("manifests", Unit.MODE, Mode.DRY_RUN, "Rewrite many small manifests as few.", ICEBERG),
-    Rule("min_manifests", Unit.COUNT, 50, "So many manifests make it worth it.", ICEBERG, low=2),
+    Rule("manifests", Unit.MODE, Mode.DRY_RUN, "Merge small manifests.", ICEBERG),
+    Rule(
+        "min_manifests",
+        Unit.COUNT,
+        50,
+        "Merge when at least this many manifests exist.",
+        ICEBERG,
+        low=2,
+    ),
     Rule(
         "position_deletes",
         Unit.MODE,
         Mode.DRY_RUN,
-        "Rewrite position delete files, dropping those of files that are gone.",
+        "Rewrite position delete files and drop deletes of removed files.",
         ICEBERG,
     ),
-    Rule("min_delete_files", Unit.COUNT, 10, "So many make it worth it.", ICEBERG, low=1),
+    Rule(
+        "min_delete_files",
+        Unit.COUNT,
+        10,
+        "Rewrite when at least this many delete files exist.",
+        ICEBERG,
+        low=1,
+    ),
     Rule("statistics", Unit.MODE, Mode.OFF, "Compute column statistics (Puffin).", ICEBERG),
-    Rule("window_from", Unit.TIME, "", "Jobs begin from this time of the day (UTC) on."),
-    Rule("window_to", Unit.TIME, "", "And not after this one. Empty: at any time."),
+    Rule("window_from", Unit.TIME, "", "Start jobs only from this time of the day (UTC)."),
+    Rule("window_to", Unit.TIME, "", "Start jobs only until this time. Empty: at any time."),
     Rule(
         "max_jobs",
         Unit.COUNT,
         2,
-        "So many tables are at work at once under one policy. What waits to be tried again is not.",
+        "Maximum number of tables with a job at the same time under one policy, without retries.",
         low=1,
         high=1000,
     ),
@@ -158,7 +179,7 @@ RULES: tuple[Rule, ...] = (
         "spark_above",
         Unit.BYTES,
         1024 * _MB,
-        "Tables with more to rewrite than this are compacted by Spark.",
+        "Compact with Spark if more than this must be rewritten.",
         LANCE,
     ),
 )
@@ -167,7 +188,7 @@ BY_NAME: Mapping[str, Rule] = {rule.name: rule for rule in RULES}
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value of a table's policy, and whose policy says so (empty: nobody's, it is the default)."""
+    """A value of an effective policy, and the name of the policy that sets it; empty for a default."""
 
     value: Any
     source: str
@@ -175,7 +196,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class EffectivePolicy:
-    """All that holds for one table."""
+    """The policy that applies to a table, with inherited values and defaults."""
 
     values: Mapping[str, Value]
 
@@ -186,7 +207,7 @@ class EffectivePolicy:
         return Mode(self[name])
 
     def allows(self, moment: time) -> bool:
-        """Whether jobs may begin at this time of the day (UTC). A window may go over midnight."""
+        """True if jobs may start at this time of the day (UTC). A window may span midnight."""
         begin, end = self["window_from"], self["window_to"]
         if not begin or not end:
             return True
@@ -197,48 +218,50 @@ class EffectivePolicy:
 
 
 def check(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What a policy says, each value checked. Raises InvalidInput for what no rule knows."""
+    """Validate the values of a policy. Raises InvalidInput for an unknown name or a bad value."""
     for name in values:
         if name not in BY_NAME:
-            raise InvalidInput(f"There is no policy '{name}'; there are {', '.join(BY_NAME)}")
+            raise InvalidInput(
+                f"Policy setting '{name}' does not exist; the settings are {', '.join(BY_NAME)}"
+            )
     return {name: BY_NAME[name].check(value) for name, value in values.items()}
 
 
-def effective(said: Iterable[tuple[str, Mapping[str, Any]]]) -> EffectivePolicy:
-    """What holds where these policies are said, each with its name, from the root to the table."""
-    found = {rule.name: Value(rule.default, "") for rule in RULES}
-    for source, values in said:
+def effective(policies: Iterable[tuple[str, Mapping[str, Any]]]) -> EffectivePolicy:
+    """The effective policy of a chain of policies, each with its name, from the root to the table."""
+    values_by_name = {rule.name: Value(rule.default, "") for rule in RULES}
+    for source, values in policies:
         for name, value in values.items():
-            if name in found:  # a rule of an older version stays unread
-                found[name] = Value(value, source)
-    return EffectivePolicy(found)
+            if name in values_by_name:  # ignore a rule of another version
+                values_by_name[name] = Value(value, source)
+    return EffectivePolicy(values_by_name)
 
 
 def _not_a_mode(_rule: Rule, value: Any) -> str:
-    known = ", ".join(mode.value for mode in Mode)
-    return "" if value in list(Mode) else f"has to be one of {known}"
+    modes = ", ".join(mode.value for mode in Mode)
+    return "" if value in list(Mode) else f"must be one of {modes}"
 
 
 def _not_a_whole(rule: Rule, value: Any) -> str:
     if type(value) is int and rule.low <= value <= rule.high:
         return ""
-    return f"has to be a whole number from {rule.low:.0f} to {rule.high:.0f}"
+    return f"must be a whole number from {rule.low:.0f} to {rule.high:.0f}"
 
 
 def _not_a_ratio(rule: Rule, value: Any) -> str:
     if type(value) in {int, float} and rule.low <= value <= rule.high:
         return ""
-    return f"has to be a number from {rule.low} to {rule.high}"
+    return f"must be a number from {rule.low} to {rule.high}"
 
 
 def _not_a_time(_rule: Rule, value: Any) -> str:
     if value == "":
         return ""
     try:
-        is_time = time.fromisoformat(value).tzinfo is None  # all of them are in UTC
+        is_time = time.fromisoformat(value).tzinfo is None  # all times are in UTC
     except (TypeError, ValueError):
         is_time = False
-    return "" if is_time else "has to be a time such as 22:30"
+    return "" if is_time else "must be a time such as 22:30"
 
 
 _PROBLEMS: Mapping[Unit, Callable[[Rule, Any], str]] = {

@@ -1,4 +1,4 @@
-"""What somebody may do with a namespace or a table. Pure; grants are ``catalog.models.Grant``."""
+"""Privileges on namespaces and tables. Pure functions; grants are ``catalog.models.Grant``."""
 
 from collections.abc import Iterable
 from enum import IntFlag
@@ -7,28 +7,28 @@ from catalog.errors import InvalidInput
 
 
 class Privilege(IntFlag):
-    """Each includes those that it would be of no use without; see ``closure``."""
+    """A set of privileges. Each privilege includes those that it depends on; see ``closure``."""
 
     BROWSE = 1
-    """See that it exists, what is said of it, and who owns it."""
+    """See an object, its annotations and its owner."""
     READ = 2
-    """Load it: its location, schema and rows."""
+    """Load a table: its location, schema and rows."""
     WRITE = 4
-    """Commit to it."""
+    """Commit to a table."""
     CREATE = 8
-    """Make namespaces, tables and views in a namespace."""
+    """Create namespaces, tables and views in a namespace."""
     MANAGE = 16
-    """Rename, drop and bring back; owner, description, labels, protection; namespace properties."""
+    """Rename, drop and restore; set owner, description, labels, protection, namespace properties."""
     MAINTAIN = 32
-    """Say how it is maintained, and start and cancel jobs."""
+    """Set the maintenance policy, and start and cancel jobs."""
     GRANT = 64
-    """Give privileges to others, and take them."""
+    """Grant privileges to others, and revoke them."""
 
     ALL = 127
 
     @property
     def word(self) -> str:
-        """As clients, forms and files spell it: ``read``."""
+        """The name in requests, forms and files: ``read``."""
         return (self.name or "").lower()
 
 
@@ -42,28 +42,28 @@ _INCLUDES = {
     Privilege.GRANT: Privilege.BROWSE,
 }
 SINGLE = tuple(Privilege)
-"""Each of them, from the least on; ``Privilege.ALL`` is none of them."""
+"""The single privileges, weakest first, without ``Privilege.ALL``."""
 READ_ONLY = Privilege.BROWSE | Privilege.READ
 
 
 def closure(privileges: Privilege) -> Privilege:
-    """With all that they include."""
-    found = privileges
-    # From the strongest down, as what is included comes before what includes it, but for MANAGE.
+    """The privileges with all privileges that they include."""
+    closed = privileges
+    # Repeated, because an included privilege may include others.
     for _ in SINGLE:
         for privilege, included in _INCLUDES.items():
-            if privilege in found:
-                found |= included
-    return found
+            if privilege in closed:
+                closed |= included
+    return closed
 
 
 def words(privileges: Privilege) -> list[str]:
-    """Each of them, from the least on."""
+    """The names of the single privileges, weakest first."""
     return [privilege.word for privilege in SINGLE if privilege in privileges]
 
 
 def essence(privileges: Privilege) -> list[str]:
-    """The fewest words that mean the same: ``["write", "create"]``."""
+    """The fewest names that imply the same privileges: ``["write", "create"]``."""
     return [
         word
         for word in words(privileges)
@@ -75,15 +75,15 @@ def essence(privileges: Privilege) -> list[str]:
 
 
 def parse(names: Iterable[str]) -> Privilege:
-    """What these words say, without what they include; ``all`` says everything.
+    """The privileges with these names, without included ones; ``all`` stands for all privileges.
 
-    Raises InvalidInput for a word that is none.
+    Raises InvalidInput for an unknown name.
     """
-    found = NOTHING
+    privileges = NOTHING
     for name in names:
         key = name.strip().upper()
         if key not in Privilege.__members__:
-            known = ", ".join([privilege.word for privilege in SINGLE] + ["all"])
-            raise InvalidInput(f"'{name}' is no privilege; there are {known}")
-        found |= Privilege[key]
-    return found
+            words = ", ".join([privilege.word for privilege in SINGLE] + ["all"])
+            raise InvalidInput(f"'{name}' is no privilege; there are {words}")
+        privileges |= Privilege[key]
+    return privileges

@@ -1,11 +1,11 @@
-"""Opening, linking and removing regular files without following a link, at the moment of use.
+"""Operations on regular files that do not follow links.
 
-A path is given with its directory resolved already: it must be free of links. The directory is opened
-first and must lie where its path says; everything else happens relative to the open directory, so that
-nobody can put a link in its place in between. Devices are never opened, and pipes never waited for.
+The directory of a path must be resolved already: it must be free of links. It is opened first and
+must be at its path. All other steps are relative to the open directory, so that it cannot be replaced
+by a link in between. Devices are never opened, and reads never wait for pipes.
 
-A hard link to another's file cannot be told from a file of one's own, except that it has several names:
-``read_end`` reports the number of names.
+A hard link to another user's file is indistinguishable from an own file, except by its link count,
+which ``read_end`` returns in the status.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ _TAIL = 16 * 1024
 
 
 class NotRegular(OSError):
-    """There is no regular file at the path: a link, a directory, a pipe or a device is on the way."""
+    """The path is not a regular file, or a link, a directory, a pipe or a device is on it."""
 
 
 class TooLarge(OSError):
@@ -29,9 +29,9 @@ class TooLarge(OSError):
 
 
 def open_directory(path: str) -> int:
-    """Open a directory that must lie where its path says; the caller closes it.
+    """Open a directory whose path must be free of links; the caller closes it.
 
-    Raises NotRegular when a link is on the way, and OSError.
+    Raises NotRegular if a link is on the path, and OSError.
     """
     try:
         handle = os.open(path, _DIRECTORY)
@@ -51,7 +51,7 @@ def open_directory(path: str) -> int:
 
 @contextmanager
 def directory(path: str) -> Iterator[int]:
-    """The same, closed at the end of the block."""
+    """Open a directory as ``open_directory`` does, and close it at the end of the block."""
     handle = open_directory(path)
     try:
         yield handle
@@ -60,7 +60,7 @@ def directory(path: str) -> Iterator[int]:
 
 
 def read_end(path: str, start_of: Callable[[bytes, int], int], limit: int) -> tuple[bytes, Status]:
-    """The end of a file, from where ``start_of`` says, and its status.
+    """The end of a file, from the position that ``start_of`` returns, and its status.
 
     ``start_of`` gets the file's last bytes and its size. Raises NotRegular, TooLarge and OSError.
     """
@@ -96,14 +96,14 @@ def status(path: str) -> Status:
     """The status of a regular file. Raises NotRegular and OSError; the file is not opened."""
     parent, _, name = path.rpartition("/")
     with directory(parent) as above:
-        found = os.stat(name, dir_fd=above, follow_symlinks=False)
-    if not stat.S_ISREG(found.st_mode):
+        result = os.stat(name, dir_fd=above, follow_symlinks=False)
+    if not stat.S_ISREG(result.st_mode):
         raise NotRegular(f"{path} is not a regular file")
-    return found
+    return result
 
 
 def is_link(path: str) -> bool:
-    """Whether a symbolic link is at the path itself."""
+    """True if the path itself is a symbolic link."""
     try:
         return stat.S_ISLNK(os.lstat(path).st_mode)
     except OSError:
@@ -111,7 +111,7 @@ def is_link(path: str) -> bool:
 
 
 def is_special(path: str) -> bool:
-    """Whether something other than a regular file is at the path: a link counts as well."""
+    """True if the path exists and is not a regular file; links are not regular."""
     try:
         return not stat.S_ISREG(os.lstat(path).st_mode)
     except OSError:
@@ -119,7 +119,7 @@ def is_special(path: str) -> bool:
 
 
 def unlink(path: str) -> None:
-    """Remove a file, or the link that is at the path itself. Raises NotRegular and OSError."""
+    """Remove a file, or a link at the path itself. Raises NotRegular and OSError."""
     parent, _, name = path.rpartition("/")
     with directory(parent) as above:
         os.unlink(name, dir_fd=above)
@@ -128,7 +128,8 @@ def unlink(path: str) -> None:
 def find_link(root: str) -> str | None:
     """A symbolic link below a directory, relative to it; None if there is none.
 
-    The empty path, if it is a link itself. Raises OSError for a directory that cannot be listed.
+    The empty path if a link is on the path of the directory itself. Raises OSError for a directory
+    that cannot be listed.
     """
     if os.path.realpath(root) != root:
         return ""
@@ -149,17 +150,17 @@ def find_link(root: str) -> str | None:
 
 
 def make_directories(root: str, relative: str) -> None:
-    """Make directories below one that is there, as far as they are missing.
+    """Create missing directories below an existing directory.
 
-    Raises NotRegular when a link is on the way, and OSError.
+    Raises NotRegular if a link is on the path, and OSError.
     """
     at = open_directory(root)
     try:
-        for part in relative.split("/"):
+        for name in relative.split("/"):
             with contextlib.suppress(FileExistsError):
-                os.mkdir(part, dir_fd=at)
+                os.mkdir(name, dir_fd=at)
             try:
-                below = os.open(part, _DIRECTORY, dir_fd=at)
+                below = os.open(name, _DIRECTORY, dir_fd=at)
             except OSError as error:
                 raise NotRegular(f"{root}/{relative} is not a directory") from error
             os.close(at)
@@ -175,7 +176,7 @@ def read_at(name: str, at: int) -> bytes:
 
 
 def write_at(name: str, at: int, content: bytes) -> None:
-    """Write a new file in an open directory, and see it onto the disk. Raises OSError."""
+    """Write a new file in an open directory, and flush it to disk. Raises OSError."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(name, flags, 0o666, dir_fd=at), "wb") as file:
         file.write(content)
@@ -184,19 +185,19 @@ def write_at(name: str, at: int, content: bytes) -> None:
 
 
 def _open(name: str, above: int) -> int:
-    # Looked at first: opening a device may do something.
+    # Check before opening: opening a device may have effects.
     if not stat.S_ISREG(os.stat(name, dir_fd=above, follow_symlinks=False).st_mode):
         raise NotRegular(f"{name} is not a regular file")
     return os.open(name, _FILE, dir_fd=above)
 
 
 def _pread(handle: int, start: int, size: int) -> bytes:
-    parts = []
+    chunks = []
     while size > 0:
-        part = os.pread(handle, size, start)
-        if not part:
+        chunk = os.pread(handle, size, start)
+        if not chunk:
             break
-        parts.append(part)
-        start += len(part)
-        size -= len(part)
-    return b"".join(parts)
+        chunks.append(chunk)
+        start += len(chunk)
+        size -= len(chunk)
+    return b"".join(chunks)

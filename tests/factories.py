@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 from lance import write_dataset
 
-from catalog import storage
 from catalog.access import SYSTEM
 from catalog.formats.lance import naming as lance_naming
 from catalog.formats.lance import wire as lance_wire
@@ -58,6 +57,7 @@ from catalog.services.iceberg.tables import LoadedTable
 from catalog.services.lance import data as lance_data
 from catalog.services.lance.ledger import registration_operations, version_operations
 from catalog.services.tables import namespace_operations
+from catalog.storage import locations
 
 _MODELS = (
     Namespace,
@@ -293,7 +293,7 @@ def make_lance_table(table: Identifier, data: pa.Table | None = None) -> Table:
 def register_lance_table(table: Identifier, data: pa.Table) -> Table:
     """The same, written past the catalog, which takes more than the catalog's own writing does."""
     make_namespace(*table[:-1])
-    location = storage.new_location("written-by-hand")
+    location = locations.new_location("written-by-hand")
     write_dataset(data, location)
     return commit(
         [registration_operations.RegisterTable(table=table, location=location)], actor=SYSTEM

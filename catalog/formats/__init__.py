@@ -1,1 +1,1 @@
-"""What the table formats look like on disk: pure functions, no ORM."""
+"""The on-disk formats of tables: pure functions without the ORM."""

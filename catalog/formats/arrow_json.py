@@ -1,12 +1,12 @@
 """Arrow schemas and types as the Lance protocol writes them in JSON (spec: JsonArrowSchema).
 
-Types are named as the reference server names them: ``{"type": "utf8"}``. That form has no place for
-the unit of a time or the zone of a timestamp, so they stand beside it as ``unit`` and ``timezone``,
-which other readers pass over. A decimal has its precision times 1000 plus its scale as ``length``. A
-dictionary is written as the type of its values.
+Types have the names of the reference server: ``{"type": "utf8"}``. That form has no field for the
+unit of a time or the zone of a timestamp. They are written as ``unit`` and ``timezone``, which other
+readers ignore. A decimal has its precision times 1000 plus its scale as ``length``. A dictionary is
+written as the type of its values.
 
-Read are these names, and those of Lance's own files that LanceDB's clients send: ``string``,
-``float``, ``timestamp:us:UTC``, ``decimal:128:10:2``.
+The reader accepts these names, and those of Lance's own files that LanceDB's clients send:
+``string``, ``float``, ``timestamp:us:UTC``, ``decimal:128:10:2``.
 """
 
 import re
@@ -67,27 +67,27 @@ _DECIMALS: dict[str, tuple[Callable[[int, int], pa.DataType], int]] = {
 
 
 def schema_to_json(schema: pa.Schema) -> Json:
-    """The whole schema, with its metadata."""
-    found: Json = {"fields": [field_to_json(field) for field in schema]}
+    """A schema as JSON, with its metadata."""
+    document: Json = {"fields": [field_to_json(field) for field in schema]}
     if schema.metadata:
-        found["metadata"] = _texts(schema.metadata)
-    return found
+        document["metadata"] = _texts(schema.metadata)
+    return document
 
 
 def field_to_json(field: pa.Field) -> Json:
-    """A field; of an extension type, its storage, with the extension's name in the metadata."""
+    """A field as JSON. An extension type is its storage type, with its name in the metadata."""
     type_, metadata = field.type, _texts(field.metadata or {})
     if isinstance(type_, pa.BaseExtensionType):
         metadata = {"ARROW:extension:name": type_.extension_name, **metadata}
         type_ = type_.storage_type
-    found: Json = {"name": field.name, "nullable": field.nullable, "type": type_to_json(type_)}
+    document: Json = {"name": field.name, "nullable": field.nullable, "type": type_to_json(type_)}
     if metadata:
-        found["metadata"] = metadata
-    return found
+        document["metadata"] = metadata
+    return document
 
 
 def type_to_json(type_: pa.DataType) -> Json:
-    """A type. What has no name in this form keeps the one that Arrow's Python library gives it."""
+    """A type as JSON. A type without a name in this form keeps its name in PyArrow."""
     is_ = pa.types
     if type_ in _NAME:
         return {"type": _NAME[type_]}
@@ -140,7 +140,7 @@ def _texts(metadata: Mapping[bytes, bytes]) -> dict[str, str]:
 
 
 def type_from_json(value: object) -> pa.DataType:
-    """The type that JSON describes; a bare name will do. Raises InvalidInput."""
+    """The type that JSON describes, as an object or a bare name. Raises InvalidInput."""
     return _type(value, 0)
 
 
@@ -151,28 +151,28 @@ def _type(value: object, depth: int) -> pa.DataType:
         raise InvalidInput(f"{_shown(value)} is not an Arrow type: an object with a 'type' is")
     if depth > _MAX_DEPTH:
         raise InvalidInput(f"The Arrow type is nested deeper than {_MAX_DEPTH} levels")
-    head, _, rest = value["type"].partition(":")
+    head, _, parameters = value["type"].partition(":")
     head = head.lower()
-    name = f"{head}:{rest}" if rest else head
+    name = f"{head}:{parameters}" if parameters else head
     name = _ALIASES.get(name, name)
     if name in _PLAIN:
         return _PLAIN[name]
     if head in {"timestamp", "duration", "time32", "time64"}:
-        return _time(head, rest, value)
+        return _time(head, parameters, value)
     if name.startswith("decimal"):
         return _decimal(name, value)
     if head == "fixed_size_binary":
-        return pa.binary(_length(value, name, rest))
+        return pa.binary(_length(value, name, parameters))
     return _nested(name, value, depth)
 
 
-def _time(kind: str, rest: str, value: Mapping[str, Any]) -> pa.DataType:
-    written, _, zone = rest.partition(":")
-    known = _UNITS.get(kind, _ANY_UNIT)
+def _time(kind: str, parameters: str, value: Mapping[str, Any]) -> pa.DataType:
+    written, _, zone = parameters.partition(":")
+    units = _UNITS.get(kind, _ANY_UNIT)
     unit = written or value.get("unit") or ("us" if kind in {"timestamp", "duration"} else None)
-    if unit not in known:
+    if unit not in units:
         raise InvalidInput(
-            f"Arrow type '{kind}' needs a 'unit', one of {', '.join(known)}: {_shown(value)}"
+            f"Arrow type '{kind}' needs a 'unit', one of {', '.join(units)}: {_shown(value)}"
         )
     if kind == "timestamp":
         timezone = (None if zone in {"", "-"} else zone) or value.get("timezone") or None
@@ -184,9 +184,9 @@ def _time(kind: str, rest: str, value: Mapping[str, Any]) -> pa.DataType:
 
 
 def _decimal(name: str, value: Mapping[str, Any]) -> pa.DataType:
-    found = _DECIMAL.fullmatch(name)
-    if found:
-        bits, precision, scale = found[1] or "128", int(found[2]), int(found[3])
+    match = _DECIMAL.fullmatch(name)
+    if match:
+        bits, precision, scale = match[1] or "128", int(match[2]), int(match[3])
     else:
         bits, encoded = name.removeprefix("decimal"), value.get("length")
         if bits not in _DECIMALS:
@@ -209,10 +209,10 @@ def _decimal(name: str, value: Mapping[str, Any]) -> pa.DataType:
 def _nested(name: str, value: Mapping[str, Any], depth: int) -> pa.DataType:
     if name not in {"list", "large_list", "fixed_size_list", "struct", "map"}:
         raise _unknown(value)
-    given = value.get("fields")
-    if not isinstance(given, list):
+    items = value.get("fields")
+    if not isinstance(items, list):
         raise InvalidInput(f"Arrow type '{name}' needs its 'fields': {_shown(value)}")
-    fields = [_field(each, depth + 1) for each in given]
+    fields = [_field(item, depth + 1) for item in items]
     if name == "struct":
         return pa.struct(fields)
     if len(fields) != 1:
@@ -238,8 +238,10 @@ def _field(value: object, depth: int) -> pa.Field:
     return pa.field(value["name"], _type(value.get("type"), depth), nullable, metadata or None)
 
 
-def _length(value: Mapping[str, Any], name: str, rest: str = "") -> int:
-    length = int(rest) if rest.isascii() and rest.isdigit() else value.get("length")
+def _length(value: Mapping[str, Any], name: str, parameters: str = "") -> int:
+    length = (
+        int(parameters) if parameters.isascii() and parameters.isdigit() else value.get("length")
+    )
     if not isinstance(length, int) or isinstance(length, bool) or not 0 < length <= _MAX_LENGTH:
         raise InvalidInput(f"Arrow type '{name}' needs a 'length' of 1 or more: {_shown(value)}")
     return length

@@ -1,4 +1,4 @@
-"""Single values of Arrow data, short enough for a cell of a page whatever their size."""
+"""Single Arrow values as short texts for a table cell, whatever their size."""
 
 import json
 import struct
@@ -30,28 +30,28 @@ class Kind(StrEnum):
     NUMBER = "number"
     TEXT = "text"
     BYTES = "bytes"
-    """The text is its first bytes in hexadecimal, or empty for data that is not at hand."""
+    """The text is the first bytes in hexadecimal, or empty if the data was not read."""
     NESTED = "nested"
     VECTOR = "vector"
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A value, shortened."""
+    """A shortened value."""
 
     kind: Kind
     text: str
     note: str = ""
-    """What the text leaves out."""
+    """A description of what the text omits."""
     size: int | None = None
-    """Of binary data, in bytes."""
+    """The size of binary data, in bytes."""
 
 
 NULL = Shown(Kind.NULL, "")
 
 
 def show(scalar: pa.Scalar, field: pa.Field) -> Shown:
-    """A value of a column. The work is bounded, not only the text; nothing is raised."""
+    """Shorten a value of a column. The work is bounded as well as the text; raises nothing."""
     if not scalar.is_valid:
         return NULL
     if lance_columns.is_blob(field):
@@ -70,15 +70,15 @@ def show(scalar: pa.Scalar, field: pa.Field) -> Shown:
         return _binary(scalar)
     if _is_text(type_):
         text = _text(scalar)
-        left = len(text) > _LONGEST
-        return Shown(Kind.TEXT, _clip(text), f"{len(text):,} characters" if left else "")
-    found = _leaf(scalar)
-    kind = Kind.NUMBER if isinstance(found, int | float | bool) else Kind.TEXT
-    return Shown(kind, _clip(json.dumps(found) if kind is Kind.NUMBER else str(found)))
+        is_clipped = len(text) > _LONGEST
+        return Shown(Kind.TEXT, _clip(text), f"{len(text):,} characters" if is_clipped else "")
+    leaf = _leaf(scalar)
+    kind = Kind.NUMBER if isinstance(leaf, int | float | bool) else Kind.TEXT
+    return Shown(kind, _clip(json.dumps(leaf) if kind is Kind.NUMBER else str(leaf)))
 
 
 def _blob(scalar: pa.Scalar) -> Shown:
-    """Of a blob a scan tells only where it is and its size."""
+    """A blob, of which a scan returns only the position and the size."""
     storage = scalar.value if isinstance(scalar, pa.ExtensionScalar) else scalar
     if isinstance(storage, pa.StructScalar) and "size" in storage:
         size = storage["size"].as_py()
@@ -101,28 +101,28 @@ def _vector(scalar: pa.Scalar) -> Shown:
     numbers = [_rounded(values[i]) for i in range(min(_FIRST, len(values)))]
     more = ", …" if len(values) > _FIRST else ""
     norm = _norm(values)
-    told = "" if norm is None else f", norm {norm:.4g}"
-    return Shown(Kind.VECTOR, f"[{', '.join(numbers)}{more}]", f"{len(values):,} values{told}")
+    norm_text = "" if norm is None else f", norm {norm:.4g}"
+    return Shown(Kind.VECTOR, f"[{', '.join(numbers)}{more}]", f"{len(values):,} values{norm_text}")
 
 
 def _rounded(scalar: pa.Scalar) -> str:
-    found = _half(scalar) if isinstance(scalar, pa.ExtensionScalar) else scalar.as_py()
-    if found is None:
+    number = _half(scalar) if isinstance(scalar, pa.ExtensionScalar) else scalar.as_py()
+    if number is None:
         return "null"
-    return f"{float(found):.4g}" if isinstance(found, float) else str(found)
+    return f"{float(number):.4g}" if isinstance(number, float) else str(number)
 
 
 def _half(scalar: pa.ExtensionScalar) -> float | None:
-    """A bfloat16: the upper half of a float."""
+    """The value of a bfloat16, which is the upper half of a float."""
     if not scalar.is_valid:
         return None
-    found: float = struct.unpack("<f", b"\x00\x00" + scalar.value.as_py())[0]
-    return found
+    number: float = struct.unpack("<f", b"\x00\x00" + scalar.value.as_py())[0]
+    return number
 
 
 def _norm(values: pa.Array) -> float | None:
     if isinstance(values, pa.ExtensionArray):
-        numbers = pa.array([_half(each) for each in values], pa.float64())
+        numbers = pa.array([_half(value) for value in values], pa.float64())
     else:
         numbers = values.cast(pa.float64(), safe=False)
     total = pc.sum(pc.multiply(numbers, numbers)).as_py()
@@ -130,7 +130,7 @@ def _norm(values: pa.Array) -> float | None:
 
 
 class _Nested:
-    """A nested value as JSON values, as far as its leaves are worth showing."""
+    """Converts a nested value to JSON values, up to a limited number of leaves."""
 
     def __init__(self) -> None:
         self._left = _LEAVES
@@ -153,45 +153,45 @@ class _Nested:
         return _clip(_text(scalar)) if _is_text(scalar.type) else _leaf(scalar)
 
     def _struct(self, scalar: pa.StructScalar) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        members: dict[str, Any] = {}
         for index in range(scalar.type.num_fields):
             if self._left <= 0:
-                found["…"] = f"{scalar.type.num_fields - index:,} more"
+                members["…"] = f"{scalar.type.num_fields - index:,} more"
                 break
-            found[_clip(scalar.type.field(index).name)] = self.plain(scalar[index])
-        return found
+            members[_clip(scalar.type.field(index).name)] = self.plain(scalar[index])
+        return members
 
     def _map(self, scalar: pa.Scalar) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        members: dict[str, Any] = {}
         entries = scalar.values
         for index in range(len(entries)):
             if self._left <= 0:
-                found["…"] = f"{len(entries) - index:,} more"
+                members["…"] = f"{len(entries) - index:,} more"
                 break
             entry = entries[index]
-            found[_clip(str(self.plain(entry[0])))] = self.plain(entry[1])
-        return found
+            members[_clip(str(self.plain(entry[0])))] = self.plain(entry[1])
+        return members
 
     def _list(self, scalar: pa.Scalar) -> Any:
         values = getattr(scalar, "values", None)
-        if values is None:  # a kind of nesting that has no name here
+        if values is None:  # an unknown kind of nested type
             return str(scalar.type)
-        found: list[Any] = []
+        items: list[Any] = []
         for index in range(len(values)):
             if self._left <= 0:
-                found.append(f"… {len(values) - index:,} more")
+                items.append(f"… {len(values) - index:,} more")
                 break
-            found.append(self.plain(values[index]))
-        return found
+            items.append(self.plain(values[index]))
+        return items
 
 
 def _leaf(scalar: pa.Scalar) -> Any:
-    """A value that is no text, no bytes and not nested: a number or words."""
+    """A value that is not text, bytes or nested, as a number or a text."""
     type_ = scalar.type
     if pa.types.is_boolean(type_) or pa.types.is_integer(type_) or pa.types.is_floating(type_):
         return scalar.as_py()
     try:
-        # Python's own dates and times end where Arrow's go on.
+        # Arrow's dates and times have a wider range than Python's.
         return scalar.cast(pa.string()).as_py()
     except (pa.ArrowException, ValueError):
         pass

@@ -1,11 +1,11 @@
 """The queries of materialized views: rows of one table, filtered, with columns or expressions.
 
-The protocol leaves the form of a query to the client. Two are understood, which mean the same:
+The protocol leaves the form of a query to the client. Two equivalent forms are accepted:
 
     {"source": ["ws", "t"], "columns": {"twice": "id * 2"}, "filter": "id > 1", "limit": 10}
     SELECT id * 2 AS twice FROM ws.t WHERE id > 1 LIMIT 10
 
-The SQL is what LanceDB writes. Expressions and filters are Lance's; nothing here reads them.
+LanceDB writes the SQL form. Expressions and filters are Lance SQL; this module does not parse them.
 """
 
 import re
@@ -46,7 +46,7 @@ _OTHERS = {
 
 @dataclass(frozen=True, slots=True)
 class ViewQuery:
-    """What a view shows."""
+    """The query of a materialized view."""
 
     source: Identifier
     columns: tuple[tuple[str, str], ...] | None = None
@@ -54,37 +54,37 @@ class ViewQuery:
     filter: str | None = None
     limit: int | None = None
     version: int | None = None
-    """The version of the source that is shown; None: the newest."""
+    """The version of the source that the view shows; None for the newest."""
 
     def to_json(self) -> dict[str, Any]:
-        """The object that ``from_json`` reads, without what is not set."""
-        found = {
+        """The object that ``from_json`` reads, without unset values."""
+        document = {
             "source": list(self.source),
-            # Pairs, because PostgreSQL keeps no order of an object's keys.
+            # Pairs, because PostgreSQL does not keep the order of an object's keys.
             "columns": None if self.columns is None else [list(pair) for pair in self.columns],
             "filter": self.filter,
             "limit": self.limit,
             "version": self.version,
         }
-        return {key: value for key, value in found.items() if value is not None}
+        return {key: value for key, value in document.items() if value is not None}
 
     def to_sql(self) -> str:
-        """For people to read; the version is not in it."""
-        shown = "*"
+        """The query as SQL for display, without the version."""
+        selection = "*"
         if self.columns is not None:
-            shown = ", ".join(
+            selection = ", ".join(
                 text if text == quoted(name) else f"{text} AS {quoted(name)}"
                 for name, text in self.columns
             )
         source = ".".join(map(quoted, self.source))
-        text = f"SELECT {shown} FROM {source}"  # noqa: S608 -- it is shown, not run
+        text = f"SELECT {selection} FROM {source}"  # noqa: S608 -- it is shown, not run
         if self.filter is not None:
             text += f" WHERE {self.filter}"
         return text if self.limit is None else f"{text} LIMIT {self.limit}"
 
 
 def parse(text: str) -> ViewQuery:
-    """A source query in either form. Raises InvalidInput, which says what is understood."""
+    """Parse a source query in either form. Raises InvalidInput, whose detail names both forms."""
     try:
         is_json = text.lstrip().startswith("{")
         query = from_json(orjson.loads(text)) if is_json else _from_sql(text)
@@ -98,32 +98,32 @@ def parse(text: str) -> ViewQuery:
         raise InvalidInput(f"The source query cannot be read: {error}", detail=UNDERSTOOD) from None
 
 
-def from_json(found: Mapping[str, Any]) -> ViewQuery:
-    """Raises InvalidInput."""
-    unknown = sorted(found.keys() - _KEYS)
+def from_json(document: Mapping[str, Any]) -> ViewQuery:
+    """The query of a decoded JSON object. Raises InvalidInput."""
+    unknown = sorted(document.keys() - _KEYS)
     if unknown:
         raise InvalidInput(f"it has an unknown key {unknown[0]!r}")
-    source = found.get("source")
-    if not isinstance(source, list) or not all(isinstance(part, str) for part in source):
+    source = document.get("source")
+    if not isinstance(source, list) or not all(isinstance(segment, str) for segment in source):
         raise InvalidInput("its 'source' is not a list of the names of a table")
-    filter_ = found.get("filter")
+    filter_ = document.get("filter")
     if filter_ is not None and not isinstance(filter_, str):
         raise InvalidInput("its 'filter' is not a text")
     for key in ("limit", "version"):
-        number = found.get(key)
+        number = document.get(key)
         if number is not None and (type(number) is not int or not 0 <= number < 2**63):
             raise InvalidInput(f"its {key!r} is not a number from 0")
     return ViewQuery(
         source=_table(source),
-        columns=_columns(found.get("columns")),
+        columns=_columns(document.get("columns")),
         filter=_filter(filter_),
-        limit=found.get("limit"),
-        version=found.get("version"),
+        limit=document.get("limit"),
+        version=document.get("version"),
     )
 
 
 def quoted(name: str) -> str:
-    """A name as Lance's SQL takes any."""
+    """A name quoted for Lance SQL."""
     return f"`{name.replace('`', '``')}`"
 
 
@@ -133,16 +133,18 @@ def _table(source: list[str]) -> Identifier:
     return table
 
 
-def _columns(found: Any) -> tuple[tuple[str, str], ...] | None:
-    if found is None:
+def _columns(columns: Any) -> tuple[tuple[str, str], ...] | None:
+    if columns is None:
         return None
-    items = list(found.items()) if isinstance(found, dict) else found
+    items = list(columns.items()) if isinstance(columns, dict) else columns
     if not isinstance(items, list):
         raise InvalidInput("its 'columns' are neither a list nor an object")
     pairs = []
     for item in items:
         pair = (item, quoted(item)) if isinstance(item, str) and item else item
-        if not (isinstance(pair, list | tuple) and [type(part) for part in pair] == [str, str]):
+        if not (
+            isinstance(pair, list | tuple) and [type(element) for element in pair] == [str, str]
+        ):
             raise InvalidInput(
                 f"its column {item!r} is neither a name nor a name with an expression"
             )
@@ -159,7 +161,7 @@ def _checked(pairs: list[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
             raise InvalidInput(f"a column cannot be named {name!r}")
         if names.count(name) > 1:
             raise InvalidInput(f"it has two columns named {name!r}")
-        # Lance would read the first of several, and not say so.
+        # Lance would silently read only the first of several expressions.
         if len(list(_split(_tokens(text), ","))) != 1 or not text.strip():
             raise InvalidInput(f"{text!r} is not one expression")
     return tuple(pairs)
@@ -175,14 +177,14 @@ _Tokens = list[tuple[str, str]]
 
 
 def _tokens(text: str) -> _Tokens:
-    found, position = [], 0
+    tokens, position = [], 0
     while position < len(text):
         token = _TOKEN.match(text, position)
         if token is None:
             raise InvalidInput(f"there is a quote without an end at position {position}")
-        found.append((str(token.lastgroup), token[0]))
+        tokens.append((str(token.lastgroup), token[0]))
         position = token.end()
-    return found
+    return tokens
 
 
 def _from_sql(text: str) -> ViewQuery:
@@ -203,12 +205,12 @@ def _from_sql(text: str) -> ViewQuery:
 
 
 def _clauses(tokens: _Tokens) -> dict[str, _Tokens]:
-    """The tokens of each clause, which come in their order."""
+    """The tokens of each clause; clauses must be in order."""
     tokens = tokens[next((i for i, (kind, _) in enumerate(tokens) if kind != "space"), 0) :]
     if not tokens or tokens[0][1].upper() != "SELECT":
         raise InvalidInput("it is neither a JSON object nor a SELECT")
     clauses: dict[str, _Tokens] = {"SELECT": []}
-    current, left, depth = "SELECT", list(_CLAUSES), 0
+    current, expected, depth = "SELECT", list(_CLAUSES), 0
     for kind, text in tokens[1:]:
         depth += (text in ("(", "[")) - (text in (")", "]")) if kind == "sign" else 0
         if kind == "word" and depth == 0:
@@ -216,9 +218,9 @@ def _clauses(tokens: _Tokens) -> dict[str, _Tokens]:
             if word in _OTHERS:
                 raise InvalidInput(f"{word} is not supported")
             if word in _CLAUSES:
-                if word not in left:
+                if word not in expected:
                     raise InvalidInput(f"{word} is not where it belongs")
-                left = left[left.index(word) + 1 :]
+                expected = expected[expected.index(word) + 1 :]
                 current = word
                 clauses[word] = []
                 continue
@@ -237,7 +239,7 @@ def _selected(tokens: _Tokens) -> tuple[tuple[str, str], ...] | None:
 
 
 def _item(tokens: _Tokens) -> tuple[str, str]:
-    """``expression AS name``, or the name of a column."""
+    """The name and expression of ``expression AS name`` or of a plain column name."""
     words = [(index, text) for index, (kind, text) in enumerate(tokens) if kind != "space"]
     if not words:
         raise InvalidInput("it has an empty column")
@@ -253,8 +255,8 @@ def _item(tokens: _Tokens) -> tuple[str, str]:
 
 def _names(tokens: _Tokens) -> list[str]:
     names = []
-    for part in _split(tokens, "."):
-        words = [(kind, text) for kind, text in part if kind != "space"]
+    for name_tokens in _split(tokens, "."):
+        words = [(kind, text) for kind, text in name_tokens if kind != "space"]
         if len(words) != 1 or words[0][0] not in {"word", "name", "number"}:
             raise InvalidInput(f"its FROM {_text(tokens)!r} is not the name of one table")
         names.append(_unquoted(words[0][1]))
@@ -262,17 +264,17 @@ def _names(tokens: _Tokens) -> list[str]:
 
 
 def _split(tokens: _Tokens, separator: str) -> Iterator[_Tokens]:
-    part: _Tokens = []
+    piece: _Tokens = []
     depth = 0
     for kind, text in tokens:
         if kind == "sign":
             depth += (text in ("(", "[", "{")) - (text in (")", "]", "}"))
             if text == separator and depth == 0:
-                yield part
-                part = []
+                yield piece
+                piece = []
                 continue
-        part.append((kind, text))
-    yield part
+        piece.append((kind, text))
+    yield piece
 
 
 def _text(tokens: _Tokens) -> str:

@@ -1,15 +1,15 @@
-"""Arguments that the commands of the audit trail share."""
+"""Arguments shared by the commands of the audit trail."""
 
 from argparse import ArgumentTypeError
 from datetime import UTC, datetime
 
 
 def moment(text: str) -> datetime:
-    """A day or a moment, in UTC unless it tells its zone."""
+    """Parse a day or a time, by default in UTC."""
     try:
-        found = datetime.fromisoformat(text)
+        value = datetime.fromisoformat(text)
     except ValueError:
         raise ArgumentTypeError(
-            f"{text!r} is no time; use 2027-01-31 or 2027-01-31T12:00"
+            f"{text!r} is not a time; use 2027-01-31 or 2027-01-31T12:00"
         ) from None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    return value if value.tzinfo else value.replace(tzinfo=UTC)

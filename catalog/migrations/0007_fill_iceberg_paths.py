@@ -4,7 +4,7 @@ import orjson
 from django.db import migrations
 from isal import igzip
 
-from catalog import storage
+from catalog.storage import locations
 from catalog.errors import InvalidLocation
 
 _AT_ONCE = 200
@@ -33,14 +33,14 @@ def fill(apps, schema_editor):
             spelled = [os.path.dirname(row.metadata_location)]
             spelled += [properties[name] for name in _PROPERTIES if name in properties]
             for path in {path for location in spelled if (path := _path(location))}:
-                if row.table.location not in (path, *storage.parents(path)):
+                if row.table.location not in (path, *locations.parents(path)):
                     found.append(IcebergPath(table=row.table, path=path))
         IcebergPath.objects.bulk_create(found, ignore_conflicts=True)
 
 
 def _path(location):
     try:
-        return storage.iceberg_path(location)
+        return locations.iceberg_path(location)
     except InvalidLocation:
         return None
 

@@ -3,7 +3,7 @@ import uuid
 import django.contrib.postgres.functions
 from django.db import migrations, models
 
-from catalog import storage
+from catalog.storage import locations
 from catalog.errors import InvalidLocation
 
 
@@ -13,7 +13,7 @@ def fill(apps, schema_editor):
     for row in Namespace.objects.filter(properties__has_key="location").iterator():
         location = row.properties["location"]
         try:
-            path = storage.iceberg_path(location) if location else None
+            path = locations.iceberg_path(location) if location else None
         except InvalidLocation:  # no table can lie there, so nothing is to be guarded
             path = None
         if path is not None:

@@ -1,9 +1,7 @@
-"""The tables of the catalog. Rows are changed by catalog.services alone."""
+"""The tables of the catalog. Only ``catalog.services`` changes rows."""
 
 from catalog.models.access import ApiKey, Grant, Principal, PrincipalKind, PrincipalLevel
-from catalog.models.audit import AuditEvent
-from catalog.models.events import DeliveryStatus, Webhook, WebhookDelivery
-from catalog.models.facts import (
+from catalog.models.annotations import (
     Facts,
     LabelAssignment,
     LabelColour,
@@ -14,6 +12,8 @@ from catalog.models.facts import (
     SearchWord,
     Sensitivity,
 )
+from catalog.models.audit import AuditEvent
+from catalog.models.events import DeliveryStatus, Webhook, WebhookDelivery
 from catalog.models.files import FileReference, UnreadSnapshot
 from catalog.models.iceberg import (
     Function,
@@ -24,7 +24,14 @@ from catalog.models.iceberg import (
     ScanPlan,
     StagedFile,
 )
-from catalog.models.maintenance import Job, JobKind, JobStatus
+from catalog.models.maintenance import (
+    Job,
+    JobEvent,
+    JobKind,
+    JobStatus,
+    MaintenancePolicy,
+    TableHealth,
+)
 from catalog.models.materialized_views import MaterializedView
 from catalog.models.namespaces import Namespace
 from catalog.models.protection import (
@@ -37,7 +44,6 @@ from catalog.models.protection import (
 from catalog.models.refs import Branch
 from catalog.models.tables import Table, TableFormat, TableKind, TableState
 from catalog.models.transactions import Transaction, TransactionStatus
-from catalog.models.upkeep import JobEvent, MaintenancePolicy, TableHealth
 from catalog.models.versions import LedgerCheck, TableVersion
 
 __all__ = [

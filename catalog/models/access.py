@@ -18,7 +18,7 @@ class PrincipalKind(models.TextChoices):
 
 
 class PrincipalLevel(models.TextChoices):
-    """What somebody may do everywhere, whatever is granted."""
+    """The privileges of a principal everywhere, in addition to its grants."""
 
     GRANTED = "granted", "only what is granted"
     READ = "read", "read everything"
@@ -26,11 +26,11 @@ class PrincipalLevel(models.TextChoices):
 
 
 class Principal(models.Model):
-    """Whoever may be granted something: a person, a group of principals, a service account.
+    """A person, a group of principals, or a service account, to which privileges are granted.
 
-    Owners, grants and the audit trail name it by its name, which never changes: ``user:ada``,
-    ``group:analysts``, and a service account without a prefix: ``etl``. A principal that is not
-    active may do nothing, and neither may its keys.
+    Owners, grants and the audit trail refer to it by its name, which never changes: ``user:ada``,
+    ``group:analysts``, and a service account without a prefix: ``etl``. An inactive principal has no
+    privileges, and neither have its keys.
     """
 
     name = models.TextField(unique=True)
@@ -79,14 +79,17 @@ class Principal(models.Model):
 
 class GrantQuerySet(models.QuerySet["Grant"]):
     def on(self, target: Namespace | Table) -> Self:
-        """What is granted on this very row."""
+        """The direct grants on a namespace or a table."""
         if isinstance(target, Namespace):
             return self.filter(namespace=target)
         return self.filter(table=target)
 
 
 class Grant(models.Model):
-    """What a principal may do with a namespace and all below it, or with a table. Deny is absence."""
+    """The privileges of a principal on a namespace and everything below it, or on a table.
+
+    There is no denial: what is not granted is not allowed.
+    """
 
     principal = models.ForeignKey(Principal, models.CASCADE, related_name="grants")
     namespace = models.ForeignKey(
@@ -130,17 +133,17 @@ class Grant(models.Model):
 
     @property
     def target(self) -> Namespace | Table:
-        found = self.namespace or self.table
-        if found is None:
+        row = self.namespace or self.table
+        if row is None:
             raise AssertionError("the database has a constraint for this")
-        return found
+        return row
 
 
 class ApiKey(models.Model):
-    """A key by which a principal proves itself. The key itself is shown once and kept nowhere.
+    """A key with which a principal authenticates. The key itself is shown once and never stored.
 
-    Only its SHA-256 is stored. That is enough, because a key is 32 random bytes, not a password.
-    A key may do less than its principal: only some privileges, only in one namespace and below.
+    Only its SHA-256 is stored. That is sufficient, because a key is 32 random bytes, not a password.
+    A key may have fewer privileges than its principal, and may be limited to one namespace.
     """
 
     name = models.CharField(
@@ -187,7 +190,7 @@ class ApiKey(models.Model):
 
     @property
     def ceiling(self) -> Privilege:
-        """What may be done with it at most, of what its principal may do."""
+        """The privileges to which the key limits its principal."""
         if self.scopes is None:
             return Privilege.ALL
         return closure(Privilege(sum(Privilege[word.upper()] for word in set(self.scopes))))

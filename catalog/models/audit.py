@@ -23,12 +23,12 @@ class TransactionIdField(models.Field):  # type: ignore[type-arg]
         return None if value is None else int(value)
 
     def get_prep_value(self, value: Any) -> Any:
-        # As text: PostgreSQL compares xid8 with xid8 only, and takes a text of unknown type for one.
+        # As text: PostgreSQL compares xid8 only with xid8, and casts an untyped literal to it.
         return str(value) if isinstance(value, int) else super().get_prep_value(value)
 
 
-class Door(models.TextChoices):
-    """Through which part of the catalog something was asked."""
+class Interface(models.TextChoices):
+    """The interface of the catalog that received a request."""
 
     LANCE = "lance", "Lance"
     ICEBERG = "iceberg", "Iceberg"
@@ -45,15 +45,15 @@ class Outcome(models.TextChoices):
 
 
 class AuditEvent(models.Model):
-    """Who changed what, when, and through which request. Written with the change, never altered.
+    """A change with its actor, time and request. Written in the transaction of the change.
 
-    It names its target by words rather than by foreign keys: the event outlives the row.
+    It names its target by text rather than by foreign keys, because the event outlives the row.
 
-    The table is partitioned by month of ``at``, so the database's primary key is (id, at); ``id``
-    is unique all the same, since one sequence makes it. A trigger refuses UPDATE and DELETE.
+    The table is partitioned by month of ``at``, so the database's primary key is (id, at). ``id`` is
+    still unique, because a single sequence generates it. A trigger refuses UPDATE and DELETE.
 
     Readers that follow the trail read rows with ``xid < pg_snapshot_xmin(pg_current_snapshot())``
-    in the order (xid, id): of those transactions none is under way any more, so none is missed.
+    in the order (xid, id): all transactions below that limit have ended, so no event is missed.
     """
 
     at = models.DateTimeField(db_default=Now(), editable=False)
@@ -71,7 +71,7 @@ class AuditEvent(models.Model):
         editable=False,
         help_text="The database's transaction that wrote it.",
     )
-    door = models.TextField(blank=True, db_default="", choices=Door)
+    door = models.TextField(blank=True, db_default="", choices=Interface)
     key = models.TextField(
         blank=True, db_default="", help_text="The name of the API key or client; never a secret."
     )
@@ -85,7 +85,7 @@ class AuditEvent(models.Model):
             models.Index(fields=["table_uuid", "-id"], name="audit_of_table"),
             models.Index(fields=["xid", "id"], name="audit_in_order"),
             models.Index(fields=["actor", "-id"], name="audit_of_actor"),
-            # Ids of transactions rise with time, so this one grows at its end only.
+            # Transaction ids increase with time, so this index grows only at its end.
             models.Index(
                 fields=["transaction_id"],
                 name="audit_of_transaction",
@@ -94,9 +94,9 @@ class AuditEvent(models.Model):
             models.Index(
                 fields=["-id"], name="audit_refusals", condition=models.Q(outcome=Outcome.REFUSED)
             ),
-            # What happened between two moments: some pages for a million events.
+            # Finds events between two moments: a few pages for a million events.
             BrinIndex(fields=["at"], name="audit_moments", autosummarize=True),
-            # By which names and when a table was there, beside what its row says; they are few.
+            # Finds the earlier names and lifetimes of a table, which its row lacks; they are few.
             models.Index(
                 fields=["table_uuid", "id"],
                 name="audit_of_lifetimes",
@@ -111,10 +111,10 @@ class AuditEvent(models.Model):
 
 
 class AuditSeal(models.Model):
-    """A link of the chain that shows whether the audit trail was tampered with.
+    """A link of the hash chain that reveals tampering with the audit trail.
 
-    Seals have the numbers 1, 2, 3 … without a gap. ``digest`` is the SHA-256 of the event, and
-    ``hash`` that of the seal's own columns with ``previous``, the hash of the seal before it. See
+    Seals are numbered 1, 2, 3 … without gaps. ``digest`` is the SHA-256 of the event, and ``hash``
+    that of the seal's own columns with ``previous``, the hash of the seal before it. See
     ``catalog.services.audit.chain``. Partitioned by month of ``sealed_at``; never altered.
     """
 

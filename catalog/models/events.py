@@ -8,9 +8,9 @@ from catalog.models.namespaces import Namespace
 
 
 class Webhook(models.Model):
-    """Whom the catalog tells of its events, by POST.
+    """An endpoint to which the catalog sends its events by POST.
 
-    Its place in the stream of events is ``(xid, event)``: what comes behind it is yet to be told.
+    Its position in the stream of events is ``(xid, event)``: later events are not queued yet.
     """
 
     name = models.CharField(max_length=100, unique=True)
@@ -54,7 +54,7 @@ class DeliveryStatus(models.TextChoices):
 
 
 class WebhookDelivery(models.Model):
-    """One event for one webhook. What was delivered is kept for some days, dead letters longer."""
+    """An event for a webhook. Delivered events are kept for some days, dead letters longer."""
 
     webhook = models.ForeignKey(Webhook, models.CASCADE, related_name="deliveries")
     event = models.BigIntegerField(help_text="AuditEvent.id.")

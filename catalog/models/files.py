@@ -5,10 +5,10 @@ from catalog.models.tables import Table
 
 
 class FileReference(models.Model):
-    """A table refers to files of another table, which somebody who may read that one brought in.
+    """A reference of a table to another table's files, committed by a principal who may read them.
 
-    Readers of the table may read those files through it for as long as that principal may. The
-    source's clean-up and removal look for such dependents first.
+    Readers of the table may read those files through it while that principal may read the source.
+    Clean-up and removal of the source check such references first.
     """
 
     table = models.ForeignKey(

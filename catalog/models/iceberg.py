@@ -9,10 +9,10 @@ from catalog.models.tables import Table, TableState
 
 
 class IcebergMetadata(models.Model):
-    """The current metadata of an Iceberg table or view, as it is sent.
+    """The current metadata of an Iceberg table or view, in the form in which it is sent.
 
-    Reading a table is by far the commonest request, so the answer lies here ready and compressed;
-    parsing and writing 1 MB of JSON anew costs thirty times as much.
+    Loading a table is by far the most frequent request, so its response is stored compressed.
+    Parsing and serializing 1 MB of JSON would take thirty times as long.
     """
 
     table = models.OneToOneField(
@@ -32,12 +32,11 @@ class IcebergMetadata(models.Model):
 
 
 class StagedFile(models.Model):
-    """A metadata file that is about to be written, noted before it is.
+    """A note of a metadata file, stored before the file is written.
 
-    The commit that makes the file current removes the note. A note that stays tells of a commit
-    that was cut off, and a periodic pass removes its file. So a server that is killed leaves no file
-    unaccounted for. A database that is killed may: notes of commits to tables that exist reach its
-    disk up to 0.6 s late.
+    The commit that makes the file current removes the note. A remaining note belongs to an
+    interrupted commit, and a periodic task removes its file. So a killed server leaves no orphaned
+    file. A killed database may: notes of commits to existing tables reach its disk up to 0.6 s late.
     """
 
     path = models.TextField(primary_key=True, help_text="Absolute local path.")
@@ -52,7 +51,7 @@ class StagedFile(models.Model):
 
 class IcebergPathQuerySet(models.QuerySet["IcebergPath"]):
     def inside(self, location: str) -> Self:
-        """Paths that lie in a directory, or are that, of tables that need their files."""
+        """Paths at or below a directory, of tables that still need their files."""
         return self.filter(
             models.Q(path=location) | models.Q(path__startswith=location + "/"),
             ~models.Q(table__state=TableState.DROPPED)
@@ -64,10 +63,10 @@ class IcebergPathQuerySet(models.QuerySet["IcebergPath"]):
 
 
 class IcebergPath(models.Model):
-    """A directory outside an Iceberg table's location in which files of it may lie.
+    """A directory outside an Iceberg table's location that may hold files of the table.
 
-    Its properties name one, it was registered from one, or it was its location before it moved.
-    Once entered it stays: older snapshots keep their files where they are.
+    The table's properties name it, the table was registered from it, or it is a former location.
+    It is never removed: files of older snapshots stay in it.
     """
 
     table = models.ForeignKey(
@@ -95,11 +94,11 @@ class IcebergPath(models.Model):
 
 
 class IdempotencyRecord(models.Model):
-    """How a request of either protocol ended that carried an Idempotency-Key.
+    """The outcome of a request with an Idempotency-Key, of either protocol.
 
-    A success is noted in the transaction of the change itself, so the same key can never change
-    anything twice; its answer follows right after. Without one (a server killed in between) the
-    answer is made anew from the catalog's present state, as the specification allows.
+    A success is recorded in the transaction of the change, so a key can never make a change twice.
+    The response is stored right after. If it is missing because the server was killed in between, it
+    is created from the catalog's present state, as the specification allows.
     """
 
     key = models.UUIDField()
@@ -121,7 +120,7 @@ class IdempotencyRecord(models.Model):
 
 
 class MetricsReport(models.Model):
-    """What an engine reported about a scan of a table or a commit to it."""
+    """An engine's report about a scan of a table or a commit to it."""
 
     class Kind(models.TextChoices):
         SCAN = "scan-report", "scan"
@@ -147,7 +146,7 @@ class MetricsReport(models.Model):
 
 
 class ScanPlan(models.Model):
-    """A scan that the server planned and whose tasks a client has still to fetch."""
+    """A planned scan with the tasks that the client fetches later."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     table = models.ForeignKey(Table, models.CASCADE, related_name="scan_plans")

@@ -1,6 +1,12 @@
+"""Maintenance: policies, measurements of tables, and jobs with their logs."""
+
+from typing import Self
+
 from django.db import models
+from django.db.models import Q
 from django.db.models.functions import Now
 
+from catalog.models.namespaces import Namespace
 from catalog.models.tables import Table
 from catalog.models.transactions import Transaction
 
@@ -37,11 +43,11 @@ class JobStatus(models.TextChoices):
 
 
 class Job(models.Model):
-    """Work that goes on after a commit, as whoever made the commit.
+    """Background work after a commit, with the privileges of the principal who requested it.
 
-    The jobs of one table run one at a time, in the order in which they were asked for; any number
-    may wait. One that failed and waits for its next attempt lets those behind it go first. Dropping
-    the table cancels what waits and asks what runs to stop; the purge waits until it has.
+    The jobs of a table run one at a time, in the order of their requests; any number may be queued.
+    A job that waits for its next attempt lets later jobs run first. Dropping the table cancels queued
+    jobs and asks a running job to stop; the purge waits until it has stopped.
     """
 
     kind = models.TextField(choices=JobKind)
@@ -92,7 +98,7 @@ class Job(models.Model):
                 condition=models.Q(status__in=[JobStatus.QUEUED, JobStatus.RUNNING]),
                 name="job_active_of_table",
             ),
-            # When something was last done to a table, and what was done lately.
+            # Finds the last job of a kind for a table, and recent jobs.
             models.Index(fields=["table", "kind", "-id"], name="job_last_of_kind"),
             models.Index(fields=["finished_at"], name="job_finished"),
         ]
@@ -102,7 +108,7 @@ class Job(models.Model):
 
     @property
     def unit(self) -> str:
-        """What its progress counts."""
+        """The unit of ``progress`` and ``total``."""
         return "rows" if self.kind in _COUNTED_IN_ROWS else "files"
 
 
@@ -110,3 +116,93 @@ _COUNTED_IN_ROWS = {
     *(JobKind.BUILD_INDEX, JobKind.OPTIMIZE_INDEXES, JobKind.REBUILD_INDEXES),
     *(JobKind.BACKFILL_COLUMN, JobKind.REFRESH_VIEW),
 }
+
+
+class MaintenancePolicy(models.Model):
+    """The maintenance policy of a table, or of the tables in a namespace and below it.
+
+    ``values`` holds settings of ``catalog.policies``. Missing settings are inherited from the parent
+    namespaces, and finally from the defaults.
+    """
+
+    namespace = models.OneToOneField(
+        Namespace, models.CASCADE, null=True, blank=True, related_name="maintenance_policy"
+    )
+    table = models.OneToOneField(
+        Table, models.CASCADE, null=True, blank=True, related_name="maintenance_policy"
+    )
+    values = models.JSONField(default=dict, blank=True)
+    updated_by = models.TextField(blank=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        verbose_name_plural = "maintenance policies"
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(namespace__isnull=False, table__isnull=True)
+                | Q(namespace__isnull=True, table__isnull=False),
+                name="policy_of_one_thing",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"policy of {self.table or self.namespace}"
+
+
+class TableHealthQuerySet(models.QuerySet["TableHealth"]):
+    def newest(self) -> Self:
+        """The last measurement of each table."""
+        return self.filter(is_newest=True)
+
+
+class TableHealth(models.Model):
+    """A measurement of a table's health: one point of a time series."""
+
+    table = models.ForeignKey(Table, models.CASCADE, related_name="health")
+    measured_at = models.DateTimeField(db_default=Now(), editable=False)
+    is_newest = models.BooleanField(default=True)
+    score = models.PositiveSmallIntegerField(help_text="From 0, all waits, to 100, all is well.")
+    statistics = models.JSONField(help_text="catalog.planning.Statistics.")
+    planned = models.JSONField(default=list, help_text="catalog.planning.Planned, each.")
+    files_gone = models.BigIntegerField(default=0, help_text="What the plan would gain.")
+    bytes_read = models.BigIntegerField(default=0, help_text="What the plan would cost.")
+
+    objects = TableHealthQuerySet.as_manager()
+
+    class Meta:
+        verbose_name_plural = "table health"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["table"], condition=Q(is_newest=True), name="health_one_newest"
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["table", "measured_at"], name="health_series"),
+            models.Index(
+                fields=["score", "table"], condition=Q(is_newest=True), name="health_worst"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.table_id}: {self.score}"
+
+
+class JobEvent(models.Model):
+    """A line of a job's log."""
+
+    class Level(models.TextChoices):
+        INFO = "info"
+        WARNING = "warning"
+        ERROR = "error"
+
+    job = models.ForeignKey(Job, models.CASCADE, related_name="events", db_index=False)
+    at = models.DateTimeField(db_default=Now(), editable=False)
+    level = models.TextField(choices=Level, default=Level.INFO)
+    message = models.TextField()
+    data = models.JSONField(null=True, blank=True)
+
+    class Meta:
+        indexes = [models.Index(fields=["job", "id"], name="job_event_log")]
+
+    def __str__(self) -> str:
+        return self.message

@@ -20,7 +20,7 @@ from catalog.models.versions import TableVersion
 
 class MaterializedViewQuerySet(models.QuerySet["MaterializedView"]):
     def behind(self) -> Self:
-        """Those whose source has versions that they do not show yet, though they should."""
+        """Views that follow their source and lack its newest versions."""
         newer = TableVersion.objects.visible().filter(
             table=OuterRef("source"),
             branch="",
@@ -30,7 +30,7 @@ class MaterializedViewQuerySet(models.QuerySet["MaterializedView"]):
         return self.filter(follows, Exists(newer))
 
     def with_lag(self) -> Self:
-        """With ``newest``, ``behind`` and ``behind_since``: how far the source has moved on."""
+        """Annotate the lag behind the source: ``newest``, ``behind`` and ``behind_since``."""
         of_source = TableVersion.objects.visible().filter(table=OuterRef("source"), branch="")
         unread = of_source.filter(version__gt=Coalesce(OuterRef("source_version"), Value(-1)))
         return self.annotate(
@@ -41,16 +41,16 @@ class MaterializedViewQuerySet(models.QuerySet["MaterializedView"]):
 
 
 def _only(rows: "QuerySet[TableVersion]", **aggregate: Count | Min) -> Subquery:
-    """One aggregate of all the rows."""
+    """A subquery for a single aggregate of all rows."""
     (name,) = aggregate
     return Subquery(rows.order_by().values("table").annotate(**aggregate).values(name))
 
 
 class MaterializedView(models.Model):
-    """A Lance table that holds what a query over another table gave at some version of that.
+    """A Lance table that holds the result of a query over another table at one of its versions.
 
-    The source is the table itself, not its name: a renamed source is still the source, and a new
-    table of the old name is not.
+    The source is the table itself, not its name: a renamed table remains the source, and a new table
+    with the old name is not the source.
     """
 
     table = models.OneToOneField(

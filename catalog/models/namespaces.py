@@ -15,19 +15,19 @@ class NamespaceQuerySet(models.QuerySet["Namespace"]):
         return self.filter(dropped_at=None)
 
     def named(self, *paths: Identifier) -> Self:
-        """The live namespaces of these paths."""
+        """Live namespaces with these paths."""
         return self.live().filter(digest__in=[digest(path) for path in paths])
 
     def holding_locations(self) -> Self:
-        """Namespaces whose locations nobody else may take: live ones, and those in the trash."""
+        """Namespaces whose locations are reserved: live ones, and those in the trash."""
         return self.filter(models.Q(dropped_at=None) | models.Q(trash__isnull=False))
 
 
 class Namespace(models.Model):
-    """A node of the tree that holds tables. The root is a row whose path is empty.
+    """A node of the namespace tree, which holds tables. The root is a row with an empty path.
 
-    A path never changes: there is no operation that renames a namespace. A dropped namespace keeps
-    its row, because dropped tables still refer to it.
+    A path never changes: no operation renames a namespace. A dropped namespace keeps its row,
+    because dropped tables still refer to it.
     """
 
     uuid = models.UUIDField(
@@ -96,7 +96,7 @@ class Namespace(models.Model):
                 condition=models.Q(dropped_at=None),
                 name="namespace_children",
             ),
-            # What lies in the namespaces that somebody was granted something on.
+            # Finds everything below the namespaces on which a principal has grants.
             GinIndex(
                 fields=["ancestors"],
                 name="namespace_ancestors",
@@ -105,7 +105,7 @@ class Namespace(models.Model):
             models.Index(
                 fields=["owner"], name="namespace_of_owner", condition=models.Q(dropped_at=None)
             ),
-            # Finds the namespaces whose locations meet one that somebody asks for.
+            # Finds the namespaces whose locations overlap a requested location.
             models.Index(
                 fields=["location"],
                 name="namespace_location_prefix",

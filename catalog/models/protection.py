@@ -12,14 +12,14 @@ from catalog.models.transactions import Transaction
 
 
 class GuardedAction(models.TextChoices):
-    """What a namespace's rule may ask a second person for."""
+    """The actions for which a namespace may require the approval of a second person."""
 
     PURGE = "purge", "purging from the trash before its time"
     DROP_PROTECTED = "drop_protected", "dropping a protected namespace, or taking its flag off"
 
 
 class TrashState(models.TextChoices):
-    """How far what was dropped is on its way; told by ``TrashItem.state``."""
+    """The state of a dropped object, as ``TrashItem.state`` returns it."""
 
     KEPT = "kept", "kept until somebody purges it"
     WAITING = "waiting", "waiting for its purge"
@@ -29,20 +29,20 @@ class TrashState(models.TextChoices):
 
 class TrashItemQuerySet(models.QuerySet["TrashItem"]):
     def held(self) -> Self:
-        """Without those whose data is gone."""
+        """Items whose data is not removed yet."""
         return self.exclude(job__status=JobStatus.SUCCEEDED)
 
     def restorable(self) -> Self:
-        """Those of which nothing is gone yet."""
+        """Items of which no file has been removed."""
         return self.filter(purge_begun_at=None)
 
 
 class TrashItem(models.Model):
-    """A namespace, table or view that was dropped, and can be brought back.
+    """A dropped namespace, table or view that can be restored.
 
-    It goes when what was dropped is brought back, and some time after it is purged. A worker that
-    begins to remove files notes that here first, with the table locked: from then on nobody brings
-    the table back.
+    The row is deleted when the object is restored, and some time after it is purged. A worker records
+    the start of a removal here first, with the table locked: from then on the table cannot be
+    restored.
     """
 
     namespace = models.OneToOneField(
@@ -92,10 +92,10 @@ class TrashItem(models.Model):
 
     @property
     def target(self) -> Namespace | Table:
-        found = self.namespace or self.table
-        if found is None:
+        row = self.namespace or self.table
+        if row is None:
             raise AssertionError("the database has a constraint for this")
-        return found
+        return row
 
     @property
     def kind(self) -> str:
@@ -115,7 +115,7 @@ class TrashItem(models.Model):
 
 
 class ApprovalStatus(models.TextChoices):
-    """A request ends once; one that nobody decided before it expires is as good as refused.
+    """The states of an approval request, which ends once. An expired request counts as refused.
 
     pending ──▶ done (approved and carried out) | refused | withdrawn | expired
     """
@@ -128,7 +128,7 @@ class ApprovalStatus(models.TextChoices):
 
 
 class ApprovalRequest(models.Model):
-    """Something that somebody asked for and a second person has to approve."""
+    """A requested change that a second person must approve."""
 
     action = models.TextField(help_text="What is asked for, in words.")
     target = models.TextField(help_text="What it would be done to.")
@@ -160,7 +160,7 @@ class ApprovalRequest(models.Model):
 
     class Meta:
         constraints = [
-            # Who asks again is told of the request that there is.
+            # A repeated request refers to the pending one.
             models.UniqueConstraint(
                 fields=["digest"],
                 condition=Q(status=ApprovalStatus.PENDING),
@@ -181,5 +181,5 @@ class ApprovalRequest(models.Model):
 
     @property
     def is_expired(self) -> bool:
-        """Whether nobody decided in time, also before a pass noted that."""
+        """True if the request expired without a decision, even if its status is not updated yet."""
         return self.status == ApprovalStatus.PENDING and self.expires_at <= timezone.now()

@@ -5,7 +5,7 @@ from catalog.models.tables import Table
 
 
 class Branch(models.Model):
-    """A named line of versions beside main. Main has no row: it is the empty branch name."""
+    """A named branch beside main. Main has no row: it is the empty branch name."""
 
     table = models.ForeignKey(
         Table,

@@ -4,9 +4,9 @@ from typing import Self
 from django.db import models
 from django.db.models.functions import Now
 
-from catalog import storage
 from catalog.identifiers import Identifier, digest, label
 from catalog.models.namespaces import Namespace
+from catalog.storage import locations
 
 
 class TableFormat(models.TextChoices):
@@ -15,7 +15,7 @@ class TableFormat(models.TextChoices):
 
 
 class TableKind(models.TextChoices):
-    """Views (Iceberg's) live in the same name space as tables, and have no data of their own."""
+    """The kind of a table row. Iceberg views share the names of tables, and have no data."""
 
     TABLE = "table"
     VIEW = "view"
@@ -42,27 +42,27 @@ class TableQuerySet(models.QuerySet["Table"]):
         return self.exclude(state=TableState.DROPPED)
 
     def needed(self) -> Self:
-        """Tables whose files nobody else's removal may take: present ones, and those in the trash
-        whose own purge is yet to come."""
+        """Tables whose files must not be removed for another table: tables that are not dropped, and
+        dropped tables whose scheduled purge has not begun."""
         return self.filter(
             ~models.Q(state=TableState.DROPPED)
             | models.Q(trash__job__status__in=["queued", "running"], trash__purge_begun_at=None)
         )
 
     def meeting(self, location: str) -> Self:
-        """Tables at this location, inside it or around it, whatever their state."""
+        """Tables at a location, below it or above it, in any state."""
         return self.filter(
-            models.Q(location__in=[location, *storage.parents(location)])
+            models.Q(location__in=[location, *locations.parents(location)])
             | models.Q(location__startswith=location + "/")
         )
 
     def named(self, *identifiers: Identifier) -> Self:
-        """The tables of these identifiers that are not dropped."""
+        """Tables with these identifiers that are not dropped."""
         return self.present().filter(digest__in=[digest(i) for i in identifiers])
 
 
 class Table(models.Model):
-    """A table of either format, or a view. One name means one thing, whatever its format."""
+    """A table of either format, or a view. A name is unique across formats and kinds."""
 
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     namespace = models.ForeignKey(
@@ -114,13 +114,13 @@ class Table(models.Model):
                 condition=~models.Q(state=TableState.DROPPED),
                 name="table_listing",
             ),
-            # The past of a namespace: what was dropped from it since.
+            # Lists the tables dropped from a namespace, for its history.
             models.Index(
                 fields=["namespace", "name"],
                 condition=models.Q(state=TableState.DROPPED),
                 name="table_dropped_listing",
             ),
-            # Finds what lies below a location that is to be declared.
+            # Finds the tables below a location that is being declared.
             models.Index(
                 fields=["location"],
                 name="table_location_prefix",

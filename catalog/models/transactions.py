@@ -7,7 +7,7 @@ from django.db.models.functions import Now
 
 
 def new_transaction_id() -> uuid.UUID:
-    """A UUIDv7 (RFC 9562, section 5.7): ids in the order of their making keep the index compact."""
+    """Create a UUIDv7 (RFC 9562, section 5.7): ids in order of creation keep the index compact."""
     stamp = time.time_ns() // 1_000_000
     value = (stamp << 80) | secrets.randbits(80)
     value = value & ~(0xF << 76) | (0x7 << 76)
@@ -16,9 +16,9 @@ def new_transaction_id() -> uuid.UUID:
 
 
 class TransactionStatus(models.TextChoices):
-    """The spec's TransactionStatus, spelled as on the wire.
+    """The spec's TransactionStatus, with the values of the protocol.
 
-    A commit is born Succeeded. One whose work goes on in a job (DropTable) is born Queued:
+    A commit starts as Succeeded. A transaction that continues in a job (DropTable) starts as Queued:
 
         Queued ──▶ Running ──▶ Succeeded | Failed
            └──────────┴──────▶ Canceled
@@ -32,7 +32,7 @@ class TransactionStatus(models.TextChoices):
 
 
 class Transaction(models.Model):
-    """What one atomic commit did, describable by its id."""
+    """The operations of an atomic commit, which clients can describe by its id."""
 
     id = models.UUIDField(primary_key=True, default=new_transaction_id, editable=False)
     status = models.TextField(choices=TransactionStatus, default=TransactionStatus.SUCCEEDED)

@@ -9,7 +9,8 @@ from django.db.models.functions import Lead, Now
 from catalog.models.tables import Table
 from catalog.models.transactions import Transaction
 
-# The texts of the index, to the letter: with parameters in them the planner would not know it.
+# These must match the expressions of the index exactly: with parameters, PostgreSQL's planner would
+# not use it.
 _FILE_NAME = Func(
     F("manifest_path"),
     template="split_part(rtrim(%(expressions)s, '/.'), '/', -1)",
@@ -25,7 +26,7 @@ _IS_WHOLE = Q(
 
 
 def file_name(location: str) -> str:
-    """The last part of a path or URI, as the index of the ledger has it."""
+    """The last part of a path or URI, as in the index of the ledger."""
     return location.rstrip("/.").rpartition("/")[2]
 
 
@@ -38,7 +39,7 @@ class TableVersionQuerySet(models.QuerySet["TableVersion"]):
         return self.filter(branch=branch)
 
     def with_end(self) -> Any:
-        """With ``ended_at``: since when a version is not the newest of its branch any more."""
+        """Annotate ``ended_at``: the time from which a version is no longer the newest of its branch."""
         return self.annotate(
             ended_at=Window(
                 Lead("created_at"), partition_by=F("branch"), order_by=F("version").asc()
@@ -46,27 +47,28 @@ class TableVersionQuerySet(models.QuerySet["TableVersion"]):
         )
 
     def in_files_named(self, names: Collection[str]) -> Self:
-        """Versions whose file's last name is one of these, if they name it as a path or URI.
+        """Versions whose metadata file has one of these names, if they have a full path or URI.
 
-        So do Iceberg's, each as its client spelled it, perhaps by a link. Lance's are relative.
+        Iceberg's versions have one, as the client wrote it, perhaps through a link. Lance's paths are
+        relative.
         """
         return self.alias(file_name=_FILE_NAME).filter(_IS_WHOLE, file_name__in=names)
 
 
 class TableVersion(models.Model):
-    """One entry of the ledger: a version of a table and the metadata file that is this version.
+    """An entry of the ledger: a version of a table and its metadata file.
 
-    A deleted version stays as a tombstone: a number once used never comes back. While
-    ``staged_path`` is set, the manifest may still have its staged name and ``manifest_path`` is
-    the one it will have.
+    A deleted version remains as a tombstone, because its number is never used again. While
+    ``staged_path`` is set, the manifest may still have its staged name, and ``manifest_path`` is its
+    future name.
     """
 
     table = models.ForeignKey(
         Table,
         models.CASCADE,
         related_name="versions",
-        # The statement that writes a version locks its table, and tables are never deleted: the
-        # database need not check again, which took an eighth of its time for a batch of ten.
+        # The statement that writes a version locks its table, and tables are never deleted, so the
+        # database need not check the key. The check took an eighth of the time of a batch of ten.
         db_constraint=False,
         db_index=False,  # table_version_unique serves
     )
@@ -83,8 +85,8 @@ class TableVersion(models.Model):
         null=True,
         blank=True,
         related_name="versions",
-        # Written in one statement with its transaction, so the database need not check it; and a
-        # transaction tells itself what it did, so nobody looks for its versions.
+        # Written in one statement with its transaction, so the database need not check the key. A
+        # transaction records its own operations, so no query looks up its versions.
         db_constraint=False,
         db_index=False,
     )
@@ -101,16 +103,17 @@ class TableVersion(models.Model):
             models.CheckConstraint(condition=models.Q(version__gte=0), name="table_version_number"),
         ]
         indexes = [
-            # The few rows whose manifest is still to be moved.
+            # The few rows whose manifest has not been moved yet.
             models.Index(
                 fields=["created_at"],
                 condition=models.Q(staged_path__isnull=False),
                 name="table_version_staged",
             ),
-            # Finds who else has a metadata file, before it is removed.
+            # Finds other versions with the same metadata file, before it is removed.
             models.Index(_FILE_NAME, condition=_IS_WHOLE, name="table_version_file_name"),
-            # What came and went between two moments. Rows lie in the order of their times, so the
-            # first is some pages for a million rows and takes nothing from a commit.
+            # Find versions created or deleted between two moments. Rows are stored in order of
+            # creation, so the first index takes a few pages for a million rows and no time of a
+            # commit.
             BrinIndex(fields=["created_at"], name="table_version_entered", autosummarize=True),
             models.Index(
                 fields=["deleted_at"],
@@ -124,7 +127,7 @@ class TableVersion(models.Model):
 
 
 class LedgerCheck(models.Model):
-    """When a table's ledger was last compared with the manifests in storage."""
+    """The time of the last comparison of a table's ledger with the manifests in storage."""
 
     table = models.OneToOneField(
         Table, models.CASCADE, primary_key=True, related_name="ledger_check"

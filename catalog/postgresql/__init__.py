@@ -1,1 +1,1 @@
-"""Django's PostgreSQL backend with bounded reconnects, and with outcomes that stay known."""
+"""Django's PostgreSQL backend with bounded reconnects and distinct errors for lost connections."""

@@ -1,10 +1,10 @@
 """Django's backend for PostgreSQL, with three differences.
 
-- A connection that cannot be opened because the server starts, stops or recovers is tried again for
+- If the server is starting, stopping or recovering, opening a connection is retried for
   ``MONODON_CONNECT_SECONDS``, by a bounded number of threads.
 - A read outside a transaction whose connection is lost runs once more on a new connection.
-- Any other lost connection is reported by what it means: ``TransactionLost`` when nothing of the
-  transaction can stand, ``OutcomeLost`` when it may.
+- Any other lost connection raises ``TransactionLost`` if the transaction was rolled back for
+  certain, and ``OutcomeLost`` if it may have been committed.
 """
 
 import random
@@ -22,7 +22,7 @@ from catalog.postgresql.outcomes import OutcomeLost, TransactionLost
 
 _LOST = (OperationalError, InterfaceError)
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 0.5
-# What waiting does not heal. In other languages the message is not known, and the wait is bounded.
+# Errors that waiting does not resolve. Messages in other languages do not match; the wait is bounded.
 _PERMANENT = re.compile(
     r"authentication failed|does not exist|pg_hba\.conf|no password supplied|translate host name"
     r"|not permitted to log in|root certificate|certificate verify"
@@ -31,7 +31,7 @@ _PERMANENT = re.compile(
 
 class DatabaseWrapper(base.DatabaseWrapper):
     session_locks = 0
-    """How many locks the session holds that would be lost with it. No read is repeated meanwhile."""
+    """The number of session-level locks held. While there are any, no read is repeated."""
 
     def get_connection_params(self) -> dict[str, Any]:
         parameters: dict[str, Any] = super().get_connection_params()
@@ -45,7 +45,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
             return super().get_new_connection(conn_params)
         except self.Database.OperationalError as error:
             first = error
-        with limits.place_to_reconnect() as may_wait:
+        with limits.reconnect_slot() as may_wait:
             if not may_wait or _PERMANENT.search(str(first)):
                 raise first
             return self._try_again(conn_params)
@@ -69,9 +69,10 @@ class DatabaseWrapper(base.DatabaseWrapper):
         return _DebugCursor(cursor, self)
 
     def set_autocommit(self, autocommit: bool, *args: Any, **options: Any) -> None:
-        """As Django's, but not over a new connection: one begins in this mode anyway.
+        """Set autocommit without opening a connection: new connections begin in this mode.
 
-        After a lost COMMIT Django would connect again here, and a failure to do so would hide it.
+        After a lost COMMIT, Django would reconnect here, and a failure to do so would hide the lost
+        COMMIT.
         """
         if autocommit and self.connection is None and self.settings_dict["AUTOCOMMIT"]:
             self.autocommit = True
@@ -87,7 +88,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
             raise OutcomeLost(*error.args) from error.__cause__
 
     def is_lost(self) -> bool:
-        """Whether the connection did not outlive what was sent last."""
+        """True if the connection was closed during the last statement."""
         return self.connection is not None and bool(self.connection.closed)
 
 
@@ -130,14 +131,14 @@ class _Cursor(CursorWrapper):
 
 
 class _DebugCursor(CursorDebugWrapper, _Cursor):
-    """The same for who logs queries."""
+    """The cursor that logs queries, with the same handling of lost connections."""
 
 
 _WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE|MERGE)\b", re.IGNORECASE)
 
 
 def _is_read(sql: Any) -> bool:
-    """Whether a statement surely changes nothing that lasts."""
+    """True if a statement certainly changes no data."""
     if not isinstance(sql, str):
         return False
     start = sql.lstrip()[:6].upper()

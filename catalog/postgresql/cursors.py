@@ -7,16 +7,16 @@ from django.db.backends.utils import CursorWrapper
 
 
 def hot_cursor() -> CursorWrapper:
-    """A cursor of this thread's connection, kept with it for the next statement. Do not close it.
+    """The cached cursor of this thread's connection, for frequent statements. Do not close it.
 
-    Making one costs as much as a small statement's way to the server and back.
+    Creating a cursor takes as long as the round trip of a small statement.
     """
-    own = connections[DEFAULT_DB_ALIAS]
-    own.ensure_connection()
-    if own.queries_logged:
-        return own.cursor()
-    kept: tuple[Any, CursorWrapper] | None = getattr(own, "kept_cursor", None)
-    if kept is None or kept[0] is not own.connection:
-        kept = (own.connection, own.cursor())
-        own.kept_cursor = kept  # type: ignore[attr-defined]
-    return kept[1]
+    connection = connections[DEFAULT_DB_ALIAS]
+    connection.ensure_connection()
+    if connection.queries_logged:
+        return connection.cursor()
+    cached: tuple[Any, CursorWrapper] | None = getattr(connection, "cached_cursor", None)
+    if cached is None or cached[0] is not connection.connection:
+        cached = (connection.connection, connection.cursor())
+        connection.cached_cursor = cached  # type: ignore[attr-defined]
+    return cached[1]

@@ -1,8 +1,8 @@
-"""How long this process waits for the database, and with how many of its threads.
+"""Limits on the time that this process waits for the database, and on the number of its waiting threads.
 
-Commands, migrations and jobs wait as long as PostgreSQL lets them. A process that answers requests
-calls ``serve_requests``: its sessions get short timeouts when they are opened, which costs no
-statement, and some of its threads always stay free.
+Commands, migrations and jobs wait without a limit of their own. A process that serves requests calls
+``serve_requests``: its sessions get short timeouts when they are opened, which costs no statement,
+and some of its threads always stay free.
 """
 
 import threading
@@ -16,27 +16,27 @@ from django.conf import settings
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """The limits of a process that answers requests."""
+    """The limits of a process that serves requests."""
 
     threads: int
     lock_seconds: int
     statement_seconds: int
 
     @property
-    def most_waiting(self) -> int:
-        """How many threads may wait at once for what may not come soon."""
+    def max_waiting(self) -> int:
+        """The number of threads that may wait at the same time."""
         return max(1, self.threads - max(1, self.threads // 4))
 
     @property
     def session_options(self) -> str:
-        """Server settings of each session, as libpq's ``options`` takes them."""
+        """Server settings of each session in the format of libpq's ``options``."""
         return (
             f"-c lock_timeout={self.lock_seconds}s -c statement_timeout={self.statement_seconds}s"
         )
 
 
 requests: RequestLimits | None = None
-"""The limits of this process; None: it answers no requests."""
+"""The limits of this process; None if it does not serve requests."""
 
 _may_wait: ContextVar[bool] = ContextVar("may_wait", default=True)
 _reconnecting = threading.Lock()
@@ -44,8 +44,8 @@ _reconnecting_count = 0
 
 
 def serve_requests() -> None:
-    """Limit what this process opens from now on."""
-    global requests  # noqa: PLW0603 -- one process, one purpose
+    """Apply the limits to all sessions that this process opens from now on."""
+    global requests  # noqa: PLW0603 -- set once per process
     requests = RequestLimits(
         threads=settings.MONODON_WEB_THREADS,
         lock_seconds=settings.MONODON_LOCK_SECONDS,
@@ -54,8 +54,8 @@ def serve_requests() -> None:
 
 
 @contextmanager
-def impatient() -> Iterator[None]:
-    """Within this, a database that is away is reported at once."""
+def fail_fast() -> Iterator[None]:
+    """Report an unavailable database at once, without waiting, within the block."""
     token = _may_wait.set(False)
     try:
         yield
@@ -64,14 +64,14 @@ def impatient() -> Iterator[None]:
 
 
 @contextmanager
-def place_to_reconnect() -> Iterator[bool]:
-    """Whether this thread may wait until the database accepts connections."""
+def reconnect_slot() -> Iterator[bool]:
+    """Yield True if this thread may wait until the database accepts connections."""
     global _reconnecting_count  # noqa: PLW0603
     if not _may_wait.get():
         yield False
         return
     with _reconnecting:
-        may = requests is None or _reconnecting_count < requests.most_waiting
+        may = requests is None or _reconnecting_count < requests.max_waiting
         _reconnecting_count += may
     try:
         yield may

@@ -1,4 +1,4 @@
-"""What a database error says about the work that was under way."""
+"""Database errors, classified by the outcome of the interrupted work."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -11,15 +11,15 @@ _T = TypeVar("_T")
 
 
 class TransactionLost(OperationalError):
-    """The connection was lost before the COMMIT was sent: PostgreSQL rolls the transaction back."""
+    """The connection was lost before COMMIT was sent: PostgreSQL rolls the transaction back."""
 
 
 class OutcomeLost(OperationalError):
-    """The connection was lost after a write or a COMMIT was sent: it may stand."""
+    """The connection was lost after a write or COMMIT was sent: the change may be stored."""
 
 
 def repeated(work: Callable[[], _T]) -> _T:
-    """Do what may be done twice, once more when its outcome was lost."""
+    """Call an idempotent function, and call it again if its outcome was lost."""
     try:
         return work()
     except OutcomeLost:
@@ -44,18 +44,18 @@ _CAUSES: dict[str, tuple[type[ServiceUnavailable], str]] = {
 
 
 def sqlstate(error: BaseException) -> str:
-    """PostgreSQL's code of an error that Django wrapped; empty when the server sent none."""
+    """The SQLSTATE of an error that Django wrapped; empty if the server sent none."""
     return getattr(error.__cause__, "sqlstate", None) or ""
 
 
 def refusal(error: DatabaseError | InterfaceError) -> ServiceUnavailable | None:
-    """The refusal behind an error that passes; None for a fault of the program.
+    """The catalog's error for a transient database error; None for a programming error.
 
-    It says nothing about whether something changed: the caller knows what was sent before.
+    It does not say whether anything changed: the caller knows which statements were sent before.
     """
-    known = _CAUSES.get(sqlstate(error))
-    if known is not None:
-        kind, message = known
+    cause = _CAUSES.get(sqlstate(error))
+    if cause is not None:
+        kind, message = cause
         return kind(message)
     is_away = isinstance(error, (OperationalError, InterfaceError))
     return ServiceUnavailable(_UNAVAILABLE) if is_away else None

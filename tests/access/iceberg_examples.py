@@ -6,7 +6,6 @@ from typing import Any
 
 import orjson
 
-from catalog import storage
 from catalog.access import SYSTEM, Principal
 from catalog.privileges import Privilege
 from catalog.services.iceberg import commits as iceberg_commits
@@ -14,6 +13,7 @@ from catalog.services.iceberg import functions, scans
 from catalog.services.iceberg import tables as iceberg_tables
 from catalog.services.iceberg import views as iceberg_views
 from catalog.services.iceberg.functions import Content
+from catalog.storage import local_files, locations
 from tests.catalog.formats.iceberg.scans.test_planning import SIMPLE, row
 from tests.catalog.formats.iceberg.written import Written
 from tests.catalog.services.iceberg.test_scans import register
@@ -132,7 +132,7 @@ def make_catalog(operation: str, who: Principal) -> dict[str, str]:
     make_namespace("ws")
     if operation in EMPTY:
         return {}
-    made = Written(Path(storage.new_location("t")), SIMPLE)
+    made = Written(Path(locations.new_location("t")), SIMPLE)
     for number in range(3):
         made.commit([made.file([row(number, number)])])
     register(made, "ws", "t")
@@ -156,9 +156,9 @@ def make_catalog(operation: str, who: Principal) -> dict[str, str]:
 
 def _elsewhere(metadata_location: str) -> str:
     """The same metadata, of something that the catalog never had: what it had is its managers'."""
-    path = storage.iceberg_path(metadata_location)
-    content = orjson.loads(storage.read_file(path, 1 << 20))
-    found = Path(storage.new_location("found"))
+    path = locations.iceberg_path(metadata_location)
+    content = orjson.loads(local_files.read_file(path, 1 << 20))
+    found = Path(locations.new_location("found"))
     file = found / "metadata" / Path(path).name
     file.parent.mkdir(parents=True)
     file.write_bytes(orjson.dumps({**content, "location": f"file://{found}"}))

@@ -118,8 +118,8 @@ def test_names_that_hold_a_part_of_a_route(part):
 
 
 def test_long_identifiers_are_not_kept_in_memory():
-    kept = identifiers._known.cache_info().currsize
+    size = identifiers._cached_digest.cache_info().currsize
     for number in range(10):
         long = ("x" * 255, "y" * 255, str(number))
         assert identifiers.digest(long) == identifiers.digest(list(long))
-    assert identifiers._known.cache_info().currsize == kept
+    assert identifiers._cached_digest.cache_info().currsize == size

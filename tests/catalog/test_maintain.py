@@ -31,7 +31,7 @@ class Terminal(io.StringIO):
 @pytest.fixture(autouse=True)
 def _table(db, warehouse, monkeypatch):
     monkeypatch.setattr("celery.current_app.send_task", lambda *args, **options: None)
-    monkeypatch.setattr(maintain, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(maintain, "_POLL_SECONDS", 0.01)
     make_root()
     make_lance_table(("ws", "t"), pa.table({"id": [1, 2, 3]}))
 
@@ -79,7 +79,7 @@ def test_a_plan_tells_what_would_be_done_and_where():
 
 
 def test_the_worst_tables():
-    assert maintain_("plan") == "No table was measured yet.\n"
+    assert maintain_("plan") == "No table has been measured yet.\n"
     make_lance_table(("other", "u"))
     maintenance_scheduler.measure_due()
     assert maintain_("plan").splitlines() == [
@@ -189,7 +189,9 @@ def test_who_stops_watching_does_not_stop_the_job(monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(maintain.time, "sleep", interrupted)
-    with pytest.raises(CommandError, match=r"goes on; manage\.py maintain status \d+ shows it"):
+    with pytest.raises(
+        CommandError, match=r"continues; run manage\.py maintain status \d+ to see it"
+    ):
         maintain_("run", "ws$t", "compact")
     assert Job.objects.get().status == "queued"
 
@@ -208,10 +210,10 @@ def test_what_is_to_be_tried_again_is_not_waited_for(works):
         raise OSError("the storage is away")
 
     works(work)
-    with pytest.raises(CommandError, match="is left to a worker: the storage is away"):
+    with pytest.raises(CommandError, match="is queued for a worker: the storage is away"):
         maintain_("run", "ws$t", "compact", "--here")
     Job.objects.update(lease_until=None)
-    with pytest.raises(CommandError, match="is left to a worker: another job of the table"):
+    with pytest.raises(CommandError, match="is queued for a worker: another job of the table"):
         maintain_("run", "ws$t", "compact", "--here")
 
 
@@ -230,8 +232,8 @@ def test_what_cannot_be_run():
     assert "not allowed with" in error("run", "ws$t", "compact", "--here", "--no-wait")
     assert "invalid" in error("status", "0")
     assert "invalid" in error("plan", "--limit", "-1")
-    assert "no number of hours" in error("status", "--hours", "nan")
-    assert "no number of hours" in error("status", "--hours", "1e12")
+    assert "out of range" in error("status", "--hours", "nan")
+    assert "out of range" in error("status", "--hours", "1e12")
 
 
 # --- status -----------------------------------------------------------------------------------------
@@ -296,7 +298,7 @@ def test_policies_are_said_and_shown():
     assert found["keep_versions"] == ["4", "(root)"]
     assert found["small_ratio"] == ["0.25", "(root)"]
     assert found["compaction"] == ["on", "ws"]
-    assert found["target_rows"] == ["4096", "said here, ws.t"]
+    assert found["target_rows"] == ["4096", "set here, ws.t"]
     said = MaintenancePolicy.objects.get(table__name="t").values
     assert said == {"target_rows": 4096, "cleanup": "off"}
     maintain_("policy", "ws$t", "--unset", "cleanup", "--set", "keep_versions=9")
@@ -307,9 +309,13 @@ def test_policies_are_said_and_shown():
 
 
 def test_policies_that_cannot_be_said():
-    assert "There is no policy 'nothing'" in error("policy", "ws$t", "--set", "nothing=1")
-    assert "There is no policy 'nothing'" in error("policy", "ws$t", "--unset", "nothing")
-    assert "is no name=value" in error("policy", "ws$t", "--set", "compaction")
+    assert "Policy setting 'nothing' does not exist" in error(
+        "policy", "ws$t", "--set", "nothing=1"
+    )
+    assert "Policy setting 'nothing' does not exist" in error(
+        "policy", "ws$t", "--unset", "nothing"
+    )
+    assert "does not have the form name=value" in error("policy", "ws$t", "--set", "compaction")
     assert "not 'many'" in error("policy", "ws$t", "--set", "keep_versions=many")
     assert "one of off, dry_run, on" in error("policy", "ws$t", "--set", "compaction=yes")
     assert error("policy", "ws$no") == "Table 'ws.no' does not exist"

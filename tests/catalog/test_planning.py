@@ -99,7 +99,9 @@ def test_an_index_in_many_segments_is_built_anew():
         {"indexes": ["b", "c"]},
     )
     assert (job.bytes_read, job.files_gone, job.is_for_spark) == (5070, 0, False)
-    assert job.reason == ("2 of 3 indexes have worn: 'b' is in 21 segments, 'c' is in 30 segments")
+    assert job.reason == (
+        "2 of 3 indexes have degraded: 'b' is in 21 segments, 'c' is in 30 segments"
+    )
     assert kinds(built, policies.effective([("p", {"index_segments": 30})])) == []
     assert kinds(built, policies.effective([("p", {"index_rebuilds": "off"})])) == []
     assert planning.plan(built, policies.effective([]))[0].mode is Mode.DRY_RUN
@@ -110,7 +112,7 @@ def test_a_vector_index_is_built_anew_once_most_rows_came_after_it():
     assert kinds(worn(half)) == []
     (job,) = planning.plan(worn(more), ON)
     assert job.kind == "rebuild_indexes"
-    assert "500001 of 1000000 rows came after 'v' was trained" in job.reason
+    assert "500001 of 1000000 rows were added after 'v' was trained" in job.reason
     never = policies.effective([("p", {"untrained_ratio": 1.0})])
     assert kinds(worn(BuiltIndex("v", 1, 9, 4, 0)), never) == []
     assert kinds(worn(BuiltIndex("v", 1, 9, 4, 2_000_000))) == []  # rows went since
@@ -238,7 +240,7 @@ def test_equality_deletes():
     )  # fmt: skip
     (job,) = planning.plan(upserted, ON)
     assert job.kind == "compact"
-    assert job.reason.endswith("3 equality delete files delete by 3 keys")
+    assert job.reason.endswith("3 equality delete files have 3 keys")
     assert planning.score(upserted, ON) < 80
     few = replace(upserted, rows=1_000_000, equality_delete_files=1)
     assert kinds(few) == []

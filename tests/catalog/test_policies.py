@@ -35,10 +35,13 @@ def test_what_can_be_said(values):
 @pytest.mark.parametrize(
     ("values", "text"),
     [
-        ({"compactoin": "on"}, "There is no policy 'compactoin'; there are compaction,"),
-        ({"compaction": "yes"}, "has to be one of off, dry_run, on, not 'yes'"),
-        ({"compaction": True}, "has to be one of"),
-        ({"compaction": None}, "has to be one of"),
+        (
+            {"compactoin": "on"},
+            "Policy setting 'compactoin' does not exist; the settings are compaction,",
+        ),
+        ({"compaction": "yes"}, "must be one of off, dry_run, on, not 'yes'"),
+        ({"compaction": True}, "must be one of"),
+        ({"compaction": None}, "must be one of"),
         ({"target_rows": 1000}, "whole number from 1024"),
         ({"target_rows": 4096.0}, "whole number"),
         ({"target_rows": "4096"}, "whole number"),

@@ -34,7 +34,7 @@ def test_it_lists_and_brings_back():
     listed = undrop()
     assert listed.split()[:4] == [str(item.pk), "table", "ws.t", "waiting"]
     assert "by system, purged at" in listed
-    assert undrop("ws$t") == "'ws.t' is back.\n"
+    assert undrop("ws$t") == "Restored 'ws.t'.\n"
     assert Table.objects.present().get() == table
 
 
@@ -44,7 +44,7 @@ def test_by_number_and_under_another_name():
     item = TrashItem.objects.get()
     second = make_table("ws", "t")
     commit([table_operations.DeregisterTable(table=("ws", "t"))], actor=SYSTEM)
-    assert undrop("--item", str(item.pk), "--as", "ws$u") == "'ws.u' is back.\n"
+    assert undrop("--item", str(item.pk), "--as", "ws$u") == "Restored 'ws.u'.\n"
     assert Table.objects.named(("ws", "u")).get() == first
     undrop("ws$t")
     assert Table.objects.named(("ws", "t")).get() == second
@@ -56,10 +56,10 @@ def test_a_namespace():
     commit([namespace_operations.DropNamespace(namespace=("a",))], actor=SYSTEM)
     with pytest.raises(CommandError, match="with_parents"), unchanged():
         undrop("a$b", "--namespace")
-    assert undrop("a$b", "--namespace", "--with-parents") == "'a.b' is back.\n"
+    assert undrop("a$b", "--namespace", "--with-parents") == "Restored 'a.b'.\n"
     assert Namespace.objects.live().count() == 3
 
 
 def test_what_is_not_there():
-    with pytest.raises(CommandError, match=r"Nothing in the trash is 'ws\.t'"), unchanged():
+    with pytest.raises(CommandError, match=r"Trash item 'ws\.t' does not exist"), unchanged():
         undrop("ws$t")

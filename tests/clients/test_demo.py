@@ -208,7 +208,7 @@ def test_the_first_start_leaves_its_key_to_the_demo(
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     key = api_key({"MONODON_HOME": str(tmp_path)})
     assert authentication.authenticate(key).name == "admin"
-    assert f"API key:     {key}   (shown this once)" in capsys.readouterr().out
+    assert f"API key:     {key}   (not shown again)" in capsys.readouterr().out
     file.unlink()
     call_command("bootstrap")
     assert not file.exists()

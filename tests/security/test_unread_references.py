@@ -105,7 +105,7 @@ def test_nothing_is_removed_while_manifests_cannot_be_reached(
     def unreachable(path: str) -> None:
         raise OSError(f"the directory that holds {path} is not there")
 
-    monkeypatch.setattr(iceberg_references.storage, "require_reachable", unreachable)
+    monkeypatch.setattr(iceberg_references.local_directories, "require_reachable", unreachable)
     job_runner.run_job(job.pk)
     job.refresh_from_db()
     assert job.status == JobStatus.QUEUED  # it is tried again

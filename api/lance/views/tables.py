@@ -6,7 +6,6 @@ from lance_namespace_urllib3_client import models as m
 
 from api.lance.operation import LanceOperation, choose
 from api.operation import announce_dependents
-from catalog import storage
 from catalog.access import Principal
 from catalog.formats.lance.naming import branch_name
 from catalog.identifiers import Identifier
@@ -18,6 +17,7 @@ from catalog.services.lance.describe import TableDetails
 from catalog.services.lance.ledger import registration_operations
 from catalog.services.lance.ledger import versions as lance_versions
 from catalog.services.tables import table_operations, tables
+from catalog.storage import locations
 
 
 class RegisterMode(StrEnum):
@@ -82,7 +82,7 @@ class DescribeTable(LanceOperation):
         facts = lance_describe.describe_table(**options)
         answer = m.DescribeTableResponse(
             location=facts.location,
-            table_uri=storage.uri(facts.location)
+            table_uri=locations.uri(facts.location)
             if self.flag("with_table_uri", body.with_table_uri)
             else None,
             properties=facts.properties,
@@ -142,7 +142,7 @@ class RegisterTable(LanceOperation):
         committed = commit([register], actor=actor)
         row = committed.results[0]
         # As the reference does: clients compare it with what they sent.
-        location = body.location if storage.is_relative(body.location) else row.location
+        location = body.location if locations.is_relative(body.location) else row.location
         return m.RegisterTableResponse(
             location=location, properties=row.properties, transaction_id=committed.id
         )

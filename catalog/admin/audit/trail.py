@@ -31,7 +31,7 @@ from catalog.admin.pages import (
 )
 from catalog.errors import CatalogError
 from catalog.models import AuditEvent, Table, Transaction
-from catalog.models.audit import AuditSeal, Door, Outcome
+from catalog.models.audit import AuditSeal, Interface, Outcome
 from catalog.services.audit import trail as audit_trail
 from catalog.services.audit.trail import Search
 from catalog.services.engine.commit import Operation
@@ -76,7 +76,7 @@ class DoorFilter(_Choice):
     parameter_name = "door"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        return list(Door.choices)
+        return list(Interface.choices)
 
 
 class OutcomeFilter(_Choice):

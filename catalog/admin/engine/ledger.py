@@ -3,13 +3,13 @@
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
-from catalog import storage
 from catalog.admin import cells
 from catalog.admin.audit import trail as audit_trail
 from catalog.admin.engine import transactions
 from catalog.admin.maintenance import jobs
 from catalog.admin.pages import PANEL_SIZE, Panel, Tab, number, query, word
 from catalog.models import AuditEvent, Table, TableFormat, TableKind, TableVersion, Transaction
+from catalog.storage import locations
 
 _EVENTS = 100  # events among which a page of transactions is looked for
 
@@ -31,7 +31,7 @@ def versions(request: HttpRequest, row: Table) -> Panel:
     if before is not None:
         rows = rows.filter(version__lt=before)
     found = list(rows.select_related("transaction").order_by("-version")[: PANEL_SIZE + 1])
-    inside = [storage.store_path(row.location, ""), f"{storage.iceberg_uri(row.location)}/"]
+    inside = [locations.store_path(row.location, ""), f"{locations.iceberg_uri(row.location)}/"]
     is_lance = row.format == TableFormat.LANCE
     return Panel(
         columns=(

@@ -9,8 +9,8 @@ from django.utils.safestring import SafeString
 
 from catalog.admin import cells
 from catalog.admin.pages import Panel, number, part, query
-from catalog.formats.iceberg import describe, lenient
-from catalog.formats.iceberg.describe import Field
+from catalog.formats.iceberg import describe_schemas, lenient
+from catalog.formats.iceberg.describe_schemas import Field
 from catalog.formats.iceberg.reading import Document
 from catalog.formats.iceberg.schema_changes import Change, ChangeKind, changes
 
@@ -29,9 +29,9 @@ def schema_tab(request: HttpRequest, document: Document, current: int | None) ->
 def _fields(
     request: HttpRequest, document: Document, chosen: int | None, current: int | None
 ) -> Panel:
-    schema = describe.schema(document, chosen)
+    schema = describe_schemas.schema(document, chosen)
     start = number(request, "field", 0) or 0
-    told = describe.fields(schema) if schema is not None else iter(())
+    told = describe_schemas.fields(schema) if schema is not None else iter(())
     found = list(islice(told, start, start + _FIELDS + 1))
     known = "?" if chosen is None else chosen
     return Panel(
@@ -77,7 +77,7 @@ def _default(field: Field) -> object:
 
 
 def _changes(request: HttpRequest, document: Document, current: int | None) -> Panel:
-    schemas = describe.schemas(document)
+    schemas = describe_schemas.schemas(document)
     pairs = list(zip([None, *schemas], schemas, strict=False))[::-1]
     shown = part(request, pairs, _key, "changes", _SCHEMAS)
     return Panel(
@@ -103,7 +103,7 @@ def _schema_link(request: HttpRequest, schema: Document, current: int | None) ->
 
 def _told(old: Document | None, new: Document) -> SafeString | str:
     if old is None:
-        count = sum(1 for _ in describe.fields(new))
+        count = sum(1 for _ in describe_schemas.fields(new))
         return f"The oldest schema that the metadata holds: {count:,} fields."
     found = changes(old, new)
     told: list[object] = [_change(change) for change in found[:_CHANGES]]

@@ -13,7 +13,7 @@ from catalog.admin.iceberg import details, schemas, snapshots
 from catalog.admin.iceberg import files as iceberg_files
 from catalog.admin.pages import Page, Panel, Tab, part, query
 from catalog.admin.recovery import protection
-from catalog.formats.iceberg import describe, describe_views, lenient
+from catalog.formats.iceberg import describe, describe_schemas, describe_views, lenient
 from catalog.formats.iceberg.describe_views import ViewVersion
 from catalog.formats.iceberg.reading import Document
 from catalog.models import IcebergMetadata, Table, TableState
@@ -57,7 +57,7 @@ def read(row: Table) -> Metadata:
 def table_page(request: HttpRequest, row: Table) -> Page:
     metadata = read(row)
     document = metadata.document
-    current = describe.current_schema_id(document)
+    current = describe_schemas.current_schema_id(document)
     opens = row.state == TableState.LIVE
     return Page(
         facts=[

@@ -1,5 +1,5 @@
-"""Iceberg metadata as plain dicts of decoded JSON: what a commit may do to it, and its files.
+"""Iceberg metadata as plain dicts of decoded JSON: updates, requirements, files and scans.
 
 Spec: https://iceberg.apache.org/spec/ and the REST catalog's TableUpdate and TableRequirement.
-Nothing here reads or writes; a document is never changed in place, so it may be shared.
+Nothing here reads or writes files. Documents are never changed in place, so they may be shared.
 """

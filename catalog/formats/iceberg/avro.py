@@ -1,7 +1,7 @@
-"""Avro files, read with PyIceberg's schemas and readers over bytes that are checked.
+"""Avro files, read with PyIceberg's schemas and readers over a checked decoder.
 
-PyIceberg's own compiled decoder trusts what it reads: a torn or garbled manifest makes it read
-memory beyond the file's, or end the process. And its reader takes a torn file for a shorter one.
+PyIceberg's compiled decoder trusts its input: a torn or garbled manifest makes it read memory beyond
+the file, or end the process. Its reader also accepts a torn file as a shorter one.
 """
 
 import struct
@@ -22,19 +22,19 @@ from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
-_INT_BYTES = 10  # of the longest number of 64 bits
+_INT_BYTES = 10  # the longest encoding of a 64-bit number
 _FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
 _MAX_BLOCK = 256 * 1024 * 1024
-# A writer gives all its files the same schema, of which making a reader takes about 1 ms.
+# A writer uses one schema for all its files, and building a reader takes about 1 ms.
 _MAX_READERS = 128
 _MAX_SCHEMA_BYTES = 64 * 1024
 
 Fields = tuple[int | tuple[int, tuple[int, ...]], ...]
-"""Ids of fields; of a nested struct, its own id and those of fields in it."""
+"""Field ids; for a nested struct, its own id and the ids of its fields."""
 
 
 class _Decoder(BinaryDecoder):
-    """Never reads past the end: that is an EOFError."""
+    """A decoder that raises EOFError instead of reading past the end."""
 
     __slots__ = ("_at", "_data")
 
@@ -66,7 +66,7 @@ class _Decoder(BinaryDecoder):
         try:
             byte = data[at]
             at += 1
-            if byte < 0x80:  # as most are
+            if byte < 0x80:  # the most frequent case
                 self._at = at
                 return (byte >> 1) ^ -(byte & 1)
             number, shift = byte & 0x7F, 7
@@ -121,7 +121,7 @@ def read(
 ) -> Iterator[Any]:
     """The records of an Avro file, with the fields of ``schema``.
 
-    Raises EOFError, ValueError, and what PyIceberg raises, for anything but a whole Avro file.
+    Raises EOFError, ValueError, and PyIceberg's errors, unless the content is a whole Avro file.
     """
     decoder, header, sync = _begin(content)
     reader = _reader(header["avro.schema"], schema, records, enums)
@@ -129,9 +129,10 @@ def read(
 
 
 def read_fields(content: bytes, fields: Fields) -> Iterator[tuple[Any, ...]]:
-    """A few fields of each record, in the order of ``fields``; the rest is passed over.
+    """A few fields of each record, in the order of ``fields``; the others are skipped.
 
-    A fifth of the time of ``read`` for records as long as those of manifests. Raises what that does.
+    Takes a fifth of the time of ``read`` for records as long as those of manifests. Raises the same
+    errors.
     """
     decoder, header, sync = _begin(content)
     written = header["avro.schema"]
@@ -169,11 +170,14 @@ def _reader(
     records: dict[int, Callable[..., Any]],
     enums: dict[int, Callable[..., Enum]],
 ) -> Reader:
-    """The reader of files with this schema; ``schema`` always comes with the same classes."""
+    """The cached reader of files with the written schema.
+
+    The cache key omits ``records`` and ``enums``: they are the same in every call with ``schema``.
+    """
     key = (written, id(schema))
-    known = _readers.get(key)
-    if known is not None and known[0] is schema:
-        return known[1]
+    cached = _readers.get(key)
+    if cached is not None and cached[0] is schema:
+        return cached[1]
     read_schema = AvroSchemaConversion().avro_to_iceberg(orjson.loads(written))
     reader: Reader = resolve_reader(read_schema, schema, records, enums)
     if len(written) <= _MAX_SCHEMA_BYTES:
@@ -190,43 +194,43 @@ def _fields_reader(written: bytes, fields: Fields) -> "_FieldsReader":
 
 
 class _FieldsReader:
-    """Reads some fields of a struct, nested ones too, into one flat tuple."""
+    """Reads some fields of a struct, including nested fields, into one flat tuple."""
 
     def __init__(self, written: Sequence[NestedField], reader: Reader, fields: Fields) -> None:
         if not isinstance(reader, StructReader):
             raise TypeError("a record is expected")
         self._width = 0
-        places: dict[int, int] = {}
+        positions: dict[int, int] = {}
         nested: dict[int, tuple[int, Fields]] = {}
         for field in fields:
             if isinstance(field, int):
-                places[field] = self._width
+                positions[field] = self._width
                 self._width += 1
             else:
                 nested[field[0]] = (self._width, field[1])
                 self._width += len(field[1])
         self._steps: list[tuple[int, Callable[[BinaryDecoder], Any], int]] = []
-        for field_, (_, each) in zip(written, reader.field_readers, strict=True):
-            if field_.field_id in places:
-                self._steps.append((places[field_.field_id], each.read, 1))
+        for field_, (_, field_reader) in zip(written, reader.field_readers, strict=True):
+            if field_.field_id in positions:
+                self._steps.append((positions[field_.field_id], field_reader.read, 1))
             elif field_.field_id in nested and isinstance(field_.field_type, StructType):
-                place, inner = nested[field_.field_id]
-                sub = _FieldsReader(field_.field_type.fields, each, inner)
-                self._steps.append((place, sub.read, len(inner)))
+                position, inner = nested[field_.field_id]
+                sub = _FieldsReader(field_.field_type.fields, field_reader, inner)
+                self._steps.append((position, sub.read, len(inner)))
             else:
-                self._steps.append((-1, each.skip, 0))
+                self._steps.append((-1, field_reader.skip, 0))
 
     def read(self, decoder: BinaryDecoder) -> tuple[Any, ...]:
-        found: list[Any] = [None] * self._width
-        for place, step, width in self._steps:
-            if place < 0:
+        values: list[Any] = [None] * self._width
+        for position, step, width in self._steps:
+            if position < 0:
                 step(decoder)
             elif width == 1:
                 value = step(decoder)
-                found[place] = value[0] if isinstance(value, tuple) else value
+                values[position] = value[0] if isinstance(value, tuple) else value
             else:
-                found[place : place + width] = step(decoder)
-        return tuple(found)
+                values[position : position + width] = step(decoder)
+        return tuple(values)
 
 
 def _block(block: bytes, count: int, reader: Any) -> Iterator[Any]:
@@ -240,15 +244,15 @@ def _block(block: bytes, count: int, reader: Any) -> Iterator[Any]:
 
 
 def _header(decoder: _Decoder) -> dict[str, bytes]:
-    found: dict[str, bytes] = {}
+    entries: dict[str, bytes] = {}
     while count := decoder.read_int():
         if count < 0:
             count = -count
             decoder.skip_int()
         for _ in range(count):
             key = decoder.read_utf8()
-            found[key] = decoder.read_bytes()
-    return found
+            entries[key] = decoder.read_bytes()
+    return entries
 
 
 def _codec(name: str) -> Callable[[bytes], bytes]:
@@ -259,8 +263,11 @@ def _codec(name: str) -> Callable[[bytes], bytes]:
 
 
 def _inflate(data: bytes) -> bytes:
-    """What nearly all manifests need; a small block must not become a huge one."""
-    found = zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, _MAX_BLOCK)
-    if len(found) == _MAX_BLOCK:
+    """Decompress a deflate block, the codec of nearly all manifests.
+
+    The size is limited, because a small block may expand to a huge one.
+    """
+    content = zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, _MAX_BLOCK)
+    if len(content) == _MAX_BLOCK:
         raise ValueError("a block is too large")
-    return found
+    return content

@@ -1,7 +1,7 @@
-"""Iceberg metadata as rows to show. Nothing is refused: what is missing or odd is left out.
+"""Iceberg metadata as rows to display. Missing and malformed values are left out, never refused.
 
-Lists are taken apart lazily or in pages, so that a document of many megabytes costs little more than
-reading it.
+Lists are read lazily or in pages, so that a document of many megabytes costs little more than
+loading it.
 """
 
 import re
@@ -12,123 +12,17 @@ from operator import itemgetter
 from typing import Any
 
 from catalog.formats.iceberg import lenient
+from catalog.formats.iceberg.describe_schemas import current_schema_id, cut, fields, schema, schemas
 from catalog.formats.iceberg.reading import Document
 
-_DEEPEST = 60  # a level deeper than any sound schema
-_LONGEST = 200  # characters of a type that is told in one line
-
-# --- schemas -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """One field of a schema, at any depth, in the order of reading."""
-
-    id: int | None
-    name: str
-    path: str
-    """Its name below the names of what it is in: ``point.x``."""
-    depth: int
-    type: str
-    parent: int | None
-    is_required: bool
-    is_identifier: bool
-    doc: str
-    initial_default: object
-    write_default: object
-
-
-def schemas(document: Document) -> list[Document]:
-    """All schemas, the oldest first; a v1 table may have just the one."""
-    found = lenient.objects(document.get("schemas"))
-    if not found and (only := lenient.mapping(document.get("schema"))):
-        found = [only]
-    return sorted(found, key=lambda schema: lenient.integer(schema.get("schema-id")) or 0)
-
-
-def schema(document: Document, schema_id: int | None) -> Document | None:
-    """The schema of this id."""
-    return next((s for s in schemas(document) if s.get("schema-id", 0) == schema_id), None)
-
-
-def current_schema_id(document: Document) -> int | None:
-    return lenient.integer(document.get("current-schema-id", 0))
-
-
-def fields(schema: Document) -> Iterator[Field]:
-    """The fields of a schema with those inside them, each struct before what it holds."""
-    identifiers = frozenset(lenient.integers(schema.get("identifier-field-ids")))
-    yield from _struct(schema, "", 0, None, identifiers)
-
-
-def _struct(
-    struct: Document, prefix: str, depth: int, parent: int | None, identifiers: frozenset[int]
-) -> Iterator[Field]:
-    for nested in lenient.objects(struct.get("fields")):
-        yield from _field(nested, prefix, depth, parent, identifiers)
-
-
-def _field(
-    told: Document, prefix: str, depth: int, parent: int | None, identifiers: frozenset[int]
-) -> Iterator[Field]:
-    name, id_ = lenient.text(told.get("name")), lenient.integer(told.get("id"))
-    field = Field(
-        id=id_,
-        name=name,
-        path=prefix + name,
-        depth=depth,
-        type=type_text(told.get("type")),
-        parent=parent,
-        is_required=told.get("required") is True,
-        is_identifier=id_ in identifiers,
-        doc=lenient.text(told.get("doc")),
-        initial_default=told.get("initial-default"),
-        write_default=told.get("write-default"),
-    )
-    yield field
-    inside = told.get("type")
-    if type(inside) is not dict or depth >= _DEEPEST:
-        return
-    if inside.get("type") == "struct":
-        yield from _struct(inside, f"{field.path}.", depth + 1, id_, identifiers)
-    for part in {"list": ("element",), "map": ("key", "value")}.get(str(inside.get("type")), ()):
-        nested = {
-            "id": inside.get(f"{part}-id"),
-            "name": part,
-            "type": inside.get(part),
-            # A map's key is never null, and has no word for it.
-            "required": inside.get(f"{part}-required", part == "key"),
-        }
-        yield from _field(nested, f"{field.path}.", depth + 1, id_, identifiers)
-
-
-def type_text(told: object, depth: int = 0) -> str:
-    """A type in one line: ``map<string, list<long>>``; what a struct holds has lines of its own."""
-    if type(told) is str:
-        return cut(told, _LONGEST)
-    if type(told) is not dict or depth >= _DEEPEST:
-        return "?"
-    match told.get("type"):
-        case "struct":
-            return "struct"
-        case "list":
-            return cut(f"list<{type_text(told.get('element'), depth + 1)}>", _LONGEST)
-        case "map":
-            key, value = (type_text(told.get(part), depth + 1) for part in ("key", "value"))
-            return cut(f"map<{key}, {value}>", _LONGEST)
-    return "?"
-
-
-def cut(text: str, length: int) -> str:
-    return text if len(text) <= length else text[: length - 1] + "…"
-
+_MAX_TRANSFORM_LENGTH = 200  # characters of a transform
 
 # --- snapshots and references ------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """How much of something a snapshot added and removed; None where its writer did not tell."""
+    """The amounts that a snapshot added and removed; None if its summary does not have them."""
 
     added: int | None
     removed: int | None
@@ -150,7 +44,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What a snapshot holds."""
+    """The totals of a snapshot."""
 
     records: int | None
     files: int | None
@@ -164,45 +58,47 @@ class Reference:
     type: str
     snapshot_id: int | None
     retention: tuple[str, ...]
-    """In words; empty where the table's own rules hold."""
+    """The retention rules as texts; empty if the table's own rules apply."""
 
 
 def snapshots(document: Document) -> list[Document]:
-    """The snapshots, the newest first. ``snapshot`` makes one readable."""
-    found = [
-        (lenient.integer(one.get("timestamp-ms")) or 0, position, one)
-        for position, one in enumerate(lenient.objects(document.get("snapshots")))
+    """The snapshots, newest first, for ``snapshot`` to convert."""
+    ordered = [
+        (lenient.integer(snapshot.get("timestamp-ms")) or 0, position, snapshot)
+        for position, snapshot in enumerate(lenient.objects(document.get("snapshots")))
     ]
-    found.sort(key=itemgetter(0, 1), reverse=True)
-    return [one for _, _, one in found]
+    ordered.sort(key=itemgetter(0, 1), reverse=True)
+    return [snapshot for _, _, snapshot in ordered]
 
 
-def snapshot_key(told: Document) -> str:
-    return str(told.get("snapshot-id"))
+def snapshot_key(snapshot: Document) -> str:
+    return str(snapshot.get("snapshot-id"))
 
 
 def current_snapshot(document: Document) -> Document | None:
     current = document.get("current-snapshot-id")
     if type(current) is not int:
         return None
-    found = lenient.objects(document.get("snapshots"))
-    return next((one for one in found if one.get("snapshot-id") == current), None)
+    candidates = lenient.objects(document.get("snapshots"))
+    return next(
+        (candidate for candidate in candidates if candidate.get("snapshot-id") == current), None
+    )
 
 
-def snapshot(told: Document) -> Snapshot:
-    summary = lenient.mapping(told.get("summary"))
+def snapshot(document: Document) -> Snapshot:
+    summary = lenient.mapping(document.get("summary"))
 
     def delta(added: str, removed: str) -> Delta:
         return Delta(lenient.count(summary.get(added)), lenient.count(summary.get(removed)))
 
-    parent = lenient.integer(told.get("parent-snapshot-id"))
+    parent = lenient.integer(document.get("parent-snapshot-id"))
     return Snapshot(
-        id=lenient.integer(told.get("snapshot-id")),
+        id=lenient.integer(document.get("snapshot-id")),
         parent=None if parent == -1 else parent,
-        at=lenient.moment(told.get("timestamp-ms")),
+        at=lenient.moment(document.get("timestamp-ms")),
         operation=lenient.text(summary.get("operation")),
-        sequence_number=lenient.integer(told.get("sequence-number")),
-        schema_id=lenient.integer(told.get("schema-id")),
+        sequence_number=lenient.integer(document.get("sequence-number")),
+        schema_id=lenient.integer(document.get("schema-id")),
         records=delta("added-records", "deleted-records"),
         files=delta("added-data-files", "deleted-data-files"),
         bytes=delta("added-files-size", "removed-files-size"),
@@ -210,8 +106,8 @@ def snapshot(told: Document) -> Snapshot:
     )
 
 
-def totals(told: Document) -> Totals:
-    summary = lenient.mapping(told.get("summary"))
+def totals(snapshot: Document) -> Totals:
+    summary = lenient.mapping(snapshot.get("summary"))
     return Totals(
         records=lenient.count(summary.get("total-records")),
         files=lenient.count(summary.get("total-data-files")),
@@ -222,10 +118,10 @@ def totals(told: Document) -> Totals:
 
 def references(document: Document) -> list[Reference]:
     """The branches and tags by name, ``main`` first."""
-    found = []
-    for name, told in lenient.mapping(document.get("refs")).items():
-        reference = lenient.mapping(told)
-        found.append(
+    result = []
+    for name, value in lenient.mapping(document.get("refs")).items():
+        reference = lenient.mapping(value)
+        result.append(
             Reference(
                 name=name,
                 type=lenient.text(reference.get("type")),
@@ -233,14 +129,14 @@ def references(document: Document) -> list[Reference]:
                 retention=tuple(_retention(reference)),
             )
         )
-    return sorted(found, key=lambda reference: (reference.name != "main", reference.name))
+    return sorted(result, key=lambda reference: (reference.name != "main", reference.name))
 
 
 def references_by_snapshot(document: Document) -> dict[int | None, list[Reference]]:
-    found: dict[int | None, list[Reference]] = {}
+    by_snapshot: dict[int | None, list[Reference]] = {}
     for reference in references(document):
-        found.setdefault(reference.snapshot_id, []).append(reference)
-    return found
+        by_snapshot.setdefault(reference.snapshot_id, []).append(reference)
+    return by_snapshot
 
 
 def _retention(reference: Document) -> Iterator[str]:
@@ -256,10 +152,10 @@ _UNITS = (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000), ("second
 
 
 def duration(milliseconds: int) -> str:
-    """In the largest unit that tells it exactly: ``7 days``, ``36 hours``, ``1,500 ms``."""
+    """A duration in the largest exact unit: ``7 days``, ``36 hours``, ``1,500 ms``."""
     for unit, length in _UNITS:
-        number, rest = divmod(milliseconds, length)
-        if number > 0 and rest == 0:
+        number, remainder = divmod(milliseconds, length)
+        if number > 0 and remainder == 0:
             return f"{number:,} {unit}{'' if number == 1 else 's'}"
     return f"{milliseconds:,} ms"
 
@@ -274,11 +170,11 @@ class Layout:
     id: int | None
     is_current: bool
     fields: tuple[tuple[str, str], ...]
-    """Expression, and what else there is to say of it: the partition field's name and id."""
+    """Pairs of an expression and a note: a partition field's name and id, or a sort direction."""
 
 
 class ColumnNames:
-    """Names of columns by id: of the current schema, or of the newest that has the column still."""
+    """Names of columns by id, from the current schema or the newest schema that has the column."""
 
     def __init__(self, document: Document) -> None:
         current = schema(document, current_schema_id(document))
@@ -289,8 +185,8 @@ class ColumnNames:
     def __getitem__(self, id_: int | None) -> str:
         if id_ not in self._names and not self._is_complete:
             self._is_complete = True
-            for one in reversed(schemas(self._document)):
-                self._names = _names(one) | self._names
+            for older in reversed(schemas(self._document)):
+                self._names = _names(older) | self._names
         return self._names.get(id_) or f"column {'?' if id_ is None else id_}"
 
 
@@ -299,20 +195,20 @@ def _names(schema: Document) -> dict[int | None, str]:
 
 
 def partition_specs(document: Document) -> list[Document]:
-    """The newest first; the one in use may be any."""
-    found = lenient.objects(document.get("partition-specs"))
-    return sorted(found, key=lambda spec: lenient.integer(spec.get("spec-id")) or 0, reverse=True)
+    """The partition specs, newest first; the default spec is not always the newest."""
+    specs = lenient.objects(document.get("partition-specs"))
+    return sorted(specs, key=lambda spec: lenient.integer(spec.get("spec-id")) or 0, reverse=True)
 
 
 def sort_orders(document: Document) -> list[Document]:
-    found = lenient.objects(document.get("sort-orders"))
+    orders = lenient.objects(document.get("sort-orders"))
     return sorted(
-        found, key=lambda order: lenient.integer(order.get("order-id")) or 0, reverse=True
+        orders, key=lambda order: lenient.integer(order.get("order-id")) or 0, reverse=True
     )
 
 
-def partition_spec(told: Document, document: Document, names: ColumnNames) -> Layout:
-    id_ = lenient.integer(told.get("spec-id"))
+def partition_spec(spec: Document, document: Document, names: ColumnNames) -> Layout:
+    id_ = lenient.integer(spec.get("spec-id"))
     return Layout(
         id=id_,
         is_current=id_ is not None and id_ == document.get("default-spec-id"),
@@ -321,13 +217,13 @@ def partition_spec(told: Document, document: Document, names: ColumnNames) -> La
                 expression(field, names),
                 f"{lenient.text(field.get('name'))}, id {field.get('field-id', '?')}",
             )
-            for field in lenient.objects(told.get("fields"))
+            for field in lenient.objects(spec.get("fields"))
         ),
     )
 
 
-def sort_order(told: Document, document: Document, names: ColumnNames) -> Layout:
-    id_ = lenient.integer(told.get("order-id"))
+def sort_order(order: Document, document: Document, names: ColumnNames) -> Layout:
+    id_ = lenient.integer(order.get("order-id"))
     return Layout(
         id=id_,
         is_current=id_ is not None and id_ == document.get("default-sort-order-id"),
@@ -339,19 +235,23 @@ def sort_order(told: Document, document: Document, names: ColumnNames) -> Layout
                     for key in ("direction", "null-order")
                 ).strip(),
             )
-            for field in lenient.objects(told.get("fields"))
+            for field in lenient.objects(order.get("fields"))
         ),
     )
 
 
 def expression(field: Document, names: ColumnNames) -> str:
-    """``day(event_time)``, ``bucket[16](id)``; a column alone where it is taken as it is."""
+    """A field as text: ``day(event_time)``, ``bucket[16](id)``, or a column for identity."""
     transform = lenient.text(field.get("transform")) or "?"
     ids: Sequence[int | None] = lenient.integers(field.get("source-ids")) or [
         lenient.integer(field.get("source-id"))
     ]
     columns = ", ".join(names[id_] for id_ in ids)
-    return columns if transform == "identity" else f"{cut(transform, _LONGEST)}({columns})"
+    return (
+        columns
+        if transform == "identity"
+        else f"{cut(transform, _MAX_TRANSFORM_LENGTH)}({columns})"
+    )
 
 
 # --- properties, files, reports ----------------------------------------------------------------
@@ -363,13 +263,13 @@ _SECRET = re.compile(
 
 
 def properties(document: Document) -> list[tuple[str, object]]:
-    """By name. What is a secret by its name is not shown: engines put credentials there too."""
-    found = lenient.mapping(document.get("properties"))
-    return [(key, "••••••" if _SECRET.search(key) else found[key]) for key in sorted(found)]
+    """The properties by name. Values with secret names are masked: engines store credentials."""
+    values = lenient.mapping(document.get("properties"))
+    return [(key, "••••••" if _SECRET.search(key) else values[key]) for key in sorted(values)]
 
 
 def statistics(document: Document) -> list[Document]:
-    """Files of table statistics, the newest snapshot's last entered first."""
+    """Table statistics files, the last added first."""
     return lenient.objects(document.get("statistics"))[::-1]
 
 
@@ -378,7 +278,7 @@ def partition_statistics(document: Document) -> list[Document]:
 
 
 def metadata_log(document: Document) -> list[tuple[str, datetime | None]]:
-    """Earlier metadata files and when each was written, the newest first."""
+    """Earlier metadata files with their times, newest first."""
     return [
         (lenient.text(entry.get("metadata-file")), lenient.moment(entry.get("timestamp-ms")))
         for entry in reversed(lenient.objects(document.get("metadata-log")))
@@ -394,12 +294,12 @@ class Metric:
 
 
 def metrics(report: object) -> list[Metric]:
-    """What a scan or commit report measured, by name, leaving out what is zero."""
-    found = []
-    for name, told in sorted(lenient.mapping(lenient.mapping(report).get("metrics")).items()):
-        result = lenient.mapping(told)
+    """The measurements of a scan or commit report by name, without zeros."""
+    measured = []
+    for name, value in sorted(lenient.mapping(lenient.mapping(report).get("metrics")).items()):
+        result = lenient.mapping(value)
         number = lenient.integer(result.get("value", result.get("total-duration")))
         unit = lenient.text(result.get("unit") or result.get("time-unit")) or "count"
         if number:
-            found.append(Metric(name, number, unit))
-    return found
+            measured.append(Metric(name, number, unit))
+    return measured

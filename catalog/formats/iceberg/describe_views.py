@@ -1,4 +1,4 @@
-"""Iceberg view metadata as rows to show. Nothing is refused: what is missing or odd is left out."""
+"""Iceberg view metadata as rows to display. Missing and malformed values are left out."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,34 +27,40 @@ class ViewVersion:
 
 
 def versions(document: Document) -> list[Document]:
-    """The versions of a view, the newest first. ``version`` makes one readable."""
-    found = lenient.objects(document.get("versions"))
-    return sorted(found, key=lambda one: lenient.integer(one.get("version-id")) or 0, reverse=True)
+    """The versions of a view, newest first, for ``version`` to convert."""
+    documents = lenient.objects(document.get("versions"))
+    return sorted(
+        documents, key=lambda entry: lenient.integer(entry.get("version-id")) or 0, reverse=True
+    )
 
 
 def current_version(document: Document) -> Document | None:
     current = document.get("current-version-id")
-    found = lenient.objects(document.get("versions"))
-    return next((one for one in found if one.get("version-id") == current), None)
+    candidates = lenient.objects(document.get("versions"))
+    return next(
+        (candidate for candidate in candidates if candidate.get("version-id") == current), None
+    )
 
 
-def version(told: Document) -> ViewVersion:
+def version(document: Document) -> ViewVersion:
     return ViewVersion(
-        id=lenient.integer(told.get("version-id")),
-        at=lenient.moment(told.get("timestamp-ms")),
-        schema_id=lenient.integer(told.get("schema-id")),
-        default_catalog=lenient.text(told.get("default-catalog")),
-        default_namespace=lenient.texts(told.get("default-namespace")),
+        id=lenient.integer(document.get("version-id")),
+        at=lenient.moment(document.get("timestamp-ms")),
+        schema_id=lenient.integer(document.get("schema-id")),
+        default_catalog=lenient.text(document.get("default-catalog")),
+        default_namespace=lenient.texts(document.get("default-namespace")),
         representations=tuple(
-            Representation(lenient.text(one.get("dialect")), lenient.text(one.get("sql")))
-            for one in lenient.objects(told.get("representations"))
+            Representation(
+                lenient.text(representation.get("dialect")), lenient.text(representation.get("sql"))
+            )
+            for representation in lenient.objects(document.get("representations"))
         ),
-        summary=lenient.mapping(told.get("summary")),
+        summary=lenient.mapping(document.get("summary")),
     )
 
 
 def current_since(document: Document) -> dict[int | None, datetime | None]:
-    """When each version of a view last became the current one."""
+    """The time at which each version of a view last became current."""
     return {
         lenient.integer(entry.get("version-id")): lenient.moment(entry.get("timestamp-ms"))
         for entry in lenient.objects(document.get("version-log"))

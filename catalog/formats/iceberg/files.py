@@ -1,4 +1,4 @@
-"""Metadata files: their names, and the bytes in them."""
+"""Metadata files: names, encoding and decoding."""
 
 import re
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ _NAME = re.compile(r"v?(?P<number>[0-9]{1,18})(-[^/]*)?(\.gz)?\.metadata\.json(\
 
 
 def is_gzip(properties: Mapping[str, str]) -> bool:
-    """Whether the table wants its metadata files compressed."""
+    """True if the table's properties request compressed metadata files."""
     return properties.get(_CODEC, "none").lower() == "gzip"
 
 
@@ -38,7 +38,10 @@ def file_name(sequence: int, uuid: UUID | str, *, properties: Mapping[str, str])
 
 
 def sequence_of(location: str) -> int:
-    """The number in a metadata file's name, ``v12.metadata.json`` of older catalogs too; else -1."""
+    """The number in a metadata file's name, including ``v12.metadata.json`` of older catalogs.
+
+    -1 for other names.
+    """
     match = _NAME.fullmatch(location.rpartition("/")[2])
     return int(match["number"]) if match else -1
 
@@ -46,8 +49,7 @@ def sequence_of(location: str) -> int:
 def dump(document: Document) -> bytes:
     """The document as JSON.
 
-    Raises InvalidMetadata when it is nested too deeply to be written, or so large that ``load``
-    would not read it.
+    Raises InvalidMetadata if it is nested too deeply to be written, or larger than ``load`` accepts.
     """
     try:
         content = orjson.dumps(document)
@@ -62,9 +64,10 @@ def dump(document: Document) -> bytes:
 
 
 def check_depth(value: object, path: str) -> None:
-    """Refuses what the JSON writer would not write, before anything recurses into it.
+    """Raise InvalidMetadata for a value that is nested too deeply for the JSON writer.
 
-    The reader goes down 1,024 levels, the writer 254; some stay free for an answer around it.
+    The reader accepts 1,024 levels, the writer 254. Some levels are reserved for the enclosing
+    response. Checked before any recursion into the value.
     """
     try:
         orjson.dumps([[[[[[[[value]]]]]]]])
@@ -87,7 +90,7 @@ def load(content: bytes) -> Document:
 
 
 def _unzip(content: bytes) -> bytes:
-    """At most one byte more than is allowed: a small file may unpack to anything."""
+    """Decompress, to at most one byte above the limit: a small file may expand to any size."""
     plain = b""
     try:
         while content.startswith(_GZIP_MAGIC) and len(plain) <= MAX_BYTES:

@@ -1,7 +1,7 @@
-"""Reads from decoded JSON that never refuse: what is of another kind counts as missing.
+"""Lenient reads from decoded JSON: a value of another kind counts as missing.
 
-For showing metadata. Registered tables come from many writers, and a page that tells what is wrong
-with one has to open.
+Used to display metadata. Registered tables come from many writers, and the page that shows what is
+wrong with a table must open.
 """
 
 import re
@@ -39,14 +39,14 @@ def texts(value: object) -> tuple[str, ...]:
 
 
 def count(value: object) -> int | None:
-    """A number that a snapshot's summary tells as text."""
+    """A number that a snapshot's summary stores as text."""
     if type(value) is int:
         return value
     return int(value) if type(value) is str and _WHOLE.fullmatch(value) else None
 
 
 def moment(milliseconds: object) -> datetime | None:
-    """A time told in milliseconds since 1970; None for what no calendar has."""
+    """A time in milliseconds since 1970; None if it is out of range."""
     if type(milliseconds) is not int:
         return None
     try:
@@ -56,5 +56,5 @@ def moment(milliseconds: object) -> datetime | None:
 
 
 def scalar(value: Any) -> object:
-    """A value that can be compared and kept in a set."""
+    """A comparable and hashable form of a value."""
     return value if isinstance(value, str | int | float | bool | None) else repr(value)

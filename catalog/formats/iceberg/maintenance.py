@@ -1,4 +1,4 @@
-"""What there is to maintain in an Iceberg table, as Iceberg's own procedures would find it."""
+"""Estimates of the work that Iceberg's maintenance procedures would do on a table."""
 
 import math
 from collections import Counter, defaultdict
@@ -13,17 +13,17 @@ from catalog.formats.iceberg.manifests import CheckedIO
 from catalog.formats.iceberg.reading import Document
 
 TOO_LARGE = 1.8
-"""A file of so many times its target is split (``max-file-size-bytes``)."""
+"""A file larger than this many times its target is split (``max-file-size-bytes``)."""
 _MAX_GROUP = 10 * 1024**3
 _MANIFEST_BYTES = 8 * 1024**2
 _DELETE_FILE_BYTES = 64 * 1024**2
-_SMALL = 0.75  # below this part of its target a delete file is rewritten
+_SMALL = 0.75  # a delete file below this fraction of its target is rewritten
 _MAX_REF_AGE = "history.expire.max-ref-age-ms"
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A live data file, and what is known to be deleted of it."""
+    """A live data file and its known deletes."""
 
     group: tuple[Any, ...]
     """Files are rewritten together within a partition."""
@@ -31,23 +31,23 @@ class File:
     rows: int
     deleted_rows: int = 0
     has_equality_deletes: bool = False
-    """Whether so many equality deletes apply that it is worth being rewritten without them."""
+    """True if enough equality deletes apply to make rewriting the file worthwhile."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteFile:
-    """A position delete file that is no deletion vector."""
+    """A position delete file that is not a deletion vector."""
 
     group: tuple[Any, ...]
-    """They are rewritten together within a partition."""
+    """Delete files are rewritten together within a partition."""
     size: int
     data_file: str | None
-    """The one whose rows it deletes; None: they may be those of several."""
+    """The data file whose rows it deletes; None if it may delete rows of several."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """What compaction comes to."""
+    """The result of an estimated compaction."""
 
     small_files: int
     files: int
@@ -58,10 +58,10 @@ class Rewrite:
 def compaction(
     files: Iterable[File], *, target: int, small_ratio: float, min_files: int, deleted_ratio: float
 ) -> Rewrite:
-    """Which files Iceberg's bin-packing rewrites, and into how many.
+    """Estimate the files that Iceberg's bin-packing rewrites, and the files that replace them.
 
-    As ``BinPackRewriteFilePlanner``: of a partition those that are too small, too large or have too
-    many deletes, if there are enough of them, or one of them has too many deletes.
+    As ``BinPackRewriteFilePlanner`` does: in each partition, files that are too small, too large or
+    have too many deletes, if there are enough of them, or one of them has too many deletes.
     """
     small = count = total = after = 0
     groups: dict[tuple[Any, ...], list[File]] = defaultdict(list)
@@ -70,15 +70,15 @@ def compaction(
         small += is_small
         if is_small or file.size > TOO_LARGE * target or _has_many_deletes(file, deleted_ratio):
             groups[file.group].append(file)
-    for found in groups.values():
-        size = sum(file.size for file in found)
-        enough = len(found) > 1 and (len(found) >= min_files or size > target)
-        deletes = any(_has_many_deletes(file, deleted_ratio) for file in found)
+    for members in groups.values():
+        size = sum(file.size for file in members)
+        enough = len(members) > 1 and (len(members) >= min_files or size > target)
+        deletes = any(_has_many_deletes(file, deleted_ratio) for file in members)
         if not (enough or deletes or size > TOO_LARGE * target):
             continue
-        live = sum(file.rows - file.deleted_rows for file in found)
-        rows = sum(file.rows for file in found)
-        count += len(found)
+        live = sum(file.rows - file.deleted_rows for file in members)
+        rows = sum(file.rows for file in members)
+        count += len(members)
         total += size
         after += math.ceil(size * (live / rows if rows else 0) / target) if live > 0 else 0
     return Rewrite(small, count, total, after)
@@ -87,7 +87,7 @@ def compaction(
 def compaction_options(
     *, target: int, small_ratio: float, min_files: int, deleted_ratio: float
 ) -> dict[str, str]:
-    """The same as options of ``rewrite_data_files``."""
+    """The parameters of ``compaction`` as options of ``rewrite_data_files``."""
     return {
         "target-file-size-bytes": str(target),
         "min-file-size-bytes": str(int(small_ratio * target)),
@@ -111,38 +111,39 @@ def _has_many_deletes(file: File, deleted_ratio: float) -> bool:
 
 
 def rewritten_manifests(
-    found: Iterable[ManifestFile], spec: int, properties: Mapping[str, Any]
+    listed: Iterable[ManifestFile], spec: int, properties: Mapping[str, Any]
 ) -> int:
-    """How many manifests ``rewrite_manifests`` leaves: it merges those of the current ``spec``."""
+    """The number of manifests after ``rewrite_manifests``, which merges those of ``spec``."""
     target = _number(properties.get("commit.manifest.target-size-bytes")) or _MANIFEST_BYTES
-    left = 0
+    remaining = 0
     sizes: dict[int, int] = defaultdict(int)
-    for manifest in found:
+    for manifest in listed:
         if manifest.partition_spec_id == spec:
             sizes[manifest.content] += manifest.manifest_length
         else:
-            left += 1
-    return left + sum(math.ceil(size / target) for size in sizes.values())
+            remaining += 1
+    return remaining + sum(math.ceil(size / target) for size in sizes.values())
 
 
 def rewritten_delete_files(
-    found: Iterable[DeleteFile],
+    delete_files: Iterable[DeleteFile],
     data_files: Mapping[str, tuple[Any, ...]],
     properties: Mapping[str, Any],
 ) -> int:
-    """How many delete files ``rewrite_position_delete_files`` leaves; ``data_files`` have their groups.
+    """The number of delete files after ``rewrite_position_delete_files``.
 
-    By Iceberg's default it writes one for each data file, so there is little to gain. What is not
-    known of a delete file of several data files is taken to be the worst: one for each of them.
+    ``data_files`` maps paths to their groups. By default Iceberg writes one delete file for each data
+    file, so there is little to gain. For a delete file of several data files the worst case is
+    assumed: one for each data file of the group.
     """
     target = _number(properties.get("write.delete.target-file-size-bytes")) or _DELETE_FILE_BYTES
     is_by_file = str(properties.get("write.delete.granularity", "file")).lower() == "file"
-    there = Counter(data_files.values())
+    data_files_by_group = Counter(data_files.values())
     groups: dict[tuple[Any, ...], list[DeleteFile]] = defaultdict(list)
-    left = 0
-    for file in found:
+    remaining = 0
+    for file in delete_files:
         if _SMALL * target <= file.size <= TOO_LARGE * target:
-            left += 1
+            remaining += 1
         else:
             groups[file.group].append(file)
     for group, files in groups.items():
@@ -151,26 +152,27 @@ def rewritten_delete_files(
         elif not is_by_file:
             after = max(math.ceil(sum(file.size for file in files) / target), 1)
         elif any(file.data_file is None for file in files):
-            after = there[group]
+            after = data_files_by_group[group]
         else:
             after = len({file.data_file for file in files} & data_files.keys())
-        left += min(after, len(files))
-    return left
+        remaining += min(after, len(files))
+    return remaining
 
 
 def expiring(document: Document, *, older_than: int, retain_last: int, now: int) -> list[int]:
-    """The snapshots that ``expire_snapshots`` removes; times are milliseconds.
+    """The snapshots that ``expire_snapshots`` removes; times are in milliseconds.
 
-    A branch keeps its newest ``retain_last`` ones and all that are young; a tag keeps its own; of
-    what no branch or tag has, the young ones stay. Branches and tags may say otherwise themselves.
+    A branch keeps its newest ``retain_last`` snapshots and all snapshots that are not older than
+    ``older_than``. A tag keeps its snapshot. Unreferenced snapshots are kept if they are not older
+    than ``older_than``. Branches and tags may override these rules.
     """
-    snapshots = {one["snapshot-id"]: one for one in document.get("snapshots") or []}
+    snapshots = {snapshot["snapshot-id"]: snapshot for snapshot in document.get("snapshots") or []}
     refs: Mapping[str, Mapping[str, Any]] = document.get("refs") or {}
     if not refs and document.get("current-snapshot-id", -1) in snapshots:
         refs = {"main": {"snapshot-id": document["current-snapshot-id"], "type": "branch"}}
     properties = document.get("properties") or {}
     max_age = _number(properties.get(_MAX_REF_AGE))
-    kept: set[int] = set()
+    retained: set[int] = set()
     reachable: set[int] = set()
     for name, ref in refs.items():
         head = snapshots.get(ref["snapshot-id"])
@@ -180,60 +182,63 @@ def expiring(document: Document, *, older_than: int, retain_last: int, now: int)
         if name != "main" and limit is not None and now - head["timestamp-ms"] > limit:
             continue
         reachable.add(head["snapshot-id"])
-        kept.add(head["snapshot-id"])
+        retained.add(head["snapshot-id"])
         if ref["type"] == "branch":
             line = list(_line(snapshots, head))
             reachable.update(line)
             age = ref.get("max-snapshot-age-ms")
             since = older_than if age is None else now - age
             least = ref.get("min-snapshots-to-keep", retain_last)
-            for number, one in enumerate(line):
-                if number >= least and snapshots[one]["timestamp-ms"] < since:
+            for number, id_ in enumerate(line):
+                if number >= least and snapshots[id_]["timestamp-ms"] < since:
                     break
-                kept.add(one)
-    for one, snapshot in snapshots.items():
-        if one not in reachable and snapshot["timestamp-ms"] >= older_than:
-            kept.add(one)
-    return [one for one in snapshots if one not in kept]
+                retained.add(id_)
+    for id_, snapshot in snapshots.items():
+        if id_ not in reachable and snapshot["timestamp-ms"] >= older_than:
+            retained.add(id_)
+    return [id_ for id_ in snapshots if id_ not in retained]
 
 
 def files_of(
     document: Document, snapshots: Collection[int], io: CheckedIO, limit: int
 ) -> set[str] | None:
-    """The files that only these snapshots have, as ``expire_snapshots`` finds them.
+    """The files that only these snapshots refer to, as ``expire_snapshots`` finds them.
 
-    None when that takes a look at more than ``limit`` files, or a snapshot of v1 names its manifests
-    itself. They may be files of others: who deletes them has to look. Raises InvalidMetadata, and
-    ForeignFile for a list or a manifest that may not be read.
+    None if more than ``limit`` files would have to be read, or if a v1 snapshot names its manifests
+    itself. The files may belong to other tables: check that before deleting them. Raises
+    InvalidMetadata, and ForeignFile for a list or a manifest that may not be read.
     """
-    every = document.get("snapshots") or []
-    if any("manifest-list" not in one for one in every):
+    all_snapshots = document.get("snapshots") or []
+    if any("manifest-list" not in snapshot for snapshot in all_snapshots):
         return None
-    going = [one for one in every if one["snapshot-id"] in snapshots]
-    kept = [one for one in every if one["snapshot-id"] not in snapshots]
-    needed = _manifests(kept, io)
+    expired = [snapshot for snapshot in all_snapshots if snapshot["snapshot-id"] in snapshots]
+    retained = [snapshot for snapshot in all_snapshots if snapshot["snapshot-id"] not in snapshots]
+    needed = _manifests(retained, io)
     found_only_here = {
-        path: manifest for path, manifest in _manifests(going, io).items() if path not in needed
+        path: manifest for path, manifest in _manifests(expired, io).items() if path not in needed
     }
     to_read = [*found_only_here.values(), *needed.values()]
     if sum(map(manifests.live_files, to_read)) > limit:
         return None
-    found = _paths(found_only_here.values(), io)
-    if found:  # a manifest may have been rewritten, and its files be there as before
-        found.difference_update(_paths(needed.values(), io))
-    found.update(found_only_here)
-    found.update({one["manifest-list"] for one in going} - {one["manifest-list"] for one in kept})
+    paths = _paths(found_only_here.values(), io)
+    if paths:  # a manifest may have been rewritten and its files retained
+        paths.difference_update(_paths(needed.values(), io))
+    paths.update(found_only_here)
+    paths.update(
+        {snapshot["manifest-list"] for snapshot in expired}
+        - {snapshot["manifest-list"] for snapshot in retained}
+    )
     for key in ("statistics", "partition-statistics"):
-        found.update(
+        paths.update(
             file["statistics-path"]
             for file in document.get(key) or []
             if file["snapshot-id"] in snapshots
         )
-    return found
+    return paths
 
 
 def _manifests(snapshots: Iterable[Mapping[str, Any]], io: CheckedIO) -> dict[str, ManifestFile]:
-    """By path."""
+    """The manifests of snapshots by path."""
     return {
         manifest.manifest_path: manifest
         for snapshot in snapshots
@@ -241,22 +246,22 @@ def _manifests(snapshots: Iterable[Mapping[str, Any]], io: CheckedIO) -> dict[st
     }
 
 
-def _paths(found: Iterable[ManifestFile], io: CheckedIO) -> set[str]:
+def _paths(listed: Iterable[ManifestFile], io: CheckedIO) -> set[str]:
     return {
         entry.file.file_path
-        for manifest in found
+        for manifest in listed
         for entry in manifests.read_unchecked(io, manifest)
     }
 
 
 def _line(snapshots: Mapping[int, Mapping[str, Any]], head: Mapping[str, Any]) -> Iterable[int]:
-    """A snapshot and those before it."""
-    seen: set[int] = set()
-    one: Any = head["snapshot-id"]
-    while one in snapshots and one not in seen:
-        seen.add(one)
-        yield one
-        one = snapshots[one].get("parent-snapshot-id")
+    """The ids of a snapshot and its ancestors."""
+    visited: set[int] = set()
+    id_: Any = head["snapshot-id"]
+    while id_ in snapshots and id_ not in visited:
+        visited.add(id_)
+        yield id_
+        id_ = snapshots[id_].get("parent-snapshot-id")
 
 
 def _number(text: Any) -> int | None:

@@ -1,7 +1,7 @@
 """Manifest lists and manifests, of any format version (spec: Manifests, Manifest Lists).
 
-PyIceberg's own functions read the fields of v2 alone, and keep manifests by path for the life of
-the process; so they are read here, with the fields of v3.
+PyIceberg's own functions read only the fields of v2, and cache manifests by path for the life of the
+process. This module reads the fields of v3 and caches nothing.
 """
 
 import struct
@@ -32,17 +32,17 @@ from pyiceberg.types import NestedField
 from catalog.errors import InvalidMetadata
 from catalog.formats.iceberg import avro
 
-_REQUIRED = {500, 501, 502}  # path, length, spec: the rest came with later versions
+_REQUIRED = {500, 501, 502}  # path, length, spec; later versions added the others
 _LIST_SCHEMA = Schema(
     *(
         NestedField(
-            one.field_id,
-            one.name,
-            one.field_type,
-            one.field_id in _REQUIRED,
-            initial_default=one.initial_default,
+            manifest_field.field_id,
+            manifest_field.name,
+            manifest_field.field_type,
+            manifest_field.field_id in _REQUIRED,
+            initial_default=manifest_field.initial_default,
         )
-        for one in MANIFEST_LIST_FILE_SCHEMAS[3].fields
+        for manifest_field in MANIFEST_LIST_FILE_SCHEMAS[3].fields
     )
 )
 _LIST_FIELDS: avro.Fields = (500, 503)
@@ -52,7 +52,7 @@ _ENTRY_FIELDS: avro.Fields = (0, (2, (100, 143)))
 _ENTRY_SCHEMA = MANIFEST_ENTRY_SCHEMAS[3]
 _FIRST_ROW_ID, _REFERENCED, _OFFSET, _SIZE = 16, 17, 18, 19
 _LIST_FIRST_ROW_ID = 15
-# A file may be cut off, overwritten, or never have been Avro.
+# Raised for a file that is truncated, overwritten or not Avro.
 _BROKEN = (
     ArithmeticError,
     AssertionError,
@@ -72,7 +72,7 @@ _BROKEN = (
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A live file of a manifest, with what it inherits from the manifest."""
+    """A live file of a manifest, with the values that it inherits from the manifest."""
 
     file: DataFile
     spec_id: int
@@ -103,17 +103,18 @@ class Entry:
 
 
 class CheckedIO(FileIO):
-    """Files that metadata names, of which only those are read, and told of, that may be."""
+    """A FileIO that reads, and names in messages, only the files that the table may refer to."""
 
     @abstractmethod
     def require(self, locations: Iterable[str]) -> None:
-        """Raises ForeignFile unless all of these files may be read. Nothing is opened."""
+        """Raise ForeignFile unless all of these files may be read. Opens no file."""
 
 
 def read_list(io: CheckedIO, location: str) -> list[ManifestFile]:
-    """The manifests of a snapshot, all of which may be read.
+    """The manifests of a snapshot.
 
-    Raises InvalidMetadata when the file cannot be read, and ForeignFile.
+    Raises InvalidMetadata if the list cannot be read, and ForeignFile if it, or a manifest that it
+    names, may not be read.
     """
     try:
         listed = list(
@@ -133,37 +134,38 @@ def read_list(io: CheckedIO, location: str) -> list[ManifestFile]:
 def paths_in_list(content: bytes, limit: int) -> list[tuple[str, int | None]]:
     """The first manifests that a manifest list names, each with the snapshot that added it.
 
-    Raises InvalidMetadata for what is no manifest list.
+    Raises InvalidMetadata if the content is not a manifest list.
     """
     try:
-        found = list(islice(avro.read_fields(content, _LIST_FIELDS), limit))
+        rows = list(islice(avro.read_fields(content, _LIST_FIELDS), limit))
     except _BROKEN as error:
         raise InvalidMetadata("The manifest list is torn, or none at all") from error
-    return [(path, added) for path, added in found if isinstance(path, str)]
+    return [(path, added) for path, added in rows if isinstance(path, str)]
 
 
 def paths_in_manifest(content: bytes) -> Iterator[str]:
-    """The live files that a manifest names. Raises InvalidMetadata for what is no manifest."""
+    """The live files that a manifest names. Raises InvalidMetadata if it is not a manifest."""
     try:
         for status, path, referenced in avro.read_fields(content, _ENTRY_FIELDS):
             if status == ManifestEntryStatus.DELETED.value:
                 continue
-            yield from (each for each in (path, referenced) if isinstance(each, str))
+            yield from (file for file in (path, referenced) if isinstance(file, str))
     except _BROKEN as error:
         raise InvalidMetadata("The manifest is torn, or none at all") from error
 
 
 def live_files(manifest: ManifestFile) -> int:
-    """About how many live files a manifest names: old writers do not tell."""
+    """The number of live files of a manifest; an estimate if the writer did not record it."""
     if manifest.added_files_count is None or manifest.existing_files_count is None:
         return max(manifest.manifest_length // 100, 1)
     return manifest.added_files_count + manifest.existing_files_count
 
 
 def read(io: CheckedIO, manifest: ManifestFile) -> list[Entry]:
-    """The live files of a manifest, all of which may be read.
+    """The live files of a manifest.
 
-    Raises InvalidMetadata when it cannot be read, and ForeignFile.
+    Raises InvalidMetadata if it cannot be read, and ForeignFile if it, or a file that it names, may
+    not be read.
     """
     entries = read_unchecked(io, manifest)
     io.require(paths_of(entries))
@@ -171,7 +173,7 @@ def read(io: CheckedIO, manifest: ManifestFile) -> list[Entry]:
 
 
 def paths_of(entries: Iterable[Entry]) -> Iterator[str]:
-    """The files that entries name."""
+    """The paths of the files that entries name."""
     for entry in entries:
         yield entry.file.file_path
         if entry.referenced_data_file is not None:
@@ -179,7 +181,10 @@ def paths_of(entries: Iterable[Entry]) -> Iterator[str]:
 
 
 def read_unchecked(io: FileIO, manifest: ManifestFile) -> list[Entry]:
-    """The same for counting alone: the files themselves are neither opened nor named to anybody."""
+    """The live files of a manifest without a check of their paths.
+
+    Only for counting and comparing: callers must not open these files or name them in a response.
+    """
     try:
         entries = avro.read(
             _content(io, manifest.manifest_path),
@@ -203,7 +208,7 @@ def _inherit(entries: Iterable[Any], manifest: ManifestFile) -> Iterator[Entry]:
         if first_row_id is None and next_row_id is not None:
             first_row_id, next_row_id = next_row_id, next_row_id + file.record_count
         sequence_number = entry.sequence_number
-        if sequence_number is None:  # never so for what existed before, but in v1
+        if sequence_number is None:  # only for added files, and in v1
             sequence_number = manifest.sequence_number or 0
         yield Entry(
             file,
@@ -220,6 +225,6 @@ def _content(io: FileIO, location: str) -> bytes:
         return stream.read()
 
 
-def _unreadable(what: str, location: str, error: BaseException) -> InvalidMetadata:
+def _unreadable(subject: str, location: str, error: BaseException) -> InvalidMetadata:
     cause = getattr(error, "strerror", None) or "it is torn, or none at all"
-    return InvalidMetadata(f"{what} '{location}' cannot be read: {cause}")
+    return InvalidMetadata(f"{subject} '{location}' cannot be read: {cause}")

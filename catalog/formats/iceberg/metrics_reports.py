@@ -1,4 +1,4 @@
-"""What engines report of scans and commits (spec: ReportMetricsRequest)."""
+"""Validation of the metrics reports of engines (spec: ReportMetricsRequest)."""
 
 from catalog.errors import InvalidInput
 from catalog.formats.iceberg.reading import (
@@ -24,7 +24,7 @@ SCAN, COMMIT = "scan-report", "commit-report"
 
 
 def check(report: Document) -> None:
-    """Raises InvalidInput for an unknown report type, and with the path to the first fault."""
+    """Raise InvalidInput for an unknown report type, or with the path to the first fault."""
     name = report.get("report-type")
     if name == SCAN:
         _check_scan(report)
@@ -45,7 +45,7 @@ def _check_scan(report: Document) -> None:
     integer_at(report, "schema-id", "", low=-1, high=INT_MAX)
     predicate = required(report, "filter", "")
     if not isinstance(predicate, bool):
-        # What it says is for people to read.
+        # The rest of the filter is not checked: it is only displayed.
         filled_text_at(as_object(predicate, "filter"), "type", "filter")
     integers_at(report, "projected-field-ids", "", high=INT_MAX)
     for i, field in enumerate(array_at(report, "projected-field-names", "")):

@@ -1,7 +1,7 @@
-"""Typed reads from decoded JSON: what is missing or of another kind is refused with its path.
+"""Typed reads from decoded JSON: a missing value or one of another kind raises with its path.
 
-An integer is exactly an integer: JSON's ``true`` is an ``int`` to Python, and ``1.0`` or a number
-past 64 bits arrives as a float. Ids are 63 bits wide, a float holds 53 of them.
+An integer must be exactly an ``int``: JSON's ``true`` is an ``int`` to Python, and ``1.0`` or a
+number above 64 bits is decoded as a float. Ids have 63 bits, of which a float holds 53.
 """
 
 import re
@@ -22,7 +22,7 @@ def at(path: str, key: str) -> str:
 
 
 def kind(value: object) -> str:
-    """What JSON calls a value; messages never echo a value that may be huge."""
+    """The JSON type of a value, for messages: they never echo a value that may be huge."""
     if value is None:
         return "null"
     names = {bool: "a boolean", int: "an integer", float: "a fractional or too large number"}
@@ -34,8 +34,8 @@ def shown(text: str) -> str:
     return repr(text if len(text) <= 80 else text[:77] + "...")
 
 
-def wrong(path: str, wanted: str, value: object) -> InvalidMetadata:
-    return InvalidMetadata(f"{path or 'The document'} must be {wanted}, not {kind(value)}")
+def wrong(path: str, expected: str, value: object) -> InvalidMetadata:
+    return InvalidMetadata(f"{path or 'The document'} must be {expected}, not {kind(value)}")
 
 
 def as_object(value: object, path: str) -> Document:
@@ -110,7 +110,7 @@ def optional_boolean_at(owner: Document, key: str, path: str) -> bool | None:
 def optional_integer_at(
     owner: Document, key: str, path: str, low: int = 0, high: int = LONG_MAX
 ) -> int | None:
-    """None when the key is absent or null: clients write both for "not set"."""
+    """None if the key is absent or null: clients write both for "not set"."""
     value = owner.get(key)
     return None if value is None else as_integer(value, at(path, key), low, high)
 
@@ -150,7 +150,7 @@ def strings_by_name(value: object, path: str) -> dict[str, str]:
 
 
 def uuid_at(owner: Document, key: str, path: str) -> str:
-    """A UUID in its hyphenated form, in lower case."""
+    """A UUID in its hyphenated form, converted to lower case."""
     text = text_at(owner, key, path)
     if _UUID.fullmatch(text) is None:
         raise InvalidMetadata(f"{at(path, key)} must be a UUID, not {shown(text)}")

@@ -1,12 +1,12 @@
-"""What changed from one schema to the next, told by field ids: a renamed field stays the same one."""
+"""Differences between two schemas by field id: a renamed field is the same field."""
 
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from catalog.formats.iceberg import describe, lenient
-from catalog.formats.iceberg.describe import Field
+from catalog.formats.iceberg import describe_schemas, lenient
+from catalog.formats.iceberg.describe_schemas import Field
 from catalog.formats.iceberg.reading import Document
 
 
@@ -24,7 +24,7 @@ class ChangeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change of one field, whose path is that in the newer schema unless it was dropped."""
+    """A change of a field. The path is that of the newer schema, unless the field was dropped."""
 
     kind: ChangeKind
     id: int
@@ -34,32 +34,32 @@ class Change:
 
 
 def changes(old: Document, new: Document) -> list[Change]:
-    """What turns the older schema into the newer: in the newer's order, then what was dropped.
+    """The changes from the older schema to the newer, in the newer's order, then dropped fields.
 
-    A struct that is added or dropped stands for all that it holds.
+    An added or dropped struct is one change; its fields are not listed.
     """
     before, after = _by_id(old), _by_id(new)
     moved = _moves(before, after)
-    found: list[Change] = []
+    result: list[Change] = []
     for id_, field in after.items():
-        known = before.get(id_)
-        if known is None:
+        previous = before.get(id_)
+        if previous is None:
             if field.parent is None or field.parent in before:
-                found.append(Change(ChangeKind.ADDED, id_, field.path, after=_declared(field)))
+                result.append(Change(ChangeKind.ADDED, id_, field.path, after=_declared(field)))
             continue
-        found += _field_changes(id_, known, field)
+        result += _field_changes(id_, previous, field)
         if id_ in moved:
-            found.append(Change(ChangeKind.MOVED, id_, field.path, *moved[id_]))
-    found += [
+            result.append(Change(ChangeKind.MOVED, id_, field.path, *moved[id_]))
+    result += [
         Change(ChangeKind.DROPPED, id_, field.path, before=_declared(field))
         for id_, field in before.items()
         if id_ not in after and (field.parent is None or field.parent in after)
     ]
-    return found
+    return result
 
 
 def _by_id(schema: Document) -> dict[int, Field]:
-    return {field.id: field for field in describe.fields(schema) if field.id is not None}
+    return {field.id: field for field in describe_schemas.fields(schema) if field.id is not None}
 
 
 def _declared(field: Field) -> str:
@@ -67,17 +67,17 @@ def _declared(field: Field) -> str:
 
 
 def _field_changes(id_: int, old: Field, new: Field) -> Iterator[Change]:
-    # A list's type tells its element's too, which has an id of its own.
+    # The type of a list includes that of its element, which has an id of its own.
     if _outer(old) != _outer(new):
         yield Change(ChangeKind.TYPE, id_, new.path, old.type, new.type)
-    told = (
+    aspects = (
         (ChangeKind.RENAMED, old.name, new.name),
         (ChangeKind.REQUIRED, _necessity(old), _necessity(new)),
         (ChangeKind.IDENTIFIER, _role(old), _role(new)),
         (ChangeKind.DOC, old.doc, new.doc),
         (ChangeKind.DEFAULT, _default(old), _default(new)),
     )
-    for kind, before, after in told:
+    for kind, before, after in aspects:
         if before != after:
             yield Change(kind, id_, new.path, before, after)
 
@@ -95,42 +95,42 @@ def _role(field: Field) -> str:
 
 
 def _default(field: Field) -> str:
-    """The default of new rows: that of old ones never changes."""
+    """The default of new rows; the default of existing rows never changes."""
     default = lenient.scalar(field.write_default)
-    return "" if default is None else describe.cut(str(default), 200)
+    return "" if default is None else describe_schemas.cut(str(default), 200)
 
 
 def _moves(before: dict[int, Field], after: dict[int, Field]) -> dict[int, tuple[str, str]]:
-    """The fewest fields that had to move, each with where it stood and where it stands."""
+    """The fewest fields that had to move, each with its old and new position."""
     old, new = _siblings(before), _siblings(after)
     old_places, new_places = _places(before, old), _places(after, new)
     moved = {}
     for parent, ids in new.items():
         positions = {id_: position for position, id_ in enumerate(old.get(parent, ()))}
-        known = [id_ for id_ in ids if id_ in before]
-        kept = _longest_increasing([positions[id_] for id_ in known if id_ in positions])
-        for id_ in known:
-            if positions.get(id_) not in kept:
+        common_ids = [id_ for id_ in ids if id_ in before]
+        in_order = _longest_increasing([positions[id_] for id_ in common_ids if id_ in positions])
+        for id_ in common_ids:
+            if positions.get(id_) not in in_order:
                 moved[id_] = old_places[id_], new_places[id_]
     return moved
 
 
 def _siblings(fields: dict[int, Field]) -> dict[int | None, list[int]]:
-    found: dict[int | None, list[int]] = {}
+    by_parent: dict[int | None, list[int]] = {}
     for id_, field in fields.items():
-        found.setdefault(field.parent, []).append(id_)
-    return found
+        by_parent.setdefault(field.parent, []).append(id_)
+    return by_parent
 
 
 def _places(fields: dict[int, Field], siblings: dict[int | None, list[int]]) -> dict[int, str]:
-    """Where each field stands, in words."""
-    found: dict[int, str] = {}
+    """The position of each field as text."""
+    positions: dict[int, str] = {}
     for parent, ids in siblings.items():
         first = f"first in {fields[parent].path}" if parent in fields else "first"
         names = [fields[id_].path for id_ in ids]
-        told = [first, *(f"after {name}" for name in names)]
-        found.update(zip(ids, told, strict=False))
-    return found
+        labels = [first, *(f"after {name}" for name in names)]
+        positions.update(zip(ids, labels, strict=False))
+    return positions
 
 
 def _longest_increasing(numbers: list[int]) -> set[int]:
@@ -141,9 +141,9 @@ def _longest_increasing(numbers: list[int]) -> set[int]:
         length = bisect_left(ends, number)
         previous[number] = ends[length - 1] if length else None
         ends[length : length + 1] = [number]
-    found = set()
+    subsequence = set()
     last = ends[-1] if ends else None
     while last is not None:
-        found.add(last)
+        subsequence.add(last)
         last = previous[last]
-    return found
+    return subsequence

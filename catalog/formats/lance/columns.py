@@ -1,4 +1,4 @@
-"""The schema of a Lance table, field by field, as people read it."""
+"""The schema of a Lance table as rows to display."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ _COMPUTED = (naming.COMPUTED, "virtual_column")
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A field of a schema, with its place among the others."""
+    """A field of a schema, with its path and depth."""
 
     id: int | None
     name: str
@@ -25,27 +25,27 @@ class Column:
     is_nullable: bool
     metadata: Mapping[str, str]
     dimension: int | None = None
-    """Of a vector: how many numbers each has."""
+    """The number of values in a vector."""
     is_blob: bool = False
     is_key: bool = False
-    """Whether it is part of the primary key, which Lance notes and does not enforce."""
+    """True if it is part of the primary key, which Lance records but does not enforce."""
 
     @property
     def is_computed(self) -> bool:
-        """Whether its metadata tells how its values are computed."""
+        """True if its metadata defines a computed column."""
         return any(key.partition(".")[0] in _COMPUTED for key in self.metadata)
 
 
-def columns(schema: pa.Schema, known: Sequence[Any] = ()) -> Iterator[Column]:
-    """The fields of a schema in their order, each before those inside it.
+def columns(schema: pa.Schema, lance_fields: Sequence[Any] = ()) -> Iterator[Column]:
+    """The fields of a schema in order, each before its nested fields.
 
-    ``known`` are Lance's own fields of the schema, which tell the ids.
+    ``lance_fields`` are Lance's own fields of the schema, which have the ids.
     """
-    yield from _walk(list(schema), known, "", 0)
+    yield from _walk(list(schema), lance_fields, "", 0)
 
 
 def is_blob(field: pa.Field) -> bool:
-    """Whether the values are kept apart from the rows, and a scan tells only where."""
+    """True if the values are stored apart from the rows, and a scan returns only their positions."""
     marks = text_mapping(field.metadata)
     return (
         marks.get(_BLOB_KEY) == "true"
@@ -55,11 +55,11 @@ def is_blob(field: pa.Field) -> bool:
 
 
 def dimension(type_: pa.DataType) -> int | None:
-    """How many numbers a vector of this type has; None when it is no vector."""
+    """The number of values in a vector of this type; None if it is not a vector type."""
     if not pa.types.is_fixed_size_list(type_):
         return None
-    found: int = type_.list_size
-    return found if is_number(type_.value_type) else None
+    length: int = type_.list_size
+    return length if is_number(type_.value_type) else None
 
 
 def is_number(type_: pa.DataType) -> bool:
@@ -71,7 +71,7 @@ def is_number(type_: pa.DataType) -> bool:
 
 
 def text_mapping(metadata: Mapping[bytes, bytes] | None) -> dict[str, str]:
-    """Arrow's metadata as text; what is not UTF-8 is replaced."""
+    """Arrow's metadata as text; bytes that are not UTF-8 are replaced."""
     return {
         key.decode(errors="replace"): value.decode(errors="replace")
         for key, value in (metadata or {}).items()
@@ -79,7 +79,7 @@ def text_mapping(metadata: Mapping[bytes, bytes] | None) -> dict[str, str]:
 
 
 def type_name(type_: pa.DataType) -> str:
-    """What stands in a column of types: nested fields are told below it, not in it."""
+    """A short name of a type, without nested fields, which have rows of their own."""
     if isinstance(type_, pa.BaseExtensionType):
         return str(type_.extension_name)
     if pa.types.is_struct(type_):
@@ -96,9 +96,9 @@ def type_name(type_: pa.DataType) -> str:
 
 
 def _walk(
-    fields: Sequence[pa.Field], known: Sequence[Any], above: str, depth: int
+    fields: Sequence[pa.Field], lance_fields: Sequence[Any], above: str, depth: int
 ) -> Iterator[Column]:
-    ids = {each.name(): each for each in known}
+    ids = {lance_field.name(): lance_field for lance_field in lance_fields}
     for field in fields:
         own = ids.get(field.name)
         path = f"{above}.{field.name}" if above else field.name
@@ -121,13 +121,13 @@ def _walk(
 
 
 def _inside(type_: pa.DataType) -> list[pa.Field]:
-    """The fields that are worth a line of their own: those that are, or hold, a struct."""
+    """The nested fields that get a row of their own: struct fields, and fields that hold structs."""
     if isinstance(type_, pa.BaseExtensionType):
         return []
     if pa.types.is_struct(type_):
         return list(type_.fields)
-    found = [type_.field(index) for index in range(type_.num_fields)]
-    return [field for field in found if _holds_struct(field.type)]
+    children = [type_.field(index) for index in range(type_.num_fields)]
+    return [field for field in children if _holds_struct(field.type)]
 
 
 def _holds_struct(type_: pa.DataType) -> bool:

@@ -1,11 +1,11 @@
-"""What a Lance manifest says of itself and which files it leads to.
+"""Lance manifests: their version, base paths and files.
 
 A manifest file ends with its message, the message's position, the format's version and ``LANC``:
 
     [transaction] [index section] [u32 length] [Manifest] [u64 position] [u16 major] [u16 minor] "LANC"
 
-The messages are those of Lance's ``protos/table.proto``; the field numbers below are theirs. Paths in a
-manifest are relative to the table, or to one of its base paths, which may be any directory at all.
+The messages and field numbers are those of Lance's ``protos/table.proto``. Paths in a manifest are
+relative to the table, or to one of its base paths, which may be any directory.
 """
 
 import uuid
@@ -42,26 +42,26 @@ _DATA_ENDING = ".lance"
 
 
 class NotAManifest(ValueError):
-    """The file is not a manifest that Lance could have written; the text says why."""
+    """The file is not a manifest that Lance could have written; the message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class BasePath:
-    """A directory in which files of the version may lie."""
+    """A directory that may hold files of the version."""
 
     id: int
     path: str
     is_root: bool
-    """Whether it is laid out as a table, rather than a plain directory of data files."""
+    """True if it has the layout of a table; False if it is a plain directory of data files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What a manifest says of itself."""
+    """The version, branch and base paths of a manifest."""
 
     version: int
     branch: str
-    """Empty for main."""
+    """The branch; empty for main."""
     base_paths: tuple[BasePath, ...]
 
 
@@ -70,29 +70,29 @@ class File:
     """A file that a version needs."""
 
     path: str
-    """Relative to the table, or to its base path."""
+    """The path relative to the table or to its base path."""
     base_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """A manifest with the files that it leads to."""
+    """A manifest with the files that it refers to."""
 
     head: Head
     files: tuple[File, ...]
     directories: tuple[File, ...]
     """Where files lie that the manifest need not name: those of indexes, and blobs beside rows."""
     has_blobs: bool
-    """Whether columns may refer to files outside the manifest, by their base paths."""
+    """True if columns may refer, by base paths, to files that the manifest does not list."""
 
     def needed_bases(self) -> dict[int, BasePath]:
-        """The base paths in which a reader of this version may open files."""
+        """The base paths from which a reader of this version may open files."""
         used = {file.base_id for file in (*self.files, *self.directories)}
         bases = {base.id: base for base in self.head.base_paths}
         return {key: base for key, base in bases.items() if self.has_blobs or key in used}
 
     def paths(self) -> Iterator[tuple[BasePath | None, str]]:
-        """Each file as a base path (None: the table itself) and a path in it."""
+        """Each file as a base path (None for the table itself) and a path in it."""
         return self._placed(self.files)
 
     def directory_paths(self) -> Iterator[tuple[BasePath | None, str]]:
@@ -103,13 +103,13 @@ class Contents:
         bases = {base.id: base for base in self.head.base_paths}
         for file in files:
             base = None if file.base_id is None else bases[file.base_id]
-            # A plain directory of data files has no directory 'data' in it.
+            # A plain directory of data files has no subdirectory 'data'.
             flat = base is not None and not base.is_root
             yield base, file.path.removeprefix("data/") if flat else file.path
 
 
 def message_start(tail: bytes, size: int) -> int:
-    """Where the length and the message begin in a file of this size, by the last bytes of it.
+    """The position of the length and the message in a file, from its last bytes and its size.
 
     Raises NotAManifest.
     """
@@ -122,9 +122,9 @@ def message_start(tail: bytes, size: int) -> int:
 
 
 def read_head(end: bytes) -> Head:
-    """Read what a manifest says of itself. ``end`` is the file from ``message_start`` on.
+    """Read the head of a manifest. ``end`` is the file from ``message_start`` on.
 
-    Only the top level of the message is read. Raises NotAManifest.
+    Reads only the top level of the message. Raises NotAManifest.
     """
     try:
         start, stop = _bounds(end, 0)
@@ -134,7 +134,7 @@ def read_head(end: bytes) -> Head:
 
 
 def read(data: bytes) -> Contents:
-    """Read a whole manifest file. Raises NotAManifest, also for a path that leads elsewhere."""
+    """Read a whole manifest file. Raises NotAManifest, also for a path that is not plain."""
     start = message_start(data[-FOOTER_BYTES:], len(data))
     try:
         top = _top(data, start)
@@ -151,17 +151,17 @@ def read(data: bytes) -> Contents:
             for file in of_fragments
             if file.path.endswith(_DATA_ENDING)
         ]
-    known = {base.id for base in head.base_paths}
+    base_ids = {base.id for base in head.base_paths}
     for file in (*files, *directories):
-        if file.base_id is not None and file.base_id not in known:
+        if file.base_id is not None and file.base_id not in base_ids:
             raise NotAManifest(f"it names base path {file.base_id}, which it does not have")
     return Contents(head, files, tuple(directories), has_blobs)
 
 
 def with_version(data: bytes, version: int) -> bytes:
-    """The same manifest with another version number. Raises NotAManifest.
+    """A manifest with another version number. Raises NotAManifest.
 
-    What lies before the message stays where it is, so that positions in the message stay right.
+    The bytes before the message keep their positions, so that positions in the message stay valid.
     """
     start = message_start(data[-FOOTER_BYTES:], len(data))
     begin = start + _LENGTH_BYTES
@@ -188,7 +188,7 @@ def with_version(data: bytes, version: int) -> bytes:
 
 
 def _width(data: bytes, at: int, kind: int, end: int) -> int:
-    """How many bytes the field at a position takes."""
+    """The size in bytes of the field at a position."""
     if kind != wire.VARINT:
         return end - at
     _, after_key = wire.varint(data, at)
@@ -236,7 +236,7 @@ def _fragment_files(data: bytes, top: Sequence[Field]) -> Iterator[File]:
 
 @lru_cache(maxsize=32_768)
 def _files_of_fragment(data: bytes) -> tuple[File, ...]:
-    """The files of a fragment, which most versions share with the version before them."""
+    """The files of a fragment. Cached: a version shares most fragments with the previous one."""
     return tuple(_read_fragment(data, wire.fields(data, 0, len(data))))
 
 
@@ -295,7 +295,7 @@ def _index_files(data: bytes, top: Sequence[Field]) -> tuple[list[File], list[Fi
 
 
 def _reuse_file(data: bytes, index: Sequence[Field]) -> list[str]:
-    """The file of an index that knows where rows went; other kinds name none in their details."""
+    """The external file of a fragment reuse index; other indexes have none in their details."""
     details = wire.message(data, index, _INDEX_DETAILS) or []
     if not (wire.text(data, details, _ANY_TYPE) or "").endswith(_REUSE_DETAILS):
         return []
@@ -319,10 +319,10 @@ def _file(path: str, base_id: int | None) -> File:
 
 
 def _is_plain(path: str) -> bool:
-    """Whether a path names a file below its directory, whoever decodes or normalises it."""
+    """True if a path stays below its directory, even if a reader decodes or normalises it."""
     return (
         path.isprintable()
         and "%" not in path
         and "\\" not in path
-        and all(part not in {"", ".", ".."} for part in path.split("/"))
+        and all(segment not in {"", ".", ".."} for segment in path.split("/"))
     )

@@ -1,8 +1,8 @@
-"""Lance's manifest files: their names, and which file of a table is a staged one.
+"""Names of Lance's manifest files, final and staged.
 
-A table keeps main's manifests in ``_versions/`` and those of a branch in
+A table has main's manifests in ``_versions/`` and those of a branch in
 ``tree/<branch>/_versions/``. A writer stages ``<final name>-<uuid>`` beside the final name and
-asks the catalog for the version; the catalog then moves it to the final name.
+requests the version from the catalog, which then moves the file to the final name.
 """
 
 import re
@@ -13,7 +13,7 @@ from catalog.errors import InvalidInput
 
 MAX_VERSION = 2**63 - 1
 MAX_NEW_VERSION = 2**62
-"""What a version that is entered may be at most, so that others can follow it for ever."""
+"""The highest version that a client may create, so that later versions can always follow."""
 # The metadata of a computed column's field, as LanceDB writes and reads it.
 COMPUTED = "computed_column"
 COMPUTED_KEY = f"{COMPUTED}.expression"
@@ -28,7 +28,7 @@ _OWN_DIRECTORIES = frozenset({"data", "_deletions", "_indices", "_transactions",
 
 
 class NamingScheme(StrEnum):
-    """How manifest files are named (spec: ManifestNamingScheme)."""
+    """The naming of manifest files (spec: ManifestNamingScheme)."""
 
     V1 = "V1"
     V2 = "V2"
@@ -36,14 +36,14 @@ class NamingScheme(StrEnum):
 
 @dataclass(frozen=True)
 class ManifestName:
-    """What a final manifest's file name says."""
+    """The parsed file name of a final manifest."""
 
     version: int
     scheme: NamingScheme
 
 
 def branch_name(branch: str | None) -> str:
-    """The ledger's name of a branch: main, which clients may also name, is the empty one."""
+    """The ledger's name of a branch; main, which clients may also name, is the empty text."""
     return "" if branch is None or branch == "main" else branch
 
 
@@ -61,7 +61,7 @@ def parse_manifest_name(name: str) -> ManifestName | None:
         return None
     digits = match["number"]
     number = int(digits)
-    # Only V2 pads to 20 digits, and no V1 version has that many.
+    # Only V2 names have 20 digits: no V1 version has so many.
     name_of = (
         ManifestName(_UINT64_MAX - number, NamingScheme.V2)
         if len(digits) == 20
@@ -70,31 +70,31 @@ def parse_manifest_name(name: str) -> ManifestName | None:
     return name_of if 0 <= name_of.version <= MAX_VERSION else None
 
 
-def naming_scheme(given: str | None, staged_name: str) -> NamingScheme:
-    """The scheme that the caller named, else the one its staged file shows, else V2.
+def naming_scheme(requested: str | None, staged_name: str) -> NamingScheme:
+    """The requested scheme, otherwise that of the staged file's name, otherwise V2.
 
-    Raises InvalidInput for a scheme that is not known.
+    Raises InvalidInput for an unknown scheme.
     """
-    if given:
+    if requested:
         try:
-            return NamingScheme(given.upper())
+            return NamingScheme(requested.upper())
         except ValueError:
-            raise InvalidInput(f"Naming scheme {given!r} is not known; use V1 or V2") from None
-    shown = parse_manifest_name(staged_name.partition("-")[0])
-    return shown.scheme if shown else NamingScheme.V2
+            raise InvalidInput(f"Naming scheme {requested!r} is not known; use V1 or V2") from None
+    staged = parse_manifest_name(staged_name.partition("-")[0])
+    return staged.scheme if staged else NamingScheme.V2
 
 
 def check_branch(name: str) -> str:
-    """The name itself. Raises InvalidInput unless it is a relative path that stays in ``tree/``."""
+    """Return the name. Raises InvalidInput unless it is a relative path that stays in ``tree/``."""
     if len(name) > _MAX_BRANCH_LENGTH or not name.isprintable():
         raise InvalidInput(f"Branch name {name[:40]!r} is too long or holds a control character")
-    if any(part in {"", ".", "..", "_versions"} for part in name.split("/")):
+    if any(segment in {"", ".", "..", "_versions"} for segment in name.split("/")):
         raise InvalidInput(f"Branch name {name!r} is not a path of plain names")
     return name
 
 
 def versions_directory(branch: str) -> str:
-    """Where a branch's manifests lie, relative to the table; the empty branch is main."""
+    """The directory of a branch's manifests, relative to the table; the empty branch is main."""
     return f"tree/{branch}/_versions" if branch else "_versions"
 
 
@@ -104,10 +104,10 @@ def final_manifest_path(branch: str, version: int, scheme: NamingScheme) -> str:
 
 
 def may_be_staged(path: str) -> bool:
-    """Whether a file of the table (path relative to it) can be a manifest that waits to be moved.
+    """True if a file, by its path relative to the table, can be a staged manifest.
 
-    Not what already bears a final name, which may be another version's manifest, and nothing in
-    the directories where a table keeps its data: moving those would break versions that are there.
+    False for a file with a final name, which may be another version's manifest, and for files in the
+    data directories of a table: moving them would break existing versions.
     """
     *directories, name = path.split("/")
     if parse_manifest_name(name) is not None:

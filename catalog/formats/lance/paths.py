@@ -1,4 +1,4 @@
-"""Paths of Lance fields: ``a.b``, with segments in backticks where a name has a dot."""
+"""Paths of Lance fields: ``a.b``, with backticks around names that contain a dot."""
 
 import re
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ _ROW_COLUMNS = {
 
 
 def check_name(name: str) -> None:
-    """Raises InvalidInput for a name that a column cannot have, or by which Lance cannot read it."""
+    """Raise InvalidInput for a name that a column cannot have or that Lance cannot read."""
     if not name or name in _ROW_COLUMNS:
         raise InvalidInput(f"A column cannot have the name '{name}'")
     if "`" in name:
@@ -27,7 +27,7 @@ def check_name(name: str) -> None:
 
 
 def check_names(schema: Iterable[pa.Field]) -> None:
-    """The same for all columns of a schema; fields in them may have any name."""
+    """Check the names of all columns of a schema; nested fields may have any name."""
     for field in schema:
         check_name(field.name)
 
@@ -36,12 +36,12 @@ def split(path: str) -> tuple[str, ...]:
     """The names of a path, outermost first. Raises InvalidInput."""
     names, position = [], 0
     while True:
-        found = _SEGMENT.match(path, position)
-        if found is None:
+        match = _SEGMENT.match(path, position)
+        if match is None:
             raise InvalidInput(f"Field path {path!r} is malformed at position {position}")
-        quoted = found["quoted"]
-        names.append(found["bare"] if quoted is None else quoted.replace("``", "`"))
-        position = found.end()
+        quoted = match["quoted"]
+        names.append(match["bare"] if quoted is None else quoted.replace("``", "`"))
+        position = match.end()
         if position == len(path):
             return tuple(names)
         if path[position] != ".":
@@ -50,7 +50,7 @@ def split(path: str) -> tuple[str, ...]:
 
 
 def join(names: Iterable[str]) -> str:
-    """The path of these names as Lance writes it, with backticks where a name needs them."""
+    """The path of these names, with backticks where Lance needs them."""
     return ".".join(name if _PLAIN.fullmatch(name) else _quoted(name) for name in names)
 
 
@@ -59,7 +59,7 @@ def _quoted(name: str) -> str:
 
 
 def find(schema: Iterable[pa.Field], names: tuple[str, ...]) -> pa.Field | None:
-    """The field of this path, also inside lists; None if there is none."""
+    """The field of a path, also inside lists; None if it does not exist."""
     for field in schema:
         if field.name == names[0]:
             return field if len(names) == 1 else find(_children(field.type), names[1:])

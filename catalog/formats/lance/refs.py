@@ -1,7 +1,7 @@
-"""Lance's references, tags and branches, as they lie in a table's directory.
+"""Lance's tags and branches as files in a table's directory.
 
-Each is a JSON file, ``_refs/tags/<name>.json`` or ``_refs/branches/<name>.json``, whose name is
-percent-encoded: a branch ``dev/x`` is in ``dev%2Fx.json``.
+Each is a JSON file, ``_refs/tags/<name>.json`` or ``_refs/branches/<name>.json``, with a
+percent-encoded name: the branch ``dev/x`` is in ``dev%2Fx.json``.
 """
 
 import re
@@ -17,17 +17,17 @@ from catalog.formats.lance import naming
 TAGS = "_refs/tags"
 BRANCHES = "_refs/branches"
 _ENDING = ".json"
-# A file name has 255 bytes, of which Lance takes some for the name that it writes first.
+# A file name has at most 255 bytes, of which Lance needs some for its temporary name.
 _MAX_LENGTH = 200
 _PART = re.compile(r"[A-Za-z0-9._-]+")
 _TRANSACTION = re.compile(rb"([0-9]{1,20})-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.txn")
-# What Lance itself puts into a branch's directory, where a branch 'dev/data' would lie as well.
+# Lance's own entries in a branch's directory, which would also hold a branch 'dev/data'.
 _OWN = re.compile(r"_.*|data")
 
 
 @dataclass(frozen=True, slots=True)
 class TagFile:
-    """What a tag's file says; the empty branch is main."""
+    """The content of a tag's file; the empty branch is main."""
 
     version: int
     branch: str = ""
@@ -36,7 +36,7 @@ class TagFile:
 
 @dataclass(frozen=True, slots=True)
 class BranchFile:
-    """What a branch's file says of its making; the empty parent is main."""
+    """The content of a branch's file; the empty parent is main."""
 
     parent_version: int
     parent: str = ""
@@ -46,9 +46,10 @@ class BranchFile:
 
 
 def check_tag(name: str) -> str:
-    """The name itself. Raises InvalidInput for a name that Lance does not take.
+    """Return the name. Raises InvalidInput for a name that Lance does not accept.
 
-    It does take letters beyond ASCII, and cannot list the tags of a table any more once it has one.
+    Letters beyond ASCII are refused as well: Lance accepts them, but then cannot list the table's
+    tags any more.
     """
     _check(name, "Tag")
     if "/" in name or name.startswith(".") or name.endswith("."):
@@ -57,26 +58,26 @@ def check_tag(name: str) -> str:
 
 
 def check_branch(name: str) -> str:
-    """The name itself. Raises InvalidInput for a name that cannot be given to a new branch."""
+    """Return the name. Raises InvalidInput for a name that a new branch cannot have."""
     if name == "main":
         raise InvalidInput("The name 'main' belongs to the branch that every table has")
     _check(name, "Branch")
     naming.check_branch(name)
-    for part in name.split("/")[1:]:
-        if is_own_directory(part):
+    for segment in name.split("/")[1:]:
+        if is_own_directory(segment):
             raise InvalidInput(
-                f"Branch name {name!r}: '{part}' is a directory of the branch above it"
+                f"Branch name {name!r}: '{segment}' is a directory of the branch above it"
             )
     return name
 
 
-def is_own_directory(part: str) -> bool:
-    """Whether Lance keeps a branch's own files, rather than branches below it, in this directory."""
-    return _OWN.fullmatch(part) is not None
+def is_own_directory(segment: str) -> bool:
+    """True if a directory of this name holds a branch's own files rather than nested branches."""
+    return _OWN.fullmatch(segment) is not None
 
 
 def _check(name: str, kind: str) -> None:
-    if not all(_PART.fullmatch(part) for part in name.split("/")):
+    if not all(_PART.fullmatch(segment) for segment in name.split("/")):
         raise InvalidInput(f"{kind} name {name[:80]!r} holds more than letters, digits, '.-_'")
     if ".." in name or name.endswith(".lock"):
         raise InvalidInput(f"{kind} name {name[:80]!r} holds '..' or ends with '.lock'")
@@ -85,46 +86,49 @@ def _check(name: str, kind: str) -> None:
 
 
 def file_name(name: str) -> str:
-    """The file of a tag or a branch of this name."""
+    """The file name of a tag or branch."""
     return quote(name, safe="") + _ENDING
 
 
 def name_of(file: str) -> str | None:
-    """The tag or branch that a file is for; None for another file."""
+    """The tag or branch of a file name; None for other files."""
     return unquote(file.removesuffix(_ENDING)) if file.endswith(_ENDING) else None
 
 
 def begins_branch(manifest: bytes, version: int) -> bool:
-    """Whether the manifest of this version is a branch's first.
+    """True if the manifest of this version is the first of a branch.
 
-    A manifest names the file of its transaction, ``<version read>-<uuid>.txn``. What begins a branch
-    has the number of the version that it was made from; any other version has the next one.
+    A manifest names the file of its transaction, ``<version read>-<uuid>.txn``. The first manifest of
+    a branch has the number of the version that it was created from; other versions have the next
+    number.
     """
     named = _TRANSACTION.findall(manifest)
     return bool(named) and int(named[-1]) == version
 
 
 def parse_tag(content: bytes) -> TagFile | None:
-    """What a tag's file says; None when it does not read as one."""
-    found = _parse(content)
-    version = _number(found.get("version"))
+    """The parsed file of a tag; None if it is malformed."""
+    document = _parse(content)
+    version = _number(document.get("version"))
     if version is None:
         return None
-    return TagFile(version, _branch(found.get("branch")), _number(found.get("manifestSize")) or 0)
+    return TagFile(
+        version, _branch(document.get("branch")), _number(document.get("manifestSize")) or 0
+    )
 
 
 def parse_branch(content: bytes) -> BranchFile | None:
-    """What a branch's file says; None when it does not read as one."""
-    found = _parse(content)
-    version = _number(found.get("parentVersion"))
+    """The parsed file of a branch; None if it is malformed."""
+    document = _parse(content)
+    version = _number(document.get("parentVersion"))
     if version is None:
         return None
-    metadata = found.get("metadata")
+    metadata = document.get("metadata")
     return BranchFile(
         version,
-        _branch(found.get("parentBranch")),
-        _number(found.get("createAt")) or 0,
-        _number(found.get("manifestSize")) or 0,
+        _branch(document.get("parentBranch")),
+        _number(document.get("createAt")) or 0,
+        _number(document.get("manifestSize")) or 0,
         {k: v for k, v in metadata.items() if isinstance(v, str)}
         if isinstance(metadata, dict)
         else {},
@@ -133,10 +137,10 @@ def parse_branch(content: bytes) -> BranchFile | None:
 
 def _parse(content: bytes) -> dict[str, Any]:
     try:
-        found = orjson.loads(content)
+        document = orjson.loads(content)
     except orjson.JSONDecodeError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
 def _branch(value: object) -> str:

@@ -1,12 +1,11 @@
-"""How deep an SQL expression is nested, before Lance reads it.
+"""Limits on the nesting of SQL expressions, checked before Lance parses them.
 
-Lance walks expressions by recursion and does not look how deep it goes: with a stack of 2 MB some
-500 operators in a row end the process. Chains of AND and OR it walks in another way, and long lists
-are flat.
+Lance recurses over expressions without a limit: with a stack of 2 MB about 500 operators in a row end
+the process. It handles chains of AND and OR differently, and long lists are flat.
 
-It also takes two or three times as long for each further level of some expressions: where its parser
-tries what a bracket might be, and where a function or an operator uses what it is given twice. Brackets
-that only hold a condition together are no such levels.
+Some expressions take two or three times as long with each further level: where the parser tries
+several meanings of a bracket, and where a function or an operator evaluates its argument twice.
+Brackets that only group a condition do not count as levels.
 """
 
 import re
@@ -15,11 +14,11 @@ from dataclasses import dataclass
 from catalog.errors import InvalidInput
 
 MAX_CHAIN = 300
-"""Operators and names that depend on each other."""
+"""The maximum number of dependent operators and names."""
 MAX_LOGICAL = 10_000
-"""ANDs and ORs. At 30 000 Lance still answers, at 50 000 it does not."""
+"""The maximum number of ANDs and ORs. Lance handles 30 000, but not 50 000."""
 MAX_NESTED = 10
-"""Levels that may take twice the time each, or more. 10 take some 40 ms, 15 eight seconds."""
+"""The maximum number of levels that at least double the time: 10 take 40 ms, 15 take 8 s."""
 _SURELY_SHORT = 2 * MAX_CHAIN
 
 _TOKEN = re.compile(r"""--|/\*|'[^']*'|`[^`]*`|"[^"]*"|\d[\w.]*|\w+|[(\[]|[)\]]|\S""")
@@ -29,7 +28,7 @@ _BEFORE_A_CONDITION = frozenset({"and", "or", "when", "then", "else"})
 
 
 def check(expression: str) -> None:
-    """Raises InvalidInput for an expression that might be too deep to be read."""
+    """Raise InvalidInput for an expression that may be too deep for Lance."""
     if "\x00" in expression:
         raise InvalidInput("An expression cannot have a NUL character")
     if len(_COSTLY.findall(expression)) > MAX_NESTED and _nested(expression) > MAX_NESTED:
@@ -43,11 +42,11 @@ def check(expression: str) -> None:
 
 @dataclass(slots=True)
 class _Level:
-    """What is inside of a bracket."""
+    """The content of a bracket."""
 
     is_costly: bool
     words: int = 0
-    """INTERVAL and BETWEEN since the last AND, OR or comma."""
+    """The number of INTERVAL and BETWEEN since the last AND, OR or comma."""
     most_words: int = 0
     deepest: int = 0
 
@@ -60,56 +59,56 @@ class _Level:
 
 
 def _nested(expression: str) -> int:
-    """How many costly levels are in one another."""
+    """The depth of nested costly levels."""
     levels, before = [_Level(is_costly=False)], ""
 
     def close() -> None:
         inner = levels.pop().total()
         levels[-1].deepest = max(levels[-1].deepest, inner)
 
-    for found in _TOKEN.finditer(expression):
-        part = found[0].lower()
-        if part in {"--", "/*", "$"}:  # a quote in a comment or in $$ is none
+    for match in _TOKEN.finditer(expression):
+        lexeme = match[0].lower()
+        if lexeme in {"--", "/*", "$"}:  # quotes in comments and in $$ do not quote
             return len(_COSTLY.findall(expression))
-        if part in "([":
+        if lexeme in "([":
             is_name = before[:1].isalpha() or before[:1] in {"_", "`", '"'}
             is_call = is_name and before not in _BEFORE_A_CONDITION
-            levels.append(_Level(is_costly=part == "[" or is_call))
-        elif part in ")]":
+            levels.append(_Level(is_costly=lexeme == "[" or is_call))
+        elif lexeme in ")]":
             if len(levels) > 1:
                 close()
-        elif part in {"interval", "between"}:
+        elif lexeme in {"interval", "between"}:
             levels[-1].words += 1
-        elif part in {",", "and", "or"}:
+        elif lexeme in {",", "and", "or"}:
             levels[-1].end_part()
-        before = part
+        before = lexeme
     while len(levels) > 1:
         close()
     return levels[0].total()
 
 
 def _check_chains(expression: str) -> None:
-    outer: list[tuple[int, int]] = []  # of the parentheses around: the chain, and its longest
+    outer: list[tuple[int, int]] = []  # chain and longest chain of each enclosing bracket
     around = chain = longest = logical = 0
     in_between, before = False, "("
-    for found in _TOKEN.finditer(expression):
-        part = found[0]
-        if part in "([":
+    for match in _TOKEN.finditer(expression):
+        lexeme = match[0]
+        if lexeme in "([":
             outer.append((chain, longest))
             around += chain
             chain = longest = 0
-        elif part in ")]":
+        elif lexeme in ")]":
             if outer:
                 inner = max(chain, longest)
                 chain, longest = outer.pop()
                 around -= chain
                 chain += inner
-        elif part == ",":
+        elif lexeme == ",":
             chain, longest = 0, max(chain, longest)
-        elif part in {"--", "/*"}:
+        elif lexeme in {"--", "/*"}:
             raise InvalidInput("A long expression cannot have comments")
-        elif part[0] not in _LITERAL and not (part in "-+" and before in "(,"):
-            word = part.lower()
+        elif lexeme[0] not in _LITERAL and not (lexeme in "-+" and before in "(,"):
+            word = lexeme.lower()
             if word == "or" or (word == "and" and not in_between):
                 chain, longest, logical = 0, max(chain, longest), logical + 1
             else:
@@ -121,4 +120,4 @@ def _check_chains(expression: str) -> None:
                 f"or more than {MAX_LOGICAL} times AND and OR",
                 detail="A list, as in 'id IN (1, 2, 3)', may be as long as you like.",
             )
-        before = part
+        before = lexeme

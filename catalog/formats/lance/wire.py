@@ -1,7 +1,7 @@
-"""Protocol Buffers on the wire, as far as Lance manifests need them.
+"""A reader of the Protocol Buffers wire format, as far as Lance manifests need it.
 
-Strict where Lance's own reader is strict, and stricter where a lenient reader might see something else:
-groups are refused, and so is a field that must occur once and occurs twice.
+It is as strict as Lance's own reader, and stricter where lenient readers may disagree: groups are
+refused, and so is a second occurrence of a singular field.
 """
 
 from collections.abc import Container, Sequence
@@ -12,19 +12,20 @@ _UINT64 = 2**64 - 1
 _MAX_NUMBER = 2**29
 
 Field = tuple[int, int, int, int]
-"""Number, wire type, and the value of a varint with 0, or where the content begins and ends."""
+"""Field number, wire type, and either the value of a varint and 0, or the start and end of the
+content."""
 
 
 class MalformedMessage(ValueError):
-    """The bytes are not a message that Lance writes."""
+    """The bytes are not a valid message."""
 
 
 def fields(data: bytes, start: int, end: int, only: Container[int] | None = None) -> list[Field]:
-    """The fields of the message between two positions, in order: all, or those of some numbers.
+    """The fields of the message between two positions, in order; only some numbers if given.
 
     Raises MalformedMessage.
     """
-    found: list[Field] = []
+    result: list[Field] = []
     at = start
     try:
         while at < end:
@@ -53,16 +54,16 @@ def fields(data: bytes, start: int, end: int, only: Container[int] | None = None
             if not 0 < number < _MAX_NUMBER:
                 raise MalformedMessage(f"field number {number}")
             if only is None or number in only:
-                found.append((number, wire, first, second))
+                result.append((number, wire, first, second))
     except IndexError:
         raise MalformedMessage("it ends within a field") from None
     if at != end:
         raise MalformedMessage("a field ends outside its message")
-    return found
+    return result
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
-    """The number at a position, and where it ends. Raises MalformedMessage and IndexError."""
+    """The number at a position and its end. Raises MalformedMessage and IndexError."""
     value = shift = 0
     for _ in range(_MAX_VARINT_BYTES):
         byte = data[at]
@@ -86,50 +87,50 @@ def encode_varint(value: int) -> bytes:
 
 
 def number(message: Sequence[Field], field: int) -> int | None:
-    """The value of a numeric field; None if it does not occur. Raises MalformedMessage."""
-    found = _once(message, field, VARINT)
-    return None if found is None else found[2]
+    """The value of a numeric field; None if it is absent. Raises MalformedMessage."""
+    occurrence = _once(message, field, VARINT)
+    return None if occurrence is None else occurrence[2]
 
 
 def text(data: bytes, message: Sequence[Field], field: int) -> str | None:
-    """The value of a text field; None if it does not occur. Raises MalformedMessage."""
-    found = _once(message, field, BYTES)
-    if found is None:
+    """The value of a text field; None if it is absent. Raises MalformedMessage."""
+    occurrence = _once(message, field, BYTES)
+    if occurrence is None:
         return None
     try:
-        return data[found[2] : found[3]].decode()
+        return data[occurrence[2] : occurrence[3]].decode()
     except UnicodeDecodeError:
         raise MalformedMessage(f"field {field} is not UTF-8") from None
 
 
 def content(data: bytes, message: Sequence[Field], field: int) -> bytes | None:
-    """The bytes of a field; None if it does not occur. Raises MalformedMessage."""
-    found = _once(message, field, BYTES)
-    return None if found is None else data[found[2] : found[3]]
+    """The bytes of a field; None if it is absent. Raises MalformedMessage."""
+    occurrence = _once(message, field, BYTES)
+    return None if occurrence is None else data[occurrence[2] : occurrence[3]]
 
 
 def messages(data: bytes, message: Sequence[Field], field: int) -> list[list[Field]]:
     """The messages of a repeated field. Raises MalformedMessage."""
-    found = []
-    for each, wire, start, end in message:
-        if each == field:
+    result = []
+    for field_number, wire, start, end in message:
+        if field_number == field:
             if wire != BYTES:
                 raise MalformedMessage(f"field {field} has wire type {wire}")
-            found.append(fields(data, start, end))
-    return found
+            result.append(fields(data, start, end))
+    return result
 
 
 def message(data: bytes, outer: Sequence[Field], field: int) -> list[Field] | None:
-    """The message in a field that occurs at most once; None if it does not occur."""
-    found = _once(outer, field, BYTES)
-    return None if found is None else fields(data, found[2], found[3])
+    """The message in a singular field; None if it is absent. Raises MalformedMessage."""
+    occurrence = _once(outer, field, BYTES)
+    return None if occurrence is None else fields(data, occurrence[2], occurrence[3])
 
 
 def _once(message: Sequence[Field], field: int, wire: int) -> Field | None:
-    found = None
-    for each in message:
-        if each[0] == field:
-            if found is not None or each[1] != wire:
+    occurrence = None
+    for candidate in message:
+        if candidate[0] == field:
+            if occurrence is not None or candidate[1] != wire:
                 raise MalformedMessage(f"field {field} occurs twice, or with another wire type")
-            found = each
-    return found
+            occurrence = candidate
+    return occurrence

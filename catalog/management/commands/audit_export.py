@@ -1,4 +1,4 @@
-"""Take the audit trail, or a part of it, along as CSV or JSON lines."""
+"""Export the audit trail, or a part of it, as CSV or JSON lines."""
 
 import sys
 import uuid
@@ -12,28 +12,32 @@ from catalog import identifiers
 from catalog.access import COMMAND
 from catalog.errors import CatalogError
 from catalog.management.audit_arguments import moment
-from catalog.models.audit import Door, Outcome
+from catalog.models.audit import Interface, Outcome
 from catalog.services.audit import trail as audit_trail
 
 _WORDS = ("target", "actor", "action", "key", "request_id")
 
 
 class Command(BaseCommand):
-    help = "Write audit events, the oldest first, to a file or to standard output."
+    help = "Write audit events, oldest first, to a file or to standard output."
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--format", choices=list(audit_trail.FORMATS), default="jsonl")
-        parser.add_argument("--output", type=Path, help="a new file; else standard output")
-        parser.add_argument("--table", help="namespace$table: all events of it")
-        parser.add_argument("--table-uuid", type=uuid.UUID, help="also of a table that is gone")
+        parser.add_argument("--output", type=Path, help="a new file; by default standard output")
+        parser.add_argument("--table", help="namespace$table: only events of this table")
+        parser.add_argument(
+            "--table-uuid", type=uuid.UUID, help="only events of this table, which may be dropped"
+        )
         for name in _WORDS:
             parser.add_argument(f"--{name.replace('_', '-')}")
-        parser.add_argument("--door", choices=Door.values)
+        parser.add_argument("--door", choices=Interface.values)
         parser.add_argument("--outcome", choices=Outcome.values)
         parser.add_argument("--transaction", type=uuid.UUID, dest="transaction_id")
-        parser.add_argument("--since", type=moment, help="a day or a moment, UTC")
-        parser.add_argument("--until", type=moment, help="before it")
+        parser.add_argument(
+            "--since", type=moment, help="only events from this day or time (UTC) on"
+        )
+        parser.add_argument("--until", type=moment, help="only events before this day or time")
 
     def handle(self, *args: Any, **options: Any) -> None:
         names = ("table_uuid", "door", "outcome", "transaction_id", "since", "until", *_WORDS)
@@ -53,4 +57,4 @@ class Command(BaseCommand):
                 for piece in pieces:
                     file.write(piece)
         except FileExistsError:
-            raise CommandError(f"{options['output']} is there already") from None
+            raise CommandError(f"File {options['output']} already exists") from None

@@ -1,4 +1,4 @@
-"""What an application's role may do where it does not own the tables."""
+"""Print grants for an application role that does not own the tables."""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -11,13 +11,13 @@ from catalog.services.audit import partitions as audit_partitions
 
 class Command(BaseCommand):
     help = (
-        "Print the SQL by which a role may add to the audit trail and read it, and nothing else."
+        "Print the SQL that lets a role read the audit trail and append to it, and nothing else."
         " Run it as the owner of the tables, after each migration."
     )
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("role", help="the role of DATABASE_URL of web servers and workers")
+        parser.add_argument("role", help="the role in DATABASE_URL of web servers and workers")
 
     def handle(self, *args: Any, **options: Any) -> None:
         role = connection.ops.quote_name(options["role"])

@@ -13,8 +13,8 @@ from catalog.services.audit import partitions as audit_partitions
 
 class Command(BaseCommand):
     help = (
-        "Drop the months of the audit trail that are over, as the owner of the tables. Each leaves"
-        " an audit event, and the rest can still be verified."
+        "Drop past months of the audit trail, as the owner of the tables. Each dropped month leaves"
+        " an audit event, and the remaining months can still be verified."
     )
     requires_system_checks: list[str] = []
 
@@ -24,7 +24,7 @@ class Command(BaseCommand):
             type=int,
             required=True,
             metavar="N",
-            help="keep the present month and N before it",
+            help="keep the present month and the N months before it",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -41,4 +41,4 @@ class Command(BaseCommand):
         for month in dropped:
             self.stdout.write(f"{month.month}: {month.events} events dropped")
         if not dropped:
-            self.stdout.write("No month is old enough")
+            self.stdout.write("No month is old enough to drop")

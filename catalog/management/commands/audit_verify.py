@@ -14,19 +14,19 @@ from catalog.services.audit import chain as audit_chain
 
 class Command(BaseCommand):
     help = (
-        "Recompute the chain of hashes over the audit trail. Exit status 1, and one line for each"
-        " finding, when an event or a seal was altered, removed or inserted."
+        "Recompute the hash chain of the audit trail. If an event or a seal was altered, removed or"
+        " inserted, print a line for each finding and exit with status 1."
     )
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--table", help="only this one: namespace$table, a.b.table or its UUID")
-        parser.add_argument("--since", type=moment, help="only what was sealed since then (UTC)")
-        parser.add_argument("--seal", action="store_true", help="seal what waits before that")
+        parser.add_argument("--table", help="only this table: namespace$table, a.b.table or a UUID")
+        parser.add_argument("--since", type=moment, help="only events sealed since then (UTC)")
+        parser.add_argument("--seal", action="store_true", help="seal pending events first")
         parser.add_argument(
             "--expect",
             metavar="NUMBER:HASH",
-            help="a seal that was noted elsewhere; it must be in the chain as it was",
+            help="a seal that was recorded elsewhere; the chain must contain it unchanged",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -34,21 +34,23 @@ class Command(BaseCommand):
             audit_chain.seal()
         expected = _expected(options["expect"])
         table = _table(options["table"]) if options["table"] else None
-        found = audit_chain.verify(table=table, since=options["since"], expected=expected)
-        for finding in found.findings:
+        verification = audit_chain.verify(table=table, since=options["since"], expected=expected)
+        for finding in verification.findings:
             self.stdout.write(f"{finding.kind}: {finding.text}")
-        if found.more_findings:
-            self.stdout.write(f"... and {found.more_findings} more")
+        if verification.more_findings:
+            self.stdout.write(f"... and {verification.more_findings} more")
         self.stdout.write(
-            f"{found.seals} seals, {found.retired} of them of events that a retention removed;"
-            f" {found.waiting} events wait for their seal"
+            f"{verification.seals} seals, of which {verification.retired} are of events removed by"
+            f" retention; {verification.waiting} events are not sealed yet"
         )
-        if found.head is not None:
-            self.stdout.write(f"newest seal: {found.head.number}:{found.head.hash.hex()}")
-        if not found.is_sound:
-            count = len(found.findings) + found.more_findings
-            raise CommandError(f"The audit trail is not as it was sealed: {count} findings")
-        self.stdout.write("The audit trail is as it was sealed")
+        if verification.head is not None:
+            self.stdout.write(
+                f"newest seal: {verification.head.number}:{verification.head.hash.hex()}"
+            )
+        if not verification.is_sound:
+            count = len(verification.findings) + verification.more_findings
+            raise CommandError(f"The audit trail does not match its seals: {count} findings")
+        self.stdout.write("The audit trail matches its seals")
 
 
 def _expected(text: str | None) -> tuple[int, bytes] | None:
@@ -58,11 +60,13 @@ def _expected(text: str | None) -> tuple[int, bytes] | None:
     try:
         return int(number), bytes.fromhex(digest)
     except ValueError:
-        raise CommandError(f"--expect is {text!r}; use the number and the hash of a seal") from None
+        raise CommandError(
+            f"--expect is {text!r}; give the number and the hash of a seal as NUMBER:HASH"
+        ) from None
 
 
 def _table(text: str) -> uuid.UUID:
-    """The UUID of a table that is there, or of one that is gone."""
+    """The UUID of a table by its name, or the given UUID, also of a dropped table."""
     try:
         return uuid.UUID(text)
     except ValueError:
@@ -71,5 +75,5 @@ def _table(text: str) -> uuid.UUID:
     path = tuple(text.split(delimiter if delimiter in text else "."))
     row = Table.objects.named(path).first()
     if row is None:
-        raise CommandError(f"Table '{text}' does not exist; of one that is gone give the UUID")
+        raise CommandError(f"Table '{text}' does not exist; give the UUID of a dropped table")
     return row.uuid

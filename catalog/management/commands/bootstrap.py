@@ -1,4 +1,4 @@
-"""Prepare a database and a home directory for the first start; quick when nothing is to do."""
+"""Prepare the database and the home directory for the first start; quick if already prepared."""
 
 import os
 import secrets
@@ -22,9 +22,9 @@ _FIRST_KEY = "admin"
 
 
 class Command(BaseCommand):
-    # They import the whole API: seconds of every start.
+    # System checks import the whole API, which takes seconds at every start.
     requires_system_checks: list[str] = []
-    help = "Migrate, collect static files, and make the first admin user and API key."
+    help = "Migrate, collect static files, and create the first admin user and API key."
 
     def handle(self, *args: Any, **options: Any) -> None:
         self._say("Applying migrations")
@@ -41,7 +41,7 @@ class Command(BaseCommand):
         self.stdout.flush()
 
     def _collect_static(self) -> None:
-        """Collect once for each set of installed packages: it takes seconds."""
+        """Collect static files once for each set of installed packages, because it takes seconds."""
         stamp = Path(settings.STATIC_ROOT) / ".collected"
         mark = f"{sys.version} {(settings.BASE_DIR / 'requirements.txt').read_text()}"
         if stamp.is_file() and stamp.read_text() == mark:
@@ -54,36 +54,38 @@ class Command(BaseCommand):
         users = get_user_model().objects
         if users.filter(is_superuser=True).exists():
             return
-        given = settings.MONODON_ADMIN_PASSWORD
-        password = given or secrets.token_urlsafe(12)
+        configured = settings.MONODON_ADMIN_PASSWORD
+        password = configured or secrets.token_urlsafe(12)
         try:
             users.create_superuser(settings.MONODON_ADMIN_USER, "", password)
         except PrincipalAlreadyExists as refused:
-            # Who was deleted, or switched off, does not come back by a start of the server.
+            # A deleted or deactivated user is not created again when the server starts.
             self._say(
-                f"Admin user:  none was made. {refused.message}. {refused.detail or ''}".rstrip()
+                f"Admin user:  not created. {refused.message}. {refused.detail or ''}".rstrip()
             )
             return
-        shown = "as MONODON_ADMIN_PASSWORD says" if given else password
-        self._say(f"Admin user:  {settings.MONODON_ADMIN_USER}   password: {shown}")
+        password_text = "that of MONODON_ADMIN_PASSWORD" if configured else password
+        self._say(f"Admin user:  {settings.MONODON_ADMIN_USER}   password: {password_text}")
 
     def _api_key(self) -> None:
-        """The first key; a preset key is there whatever else is."""
-        given = settings.MONODON_ADMIN_API_KEY
-        if given:
-            known = ApiKey.objects.filter(digest=credentials.key_digest(given)).exists()
-            if not known:
-                name = f"{_FIRST_KEY}-{credentials.key_digest(given)[:8]}"
-                api_keys.create_api_key(actor=access.SYSTEM, name=name, key=given)
-                self._say("API key:     as MONODON_ADMIN_API_KEY says")
+        """Create the first key. A configured key is created even if other keys exist."""
+        configured = settings.MONODON_ADMIN_API_KEY
+        if configured:
+            is_registered = ApiKey.objects.filter(
+                digest=credentials.key_digest(configured)
+            ).exists()
+            if not is_registered:
+                name = f"{_FIRST_KEY}-{credentials.key_digest(configured)[:8]}"
+                api_keys.create_api_key(actor=access.SYSTEM, name=name, key=configured)
+                self._say("API key:     that of MONODON_ADMIN_API_KEY")
         elif not ApiKey.objects.exists():
             _, key = api_keys.create_api_key(actor=access.SYSTEM, name=_FIRST_KEY)
-            self._say(f"API key:     {key}   (shown this once)")
-            self._say(f"             also kept in {self._keep(key)}, which only you can read")
+            self._say(f"API key:     {key}   (not shown again)")
+            self._say(f"             also saved in {self._save(key)}, which only you can read")
 
     @staticmethod
-    def _keep(key: str) -> Path:
-        """Leave the key to programs of the same user, such as the demo."""
+    def _save(key: str) -> Path:
+        """Save the key for programs of the same user, such as the demo."""
         path = Path(settings.MONODON_HOME) / "admin_api_key"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""The past of the catalog from the shell: what there was, and what became of it."""
+"""Past states and changes of the catalog on the command line."""
 
 import json
 from argparse import ArgumentParser
@@ -18,15 +18,17 @@ _TIME = "a time such as 2027-01-31T12:00:00Z, or a transaction's id"
 
 
 class Command(BaseCommand):
-    help = "Show the catalog as it was at a moment, or what changed between two."
-    # They import the whole API: seconds of every start.
+    help = "Show the catalog at a moment, or the changes between two moments."
+    # System checks import the whole API, which takes seconds at every start.
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--at", required=True, help=_TIME)
-        parser.add_argument("--namespace", default="", help="with all below it: a.b, or a.b$c")
+        parser.add_argument(
+            "--namespace", default="", help="only this namespace and below: a.b, or a.b$c"
+        )
         parser.add_argument("--diff-to", help=f"the second moment of a comparison: {_TIME}")
-        parser.add_argument("--json", action="store_true", help="a JSON object a line")
+        parser.add_argument("--json", action="store_true", help="write one JSON object per line")
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
@@ -94,8 +96,8 @@ class Command(BaseCommand):
             self.stdout.write(_dump({"type": "counts", **counts}))
             return
         del counts["since"], counts["until"]
-        told = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in counts.items())
-        self.stdout.write(f"From {since} to {until}: {told}.")
+        summary = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in counts.items())
+        self.stdout.write(f"From {since} to {until}: {summary}.")
 
 
 def _json(row: Any) -> str:
@@ -108,8 +110,8 @@ def _json(row: Any) -> str:
     return _dump({"type": kinds[type(row)], **asdict(row)})
 
 
-def _dump(found: dict[str, Any]) -> str:
-    return json.dumps(found, default=str, ensure_ascii=False)
+def _dump(document: dict[str, Any]) -> str:
+    return json.dumps(document, default=str, ensure_ascii=False)
 
 
 def _line(row: past.NamespaceState | past.TableState) -> str:

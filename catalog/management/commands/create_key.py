@@ -1,4 +1,4 @@
-"""Make an API key from the shell. The key alone goes to standard output, so that it can be piped."""
+"""Create an API key on the command line. Standard output gets only the key, for use in pipes."""
 
 from argparse import ArgumentParser
 from datetime import timedelta
@@ -15,49 +15,50 @@ from catalog.services.access import api_keys
 
 
 class Command(BaseCommand):
-    help = "Make an API key, which is shown this once, for a principal or a new service account."
-    # They import the whole API: seconds of every start.
+    help = "Create an API key for a principal or a new service account. It is shown only once."
+    # System checks import the whole API, which takes seconds at every start.
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("name", help="the key's name, which the audit trail shows")
         parser.add_argument(
-            "--principal", help="whose key it is; none: the service account of the key's name"
+            "--principal",
+            help="the owner of the key; by default a service account with the key's name",
         )
         parser.add_argument(
             "--level",
             choices=PrincipalLevel.values,
-            help="of the service account, if it is made; default: granted, that is nothing until"
-            " something is granted to it",
+            help="the level of a new service account; by default 'granted', which allows nothing"
+            " without grants",
         )
         parser.add_argument(
-            "--scope", action="append", help="a privilege that may be used; again for several"
+            "--scope", action="append", help="a privilege that the key may use; repeatable"
         )
-        parser.add_argument("--namespace", help="where it may be used, with all below: a$b")
+        parser.add_argument("--namespace", help="use the key only in this namespace and below: a$b")
         lifetime = parser.add_mutually_exclusive_group()
         lifetime.add_argument(
             "--days",
             type=float,
-            help=f"how long it is valid; {api_keys.DEFAULT_LIFETIME.days} days if not given",
+            help=f"the lifetime in days; by default {api_keys.DEFAULT_LIFETIME.days}",
         )
         lifetime.add_argument(
-            "--never-expires", action="store_true", help="make a key that is valid until revoked"
+            "--never-expires", action="store_true", help="create a key without an expiry"
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        name, whose = options["name"], options["principal"]
+        name, principal = options["name"], options["principal"]
         try:
             expires_at = None
             if options["days"] is not None:
                 expires_at = timezone.now() + timedelta(days=options["days"])
-            if whose is not None and options["level"] is not None:
+            if principal is not None and options["level"] is not None:
                 raise InvalidInput(
-                    "--level is of a new service account, --principal of a known one"
+                    "--level is only for a new service account; do not combine it with --principal"
                 )
             row, key = api_keys.create_for(
                 actor=COMMAND,
                 name=name,
-                principal=whose,
+                principal=principal,
                 level=PrincipalLevel(options["level"] or PrincipalLevel.GRANTED),
                 scopes=options["scope"],
                 namespace=_identifier(options["namespace"]),
@@ -65,10 +66,10 @@ class Command(BaseCommand):
                 never_expires=options["never_expires"],
             )
         except OverflowError:
-            raise CommandError(f"--days {options['days']} is too much") from None
+            raise CommandError(f"--days {options['days']} is too large") from None
         except CatalogError as refused:
             raise CommandError(refused.message) from refused
-        self.stderr.write(f"API key '{row}' of '{row.principal}', shown this once:")
+        self.stderr.write(f"API key '{row}' of '{row.principal}', shown only once:")
         self.stdout.write(key)
 
 

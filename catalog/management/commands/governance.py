@@ -1,4 +1,4 @@
-"""The state of governance as a YAML file: exported, compared, applied."""
+"""Export, compare and apply the state of governance as a YAML file."""
 
 import sys
 from argparse import ArgumentParser
@@ -15,21 +15,21 @@ from catalog.services.governance import yaml_files
 
 
 class Command(BaseCommand):
-    help = "Export the state of governance as YAML, tell what a file would change, or apply it."
-    # They import the whole API: seconds of every start.
+    help = "Export the state of governance as YAML, show what a file would change, or apply it."
+    # System checks import the whole API, which takes seconds at every start.
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         actions = parser.add_subparsers(dest="action", required=True)
-        export = actions.add_parser("export", help="write what is so now")
-        export.add_argument("--namespace", help="only this one and below: prod$sales")
+        export = actions.add_parser("export", help="write the present state")
+        export.add_argument("--namespace", help="only this namespace and below: prod$sales")
         export.add_argument("--output", help="a file; by default standard output")
         diff = actions.add_parser(
-            "diff", help="tell what applying would change; status 1 if anything"
+            "diff", help="show the changes of applying a file; exit status 1 if there are any"
         )
-        apply = actions.add_parser("apply", help="make everything as the file says, or nothing")
-        for each in (diff, apply):
-            each.add_argument("file", help="- is standard input")
+        apply = actions.add_parser("apply", help="apply a file, completely or not at all")
+        for subparser in (diff, apply):
+            subparser.add_argument("file", help="a file; - for standard input")
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
@@ -51,15 +51,15 @@ class Command(BaseCommand):
 
     def _diff(self, options: dict[str, Any]) -> None:
         changes = governance_documents.plan(actor=COMMAND, document=_document(options["file"]))
-        self._tell(changes, "would change")
+        self._print(changes, "would change")
         if changes:
             sys.exit(1)
 
     def _apply(self, options: dict[str, Any]) -> None:
         changes = governance_documents.apply(actor=COMMAND, document=_document(options["file"]))
-        self._tell(changes, "changed")
+        self._print(changes, "changed")
 
-    def _tell(self, changes: list[governance_documents.Change], verb: str) -> None:
+    def _print(self, changes: list[governance_documents.Change], verb: str) -> None:
         for change in changes:
             self.stdout.write(str(change))
         self.stdout.write(f"{len(changes) or 'nothing'} {verb}")

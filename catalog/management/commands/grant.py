@@ -1,4 +1,4 @@
-"""Grants from the shell: setting one, and who may do what."""
+"""Set, list and explain grants on the command line."""
 
 from argparse import ArgumentParser
 from collections.abc import Mapping
@@ -14,27 +14,27 @@ from catalog.services.access import grants
 
 
 class Command(BaseCommand):
-    help = "Grant privileges on a namespace or a table, and tell who has which."
-    # They import the whole API: seconds of every start.
+    help = "Grant privileges on a namespace or a table, and show who has which."
+    # System checks import the whole API, which takes seconds at every start.
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        known = ",".join(privilege.word for privilege in SINGLE)
+        names = ",".join(privilege.word for privilege in SINGLE)
         actions = parser.add_subparsers(dest="action", required=True)
-        give = actions.add_parser("set", help="let a principal have exactly these privileges")
-        give.add_argument("principal", help="etl, user:ada, group:analysts")
-        give.add_argument("privileges", help=f"some of {known}, or all")
-        take = actions.add_parser("remove", help="take away what a principal was granted")
-        take.add_argument("principal")
-        show = actions.add_parser("list", help="what is granted on this very place")
-        why = actions.add_parser("explain", help="who may do what here, and why")
-        why.add_argument("principal", nargs="?", help="only this one")
-        lost = actions.add_parser("what-if", help="what would be lost without the grant")
-        lost.add_argument("principal")
-        for each in (give, take, show, why, lost):
-            where = each.add_mutually_exclusive_group(required=True)
-            where.add_argument("--namespace", help="$ alone is the root")
-            where.add_argument("--table", help="namespace$table, or a view")
+        set_ = actions.add_parser("set", help="replace the grant of a principal")
+        set_.add_argument("principal", help="etl, user:ada, group:analysts")
+        set_.add_argument("privileges", help=f"a list of {names}, or all")
+        remove = actions.add_parser("remove", help="revoke the grant of a principal")
+        remove.add_argument("principal")
+        list_ = actions.add_parser("list", help="list the direct grants")
+        explain = actions.add_parser("explain", help="show who has which privileges, and why")
+        explain.add_argument("principal", nargs="?", help="only this principal")
+        what_if = actions.add_parser("what-if", help="show the effect of revoking a grant")
+        what_if.add_argument("principal")
+        for subparser in (set_, remove, list_, explain, what_if):
+            where = subparser.add_mutually_exclusive_group(required=True)
+            where.add_argument("--namespace", help="a namespace; $ for the root")
+            where.add_argument("--table", help="a table or view: namespace$table")
 
     def handle(self, *args: Any, **options: Any) -> None:
         action = options["action"].replace("-", "_")
@@ -66,10 +66,10 @@ class Command(BaseCommand):
     def _explain(self, on: On, options: Mapping[str, Any]) -> None:
         token = None
         while True:
-            found, token = grants.explain(
+            holders, token = grants.explain(
                 actor=COMMAND, on=on, principal=options["principal"], page_token=token
             )
-            for holder in found:
+            for holder in holders:
                 state = "" if holder.is_active else "  (not active)"
                 self.stdout.write(f"{holder.principal.name:24} {_words(holder.held)}{state}")
                 for source in holder.sources:
@@ -82,13 +82,13 @@ class Command(BaseCommand):
     def _what_if(self, on: On, options: Mapping[str, Any]) -> None:
         token = None
         while True:
-            found, token = grants.what_if(
+            losses, token = grants.what_if(
                 actor=COMMAND, on=on, principal=options["principal"], page_token=token
             )
-            for loss in found:
+            for loss in losses:
                 self.stdout.write(
-                    f"{loss.principal.name:24} loses {_words(loss.lost)}; does not see"
-                    f" {loss.namespaces} namespaces and {loss.tables} tables any more"
+                    f"{loss.principal.name:24} loses {_words(loss.lost)}; no longer sees"
+                    f" {loss.namespaces} namespaces and {loss.tables} tables"
                 )
             if token is None:
                 return

@@ -1,4 +1,4 @@
-"""Maintenance from the shell: what a table needs, doing it, and how it goes."""
+"""Plan, run and follow maintenance on the command line."""
 
 import json
 import time
@@ -21,41 +21,45 @@ from catalog.services.maintenance import health, job_control, job_runner, polici
 from catalog.services.maintenance import scheduler as maintenance_scheduler
 
 _BAR = 30
-_LOOK_SECONDS = 0.2
+_POLL_SECONDS = 0.2
 _DEFAULT = "default"
 
 
 class Command(BaseCommand):
-    help = "Plan, run and follow maintenance: compaction, cleanup and the rest."
-    # They import the whole API: seconds of every start.
+    help = "Plan, run and follow maintenance such as compaction and cleanup."
+    # System checks import the whole API, which takes seconds at every start.
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         actions = parser.add_subparsers(dest="action", required=True)
-        plan = actions.add_parser("plan", help="what a table needs, or which tables need most")
-        plan.add_argument("table", nargs="?", help="namespace$table; none: the worst tables")
-        plan.add_argument("--namespace", help="of the worst tables, those in it and below it")
+        plan = actions.add_parser("plan", help="show the plan of a table, or the worst tables")
+        plan.add_argument(
+            "table", nargs="?", help="namespace$table; by default, list the worst tables"
+        )
+        plan.add_argument("--namespace", help="list the worst tables of this namespace and below")
         plan.add_argument("--limit", type=_positive, default=20)
-        run = actions.add_parser("run", help="do it")
+        run = actions.add_parser("run", help="run a job")
         run.add_argument("table", help="namespace$table")
         run.add_argument("kind", choices=[kind.value for kind in maintenance_scheduler.MODES])
-        run.add_argument("--dry-run", action="store_true", help="tell what it would do")
+        run.add_argument("--dry-run", action="store_true", help="report what the job would do")
         run.add_argument(
             "--index",
             action="append",
             metavar="name",
-            help="of indexes: this one alone; repeatable",
+            help="for index jobs, only this index; repeatable",
         )
         how = run.add_mutually_exclusive_group()
-        how.add_argument("--here", action="store_true", help="in this process, not in a worker")
-        how.add_argument("--no-wait", action="store_true", help="leave it to a worker")
-        status = actions.add_parser("status", help="jobs that are active or ended lately")
-        status.add_argument("job", nargs="?", type=_positive, help="one of them, with its log")
+        how.add_argument("--here", action="store_true", help="run in this process, not in a worker")
+        how.add_argument("--no-wait", action="store_true", help="do not wait for the worker")
+        status = actions.add_parser("status", help="list active and recent jobs")
+        status.add_argument("job", nargs="?", type=_positive, help="show a job with its log")
         status.add_argument("--hours", type=float, default=24.0)
         status.add_argument("--limit", type=_positive, default=100)
-        policy = actions.add_parser("policy", help="what holds for a table or a namespace")
+        policy = actions.add_parser("policy", help="show or set the policy of a table or namespace")
         policy.add_argument("target", help="namespace$table, or namespace with --namespace")
-        policy.add_argument("--namespace", action="store_true", help="$ alone is the root")
+        policy.add_argument(
+            "--namespace", action="store_true", help="the target is a namespace; $ for the root"
+        )
         policy.add_argument("--set", action="append", default=[], metavar="name=value")
         policy.add_argument("--unset", action="append", default=[], metavar="name")
 
@@ -71,13 +75,13 @@ class Command(BaseCommand):
         if options["table"] is None:
             self._worst(options)
             return
-        found = maintenance_scheduler.plan(actor=COMMAND, table=_identifier(options["table"]))
-        self.stdout.write(f"{found.table}: health {found.score} of 100")
-        for name, value in found.statistics.as_json().items():
+        plan = maintenance_scheduler.plan(actor=COMMAND, table=_identifier(options["table"]))
+        self.stdout.write(f"{plan.table}: health {plan.score} of 100")
+        for name, value in plan.statistics.as_json().items():
             self.stdout.write(f"  {name:22} {value}")
-        if not found.planned:
+        if not plan.planned:
             self.stdout.write("Nothing needs to be done.")
-        for job in found.planned:
+        for job in plan.planned:
             where = "Spark" if job.is_for_spark else "the worker"
             self.stdout.write(f"{job.kind} ({job.mode}, by {where}): {job.reason}")
 
@@ -85,7 +89,7 @@ class Command(BaseCommand):
         namespace = _identifier(options["namespace"]) if options["namespace"] else ()
         rows, _ = health.list_health(actor=COMMAND, namespace=namespace, limit=options["limit"])
         if not rows:
-            self.stdout.write("No table was measured yet.")
+            self.stdout.write("No table has been measured yet.")
         for row in rows:
             needs = ", ".join(job["kind"] for job in row.planned) or "nothing"
             error = row.statistics.get("error")
@@ -109,12 +113,12 @@ class Command(BaseCommand):
             job.refresh_from_db()
             if job.status == JobStatus.QUEUED:
                 why = job.error or "another job of the table comes first"
-                raise CommandError(f"Job {job.pk} is left to a worker: {why}")
+                raise CommandError(f"Job {job.pk} is queued for a worker: {why}")
         try:
             self._follow(job)
         except KeyboardInterrupt:
             raise CommandError(
-                f"Job {job.pk} goes on; manage.py maintain status {job.pk} shows it"
+                f"Job {job.pk} continues; run manage.py maintain status {job.pk} to see it"
             ) from None
         if job.status != JobStatus.SUCCEEDED:
             raise CommandError(f"Job {job.pk} has {_ended(job)}: {job.error}")
@@ -123,24 +127,24 @@ class Command(BaseCommand):
         self.stdout.write(json.dumps(job.result or {}, indent=2, sort_keys=True))
 
     def _follow(self, job: Job) -> None:
-        """Show a job's progress until it has ended: a bar on a terminal, else a line a state."""
+        """Show a job's progress until it ends: a bar on a terminal, otherwise a line per status."""
         is_terminal = self.stdout.isatty()
-        shown = ""
+        last_line = ""
         while True:
             job.refresh_from_db()
             line = f"Job {job.pk}: {_line(job, with_bar=is_terminal)}"
             is_over = job.status not in maintenance_scheduler.ACTIVE
-            if is_terminal and line != shown:
-                blank = " " * max(len(shown) - len(line), 0)
+            if is_terminal and line != last_line:
+                blank = " " * max(len(last_line) - len(line), 0)
                 self.stdout.write(f"\r{line}{blank}", ending="\n" if is_over else "")
                 self.stdout.flush()
-                shown = line
-            elif not is_terminal and (job.status != shown or is_over):
+                last_line = line
+            elif not is_terminal and (job.status != last_line or is_over):
                 self.stdout.write(line)
-                shown = job.status
+                last_line = job.status
             if is_over:
                 return
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
 
     # -- status
 
@@ -151,7 +155,7 @@ class Command(BaseCommand):
         try:
             since = timezone.now() - timedelta(hours=options["hours"])
         except (OverflowError, ValueError):
-            raise CommandError(f"--hours {options['hours']} is no number of hours") from None
+            raise CommandError(f"--hours {options['hours']} is out of range") from None
         jobs, _ = job_control.list_jobs(
             actor=COMMAND,
             kinds=list(maintenance_scheduler.MODES),
@@ -181,9 +185,11 @@ class Command(BaseCommand):
 
     def _policy(self, options: Mapping[str, Any]) -> None:
         target = _identifier(options["target"])
-        effective, said = self._held(target, options)
+        effective, own_values = self._held(target, options)
         if options["set"] or options["unset"]:
-            values = {name: value for name, value in said.items() if name not in options["unset"]}
+            values = {
+                name: value for name, value in own_values.items() if name not in options["unset"]
+            }
             values |= dict(map(_value, options["set"]))
             for name in options["unset"]:
                 _rule(name)
@@ -191,10 +197,10 @@ class Command(BaseCommand):
                 policies.set_namespace_policy(actor=COMMAND, namespace=target, values=values)
             else:
                 policies.set_table_policy(actor=COMMAND, table=target, values=values)
-            effective, said = self._held(target, options)
-        for name, found in effective.values.items():
-            source = f"said here, {found.source}" if name in said else found.source or _DEFAULT
-            self.stdout.write(f"{name:18} {found.value!s:12} {source}")
+            effective, own_values = self._held(target, options)
+        for name, value in effective.values.items():
+            source = f"set here, {value.source}" if name in own_values else value.source or _DEFAULT
+            self.stdout.write(f"{name:18} {value.value!s:12} {source}")
 
     @staticmethod
     def _held(
@@ -218,20 +224,22 @@ def _positive(text: str) -> int:
 
 def _rule(name: str) -> Unit:
     if name not in RULES:
-        raise InvalidInput(f"There is no policy '{name}'; there are {', '.join(RULES)}")
+        raise InvalidInput(
+            f"Policy setting '{name}' does not exist; the settings are {', '.join(RULES)}"
+        )
     return RULES[name].unit
 
 
 def _value(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals:
-        raise InvalidInput(f"'{text}' is no name=value")
+        raise InvalidInput(f"'{text}' does not have the form name=value")
     if _rule(name) in {Unit.MODE, Unit.TIME}:
         return name, value
     try:
         return name, float(value) if _rule(name) is Unit.RATIO else int(value)
     except ValueError:
-        return name, value  # the rule says what it has to be
+        return name, value  # the rule reports the error
 
 
 def _ended(job: Job) -> str:
@@ -239,11 +247,11 @@ def _ended(job: Job) -> str:
 
 
 def _line(job: Job, *, with_bar: bool = False) -> str:
-    what = f"{job.kind}{' (dry run)' if job.is_dry_run else ''} {job.status}"
+    summary = f"{job.kind}{' (dry run)' if job.is_dry_run else ''} {job.status}"
     if not job.total:
-        return f"{what} {job.progress} {job.unit}" if job.progress else what
-    done = f"{job.progress}/{job.total} {job.unit}"
+        return f"{summary} {job.progress} {job.unit}" if job.progress else summary
+    progress = f"{job.progress}/{job.total} {job.unit}"
     if not with_bar:
-        return f"{what} {done}"
+        return f"{summary} {progress}"
     filled = min(_BAR, _BAR * job.progress // job.total)
-    return f"{what} [{'#' * filled}{'.' * (_BAR - filled)}] {done}"
+    return f"{summary} [{'#' * filled}{'.' * (_BAR - filled)}] {progress}"

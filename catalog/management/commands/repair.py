@@ -1,4 +1,4 @@
-"""``manage.py repair``: make the newest version of a Lance table a whole one."""
+"""``manage.py repair``: make the newest version of a Lance table readable."""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -13,17 +13,20 @@ from catalog.services.recovery import lance_repair
 
 class Command(BaseCommand):
     help = (
-        "Compare a Lance table's ledger with its storage, and make its newest version a whole one."
+        "Compare a Lance table's ledger with its storage, and repair a damaged newest version by"
+        " publishing a copy of the last whole one."
     )
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("table", help="namespace$table")
-        parser.add_argument("--dry-run", action="store_true", help="report, and change nothing")
+        parser.add_argument(
+            "--dry-run", action="store_true", help="report without changing anything"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            found = lance_repair.repair(
+            repair = lance_repair.repair(
                 actor=COMMAND,
                 table=identifiers.parse(options["table"], identifiers.DEFAULT_DELIMITER),
                 is_dry_run=options["dry_run"],
@@ -31,16 +34,16 @@ class Command(BaseCommand):
         except CatalogError as refused:
             detail = f". {refused.detail}" if refused.detail else ""
             raise CommandError(f"{refused.message}{detail}") from refused
-        for report in found.branches:
+        for report in repair.branches:
             name = report.branch or "main"
-            self.stdout.write(f"{name}: newest {report.newest}; {report.fault or 'well'}")
+            self.stdout.write(f"{name}: newest {report.newest}; {report.fault or 'ok'}")
             if report.missing:
                 self.stdout.write(f"  without a manifest: {_numbers(report.missing)}")
             if report.unlisted:
                 self.stdout.write(f"  not in the ledger: {_numbers(report.unlisted)}")
-            version = found.published.get(report.branch)
+            version = repair.published.get(report.branch)
             if version is not None:
-                verb = "would publish" if found.is_dry_run else "published"
+                verb = "would publish" if repair.is_dry_run else "published"
                 self.stdout.write(
                     f"  {verb} version {version}, a copy of version {report.last_whole}"
                 )

@@ -1,4 +1,4 @@
-"""Make all documents of the search anew; searches go on meanwhile."""
+"""Rebuild all search documents; searches continue meanwhile."""
 
 from typing import Any
 
@@ -9,13 +9,13 @@ from catalog.services.search import documents as search_documents
 
 class Command(BaseCommand):
     requires_system_checks: list[str] = []
-    help = "Make all documents of the search anew, and forget the words that are in none."
+    help = "Rebuild all search documents, and delete words that no document contains."
 
     def handle(self, *args: Any, **options: Any) -> None:
-        def told(made: int) -> None:
-            if made % 10_000 == 0:
-                self.stdout.write(f"{made:,} documents")
+        def show_progress(count: int) -> None:
+            if count % 10_000 == 0:
+                self.stdout.write(f"{count:,} documents")
                 self.stdout.flush()
 
-        made = search_documents.reindex(told=told)
-        self.stdout.write(f"{made:,} documents were made")
+        count = search_documents.reindex(told=show_progress)
+        self.stdout.write(f"Created {count:,} documents")

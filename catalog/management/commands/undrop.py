@@ -1,4 +1,4 @@
-"""``manage.py undrop``: what is in the trash, and bringing it back."""
+"""``manage.py undrop``: list the trash and restore items."""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -14,22 +14,22 @@ from catalog.services.recovery import undrop
 
 
 class Command(BaseCommand):
-    help = "Show what is in the trash, or bring something back."
-    # They import the whole API: seconds of every start.
+    help = "List the trash, or restore an item."
+    # System checks import the whole API, which takes seconds at every start.
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("name", nargs="?", help="namespace$table; none: list what there is")
-        parser.add_argument("--namespace", action="store_true", help="the name is a namespace's")
-        parser.add_argument("--item", type=int, help="its number, where several bore the name")
-        parser.add_argument("--as", dest="new", metavar="name", help="give it another name")
+        parser.add_argument("name", nargs="?", help="namespace$table; by default, list the trash")
+        parser.add_argument("--namespace", action="store_true", help="the name is of a namespace")
+        parser.add_argument("--item", type=int, help="the number of the item, instead of a name")
+        parser.add_argument("--as", dest="new", metavar="name", help="restore under another name")
         parser.add_argument(
-            "--with-parents", action="store_true", help="bring namespaces above it back too"
+            "--with-parents", action="store_true", help="restore parent namespaces as well"
         )
         parser.add_argument(
-            "--without-purged", action="store_true", help="leave tables that are gone behind"
+            "--without-purged", action="store_true", help="skip tables that are already purged"
         )
-        parser.add_argument("--limit", type=int, default=50, help="of the list")
+        parser.add_argument("--limit", type=int, default=50, help="maximum items of the list")
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
@@ -61,7 +61,7 @@ class Command(BaseCommand):
             with_parents=options["with_parents"],
             without_purged=options["without_purged"],
         )
-        self.stdout.write(f"'{row}' is back.")
+        self.stdout.write(f"Restored '{row}'.")
 
     @staticmethod
     def _find(options: dict[str, Any]) -> TrashItem:

@@ -46,7 +46,7 @@ class Admission:
             yield
             return
         with self._changed:
-            if any(len(self._inside.get(name, ())) >= bounds.most_waiting for name in new):
+            if any(len(self._inside.get(name, ())) >= bounds.max_waiting for name in new):
                 self._wait(new, bounds, target)
             since = time.monotonic()
             for name in new:
@@ -73,12 +73,12 @@ class Admission:
     ) -> None:
         deadline = time.monotonic() + bounds.lock_seconds
         while True:
-            full = [n for n in names if len(self._inside.get(n, ())) >= bounds.most_waiting]
+            full = [n for n in names if len(self._inside.get(n, ())) >= bounds.max_waiting]
             if not full:
                 return
             now, name = time.monotonic(), full[0]
             stalls_at = self._inside[name][0] + _STALL_SECONDS
-            if now >= deadline or (now >= stalls_at and self._held_up(now) >= bounds.most_waiting):
+            if now >= deadline or (now >= stalls_at and self._held_up(now) >= bounds.max_waiting):
                 identifier = target()
                 if not identifier:
                     raise Busy("Too many requests wait for this table; try again")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from catalog import access, storage
+from catalog import access
 from catalog.access import On, Principal
 from catalog.errors import (
     CatalogError,
@@ -42,6 +42,7 @@ from catalog.services.iceberg.tables import LoadedTable, find, require_kind
 from catalog.services.storage import iceberg_paths, namespace_locations
 from catalog.services.storage.table_files import FutureTable, Holder, TableFiles
 from catalog.services.tables.table_operations import already_exists, require_free_location
+from catalog.storage import locations as storage_locations
 
 _T = TypeVar("_T")
 
@@ -176,9 +177,9 @@ def new_location(actor: Principal, table: Identifier) -> str:
     base = namespace_locations.explicit_location_of(rows) if rows else None
     if base:
         location = f"{base.rstrip('/')}/{slug(table[-1:], 60)}-{uuid.uuid4().hex}"
-        require_free_location(actor, storage.iceberg_path(location))
+        require_free_location(actor, storage_locations.iceberg_path(location))
         return location
-    return storage.iceberg_uri(storage.new_location(slug(table[-1:], 60)))
+    return storage_locations.iceberg_uri(storage_locations.new_location(slug(table[-1:], 60)))
 
 
 def chosen_location(actor: Principal, table: Identifier, location: str | None) -> str:
@@ -189,7 +190,7 @@ def chosen_location(actor: Principal, table: Identifier, location: str | None) -
     """
     if location is None:
         return new_location(actor, table)
-    if storage.is_relative_iceberg_path(location):
+    if storage_locations.is_relative_iceberg_path(location):
         return namespace_locations.resolve(table[:-1], location)
     return location
 
@@ -202,17 +203,17 @@ def check_paths(actor: Principal, document: Document, base: LoadedTable | None =
     known = base.document if base is not None else {}
     properties, checked = document.get("properties", {}), known.get("properties", {})
     new = {
-        storage.iceberg_path(properties[name])
+        storage_locations.iceberg_path(properties[name])
         for name in _PATH_PROPERTIES
         if name in properties and properties[name] != checked.get(name)
     }
     if base is not None and document["location"] == known["location"]:
         location = base.location
     else:
-        location = storage.iceberg_path(document["location"])
+        location = storage_locations.iceberg_path(document["location"])
     _refuse_paths_of_others(actor, new, location, base.pk if base is not None else 0)
     for path in sorted(new):
-        if location not in (path, *storage.parents(path)):
+        if location not in (path, *storage_locations.parents(path)):
             namespace_locations.require_path(actor, path)
     return location
 
@@ -233,7 +234,7 @@ def _refuse_paths_of_others(actor: Principal, paths: set[str], location: str, pk
     above = {
         directory
         for path in paths
-        if location not in (own := (path, *storage.parents(path)))
+        if location not in (own := (path, *storage_locations.parents(path)))
         for directory in own
     }
     if not above:

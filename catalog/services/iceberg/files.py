@@ -18,7 +18,7 @@ from typing import Any
 
 from pyiceberg.io import InputFile, InputStream, OutputFile
 
-from catalog import access, storage
+from catalog import access
 from catalog.access import Principal
 from catalog.errors import InvalidLocation, InvalidMetadata
 from catalog.formats.iceberg import manifests
@@ -26,6 +26,8 @@ from catalog.formats.iceberg.reading import Document
 from catalog.identifiers import Identifier
 from catalog.models import JobKind
 from catalog.services.storage.table_files import NOBODY, Belonging, Holder, TableFiles
+from catalog.storage import local_files
+from catalog.storage import locations as storage_locations
 
 _MAX_FILE_BYTES = 128 * 1024 * 1024  # manifests are written of 8 MB
 # What a commit looks at: a list of 1,000 manifests has about 100 KB, a manifest of 1,000 files 150.
@@ -146,7 +148,7 @@ def _entries(path: str, limit: int) -> list[str] | None:
 
 def _content(path: str, limit: int) -> bytes | None:
     try:
-        return storage.read_real_file(path, limit)
+        return local_files.read_real_file(path, limit)
     except (OSError, InvalidLocation):
         return None
 
@@ -157,7 +159,7 @@ def require_registrable(actor: Principal, table: Identifier, metadata_location: 
     It may be no table's, or one's whose files the actor may read. Raises InvalidLocation for what
     lies where no table may, and ForeignFile; neither tells whether there is such a file.
     """
-    storage.iceberg_path(metadata_location)
+    storage_locations.iceberg_path(metadata_location)
     files = TableFiles.of_nobody(table)
     owner = files.classify([metadata_location])[metadata_location]
     if owner.path is not None:
@@ -173,7 +175,7 @@ def require_registrable(actor: Principal, table: Identifier, metadata_location: 
 def read_metadata(path: str, limit: int) -> bytes:
     """A metadata file that may be read. Raises InvalidLocation when it cannot."""
     try:
-        return storage.read_real_file(path, limit)
+        return local_files.read_real_file(path, limit)
     except OSError as error:
         raise InvalidLocation(path, f"cannot be read: {error.strerror}") from error
 
@@ -228,7 +230,7 @@ class _TableFile(InputFile):
 
     def open(self, seekable: bool = True) -> InputStream:
         try:
-            return io.BytesIO(storage.read_real_file(self._path, _MAX_FILE_BYTES))
+            return io.BytesIO(local_files.read_real_file(self._path, _MAX_FILE_BYTES))
         except InvalidLocation as error:
             cause = error.message.partition("' ")[2]
             raise InvalidMetadata(f"'{self.location}' {cause}") from error

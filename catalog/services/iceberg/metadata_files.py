@@ -20,7 +20,6 @@ from django.db import DatabaseError
 from django.db.models.functions import Now
 from isal import igzip
 
-from catalog import storage
 from catalog.errors import (
     CatalogError,
     CommitConflict,
@@ -33,6 +32,7 @@ from catalog.models import StagedFile, TableVersion
 from catalog.models.versions import file_name
 from catalog.postgresql import outcomes
 from catalog.postgresql.cursors import hot_cursor
+from catalog.storage import local_directories, local_files, locations
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ def draft(document: Document, sequence: int) -> MetadataFile:
     properties = document.get("properties", {})
     name = metadata_documents.file_name(sequence, uuid.uuid4(), properties=properties)
     location = f"{_directory(document, properties)}/{name}"
-    path = storage.iceberg_path(location)
+    path = locations.iceberg_path(location)
     text = metadata_documents.dump(document)
     content = _compress(text) if metadata_documents.is_gzip(properties) else text
     return MetadataFile(
@@ -82,9 +82,9 @@ def make_directory(document: Document) -> None:
     A client writes the manifests of a staged table beside them, and DuckDB makes no directory for
     that. Raises InvalidLocation, and ServiceUnavailable when it cannot be made now.
     """
-    path = storage.iceberg_path(_directory(document, document.get("properties", {})))
+    path = locations.iceberg_path(_directory(document, document.get("properties", {})))
     try:
-        storage.make_directory(path)
+        local_directories.make_directory(path)
     except OSError as error:
         raise _unwritable(
             document["location"], "The table's directory cannot be made", error
@@ -185,7 +185,7 @@ def _note(files: Sequence[MetadataFile]) -> None:
 def _write(files: Sequence[MetadataFile]) -> None:
     for file in files:
         try:
-            storage.write_new_file(file.path, file.content)
+            local_files.write_new_file(file.path, file.content)
         except OSError as error:
             raise _unwritable(
                 file.location, "The metadata file cannot be written", error
@@ -193,7 +193,7 @@ def _write(files: Sequence[MetadataFile]) -> None:
 
 
 def _unwritable(location: str, what: str, error: OSError) -> CatalogError:
-    if error.errno in storage.IMPOSSIBLE:  # trying again does not help
+    if error.errno in local_files.IMPOSSIBLE:  # trying again does not help
         return InvalidLocation(location, f"cannot be: {error.strerror}")
     return ServiceUnavailable(f"{what}: {error.strerror or error}")
 
@@ -211,7 +211,7 @@ def _discard(files: Sequence[MetadataFile], *, is_refused: bool) -> None:
         # Waits for a commit that is still under way.
         notes.update(is_condemned=True)
         for path in paths if is_refused else list(notes.values_list("path", flat=True)):
-            storage.remove_file(path)
+            local_files.remove_file(path)
         notes.delete()
     except (OSError, DatabaseError) as error:
         log.warning("Files of a failed commit are left to the sweep: %s", error)
@@ -249,10 +249,10 @@ def sweep() -> int:
                 continue
             try:
                 if path.endswith("/"):  # a new table of the catalog's own writing
-                    for _ in storage.remove_tree(path.rstrip("/")):
+                    for _ in local_directories.remove_tree(path.rstrip("/")):
                         pass
                 else:
-                    storage.remove_file_in_place(path)
+                    local_files.remove_file_in_place(path)
             except OSError as error:
                 log.warning("A file of a commit that was cut off cannot be removed: %s", error)
                 continue
@@ -267,7 +267,7 @@ def _in_ledgers(paths: Collection[str]) -> set[str]:
     found = set()
     for location in versions.values_list("manifest_path", flat=True):
         with contextlib.suppress(InvalidLocation):
-            found.add(storage.iceberg_path(location))
+            found.add(locations.iceberg_path(location))
     return found
 
 

@@ -1,7 +1,7 @@
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from catalog import access, storage
+from catalog import access
 from catalog.errors import CommitConflict
 from catalog.identifiers import Identifier, check_table, label
 from catalog.models import (
@@ -24,6 +24,7 @@ from catalog.services.tables.table_operations import (
     claim_location,
     replace_table,
 )
+from catalog.storage import locations
 
 
 class BaseChanged(CommitConflict):
@@ -79,7 +80,7 @@ class CreateFromMetadata(NewTableOperation):
                 raise already_exists(self.table, holder, self.kind)
             access.require(batch.actor, Privilege.MANAGE, holder)
             replace_table(batch, holder)
-        if not (self.is_own_location and storage.is_directly_in_warehouse(self.location)):
+        if not (self.is_own_location and locations.is_directly_in_warehouse(self.location)):
             claim_location(batch, self.location, format=self.format)
         row = self.add_table(batch, self.location, TableState.LIVE)
         batch.add(

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from django.db import DatabaseError
 from django.db.models.functions import Now
 
-from catalog import storage
 from catalog.formats.iceberg.reading import Document
 from catalog.models import StagedFile, Table, TableVersion
 from catalog.services.engine.commit import Batch
 from catalog.services.iceberg import shared_files
 from catalog.services.storage.table_files import TableFiles
+from catalog.storage import local_files
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ def _remove(notes: Sequence[StagedFile]) -> None:
     """Remove condemned files, then their notes. What fails is left to the sweep."""
     try:
         for note in notes:
-            storage.remove_file_in_place(note.path)
+            local_files.remove_file_in_place(note.path)
         StagedFile.objects.filter(path__in=[note.path for note in notes]).delete()
     except (OSError, DatabaseError) as error:
         log.warning("Metadata files are left to the sweep: %s", error)

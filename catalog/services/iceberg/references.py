@@ -9,7 +9,7 @@ from itertools import islice
 
 from django.db import transaction
 
-from catalog import access, models, storage
+from catalog import access, models
 from catalog.access import SYSTEM, Principal
 from catalog.errors import ForeignFile, InvalidMetadata
 from catalog.formats.iceberg import manifests
@@ -19,6 +19,7 @@ from catalog.services.iceberg import metadata_files
 from catalog.services.iceberg.files import TableFileIO, data_files
 from catalog.services.storage import file_references
 from catalog.services.storage.table_files import TableFiles
+from catalog.storage import local_directories, locations
 
 _AT_ONCE = 10_000
 
@@ -35,10 +36,10 @@ def read_unread(renew: Callable[[], object] = lambda: None) -> None:
         committer = _committer(row.principal)
         sources: set[int] = set()
         # Where no table may lie any more, nobody reads one.
-        if committer is not None and storage.is_below_any(
-            row.table.location, storage.allowed_roots()
+        if committer is not None and locations.is_below_any(
+            row.table.location, locations.allowed_roots()
         ):
-            storage.require_reachable(row.table.location)
+            local_directories.require_reachable(row.table.location)
             files = TableFiles(row.table)
             paths = _paths(row, TableFileIO(files, committer))
             while batch := list(islice(paths, _AT_ONCE)):

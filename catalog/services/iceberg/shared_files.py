@@ -5,16 +5,16 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from catalog import storage
 from catalog.errors import InvalidLocation
 from catalog.models import Table, TableFormat, TableVersion
 from catalog.models.versions import file_name
+from catalog.storage import locations as storage_locations
 
 
 def path_of(location: str) -> str | None:
     """Where a file lies; None when it is where tables may not lie."""
     try:
-        return storage.iceberg_path(location)
+        return storage_locations.iceberg_path(location)
     except InvalidLocation:
         return None
 

@@ -32,7 +32,7 @@ from lance.dataset import LanceDataset
 from lance_namespace import LanceNamespace
 from lance_namespace_urllib3_client import models as m
 
-from catalog import access, storage
+from catalog import access
 from catalog.access import On, Principal
 from catalog.errors import (
     BranchNotFound,
@@ -54,6 +54,7 @@ from catalog.services.lance.ledger import version_operations
 from catalog.services.lance.ledger import versions as lance_versions
 from catalog.services.lance.ledger.snapshots import Snapshot
 from catalog.services.lance.ledger.versions import Version
+from catalog.storage import local_directories, locations
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -207,7 +208,7 @@ def create(
     so that nothing of it stays if this process dies.
     """
     access.require(actor, Privilege.CREATE, On.namespace(table[:-1]))
-    location = storage.new_location(slug(table[-1:], 60))
+    location = locations.new_location(slug(table[-1:], 60))
     note = f"{location}/"
     outcomes.repeated(
         lambda: StagedFile.objects.bulk_create([StagedFile(path=note)], ignore_conflicts=True)
@@ -256,7 +257,7 @@ def _discard(note: str) -> None:
     """
     try:
         if StagedFile.objects.filter(path=note).update(is_condemned=True):
-            for _ in storage.remove_tree(note.rstrip("/")):
+            for _ in local_directories.remove_tree(note.rstrip("/")):
                 pass
             StagedFile.objects.filter(path=note).delete()
     except (OSError, DatabaseError):

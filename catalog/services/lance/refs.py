@@ -15,7 +15,7 @@ from typing import Any
 
 from django.db.models import OuterRef, Subquery
 
-from catalog import access, regular_files, storage
+from catalog import access, regular_files
 from catalog.access import On, Principal
 from catalog.errors import (
     BranchAlreadyExists,
@@ -39,6 +39,7 @@ from catalog.services.engine.commit_queue import turns
 from catalog.services.lance import commits, datasets, ref_operations
 from catalog.services.lance.ledger.snapshots import Snapshot
 from catalog.services.tables import tables
+from catalog.storage import listing, local_directories, local_files
 
 log = logging.getLogger(__name__)
 
@@ -154,7 +155,9 @@ def delete_tag(*, actor: Principal, table: Identifier, tag: str) -> str | None:
         if not _has_file(snapshot.location, lance_refs.TAGS, tag):
             raise TagNotFound(table, tag)
         before = _read_tag(snapshot.location, tag)
-        storage.remove_file(f"{snapshot.location}/{lance_refs.TAGS}/{lance_refs.file_name(tag)}")
+        local_files.remove_file(
+            f"{snapshot.location}/{lance_refs.TAGS}/{lance_refs.file_name(tag)}"
+        )
         known = None if before is None else _described(before.version, before.branch)
         return _record(actor, ref_operations.DeleteTableTag(table=table, tag=tag, before=known))
 
@@ -250,7 +253,7 @@ def delete_branch(*, actor: Principal, table: Identifier, name: str) -> str | No
             actor=actor,
         )
         try:
-            storage.remove_file(
+            local_files.remove_file(
                 f"{main.location}/{lance_refs.BRANCHES}/{lance_refs.file_name(name)}"
             )
             _remove_files(main, name)
@@ -301,7 +304,7 @@ def _is_in_storage(location: str, branch: str) -> bool:
     """Whether a branch's file is there, or manifests of it that are not just being written."""
     if _has_file(location, lance_refs.BRANCHES, branch):
         return True
-    files = storage.list_files(location, lance_naming.versions_directory(branch))
+    files = listing.list_files(location, lance_naming.versions_directory(branch))
     return any(lance_naming.parse_manifest_name(file.name) for file in files)
 
 
@@ -345,11 +348,11 @@ def _remove_files(snapshot: Snapshot, branch: str) -> None:
         if name.startswith(f"{branch}/")
     }
     directory = f"{location}/tree/{branch}"
-    for part in storage.list_directories(location, f"tree/{branch}"):
+    for part in listing.list_directories(location, f"tree/{branch}"):
         if lance_refs.is_own_directory(part) and part not in kept:
-            for _ in storage.remove_tree(f"{directory}/{part}"):
+            for _ in local_directories.remove_tree(f"{directory}/{part}"):
                 pass
-    for _ in storage.remove_empty_directories(directory):
+    for _ in local_directories.remove_empty_directories(directory):
         pass
 
 
@@ -377,7 +380,7 @@ def _location(actor: Principal, table: Identifier) -> str:
 
 
 def _names(location: str, directory: str) -> Iterator[str]:
-    for file in storage.list_files(location, directory):
+    for file in listing.list_files(location, directory):
         name = lance_refs.name_of(file.name)
         if name is not None:
             yield name
@@ -390,7 +393,7 @@ def _read(location: str, directory: str, name: str) -> bytes | None:
     except (NotRegular, TooLarge):  # no file of the table, or no tag of this size
         return None
     except OSError as error:
-        if storage.is_missing(error):
+        if local_files.is_missing(error):
             return None
         raise
     return content

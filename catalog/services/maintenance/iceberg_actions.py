@@ -18,7 +18,6 @@ from django.db.models import Q
 from django.utils import timezone
 from pyiceberg.manifest import DataFileContent, ManifestFile
 
-from catalog import storage
 from catalog.errors import Unsupported
 from catalog.formats.iceberg import maintenance as iceberg_maintenance
 from catalog.formats.iceberg import manifests
@@ -47,6 +46,8 @@ from catalog.services.recovery import purge
 from catalog.services.storage import file_references
 from catalog.services.storage.table_files import NOBODY, TableFiles
 from catalog.services.tables import cleanup_operations
+from catalog.storage import local_files
+from catalog.storage import locations as storage_locations
 
 log = logging.getLogger(__name__)
 
@@ -209,7 +210,7 @@ def clean_up(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]
     outcome = _outcome(job, policy, before, done) | {"planned": planned, "files": removed}
     if going is not None:
         outcome["bytes"] = sum(
-            size for path, size in going.items() if storage.file_size(path) is None
+            size for path, size in going.items() if local_files.file_size(path) is None
         )
     return outcome
 
@@ -280,9 +281,9 @@ WORK: Mapping[JobKind, Work] = {
 
 def require_alone(table: Table, document: Document) -> None:
     """Refuse to look for orphans where files may be another table's. Raises Unsupported."""
-    locations = {table.location, storage.iceberg_path(document["location"])}
+    locations = {table.location, storage_locations.iceberg_path(document["location"])}
     for location in locations:
-        above = [location, *storage.parents(location)]
+        above = [location, *storage_locations.parents(location)]
         others = Table.objects.exclude(pk=table.pk)
         holder = others.needed().meeting(location).select_related("namespace").first()
         paths = IcebergPath.objects.exclude(table=table).exclude(table__state=TableState.DROPPED)
@@ -424,7 +425,7 @@ def _sizes(paths: Collection[str]) -> dict[str, int]:
     """The files that are there, by path, and how large each is."""
     found = {}
     for path in paths:
-        size = storage.file_size(path)
+        size = local_files.file_size(path)
         if size is not None:
             found[path] = size
     return found

@@ -8,7 +8,6 @@ from typing import Any
 from django.db import transaction
 from django.db.models.functions import Now
 
-from catalog import storage
 from catalog.errors import (
     CatalogError,
     CommitConflict,
@@ -26,6 +25,7 @@ from catalog.services.lance import materialized_views
 from catalog.services.maintenance import iceberg_actions, lance_actions
 from catalog.services.recovery import purge
 from catalog.services.storage import file_references
+from catalog.storage import local_directories
 
 log = logging.getLogger(__name__)
 
@@ -119,10 +119,10 @@ def _purge_directory(job: Job, table: Table) -> None:
     The directory is first set aside under a name of this job's own. From then on nothing that is
     removed can belong to anybody else, however long this worker was stopped in between.
     """
-    aside = storage.set_aside(table.location, f"purged-{job.pk}")
+    aside = local_directories.set_aside(table.location, f"purged-{job.pk}")
     if aside is None:
         return
-    for removed in storage.remove_tree(aside):
+    for removed in local_directories.remove_tree(aside):
         job.progress = removed
         if removed % _RENEW_EVERY == 0:
             jobs.renew(job)

@@ -56,7 +56,7 @@ def measure(table: Table, policy: EffectivePolicy) -> Statistics | None:
         rows = dataset.count_rows()
     built = tuple(
         replace(each, obstacle=_obstacle(identifier, dataset, index))
-        if planning.wear(each, layout.rows, policy)
+        if planning.rebuild_reason(each, layout.rows, policy)
         else each
         for each, index in zip(_built(table, indexes, rows), indexes, strict=True)
     )

@@ -30,7 +30,7 @@ from django.db.models.functions import RowNumber
 from django.utils import timezone
 from lance.dataset import LanceDataset
 
-from catalog import regular_files, storage
+from catalog import regular_files
 from catalog.access import SYSTEM
 from catalog.errors import InvalidTableState, ServiceUnavailable
 from catalog.formats.lance import naming as lance_naming
@@ -45,6 +45,8 @@ from catalog.services.lance.ledger import versions as lance_versions
 from catalog.services.maintenance import lance_dependents
 from catalog.services.maintenance.lance_compaction import values
 from catalog.services.tables import cleanup_operations
+from catalog.storage import listing as storage_listing
+from catalog.storage import local_directories, locations
 
 _AT_ONCE = 10_000
 _MOST_FILES = 10_000_000
@@ -171,7 +173,9 @@ def versions_in_storage(table: Table, branch: str) -> set[int]:
     """The versions whose manifests have their final names."""
     names = (
         lance_naming.parse_manifest_name(file.name)
-        for file in storage.list_files(table.location, lance_naming.versions_directory(branch))
+        for file in storage_listing.list_files(
+            table.location, lance_naming.versions_directory(branch)
+        )
     )
     return {name.version for name in names if name is not None}
 
@@ -212,7 +216,7 @@ class _Cleaner:
 
     def run(self) -> dict[str, Any]:
         jobs.identify(self._job)
-        storage.require_reachable(self._table.location)
+        local_directories.require_reachable(self._table.location)
         for branch, retired in (self._job.result or {}).get(_RETIRED, {}).items():
             self._bring_back(branch, retired)
         before = count_versions(self._table, self._policy).figures()
@@ -391,7 +395,7 @@ class _Cleaner:
 
 def _version_of(table: Table, branch: str, path: str) -> int | None:
     """The version whose manifest has this path, if it is a final one of this branch."""
-    directory = storage.store_path(table.location, f"{lance_naming.versions_directory(branch)}/")
+    directory = locations.store_path(table.location, f"{lance_naming.versions_directory(branch)}/")
     if not path.startswith(directory):
         return None
     parsed = lance_naming.parse_manifest_name(path[len(directory) :])

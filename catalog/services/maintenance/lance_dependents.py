@@ -4,7 +4,6 @@ Clean-up and the removal of orphans spare them. What a clone that never went thr
 unknown here.
 """
 
-from catalog import storage
 from catalog.access import Principal
 from catalog.errors import CatalogError
 from catalog.formats.lance import naming as lance_naming
@@ -14,6 +13,7 @@ from catalog.models import Table, TableFormat, TableVersion
 from catalog.services.lance.ledger import files as lance_files
 from catalog.services.lance.ledger import manifests as lance_manifests
 from catalog.services.storage import file_references
+from catalog.storage import locations
 
 
 def needed_files(table: Table) -> frozenset[str]:
@@ -37,7 +37,7 @@ def needed_files(table: Table) -> frozenset[str]:
 
 def is_needed(path: str, needed: frozenset[str]) -> bool:
     """Whether a file, or a directory around it, is among those that dependents need."""
-    return path in needed or any(parent in needed for parent in storage.parents(path))
+    return path in needed or any(parent in needed for parent in locations.parents(path))
 
 
 def files_of(table: Table, branch: str, version: int) -> frozenset[str] | None:

@@ -19,7 +19,7 @@ from datetime import timedelta
 from itertools import chain
 from typing import Any
 
-from catalog import regular_files, storage
+from catalog import regular_files
 from catalog.errors import ServiceUnavailable
 from catalog.formats.lance import naming as lance_naming
 from catalog.models import Job, Table, TableVersion
@@ -34,6 +34,7 @@ from catalog.services.maintenance import lance_cleanup, lance_dependents
 from catalog.services.maintenance.lance_compaction import values
 from catalog.services.recovery import purge
 from catalog.services.tables import cleanup_operations
+from catalog.storage import listing, local_directories, local_files, locations
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +62,7 @@ def remove_orphans(job: Job, report: Report) -> Mapping[str, Any]:
     """
     identifier = jobs.identify(job)
     table = Table.objects.select_related("namespace").get(pk=job.table_id)
-    storage.require_reachable(table.location)
+    local_directories.require_reachable(table.location)
     if not lance_versions.settle(table):
         raise ServiceUnavailable("A manifest is not at its place yet, so nothing can be removed")
     reason = _reason_to_stay(table)
@@ -146,7 +147,7 @@ def _reason_to_stay(table: Table) -> str:
 def _unknown_branches(table: Table) -> list[str]:
     """Branches that are in storage alone; one that was refused has no more than a staged manifest."""
     known = set(table.branches.values_list("name", flat=True))
-    return [name for name in storage.list_branches(table.location) if name not in known]
+    return [name for name in listing.list_branches(table.location) if name not in known]
 
 
 def _unreferenced(table: Table, branch: str) -> Iterator[_Orphan]:
@@ -159,7 +160,7 @@ def _unreferenced(table: Table, branch: str) -> Iterator[_Orphan]:
             include_files=True,
             max_files=_MOST_FILES,
         )
-    root = storage.store_path(table.location, "")
+    root = locations.store_path(table.location, "")
     for file in told.candidate_files:
         if file.unverified and file.path.startswith(root):
             yield _Orphan(file.path[len(root) :], file.kind, file.size_bytes)
@@ -170,7 +171,7 @@ def _staged_in_vain(table: Table, branch: str) -> Iterator[_Orphan]:
     directory = lance_naming.versions_directory(branch)
     files = {
         file.name: file.size
-        for file in storage.list_files(table.location, directory)
+        for file in listing.list_files(table.location, directory)
         if _STAGED.fullmatch(file.name)
     }
     if not files:
@@ -193,12 +194,12 @@ def _remove(path: str) -> bool:
     except NotRegular:
         return False
     except OSError as error:
-        if storage.is_missing(error):
+        if local_files.is_missing(error):
             return False
         raise
     return True
 
 
 def _is_older(path: str, moment: float) -> bool:
-    written_at = storage.modified_at(path)
+    written_at = local_files.modified_at(path)
     return written_at is not None and written_at < moment

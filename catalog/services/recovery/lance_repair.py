@@ -15,7 +15,7 @@ from itertools import islice
 
 from django.db.models import Max
 
-from catalog import access, regular_files, storage
+from catalog import access, regular_files
 from catalog.access import On, Principal
 from catalog.errors import (
     CatalogError,
@@ -34,6 +34,7 @@ from catalog.services.engine.commit import commit
 from catalog.services.lance.ledger import manifests, versions
 from catalog.services.recovery import lance_repair_operations
 from catalog.services.tables import tables
+from catalog.storage import listing, local_directories, locations
 
 _MOST_TRIED = 1000
 _MAX_MANIFEST = 512 * 1024**2
@@ -81,7 +82,7 @@ def repair(*, actor: Principal, table: Identifier, is_dry_run: bool = False) -> 
         raise tables.not_found(table)
     if row.state == TableState.DECLARED:
         raise TableHasNoData(table)
-    if not storage.can_see(row.location):
+    if not local_directories.can_see(row.location):
         raise InvalidTableState(f"The directory of table '{label(table)}' cannot be seen")
     if is_dry_run:  # readers move staged manifests as well; the ledger stays as it is
         staged_rows = TableVersion.objects.filter(table=row, staged_path__isnull=False)
@@ -131,7 +132,7 @@ def _publish(
         table=row.identifier,
         branch=report.branch,
         version=report.next_number,
-        manifest_path=storage.store_path(row.location, draft),
+        manifest_path=locations.store_path(row.location, draft),
         location=row.location,
         head=report.newest,
         retired=report.missing,
@@ -215,7 +216,7 @@ def _stored(row: Table, branch: str) -> dict[int, str]:
     """The manifests in storage by version, of which V2's names win as they do for readers."""
     directory = lance_naming.versions_directory(branch)
     found: dict[int, str] = {}
-    for file in storage.list_files(row.location, directory):
+    for file in listing.list_files(row.location, directory):
         name = lance_naming.parse_manifest_name(file.name)
         if name is not None and len(found.get(name.version, "")) < len(f"{directory}/{file.name}"):
             found[name.version] = f"{directory}/{file.name}"

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 
-from catalog import storage
 from catalog.errors import ForeignFile, InvalidLocation
 from catalog.formats.iceberg.metadata import references
 from catalog.formats.iceberg.metadata.references import Kind, Reference
@@ -23,6 +22,7 @@ from catalog.services.iceberg.files import TableFileIO
 from catalog.services.iceberg.shared_files import foreign_files, path_of
 from catalog.services.storage import iceberg_paths
 from catalog.services.storage.table_files import NOBODY, Belonging, FileOwner, TableFiles
+from catalog.storage import local_directories, local_files
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ def remove_files(table: Table, renew: Callable[[int], None]) -> Removed:
     ``renew`` is called again and again with how many files were removed since the last call; it may
     raise to stop. Raises OSError when the storage fails.
     """
-    storage.require_reachable(table.location)
+    local_directories.require_reachable(table.location)
     document = _document(table)
     left: Counter[str] = Counter()
     gone = Removed()
@@ -107,7 +107,7 @@ def remove_files(table: Table, renew: Callable[[int], None]) -> Removed:
                     gone.add(path)
         finally:
             renew(removed)
-    for number, _ in enumerate(storage.remove_empty_directories(table.location), 1):
+    for number, _ in enumerate(local_directories.remove_empty_directories(table.location), 1):
         if number % _AT_ONCE == 0:
             renew(0)
     gone.left = ", ".join(f"{count} files {why}" for why, count in sorted(left.items()))
@@ -146,21 +146,21 @@ def _read(reader: TableFileIO, location: str) -> bytes | None:
     except ForeignFile:
         return None
     try:
-        return storage.read_real_file(path, _MAX_MANIFEST_BYTES)
+        return local_files.read_real_file(path, _MAX_MANIFEST_BYTES)
     except (InvalidLocation, IsADirectoryError):
         return b""  # no manifest
     except OSError as error:
-        if not storage.is_missing(error):
+        if not local_files.is_missing(error):
             raise
-        storage.require_reachable(path)
+        local_directories.require_reachable(path)
         return None
 
 
 def _remove(path: str) -> bool:
     try:
-        if storage.remove_file(path):
+        if local_files.remove_file(path):
             return True
     except IsADirectoryError:  # no file that a reader could have meant
         return False
-    storage.require_reachable(path)
+    local_directories.require_reachable(path)
     return False

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from catalog.access import SYSTEM
-from catalog.formats.iceberg import describe, describe_views
+from catalog.formats.iceberg import describe_schemas, describe_views
 from catalog.formats.lance import columns as lance_columns
 from catalog.identifiers import Identifier
 from catalog.models import IcebergMetadata, Table, TableFormat, TableKind, TableVersion
@@ -66,12 +66,12 @@ def _read_iceberg(table: Table) -> Columns:
     if row is None:
         return Columns("", ())
     document = metadata_files.read_answer(bytes(row.answer))
-    current = describe.current_schema_id(document)
+    current = describe_schemas.current_schema_id(document)
     if table.kind == TableKind.VIEW:
         version = describe_views.current_version(document)
         current = describe_views.version(version).schema_id if version else current
-    schema = describe.schema(document, current)
-    fields = iter(()) if schema is None else describe.fields(schema)
+    schema = describe_schemas.schema(document, current)
+    fields = iter(()) if schema is None else describe_schemas.fields(schema)
     notes = [_note(field.path, field.type, field.doc) for field in islice(fields, MOST)]
     return Columns(row.metadata_location, tuple(notes))
 

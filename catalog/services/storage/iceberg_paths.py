@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
-from catalog import access, storage
+from catalog import access
 from catalog.access import Principal
 from catalog.errors import InvalidLocation, LocationTaken
 from catalog.formats.iceberg.files import PATH_PROPERTIES
@@ -20,6 +20,7 @@ from catalog.models import IcebergPath, Job, JobKind, JobStatus, Table, TableSta
 from catalog.privileges import Privilege
 from catalog.services.engine import locks
 from catalog.services.storage import namespace_locations
+from catalog.storage import locations
 
 
 def named(properties: Mapping[str, str]) -> frozenset[str]:
@@ -28,7 +29,7 @@ def named(properties: Mapping[str, str]) -> frozenset[str]:
     for name in PATH_PROPERTIES:
         if name in properties:
             with contextlib.suppress(InvalidLocation):  # it was served once, and is not any more
-                found.add(storage.iceberg_path(properties[name]))
+                found.add(locations.iceberg_path(properties[name]))
     return frozenset(found)
 
 
@@ -66,7 +67,7 @@ def require_unheld(
     """
     if not directories or actor.holds_everywhere(Privilege.MANAGE):
         return
-    above = {parent for path in directories for parent in (path, *storage.parents(path))}
+    above = {parent for path in directories for parent in (path, *locations.parents(path))}
     meeting = Q(path__in=above)
     if is_location:
         for directory in directories:
@@ -79,7 +80,7 @@ def require_unheld(
 
 def enter_unheld(table: Table, directory: str) -> None:
     """Enter the directory from which a table was registered, unless it is another table's."""
-    above = [directory, *storage.parents(directory)]
+    above = [directory, *locations.parents(directory)]
     if table.location in above or _of_others(table.pk).filter(path__in=above).exists():
         return
     purged = Job.objects.filter(
@@ -110,7 +111,7 @@ def require_outside(actor: Principal, table: Table) -> None:
 
 
 def _require_outside(actor: Principal, table: Table, paths: Collection[str]) -> None:
-    above = {directory for path in paths for directory in (path, *storage.parents(path))}
+    above = {directory for path in paths for directory in (path, *locations.parents(path))}
     going = Job.objects.filter(
         table=OuterRef("pk"), status__in=[JobStatus.QUEUED, JobStatus.RUNNING]
     )
@@ -143,4 +144,4 @@ def require_free(actor: Principal, location: str) -> None:
 
 
 def _outside(table: Table, paths: Iterable[str]) -> set[str]:
-    return {path for path in paths if table.location not in (path, *storage.parents(path))}
+    return {path for path in paths if table.location not in (path, *locations.parents(path))}

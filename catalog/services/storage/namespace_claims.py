@@ -4,7 +4,7 @@ from typing import Any
 
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
-from catalog import access, storage
+from catalog import access
 from catalog.access import Principal
 from catalog.models import (
     IcebergPath,
@@ -19,6 +19,7 @@ from catalog.models import (
 from catalog.privileges import Privilege
 from catalog.services.engine import locks
 from catalog.services.storage import iceberg_paths, namespace_locations
+from catalog.storage import locations
 
 _Keys = QuerySet[Any, Any]
 """A subquery of the primary keys of namespaces."""
@@ -32,7 +33,7 @@ def claim(actor: Principal, location: str, *, namespace: int | None = None) -> s
     hold CREATE there. ``namespace`` is the primary key of one that exists: what is in it is its
     own. Raises InvalidLocation, LocationTaken.
     """
-    path = storage.iceberg_path(location)
+    path = locations.iceberg_path(location)
     locks.lock_locations()
     _require_no_tables(actor, path, namespace)
     _require_no_paths(actor, path, namespace)
@@ -42,7 +43,7 @@ def claim(actor: Principal, location: str, *, namespace: int | None = None) -> s
 
 
 def _require_no_tables(actor: Principal, path: str, namespace: int | None) -> None:
-    above = [path, *storage.parents(path)]
+    above = [path, *locations.parents(path)]
     others = Table.objects.select_related("namespace")
     holder = others.present().filter(location__in=above).first()
     if holder is not None:
@@ -63,7 +64,7 @@ def _require_no_tables(actor: Principal, path: str, namespace: int | None) -> No
 def _require_no_paths(actor: Principal, path: str, namespace: int | None) -> None:
     if actor.holds_everywhere(Privilege.MANAGE):
         return
-    meeting = Q(path__in=[path, *storage.parents(path)]) | Q(path__startswith=path + "/")
+    meeting = Q(path__in=[path, *locations.parents(path)]) | Q(path__startswith=path + "/")
     needed = ~Q(table__state=TableState.DROPPED) | Q(table__trash__isnull=False)
     paths = IcebergPath.objects.filter(meeting, needed)
     _require_manage(actor, path, paths.values("table__namespace"), namespace)

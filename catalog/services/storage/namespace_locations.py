@@ -11,12 +11,13 @@ from collections.abc import Collection, Sequence
 
 from django.db.models import Q
 
-from catalog import access, storage
+from catalog import access
 from catalog.access import On, Principal
 from catalog.errors import InvalidLocation, LocationTaken, NamespaceNotFound
 from catalog.identifiers import Identifier, slug
 from catalog.models import Namespace
 from catalog.privileges import Privilege
+from catalog.storage import locations
 
 PROPERTY = "location"
 _UUID = re.compile(r"-([0-9a-f]{32})$")
@@ -34,7 +35,7 @@ def line(namespace: Identifier) -> list[Namespace]:
 
 def location_of(rows: Sequence[Namespace]) -> str:
     """The location of the last of these namespaces; the others are its ancestors."""
-    return explicit_location_of(rows) or storage.iceberg_uri(_default(rows[-1], None))
+    return explicit_location_of(rows) or locations.iceberg_uri(_default(rows[-1], None))
 
 
 def explicit_location_of(rows: Sequence[Namespace]) -> str | None:
@@ -44,12 +45,12 @@ def explicit_location_of(rows: Sequence[Namespace]) -> str | None:
     if own:
         return str(own)
     base = next((above.location for above in reversed(rows[:-1]) if above.location), None)
-    return storage.iceberg_uri(_default(row, base)) if base else None
+    return locations.iceberg_uri(_default(row, base)) if base else None
 
 
 def _default(row: Namespace, base: str | None) -> str:
     """A directory that no other namespace ever had, canonical."""
-    base = base or storage.allowed_roots()[0]
+    base = base or locations.allowed_roots()[0]
     return f"{base}/{slug(row.path, _NAME_LENGTH)}-{row.uuid.hex}" if row.path else base
 
 
@@ -88,7 +89,7 @@ def without_location(properties: dict[str, str]) -> dict[str, str]:
 
 def holding(path: str, *, apart_from: int | None = None) -> list[tuple[str, Namespace]]:
     """The namespaces whose locations are this path or hold it, with these, the innermost first."""
-    directories = [path, *storage.parents(path)]
+    directories = [path, *locations.parents(path)]
     uuids = {uuid.UUID(match[1]) for part in path.split("/") if (match := _UUID.search(part))}
     rows = Namespace.objects.holding_locations().exclude(pk=apart_from or 0)
     rows = rows.filter(Q(location__in=directories) | Q(uuid__in=uuids))
@@ -162,8 +163,8 @@ def resolve(namespace: Identifier, location: str) -> str:
     Raises InvalidLocation for one that leads elsewhere.
     """
     rows = line(namespace)
-    base = storage.iceberg_path(location_of(rows))
-    path = storage.iceberg_path(f"{base}/{location}")
+    base = locations.iceberg_path(location_of(rows))
+    path = locations.iceberg_path(f"{base}/{location}")
     if not path.startswith(base + "/"):
         raise InvalidLocation(location, "leads out of its namespace's location")
-    return storage.iceberg_uri(path)
+    return locations.iceberg_uri(path)

@@ -20,7 +20,7 @@ from typing import Any, Protocol, Self
 
 from django.db.models import Q
 
-from catalog import access, models, storage
+from catalog import access, models
 from catalog.access import SYSTEM, Principal
 from catalog.errors import CatalogError, ForeignFile
 from catalog.identifiers import Identifier
@@ -31,6 +31,7 @@ from catalog.models import (
 )
 from catalog.privileges import NOTHING
 from catalog.services.storage.table_claims import Claim, claims_of, is_held_now, winners
+from catalog.storage import locations
 
 _MAX_TEXT = 2000
 
@@ -255,17 +256,17 @@ class TableFiles:
             for directory in unknown
             # Tables do not lie inside one another; ``_deeper`` has what does all the same.
             if not f"{directory}/".startswith(self._inside)
-            for parent in (directory, *storage.parents(directory))
+            for parent in (directory, *locations.parents(directory))
         }
         if asked:
             if not self._roots:
-                self._roots, self._home = storage.allowed_roots(), storage.home()
+                self._roots, self._home = locations.allowed_roots(), locations.home()
             claims.update(claims_of(Q(path__in=asked), Q(location__in=asked)))
         for directory in unknown:
             self._owners[directory] = self._owner(directory, claims)
 
     def _owner(self, directory: str, claims: Mapping[str, list[Claim]]) -> FileOwner:
-        for parent in (directory, *storage.parents(directory)):
+        for parent in (directory, *locations.parents(directory)):
             held = claims.get(parent)
             if held:
                 if self._wins(held) or (parent in self._future and not is_held_now(held)):
@@ -273,7 +274,7 @@ class TableFiles:
                 return FileOwner(Belonging.OTHER, frozenset(c.table_id for c in winners(held)))
             if parent in self._own:
                 return FileOwner(Belonging.OWN)
-        if storage.is_below_any(directory, self._roots[1:]) and not self._is_servers(directory):
+        if locations.is_below_any(directory, self._roots[1:]) and not self._is_servers(directory):
             return FileOwner(Belonging.FREE)
         is_unclaimed = f"{directory}/".startswith(f"{self._roots[0]}/")
         return FileOwner(Belonging.OUTSIDE, is_unclaimed=True) if is_unclaimed else _OUTSIDE
@@ -326,7 +327,7 @@ class TableFiles:
         """The local paths that a reader may understand: they must all be the same file."""
         if not self._is_lance:
             return {text}
-        local = storage.local_path(text)
+        local = locations.local_path(text)
         if local is None:
             return {"//"}
         if not local.startswith("/"):
@@ -353,7 +354,7 @@ def _local_directory(text: str) -> str | None:
     else:
         if text.startswith("//"):  # Java's file systems take what follows as a host
             return None
-    if not path.startswith("/") or storage.path_fault(path) is not None:
+    if not path.startswith("/") or locations.path_fault(path) is not None:
         return None
     return path
 
@@ -363,7 +364,7 @@ def _is_plain_name(name: str) -> bool:
         return False
     if name.isascii() and name.isprintable() and "%" not in name and ".purged-" not in name:
         return True
-    return storage.path_fault(name) is None
+    return locations.path_fault(name) is None
 
 
 def _is_regular_or_missing(path: str) -> bool:

@@ -18,7 +18,7 @@ from django.http import HttpResponse
 
 from api.iceberg import urls
 from api.iceberg.views import namespaces as views
-from catalog import access, storage
+from catalog import access
 from catalog.access import SYSTEM, Principal
 from catalog.errors import CommitConflict, OutcomeUnknown, ServiceUnavailable
 from catalog.models import (
@@ -32,6 +32,7 @@ from catalog.models import (
 from catalog.services.access import api_keys
 from catalog.services.engine import idempotency
 from catalog.services.iceberg import commits as iceberg_commits
+from catalog.storage import locations
 from tasks import maintenance
 from tests.api.iceberg.client import Iceberg, own
 from tests.factories import (
@@ -461,7 +462,7 @@ def agrees(warehouse: Path) -> None:
     """No metadata file is there but those that were current once, and no note of another."""
     assert not StagedFile.objects.exists()
     paths = TableVersion.objects.values_list("manifest_path", flat=True)
-    known = {storage.iceberg_path(path) for path in paths}
+    known = {locations.iceberg_path(path) for path in paths}
     assert {str(warehouse / name) for name in files(warehouse)} == known
 
 

@@ -294,7 +294,7 @@ def test_the_catalog_being_busy_is_a_sure_failure(iceberg: Iceberg, warehouse: P
     def full(path: str, content: bytes) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("catalog.storage.write_new_file", full)
+    monkeypatch.setattr("catalog.storage.local_files.write_new_file", full)
     body = {"requirements": [], "updates": [set_property("value")]}
     response = iceberg.refused(
         409, "CommitFailedException", "No space left on device", f"POST {PATH}", body

@@ -28,7 +28,7 @@ from catalog.services.iceberg import views as iceberg_views
 from catalog.services.iceberg.tables import LoadedTable
 from catalog.services.recovery import undrop
 from catalog.services.tables import namespace_operations
-from catalog.storage import iceberg_uri
+from catalog.storage.locations import iceberg_uri
 from tests.api.iceberg.client import Iceberg, spell
 from tests.factories import (
     ICEBERG_SCHEMA,

@@ -7,10 +7,10 @@ from urllib.parse import quote
 
 import pytest
 
-from catalog import storage
 from catalog.formats.lance.naming import NamingScheme
 from catalog.models import AuditEvent, Table, TableState, TableVersion
 from catalog.services.lance.ledger import versions as lance_versions
+from catalog.storage import local_files
 from tests.api.client import Lance, spell
 from tests.factories import (
     files,
@@ -553,7 +553,7 @@ def no_moves(monkeypatch):
         raise OSError("storage is away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(storage, "move_manifest", fail)
+        patch.setattr(local_files, "move_manifest", fail)
         yield patch.undo
 
 
@@ -617,14 +617,14 @@ def test_settling_passes_over_what_still_fails(lance: Lance, table: Table, monke
     for version in (1, 2):
         lance.post(CREATE, body(relative(stage(table, version)), version))
     no_moves()
-    real, calls = storage.move_manifest, itertools.count()
+    real, calls = local_files.move_manifest, itertools.count()
 
     def fail_first(*args):
         if next(calls) == 0:
             raise OSError("still away")
         return real(*args)
 
-    monkeypatch.setattr(storage, "move_manifest", fail_first)
+    monkeypatch.setattr(local_files, "move_manifest", fail_first)
     assert lance_versions.settle_pending() == 1
     assert TableVersion.objects.get(staged_path__isnull=False).version == 1
 

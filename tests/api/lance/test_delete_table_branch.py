@@ -114,7 +114,7 @@ def test_a_branch_below_it_stays(lance, table):
 def test_when_files_are_left(lance, table, monkeypatch):
     """As after a crash between the commit and the removal: the same again removes them."""
     with monkeypatch.context() as patch:
-        patch.setattr(lance_refs.storage, "remove_file", _fail)
+        patch.setattr(lance_refs.local_files, "remove_file", _fail)
         lance.post(PATH, {"name": "dev"})  # it is gone all the same
     assert lance.post("/v1/table/w$t/branches/list") == {"branches": {}}
     lance.refused(404, 22, "'dev'", "/v1/table/w$t/version/list?branch=dev")

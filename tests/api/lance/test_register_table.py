@@ -2,11 +2,11 @@ from pathlib import Path
 
 import pytest
 
-from catalog import storage
 from catalog.formats.lance import naming as lance_naming
 from catalog.formats.lance.naming import NamingScheme
 from catalog.models import Table, TableState
 from catalog.services.maintenance import job_runner
+from catalog.storage import listing
 from tests.api.client import Lance
 from tests.factories import (
     files,
@@ -232,7 +232,7 @@ def test_overwrite_in_place_loses_no_version(lance: Lance, monkeypatch):
     table = make_table("ws", "t")
     stage(table, 1).rename(final_path(table, 1))
     lance.post("/v1/table/ws$t/register", {"location": table.location, "mode": "Overwrite"})
-    real = storage.list_branches
+    real = listing.list_branches
 
     def commit_meanwhile(location: str) -> list[str]:
         found = real(location)
@@ -243,7 +243,7 @@ def test_overwrite_in_place_loses_no_version(lance: Lance, monkeypatch):
         lance.post("/v1/table/ws$t/version/delete", {"ranges": ranges})
         return found
 
-    monkeypatch.setattr(storage, "list_branches", commit_meanwhile)
+    monkeypatch.setattr(listing, "list_branches", commit_meanwhile)
     lance.post(
         "/v1/table/ws$t/register",
         {"location": table.location, "mode": "Overwrite", "properties": {"k": "new"}},

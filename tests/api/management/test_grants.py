@@ -168,7 +168,7 @@ def test_from_the_shell():
     told = shell("explain", "--table", "ws$t")
     assert "etl                      write, maintain\n    grant on ws: write, maintain" in told
     lost = shell("what-if", "etl", "--namespace", "ws")
-    assert "loses write, maintain; does not see 1 namespaces and 1 tables any more" in lost
+    assert "loses write, maintain; no longer sees 1 namespaces and 1 tables" in lost
     assert shell("remove", "etl", "--namespace", "ws") == "etl is granted nothing on ws\n"
     assert not Grant.objects.exists()
     assert shell("set", "etl", "all", "--namespace", "$") == "etl is granted all on (root)\n"

@@ -25,7 +25,7 @@ def test_the_rules(reader: Management):
     assert found["compaction"] == {
         "unit": "mode",
         "default": "dry_run",
-        "help": "Rewrite small files, and rows that were deleted.",
+        "help": "Rewrite small files and remove deleted rows.",
         "formats": ["iceberg", "lance"],
         "minimum": None,
         "maximum": None,
@@ -104,7 +104,7 @@ def test_nothing_is_said_any_more(management: Management, path):
 @pytest.mark.parametrize(
     ("values", "text"),
     [
-        ({"nothing": 1}, "There is no policy 'nothing'"),
+        ({"nothing": 1}, "Policy setting 'nothing' does not exist"),
         ({"compaction": "yes"}, "one of off, dry_run, on, not 'yes'"),
         ({"compaction": ["on"]}, "one of off, dry_run, on"),
         ({"keep_versions": 0}, "a whole number from 1"),

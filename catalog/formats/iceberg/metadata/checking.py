@@ -1,6 +1,6 @@
-"""Whether a whole metadata document is sound (spec: Table Metadata Fields).
+"""Validation of a whole metadata document (spec: Table Metadata Fields).
 
-Needed once, when a file from elsewhere is registered: what commits make is checked as they go.
+Used only when a file from another catalog is registered: commits validate their own changes.
 """
 
 from catalog.errors import InvalidMetadata
@@ -22,12 +22,12 @@ from catalog.formats.iceberg.reading import (
 )
 from catalog.formats.iceberg.schema import partitioning, schemas, sorting
 
-# Java refuses to read logs that run backwards by more: clocks of writers differ a little.
+# Writers' clocks differ a little. Java refuses logs that run backwards by more than this.
 _CLOCK_TOLERANCE_MS = 60_000
 
 
 def check(document: Document) -> None:
-    """Raises InvalidMetadata with the path to the first fault."""
+    """Raise InvalidMetadata with the path to the first fault."""
     as_object(document, "")
     version = integer_at(document, "format-version", "", 1, MAX_VERSION)
     uuid_at(document, "table-uuid", "")
@@ -51,41 +51,41 @@ def check(document: Document) -> None:
 def _check_schemas(document: Document) -> None:
     integer_at(document, "last-column-id", "", high=INT_MAX)
     current = integer_at(document, "current-schema-id", "", high=INT_MAX)
-    found = objects_at(document, "schemas", "")
-    for i, schema in enumerate(found):
+    documents = objects_at(document, "schemas", "")
+    for i, schema in enumerate(documents):
         schemas.index(schema, f"schemas[{i}]")
-    _check_ids(found, "schemas", "schema-id", current, "current-schema-id")
+    _check_ids(documents, "schemas", "schema-id", current, "current-schema-id")
 
 
 def _check_specs(document: Document) -> None:
     integer_at(document, "last-partition-id", "", high=INT_MAX)
     default = integer_at(document, "default-spec-id", "", high=INT_MAX)
-    found = objects_at(document, "partition-specs", "")
-    for i, spec in enumerate(found):
+    specs = objects_at(document, "partition-specs", "")
+    for i, spec in enumerate(specs):
         path = f"partition-specs[{i}]"
         integer_at(spec, "spec-id", path, high=INT_MAX)
         for j, field in enumerate(partitioning.check_structure(spec, path)):
             integer_at(field, "field-id", f"{path}.fields[{j}]", high=INT_MAX)
-    _check_ids(found, "partition-specs", "spec-id", default, "default-spec-id")
+    _check_ids(specs, "partition-specs", "spec-id", default, "default-spec-id")
 
 
 def _check_orders(document: Document) -> None:
     default = integer_at(document, "default-sort-order-id", "", high=INT_MAX)
-    found = objects_at(document, "sort-orders", "")
-    for i, order in enumerate(found):
+    orders = objects_at(document, "sort-orders", "")
+    for i, order in enumerate(orders):
         integer_at(order, "order-id", f"sort-orders[{i}]", high=INT_MAX)
         sorting.check_structure(order, f"sort-orders[{i}]")
-    _check_ids(found, "sort-orders", "order-id", default, "default-sort-order-id")
+    _check_ids(orders, "sort-orders", "order-id", default, "default-sort-order-id")
 
 
 def _check_ids(items: list[Document], name: str, key: str, chosen: int, chosen_key: str) -> None:
-    seen: set[int] = set()
+    ids: set[int] = set()
     for i, item in enumerate(items):
         id_: int = item.get(key, 0)
-        if id_ in seen:
+        if id_ in ids:
             raise InvalidMetadata(f"{name}[{i}]: there are two with {key} {id_}")
-        seen.add(id_)
-    if chosen not in seen:
+        ids.add(id_)
+    if chosen not in ids:
         raise InvalidMetadata(f"{chosen_key} {chosen} is not in {name}")
 
 
@@ -105,7 +105,7 @@ def _check_snapshots(document: Document, version: int) -> set[int]:
 
 
 def _check_order(document: Document, version: int) -> None:
-    """Snapshots come after their parents, and none after the table's last update."""
+    """Check that snapshots follow their parents and none is later than the last update."""
     by_id = {snapshot["snapshot-id"]: snapshot for snapshot in document["snapshots"]}
     latest = document["last-updated-ms"] + _CLOCK_TOLERANCE_MS
     for i, snapshot in enumerate(document["snapshots"]):
@@ -115,7 +115,7 @@ def _check_order(document: Document, version: int) -> None:
         parent = by_id.get(snapshot.get("parent-snapshot-id"))
         if parent is None or version == 1:
             continue
-        number, before = (each.get("sequence-number") or 0 for each in (snapshot, parent))
+        number, before = (item.get("sequence-number") or 0 for item in (snapshot, parent))
         if number <= before and number:
             raise InvalidMetadata(
                 f"{path}.sequence-number {number} is not above that of its parent, {before}"

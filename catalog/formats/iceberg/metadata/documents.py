@@ -1,4 +1,4 @@
-"""Table metadata documents: a new one, one from a file, and what clients get to see of one."""
+"""Table metadata documents: create, parse and filter them."""
 
 import re
 from uuid import UUID, uuid4
@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 _FORMAT_VERSION = "format-version"
-# Names of facts, which some engines show among a table's properties; they are never stored as such.
+# Some engines display these facts among a table's properties; they are never stored as properties.
 _RESERVED = frozenset(
     {
         _FORMAT_VERSION, "uuid", "snapshot-count", "current-snapshot-summary",
@@ -59,38 +59,38 @@ def new_table(
 ) -> Document:
     """The metadata of a created table, with fresh ids for columns and partition fields.
 
-    The property ``format-version`` chooses the version, 2 when it is not there, and is not kept.
-    Raises InvalidMetadata.
+    The property ``format-version`` selects the version, by default 2, and is not stored. Raises
+    InvalidMetadata.
     """
-    given = {} if properties is None else strings_by_name(properties, "properties")
-    version = _format_version(given)
-    wanted = schemas.plain(as_object(schema, "schema"))
-    schemas.check_version(schemas.index(wanted, "schema"), version, "schema")
-    fresh, moved = schemas.fresh(schemas.completed(wanted))
+    requested_properties = {} if properties is None else strings_by_name(properties, "properties")
+    version = _format_version(requested_properties)
+    requested_schema = schemas.plain(as_object(schema, "schema"))
+    schemas.check_version(schemas.index(requested_schema, "schema"), version, "schema")
+    fresh, moved = schemas.fresh(schemas.completed(requested_schema))
     columns = schemas.index(fresh, "schema")
 
-    asked_spec = (
+    requested_spec = (
         None
         if partition_spec is None
         else transforms.plain(as_object(partition_spec, "partition-spec"))
     )
-    spec = partitioning.fresh(asked_spec, moved, "partition-spec")
+    spec = partitioning.fresh(requested_spec, moved, "partition-spec")
     transforms.check_version(spec["fields"], version, "partition-spec.fields")
     partitioning.check_fit(spec, columns, "partition-spec")
     partitioning.check_names(spec, columns, "partition-spec")
-    asked_order = (
+    requested_order = (
         None if write_order is None else transforms.plain(as_object(write_order, "write-order"))
     )
-    order = sorting.fresh(asked_order, moved, "write-order")
+    order = sorting.fresh(requested_order, moved, "write-order")
     transforms.check_version(order["fields"], version, "write-order.fields")
     sorting.check_fit(order, columns, "write-order")
 
-    place = as_text(location, "location").rstrip("/")
-    if not place:
+    table_location = as_text(location, "location").rstrip("/")
+    if not table_location:
         raise InvalidMetadata("location must not be empty")
     document = empty(version) | {
         "table-uuid": str(table_uuid or uuid4()),
-        "location": place,
+        "location": table_location,
         "last-updated-ms": now_ms,
         "last-column-id": schemas.highest_id(columns),
         "schemas": [fresh],
@@ -98,7 +98,9 @@ def new_table(
         "last-partition-id": partitioning.last_field_id(spec),
         "default-sort-order-id": order["order-id"],
         "sort-orders": [order],
-        "properties": {name: text for name, text in given.items() if name not in _RESERVED},
+        "properties": {
+            name: text for name, text in requested_properties.items() if name not in _RESERVED
+        },
     }
     if version == 1:
         document |= {"schema": fresh, "partition-spec": spec["fields"]}
@@ -117,9 +119,9 @@ def _format_version(properties: dict[str, str]) -> int:
 
 
 def parse(content: bytes) -> Document:
-    """The sound document of a metadata file, plain or gzip. Raises InvalidMetadata.
+    """Parse and validate a metadata file, plain or gzip. Raises InvalidMetadata.
 
-    What v1 allowed to leave out is filled in as its specification says, so that every document in
+    Fields that v1 allows to omit are filled in as the specification says, so that every document in
     the catalog has its schemas, specs, orders and references in lists and maps.
     """
     document = load(content)
@@ -169,9 +171,9 @@ def _fill_v1(document: Document) -> None:
 
 
 def refs_only(document: Document) -> Document:
-    """The document with no snapshots but those that a branch or tag points at.
+    """The document with only the snapshots that a branch or tag refers to.
 
-    What loadTable answers for ``snapshots=refs``.
+    loadTable returns it for ``snapshots=refs``.
     """
     ids = {reference["snapshot-id"] for reference in (document.get("refs") or {}).values()}
     return {**document, "snapshots": [s for s in document["snapshots"] if s["snapshot-id"] in ids]}

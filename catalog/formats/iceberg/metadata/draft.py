@@ -1,7 +1,7 @@
 """The next version of a table's metadata while a commit's updates are applied to it.
 
-Copy on write: a list or map of the base is copied when it is first changed, and what it holds is
-shared. With thousands of snapshots a deep copy costs more than everything else in a commit.
+Copy on write: a list or map of the base is copied when it is first changed, and its items are
+shared. With thousands of snapshots a deep copy would cost more than the rest of a commit.
 """
 
 import re
@@ -22,7 +22,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,9}")
 
 
 def empty(version: int) -> Document:
-    """What a table is made from by updates alone (create transaction)."""
+    """The document from which updates alone create a table (create transaction)."""
     document: Document = {
         "format-version": version,
         "table-uuid": str(uuid4()),
@@ -52,7 +52,10 @@ def empty(version: int) -> Document:
 
 
 def set_current_snapshot(document: Document, id_: int | None) -> None:
-    """None in Java's way: -1, which older readers of v1 and v2 insist on; in v3 no field."""
+    """Set or clear the current snapshot.
+
+    Cleared as in Java: -1 in v1 and v2, as older readers require; in v3 no field.
+    """
     if id_ is None and document["format-version"] >= 3:
         document.pop("current-snapshot-id", None)
     else:
@@ -60,7 +63,7 @@ def set_current_snapshot(document: Document, id_: int | None) -> None:
 
 
 class Draft:
-    """Changes of one request. ``changed`` stays False while nothing differs from the base."""
+    """The changes of one request. ``changed`` is False while nothing differs from the base."""
 
     def __init__(self, base: Document | None, *, version: int, now_ms: int) -> None:
         self.base = base
@@ -73,7 +76,7 @@ class Draft:
         self.former_mains: set[int] = set()
         self.removed_snapshots = False
         self.is_replaced = base is None
-        """Whether nothing that is there is read with the schemas that follow."""
+        """True if no existing data is read with the schemas that are added next."""
         self.last_schema: int | None = None
         self.last_spec: int | None = None
         self.last_order: int | None = None
@@ -101,11 +104,11 @@ class Draft:
         return self._by_id.get(id_)
 
     def items(self, key: str) -> list[Document]:
-        """A list of the document, to read only."""
+        """A list of the document, which callers must not change."""
         return self.document.get(key) or []
 
     def entries(self, key: str) -> Document:
-        """A map of the document, to read only."""
+        """A map of the document, which callers must not change."""
         return self.document.get(key) or {}
 
     # -- changes
@@ -132,15 +135,15 @@ class Draft:
             self._by_id[value["snapshot-id"]] = value
 
     def remove(self, key: str, id_key: str, ids: set[int] | set[str]) -> bool:
-        """Whether any with these ids was there. What is gone already is no fault."""
-        kept = [item for item in self.items(key) if item.get(id_key, 0) not in ids]
-        if len(kept) == len(self.items(key)):
+        """Remove items by id; missing ids are not an error. Returns True if any was removed."""
+        remaining = [item for item in self.items(key) if item.get(id_key, 0) not in ids]
+        if len(remaining) == len(self.items(key)):
             return False
-        self.replace(key, kept)
+        self.replace(key, remaining)
         return True
 
     def change(self, key: str) -> Document:
-        """A map of the document, to be changed."""
+        """A map of the document, which callers may change."""
         if key not in self._owned:
             self.document[key] = dict(self.entries(key))
             self._owned.add(key)
@@ -149,7 +152,7 @@ class Draft:
         return own
 
     def set_main(self, snapshot: int) -> None:
-        """Main moves: the snapshot log gets an entry, of which `finish` may think better."""
+        """Set main's snapshot and add an entry to the snapshot log, which `finish` may remove."""
         set_current_snapshot(self.document, snapshot)
         self.former_mains.add(snapshot)
         timestamp = self.updated_ms()
@@ -163,14 +166,16 @@ class Draft:
             del self.change("refs")[name]
 
     def updated_ms(self) -> int:
-        """The time of this change: its last snapshot's, else now.
+        """The time of this change: that of its last snapshot, otherwise the present.
 
-        Never before the base's: a client's clock may be behind the last one's, and Java refuses
-        to read logs that run backwards by more than a minute.
+        Never before the base's time: a client's clock may be behind the previous client's, and Java
+        refuses to read logs that run backwards by more than a minute.
         """
-        wanted = self.now_ms if self.snapshot_timestamp_ms is None else self.snapshot_timestamp_ms
+        timestamp = (
+            self.now_ms if self.snapshot_timestamp_ms is None else self.snapshot_timestamp_ms
+        )
         before: int = self.document["last-updated-ms"]
-        return max(wanted, before)
+        return max(timestamp, before)
 
     # -- the end
 
@@ -191,7 +196,7 @@ class Draft:
         return self.document
 
     def _complete(self) -> None:
-        """A creation that named no spec or no order is unpartitioned or unsorted."""
+        """Complete a created table: without a spec it is unpartitioned, without an order unsorted."""
         if not self.items("schemas"):
             raise InvalidMetadata("A table needs a schema: add-schema is missing")
         if "location" not in self.document:
@@ -215,10 +220,10 @@ class Draft:
         raise InvalidMetadata(f"{default_key} {self.document[default_key]} is not in {key}")
 
     def _correct_snapshot_log(self) -> None:
-        """Keep out snapshots that were main only between two updates of this request.
+        """Remove entries of snapshots that were main only between two updates of this request.
 
-        A removed snapshot takes all entries before its own along: with a hole the log would say
-        that the snapshot before it was current for longer than it was.
+        The entries before that of a removed snapshot are removed as well: with a gap the log would
+        say that the previous snapshot was current for longer than it was.
         """
         current = self.document.get("current-snapshot-id")
         passing = (self.former_mains & self.added_snapshots) - {current}
@@ -233,7 +238,7 @@ class Draft:
         self.replace("snapshot-log", log)
 
     def _write_legacy(self) -> None:
-        """The two fields that readers of v1 may still look at."""
+        """Write the two fields that only readers of v1 use."""
         current = self.document["current-schema-id"]
         self.document["schema"] = next(
             s for s in self.items("schemas") if s.get("schema-id", 0) == current
@@ -242,8 +247,8 @@ class Draft:
         self.document["partition-spec"] = spec["fields"]
 
     def _append_metadata_log(self, location: str, timestamp_ms: int) -> None:
-        wanted = self.entries("properties").get(_PREVIOUS_VERSIONS, "")
-        known = _INTEGER.fullmatch(wanted) is not None
-        keep = max(1, int(wanted) if known else _PREVIOUS_VERSIONS_DEFAULT)
+        configured = self.entries("properties").get(_PREVIOUS_VERSIONS, "")
+        is_number = _INTEGER.fullmatch(configured) is not None
+        keep = max(1, int(configured) if is_number else _PREVIOUS_VERSIONS_DEFAULT)
         entry = {"timestamp-ms": timestamp_ms, "metadata-file": location}
         self.replace("metadata-log", [*self.items("metadata-log"), entry][-keep:])

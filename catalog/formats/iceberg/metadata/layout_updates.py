@@ -1,7 +1,7 @@
-"""Updates of what shapes a table's data: schemas, partition specs, sort orders.
+"""Updates of schemas, partition specs and sort orders.
 
-An equal one that is there already is used again; a new one gets the next id, whatever id its
-sender gave it.
+An equal schema, spec or order that exists is reused. A new one gets the next id, whatever id the
+client sent.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ LAST_ADDED = -1
 def add_schema(draft: Draft, update: Document, path: str) -> None:
     here = at(path, "schema")
     schema = schemas.plain(object_at(update, "schema", path))
-    # Deprecated: the ids of the schema say it better.
+    # Deprecated: the ids of the schema determine it.
     optional_integer_at(update, "last-column-id", path, high=INT_MAX)
     columns = schemas.index(schema, here)
     schemas.check_version(columns, draft.version, here)
@@ -122,12 +122,12 @@ def remove_partition_specs(draft: Draft, update: Document, path: str) -> None:
 
 def _id_of_same(
     items: list[Document],
-    wanted: Document,
+    new: Document,
     key: str,
     same: Callable[[Document, Document], bool],
 ) -> int | None:
-    """The id of an equal schema, spec or order that is there already: it is used again."""
-    return next((item.get(key, 0) for item in items if same(item, wanted)), None)
+    """The id of an equal existing schema, spec or order."""
+    return next((item.get(key, 0) for item in items if same(item, new)), None)
 
 
 def _next_id(items: list[Document], key: str, *, first: int) -> int:
@@ -135,7 +135,7 @@ def _next_id(items: list[Document], key: str, *, first: int) -> int:
 
 
 def _chosen(update: Document, key: str, path: str, last: int | None) -> int:
-    """The id that an update names; -1 is the one added last in this request."""
+    """The id that an update names; -1 refers to the last one added in this request."""
     id_ = integer_at(update, key, path, LAST_ADDED, INT_MAX)
     if id_ != LAST_ADDED:
         return id_

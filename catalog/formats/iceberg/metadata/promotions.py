@@ -1,7 +1,7 @@
-"""Which types a column may change to (spec: Schema Evolution).
+"""Type promotions that a column allows (spec: Schema Evolution).
 
-Data files keep the type that a column had when they were written, under the column's id: readers
-know how to read them with the types listed here, and with no others.
+Data files keep the type that a column had when they were written, under the column's id. Readers
+can read them with the types listed here, and with no others.
 """
 
 import re
@@ -15,19 +15,19 @@ from catalog.formats.iceberg.schema.schemas import Column, Columns
 _ALWAYS = {("int", "long"), ("float", "double")}
 _SINCE_V3 = {("date", "timestamp"), ("date", "timestamp_ns")}
 _FIRST_VERSION = 3
-# Of a date these give what they give of the timestamp.
+# These transforms return the same for a date and for its timestamp.
 _UNCHANGED_TRANSFORMS = frozenset({"year", "month", "day", "void"})
 _DECIMAL = re.compile(r"decimal\( *([0-9]+) *, *([0-9]+) *\)")
 
 
 def check(draft: Draft, columns: Columns, path: str) -> None:
-    """Refuses a new schema in which a column that is there already has a type it may not change to.
+    """Raise InvalidMetadata if a new schema changes the type of an existing column illegally.
 
-    Of a column that the current schema has not any more its last type counts: older files have it.
+    For a column that the current schema no longer has, its last type counts: older files have it.
     """
     items = draft.items("schemas")
     current = draft.document["current-schema-id"]
-    # The current one first, then from the newest on.
+    # The current schema first, then the newest.
     ordered = sorted(
         items,
         key=lambda schema: (schema.get("schema-id", 0) == current, schema.get("schema-id", 0)),
@@ -59,7 +59,7 @@ def _check(draft: Draft, old: Column, new: Column, path: str) -> None:
 
 
 def _plain(column: Column) -> str:
-    """The type: of a nested one its kind, as its parts are columns of their own."""
+    """The type as text; for a nested type its kind, because its fields are columns themselves."""
     if isinstance(column.type, dict):
         return str(column.type["type"])
     return column.type.replace(" ", "")
@@ -73,7 +73,7 @@ def _is_wider(before: str, after: str) -> bool:
 
 
 def _is_partition_source(draft: Draft, id_: int) -> bool:
-    """Whether a partition field has values of this column that the other type changes."""
+    """True if a partition field transforms this column in a way that depends on its type."""
     return any(
         id_ in transforms.sources(field) and field["transform"] not in _UNCHANGED_TRANSFORMS
         for spec in draft.items("partition-specs")

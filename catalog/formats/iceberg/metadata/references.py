@@ -1,7 +1,7 @@
-"""The files that a table's metadata refers to, each before the one that tells of it.
+"""The files that a table's metadata refers to, each before the file that names it.
 
-Who removes the files in this order may be stopped at any moment and start again: what is left can
-still be found, and what is missing was removed before.
+A removal in this order may be interrupted and restarted at any time: the remaining files can still
+be found, and missing files were removed before.
 """
 
 import io
@@ -24,7 +24,7 @@ _MANIFEST_PATH = 500
 _STATUS = 0
 _DATA_FILE = 2
 _FILE_PATH = 100
-# What the Avro reader raises for bytes that are no manifest.
+# Errors of the Avro reader for bytes that are not a manifest.
 _MALFORMED = (
     ValueError, TypeError, LookupError, EOFError, OverflowError, AttributeError, AssertionError,
     ResolveError, zlib.error,
@@ -42,25 +42,25 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A file that metadata names, in its words."""
+    """A file that metadata names, with the location as written."""
 
     kind: Kind
     location: str
     is_malformed: bool = False
-    """It could not be understood, and what it refers to is not known."""
+    """True if the file cannot be parsed, so that its references are unknown."""
 
 
 Read = Callable[[str], bytes | None]
-"""Reads a file by its location. None: there is none, or none that may be read."""
+"""Reads a file by its location. Returns None if it does not exist or may not be read."""
 
 
 def referenced(document: Document, read: Read) -> Iterator[Reference]:
-    """Everything that the metadata refers to. Raises what ``read`` does.
+    """All files that the metadata refers to. Raises the errors of ``read``.
 
-    The same data file may come several times. The metadata file itself does not come: the document
-    does not know it.
+    A data file may occur several times. The metadata file itself does not occur: the document does
+    not name it.
     """
-    seen: set[str] = set()
+    visited: set[str] = set()
     for snapshot in document["snapshots"]:
         location = snapshot.get("manifest-list")
         if location is None:  # v1 may name the manifests in the snapshot itself
@@ -68,8 +68,8 @@ def referenced(document: Document, read: Read) -> Iterator[Reference]:
         else:
             manifests = _manifests(location, read)
         for manifest in manifests or []:
-            if manifest not in seen:
-                seen.add(manifest)
+            if manifest not in visited:
+                visited.add(manifest)
                 yield from _manifest(manifest, read)
         if location is not None:
             yield Reference(Kind.MANIFEST_LIST, location, is_malformed=manifests is None)
@@ -81,7 +81,7 @@ def referenced(document: Document, read: Read) -> Iterator[Reference]:
 
 
 def _manifests(location: str, read: Read) -> list[str] | None:
-    """The manifests in a manifest list; None when it cannot be understood."""
+    """The manifests in a manifest list; None if it cannot be parsed."""
     content = read(location)
     if content is None:
         return []
@@ -94,7 +94,7 @@ def _manifests(location: str, read: Read) -> list[str] | None:
 
 
 def _manifest(location: str, read: Read) -> Iterator[Reference]:
-    """The files of a manifest that its snapshot has, then the manifest."""
+    """The live files of a manifest, then the manifest."""
     content = read(location)
     if content is None:
         files: list[str] | None = []
@@ -109,8 +109,8 @@ def _manifest(location: str, read: Read) -> Iterator[Reference]:
 
 
 def _live_files(location: str, content: bytes) -> list[str]:
-    """Without those that are entered as deleted: they may have moved to another table."""
-    # Read as it was written: PyIceberg cannot leave out the maps and lists of a narrower schema.
+    """The files without deleted entries, which may have moved to another table."""
+    # Read with the written schema: PyIceberg cannot skip maps and lists that a schema omits.
     with AvroFile[Record](_Content(location, content)) as reader:
         fields = reader.schema.fields
         status, data_file = _position(fields, _STATUS), _position(fields, _DATA_FILE)
@@ -136,7 +136,7 @@ def _text(value: object) -> str:
 
 
 class _Content(InputFile):
-    """A file that was read already, for PyIceberg's Avro reader."""
+    """File content in memory as an InputFile for PyIceberg's Avro reader."""
 
     def __init__(self, location: str, content: bytes) -> None:
         super().__init__(location)

@@ -1,7 +1,7 @@
-"""What a commit was made against (REST catalog spec: TableRequirement): does it still hold?
+"""Requirements of a commit on the present state (REST catalog spec: TableRequirement).
 
-The words are those of Java's ``UpdateRequirement``, which clients and their tests match. "Expected"
-names the id that the client saw, except in the UUID's words, which have the table's first.
+Messages are those of Java's ``UpdateRequirement``, which clients and their tests match. "Expected"
+is followed by the client's id, except in the UUID's message, which has the table's first.
 """
 
 from collections.abc import Callable
@@ -40,17 +40,17 @@ _IDS = {
 
 
 def check(requirements: object, metadata: Document | None) -> None:
-    """Raises RequirementFailed for the first that does not hold; ``metadata`` None: no table.
+    """Raise RequirementFailed for the first requirement that does not hold.
 
-    InvalidMetadata for one that is malformed or unknown comes first: such a request can never
-    succeed, and its sender must not be told to try again.
+    ``metadata`` is None if there is no table. InvalidMetadata for a malformed or unknown requirement
+    takes precedence: such a request can never succeed, so its client must not retry.
     """
     for holds in [_read(value, f"requirements[{i}]") for i, value in _numbered(requirements)]:
         holds(metadata)
 
 
 def is_create(requirements: object) -> bool:
-    """Whether the table must not exist yet."""
+    """True if the requirements assert that the table does not exist."""
     return any(
         as_object(value, f"requirements[{i}]").get("type") == _CREATE
         for i, value in _numbered(requirements)
@@ -58,10 +58,10 @@ def is_create(requirements: object) -> bool:
 
 
 def is_replacement(requirements: object) -> bool:
-    """Whether they are those with which Java's library replaces a table.
+    """True if the requirements are those with which Java's library replaces a table.
 
-    It asserts the current schema for every change of one but a replacement, whose other sign, that
-    main is removed, an empty table does not show.
+    The library asserts the current schema for every schema change except a replacement. The other
+    sign of a replacement, the removal of main, is absent for an empty table.
     """
     names = {
         as_object(value, f"requirements[{i}]").get("type") for i, value in _numbered(requirements)
@@ -83,8 +83,8 @@ def _read(value: object, path: str) -> _Check:
     if name == "assert-ref-snapshot-id":
         return _same_reference(requirement, path)
     if name in _IDS:
-        field, key, what = _IDS[name]
-        return _same_id(integer_at(requirement, field, path, -1, INT_MAX), key, what)
+        field, key, subject = _IDS[name]
+        return _same_id(integer_at(requirement, field, path, -1, INT_MAX), key, subject)
     raise InvalidMetadata(f"{at(path, 'type')}: unknown table requirement {shown(name)}")
 
 
@@ -101,16 +101,16 @@ def _present(metadata: Document | None) -> Document:
 
 def _same_uuid(expected: str) -> _Check:
     def holds(metadata: Document | None) -> None:
-        found = _present(metadata).get("table-uuid")
-        if str(found).lower() != expected:
-            raise RequirementFailed(f"UUID does not match: expected {found} != {expected}")
+        actual = _present(metadata).get("table-uuid")
+        if str(actual).lower() != expected:
+            raise RequirementFailed(f"UUID does not match: expected {actual} != {expected}")
 
     return holds
 
 
 def _same_reference(requirement: Document, path: str) -> _Check:
     name = filled_text_at(requirement, "ref", path)
-    # Null by the specification; Java and PyIceberg take an absent one for null too.
+    # Null by the specification; Java and PyIceberg treat an absent id as null, too.
     expected = optional_integer_at(requirement, "snapshot-id", path, low=-1)
 
     def holds(metadata: Document | None) -> None:
@@ -130,10 +130,10 @@ def _same_reference(requirement: Document, path: str) -> _Check:
     return holds
 
 
-def _same_id(expected: int, key: str, what: str) -> _Check:
+def _same_id(expected: int, key: str, subject: str) -> _Check:
     def holds(metadata: Document | None) -> None:
-        found = _present(metadata)[key]
-        if found != expected:
-            raise RequirementFailed(f"{what} changed: expected id {expected} != {found}")
+        actual = _present(metadata)[key]
+        if actual != expected:
+            raise RequirementFailed(f"{subject} changed: expected id {expected} != {actual}")
 
     return holds

@@ -1,4 +1,4 @@
-"""Updates of a table's snapshots and what points at them: references, statistics; and its keys."""
+"""Updates of snapshots, references, statistics and encryption keys."""
 
 from catalog.errors import InvalidMetadata, RequirementFailed
 from catalog.formats.iceberg.metadata import snapshots
@@ -40,10 +40,10 @@ def add_snapshot(draft: Draft, update: Document, path: str) -> None:
 
 
 def _check_clock(draft: Draft, timestamp: int, path: str) -> None:
-    """Times never go back: clean-up takes a snapshot for old by its time.
+    """Refuse a time in the past or the future: clean-up determines a snapshot's age by its time.
 
-    One far ahead would stand for all later commits until it comes. A table that was registered with
-    such a time goes on from it.
+    A time far ahead would apply to all later commits until it is reached. A table that was
+    registered with such a time continues from it.
     """
     last = draft.document["last-updated-ms"]
     if timestamp < last - _CLOCK_TOLERANCE_MS:
@@ -64,10 +64,10 @@ def _check_clock(draft: Draft, timestamp: int, path: str) -> None:
 
 
 def _check_sequence(draft: Draft, snapshot: Document) -> None:
-    """Sequence numbers order all snapshots: one that is behind was made on an older state.
+    """Check the order of sequence numbers: a lower number is based on an older state of the table.
 
-    A snapshot without a parent may have the last number: Java's transactions that replace a table at
-    the same time all begin with the same one.
+    A snapshot without a parent may have the last number: Java's concurrent transactions that replace
+    a table all begin with the same number.
     """
     number, last = snapshot["sequence-number"], draft.document["last-sequence-number"]
     is_parentless = snapshot.get("parent-snapshot-id") is None
@@ -79,7 +79,7 @@ def _check_sequence(draft: Draft, snapshot: Document) -> None:
 
 
 def _take_row_ids(draft: Draft, snapshot: Document, path: str) -> None:
-    """Row lineage: ids below next-row-id are given away, even those that a writer skipped."""
+    """Assign row ids (row lineage): ids below next-row-id are taken, even unused ones."""
     first, next_ = snapshot["first-row-id"], draft.document["next-row-id"]
     if first < next_:
         raise RequirementFailed(
@@ -110,7 +110,7 @@ def remove_snapshot_ref(draft: Draft, update: Document, path: str) -> None:
 
 
 def remove_snapshots(draft: Draft, update: Document, path: str) -> None:
-    """References and statistics go with their snapshot."""
+    """Remove snapshots with their references and statistics."""
     ids = set(integers_at(update, "snapshot-ids", path))
     if not draft.remove("snapshots", "snapshot-id", ids):
         return
@@ -125,8 +125,8 @@ def remove_snapshots(draft: Draft, update: Document, path: str) -> None:
 def set_statistics(draft: Draft, update: Document, path: str) -> None:
     file = object_at(update, "statistics", path)
     id_ = snapshots.check_statistics(file, at(path, "statistics"))
-    given = optional_integer_at(update, "snapshot-id", path)
-    if given is not None and given != id_:
+    snapshot_id = optional_integer_at(update, "snapshot-id", path)
+    if snapshot_id is not None and snapshot_id != id_:
         raise InvalidMetadata(f"{at(path, 'snapshot-id')} is not that of the statistics: {id_}")
     _put_file(draft, "statistics", file, id_)
 
@@ -158,7 +158,7 @@ def add_encryption_key(draft: Draft, update: Document, path: str) -> None:
     id_ = snapshots.check_encryption_key(key, here)
     if draft.version < 3:
         raise InvalidMetadata(f"{here}: encryption keys are not supported until v3")
-    if all(known["key-id"] != id_ for known in draft.items("encryption-keys")):
+    if all(existing["key-id"] != id_ for existing in draft.items("encryption-keys")):
         draft.append("encryption-keys", key)
 
 

@@ -1,4 +1,4 @@
-"""Snapshots, references, statistics files and encryption keys: are they well formed?
+"""Validation of snapshots, references, statistics files and encryption keys.
 
 Spec: Snapshots, Snapshot References, Row Lineage, Table Statistics, Encryption Keys.
 """
@@ -31,7 +31,7 @@ _AGES = ("max-ref-age-ms", "max-snapshot-age-ms", "min-snapshots-to-keep")
 
 
 def check_structure(snapshot: Document, path: str) -> None:
-    """What every reader needs of a snapshot, whatever the format version it was written in."""
+    """Check the fields that readers need, in every format version."""
     integer_at(snapshot, "snapshot-id", path)
     optional_integer_at(snapshot, "parent-snapshot-id", path, low=-1)
     optional_integer_at(snapshot, "sequence-number", path)
@@ -49,7 +49,7 @@ def check_structure(snapshot: Document, path: str) -> None:
 
 
 def check_new(snapshot: Document, version: int, path: str) -> None:
-    """What a snapshot must say to be added to a table of this format version."""
+    """Check a snapshot that is added to a table of this format version."""
     check_structure(snapshot, path)
     if version == 1:
         if optional_integer_at(snapshot, "sequence-number", path):
@@ -69,7 +69,7 @@ def check_new(snapshot: Document, version: int, path: str) -> None:
 
 
 def with_operation(snapshot: Document) -> Document:
-    """The snapshot as Java's library reads it: without an operation in its summary, it overwrites."""
+    """The snapshot as Java's library reads it: a summary without an operation is an overwrite."""
     summary = snapshot.get("summary")
     if not isinstance(summary, dict) or "operation" in summary:
         return snapshot
@@ -78,13 +78,13 @@ def with_operation(snapshot: Document) -> Document:
 
 
 def reference(source: Document, name: str, path: str) -> Document:
-    """A snapshot reference of its own fields only. ``source`` may be an update that sets it."""
+    """A snapshot reference with only its own fields. ``source`` may be the update that sets it."""
     type_ = text_at(source, "type", path).lower()
     if type_ not in {"branch", "tag"}:
         raise InvalidMetadata(f"{at(path, 'type')} must be branch or tag")
     if name == MAIN and type_ != "branch":
         raise InvalidMetadata(f"{at(path, 'type')}: {MAIN} must be a branch")
-    found: Document = {"snapshot-id": integer_at(source, "snapshot-id", path), "type": type_}
+    document: Document = {"snapshot-id": integer_at(source, "snapshot-id", path), "type": type_}
     for key in _AGES:
         high = INT_MAX if key == "min-snapshots-to-keep" else 2**63 - 1
         value = optional_integer_at(source, key, path, low=1, high=high)
@@ -92,12 +92,12 @@ def reference(source: Document, name: str, path: str) -> Document:
             continue
         if type_ == "tag" and key != "max-ref-age-ms":
             raise InvalidMetadata(f"{at(path, key)}: tags do not support it, branches do")
-        found[key] = value
-    return found
+        document[key] = value
+    return document
 
 
 def check_statistics(file: Document, path: str) -> int:
-    """The snapshot that a statistics file is about."""
+    """Check a statistics file and return the id of its snapshot."""
     snapshot = check_partition_statistics(file, path)
     integer_at(file, "file-footer-size-in-bytes", path)
     optional_text_at(file, "key-metadata", path)
@@ -113,14 +113,14 @@ def check_statistics(file: Document, path: str) -> int:
 
 
 def check_partition_statistics(file: Document, path: str) -> int:
-    """The snapshot that a partition statistics file is about."""
+    """Check a partition statistics file and return the id of its snapshot."""
     filled_text_at(file, "statistics-path", path)
     integer_at(file, "file-size-in-bytes", path)
     return integer_at(file, "snapshot-id", path)
 
 
 def check_encryption_key(key: Document, path: str) -> str:
-    """The id of an encryption key."""
+    """Check an encryption key and return its id."""
     text = text_at(key, "encrypted-key-metadata", path)
     try:
         base64.b64decode(text, validate=True)

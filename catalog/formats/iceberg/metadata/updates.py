@@ -1,8 +1,8 @@
 """The 23 updates of a table's metadata (REST catalog spec: TableUpdate), applied in order.
 
-Each handler is one update: it reads the update, refuses what is malformed with the path to
-the fault, and changes the draft. Behaviour follows Java's ``TableMetadata.Builder``, which is what
-the REST specification was written from.
+Each handler is one update: it reads the update, raises InvalidMetadata with the path to the first
+fault, and changes the draft. Behaviour follows Java's ``TableMetadata.Builder``, from which the REST
+specification was written.
 """
 
 from collections.abc import Callable
@@ -44,13 +44,13 @@ def apply(
     previous_location: str | None = None,
     is_replacement: bool = False,
 ) -> Document:
-    """The metadata after a commit. ``base`` None makes a new table of the updates alone.
+    """The metadata after a commit. If ``base`` is None, the updates alone create a table.
 
-    Returns ``base`` itself when nothing changes, so that no commit is needed. ``base`` is never
-    changed, but the result shares what they have in common. ``previous_location`` is the file of
+    Returns ``base`` itself if nothing changes, so that no commit is needed. ``base`` is never
+    changed, but the result shares unchanged parts with it. ``previous_location`` is the file of
     ``base``, for the metadata log. With ``is_replacement`` the columns of a table without snapshots
-    may change to any type. Raises InvalidMetadata; RequirementFailed for a snapshot made
-    on an older state of the table, which its writer can make anew.
+    may change to any type. Raises InvalidMetadata, and RequirementFailed for a snapshot that is
+    based on an older state of the table, which its writer can retry.
     """
     read = [
         as_object(update, f"updates[{i}]") for i, update in enumerate(as_array(updates, "updates"))
@@ -71,7 +71,7 @@ def apply(
 
 
 def _first_version(updates: list[Document]) -> int:
-    """A creation starts in the version that it upgrades to: v1 and v3 have rules of their own."""
+    """The version of a created table: that of its upgrade, because v1 and v3 have other rules."""
     for i, update in enumerate(updates):
         if update.get("action") == _UPGRADE:
             return integer_at(update, "format-version", f"updates[{i}]", 1, MAX_VERSION)
@@ -115,7 +115,7 @@ def _upgrade_format_version(draft: Draft, update: Document, path: str) -> None:
 
 
 def _numbered(snapshot: Document) -> Document:
-    """A snapshot of v1 in v2, where all have a sequence number: theirs is 0."""
+    """A v1 snapshot in v2, where every snapshot has a sequence number: 0."""
     return {**snapshot, "sequence-number": snapshot.get("sequence-number") or 0}
 
 
@@ -127,11 +127,11 @@ def _set_location(draft: Draft, update: Document, path: str) -> None:
 
 
 def _set_properties(draft: Draft, update: Document, path: str) -> None:
-    wanted = strings_by_name_at(update, "updates", path)
+    new_values = strings_by_name_at(update, "updates", path)
     properties = draft.entries("properties")
-    if any(properties.get(name) != text for name, text in wanted.items()):
+    if any(properties.get(name) != text for name, text in new_values.items()):
         changed = draft.change("properties")
-        changed.update(wanted)
+        changed.update(new_values)
         check_map("The properties", changed)
 
 
@@ -147,7 +147,7 @@ _HANDLERS: dict[str, Callable[[Draft, Document, str], None]] = {
     "add-schema": layout_updates.add_schema,
     "set-current-schema": layout_updates.set_current_schema,
     "add-spec": layout_updates.add_spec,
-    "add-partition-spec": layout_updates.add_spec,  # what an older page of the API calls it
+    "add-partition-spec": layout_updates.add_spec,  # the name in an older version of the API
     "set-default-spec": layout_updates.set_default_spec,
     "add-sort-order": layout_updates.add_sort_order,
     "set-default-sort-order": layout_updates.set_default_sort_order,

@@ -1,9 +1,10 @@
-"""Which delete files apply to a data file (spec: Scan Planning).
+"""The delete files that apply to a data file (spec: Scan Planning).
 
-deletion vector   the data file it references; then no position delete file applies
-position deletes  the data file it references, else any of its spec and partition
-equality deletes  any of its spec and partition, or of the table if its spec is unpartitioned;
-                  and only files that are older
+deletion vector   applies to the data file it references; then no position delete file applies
+position deletes  apply to the data file they reference, otherwise to files of their spec and
+                  partition
+equality deletes  apply to older files of their spec and partition, or of the whole table if their
+                  spec is unpartitioned
 """
 
 import struct
@@ -18,14 +19,14 @@ from pyiceberg.types import DoubleType, FloatType, PrimitiveType, UUIDType
 from catalog.formats.iceberg.manifests import Entry
 
 _PATH_ID = 2147483546  # spec: Reserved Field IDs, file_path
-# Bounds of these say nothing: NaN is never in them, and writers differ in the order of UUIDs.
+# Bounds of these types prove nothing: they never include NaN, and writers order UUIDs differently.
 _UNORDERED = (FloatType, DoubleType, UUIDType)
 
 PartitionKey = tuple[int, tuple[object, ...]]
 
 
 def partition_key(spec_id: int, partition: Iterable[object]) -> PartitionKey:
-    """What partition a file is of. NaN is the same as itself here, and -0.0 is not 0.0."""
+    """A key for a file's partition, in which NaN equals itself and -0.0 differs from 0.0."""
     return spec_id, tuple(
         ("float", struct.pack("<d", value)) if isinstance(value, float) else value
         for value in partition
@@ -33,10 +34,10 @@ def partition_key(spec_id: int, partition: Iterable[object]) -> PartitionKey:
 
 
 class DeleteIndex:
-    """The delete files of a snapshot, to be asked for each data file."""
+    """The delete files of a snapshot, indexed for lookup by data file."""
 
     def __init__(self, unpartitioned: Container[int], types: Mapping[int, PrimitiveType]) -> None:
-        """``unpartitioned`` are the specs without partitions, ``types`` those of the columns."""
+        """``unpartitioned`` are the ids of unpartitioned specs, ``types`` the column types by id."""
         self._unpartitioned = unpartitioned
         self._types = types
         self._vectors: defaultdict[str, list[Entry]] = defaultdict(list)
@@ -62,22 +63,24 @@ class DeleteIndex:
 
     def for_file(self, entry: Entry, key: PartitionKey) -> list[Entry]:
         number, path = entry.sequence_number, entry.file.file_path
-        positions = [one for one in self._vectors.get(path, ()) if one.sequence_number >= number]
+        positions = [
+            vector for vector in self._vectors.get(path, ()) if vector.sequence_number >= number
+        ]
         if not positions:
             positions = [
-                one
-                for one in (*self._by_path.get(path, ()), *self._by_partition.get(key, ()))
-                if one.sequence_number >= number and _may_name(one.file, path)
+                delete
+                for delete in (*self._by_path.get(path, ()), *self._by_partition.get(key, ()))
+                if delete.sequence_number >= number and _may_name(delete.file, path)
             ]
         equality = [
-            one
-            for one in (*self._global, *self._equality.get(key, ()))
-            if one.sequence_number > number and self._may_equal(one.file, entry.file)
+            delete
+            for delete in (*self._global, *self._equality.get(key, ()))
+            if delete.sequence_number > number and self._may_equal(delete.file, entry.file)
         ]
         return positions + equality
 
     def _may_equal(self, deletes: DataFile, data: DataFile) -> bool:
-        """Whether a row of the data file may equal a deleted one in all columns."""
+        """True if a row of the data file may equal a deleted row in all columns."""
         for id_ in deletes.equality_ids or ():
             if _may_hold_null(deletes, id_) and _may_hold_null(data, id_):
                 continue
@@ -90,7 +93,7 @@ class DeleteIndex:
 
 
 def _referenced_path(entry: Entry) -> str | None:
-    """The one data file that a position delete file is about, if it is about one."""
+    """The data file that a position delete file references, if it references exactly one."""
     if entry.referenced_data_file is not None:
         return entry.referenced_data_file
     lower = (entry.file.lower_bounds or {}).get(_PATH_ID)
@@ -110,10 +113,10 @@ def _may_hold_null(file: DataFile, id_: int) -> bool:
     return (file.null_value_counts or {}).get(id_) != 0
 
 
-def _are_apart(type_: PrimitiveType, one: DataFile, other: DataFile, id_: int) -> bool:
-    """Whether all values of one file are below those of the other."""
-    highest = (one.upper_bounds or {}).get(id_)
-    lowest = (other.lower_bounds or {}).get(id_)
+def _are_apart(type_: PrimitiveType, lower_file: DataFile, upper_file: DataFile, id_: int) -> bool:
+    """True if all values of ``lower_file`` are below those of ``upper_file``."""
+    highest = (lower_file.upper_bounds or {}).get(id_)
+    lowest = (upper_file.lower_bounds or {}).get(id_)
     if highest is None or lowest is None:
         return False
     try:

@@ -1,7 +1,7 @@
-"""What a filter means for the partitions of one spec (spec: Scan Planning).
+"""Projection of a filter onto the partitions of one spec (spec: Scan Planning).
 
-Each predicate is projected twice: ``may`` holds for every partition that may have a row that
-matches, ``must`` only for those all of whose rows match.
+Each predicate is projected twice: ``may`` is true for every partition that may have a matching row,
+``must`` only for partitions in which all rows match.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,7 +30,7 @@ from catalog.formats.iceberg.scans import expressions
 from catalog.formats.iceberg.scans.expressions import Expression, Filter, Predicate
 from catalog.formats.iceberg.schema import single_values
 
-# What evaluators raise for values of a type that was promoted, or that PyIceberg does not compare.
+# Errors of evaluators for values of a promoted type, or of a type that PyIceberg does not compare.
 _NOT_EVALUABLE = (
     ArithmeticError, AttributeError, LookupError, NotImplementedError, TypeError, ValueError
 )  # fmt: skip
@@ -41,20 +41,20 @@ Evaluator = Callable[[Record], bool]
 
 
 class Partitions:
-    """The partitions of a spec, as a filter sees them."""
+    """Evaluates a filter for the partitions of a spec."""
 
     def __init__(
         self, document: Document, types: Mapping[int, PrimitiveType], filter: Filter
     ) -> None:
-        """``types`` are those of all columns that a spec may be made of."""
+        """``types`` are the types of all possible partition source columns."""
         self.spec_id: int = document.get("spec-id", 0)
         self._filter = filter
         self._spec = PartitionSpec(
-            *(_field(one, i) for i, one in enumerate(document.get("fields") or ())),
+            *(_field(field, i) for i, field in enumerate(document.get("fields") or ())),
             spec_id=self.spec_id,
         )
         self.is_unpartitioned = all(
-            isinstance(one.transform, VoidTransform) for one in self._spec.fields
+            isinstance(field.transform, VoidTransform) for field in self._spec.fields
         )
         self._schema = expressions.schema_of({**types, **filter.types})
         self._may: dict[Predicate, Evaluator | None] = {}
@@ -69,7 +69,7 @@ class Partitions:
 
     @cached_property
     def may_hold(self) -> Callable[[ManifestFile], bool]:
-        """Whether a manifest may name a file that may have a row that matches."""
+        """A function that returns True if a manifest may name a file with a matching row."""
         try:
             test = expressions.to_test(self._filter.expression, self._project_ordered)
             evaluate = manifest_evaluator(self._spec, self._schema, test, case_sensitive=True)
@@ -85,20 +85,20 @@ class Partitions:
         return may_hold
 
     def values(self, file: DataFile) -> tuple[Any, ...]:
-        """A file's partition, in the terms of literals."""
-        found = (file.partition[i] for i in range(len(file.partition)))
-        return tuple(one.bytes if isinstance(one, UUID) else one for one in found)
+        """A file's partition values in the form of PyIceberg's literals."""
+        raw_values = (file.partition[i] for i in range(len(file.partition)))
+        return tuple(value.bytes if isinstance(value, UUID) else value for value in raw_values)
 
     def residual(self, values: tuple[Any, ...]) -> Expression:
-        """What of the filter is still open for the rows of a partition; False: none matches."""
-        # 0.0 == -0.0 and 1 == True: keys must not meet where values differ.
-        key = tuple((type(one), str(one)) for one in values)
+        """The part of the filter left to test for rows of a partition; False if none matches."""
+        # 0.0 == -0.0 and 1 == True: different values must have different keys.
+        key = tuple((type(value), str(value)) for value in values)
         if key not in self._residuals:
             self._residuals[key] = self._settle(values)
         return self._residuals[key]
 
     def to_json(self, values: tuple[Any, ...]) -> list[object]:
-        types = [one.field_type for one in self._type.fields]
+        types = [field.field_type for field in self._type.fields]
         return [
             single_values.to_json(_known(types[i]) if i < len(types) else None, value)
             for i, value in enumerate(values)
@@ -107,8 +107,8 @@ class Partitions:
     # -- predicates
 
     def _settle(self, values: tuple[Any, ...]) -> Expression:
-        if any(isinstance(one, float) and one != one for one in values):  # noqa: PLR0124 -- NaN
-            return self._filter.expression  # engines differ in what they think of NaN
+        if any(isinstance(value, float) and value != value for value in values):  # noqa: PLR0124 -- NaN
+            return self._filter.expression  # engines treat NaN differently
         partition = Record(*values)
 
         def decide(predicate: Predicate) -> Expression:
@@ -151,33 +151,33 @@ class Partitions:
         return self._project(predicate) if predicate.is_ordered else AlwaysTrue()
 
     def _project(self, predicate: Predicate) -> BooleanExpression:
-        """True of a partition that may have rows that match."""
+        """A test that is true for a partition that may have matching rows."""
         bound = self._bind(predicate)
         if not isinstance(bound, BoundPredicate):
             return bound
         projected: BooleanExpression = AlwaysTrue()
-        for part in self._parts(bound):
+        for field in self._parts(bound):
             try:
-                found = part.transform.project(part.name, bound)
+                projection = field.transform.project(field.name, bound)
             except _NOT_EVALUABLE:
                 continue
-            if found is not None:
-                projected = And(projected, found)
+            if projection is not None:
+                projected = And(projected, projection)
         return projected
 
     def _project_strictly(self, predicate: Predicate) -> BooleanExpression:
-        """True of a partition all of whose rows match."""
+        """A test that is true only for a partition in which all rows match."""
         bound = self._bind(predicate)
         if not isinstance(bound, BoundPredicate):
             return bound
         projected: BooleanExpression = AlwaysFalse()
-        for part in self._parts(bound):
+        for field in self._parts(bound):
             try:
-                found = part.transform.strict_project(part.name, bound)
+                projection = field.transform.strict_project(field.name, bound)
             except _NOT_EVALUABLE:
                 continue
-            if found is not None:
-                projected = Or(projected, found)
+            if projection is not None:
+                projected = Or(projected, projection)
         return projected
 
     def _bind(self, predicate: Predicate) -> BooleanExpression:
@@ -189,7 +189,7 @@ class Partitions:
 
 def _field(document: Document, index: int) -> PartitionField:
     several = document.get("source-ids")
-    # Of several columns nothing is known here, so nothing is left out because of them.
+    # Transforms of several columns cannot be evaluated, so they exclude no partition.
     source = document.get("source-id") if several is None else None
     transform: Transform[Any, Any]
     try:

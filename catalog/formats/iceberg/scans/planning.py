@@ -1,7 +1,7 @@
-"""Planning of scans: from a scan and its manifests to the files that may have rows that match.
+"""Scan planning: from a scan and its manifests to the files that may have matching rows.
 
-groups  what there is to read, in groups of bounded work
-plan    the file scan tasks of a group, as the protocol spells them
+groups  the manifests to read, in groups of bounded work
+plan    the file scan tasks of a group, as JSON of the protocol
 """
 
 import struct
@@ -19,15 +19,16 @@ from catalog.errors import InvalidMetadata
 from catalog.formats.iceberg import manifests
 from catalog.formats.iceberg.manifests import CheckedIO, Entry
 from catalog.formats.iceberg.reading import Document
-from catalog.formats.iceberg.scans import expressions
+from catalog.formats.iceberg.scans import expressions, filter_parsing
 from catalog.formats.iceberg.scans.deletes import DeleteIndex, partition_key
-from catalog.formats.iceberg.scans.expressions import Expression, Names
+from catalog.formats.iceberg.scans.expressions import Expression
+from catalog.formats.iceberg.scans.filter_parsing import Names
 from catalog.formats.iceberg.scans.partitions import Partitions
 from catalog.formats.iceberg.scans.scans import Scan
 from catalog.formats.iceberg.schema import schemas, single_values
 
 FILES_AT_ONCE = 2_000
-"""About how many live files a group names: 0.5 s of planning with 5 columns, 1 s with 50."""
+"""Approximate live files per group: 0.5 s of planning with 5 columns, 1 s with 50."""
 MANIFESTS_AT_ONCE = 100
 SNAPSHOTS_AT_ONCE = 20
 
@@ -42,29 +43,29 @@ _UNREADABLE = (
 )  # fmt: skip
 
 Group = list[list[Any]]
-"""JSON: for each snapshot its index in the scan, and the positions of manifests in its list. No
-positions: all that the snapshot itself added."""
+"""JSON: for each snapshot its index in the scan, and the positions of manifests in its list. Null
+instead of positions stands for all manifests that the snapshot added."""
 
 
 @dataclass
 class _Tasks:
-    """Tasks as they gather."""
+    """The tasks and delete files of a plan while it is built."""
 
     tasks: list[Document] = field(default_factory=list)
     deletes: list[Document] = field(default_factory=list)
-    places: dict[tuple[str, int | None], int] = field(default_factory=dict)
+    positions: dict[tuple[str, int | None], int] = field(default_factory=dict)
     sure_rows: int = 0
-    """Rows that match whatever the client finds in the files."""
+    """The number of rows that match for certain, without reading the files."""
 
 
 class Planner:
-    """Plans a scan; reads manifests through ``io``, which says what may be read at all."""
+    """Plans a scan. Reads manifests through ``io``, which restricts the readable files."""
 
     def __init__(self, scan: Scan, io: CheckedIO) -> None:
         self._scan = scan
         self._io = io
         columns = schemas.index(scan.schema, "schema")
-        self._filter = expressions.parse(
+        self._filter = filter_parsing.parse(
             scan.filter, Names(columns, case_sensitive=scan.case_sensitive)
         )
         named: dict[int, object] = {int(key): name for key, name in scan.source_types.items()}
@@ -74,15 +75,15 @@ class Planner:
             id_: type_ for id_, type_ in parsed.items() if type_ is not None
         }
         self._partitions = {
-            found.spec_id: found
-            for found in (Partitions(one, self._types, self._filter) for one in scan.specs)
+            partitions.spec_id: partitions
+            for partitions in (Partitions(spec, self._types, self._filter) for spec in scan.specs)
         }
         self._lists: dict[str, list[ManifestFile]] = {}
 
     # -- groups
 
     def groups(self) -> list[Group]:
-        """All that is to be read, in groups of bounded work; none: no file can match."""
+        """The manifests to read, in groups of bounded work; empty if no file can match."""
         if self._filter.expression is False:
             return []
         if self._scan.appended_only:
@@ -94,14 +95,14 @@ class Planner:
         groups: list[Group] = []
         files = FILES_AT_ONCE
         for index in range(len(self._scan.snapshots)):
-            for place, manifest in enumerate(self._list(index)):
+            for position, manifest in enumerate(self._list(index)):
                 if manifest.content != ManifestContent.DATA or not self._may_hold(manifest):
                     continue
                 files += manifests.live_files(manifest)
                 if files > FILES_AT_ONCE or len(groups[-1][0][1]) >= MANIFESTS_AT_ONCE:
                     groups.append([[index, []]])
                     files = manifests.live_files(manifest)
-                groups[-1][0][1].append(place)
+                groups[-1][0][1].append(position)
         return groups
 
     # -- tasks
@@ -109,22 +110,22 @@ class Planner:
     def plan(self, groups: list[Group]) -> Document:
         """The file scan tasks of groups, and the delete files that they refer to.
 
-        Raises InvalidMetadata when a manifest cannot be read.
+        Raises InvalidMetadata if a manifest cannot be read.
         """
-        found = _Tasks()
-        for index, places in (part for group in groups for part in group):
-            entries = self._data(index, places)
+        gathered = _Tasks()
+        for index, positions in (group_part for group in groups for group_part in group):
+            entries = self._data(index, positions)
             deletes = self._deletes(index, entries)
             for entry in entries:
-                if self._scan.min_rows is not None and found.sure_rows >= self._scan.min_rows:
+                if self._scan.min_rows is not None and gathered.sure_rows >= self._scan.min_rows:
                     break
-                self._add(found, entry, deletes)
-        answer: Document = {"file-scan-tasks": found.tasks}
-        if found.deletes:
-            answer["delete-files"] = found.deletes
+                self._add(gathered, entry, deletes)
+        answer: Document = {"file-scan-tasks": gathered.tasks}
+        if gathered.deletes:
+            answer["delete-files"] = gathered.deletes
         return answer
 
-    def _add(self, found: _Tasks, entry: Entry, deletes: DeleteIndex) -> None:
+    def _add(self, gathered: _Tasks, entry: Entry, deletes: DeleteIndex) -> None:
         partitions = self._spec(entry.spec_id)
         values = partitions.values(entry.file)
         residual = partitions.residual(values)
@@ -133,20 +134,20 @@ class Planner:
         references = []
         for delete in deletes.for_file(entry, partition_key(entry.spec_id, values)):
             key = (delete.file.file_path, delete.content_offset)
-            if key not in found.places:
-                found.places[key] = len(found.deletes)
-                found.deletes.append(self._delete_file(delete))
-            references.append(found.places[key])
+            if key not in gathered.positions:
+                gathered.positions[key] = len(gathered.deletes)
+                gathered.deletes.append(self._delete_file(delete))
+            references.append(gathered.positions[key])
         if not references and residual is True:
-            found.sure_rows += entry.file.record_count
-        found.tasks.append(self._task(entry, residual, references))
+            gathered.sure_rows += entry.file.record_count
+        gathered.tasks.append(self._task(entry, residual, references))
 
     # -- reading
 
-    def _data(self, index: int, places: list[int] | None) -> list[Entry]:
+    def _data(self, index: int, positions: list[int] | None) -> list[Entry]:
         listed = self._list(index)
-        if places is None:
-            # Whatever a snapshot adds stands in manifests of its own.
+        if positions is None:
+            # A snapshot writes the files that it adds into manifests of its own.
             added = self._scan.snapshots[index][0]
             return [
                 entry
@@ -157,16 +158,20 @@ class Planner:
                 for entry in manifests.read(self._io, manifest)
                 if entry.is_added and entry.snapshot_id == added
             ]
-        if any(place >= len(listed) for place in places):
+        if any(position >= len(listed) for position in positions):
             raise InvalidMetadata("The manifest list of the planned snapshot has changed")
-        return [entry for place in places for entry in manifests.read(self._io, listed[place])]
+        return [
+            entry for position in positions for entry in manifests.read(self._io, listed[position])
+        ]
 
     def _deletes(self, index: int, entries: list[Entry]) -> DeleteIndex:
-        """The deletes that may apply to these files."""
-        unpartitioned = {one.spec_id for one in self._partitions.values() if one.is_unpartitioned}
-        found = DeleteIndex(unpartitioned, self._types)
+        """The delete files that may apply to these files."""
+        unpartitioned = {
+            spec.spec_id for spec in self._partitions.values() if spec.is_unpartitioned
+        }
+        delete_index = DeleteIndex(unpartitioned, self._types)
         if self._scan.appended_only or not entries:
-            return found
+            return delete_index
         oldest = min(entry.sequence_number for entry in entries)
         for manifest in self._list(index):
             if (
@@ -177,8 +182,8 @@ class Planner:
                 partitions = self._spec(manifest.partition_spec_id)
                 for entry in manifests.read(self._io, manifest):
                     key = partition_key(entry.spec_id, partitions.values(entry.file))
-                    found.add(entry, key)
-        return found
+                    delete_index.add(entry, key)
+        return delete_index
 
     def _list(self, index: int) -> list[ManifestFile]:
         location = self._scan.snapshots[index][1]
@@ -187,10 +192,10 @@ class Planner:
         return self._lists[location]
 
     def _spec(self, spec_id: int) -> Partitions:
-        found = self._partitions.get(spec_id)
-        if found is None:
+        partitions = self._partitions.get(spec_id)
+        if partitions is None:
             raise InvalidMetadata(f"A manifest is of partition spec {spec_id}, which is not there")
-        return found
+        return partitions
 
     def _may_hold(self, manifest: ManifestFile) -> bool:
         if not (manifest.has_added_files() or manifest.has_existing_files()):
@@ -205,7 +210,7 @@ class Planner:
         return _InclusiveMetricsEvaluator(expressions.schema_of(self._filter.types), test)
 
     def _may_match(self, file: DataFile) -> bool:
-        """Whether the metrics of a file leave room for a row that matches."""
+        """True unless the metrics of a file exclude a matching row."""
         try:
             return bool(self._metrics.eval(file))
         except _UNREADABLE:
@@ -216,7 +221,7 @@ class Planner:
     def _task(self, entry: Entry, residual: Expression, references: list[int]) -> Document:
         task: Document = {
             "data-file": self._data_file(entry),
-            # Always: some clients take a missing one for true.
+            # Always written: some clients treat a missing filter as true.
             "residual-filter": expressions.to_json(residual),
         }
         if references:
@@ -265,7 +270,7 @@ class Planner:
         return described
 
 
-def _metrics_json(file: DataFile, wanted: set[int]) -> Iterator[tuple[str, Document]]:
+def _metrics_json(file: DataFile, columns: set[int]) -> Iterator[tuple[str, Document]]:
     maps: dict[str, dict[int, Any] | None] = {
         "column-sizes": file.column_sizes,
         "value-counts": file.value_counts,
@@ -275,16 +280,16 @@ def _metrics_json(file: DataFile, wanted: set[int]) -> Iterator[tuple[str, Docum
         "upper-bounds": file.upper_bounds,
     }
     for name, values in maps.items():
-        kept = {id_: value for id_, value in (values or {}).items() if id_ in wanted}
-        if kept:
-            # Bounds in their binary form: Java's client refuses any other.
+        selected = {id_: value for id_, value in (values or {}).items() if id_ in columns}
+        if selected:
+            # Bounds are in binary form: Java's client refuses any other.
             yield (
                 name,
                 {
-                    "keys": list(kept),
+                    "keys": list(selected),
                     "values": [
-                        one.hex().upper() if isinstance(one, bytes) else one
-                        for one in kept.values()
+                        metric.hex().upper() if isinstance(metric, bytes) else metric
+                        for metric in selected.values()
                     ],
                 },
             )

@@ -1,7 +1,7 @@
-"""What a scan asks for, settled against a table's metadata (spec: PlanTableScanRequest).
+"""Scan requests, resolved against a table's metadata (spec: PlanTableScanRequest).
 
-A ``Scan`` holds all that planning needs beside the manifests, as JSON: a plan whose tasks are
-fetched later is not touched by what is committed meanwhile.
+A ``Scan`` holds everything that planning needs apart from the manifests, as JSON: later commits do
+not affect a plan whose tasks are fetched after them.
 """
 
 from dataclasses import asdict, dataclass, field, fields
@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from catalog.errors import InvalidInput, InvalidMetadata, Unsupported
 from catalog.formats.iceberg.reading import INT_MAX, LONG_MAX, Document, kind
-from catalog.formats.iceberg.scans.expressions import Names, parse
+from catalog.formats.iceberg.scans.filter_parsing import Names, parse
 from catalog.formats.iceberg.schema import schemas
 from catalog.formats.iceberg.schema.schemas import Columns
 
@@ -19,12 +19,13 @@ _COLUMNS_OF_FILES = frozenset(
         "_last_updated_sequence_number",
     }
 )
-"""Names that a scan may select and no schema has (spec: Reserved Field IDs)."""
+"""Metadata columns, which a scan may select although no schema has them (spec: Reserved Field
+IDs)."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """A PlanTableScanRequest, its fields of the right kinds."""
+    """A PlanTableScanRequest with checked types."""
 
     snapshot_id: int | None = None
     start_snapshot_id: int | None = None
@@ -40,18 +41,18 @@ class Request:
 @dataclass(frozen=True)
 class Scan:
     schema: Document
-    """The schema that names in the filter belong to."""
+    """The schema of the names in the filter."""
     specs: list[Document]
     source_types: dict[str, str]
-    """The types of columns beyond the schema's: sources of partitions may have been dropped."""
+    """Types of partition sources that the schema does not have because they were dropped."""
     snapshots: list[tuple[int, str]]
-    """Their ids and manifest lists."""
+    """Ids and manifest lists of the snapshots."""
     appended_only: bool = False
-    """Whether what each snapshot appended is meant, and not all that it holds."""
+    """True to scan only the files that each snapshot appended."""
     filter: Any = True
     case_sensitive: bool = True
     stats: list[int] = field(default_factory=list)
-    """The columns whose metrics the client wants."""
+    """The ids of columns whose metrics the client requests."""
     min_rows: int | None = None
 
     def to_json(self) -> Document:
@@ -59,16 +60,16 @@ class Scan:
 
     @classmethod
     def from_json(cls, document: Document) -> Self:
-        """Fields that a later version may add or drop do not matter."""
-        known = {one.name for one in fields(cls)}
-        return cls(**{key: value for key, value in document.items() if key in known})
+        """Read a scan, ignoring fields of other versions of this server."""
+        names = {attribute.name for attribute in fields(cls)}
+        return cls(**{key: value for key, value in document.items() if key in names})
 
 
 # --- the request -------------------------------------------------------------------------------
 
 
 def read_request(body: Document) -> Request:
-    """Raises InvalidInput for a field of the wrong kind, and for contradictory ones."""
+    """Read a request. Raises InvalidInput for fields of a wrong type or in contradiction."""
     request = Request(
         snapshot_id=_integer(body, "snapshot-id"),
         start_snapshot_id=_integer(body, "start-snapshot-id"),
@@ -122,10 +123,10 @@ def _names(body: Document, key: str) -> list[str] | None:
 
 
 def settle(document: Document, request: Request) -> Scan:
-    """The scan of a table's metadata that a request asks for.
+    """Resolve a request against a table's metadata.
 
-    Raises InvalidInput for an unknown snapshot or column; Unsupported for a snapshot of the first
-    format's way, without a manifest list.
+    Raises InvalidInput for an unknown snapshot or column, and Unsupported for a v1 snapshot without
+    a manifest list.
     """
     by_id = {snapshot["snapshot-id"]: snapshot for snapshot in document.get("snapshots") or ()}
     if request.start_snapshot_id is not None and request.end_snapshot_id is not None:
@@ -145,7 +146,7 @@ def settle(document: Document, request: Request) -> Scan:
         schema=schema,
         specs=list(document.get("partition-specs") or ()),
         source_types=_other_types(document, columns),
-        snapshots=[(one["snapshot-id"], _manifest_list(one)) for one in chosen],
+        snapshots=[(snapshot["snapshot-id"], _manifest_list(snapshot)) for snapshot in chosen],
         appended_only=request.start_snapshot_id is not None,
         filter=request.filter,
         case_sensitive=request.case_sensitive,
@@ -155,33 +156,33 @@ def settle(document: Document, request: Request) -> Scan:
 
 
 def _snapshot(
-    document: Document, by_id: dict[int, Document], wanted: int | None
+    document: Document, by_id: dict[int, Document], snapshot_id: int | None
 ) -> Document | None:
-    """The snapshot asked for, or main's; None while there is none."""
-    if wanted is None:
+    """The requested snapshot, by default main's; None if the table has none."""
+    if snapshot_id is None:
         current = document.get("current-snapshot-id")
         return None if current in {None, -1} else by_id.get(current)
-    if wanted not in by_id:
-        raise InvalidInput(f"snapshot-id: there is no snapshot {wanted}")
-    return by_id[wanted]
+    if snapshot_id not in by_id:
+        raise InvalidInput(f"snapshot-id: there is no snapshot {snapshot_id}")
+    return by_id[snapshot_id]
 
 
 def _appends(by_id: dict[int, Document], start: int, end: int) -> list[Document]:
-    """The snapshots behind ``start`` up to ``end`` that appended, the oldest first."""
+    """The append snapshots after ``start`` up to ``end``, oldest first."""
     if end not in by_id:
         raise InvalidInput(f"end-snapshot-id: there is no snapshot {end}")
-    found = []
+    appends = []
     walked: set[int] = set()
     step: int | None = end
     while step is not None and step in by_id and step not in walked:
         walked.add(step)
         snapshot = by_id[step]
-        # What an older library wrote without a summary cannot be told from an append.
+        # A snapshot of an old library without a summary is assumed to be an append.
         if (snapshot.get("summary") or {}).get("operation", "append") == "append":
-            found.append(snapshot)
+            appends.append(snapshot)
         step = snapshot.get("parent-snapshot-id")
-        if step == start:  # it may have been expired
-            return found[::-1]
+        if step == start:  # the start snapshot may have expired
+            return appends[::-1]
     raise InvalidInput(f"start-snapshot-id: {start} is no ancestor of snapshot {end}")
 
 
@@ -196,31 +197,31 @@ def _manifest_list(snapshot: Document) -> str:
 
 
 def _schema(document: Document, snapshot: Document | None) -> Document:
-    wanted = document.get("current-schema-id")
+    schema_id = document.get("current-schema-id")
     if snapshot is not None and snapshot.get("schema-id") is not None:
-        wanted = snapshot["schema-id"]
+        schema_id = snapshot["schema-id"]
     for schema in document.get("schemas") or ():
-        if schema.get("schema-id", 0) == wanted:
-            found: Document = schema
-            return found
-    raise InvalidMetadata(f"There is no schema {wanted}")
+        if schema.get("schema-id", 0) == schema_id:
+            chosen: Document = schema
+            return chosen
+    raise InvalidMetadata(f"There is no schema {schema_id}")
 
 
 def _other_types(document: Document, columns: Columns) -> dict[str, str]:
-    """The types of partition sources that the schema does not have, as they were last."""
-    wanted = {
-        one["source-id"]
+    """The last types of partition sources that the schema does not have."""
+    source_ids = {
+        partition_field["source-id"]
         for spec in document.get("partition-specs") or ()
-        for one in spec.get("fields") or ()
-        if isinstance(one.get("source-id"), int)
+        for partition_field in spec.get("fields") or ()
+        if isinstance(partition_field.get("source-id"), int)
     } - columns.keys()
-    found: dict[str, str] = {}
-    if wanted:
+    types: dict[str, str] = {}
+    if source_ids:
         newest = sorted(
-            document["schemas"], key=lambda one: one.get("schema-id", INT_MAX), reverse=True
+            document["schemas"], key=lambda schema: schema.get("schema-id", INT_MAX), reverse=True
         )
         for schema in newest:
             for column in schemas.index(schema, "schema").values():
-                if column.id in wanted and isinstance(column.type, str):
-                    found.setdefault(str(column.id), column.type)
-    return found
+                if column.id in source_ids and isinstance(column.type, str):
+                    types.setdefault(str(column.id), column.type)
+    return types

@@ -19,7 +19,7 @@ FIRST_FIELD_ID = 1000
 
 
 def check_structure(spec: Document, path: str) -> list[Document]:
-    """The fields of a spec, each with a source, a name and a transform, whatever the schema."""
+    """Check and return the fields of a spec, independent of a schema."""
     optional_integer_at(spec, "spec-id", path, high=INT_MAX)
     fields = objects_at(spec, "fields", path)
     names: set[str] = set()
@@ -40,7 +40,7 @@ def check_structure(spec: Document, path: str) -> list[Document]:
 
 
 def check_fit(spec: Document, columns: Columns, path: str) -> None:
-    """Refuses a spec whose sources are missing, or not what its transforms take."""
+    """Raise InvalidMetadata if a source is missing or its type does not fit the transform."""
     for i, field in enumerate(spec["fields"]):
         here = f"{at(path, 'fields')}[{i}]"
         transforms.check(field, columns, here, use="partition")
@@ -52,9 +52,9 @@ def check_fit(spec: Document, columns: Columns, path: str) -> None:
 
 
 def check_names(spec: Document, columns: Columns, path: str) -> None:
-    """Refuses a new spec's field that is named like a column which is not its source."""
+    """Raise InvalidMetadata if a new field has the name of a column that is not its source."""
     ids = {column.name: column.id for column in columns.values()}
-    seen: set[transforms.Key] = set()
+    keys: set[transforms.Key] = set()
     for i, field in enumerate(spec["fields"]):
         here = f"{at(path, 'fields')}[{i}]"
         sources = transforms.sources(field)
@@ -63,24 +63,24 @@ def check_names(spec: Document, columns: Columns, path: str) -> None:
                 f"{here}: {shown(field['name'])} is the name of another column of the schema"
             )
         key = transforms.key(field)
-        if key in seen and field["transform"] != "void":
+        if key in keys and field["transform"] != "void":
             raise InvalidMetadata(f"{here}: {field['transform']} of this column is there already")
-        seen.add(key)
+        keys.add(key)
 
 
 def with_field_ids(
     spec: Document, specs: list[Document], last_id: int, version: int, path: str
 ) -> Document:
-    """The spec with an id in every field: the client's, else one as clients assign them.
+    """The spec with an id in every field: the client's, otherwise one as clients assign them.
 
-    From v2 on a field that some spec had already keeps that spec's id, and others take the next
-    free one. In v1 files hold partition values by position, so ids must count from 1000.
+    From v2 on, a field that exists in another spec gets the same id, and other fields get the next
+    free id. In v1, files hold partition values by position, so ids must count from 1000.
     """
-    known: dict[transforms.Key, int] = {}
+    ids_by_key: dict[transforms.Key, int] = {}
     owners: dict[int, Document] = {}
     for field in (field for old in specs for field in old["fields"]):
         key, id_ = transforms.key(field), field["field-id"]
-        known[key] = max(known.get(key, 0), id_)
+        ids_by_key[key] = max(ids_by_key.get(key, 0), id_)
         owners[id_] = field
     taken = {field["field-id"] for field in spec["fields"] if field.get("field-id") is not None}
     next_id = max(last_id, *taken, FIRST_FIELD_ID - 1) + 1
@@ -95,7 +95,7 @@ def with_field_ids(
                     f"{here}: field id {id_} is not the next one; v1 counts them from 1000"
                 )
         elif id_ is None:
-            id_ = known.get(transforms.key(field))
+            id_ = ids_by_key.get(transforms.key(field))
             if id_ is None or id_ in taken:
                 id_, next_id = next_id, next_id + 1
         _check_owner(field, owners.get(id_), id_, here)
@@ -105,7 +105,7 @@ def with_field_ids(
 
 
 def _check_owner(field: Document, owner: Document | None, id_: int, path: str) -> None:
-    """An id once given to a field of some spec names the same partition values in all of them."""
+    """Check that an id of another spec's field is reused only for the same partition values."""
     if owner is None or transforms.key(owner) == transforms.key(field):
         return
     if transforms.sources(field) == transforms.sources(owner) and "void" in (
@@ -120,7 +120,7 @@ def _check_owner(field: Document, owner: Document | None, id_: int, path: str) -
 
 
 def fresh(spec: Document | None, moved: dict[int, int], path: str) -> Document:
-    """The spec of a new table: ids from 1000, sources moved to their fresh ids."""
+    """The spec of a new table: field ids from 1000, and source columns with their new ids."""
     if spec is None:
         return {"spec-id": 0, "fields": []}
     fields = []
@@ -131,7 +131,7 @@ def fresh(spec: Document | None, moved: dict[int, int], path: str) -> Document:
 
 
 def same(one: Document, other: Document) -> bool:
-    """Whether two specs partition alike; ids of spec and fields do not count."""
+    """True if two specs partition alike; spec and field ids do not count."""
     return _meaning(one) == _meaning(other)
 
 
@@ -140,5 +140,5 @@ def _meaning(spec: Document) -> list[tuple[Any, ...]]:
 
 
 def last_field_id(spec: Document) -> int:
-    """999 for an unpartitioned table: ids count from 1000."""
+    """The highest field id of a spec; 999 if it has no fields, because ids count from 1000."""
     return max((f["field-id"] for f in spec["fields"]), default=FIRST_FIELD_ID - 1)

@@ -1,6 +1,6 @@
 """Iceberg's primitive types (spec: Schemas and Data Types; Default values; Appendix D).
 
-``variant`` is listed here too: it has no fields of its own, and is written as a name.
+``variant`` is included: it has no fields of its own, and is written as a name.
 """
 
 import re
@@ -31,7 +31,10 @@ _NUMBERS = frozenset({"float", "double"})
 
 
 def base_name(type_name: str, path: str) -> str:
-    """The type without its parameters: ``decimal`` of ``decimal(9,2)``. Refuses an unknown one."""
+    """The type without parameters: ``decimal`` for ``decimal(9,2)``.
+
+    Raises InvalidMetadata for an unknown type.
+    """
     if type_name in _PLAIN:
         return type_name
     if match := _DECIMAL.fullmatch(type_name):
@@ -53,19 +56,24 @@ def base_name(type_name: str, path: str) -> str:
 
 
 def plain_name(type_name: str) -> str:
-    """A type's name in lower case, as Java reads it; what follows a geometry's name stays."""
-    name, bracket, rest = type_name.partition("(")
+    """A type's name in lower case, as Java reads it, except the parameters of geometry types."""
+    name, bracket, parameters = type_name.partition("(")
     lower = name.lower()
-    return lower + bracket + (rest if lower in {"geometry", "geography"} else rest.lower())
+    return (
+        lower + bracket + (parameters if lower in {"geometry", "geography"} else parameters.lower())
+    )
 
 
 def first_version(base: str) -> int:
-    """The lowest format version that has the type."""
+    """The first format version that has the type."""
     return _FIRST_VERSION.get(base, 1)
 
 
 def check_default(base: str, value: object, path: str) -> None:
-    """Refuses a default that is not of its type's JSON form (spec: JSON single-value)."""
+    """Raise InvalidMetadata if a default does not have its type's JSON form.
+
+    Spec: JSON single-value serialization.
+    """
     if value is None:
         return
     if base in WITHOUT_DEFAULT:

@@ -67,37 +67,39 @@ class _Index:
 
 
 def index(schema: Document, path: str) -> Columns:
-    """All columns by id. Raises InvalidMetadata for a schema that is not well formed."""
+    """All columns by id. Raises InvalidMetadata for a malformed schema."""
     optional_integer_at(schema, "schema-id", path, high=INT_MAX)
-    found = _Index()
+    collected = _Index()
     if "type" in schema and schema["type"] != "struct":
         raise InvalidMetadata(f"{at(path, 'type')} must be 'struct'")
-    _struct(found, schema, path, parent=None, depth=0)
+    _struct(collected, schema, path, parent=None, depth=0)
     if schema.get("identifier-field-ids") is not None:
         here = at(path, "identifier-field-ids")
         for i, id_ in enumerate(integers_at(schema, "identifier-field-ids", path, high=INT_MAX)):
-            _check_identifier(found.columns.get(id_), id_, f"{here}[{i}]")
-    return found.columns
+            _check_identifier(collected.columns.get(id_), id_, f"{here}[{i}]")
+    return collected.columns
 
 
-def _struct(found: _Index, struct: Document, path: str, parent: Column | None, depth: int) -> None:
+def _struct(
+    collected: _Index, struct: Document, path: str, parent: Column | None, depth: int
+) -> None:
     here = at(path, "fields")
     for i, value in enumerate(array_at(struct, "fields", path)):
-        place = f"{here}[{i}]"
-        nested = as_object(value, place)
-        name = text_at(nested, "name", place)
-        optional_text_at(nested, "doc", place)
+        field_path = f"{here}[{i}]"
+        nested = as_object(value, field_path)
+        name = text_at(nested, "name", field_path)
+        optional_text_at(nested, "doc", field_path)
         column = Column(
-            id=integer_at(nested, "id", place, high=INT_MAX),
+            id=integer_at(nested, "id", field_path, high=INT_MAX),
             name=f"{parent.name}.{name}" if parent else name,
-            type=_type(nested, "type", place),
-            required=boolean_at(nested, "required", place),
+            type=_type(nested, "type", field_path),
+            required=boolean_at(nested, "required", field_path),
             below_structs_only=parent is None or _is_struct(parent),
             below_required_only=parent is None or (parent.required and parent.below_required_only),
             initial_default=nested.get("initial-default"),
         )
-        _check_defaults(column, nested, place)
-        _add(found, column, place, at(place, "type"), depth)
+        _check_defaults(column, nested, field_path)
+        _add(collected, column, field_path, at(field_path, "type"), depth)
 
 
 def _is_struct(column: Column) -> bool:
@@ -108,8 +110,8 @@ def _is_struct(column: Column) -> bool:
     )
 
 
-def _add(found: _Index, column: Column, path: str, type_path: str, depth: int) -> None:
-    found.add(column, path)
+def _add(collected: _Index, column: Column, path: str, type_path: str, depth: int) -> None:
+    collected.add(column, path)
     if isinstance(column.type, str):
         if primitives.base_name(column.type, type_path) == "unknown" and column.required:
             raise InvalidMetadata(f"{path}: a column of type unknown must be optional")
@@ -118,25 +120,26 @@ def _add(found: _Index, column: Column, path: str, type_path: str, depth: int) -
         raise InvalidMetadata(f"{type_path}: types are nested deeper than {MAX_DEPTH} levels")
     name = text_at(column.type, "type", type_path)
     if name == "struct":
-        _struct(found, column.type, type_path, column, depth + 1)
+        _struct(collected, column.type, type_path, column, depth + 1)
     elif name in _PARTS:
-        _parts(found, column, column.type, type_path, depth)
+        _parts(collected, column, column.type, type_path, depth)
     else:
         raise InvalidMetadata(f"{at(type_path, 'type')}: unknown type {shown(name)}")
 
 
-def _parts(found: _Index, owner: Column, type_: Document, path: str, depth: int) -> None:
+def _parts(collected: _Index, owner: Column, type_: Document, path: str, depth: int) -> None:
     """The element of a list, or the key and the value of a map."""
-    for part in _PARTS[type_["type"]]:
+    for component in _PARTS[type_["type"]]:
         column = Column(
-            id=integer_at(type_, f"{part}-id", path, high=INT_MAX),
-            name=f"{owner.name}.{part}",
-            type=_type(type_, part, path),
-            required=part == "key" or bool(optional_boolean_at(type_, f"{part}-required", path)),
+            id=integer_at(type_, f"{component}-id", path, high=INT_MAX),
+            name=f"{owner.name}.{component}",
+            type=_type(type_, component, path),
+            required=component == "key"
+            or bool(optional_boolean_at(type_, f"{component}-required", path)),
             below_structs_only=False,
             below_required_only=owner.required and owner.below_required_only,
         )
-        _add(found, column, at(path, part), at(path, part), depth + 1)
+        _add(collected, column, at(path, component), at(path, component), depth + 1)
 
 
 def _type(owner: Document, key: str, path: str) -> str | Document:
@@ -170,7 +173,7 @@ def _check_identifier(column: Column | None, id_: int, path: str) -> None:
 
 
 def plain(type_: Any) -> Any:
-    """A schema, well formed or not, with the names of its types as Java reads them."""
+    """A schema, valid or not, with type names normalised as Java reads them."""
     if isinstance(type_, str):
         return primitives.plain_name(type_)
     if not isinstance(type_, dict):
@@ -178,10 +181,10 @@ def plain(type_: Any) -> Any:
     read = dict(type_)
     fields = type_.get("fields")
     if isinstance(fields, list):
-        read["fields"] = [_plain_field(each) for each in fields]
-    for part in ("element", "key", "value"):
-        if part in type_:
-            read[part] = plain(type_[part])
+        read["fields"] = [_plain_field(member) for member in fields]
+    for component in ("element", "key", "value"):
+        if component in type_:
+            read[component] = plain(type_[component])
     return read
 
 
@@ -192,10 +195,10 @@ def _plain_field(field: Any) -> Any:
 
 
 def check_version(columns: Columns, version: int, path: str) -> None:
-    """Refuses types and initial defaults that the format version does not have yet.
+    """Raise InvalidMetadata for types and initial defaults that the format version does not have.
 
-    A write default alone passes in every version, as it does in Java's library: readers of older
-    versions need not know it.
+    A write default alone is allowed in every version, as in Java's library: readers of older
+    versions do not need it.
     """
     for column in columns.values():
         name = shown(column.name)
@@ -212,9 +215,9 @@ def check_version(columns: Columns, version: int, path: str) -> None:
 
 
 def completed(schema: Document) -> Document:
-    """A well-formed schema that says of every element and value whether it is required.
+    """A valid schema in which every list element and map value has its ``required`` property.
 
-    Some clients leave that out for "it is not"; readers in Java insist on it.
+    Some clients omit the property when it is false; Java's readers require it.
     """
     complete: Document = _completed(schema)
     return complete
@@ -226,9 +229,13 @@ def _completed(type_: Any) -> Any:
     if "fields" in type_:
         fields = [{**nested, "type": _completed(nested["type"])} for nested in type_["fields"]]
         return {**type_, "fields": fields}
-    told = {f"{part}-required": False for part in _PARTS[type_["type"]] if part != "key"}
-    told |= {key: value for key, value in type_.items() if value is not None}
-    return told | {part: _completed(type_[part]) for part in _PARTS[type_["type"]]}
+    complete = {
+        f"{component}-required": False for component in _PARTS[type_["type"]] if component != "key"
+    }
+    complete |= {key: value for key, value in type_.items() if value is not None}
+    return complete | {
+        component: _completed(type_[component]) for component in _PARTS[type_["type"]]
+    }
 
 
 def highest_id(columns: Columns) -> int:
@@ -236,10 +243,10 @@ def highest_id(columns: Columns) -> int:
 
 
 def fresh(schema: Document) -> tuple[Document, dict[int, int]]:
-    """A well-formed schema with ids from 1, and the way from old ids to new.
+    """A valid schema with ids from 1, and the map from old ids to new ids.
 
-    All fields of a struct get theirs before any field within them, as every client does it: a
-    created table has the ids that its creator expects.
+    All fields of a struct are numbered before their nested fields, as every client does, so that a
+    created table has the ids that its client expects.
     """
     numbers = count(1)
     moved: dict[int, int] = {}
@@ -259,11 +266,11 @@ def _fresh_type(type_: Any, numbers: Iterator[int], moved: dict[int, int]) -> An
         for nested in renewed["fields"]:
             nested["type"] = _fresh_type(nested["type"], numbers, moved)
         return renewed
-    parts = _PARTS[type_["type"]]
-    for part in parts:
-        renewed = _fresh_id(renewed, f"{part}-id", numbers, moved)
-    for part in parts:
-        renewed[part] = _fresh_type(type_[part], numbers, moved)
+    components = _PARTS[type_["type"]]
+    for component in components:
+        renewed = _fresh_id(renewed, f"{component}-id", numbers, moved)
+    for component in components:
+        renewed[component] = _fresh_type(type_[component], numbers, moved)
     return renewed
 
 
@@ -274,7 +281,7 @@ def _fresh_id(owner: Document, key: str, numbers: Iterator[int], moved: dict[int
 
 
 def same(one: Document, other: Document) -> bool:
-    """Whether two well-formed schemas say the same, whatever their schema ids."""
+    """True if two valid schemas are equal except for their schema ids."""
     return _plain_schema(one) == _plain_schema(other)
 
 
@@ -287,7 +294,7 @@ def _plain_schema(schema: Document) -> Document:
 
 
 def _plain(value: Any) -> Any:
-    """Without what may be written or left out at will: nulls, and spaces in ``decimal(9, 2)``."""
+    """A value without optional spelling: nulls, and spaces in ``decimal(9, 2)``."""
     if isinstance(value, list):
         return [_plain(item) for item in value]
     if not isinstance(value, dict):

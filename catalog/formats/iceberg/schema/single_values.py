@@ -1,4 +1,7 @@
-"""Values of primitive types as JSON (spec: JSON single-value serialization) and as literals of PyIceberg."""
+"""Values of primitive types as JSON and as PyIceberg literals.
+
+Spec: JSON single-value serialization.
+"""
 
 import math
 import re
@@ -68,11 +71,11 @@ _WRITTEN_AS_TEXT = (
 
 
 class NotExactError(Exception):
-    """The type has no such value, though comparing with it makes sense: 0.1 and a float, say."""
+    """The type cannot represent a value that it can be compared with: 0.1 and a float, say."""
 
 
 class OutOfRangeError(Exception):
-    """The value lies beyond all values of its type: above them, or below."""
+    """The value is above or below all values of its type."""
 
     def __init__(self, *, above: bool) -> None:
         super().__init__()
@@ -80,28 +83,28 @@ class OutOfRangeError(Exception):
 
 
 def parse_type(name: object) -> PrimitiveType | None:
-    """The primitive type of this name; None for one that PyIceberg does not have."""
+    """The primitive type with this name; None if PyIceberg does not have it."""
     if not isinstance(name, str):
         return None
     try:
-        found = IcebergType.model_validate(name)
+        type_ = IcebergType.model_validate(name)
     except (ValueError, TypeError):
         return None
-    return found if isinstance(found, PrimitiveType) else None
+    return type_ if isinstance(type_, PrimitiveType) else None
 
 
 # --- from JSON ---------------------------------------------------------------------------------
 
 
 def literal(type_: PrimitiveType, value: object) -> Literal[Any]:
-    """The literal that a filter compares a column of this type with.
+    """The literal with which a filter compares a column of this type.
 
-    Dates, times and timestamps may be given as integers too, as Java's clients do. Raises
-    ValueError for what is no value of the type; NotExactError, OutOfRangeError.
+    Dates, times and timestamps may be integers, as Java's clients send them. Raises ValueError for
+    a value of another type, NotExactError and OutOfRangeError.
     """
     read = _READERS.get(type(type_))
     if read is None:
-        raise NotExactError  # a type that PyIceberg reads but does not compare
+        raise NotExactError  # PyIceberg reads this type but does not compare it
     return read(type_, value)
 
 
@@ -125,7 +128,7 @@ def _ranged(value: int, limit: int) -> int:
 
 def _integer(type_: PrimitiveType, value: object) -> Literal[int]:
     if type(value) is float and abs(value) > LONG_MAX:
-        raise OutOfRangeError(above=value > 0)  # past 64 bits, JSON gives floats
+        raise OutOfRangeError(above=value > 0)  # integers above 64 bits are decoded as floats
     if type(value) is not int:  # exactly: JSON's true is an int to Python
         raise ValueError(f"{kind(value)} is no value of type {type_}")
     return LongLiteral(_ranged(value, INT_MAX if isinstance(type_, IntegerType) else LONG_MAX))
@@ -147,7 +150,7 @@ def _float(type_: PrimitiveType, value: object) -> Literal[float]:
     except OverflowError:
         raise OutOfRangeError(above=number > 0) from None
     if rounded != number:
-        # Engines differ in whether they round the literal or widen the column.
+        # Some engines round the literal, others widen the column.
         raise NotExactError
     return FloatLiteral(number)
 
@@ -233,7 +236,7 @@ def _micros(type_: PrimitiveType, text: str) -> int:
     zone = match["zone"]
     if zone and isinstance(type_, TimestampType):
         raise ValueError(f"{shown(text)} has a zone, and type {type_} has none")
-    # PyIceberg leaves the zone of a timestamptz out and means UTC.
+    # PyIceberg omits the zone of a timestamptz and assumes UTC.
     moment = datetime.fromisoformat(
         f"{match['day']}T{match['hm']}:{match['s'] or '00'}{zone or ''}"
     )
@@ -253,14 +256,14 @@ def _fraction(digits: str | None) -> int:
 
 
 def to_json(type_: PrimitiveType | None, value: Any) -> object:
-    """A value as manifests hold it, in the JSON of its type. None: whatever fits the value."""
+    """A manifest's value as the JSON of its type, or by the value's own kind if that is None."""
     if value is None:
         return None
     if type(value) is int and isinstance(type_, _WRITTEN_AS_TEXT):
         try:
             return _iso(type_, value)
         except OverflowError:
-            return str(value)  # past the year 9999
+            return str(value)  # after the year 9999
     if isinstance(value, (bytes, bytearray)):
         if isinstance(type_, UUIDType) and len(value) == _UUID_BYTES:
             return str(UUID(bytes=bytes(value)))
@@ -279,7 +282,7 @@ def _iso(type_: PrimitiveType, value: int) -> str:
         return (_EPOCH + value * _MICROSECOND).time().isoformat("microseconds")
     nanos = ""
     if isinstance(type_, (TimestampNanoType, TimestamptzNanoType)):
-        value, rest = divmod(value, 1000)
-        nanos = f"{rest:03}"
+        value, remainder = divmod(value, 1000)
+        nanos = f"{remainder:03}"
     zone = "+00:00" if isinstance(type_, (TimestamptzType, TimestamptzNanoType)) else ""
     return (_EPOCH + value * _MICROSECOND).isoformat(timespec="microseconds") + nanos + zone

@@ -23,7 +23,7 @@ def unsorted() -> Document:
 
 
 def check_structure(order: Document, path: str) -> list[Document]:
-    """The fields of an order, each with a source, a transform, a direction and a null order."""
+    """Check and return the fields of an order, independent of a schema."""
     optional_integer_at(order, "order-id", path, high=INT_MAX)
     fields = objects_at(order, "fields", path)
     for i, field in enumerate(fields):
@@ -36,14 +36,14 @@ def check_structure(order: Document, path: str) -> list[Document]:
 
 
 def check_fit(order: Document, columns: Columns, path: str) -> None:
-    """Refuses an order whose sources are missing, or not what its transforms take."""
+    """Raise InvalidMetadata if a source is missing or its type does not fit the transform."""
     for i, field in enumerate(order["fields"]):
         here = f"{at(path, 'fields')}[{i}]"
         transforms.check(field, columns, here, use="sort")
 
 
 def fresh(order: Document | None, moved: dict[int, int], path: str) -> Document:
-    """The order of a new table: number 1, or 0 when it sorts by nothing."""
+    """The order of a new table: id 1, or 0 if it has no fields."""
     if order is None:
         return unsorted()
     fields = []
@@ -53,7 +53,7 @@ def fresh(order: Document | None, moved: dict[int, int], path: str) -> Document:
 
 
 def same(one: Document, other: Document) -> bool:
-    """Whether two orders sort alike, whatever their ids."""
+    """True if two orders sort alike; their ids do not count."""
     return _meaning(one) == _meaning(other)
 
 

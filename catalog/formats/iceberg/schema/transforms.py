@@ -31,7 +31,7 @@ _SOURCES = {
     "truncate": _TRUNCATED,
 }
 _OF_ONE_COLUMN = frozenset({"identity", "year", "month", "day", "hour", "truncate"})
-# The specification gives these no names yet: those that it will give look like this.
+# The specification does not name these transforms yet: future names are expected to match this.
 _OF_SEVERAL = re.compile(r"(?P<name>[a-z][a-z0-9_]*)(\[[0-9]{1,10}\])?")
 _FIRST_OF_SEVERAL = 3
 _WORDS = ("transform", "direction", "null-order")
@@ -39,7 +39,7 @@ _NOT_IDENTITY = frozenset({"variant", "geometry", "geography"})
 
 
 def _name(transform: str, path: str) -> str:
-    """The transform without its width. Refuses what the specification does not list."""
+    """The transform without its width. Raises InvalidMetadata if the specification has none."""
     if transform in {"identity", "void", "year", "month", "day", "hour"}:
         return transform
     match = _PARAMETER.fullmatch(transform)
@@ -51,9 +51,10 @@ def _name(transform: str, path: str) -> str:
 
 
 def check(field: Document, columns: Columns, path: str, *, use: str) -> None:
-    """Refuses a transform that its source columns cannot take; ``use`` is "partition" or "sort".
+    """Raise InvalidMetadata if a transform does not fit its source columns.
 
-    A void field may have lost its column: v1 keeps dropped partition fields that way.
+    ``use`` is "partition" or "sort". The column of a void field may be missing: v1 keeps dropped
+    partition fields as void.
     """
     transform, ids = field["transform"], sources(field)
     if len(ids) > 1:
@@ -85,13 +86,13 @@ def _require_source(source: Column | None, path: str, *, use: str) -> Column:
 
 
 def sources(field: Document) -> tuple[int, ...]:
-    """The ids of the source columns of a well-formed field: one, or from v3 on several."""
+    """The ids of the source columns of a valid field: one, or several from v3 on."""
     several = field.get("source-ids")
     return (field["source-id"],) if several is None else tuple(several)
 
 
 def check_sources(field: Document, path: str) -> None:
-    """Refuses a field that does not name its source columns, or its transform, as the spec says."""
+    """Raise InvalidMetadata if the source columns or the transform of a field are malformed."""
     transform = text_at(field, "transform", path)
     if field.get("source-ids") is None:
         integer_at(field, "source-id", path, high=INT_MAX)
@@ -109,7 +110,7 @@ def check_sources(field: Document, path: str) -> None:
 
 
 def check_version(fields: list[Document], version: int, path: str) -> None:
-    """Refuses transforms of several columns before v3."""
+    """Raise InvalidMetadata for transforms of several columns before v3."""
     for i, field in enumerate(fields):
         if len(sources(field)) > 1 and version < _FIRST_OF_SEVERAL:
             raise InvalidMetadata(
@@ -118,9 +119,9 @@ def check_version(fields: list[Document], version: int, path: str) -> None:
 
 
 def with_plain_source(field: Document) -> Document:
-    """The field with ``source-id`` alone where it has one source, else with ``source-ids`` alone.
+    """The field with only ``source-id`` if it has one source, otherwise with only ``source-ids``.
 
-    Readers that know one source only must not take the first of several for it.
+    Readers that support one source must not use the first of several.
     """
     return _with_sources(field, sources(field)) if "source-ids" in field else field
 
@@ -131,7 +132,7 @@ def _with_sources(field: Document, ids: Sequence[int]) -> Document:
 
 
 def plain(layout: Document) -> Document:
-    """A spec or a sort order, well formed or not, with its words in lower case, as Java reads them."""
+    """A spec or a sort order, valid or not, with keywords in lower case, as Java reads them."""
     fields = layout.get("fields")
     if not isinstance(fields, list):
         return layout
@@ -146,7 +147,7 @@ def _plain_field(field: object) -> object:
 
 
 def moved_sources(field: Document, moved: dict[int, int], path: str) -> Document:
-    """The field with the fresh ids of its source columns."""
+    """The field with the new ids of its source columns."""
     ids = sources(field)
     for id_ in ids:
         if id_ not in moved:
@@ -158,5 +159,5 @@ Key = tuple[tuple[int, ...], str]
 
 
 def key(field: Document) -> Key:
-    """What makes two partition fields the same data: source columns and transform."""
+    """The source columns and the transform, which determine a partition field's values."""
     return sources(field), field["transform"]

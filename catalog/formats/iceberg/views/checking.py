@@ -1,4 +1,4 @@
-"""Whether a view's versions, and a whole view metadata document, are sound (View Spec)."""
+"""Validation of view versions and of a whole view metadata document (View Spec)."""
 
 from catalog.errors import InvalidMetadata
 from catalog.formats.iceberg.reading import (
@@ -21,7 +21,7 @@ FORMAT_VERSION = 1
 
 
 def check(document: Document) -> None:
-    """Raises InvalidMetadata with the path to the first fault."""
+    """Raise InvalidMetadata with the path to the first fault."""
     as_object(document, "")
     integer_at(document, "format-version", "", FORMAT_VERSION, FORMAT_VERSION)
     uuid_at(document, "view-uuid", "")
@@ -32,7 +32,7 @@ def check(document: Document) -> None:
     current = integer_at(document, "current-version-id", "", high=INT_MAX)
     if current not in version_ids:
         raise InvalidMetadata(f"current-version-id {current} is not in versions")
-    # An entry may name a version that is gone: not every writer shortens its log with its versions.
+    # An entry may name a removed version: not every writer shortens the log with the versions.
     for i, entry in enumerate(objects_at(document, "version-log", "")):
         integer_at(entry, "version-id", f"version-log[{i}]", high=INT_MAX)
         integer_at(entry, "timestamp-ms", f"version-log[{i}]")
@@ -65,7 +65,7 @@ def _add_id(ids: set[int], id_: int, path: str, key: str) -> None:
 
 
 def check_version(version: Document, path: str) -> None:
-    """Refuses a version that is not well formed. Its ids may be -1: not given yet."""
+    """Raise InvalidMetadata for a malformed version. Its ids may be -1: not assigned yet."""
     integer_at(version, "version-id", path, -1, INT_MAX)
     integer_at(version, "schema-id", path, -1, INT_MAX)
     integer_at(version, "timestamp-ms", path)
@@ -77,24 +77,24 @@ def check_version(version: Document, path: str) -> None:
 
 def _check_representations(version: Document, path: str) -> None:
     here = at(path, "representations")
-    found = objects_at(version, "representations", path)
-    if not found:
+    representations = objects_at(version, "representations", path)
+    if not representations:
         raise InvalidMetadata(f"{here} must not be empty: a view needs a query")
-    known: set[str] = set()
-    for i, representation in enumerate(found):
-        place = f"{here}[{i}]"
-        kind = filled_text_at(representation, "type", place)
+    dialect_names: set[str] = set()
+    for i, representation in enumerate(representations):
+        entry_path = f"{here}[{i}]"
+        kind = filled_text_at(representation, "type", entry_path)
         if kind.lower() != "sql":
-            raise InvalidMetadata(f"{at(place, 'type')} must be 'sql', not {shown(kind)}")
-        filled_text_at(representation, "sql", place)
-        dialect = filled_text_at(representation, "dialect", place).lower()
-        if dialect in known:
+            raise InvalidMetadata(f"{at(entry_path, 'type')} must be 'sql', not {shown(kind)}")
+        filled_text_at(representation, "sql", entry_path)
+        dialect = filled_text_at(representation, "dialect", entry_path).lower()
+        if dialect in dialect_names:
             raise InvalidMetadata(
-                f"Invalid view version: Cannot add multiple queries for dialect {dialect} ({place})"
+                f"Invalid view version: Cannot add multiple queries for dialect {dialect} ({entry_path})"
             )
-        known.add(dialect)
+        dialect_names.add(dialect)
 
 
 def dialects(version: Document) -> set[str]:
-    """The dialects of a well-formed version, in lower case as they are compared."""
+    """The dialects of a valid version in lower case, as they are compared."""
     return {representation["dialect"].lower() for representation in version["representations"]}

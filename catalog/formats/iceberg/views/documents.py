@@ -1,4 +1,4 @@
-"""View metadata documents: a new one, one from a file, and what a commit to one was made against.
+"""View metadata documents: create and parse them, and check the requirements of a commit.
 
 Spec: https://iceberg.apache.org/view-spec/ and the REST catalog's ViewUpdate and ViewRequirement.
 """
@@ -34,20 +34,20 @@ def new_view(
     now_ms: int,
     view_uuid: UUID | str | None = None,
 ) -> Document:
-    """The metadata of a created view: one schema, with id 0, and one version, the current one.
+    """The metadata of a created view: one schema with id 0, and one version, which is current.
 
-    The version keeps the id that its sender gave it, 1 if that is -1, and gets the schema's id.
-    Raises InvalidMetadata.
+    The version keeps the client's id, or gets 1 if that is -1, and the schema's id. Raises
+    InvalidMetadata.
     """
-    given = {} if properties is None else strings_by_name(properties, "properties")
-    place = as_text(location, "location").rstrip("/")
-    if not place:
+    requested_properties = {} if properties is None else strings_by_name(properties, "properties")
+    view_location = as_text(location, "location").rstrip("/")
+    if not view_location:
         raise InvalidMetadata("location must not be empty")
     empty: Document = {
         "view-uuid": str(view_uuid or uuid4()),
         "format-version": checking.FORMAT_VERSION,
-        "location": place,
-        "properties": dict(given),
+        "location": view_location,
+        "properties": dict(requested_properties),
         "schemas": [],
         "versions": [],
         "version-log": [],
@@ -64,19 +64,19 @@ def new_view(
 
 
 def parse(content: bytes) -> Document:
-    """The sound document of a metadata file, plain or gzip. Raises InvalidMetadata."""
+    """Parse and validate a metadata file, plain or gzip. Raises InvalidMetadata."""
     document = load(content)
-    if document.get("properties") is None:  # Java leaves an empty map out
+    if document.get("properties") is None:  # Java omits an empty map
         document["properties"] = {}
     checking.check(document)
     return document
 
 
 def check(requirements: object, view: Document | None) -> None:
-    """Raises RequirementFailed for the first that does not hold; ``view`` None: no view.
+    """Raise RequirementFailed for the first requirement that does not hold.
 
-    InvalidMetadata for one that is malformed or unknown comes first: such a request can never
-    succeed, and its sender must not be told to try again.
+    ``view`` is None if there is no view. InvalidMetadata for a malformed or unknown requirement
+    takes precedence: such a request can never succeed, so its client must not retry.
     """
     expected = [
         _read(value, f"requirements[{i}]")
@@ -90,7 +90,7 @@ def check(requirements: object, view: Document | None) -> None:
 
 
 def _read(value: object, path: str) -> str:
-    """The UUID that the only requirement of views asserts."""
+    """The UUID of ``assert-view-uuid``, the only requirement of views."""
     requirement = as_object(value, path)
     name = text_at(requirement, "type", path)
     if name != "assert-view-uuid":

@@ -1,9 +1,9 @@
 """The next version of a view's metadata while the updates of one request are applied to it.
 
-As Java's ``ViewMetadata.Builder`` does it, but for two of its corners. A schema or version that is
-there already counts as added, so that -1 means it: of two engines that make the same change at the
-same time both succeed. And a version that was current only between two updates of a request leaves
-nothing in the version log.
+Follows Java's ``ViewMetadata.Builder`` with two differences. An equal existing schema or version
+counts as added, so that -1 refers to it: if two engines make the same change at the same time, both
+succeed. A version that was current only between two updates of a request has no entry in the version
+log.
 """
 
 import re
@@ -21,7 +21,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,10}")
 
 
 class ViewDraft:
-    """A view's metadata while one request changes it."""
+    """A view's metadata while a request changes it."""
 
     def __init__(self, base: Document, *, now_ms: int) -> None:
         self.base = base
@@ -48,9 +48,9 @@ class ViewDraft:
         schemas.index(schema, path)
         schema = schemas.completed(schema)
         next_id = 0
-        for known in self.document["schemas"]:
-            id_: int = known.get("schema-id") or 0
-            if schemas.same(known, schema):
+        for existing in self.document["schemas"]:
+            id_: int = existing.get("schema-id") or 0
+            if schemas.same(existing, schema):
                 self.last_schema = id_
                 return
             next_id = max(next_id, id_ + 1)
@@ -65,13 +65,13 @@ class ViewDraft:
             if self.last_schema is None:
                 raise InvalidMetadata(f"{at(path, 'schema-id')} is -1, but no schema was added")
             version = {**version, "schema-id": self.last_schema}
-        # A sender without an id for it writes -1; the first is 1.
+        # Clients send -1 for a version without an id; the first id is 1.
         next_id = 1 if version["version-id"] == LAST_ADDED else version["version-id"]
-        for known in self.document["versions"]:
-            if _is_same(known, version):
-                self.last_version = known["version-id"]
+        for existing in self.document["versions"]:
+            if _is_same(existing, version):
+                self.last_version = existing["version-id"]
                 return
-            next_id = max(next_id, known["version-id"] + 1)
+            next_id = max(next_id, existing["version-id"] + 1)
         _check_id(next_id, path)
         schema_ids = {schema.get("schema-id") or 0 for schema in self.document["schemas"]}
         if version["schema-id"] not in schema_ids:
@@ -92,7 +92,7 @@ class ViewDraft:
         self.document["current-version-id"] = id_
 
     def finish(self) -> Document:
-        """The document after all updates; the base itself when nothing changed."""
+        """The document after all updates; the base itself if nothing changed."""
         if self.document == {**self.base, "properties": self.base.get("properties") or {}}:
             return self.base
         current = self.version(self.document.get("current-version-id", LAST_ADDED))
@@ -105,7 +105,7 @@ class ViewDraft:
         return self.document
 
     def _log(self, current: Document) -> None:
-        """A new version became current when it was made; an old one becomes it again now."""
+        """Log the current version, with its own time if it is new, otherwise with the present."""
         is_new = current["version-id"] in self.added_versions
         timestamp = current["timestamp-ms"] if is_new else self.now_ms
         entry = {"timestamp-ms": timestamp, "version-id": current["version-id"]}
@@ -122,10 +122,10 @@ class ViewDraft:
         )
 
     def _expire_versions(self, current: int) -> None:
-        """Keep the newest versions by id, and in any case the current and all that were added.
+        """Keep the newest versions by id, always including the current one and all added ones.
 
-        The log forgets everything before an entry of a version that went: with a hole it would say
-        that the version before was current for longer than it was.
+        The log loses all entries before that of a removed version: with a gap it would say that the
+        previous version was current for longer than it was.
         """
         versions = self.document["versions"]
         keep = max(len(self.added_versions | {current}), self._history_size())
@@ -133,11 +133,11 @@ class ViewDraft:
             return
         others = sorted((v["version-id"] for v in versions), reverse=True)
         others.remove(current)
-        kept = {current, *others[: keep - 1]}
-        self.document["versions"] = [v for v in versions if v["version-id"] in kept]
+        retained = {current, *others[: keep - 1]}
+        self.document["versions"] = [v for v in versions if v["version-id"] in retained]
         log: list[Document] = []
         for entry in self.document["version-log"]:
-            if entry["version-id"] in kept:
+            if entry["version-id"] in retained:
                 log.append(entry)
             else:
                 log.clear()
@@ -158,7 +158,7 @@ def _check_id(id_: int, path: str) -> None:
 
 
 def _is_same(one: Document, other: Document) -> bool:
-    """Whether two versions mean the same, whenever and under whatever id they were made."""
+    """True if two versions are equal except for their ids and times."""
     return _meaning(one) == _meaning(other)
 
 

@@ -1,6 +1,6 @@
 """The 8 updates of a view's metadata (REST catalog spec: ViewUpdate), applied in order.
 
-Each handler is one update: it reads the update, refuses what is malformed with the path to the
+Each handler is one update: it reads the update, raises InvalidMetadata with the path to the first
 fault, and changes the draft.
 """
 
@@ -30,10 +30,9 @@ from catalog.limits import check_map
 
 
 def apply(base: Document, updates: object, *, now_ms: int) -> Document:
-    """The metadata after a commit; ``base`` itself when nothing changes.
+    """The metadata after a commit; ``base`` itself if nothing changes.
 
-    ``base`` is never changed, but the result shares what they have in common. Raises
-    InvalidMetadata.
+    ``base`` is never changed, but the result shares unchanged parts with it. Raises InvalidMetadata.
     """
     read = [
         as_object(update, f"updates[{i}]") for i, update in enumerate(as_array(updates, "updates"))

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from django.db import transaction
 
-from catalog import access, models, regular_files, storage
+from catalog import access, models, regular_files
 from catalog.access import SYSTEM, Principal
 from catalog.errors import CatalogError, ForeignFile
 from catalog.formats.lance.manifest import BasePath, Contents
@@ -27,6 +27,7 @@ from catalog.services.lance.ledger import manifests
 from catalog.services.lance.ledger.snapshots import Snapshot
 from catalog.services.storage import file_references
 from catalog.services.storage.table_files import TableFiles
+from catalog.storage import locations
 
 _MOST_KEPT = 10_000
 _WRITTEN = ("data", "_deletions", "_indices", "_transactions", "_versions")
@@ -184,7 +185,7 @@ def _representative(table: Table, base: BasePath) -> str:
 
 def _directory(base: BasePath) -> str | None:
     """The local directory of a base path as Lance reads it; None for another storage's."""
-    directory = storage.local_path(base.path)
+    directory = locations.local_path(base.path)
     if directory is None or not directory.startswith("/") or "//" in directory:
         return None
     return directory.rstrip("/")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from django.conf import settings
 
-from catalog import regular_files, storage
+from catalog import regular_files
 from catalog.errors import (
     CatalogError,
     ForeignFile,
@@ -24,6 +24,7 @@ from catalog.formats.lance import naming as lance_naming
 from catalog.formats.lance.manifest import BasePath, Contents, Head, NotAManifest
 from catalog.identifiers import Identifier
 from catalog.regular_files import NotRegular, TooLarge
+from catalog.storage import local_directories, local_files, locations
 
 _MAX_MANIFEST = 512 * 1024**2
 
@@ -50,7 +51,7 @@ def is_location(base: BasePath, location: str) -> bool:
 def may_only_be_recorded(path: str) -> bool:
     """Whether a manifest path has one of the prefixes at which manifests are recorded, never read."""
     prefixes: Sequence[str] = settings.MONODON_MANIFEST_PATHS
-    spellings = {path.lstrip("/"), (storage.local_path(path) or path).lstrip("/")}
+    spellings = {path.lstrip("/"), (locations.local_path(path) or path).lstrip("/")}
     return any(
         spelling.startswith(prefix.strip("/") + "/")
         for prefix in prefixes
@@ -96,7 +97,7 @@ def _refusal(error: OSError, table: Identifier, path: str, version: int) -> Cata
         )
     if isinstance(error, TooLarge):
         return InvalidManifestPath(path, f"is larger than {_MAX_MANIFEST} bytes")
-    if storage.is_missing(error):
+    if local_files.is_missing(error):
         return ManifestNotFound(table, version, path)
     return ServiceUnavailable(f"Manifest {path!r} cannot be read: {error.strerror}; try again")
 
@@ -124,8 +125,8 @@ def file_of(*, table: Identifier, location: str, manifest_path: str) -> str:
 
     Raises ForeignFile for what was recorded outside the table: it is never opened.
     """
-    relative = storage.path_in_table(location, manifest_path)
-    if relative is None or not storage.is_surely_in_table(location, relative):
+    relative = locations.path_in_table(location, manifest_path)
+    if relative is None or not locations.is_surely_in_table(location, relative):
         raise ForeignFile(manifest_path, table)
     return relative
 
@@ -182,13 +183,13 @@ def is_gone(location: str, manifest_path: str) -> bool:
     try:
         os.lstat("/" + manifest_path.lstrip("/"))
     except OSError as error:
-        if not storage.is_missing(error):
+        if not local_files.is_missing(error):
             return False
-        relative = storage.path_in_table(location, manifest_path)
+        relative = locations.path_in_table(location, manifest_path)
         if (
             relative is None
             or lance_naming.parse_manifest_name(relative.rpartition("/")[2]) is None
         ):
             return False
-        return storage.can_see(f"{location}/{relative.rpartition('/')[0]}")
+        return local_directories.can_see(f"{location}/{relative.rpartition('/')[0]}")
     return False

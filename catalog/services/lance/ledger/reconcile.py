@@ -12,7 +12,6 @@ from datetime import timedelta
 from django.db.models import F, Q
 from django.utils import timezone
 
-from catalog import storage
 from catalog.access import SYSTEM, Principal
 from catalog.errors import CatalogError, CommitConflict, ManifestNotFound, VersionNotFound
 from catalog.formats.lance import naming as lance_naming
@@ -22,6 +21,7 @@ from catalog.services.engine.commit import commit
 from catalog.services.lance.ledger import versions
 from catalog.services.lance.ledger.versions import Version
 from catalog.services.tables import cleanup_operations
+from catalog.storage import listing, local_directories, locations
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ def retired(refused: ManifestNotFound, location: str, branch: str) -> CatalogErr
     The newest version of its branch stays; so does every version while its directory is not there,
     which may be on a volume that this process cannot see.
     """
-    if not storage.can_see(f"{location}/{lance_naming.versions_directory(branch)}"):
+    if not local_directories.can_see(f"{location}/{lance_naming.versions_directory(branch)}"):
         return refused
     if not _retire(refused.table, branch, [refused.version]):
         refused.detail = (
@@ -99,7 +99,7 @@ def missing_versions(table: Table, branch: str) -> list[int]:
     None while the newest one's is not: then the directory may not be the one that it was.
     """
     directory = lance_naming.versions_directory(branch)
-    prefix = storage.store_path(table.location, f"{directory}/")
+    prefix = locations.store_path(table.location, f"{directory}/")
     rows = TableVersion.objects.visible().on(branch).filter(table=table, staged_path=None)
     paths = dict(
         rows.filter(manifest_path__startswith=prefix)
@@ -107,7 +107,7 @@ def missing_versions(table: Table, branch: str) -> list[int]:
         .values_list("version", "manifest_path")[:_VERSIONS_AT_ONCE]
     )
     # After the rows: the file of a version that is committed meanwhile is no reason to retire it.
-    names = {file.name for file in storage.list_files(table.location, directory)}
+    names = {file.name for file in listing.list_files(table.location, directory)}
     if not paths:
         return []
     newest = max(paths)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from catalog import access, storage
+from catalog import access
 from catalog.errors import (
     InvalidLocation,
 )
@@ -26,6 +26,7 @@ from catalog.services.tables.table_operations import (
     claim_location,
     replace_table,
 )
+from catalog.storage import listing, locations
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +42,7 @@ class DeclareTable(NewTableOperation):
         check_table(self.table)
         if self.location is None:
             return self
-        return replace(self, location=storage.check_location(self.location))
+        return replace(self, location=locations.check_location(self.location))
 
     def apply(self, batch: Batch) -> Table:
         namespace = batch.namespace(self.table[:-1])
@@ -51,7 +52,7 @@ class DeclareTable(NewTableOperation):
             raise already_exists(self.table, holder)
         if self.location is not None:
             claim_location(batch, self.location)
-        location = self.location or storage.new_location(slug(self.table[-1:], 60))
+        location = self.location or locations.new_location(slug(self.table[-1:], 60))
         return self.add_table(batch, location, TableState.DECLARED)
 
 
@@ -74,7 +75,7 @@ class RegisterTable(NewTableOperation):
 
     def prepare(self) -> "RegisterTable":
         check_table(self.table)
-        location = storage.check_location(self.location)
+        location = locations.check_location(self.location)
         found = tuple(_manifests(location))
         bases = tuple(self._foreign_bases(location, found))
         return replace(self, location=location, found=found, bases=bases)
@@ -154,7 +155,7 @@ class RegisterTable(NewTableOperation):
                     table=row,
                     branch=branch,
                     version=version,
-                    manifest_path=storage.store_path(self.location, path),
+                    manifest_path=locations.store_path(self.location, path),
                     staged_path=None,
                     manifest_size=size,
                     e_tag=None,
@@ -168,9 +169,9 @@ def _manifests(location: str) -> Iterable[tuple[str, int, str, int]]:
     """What lies in storage, one manifest for each version. Raises InvalidLocation."""
     found: dict[tuple[str, int], tuple[str, int, str, int]] = {}
     try:
-        for branch in ("", *storage.list_branches(location)):
+        for branch in ("", *listing.list_branches(location)):
             directory = lance_naming.versions_directory(branch)
-            for file in sorted(storage.list_files(location, directory), key=lambda f: f.name):
+            for file in sorted(listing.list_files(location, directory), key=lambda f: f.name):
                 manifest = lance_naming.parse_manifest_name(file.name)
                 if manifest is not None:
                     entry = (branch, manifest.version, f"{directory}/{file.name}", file.size)

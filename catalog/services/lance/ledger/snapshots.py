@@ -4,11 +4,11 @@ import uuid
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from catalog import storage
 from catalog.access import Principal
 from catalog.formats.lance import naming as lance_naming
 from catalog.identifiers import Identifier
 from catalog.services.lance.ledger.versions import Version
+from catalog.storage import locations
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Snapshot:
     def is_in_place(self) -> bool:
         """Whether its manifest has the name by which Lance finds it in storage."""
         path = self.entry.manifest_path
-        directory = storage.store_path(
+        directory = locations.store_path(
             self.location, lance_naming.versions_directory(self.branch) + "/"
         )
         if not path.startswith(directory):

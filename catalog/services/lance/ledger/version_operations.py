@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from django.db.models.functions import Now
 
-from catalog import regular_files, storage
+from catalog import regular_files
 from catalog.errors import (
     BranchNotFound,
     CatalogError,
@@ -24,6 +24,7 @@ from catalog.services.engine.statements import NewVersion
 from catalog.services.lance.ledger import files, manifests, versions
 from catalog.services.lance.ledger.manifests import Look
 from catalog.services.tables.table_operations import TableOperation
+from catalog.storage import listing, locations
 
 _CREATED = VERSIONS.labels("created")
 _MAX_SIZE = 2**63 - 1
@@ -181,8 +182,8 @@ class CreateVersion(TableOperation):
     def _look(self, row: Table) -> Look | None:
         """Look at the manifest; None: it is at a path that is only recorded."""
         lance_naming.naming_scheme(self.naming_scheme, "")
-        relative = storage.path_in_table(row.location, self.manifest_path)
-        if relative is None or not storage.is_surely_in_table(row.location, relative):
+        relative = locations.path_in_table(row.location, self.manifest_path)
+        if relative is None or not locations.is_surely_in_table(row.location, relative):
             if manifests.may_only_be_recorded(self.manifest_path):
                 return None
             raise InvalidManifestPath(
@@ -222,7 +223,7 @@ class CreateVersion(TableOperation):
         scheme = lance_naming.naming_scheme(
             self.naming_scheme, self.manifest_path.rpartition("/")[2]
         )
-        return storage.store_path(
+        return locations.store_path(
             row.location, lance_naming.final_manifest_path(self.branch, self.version, scheme)
         )
 
@@ -301,7 +302,7 @@ def needed_versions(table: Table, branch: str) -> dict[str, int]:
     """The versions of a branch that tags name and other branches began with, by what needs them."""
     found = {}
     for directory, kind in ((lance_refs.TAGS, "tag"), (lance_refs.BRANCHES, "branch")):
-        for file in storage.list_files(table.location, directory):
+        for file in listing.list_files(table.location, directory):
             name = lance_refs.name_of(file.name)
             if name is None or file.size > _MAX_REFERENCE:
                 continue

@@ -10,7 +10,7 @@ from typing import Any
 from django.db import connection
 from django.utils import timezone
 
-from catalog import access, storage
+from catalog import access
 from catalog.access import On, Principal
 from catalog.errors import BranchNotFound, InvalidInput, ManifestNotFound, VersionNotFound
 from catalog.formats.lance import naming as lance_naming
@@ -20,7 +20,8 @@ from catalog.postgresql.cursors import hot_cursor
 from catalog.privileges import Privilege
 from catalog.services.lance.ledger import manifests
 from catalog.services.tables import tables
-from catalog.storage import Move
+from catalog.storage import local_directories, local_files, locations
+from catalog.storage.local_files import Move
 
 log = logging.getLogger(__name__)
 
@@ -207,7 +208,7 @@ def settle(table: Table) -> bool:
 def _settle(rows: Sequence[TableVersion]) -> int:
     done = []
     for row in rows:
-        if not storage.can_see(row.table.location) and not _is_old(row):
+        if not local_directories.can_see(row.table.location) and not _is_old(row):
             # This process may be without the volume that others see; then nothing looks moved.
             continue
         try:
@@ -243,9 +244,9 @@ def _readable(row: TableVersion, location: str) -> str:
 def _move(row: TableVersion, location: str) -> str:
     """Move one staged manifest, if it is not moved yet; returns its path. Raises OSError."""
     staged = row.staged_path or ""
-    relative = storage.path_in_table(location, staged)
-    final = row.manifest_path.removeprefix(storage.store_path(location, ""))
-    if relative is None or storage.move_manifest(location, relative, final) is not Move.DONE:
+    relative = locations.path_in_table(location, staged)
+    final = row.manifest_path.removeprefix(locations.store_path(location, ""))
+    if relative is None or local_files.move_manifest(location, relative, final) is not Move.DONE:
         # Nothing is staged there, or another file has the final name: an entry as it was given.
         return staged
     return row.manifest_path

@@ -322,5 +322,5 @@ def test_a_start_brings_no_deleted_user_back(db, settings, monkeypatch, capsys, 
     User.objects.create_superuser("first", password="x").delete()
     with unchanged():
         call_command("bootstrap")
-    assert "none was made. Principal 'user:first'" in capsys.readouterr().out
+    assert "not created. Principal 'user:first'" in capsys.readouterr().out
     assert not User.objects.exists()

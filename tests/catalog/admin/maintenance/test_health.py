@@ -262,7 +262,7 @@ def test_the_tab_of_an_iceberg_table(browser):
     page = text(browser.get(tab(row)))
     for part in (
         "Manifests",
-        "1 manifests can take the place of 70",
+        "1 manifests can replace 70",
         "Rewrite manifests now",
         "Spark",
     ):

@@ -81,7 +81,7 @@ def test_what_cannot_be_so_is_told(name, text, message):
 
 
 def test_a_mode_that_there_is_none():
-    with pytest.raises(InvalidInput, match="has to be one of off, dry_run, on"):
+    with pytest.raises(InvalidInput, match="must be one of off, dry_run, on"):
         units.parse(BY_NAME["compaction"], "maybe")
 
 

@@ -97,7 +97,7 @@ def test_purging_and_keeping(browser):
     assert url(item, "undrop") not in page
     with unchanged():
         answer = browser.post(url(item, "undrop"), {"name": "ws$t"})
-    assert told(answer) == ["'ws.t' cannot be brought back: its purge has begun"]
+    assert told(answer) == ["'ws.t' cannot be restored: its purge has begun"]
 
 
 def test_what_is_not_in_the_trash(browser):

@@ -5,17 +5,17 @@ from datetime import UTC, datetime
 
 import pytest
 
-from catalog.formats.iceberg import describe, describe_views
+from catalog.formats.iceberg import describe, describe_schemas, describe_views
 from catalog.formats.iceberg.describe import (
     ColumnNames,
     Delta,
-    Field,
     Layout,
     Metric,
     Reference,
     Snapshot,
     Totals,
 )
+from catalog.formats.iceberg.describe_schemas import Field
 from catalog.formats.iceberg.describe_views import Representation, ViewVersion
 
 LARGEST = 2**63 - 1
@@ -81,7 +81,7 @@ def row(id_, name, path, depth, type_, parent=None, is_required=False, **more): 
 
 
 def test_fields_of_all_depths():
-    assert list(describe.fields(SCHEMA)) == [
+    assert list(describe_schemas.fields(SCHEMA)) == [
         row(1, "id", "id", 0, "long", is_required=True, is_identifier=True, doc="the key"),
         row(2, "point", "point", 0, "struct"),
         row(
@@ -314,7 +314,7 @@ def everything(document):
     """All that is told of a document."""
     names = ColumnNames(document)
     return [
-        [list(describe.fields(one)) for one in describe.schemas(document)],
+        [list(describe_schemas.fields(one)) for one in describe_schemas.schemas(document)],
         [
             (describe.snapshot(one), describe.totals(one), describe.snapshot_key(one))
             for one in describe.snapshots(document)
@@ -364,7 +364,7 @@ def test_a_schema_that_never_ends_is_cut():
     type_ = "int"
     for level in range(300):
         type_ = {"type": "list", "element-id": level, "element": type_}
-    rows = list(describe.fields({"fields": [{"id": 999, "name": "deep", "type": type_}]}))
+    rows = list(describe_schemas.fields({"fields": [{"id": 999, "name": "deep", "type": type_}]}))
     assert len(rows) == 61
     assert len(rows[0].type) == 200
 

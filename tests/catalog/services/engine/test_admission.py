@@ -26,7 +26,7 @@ def bounds(monkeypatch) -> limits.RequestLimits:
 )
 def test_a_quarter_of_the_threads_stays_free(threads, waiting):
     bounds = limits.RequestLimits(threads=threads, lock_seconds=1, statement_seconds=1)
-    assert bounds.most_waiting == waiting
+    assert bounds.max_waiting == waiting
 
 
 class Holders:

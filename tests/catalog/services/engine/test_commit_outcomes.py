@@ -303,7 +303,7 @@ def test_a_database_that_starts_is_waited_for(monkeypatch, text):
     assert server.calls == 4
 
 
-@pytest.mark.parametrize("case", ["a wrong password", "impatient", "no place"])
+@pytest.mark.parametrize("case", ["a wrong password", "fail_fast", "no place"])
 def test_when_nobody_waits_for_a_database(monkeypatch, case):
     connection.close()
     text = "password authentication failed" if case == "a wrong password" else "starting up"
@@ -312,7 +312,7 @@ def test_when_nobody_waits_for_a_database(monkeypatch, case):
         bounds = limits.RequestLimits(threads=4, lock_seconds=1, statement_seconds=1)
         monkeypatch.setattr(limits, "requests", bounds)
         monkeypatch.setattr(limits, "_reconnecting_count", 3)
-    patience = limits.impatient() if case == "impatient" else nullcontext()
+    patience = limits.fail_fast() if case == "fail_fast" else nullcontext()
     with patience, pytest.raises((OperationalError, InterfaceError)):
         count()
     assert server.calls == 1

@@ -10,7 +10,6 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from catalog import storage
 from catalog.access import SYSTEM
 from catalog.errors import (
     CatalogError,
@@ -27,6 +26,7 @@ from catalog.services.iceberg import metadata_files
 from catalog.services.iceberg import tables as iceberg_tables
 from catalog.services.iceberg.commits import TableChange
 from catalog.services.iceberg.tables import LoadedTable
+from catalog.storage import local_files, locations
 from tests.factories import files, make_iceberg_table, make_root
 from tests.rivals import go_without_turns
 
@@ -89,7 +89,7 @@ def agrees(warehouse: Path) -> None:
     assert not StagedFile.objects.exists()
     paths = set(TableVersion.objects.values_list("manifest_path", flat=True))
     assert {str(warehouse / name) for name in files(warehouse)} == {
-        storage.iceberg_path(path) for path in paths
+        locations.iceberg_path(path) for path in paths
     }
     for table in Table.objects.present():
         versions = list(table.versions.order_by("version").values_list("version", flat=True))
@@ -162,9 +162,9 @@ class Written:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._events = [Event() for _ in range(16)]
-        self._real = storage.write_new_file
+        self._real = local_files.write_new_file
         self._count = 0
-        monkeypatch.setattr(storage, "write_new_file", self._write)
+        monkeypatch.setattr(local_files, "write_new_file", self._write)
 
     def _write(self, path: str, content: bytes) -> None:
         self._real(path, content)
@@ -208,7 +208,7 @@ def test_what_was_made_on_a_commit_that_fails_is_made_anew(warehouse, held, writ
     assert properties() == {"b": "1", "c": "1"}
     if isinstance(error, OutcomeUnknown):
         left = StagedFile.objects.get()  # the sweep's
-        storage.remove_file(left.path)
+        local_files.remove_file(left.path)
         left.delete()
     agrees(warehouse)
 

@@ -12,7 +12,6 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from catalog import storage
 from catalog.access import SYSTEM
 from catalog.errors import (
     CatalogError,
@@ -47,6 +46,7 @@ from catalog.services.iceberg import tables as iceberg_tables
 from catalog.services.iceberg.commits import TableChange
 from catalog.services.iceberg.tables import LoadedTable
 from catalog.services.lance.ledger import registration_operations, version_operations
+from catalog.storage import local_files, locations
 from tests.factories import (
     ICEBERG_SCHEMA,
     files,
@@ -119,11 +119,11 @@ def agrees(*tables: tuple[str, ...]) -> None:
             "metadata": read(current.metadata_location),
             "config": {},
         }
-        assert storage.iceberg_path(answer["metadata"]["location"]) == row.location
+        assert locations.iceberg_path(answer["metadata"]["location"]) == row.location
 
 
 def read(location: str) -> dict[str, Any]:
-    content = Path(storage.iceberg_path(location)).read_bytes()
+    content = Path(locations.iceberg_path(location)).read_bytes()
     return json.loads(gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content)
 
 
@@ -142,7 +142,7 @@ def test_create(warehouse):
         created.metadata_location,
     )
     assert files(warehouse).keys() == {
-        str(Path(storage.iceberg_path(created.metadata_location)).relative_to(warehouse))
+        str(Path(locations.iceberg_path(created.metadata_location)).relative_to(warehouse))
     }
     agrees(T)
     version = TableVersion.objects.get()
@@ -522,7 +522,7 @@ def test_a_file_that_cannot_be_written(warehouse):
 def test_a_disk_that_is_full(warehouse, monkeypatch):
     make_iceberg_table(*T)
     make_iceberg_table(*U)
-    real, calls = storage.write_new_file, []
+    real, calls = local_files.write_new_file, []
 
     def write(path: str, content: bytes) -> None:
         calls.append(path)
@@ -531,7 +531,7 @@ def test_a_disk_that_is_full(warehouse, monkeypatch):
             raise OSError(28, "No space left on device")
         real(path, content)
 
-    monkeypatch.setattr(storage, "write_new_file", write)
+    monkeypatch.setattr(local_files, "write_new_file", write)
     changes = [change(T, set_property("a", "b")), change(U, set_property("a", "b"))]
     error = refused(
         ServiceUnavailable,

@@ -9,7 +9,6 @@ from django.conf import settings as django_settings
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
-from catalog import storage
 from catalog.access import SYSTEM
 from catalog.errors import CommitConflict, OutcomeUnknown, ServiceUnavailable
 from catalog.models import StagedFile, TableVersion
@@ -19,6 +18,7 @@ from catalog.services.iceberg import metadata_files
 from catalog.services.iceberg.commits import TableChange
 from catalog.services.iceberg.metadata_files import MetadataFile
 from catalog.services.iceberg.metadata_operations import CommitMetadata, CreateFromMetadata
+from catalog.storage import local_files
 from tasks import maintenance as tasks
 from tests.factories import files, make_iceberg_table, make_namespace, make_root, unchanged
 
@@ -64,13 +64,13 @@ def test_of_an_old_note_the_file_goes_then_the_note(warehouse, monkeypatch):
     before = files(warehouse)
     leave(file)
     age()
-    real, noted = storage.remove_file_in_place, []
+    real, noted = local_files.remove_file_in_place, []
 
     def remove(path: str) -> bool:
         noted.append((path, StagedFile.objects.get().is_condemned))
         return real(path)
 
-    monkeypatch.setattr(storage, "remove_file_in_place", remove)
+    monkeypatch.setattr(local_files, "remove_file_in_place", remove)
     assert tasks.sweep_metadata_files() == 1
     assert noted == [(file.path, True)]
     assert files(warehouse) == before
@@ -93,7 +93,7 @@ def test_a_file_that_cannot_be_removed_keeps_its_note(warehouse, monkeypatch):
     other = metadata_files.draft(file.document, 7)
     leave(other)
     age()
-    real = storage.remove_file_in_place
+    real = local_files.remove_file_in_place
 
     def remove(path: str) -> bool:
         if path == file.path:
@@ -101,7 +101,7 @@ def test_a_file_that_cannot_be_removed_keeps_its_note(warehouse, monkeypatch):
         return real(path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(storage, "remove_file_in_place", remove)
+        patch.setattr(local_files, "remove_file_in_place", remove)
         assert metadata_files.sweep() == 1
     assert StagedFile.objects.get().path == file.path
     assert Path(file.path).exists()
@@ -118,7 +118,7 @@ def commit_late(operation: Operation, file: MetadataFile, swept: str) -> None:
             case "condemned":
                 StagedFile.objects.update(is_condemned=True)
             case "removed":
-                storage.remove_file(file.path)
+                local_files.remove_file(file.path)
                 StagedFile.objects.all().delete()
             case "before it was written":
                 StagedFile.objects.all().delete()
@@ -150,7 +150,7 @@ def test_a_creation_that_was_held_for_dead_fails(warehouse, swept):
 
 def test_a_table_commit_that_was_held_for_dead_is_made_anew(warehouse, monkeypatch):
     make_iceberg_table(*T)
-    real, calls = storage.write_new_file, []
+    real, calls = local_files.write_new_file, []
 
     def write_late(path: str, content: bytes) -> None:
         calls.append(path)
@@ -159,7 +159,7 @@ def test_a_table_commit_that_was_held_for_dead_is_made_anew(warehouse, monkeypat
             metadata_files.sweep()
         real(path, content)
 
-    monkeypatch.setattr(storage, "write_new_file", write_late)
+    monkeypatch.setattr(local_files, "write_new_file", write_late)
     change = TableChange(
         table=T,
         requirements=[],
@@ -201,7 +201,7 @@ def test_a_failure_after_the_commit_keeps_what_is_current(warehouse):
 def test_one_of_two_files_that_cannot_be_written_leaves_none(warehouse, monkeypatch):
     _, file = draft()
     other = metadata_files.draft(file.document, 7)
-    before, real = files(warehouse), storage.write_new_file
+    before, real = files(warehouse), local_files.write_new_file
 
     def write(path: str, content: bytes) -> None:
         if path == other.path:
@@ -209,7 +209,7 @@ def test_one_of_two_files_that_cannot_be_written_leaves_none(warehouse, monkeypa
             raise OSError(28, "No space left on device")
         real(path, content)
 
-    monkeypatch.setattr(storage, "write_new_file", write)
+    monkeypatch.setattr(local_files, "write_new_file", write)
     with (
         unchanged(),
         pytest.raises(ServiceUnavailable, match="No space left on device"),

@@ -10,7 +10,6 @@ import orjson
 import pytest
 from django.db.models.functions import Now
 
-from catalog import storage
 from catalog.access import SYSTEM
 from catalog.errors import InvalidLocation, OutcomeUnknown
 from catalog.models import AuditEvent, IcebergMetadata, StagedFile, Table, TableVersion, TrashItem
@@ -21,6 +20,7 @@ from catalog.services.iceberg import tables as iceberg_tables
 from catalog.services.iceberg.commits import TableChange
 from catalog.services.iceberg.tables import LoadedTable
 from catalog.services.recovery import purge, undrop
+from catalog.storage import local_files
 from tests.factories import make_iceberg_table, make_namespace, unchanged
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
@@ -110,7 +110,7 @@ def test_in_compressed_files_and_elsewhere(warehouse):
 def test_nothing_is_removed_before_the_commit_stands(monkeypatch):
     make(keep=1)
     table = commits(2)
-    was = storage.remove_file_in_place
+    was = local_files.remove_file_in_place
 
     def look(path: str) -> bool:
         assert IcebergMetadata.objects.get().sequence == 3
@@ -118,7 +118,7 @@ def test_nothing_is_removed_before_the_commit_stands(monkeypatch):
         assert ledger() == [2, 3]
         return was(path)
 
-    monkeypatch.setattr(storage, "remove_file_in_place", look)
+    monkeypatch.setattr(local_files, "remove_file_in_place", look)
     commits(1)
     assert metadata(table) == [2, 3]
 
@@ -164,7 +164,7 @@ def test_a_file_that_cannot_be_removed_fails_no_commit(monkeypatch):
         raise PermissionError("not allowed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(storage, "remove_file_in_place", refuse)
+        patch.setattr(local_files, "remove_file_in_place", refuse)
         assert commits(1).sequence == 3
     assert metadata(table) == [1, 2, 3]
     assert Path(StagedFile.objects.get().path).exists()

@@ -15,7 +15,6 @@ from django.db import OperationalError, connection
 from django.db.backends.postgresql.base import DatabaseWrapper
 from django.db.models.functions import Now
 
-from catalog import storage
 from catalog.access import SYSTEM
 from catalog.errors import (
     CatalogError,
@@ -33,6 +32,7 @@ from catalog.services.iceberg import tables as iceberg_tables
 from catalog.services.iceberg.commits import TableChange
 from catalog.services.iceberg.tables import LoadedTable
 from catalog.services.lance.ledger import version_operations
+from catalog.storage import local_files, locations
 from tests.factories import (
     ICEBERG_SCHEMA,
     files,
@@ -115,7 +115,7 @@ def agrees(warehouse: Path) -> None:
     """Every metadata file on disk is in the ledger and the other way round; no note is left."""
     assert not StagedFile.objects.exists()
     ledger = {
-        storage.iceberg_path(path)
+        locations.iceberg_path(path)
         for path in TableVersion.objects.filter(table__format="iceberg").values_list(
             "manifest_path", flat=True
         )
@@ -361,7 +361,7 @@ def test_registrations_of_one_file(warehouse):
     )
     assert kinds(outcome) == {"LoadedTable": 1, "LocationTaken": 3}
     assert files(warehouse).keys() == {
-        str(Path(storage.iceberg_path(made.metadata_location)).relative_to(warehouse))
+        str(Path(locations.iceberg_path(made.metadata_location)).relative_to(warehouse))
     }
 
 
@@ -369,13 +369,13 @@ def test_a_commit_that_keeps_losing_says_so(warehouse, monkeypatch):
     """Whoever meets another commit each time gives up; nothing of his attempts is left."""
     make_iceberg_table(*T)
     monkeypatch.setattr(iceberg_commits, "_ATTEMPTS", 3)
-    real, seen = storage.write_new_file, []
+    real, seen = local_files.write_new_file, []
 
     def write_late(path: str, content: bytes) -> None:
         real(path, content)
         seen.append(path)
         with monkeypatch.context() as patch:
-            patch.setattr(storage, "write_new_file", real)
+            patch.setattr(local_files, "write_new_file", real)
             race(lambda: rival(len(seen)))
 
     def rival(number: int) -> LoadedTable:
@@ -383,7 +383,7 @@ def test_a_commit_that_keeps_losing_says_so(warehouse, monkeypatch):
             go_without_turns(patch)
             return commit_to(T, {f"rival{number}": "x"})
 
-    monkeypatch.setattr(storage, "write_new_file", write_late)
+    monkeypatch.setattr(local_files, "write_new_file", write_late)
     with pytest.raises(CommitConflict, match="others keep changing it"):
         commit_to(T, {"mine": "x"})
     assert len(seen) == 3
@@ -511,13 +511,13 @@ def lost_commit_of_a_creation(namespace, lost_commit) -> bool:
 
 def test_a_session_that_ends_before_the_commit(warehouse, two_tables, monkeypatch):
     """It surely did not stand, so it is made again."""
-    before, real = files(warehouse), storage.write_new_file
+    before, real = files(warehouse), local_files.write_new_file
 
     def write(path: str, content: bytes) -> None:
         real(path, content)
         _end_backend()
 
-    monkeypatch.setattr(storage, "write_new_file", write)
+    monkeypatch.setattr(local_files, "write_new_file", write)
     commit_to(T, {"a": "b"})
     assert load(T).sequence == 1
     assert len(files(warehouse).keys() - before.keys()) == 1

@@ -84,7 +84,7 @@ def test_many_of_them_make_compaction_worth_it(warehouse, monkeypatch):
     assert (found.files, found.rewrite_files) == (7, 7)
     (job,) = planning.plan(found, POLICY)
     assert job.kind == "compact"
-    assert "13 equality delete files delete by 13 keys" in job.reason
+    assert "13 equality delete files have 13 keys" in job.reason
     assert iceberg_actions._options(found, POLICY)["delete-file-threshold"] == "1"
 
 

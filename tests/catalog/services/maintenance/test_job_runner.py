@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from django.utils import timezone
 
-from catalog import storage
 from catalog.access import SYSTEM
 from catalog.errors import LocationTaken
 from catalog.models import Job, JobStatus, Table, TableState, Transaction, TransactionStatus
@@ -17,6 +16,7 @@ from catalog.services.engine.transactions import SetStatus, alter_transaction
 from catalog.services.lance.ledger import registration_operations
 from catalog.services.maintenance import job_runner
 from catalog.services.tables import namespace_operations, table_operations
+from catalog.storage import local_directories
 from tasks import maintenance as tasks
 from tests.factories import files, make_table, stage
 
@@ -138,7 +138,7 @@ def test_it_gives_up_after_some_attempts(job: Job, monkeypatch):
     def fail(location):
         raise PermissionError("not allowed")
 
-    monkeypatch.setattr(storage, "remove_tree", fail)
+    monkeypatch.setattr(local_directories, "remove_tree", fail)
     for attempt in range(1, jobs.MAX_ATTEMPTS + 1):
         run_at_once(job)
         ended = attempt == jobs.MAX_ATTEMPTS
@@ -174,7 +174,7 @@ def test_canceled_while_it_runs(job: Job, monkeypatch):
 
 def test_canceled_too_late(job: Job, monkeypatch):
     """Once the directory is set aside it goes on, and says so."""
-    real = storage.remove_tree
+    real = local_directories.remove_tree
 
     def cancel_after_two(directory):
         for removed in real(directory):
@@ -182,14 +182,14 @@ def test_canceled_too_late(job: Job, monkeypatch):
                 cancel(job)
             yield removed
 
-    monkeypatch.setattr(storage, "remove_tree", cancel_after_two)
+    monkeypatch.setattr(local_directories, "remove_tree", cancel_after_two)
     job_runner.run_job(job.pk)
     assert status(job) == ("succeeded", "Succeeded")
     assert not Path(aside(job)).exists()
 
 
 def test_a_bug_ends_in_the_row(job: Job, monkeypatch):
-    monkeypatch.setattr(storage, "set_aside", lambda *args: 1 / 0)
+    monkeypatch.setattr(local_directories, "set_aside", lambda *args: 1 / 0)
     job_runner.run_job(job.pk)
     assert status(job) == ("queued", "Running")
     assert job.error == "division by zero"
@@ -197,18 +197,18 @@ def test_a_bug_ends_in_the_row(job: Job, monkeypatch):
 
 def test_a_stalled_worker_spares_the_next_table(job: Job, monkeypatch):
     """It wakes up when the location belongs to another table already."""
-    real = storage.remove_tree
+    real = local_directories.remove_tree
     location = job.table.location
 
     def stall(directory):
         Job.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
-        monkeypatch.setattr(storage, "remove_tree", real)
+        monkeypatch.setattr(local_directories, "remove_tree", real)
         job_runner.run_job(job.pk)  # another worker takes it over and ends it
         again = make_table("ws", "again", location=location)
         stage(again, 1)
         return real(directory)
 
-    monkeypatch.setattr(storage, "remove_tree", stall)
+    monkeypatch.setattr(local_directories, "remove_tree", stall)
     job_runner.run_job(job.pk)
     assert status(job) == ("succeeded", "Succeeded")
     assert len(files(location)) == 1
@@ -277,7 +277,7 @@ def test_a_living_workers_job_is_left_alone(job: Job, sent):
 
 def test_a_worker_that_lost_its_lease_stops(job: Job, monkeypatch):
     monkeypatch.setattr(job_runner, "_RENEW_EVERY", 1)
-    real = storage.remove_tree
+    real = local_directories.remove_tree
 
     def lose(location):
         for removed in real(location):
@@ -285,7 +285,7 @@ def test_a_worker_that_lost_its_lease_stops(job: Job, monkeypatch):
                 Job.objects.filter(pk=job.pk).update(attempts=2)
             yield removed
 
-    monkeypatch.setattr(storage, "remove_tree", lose)
+    monkeypatch.setattr(local_directories, "remove_tree", lose)
     job_runner.run_job(job.pk)
     assert status(job)[0] == "running"  # it is the other's to end
     assert len(files(aside(job))) == 3
@@ -359,7 +359,7 @@ def test_a_cascade_of_which_one_fails(sent, monkeypatch):
     first, second = Job.objects.order_by("pk")
     Job.objects.filter(pk=first.pk).update(attempts=jobs.MAX_ATTEMPTS - 1)
     with monkeypatch.context() as patch:
-        patch.setattr(storage, "remove_tree", lambda location: _away())
+        patch.setattr(local_directories, "remove_tree", lambda location: _away())
         job_runner.run_job(first.pk)
     assert status(first) == ("failed", "Running")
     job_runner.run_job(second.pk)

@@ -144,7 +144,7 @@ def test_measuring_changes_and_lists_nothing(monkeypatch):
     def refuse(*_: Any) -> None:
         raise AssertionError("listed")
 
-    monkeypatch.setattr("catalog.storage.list_files", refuse)
+    monkeypatch.setattr("catalog.storage.listing.list_files", refuse)
     before = files(row.location)
     lance_actions.measure(row, policy())
     assert files(row.location) == before

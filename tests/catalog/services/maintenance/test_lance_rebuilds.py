@@ -95,7 +95,7 @@ def index(work: Callable[[Any], object]) -> None:
     change(work, data_operations.CreateTableIndex)
 
 
-def wear(times: int = 2, first: int = ROWS, count: int = 100) -> None:
+def rebuild_reason(times: int = 2, first: int = ROWS, count: int = 100) -> None:
     """Let rows come, and take them in, each time as a segment of its own."""
     for number in range(times):
         append(first + number * count, count)
@@ -362,7 +362,7 @@ def worn(warehouse: Any) -> None:
     make_lance_table(TABLE, rows(0, ROWS))
     index(lambda dataset: dataset.create_scalar_index("id", "BTREE", name="by_id"))
     index(lambda dataset: dataset.create_scalar_index("text", "INVERTED", name="words"))
-    wear()
+    rebuild_reason()
     append(ROWS + 200, 30)
 
 
@@ -562,7 +562,7 @@ def settled(transactional_db: None, warehouse: Any) -> None:
     make_lance_table(TABLE, rows(0, 300))
     append(300, 300)
     index(lambda dataset: dataset.create_scalar_index("id", "BTREE", name="i"))
-    wear()
+    rebuild_reason()
 
 
 def ids() -> list[int]:
@@ -909,7 +909,7 @@ def test_what_has_worn_is_built_anew_by_its_policy():
     index(lambda dataset: dataset.create_scalar_index("kind", "BITMAP", name="kinds"))
     values = {"index_rebuilds": "on", "index_segments": 2}
     policies.set_table_policy(actor=SYSTEM, table=TABLE, values=values)
-    wear(1)
+    rebuild_reason(1)
     assert [(i.segments, i.trained_version) for i in built().values()] == [(2, None)] * 2
     assert due() == []
     append(5000, 10)

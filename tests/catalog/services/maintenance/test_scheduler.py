@@ -99,8 +99,8 @@ def figures(monkeypatch) -> dict[str, object]:
             figure = replace(figure, version=newest.version, format=table.format)
         return figure
 
-    monkeypatch.setattr(maintenance_scheduler.lance_upkeep, "measure", measure)
-    monkeypatch.setattr(maintenance_scheduler.iceberg_upkeep, "measure", measure)
+    monkeypatch.setattr(maintenance_scheduler.lance_actions, "measure", measure)
+    monkeypatch.setattr(maintenance_scheduler.iceberg_actions, "measure", measure)
     return found
 
 
@@ -179,7 +179,7 @@ def test_what_changed_is_measured_again_and_the_older_figures_stay(figures):
 
 def test_the_moment_is_that_before_the_table_was_read(figures, monkeypatch):
     row = live("ws", "t")
-    measure = maintenance_scheduler.lance_upkeep.measure
+    measure = maintenance_scheduler.lance_actions.measure
     read = []
 
     def slow(table, policy):
@@ -188,10 +188,10 @@ def test_the_moment_is_that_before_the_table_was_read(figures, monkeypatch):
         make_version(("ws", "t"), 2)  # too late for the figures
         return found
 
-    monkeypatch.setattr(maintenance_scheduler.lance_upkeep, "measure", slow)
+    monkeypatch.setattr(maintenance_scheduler.lance_actions, "measure", slow)
     measured()
     assert health(row).measured_at < read[0]
-    monkeypatch.setattr(maintenance_scheduler.lance_upkeep, "measure", measure)
+    monkeypatch.setattr(maintenance_scheduler.lance_actions, "measure", measure)
     assert measured() == 1
 
 
@@ -298,7 +298,7 @@ def test_declared_and_dropped_tables_are_not_measured(figures):
 def test_a_table_that_is_dropped_while_it_is_measured(figures, monkeypatch):
     live("ws", "t")
     live("ws", "u")
-    measure = maintenance_scheduler.lance_upkeep.measure
+    measure = maintenance_scheduler.lance_actions.measure
 
     def drop(table, policy):
         found = measure(table, policy)
@@ -306,7 +306,7 @@ def test_a_table_that_is_dropped_while_it_is_measured(figures, monkeypatch):
             commit([table_operations.DropTable(table=("ws", "t"))], actor=SYSTEM)
         return found
 
-    monkeypatch.setattr(maintenance_scheduler.lance_upkeep, "measure", drop)
+    monkeypatch.setattr(maintenance_scheduler.lance_actions, "measure", drop)
     assert measured() == 2
     assert [str(row.table) for row in TableHealth.objects.all()] == ["ws.u"]
 

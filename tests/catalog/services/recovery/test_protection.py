@@ -347,7 +347,7 @@ def test_who_asked_must_still_be_allowed_to(guarded):
     ada, bob = guarded
     _, request = ask_to_purge(ada)
     Grant.objects.filter(principal__name="ada").delete()
-    with pytest.raises(TrashItemNotFound, match="Nothing in the trash"), unchanged():
+    with pytest.raises(TrashItemNotFound, match="Trash item"), unchanged():
         approvals.approve(actor=bob, request=request.pk)
     assert approvals.find_approval(actor=bob, request=request.pk).status == "pending"
 
@@ -450,7 +450,7 @@ def test_a_purge_of_what_came_back_is_not_approved(guarded):
     ada, bob = guarded
     item, request = ask_to_purge(ada)
     undrop.undrop(actor=ada, item=item.pk)
-    with pytest.raises(TrashItemNotFound, match="Nothing in the trash"), unchanged():
+    with pytest.raises(TrashItemNotFound, match="Trash item"), unchanged():
         approvals.approve(actor=bob, request=request.pk)
 
 

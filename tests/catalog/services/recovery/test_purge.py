@@ -21,7 +21,6 @@ from pyiceberg.manifest import (
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.typedef import Record
 
-from catalog import storage
 from catalog.access import SYSTEM
 from catalog.formats.iceberg.metadata import references
 from catalog.models import (
@@ -42,6 +41,7 @@ from catalog.services.maintenance import job_runner
 from catalog.services.recovery import purge
 from catalog.services.storage.table_files import TableFiles
 from catalog.services.tables import namespace_operations
+from catalog.storage import local_files
 from tests.catalog.services.iceberg.writing import open_table, rows
 from tests.factories import files, make_iceberg_table, make_table, stage
 
@@ -176,7 +176,7 @@ class Killed(BaseException):
 @pytest.fixture
 def kill_after(monkeypatch) -> list[int]:
     """The worker dies once it has removed so many files: set its only element."""
-    real, left = storage.remove_file, [10**9]
+    real, left = local_files.remove_file, [10**9]
 
     def remove(path: str) -> bool:
         if left[0] == 0:
@@ -185,7 +185,7 @@ def kill_after(monkeypatch) -> list[int]:
         left[0] -= gone
         return gone
 
-    monkeypatch.setattr(storage, "remove_file", remove)
+    monkeypatch.setattr(local_files, "remove_file", remove)
     return left
 
 
@@ -327,7 +327,7 @@ def test_a_failing_storage_is_tried_again(warehouse, monkeypatch):
     write_table(*T)
     job = drop(*T)
     before = len(files(warehouse))
-    real, calls = storage.remove_file, []
+    real, calls = local_files.remove_file, []
 
     def fail_third(path: str) -> bool:
         calls.append(path)
@@ -335,7 +335,7 @@ def test_a_failing_storage_is_tried_again(warehouse, monkeypatch):
             raise PermissionError("not allowed")
         return real(path)
 
-    monkeypatch.setattr(storage, "remove_file", fail_third)
+    monkeypatch.setattr(local_files, "remove_file", fail_third)
     job_runner.run_job(job.pk)
     assert status(job) == ("queued", "not allowed")
     assert job.progress == 2
@@ -363,7 +363,7 @@ def test_a_worker_that_lost_its_lease_stops(warehouse, monkeypatch):
     monkeypatch.setattr(purge, "_AT_ONCE", 1)
     write_table(*T)
     job = drop(*T)
-    real, removed = storage.remove_file, []
+    real, removed = local_files.remove_file, []
 
     def lose(path: str) -> bool:
         removed.append(path)
@@ -371,7 +371,7 @@ def test_a_worker_that_lost_its_lease_stops(warehouse, monkeypatch):
             Job.objects.filter(pk=job.pk).update(attempts=2)
         return real(path)
 
-    monkeypatch.setattr(storage, "remove_file", lose)
+    monkeypatch.setattr(local_files, "remove_file", lose)
     job_runner.run_job(job.pk)
     assert status(job)[0] == "running"  # it is the other's to end
     assert len(removed) == 2
@@ -381,13 +381,13 @@ def test_the_lease_is_renewed_and_the_progress_told(monkeypatch):
     monkeypatch.setattr(purge, "_AT_ONCE", 4)
     write_table(*T)
     job = drop(*T)
-    real, seen = storage.remove_file, []
+    real, seen = local_files.remove_file, []
 
     def look(path: str) -> bool:
         seen.append(Job.objects.values_list("progress", "lease_until").get(pk=job.pk))
         return real(path)
 
-    monkeypatch.setattr(storage, "remove_file", look)
+    monkeypatch.setattr(local_files, "remove_file", look)
     job_runner.run_job(job.pk)
     assert [progress for progress, _ in seen] == sorted(progress for progress, _ in seen)
     assert seen[-1][0] >= len(seen) - 4
@@ -435,7 +435,7 @@ def test_canceled_too_late(warehouse, monkeypatch):
     monkeypatch.setattr(purge, "_AT_ONCE", 1)
     write_table(*T)
     job = drop(*T)
-    real, removed = storage.remove_file, []
+    real, removed = local_files.remove_file, []
 
     def cancel_after_two(path: str) -> bool:
         removed.append(path)
@@ -443,7 +443,7 @@ def test_canceled_too_late(warehouse, monkeypatch):
             cancel(job)
         return real(path)
 
-    monkeypatch.setattr(storage, "remove_file", cancel_after_two)
+    monkeypatch.setattr(local_files, "remove_file", cancel_after_two)
     job_runner.run_job(job.pk)
     assert status(job) == ("succeeded", "")
     assert files(warehouse) == {}

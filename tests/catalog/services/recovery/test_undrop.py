@@ -9,7 +9,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from catalog import access, storage
+from catalog import access
 from catalog.access import SYSTEM, Principal
 from catalog.errors import (
     InvalidInput,
@@ -56,6 +56,7 @@ from catalog.services.lance.ledger import registration_operations
 from catalog.services.maintenance import job_runner
 from catalog.services.recovery import undrop as recovery_undrop
 from catalog.services.tables import namespace_operations, table_operations, trash
+from catalog.storage import local_directories
 from tests.factories import (
     files,
     make_iceberg_table,
@@ -419,7 +420,7 @@ def test_once_the_purge_has_begun_it_is_too_late(monkeypatch):
     def die(_directory):
         raise Killed
 
-    monkeypatch.setattr(storage, "remove_tree", die)
+    monkeypatch.setattr(local_directories, "remove_tree", die)
     with pytest.raises(Killed):
         job_runner.run_job(job.pk)
     item.refresh_from_db()
@@ -447,7 +448,7 @@ def test_a_purge_that_failed_can_be_asked_for_again(monkeypatch):
         raise OSError("storage is away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(storage, "remove_tree", fail)
+        patch.setattr(local_directories, "remove_tree", fail)
         job_runner.run_job(job.pk)
     item.refresh_from_db()
     assert item.state == TrashState.FAILED

@@ -402,7 +402,7 @@ def test_the_command_and_the_task_do_the_same(capsys):
     assert find("second") == ["ws.second"]
     SearchDocument.objects.update(vector="")
     call_command("search_reindex")
-    assert "3 documents were made" in capsys.readouterr().out
+    assert "Created 3 documents" in capsys.readouterr().out
     assert find("second") == ["ws.second"]
     entry = settings.CELERY_BEAT_SCHEDULE["keep-search-documents"]
     assert entry["task"] == keep_search_documents.name

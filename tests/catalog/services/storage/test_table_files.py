@@ -28,7 +28,7 @@ from catalog.services.iceberg import tables as iceberg_tables
 from catalog.services.storage import file_references
 from catalog.services.storage.table_files import Belonging, FutureTable, TableFiles
 from catalog.services.tables import namespace_operations
-from catalog.storage import read_real_file
+from catalog.storage.local_files import read_real_file
 from tests.factories import make_iceberg_table, make_namespace, make_table
 
 pytestmark = pytest.mark.django_db

@@ -7,8 +7,9 @@ import pytest
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 
 from catalog.errors import InvalidInput
-from catalog.formats.iceberg.scans import expressions
-from catalog.formats.iceberg.scans.expressions import AllOf, AnyOf, Filter, Names, Predicate
+from catalog.formats.iceberg.scans import expressions, filter_parsing
+from catalog.formats.iceberg.scans.expressions import AllOf, AnyOf, Filter, Predicate
+from catalog.formats.iceberg.scans.filter_parsing import Names
 from catalog.formats.iceberg.schema import schemas
 
 TYPES = {
@@ -59,7 +60,7 @@ IDS = {column.name: column.id for column in schemas.index(SCHEMA, "schema").valu
 
 def parse(value: Any, *, case_sensitive: bool = True) -> Filter:
     names = Names(schemas.index(SCHEMA, "schema"), case_sensitive=case_sensitive)
-    return expressions.parse(value, names)
+    return filter_parsing.parse(value, names)
 
 
 def predicate(value: Any) -> Predicate:
@@ -377,7 +378,7 @@ def test_long_chains_are_no_depth_but_nesting_is():
     expressions.to_test(found, lambda one: one.test)
     json.dumps(expressions.to_json(found))
     nested: Any = one
-    for level in range(expressions.MAX_DEPTH):
+    for level in range(filter_parsing.MAX_DEPTH):
         nested = {"type": ("or", "and")[level % 2], "left": nested, "right": one}
     assert isinstance(parse(nested).expression, AllOf)
     with pytest.raises(InvalidInput, match="nested deeper than 100 levels"):

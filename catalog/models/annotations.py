@@ -1,4 +1,4 @@
-"""What people say of namespaces, tables and columns, and the documents by which all is found."""
+"""Annotations and labels of namespaces, tables and columns, and the search documents."""
 
 from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.indexes import GinIndex
@@ -16,7 +16,7 @@ _ONE_TARGET = Q(namespace__isnull=False, table__isnull=True, column="") | Q(
 
 
 class Sensitivity(models.TextChoices):
-    """How much harm it does when a stranger sees it, from the least to the most."""
+    """The harm of disclosure, in increasing order."""
 
     PUBLIC = "public"
     INTERNAL = "internal"
@@ -25,12 +25,12 @@ class Sensitivity(models.TextChoices):
 
     @property
     def rank(self) -> int:
-        """Its place in the order, from 0."""
+        """The position in the order, from 0."""
         return list(type(self)).index(self)
 
 
 class LabelPlace(models.TextChoices):
-    """What a label may be put on."""
+    """The kinds of objects to which a label may be assigned."""
 
     NAMESPACE = "namespace"
     TABLE = "table", "table or view"
@@ -38,7 +38,7 @@ class LabelPlace(models.TextChoices):
 
 
 class LabelColour(models.TextChoices):
-    """The colours that the web admin has for labels."""
+    """The colours of labels in the web admin."""
 
     GREY = "grey"
     BLUE = "blue"
@@ -49,7 +49,7 @@ class LabelColour(models.TextChoices):
 
 
 class LabelDefinition(models.Model):
-    """A label that may be given: which values it takes, and where."""
+    """The definition of a label: its allowed values and kinds of objects."""
 
     key = models.TextField(unique=True)
     description = models.TextField(blank=True)
@@ -73,7 +73,7 @@ class LabelDefinition(models.Model):
 
 
 class LabelAssignment(models.Model):
-    """A value of a label on a namespace, with all below it, on a table or on a column of one."""
+    """A value of a label on a namespace and everything below it, on a table or on a column."""
 
     definition = models.ForeignKey(
         LabelDefinition,
@@ -106,7 +106,7 @@ class LabelAssignment(models.Model):
 
 
 class Facts(models.Model):
-    """What is said of a namespace, a table or a column. A row that says nothing is removed."""
+    """The annotations of a namespace, a table or a column. A row without any is removed."""
 
     namespace = models.ForeignKey(
         Namespace,
@@ -143,7 +143,7 @@ class Facts(models.Model):
             models.UniqueConstraint(fields=["table", "column"], name="facts_of_table"),
         ]
         indexes = [
-            # A search resolves what is inherited from namespaces, of which few say it.
+            # A search resolves the sensitivity inherited from namespaces, which few define.
             models.Index(
                 fields=["namespace"],
                 condition=Q(table=None) & ~Q(sensitivity=""),
@@ -156,11 +156,12 @@ class Facts(models.Model):
 
 
 class SearchDocument(models.Model):
-    """By what a namespace, a table or a view is found.
+    """The search document of a namespace, a table or a view.
 
-    Facts change it in their own transaction; a pass that follows the audit trail does the rest, for
-    which ``due_at`` says that there is something to do. ``vector`` holds the words with their
-    weights and, behind a colon, the marks of filters (``catalog.services.search.words``).
+    Changes of annotations update it in their own transaction. All other changes are applied by a
+    periodic task that follows the audit trail, and ``due_at`` marks pending documents. ``vector``
+    holds the words with their weights and, after a colon, the marks of filters
+    (``catalog.services.search.words``).
     """
 
     namespace = models.OneToOneField(
@@ -187,7 +188,7 @@ class SearchDocument(models.Model):
             ),
         ]
         indexes = [
-            # Without the list of what is pending: a search would read all of it.
+            # No fastupdate: a search would have to read the whole pending list.
             GinIndex(fields=["vector"], fastupdate=False, name="document_vector"),
             models.Index(
                 fields=["due_at", "id"], condition=Q(due_at__isnull=False), name="document_due"
@@ -199,10 +200,10 @@ class SearchDocument(models.Model):
 
 
 class SearchWord(models.Model):
-    """A word of names and columns under one of the keys by which words like it are found.
+    """A word of names and columns under one of the keys for finding similar words.
 
-    The keys are its trigrams, behind a hyphen itself with a letter left out, and behind an equals
-    sign itself. They take the place of pg_trgm, which not every server has.
+    The keys are its trigrams; after a hyphen, the word with one letter omitted; and after an equals
+    sign, the word itself. They replace pg_trgm, which not every server has.
     """
 
     pk = models.CompositePrimaryKey("key", "word")
@@ -214,7 +215,7 @@ class SearchWord(models.Model):
 
 
 class SearchCursor(models.Model):
-    """How far the pass that keeps the documents has followed the audit trail. One row."""
+    """The last audit event that the search documents reflect. One row."""
 
     id = models.SmallIntegerField(primary_key=True, default=1)
     xid = models.BigIntegerField(help_text="AuditEvent.xid of the last event it has seen.")

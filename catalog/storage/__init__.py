@@ -1,0 +1,1 @@
+"""Storage of tables: locations, and the file operations of the catalog."""

@@ -1,0 +1,54 @@
+"""Lists of the files, directories and Lance branches of a table on a local file system."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from catalog import regular_files
+from catalog.storage.locations import is_below
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """A file in a directory of a table."""
+
+    name: str
+    size: int
+
+
+def list_files(location: str, directory: str) -> Iterator[StoredFile]:
+    """The files directly in a directory of a table; none if the directory does not exist."""
+    path = os.path.realpath(f"{location}/{directory}")
+    if not is_below(path, os.path.realpath(location)):
+        return  # a symbolic link leads out of the table
+    try:
+        with os.scandir(path) as entries:
+            for entry in entries:
+                if entry.is_file(follow_symlinks=False):
+                    status = entry.stat(follow_symlinks=False)
+                    yield StoredFile(entry.name, status.st_size)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+
+
+def list_directories(location: str, directory: str) -> list[str]:
+    """The directories directly in a directory of a table; none if it does not exist."""
+    path = os.path.realpath(f"{location}/{directory}")
+    if not is_below(path, os.path.realpath(location)):
+        return []
+    try:
+        with os.scandir(path) as entries:
+            return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def list_branches(location: str) -> list[str]:
+    """The branches of a Lance table in storage; their names may contain slashes."""
+    tree = Path(location) / "tree"
+    if regular_files.is_link(str(tree)):
+        return []
+    names = (str(directory.parent.relative_to(tree)) for directory in tree.glob("**/_versions"))
+    # A client cannot request a name that is not UTF-8.
+    return sorted(name for name in names if name.isprintable())

@@ -1,0 +1,260 @@
+"""Single files on a local file system: read, write, move and remove them."""
+
+import contextlib
+import errno
+import os
+import stat
+import uuid
+from enum import Enum
+
+from catalog import regular_files
+from catalog.errors import InvalidLocation
+
+IMPOSSIBLE = {errno.ENAMETOOLONG, errno.ENOTDIR, errno.ELOOP}
+"""Errors that mean that no file can exist at the path."""
+
+
+def write_new_file(path: str, content: bytes) -> None:
+    """Write a file that must not exist, and flush it to disk. Raises OSError.
+
+    The directory is not flushed: ext4, XFS and Btrfs write a new file's name with the file. A flush
+    would add 0.1 to 0.15 ms to the 1.2 ms of a commit, and far more on disks with a slow flush.
+    """
+    try:
+        handle = open(path, "xb")  # noqa: SIM115 -- closed below, after the second way to open it
+    except FileNotFoundError:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        handle = open(path, "xb")  # noqa: SIM115
+    with handle:
+        handle.write(content)
+        handle.flush()
+        os.fsync(handle.fileno())
+
+
+def read_file(path: str, limit: int) -> bytes:
+    """The content of a file. Raises InvalidLocation if it is unreadable or exceeds the limit."""
+    try:
+        return read_whole_file(path, limit)
+    except OSError as error:
+        raise InvalidLocation(path, f"cannot be read: {error.strerror}") from error
+
+
+def read_whole_file(path: str, limit: int) -> bytes:
+    """The content of a file.
+
+    Raises InvalidLocation if it is not a regular file or exceeds the limit, and OSError.
+    """
+    # Without O_NONBLOCK, opening a pipe would wait for a writer.
+    with open(
+        path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)
+    ) as handle:
+        if not stat.S_ISREG(os.fstat(handle.fileno()).st_mode):
+            raise InvalidLocation(path, "is no file")
+        content = handle.read(limit + 1)
+    if len(content) > limit:
+        raise InvalidLocation(path, f"is larger than {limit} bytes")
+    return content
+
+
+def read_real_file(path: str, limit: int) -> bytes:
+    """The content of a regular file at a path without links. Raises OSError, InvalidLocation.
+
+    The caller has checked the path. A replacement since then is detected: a link is not followed, a
+    pipe does not block, and a parent directory that became a link leads to another path.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(handle, "rb") as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise InvalidLocation(path, "is no file")
+        if _path_of_handle(handle, path) != path:
+            raise InvalidLocation(path, "was replaced while it was opened")
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise InvalidLocation(path, f"is larger than {limit} bytes")
+    return content
+
+
+def _path_of_handle(handle: int, path: str) -> str:
+    """The path of an open file, also if the file was removed after it was opened."""
+    try:
+        return os.readlink(f"/proc/self/fd/{handle}").removesuffix(" (deleted)")
+    except OSError:  # not Linux
+        return os.path.realpath(path)
+
+
+def modified_at(path: str) -> float | None:
+    """The time of the last write, in seconds since 1970.
+
+    None if there is no regular file, or a link is on the path.
+    """
+    try:
+        status = os.lstat(path)
+    except OSError as error:
+        if is_missing(error):
+            return None
+        raise
+    is_plain = stat.S_ISREG(status.st_mode) and _is_where_it_says(os.path.dirname(path))
+    return status.st_mtime if is_plain else None
+
+
+def _is_where_it_says(directory: str) -> bool:
+    """True if no symbolic link is on the path to a directory, which may be missing."""
+    if hasattr(os, "O_PATH"):
+        # Linux returns the path of an open directory in 5 µs; realpath takes 25.
+        with contextlib.suppress(OSError):
+            handle = os.open(directory, os.O_PATH | os.O_DIRECTORY)
+            try:
+                return os.readlink(f"/proc/self/fd/{handle}") == directory
+            finally:
+                os.close(handle)
+    return os.path.realpath(directory) == directory
+
+
+def file_size(path: str) -> int | None:
+    """The size of a file in bytes; None if it does not exist. Raises OSError."""
+    try:
+        return os.stat(path).st_size
+    except OSError as error:
+        if is_missing(error):
+            return None
+        raise
+
+
+def remove_file(path: str) -> bool:
+    """Remove a file if it exists. Returns True if it existed. Raises OSError."""
+    try:
+        os.unlink(path)
+    except OSError as error:
+        if is_missing(error):
+            return False
+        raise
+    return True
+
+
+def remove_file_in_place(path: str) -> bool:
+    """Remove a file by its canonical path. Returns True if it existed. Raises OSError.
+
+    If a symbolic link has been put on the path, it leads to another file, which is not removed.
+    """
+    directory, _, name = path.rpartition("/")
+    try:
+        handle = os.open(directory, getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY)
+    except OSError as error:
+        if is_missing(error):
+            return False
+        raise
+    try:
+        if not _is_open_at(handle, directory):
+            return False
+        os.unlink(name, dir_fd=handle)
+    except OSError as error:
+        if is_missing(error):
+            return False
+        raise
+    finally:
+        os.close(handle)
+    return True
+
+
+def _is_open_at(handle: int, directory: str) -> bool:
+    """True if an open directory is at this canonical path."""
+    if hasattr(os, "O_PATH"):
+        with contextlib.suppress(OSError):
+            return os.readlink(f"/proc/self/fd/{handle}") == directory
+    return os.path.realpath(directory) == directory
+
+
+def is_missing(error: OSError) -> bool:
+    """True if an error means that a file does not exist."""
+    return error.errno == errno.ENOENT or error.errno in IMPOSSIBLE
+
+
+class Move(Enum):
+    """The outcome of moving a staged manifest."""
+
+    DONE = "done"
+    MISSING = "missing"
+    OCCUPIED = "occupied"
+
+
+def move_manifest(location: str, staged: str, final: str) -> Move:
+    """Move a table's staged manifest to its final name; both paths are relative to the table.
+
+    Safe to repeat and to run concurrently. DONE: the final name holds the manifest, possibly moved
+    by another process. MISSING: neither file exists. OCCUPIED: the final name holds another file,
+    which is kept. Raises OSError if the storage fails; then the staged file still exists.
+
+    No link is followed: the directories are opened first, and everything else is relative to them.
+    A link on the path, or a staged file that is not regular, counts as missing.
+    """
+    above, _, source = f"{location}/{staged}".rpartition("/")
+    directory, _, target = f"{location}/{final}".rpartition("/")
+    try:
+        with regular_files.directory(above) as source_at:
+            if not _is_regular(source, source_at):
+                return Move.MISSING
+            if directory == above:
+                return _move(source, source_at, target, source_at)
+            regular_files.make_directories(location, final.rpartition("/")[0])
+            with regular_files.directory(directory) as target_at:
+                return _move(source, source_at, target, target_at)
+    except regular_files.NotRegular:
+        return Move.MISSING
+    except OSError as error:
+        if not is_missing(error):
+            raise
+    try:
+        regular_files.status(f"{directory}/{target}")
+    except OSError as error:
+        if isinstance(error, regular_files.NotRegular) or is_missing(error):
+            return Move.MISSING
+        raise
+    return Move.DONE
+
+
+def _is_regular(name: str, at: int) -> bool:
+    return stat.S_ISREG(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode)
+
+
+def _move(source: str, source_at: int, target: str, target_at: int) -> Move:
+    try:
+        _publish(source, source_at, target, target_at)
+    except FileExistsError:
+        if not _is_regular(target, target_at):
+            return Move.MISSING
+        if not _same_content(source, source_at, target, target_at):
+            return Move.OCCUPIED
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(source, dir_fd=source_at)
+    return Move.DONE
+
+
+def _publish(source: str, source_at: int, target: str, target_at: int) -> None:
+    """Link the file to the target name, atomically and only if the name is free."""
+    try:
+        os.link(source, target, src_dir_fd=source_at, dst_dir_fd=target_at, follow_symlinks=False)
+    except (FileNotFoundError, FileExistsError):
+        raise
+    except OSError as error:
+        # No hard links on this file system: copy beside the target, then rename. The ledger has
+        # already assigned the version, so a rename cannot overwrite another writer's manifest.
+        with contextlib.suppress(FileNotFoundError):
+            os.stat(target, dir_fd=target_at, follow_symlinks=False)
+            raise FileExistsError(target) from error
+        draft = f"{target}.{uuid.uuid4().hex}"
+        content = regular_files.read_at(source, source_at)
+        regular_files.write_at(draft, target_at, content)
+        os.rename(draft, target, src_dir_fd=target_at, dst_dir_fd=target_at)
+
+
+def _same_content(source: str, source_at: int, target: str, target_at: int) -> bool:
+    try:
+        staged = os.stat(source, dir_fd=source_at, follow_symlinks=False)
+    except FileNotFoundError:
+        return True  # another process finished the same move and removed the staged file
+    final = os.stat(target, dir_fd=target_at, follow_symlinks=False)
+    if (staged.st_dev, staged.st_ino) == (final.st_dev, final.st_ino):
+        return True
+    if staged.st_size != final.st_size:
+        return False
+    return regular_files.read_at(source, source_at) == regular_files.read_at(target, target_at)

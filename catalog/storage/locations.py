@@ -1,0 +1,247 @@
+"""Locations: checking and resolving the paths and URIs that callers name.
+
+A location is stored as an absolute local path without a trailing slash. Every location and every
+path from a caller is normalised and checked here before anything is opened. Locations in object
+stores are not served yet and are refused.
+"""
+
+import os
+import re
+import unicodedata
+import uuid
+from collections.abc import Iterable
+from urllib.parse import quote, unquote, urlsplit
+
+from django.conf import settings
+
+from catalog.errors import InvalidLocation, InvalidManifestPath, LocationFault
+
+_TRAVERSAL = "holds '..'"
+_MAX_PATH_BYTES = 2000  # PostgreSQL indexes locations, and an index entry ends at 2,704 bytes
+_NEEDS_CARE = re.compile(r"[%:]|\.\.|//|(?:^|/)\.(?:/|$)|/$|^$|^ +$")
+
+
+def allowed_roots() -> list[str]:
+    """The directories that may hold tables, the warehouse first."""
+    return [
+        os.path.realpath(root)
+        for root in (settings.MONODON_WAREHOUSE, *settings.MONODON_ALLOWED_ROOTS)
+    ]
+
+
+def new_location(stem: str) -> str:
+    """A unique location for a new table."""
+    return f"{allowed_roots()[0]}/{stem}-{uuid.uuid4().hex}"
+
+
+def is_directly_in_warehouse(location: str) -> bool:
+    """True if the parent of a location is the warehouse, so that no table can enclose it."""
+    return location.rpartition("/")[0] == allowed_roots()[0]
+
+
+def check_location(location: str) -> str:
+    """The canonical form of a table location from a caller.
+
+    A path without a scheme or a leading slash is relative to the warehouse. Raises InvalidLocation
+    unless the location is strictly below an allowed root.
+    """
+    path, cause = _read_path(location)
+    if cause:
+        fault = LocationFault.TRAVERSAL if cause == _TRAVERSAL else LocationFault.OTHER
+        raise InvalidLocation(location, cause, fault=fault)
+    if path is None:
+        scheme = location.partition("://")[0]
+        cause = f"uses {scheme}://, which this server does not serve yet"
+        raise InvalidLocation(location, cause, fault=LocationFault.SCHEME)
+    return _allowed(location, path if path.startswith("/") else f"{allowed_roots()[0]}/{path}")
+
+
+def is_relative(location: str) -> bool:
+    """True if a location from a caller is relative to the warehouse."""
+    path = _local_path(location)
+    return path is not None and not path.startswith("/")
+
+
+def iceberg_path(location: str) -> str:
+    """The canonical local path of a location or file that Iceberg metadata names.
+
+    Iceberg's readers do not decode such text, so neither does this function: ``file:///a%20b`` is a
+    name with a percent sign. Raises InvalidLocation, before anything is opened, unless the path is
+    strictly below an allowed root.
+    """
+    if not isinstance(location, str):
+        raise InvalidLocation(str(location), "is not a text")
+    path = location
+    for prefix in ("file://localhost/", "file:///", "file:/"):
+        if location.startswith(prefix):
+            path = "/" + location.removeprefix(prefix)
+            break
+    if fault := _fault(path):
+        raise InvalidLocation(location, fault)
+    if not path.startswith("/"):
+        scheme, colon, _ = location.partition(":")
+        if colon and "/" not in scheme:
+            raise InvalidLocation(location, f"uses {scheme}:, which this server does not serve yet")
+        raise InvalidLocation(location, "is not absolute")
+    return _allowed(location, path)
+
+
+def is_relative_iceberg_path(location: str) -> bool:
+    """True if a text in Iceberg metadata is a relative path rather than a URI."""
+    scheme, colon, _ = location.partition(":")
+    return bool(location) and not location.startswith("/") and not (colon and "/" not in scheme)
+
+
+def iceberg_uri(path: str) -> str:
+    """A local path as Iceberg metadata names it: a URI without encoding."""
+    return "file://" + path
+
+
+def home() -> str:
+    """The directory of the server's own files."""
+    return os.path.realpath(settings.MONODON_HOME)
+
+
+def path_fault(path: str) -> str | None:
+    """The fault of a path from a caller; None if it is valid."""
+    return _fault(path)
+
+
+def local_path(text: str) -> str | None:
+    """The path that Lance reads for a text: URIs are decoded.
+
+    None if the path is invalid or in another storage.
+    """
+    path, fault = _read_path(text)
+    return None if fault else path
+
+
+def is_below_any(path: str, directories: Iterable[str]) -> bool:
+    """True if a canonical path is one of the directories or below one."""
+    return any(path == directory or is_below(path, directory) for directory in directories)
+
+
+def _allowed(location: str, path: str) -> str:
+    """The canonical form of an absolute path. Raises InvalidLocation if it may not hold tables."""
+    roots = allowed_roots()
+    # realpath, because a symbolic link below a root may lead out of it.
+    canonical = os.path.realpath(path)
+    home = os.path.realpath(settings.MONODON_HOME)
+    if any(canonical == root or is_below(root, canonical) for root in (*roots, home)) or (
+        is_below(canonical, home) and not is_below(canonical, roots[0])
+    ):
+        raise InvalidLocation(location, "holds what belongs to the server itself")
+    if not any(is_below(canonical, root) for root in roots):
+        raise InvalidLocation(
+            location,
+            "is outside the directories in which tables may lie",
+            fault=LocationFault.OUTSIDE,
+            detail="Tables may lie under MONODON_WAREHOUSE and MONODON_ALLOWED_ROOTS.",
+        )
+    return canonical
+
+
+def uri(location: str) -> str:
+    """A location as an encoded URI: ``file:///data/a%20b``."""
+    return "file://" + quote(location)
+
+
+def parents(location: str) -> list[str]:
+    """Every directory above a location, nearest first, without the root of the file system."""
+    above = []
+    while (location := location.rpartition("/")[0]) != "":
+        above.append(location)
+    return above
+
+
+def _read_path(text: str) -> tuple[str | None, str | None]:
+    """The local path of a text (None for another storage), and its fault.
+
+    Checked before and after the URI is parsed, because parsing drops line breaks.
+    """
+    fault = _fault(text)
+    local = None if fault else _local_path(text)
+    return local, fault if local is None else _fault(local)
+
+
+def _local_path(text: str) -> str | None:
+    """The local path of a location or path; None for a URI of another storage."""
+    if "://" not in text and not text.startswith("file:"):
+        return text
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return None
+    if parts.query or parts.fragment:
+        return None
+    if parts.scheme != "file" or parts.netloc not in {"", "localhost"}:
+        return None
+    return unquote(parts.path)
+
+
+def _fault(path: str) -> str | None:
+    """The fault of a path from a caller; None if it is valid."""
+    if not path.strip("/ "):
+        return "is empty"
+    for spelling in {path, unquote(path)}:
+        if not spelling.isprintable() and any(
+            unicodedata.category(c) in {"Cc", "Cs"} for c in spelling
+        ):
+            return "holds a control character"
+        if ".." in spelling.split("/"):
+            return _TRAVERSAL
+    if re.search(r"\.purged-\d+(/|$)", path):
+        return "is a name that the server uses itself"
+    if len(path.encode()) > _MAX_PATH_BYTES:
+        return f"is longer than {_MAX_PATH_BYTES} bytes"
+    return None
+
+
+def is_below(path: str, directory: str) -> bool:
+    """True if a canonical path is strictly below a directory."""
+    return path.startswith(directory.rstrip("/") + "/")
+
+
+def path_in_table(location: str, path: str) -> str | None:
+    """A manifest path relative to the table; None if it is outside the table.
+
+    Clients send it relative to the store (no leading slash), relative to the table, absolute, or as
+    a URI. A relative path that is not in this table, if read relative to the store, is relative to
+    the table. Raises InvalidManifestPath for an empty path, ``..`` and control characters.
+    """
+    if len(path) < _MAX_PATH_BYTES // 4 and path.isprintable() and not _NEEDS_CARE.search(path):
+        # Nearly all paths: nothing to decode, to normalise or to refuse.
+        absolute = "/" + path.lstrip("/")
+        if is_below(absolute, location):
+            return absolute[len(location) + 1 :]
+        return None if path.startswith("/") else path
+    local, fault = _read_path(path)
+    if fault:
+        raise InvalidManifestPath(path, fault)
+    if local is None:
+        return None
+    inside = [
+        absolute[len(location) + 1 :]
+        for spelling in dict.fromkeys((local, unquote(local)))
+        if is_below(absolute := os.path.normpath("/" + spelling.lstrip("/")), location)
+    ]
+    if len(inside) > 1:  # a name with a percent sign: prefer the file that exists
+        inside.sort(key=lambda name: not os.path.lexists(f"{location}/{name}"))
+    if inside:
+        return inside[0]
+    if local.startswith("/") or "://" in path:
+        return None
+    # Relative to the table, or relative to the store; the latter does not exist in the table.
+    return os.path.normpath(local)
+
+
+def is_surely_in_table(location: str, relative: str) -> bool:
+    """True if a relative path is certainly relative to this table, not to the store."""
+    return relative.split("/", maxsplit=1)[0] in {"_versions", "tree"} or os.path.lexists(
+        f"{location}/{relative}"
+    )
+
+
+def store_path(location: str, relative: str) -> str:
+    """The path of a table's file relative to the store: no scheme, no leading slash."""
+    return f"{location}/{relative}".lstrip("/")
