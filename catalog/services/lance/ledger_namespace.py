@@ -298,4 +298,4 @@ class LedgerNamespace(LanceNamespace):
 
 
 def _request_ended() -> ServiceUnavailable:
-    return ServiceUnavailable("The request that this was done for has ended")
+    return ServiceUnavailable("The request of this write has ended")

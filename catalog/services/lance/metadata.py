@@ -13,12 +13,7 @@ from catalog.identifiers import Identifier
 from catalog.services.lance import commits, data_operations
 from catalog.services.lance import computed as lance_computed
 from catalog.services.lance.commits import Written
-from catalog.services.lance.schemas import find_field
-
-Path = tuple[str, ...]
-
-
-_EXTENSION = "ARROW:extension:"
+from catalog.services.lance.schemas import EXTENSION_METADATA, Path, find_field
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +126,9 @@ def _check_extension(
     after: Mapping[str, str],
 ) -> None:
     """Refuse an Arrow extension that does not fit the field's type. Raises InvalidInput."""
-    changed = {key for key, _ in before.items() ^ after.items() if key.startswith(_EXTENSION)}
+    changed = {
+        key for key, _ in before.items() ^ after.items() if key.startswith(EXTENSION_METADATA)
+    }
     if not changed:
         return
     field = find_field(dataset, table, path).to_arrow().with_metadata(after)

@@ -28,9 +28,8 @@ from catalog.services.lance.commits import Written
 
 Path = tuple[str, ...]
 
-
-_EXTENSION = "ARROW:extension:"
-_OF_THE_TYPE = (_EXTENSION, "lance-encoding:", "lance-schema:")
+EXTENSION_METADATA = "ARROW:extension:"
+_TYPE_METADATA = (EXTENSION_METADATA, "lance-encoding:", "lance-schema:")
 """Prefixes of the metadata that describes a field's type or its storage."""
 
 _PANIC = "Task was aborted"
@@ -245,7 +244,7 @@ def _alter(
                 f"Column '{name}' is computed, so its type is that of its expression",
                 detail="Drop the column, and add it again.",
             )
-        metadata = {k: v for k, v in field.metadata.items() if not k.startswith(_OF_THE_TYPE)}
+        metadata = {k: v for k, v in field.metadata.items() if not k.startswith(_TYPE_METADATA)}
         if metadata:
             lost[path] = metadata
     changes: list[Any] = [

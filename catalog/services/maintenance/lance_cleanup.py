@@ -366,7 +366,7 @@ class _Cleaner:
         done = {"versions": stats.old_versions, "files": files, "bytes": stats.bytes_removed}
         kept = self._kept(branch, found.visible)
         record = cleanup_operations.RecordCleanUp(
-            table=table, branch=branch, kept=kept, facts={**job, **done}
+            table=table, branch=branch, kept_versions=kept, facts={**job, **done}
         )
         commit([record], actor=self._actor)
         level = JobEvent.Level.WARNING if stats.failed_deletes else JobEvent.Level.INFO
@@ -385,7 +385,7 @@ class _Cleaner:
         if kept := self._kept(branch, retired):
             table = jobs.identify(self._job)
             record = cleanup_operations.RecordCleanUp(
-                table=table, branch=branch, kept=kept, facts={"job": self._job.pk}
+                table=table, branch=branch, kept_versions=kept, facts={"job": self._job.pk}
             )
             commit([record], actor=self._actor)
 

@@ -22,7 +22,7 @@ from catalog.services.engine.commit import Batch, Operation
 from catalog.services.tables import trash
 from catalog.services.tables.approval_gate import GatedOperation
 
-_ACTIVE = (JobStatus.QUEUED, JobStatus.RUNNING)
+ACTIVE = (JobStatus.QUEUED, JobStatus.RUNNING)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +78,7 @@ class PurgeNow(GatedOperation, TrashOperation):
                 job = self._schedule_now(batch, item, item.table, due if grace else None)
                 if job is None:
                     if item is first:
-                        raise InvalidTableState(f"'{first}' is being purged already")
+                        raise InvalidTableState(f"The purge of '{first}' has already begun")
                     continue
                 purge_jobs.append(job)
             item.purge_at = due
@@ -95,7 +95,7 @@ class PurgeNow(GatedOperation, TrashOperation):
     ) -> Job | None:
         """Return the purge job of a table with its new due time, or None if the job is running."""
         job = item.job
-        if job is not None and job.status in _ACTIVE:
+        if job is not None and job.status in ACTIVE:
             waits = Job.objects.filter(pk=job.pk, status=JobStatus.QUEUED)
             if item.purge_begun_at is not None or not waits.update(lease_until=due):
                 return None
@@ -129,7 +129,7 @@ class StopPurge(TrashOperation):
         first, items = self.locked(batch)
         begun = [item for item in items if item.purge_begun_at is not None]
         if first in begun:
-            raise InvalidTableState(f"'{first}' is being purged already")
+            raise InvalidTableState(f"The purge of '{first}' has already begun")
         stoppable = [item for item in items if item not in begun]
         jobs.cancel_jobs_of_tables([item.table for item in stoppable if item.table is not None])
         for item in stoppable:

@@ -43,7 +43,7 @@ class SetProtection(GatedOperation):
                 self.require_approval(
                     batch,
                     action=GuardedAction.DROP_PROTECTED,
-                    description="taking the protection off namespace",
+                    description="unprotecting namespace",
                     target=row.identifier,
                     namespace=row,
                     state={"namespace": row.pk, "is_protected": row.is_protected},
@@ -82,7 +82,7 @@ class SetRetention(Operation):
     def prepare(self) -> "SetRetention":
         if self.seconds is not None and not 0 <= self.seconds <= trash.MAX_SECONDS:
             raise InvalidInput(
-                f"A retention is 0 to {trash.MAX_SECONDS} seconds, not {self.seconds}"
+                f"The retention is {self.seconds} seconds; use 0 to {trash.MAX_SECONDS}"
             )
         return self
 
@@ -123,7 +123,9 @@ class SetApprovalRule(GatedOperation):
         unknown = sorted(set(self.actions) - set(GuardedAction.values))
         if unknown:
             allowed = ", ".join(GuardedAction.values)
-            raise InvalidInput(f"'{unknown[0]}' needs no second person; there are {allowed}")
+            raise InvalidInput(
+                f"Action '{unknown[0]}' cannot require an approval; use one of {allowed}"
+            )
         return replace(self, actions=tuple(sorted(set(self.actions))))
 
     def namespaces(self) -> Iterable[Identifier]:
@@ -138,7 +140,7 @@ class SetApprovalRule(GatedOperation):
             self.require_approval(
                 batch,
                 action=None,
-                description="asking for fewer approvals in namespace",
+                description="removing approval rules of namespace",
                 target=row.identifier,
                 namespace=row,
                 state={"namespace": row.pk, "actions": before},

@@ -18,7 +18,6 @@ from catalog.identifiers import Identifier, check, check_table, digest, label
 from catalog.models import (
     Function,
     JobKind,
-    JobStatus,
     Namespace,
     Table,
     TableFormat,
@@ -28,12 +27,11 @@ from catalog.models import (
 from catalog.privileges import Privilege
 from catalog.services.engine import jobs, locks
 from catalog.services.engine.commit import Batch
-from catalog.services.recovery.purge_operations import TrashOperation
+from catalog.services.recovery.purge_operations import ACTIVE, TrashOperation
 from catalog.services.storage import iceberg_paths, namespace_claims
 from catalog.services.tables import trash
 from catalog.services.tables.table_operations import already_exists, require_free_location
 
-_ACTIVE = (JobStatus.QUEUED, JobStatus.RUNNING)
 _AT_ONCE = 500  # rows in one statement
 _NAMED = 10  # lost items that the error names
 
@@ -68,9 +66,10 @@ class Undrop(TrashOperation):
             rows = _dropped_in(batch, chain, path)
             if not (self.with_parents and rows):
                 missing.detail = (
-                    "Bring it back first, or along with this (with_parents), or give a name elsewhere."
+                    "Restore it first, restore it together with this item (with_parents), or choose a name"
+                    " in another namespace."
                     if rows
-                    else "Give a name in a namespace that exists."
+                    else "Choose a name in an existing namespace."
                 )
                 raise
             parent = batch.namespace(tuple(rows[-1].path[:-1]))
@@ -101,7 +100,9 @@ class Undrop(TrashOperation):
 
     def require_same(self, identifier: Identifier) -> None:
         if self.new is None and self.target != identifier:
-            raise CommitConflict(f"'{label(self.target)}' was brought elsewhere meanwhile")
+            raise CommitConflict(
+                f"'{label(self.target)}' was restored under another name by a concurrent request"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +119,7 @@ class UndropTable(Undrop):
     def prepare(self) -> "UndropTable":
         table = trash.find(self.item).table
         if table is None:
-            raise InvalidInput("This was a namespace, not a table")
+            raise InvalidInput(f"Trash item {self.item} is a namespace, not a table")
         target = table.identifier if self.new is None else self.new
         check_table(target)
         return replace(self, target=target)
@@ -141,7 +142,7 @@ class UndropTable(Undrop):
         holder = batch.find_table(self.target)
         if holder is not None:
             taken = already_exists(self.target, holder)
-            taken.detail = "Bring it back under another name."
+            taken.detail = "Restore it under another name."
             raise taken
         _require_free_locations(batch.actor, [item])
         before, audit_before = table.digest, {table.pk: _audit_before(table)}
@@ -168,11 +169,11 @@ class UndropNamespace(Undrop):
     def prepare(self) -> "UndropNamespace":
         namespace = trash.find(self.item).namespace
         if namespace is None:
-            raise InvalidInput("This was a table or a view, not a namespace")
+            raise InvalidInput(f"Trash item {self.item} is a table or a view, not a namespace")
         target = namespace.identifier if self.new is None else self.new
         check(target)
         if not target:
-            raise InvalidInput("The root namespace is there")
+            raise InvalidInput("The root namespace cannot be restored, because it always exists")
         return replace(self, target=target)
 
     def namespaces(self) -> Iterable[Identifier]:
@@ -195,7 +196,7 @@ class UndropNamespace(Undrop):
         trash.require_movable(batch.actor, root, root.parent_id or 0, parent)
         if batch.find_namespace(self.target) is not None:
             taken = NamespaceAlreadyExists(self.target)
-            taken.detail = "Bring it back under another name."
+            taken.detail = "Restore it under another name."
             raise taken
         _require_free_locations(batch.actor, tables)
         before = _audit_before(root)
@@ -303,7 +304,7 @@ def _purged_with(item: TrashItem) -> Table | None:
 
 def _is_waiting(item: TrashItem) -> bool:
     """True if its own purge has not begun; until then no other table gets its location."""
-    return item.job is not None and item.job.status in _ACTIVE and item.purge_begun_at is None
+    return item.job is not None and item.job.status in ACTIVE and item.purge_begun_at is None
 
 
 def _require_recoverable(actor: Principal, items: Iterable[TrashItem]) -> None:
@@ -315,12 +316,12 @@ def _require_recoverable(actor: Principal, items: Iterable[TrashItem]) -> None:
     if other is not None:
         is_visible = access.holds(actor, Privilege.BROWSE, other)
         name = f"table '{other}'" if is_visible else "another table"
-        cause = f"its files were those of {name} too, and were purged with it"
+        cause = f"its files also belonged to {name} and were purged with it"
     more = [str(item) for item in lost[1 : _NAMED + 1]]
     raise NotRecoverable(
         lost[0],
         cause,
-        detail=f"The same holds for {', '.join(more)}" if more else None,
+        detail=f"The same applies to {', '.join(more)}" if more else None,
     )
 
 

@@ -71,22 +71,22 @@ class RecordCleanUp(TableOperation):
     privilege = Privilege.MAINTAIN
 
     branch: str = ""
-    kept: tuple[int, ...] = ()
+    kept_versions: tuple[int, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def apply(self, batch: Batch) -> None:
         row = self.locked(batch)
         batch.flush()
-        if self.kept:
-            TableVersion.objects.on(self.branch).filter(table=row, version__in=self.kept).update(
-                deleted_at=None
-            )
+        if self.kept_versions:
+            TableVersion.objects.on(self.branch).filter(
+                table=row, version__in=self.kept_versions
+            ).update(deleted_at=None)
         batch.record(
             label(self.table),
             table=row,
             after={
                 **({"branch": self.branch} if self.branch else {}),
-                **({"kept": list(self.kept)} if self.kept else {}),
+                **({"kept": list(self.kept_versions)} if self.kept_versions else {}),
                 **self.facts,
             },
         )

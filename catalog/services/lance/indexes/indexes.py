@@ -166,7 +166,7 @@ def _earlier_result(
         built = {summary.name: summary for summary in index_summaries(dataset)}.get(plan.name)
     if built is None or built.created_at is None or built.created_at < job.created_at:
         return None
-    return {"rows": built.indexed_rows, "note": "an earlier attempt had built it"}
+    return {"rows": built.indexed_rows, "note": "an earlier attempt built the index"}
 
 
 def drop_index(*, actor: Principal, table: Identifier, index: str, branch: str = "") -> str | None:

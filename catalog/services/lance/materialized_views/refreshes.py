@@ -137,7 +137,7 @@ def _owner(view: MaterializedView) -> Principal:
     """Return the owner of a view, as whom automatic refreshes run. Raises PermissionDenied."""
     if not view.table.owner:
         raise PermissionDenied(
-            f"View '{view.table}' has no owner, whose rights the refresh would have",
+            f"View '{view.table}' has no owner to run the automatic refresh",
             detail="Set an owner, or refresh the view by hand.",
         )
     return access.on_behalf_of(view.table.owner)

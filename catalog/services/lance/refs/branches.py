@@ -25,6 +25,7 @@ from catalog.services.lance import commits
 from catalog.services.lance.ledger.snapshots import Snapshot
 from catalog.services.lance.refs import ref_operations
 from catalog.services.lance.refs.ref_files import (
+    PAGE_SIZE,
     has_file,
     locked_refs,
     read_branch,
@@ -35,8 +36,6 @@ from catalog.services.lance.refs.ref_files import (
 )
 
 log = logging.getLogger(__name__)
-
-PAGE_SIZE = 10_000
 
 
 @dataclass(frozen=True, slots=True)

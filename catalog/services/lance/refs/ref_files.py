@@ -24,6 +24,7 @@ from catalog.services.lance import datasets
 from catalog.services.lance.ledger.snapshots import Snapshot
 from catalog.services.tables import tables
 
+PAGE_SIZE = 10_000
 _MAX_FILE = 1024 * 1024  # metadata included
 
 

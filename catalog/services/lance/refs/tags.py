@@ -12,14 +12,13 @@ from catalog.services.engine.commit import commit
 from catalog.services.lance import commits
 from catalog.services.lance.refs import ref_operations
 from catalog.services.lance.refs.ref_files import (
+    PAGE_SIZE,
     has_file,
     locked_refs,
     read_tag,
     ref_names,
     require_location,
 )
-
-PAGE_SIZE = 10_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -371,7 +371,7 @@ def test_a_name_that_is_taken_is_told_and_another_can_be_given():
     new = make_lance_table(("ws", "t"))
     with pytest.raises(TableAlreadyExists) as refused, unchanged():
         undrop(item)
-    assert refused.value.detail == "Bring it back under another name."
+    assert refused.value.detail == "Restore it under another name."
     row = undrop(item, new=("ws", "t2"))
     assert (row.pk, row.identifier) == (old.pk, ("ws", "t2"))
     assert Table.objects.named(("ws", "t")).get() == new
@@ -565,7 +565,7 @@ def test_a_namespace_under_another_name():
     make_namespace("a")
     with pytest.raises(NamespaceAlreadyExists) as refused, unchanged():
         undrop(item)
-    assert refused.value.detail == "Bring it back under another name."
+    assert refused.value.detail == "Restore it under another name."
     make_namespace("x")
     row = undrop(item, new=("x", "y"))
     assert row.identifier == ("x", "y")
