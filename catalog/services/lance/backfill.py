@@ -1,8 +1,8 @@
 """Fill computed columns by evaluating the expression of their declaration.
 
-A job processes the fragments in the order of their numbers and writes only the values of the column;
-the other columns are not rewritten. Several fragments make a commit. A concurrent append is therefore
-no conflict, and a repeated job continues after the last committed fragment.
+A job processes the fragments in the order of their numbers and writes only the values of the
+column; the other columns are not rewritten. Several fragments make a commit. A concurrent append is
+therefore no conflict, and a repeated job continues after the last committed fragment.
 """
 
 from collections.abc import Mapping, Sequence

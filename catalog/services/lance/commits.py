@@ -8,9 +8,9 @@
                                              "create version 9"
     return the result          ◀───────────  finished
 
-Lance calls its catalog (a LanceNamespace) from its own threads. The catalog handles these calls one at
-a time, with the database connection and the principal of the request, whose thread waits for Lance
-(``ledger_namespace``). A managed table therefore has a single history for all writers.
+Lance calls its catalog (a LanceNamespace) from its own threads. The catalog handles these calls one
+at a time, with the database connection and the principal of the request, whose thread waits for
+Lance (``ledger_namespace``). A managed table therefore has a single history for all writers.
 """
 
 import logging
@@ -144,7 +144,7 @@ def write_repeatedly(**arguments: Any) -> Written[Any]:
 
 
 def _missing_files(snapshot: Snapshot, actor: Principal) -> CatalogError | None:
-    """Return the error for missing files if the table, the branch or the version no longer exists."""
+    """Return the error for missing files if the table, branch or version no longer exists."""
     try:
         current = datasets.find_snapshot(
             actor=actor, table=snapshot.table, branch=snapshot.branch, version=snapshot.version

@@ -100,7 +100,7 @@ def _declared(fields: Iterable[Any]) -> Iterator[Computed]:
 
 
 def _paths(written: str) -> tuple[tuple[str, ...], ...]:
-    """Parse a JSON list of paths; invalid values, which any client may have written, are skipped."""
+    """Parse a JSON list of paths; skip invalid values, which any client may have written."""
     try:
         values = orjson.loads(written)
     except orjson.JSONDecodeError:

@@ -14,8 +14,8 @@ from catalog.models import Table
 from catalog.services.lance import datasets, errors
 
 SMALL = 100_000
-"""Number of rows below which a fragment is small if there are others: about a tenth of the target of
-compaction."""
+"""Number of rows below which a fragment is small if there are others: about a tenth of the
+target size of compaction."""
 _BUCKETS = (1_000, 10_000, 100_000, 1_000_000)
 _UNREADABLE = (
     OSError,

@@ -48,8 +48,8 @@ class WriteVersion(CreateVersion):
     def require_base(self, row: Table) -> None:
         """Require that the base version still exists unchanged. Raises CommitConflict.
 
-        A cleanup removes versions from the ledger before it removes their files. Therefore the files
-        of a version that is entered here stay.
+        A cleanup removes versions from the ledger before it removes their files. Therefore the
+        files of a version that is entered here stay.
         """
         if self.base is None:
             return

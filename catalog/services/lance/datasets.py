@@ -138,8 +138,9 @@ def read(
 def session_for(snapshot: Snapshot) -> Session:
     """Return the session with the cached manifests and indexes to open this version with.
 
-    Lance identifies a manifest by location and number only. If a table was registered at the location
-    of another table, or another process created a branch again, the whole cache is discarded.
+    Lance identifies a manifest by location and number only. If a table was registered at the
+    location of another table, or another process created a branch again, the whole cache is
+    discarded.
     """
     key = (snapshot.uri, snapshot.version)
     entered = (snapshot.uuid, snapshot.entry.created_at)

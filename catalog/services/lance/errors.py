@@ -1,7 +1,7 @@
 """Convert failures of Lance and Arrow to errors of the catalog.
 
-Only the text of a Lance exception tells its cause: the class is the same for a mistake of the caller
-and for a broken disk. A failure with an unknown text is not converted.
+Only the text of a Lance exception tells its cause: the class is the same for a mistake of the
+caller and for a broken disk. A failure with an unknown text is not converted.
 """
 
 import re
@@ -107,7 +107,7 @@ _NO_MANIFEST = re.compile(
 
 
 def refusal(error: BaseException, table: Identifier) -> CatalogError | None:
-    """Return the catalog error for a failure of Lance or Arrow; None if the caller did not cause it."""
+    """Return the catalog error for a failure that the caller caused, else None."""
     if isinstance(error, CatalogError):
         return error
     if isinstance(error, LancePanic):
@@ -172,7 +172,10 @@ def refusing(table: Identifier) -> Iterator[None]:
 
 
 def plan(scanner: LanceScanner) -> None:
-    """Let Lance plan a scan without reading data. Raises its errors, and InvalidInput for a panic."""
+    """Let Lance plan a scan without reading data.
+
+    Raises the errors of Lance, and InvalidInput for a panic.
+    """
     try:
         scanner.explain_plan()
     except RuntimeError as error:
@@ -183,7 +186,7 @@ def plan(scanner: LanceScanner) -> None:
 
 @contextmanager
 def no_panic() -> Iterator[None]:
-    """Raise a panic of Lance as a LancePanic; ``except Exception`` does not catch the panic itself."""
+    """Raise a panic of Lance as LancePanic, because ``except Exception`` does not catch a panic."""
     try:
         yield
     except BaseException as error:

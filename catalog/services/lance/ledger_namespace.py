@@ -1,7 +1,7 @@
 """The catalog as Lance sees it during a write: a LanceNamespace in front of the commit engine.
 
-Lance calls it from its own threads. The calls run one at a time, with the database connection and the
-principal of the request, whose thread waits for Lance meanwhile.
+Lance calls it from its own threads. The calls run one at a time, with the database connection and
+the principal of the request, whose thread waits for Lance meanwhile.
 """
 
 import contextvars
@@ -51,7 +51,8 @@ OperationFactory = Callable[[version_operations.CreateVersion], Operation]
 def _run_work(work: Callable[[], T]) -> T:
     """Run the work in this thread, or in a pool if this is the main thread, which handles signals.
 
-    A call of Lance may take minutes, in which Python delivers no signal, such as that of a time limit.
+    A call of Lance may take minutes, in which Python delivers no signal, such as that of a time
+    limit.
     """
     if threading.current_thread() is not threading.main_thread():
         return work()
@@ -64,7 +65,7 @@ def _threads() -> ThreadPoolExecutor:
 
 
 class ForwardingNamespace(LanceNamespace):
-    """The catalog of a dataset that outlives a write: forwards to the ledger of the current write."""
+    """The catalog of a dataset that outlives a write; forwards to that of the current write."""
 
     ledger: "LedgerNamespace | None" = None
 
@@ -133,7 +134,7 @@ class LedgerNamespace(LanceNamespace):
 
     @contextmanager
     def _sharing_connection(self) -> Iterator[None]:
-        """Share the connection with Lance's threads; at the end wait for the thread that uses it."""
+        """Share the connection with Lance's threads; finally wait for the thread that uses it."""
         self._connection.inc_thread_sharing()
         try:
             yield
@@ -170,7 +171,7 @@ class LedgerNamespace(LanceNamespace):
             log.warning("The note of %s was not renewed", self.note, exc_info=True)
 
     def _refusal(self, error: Exception) -> Exception:
-        """Return the error for the caller: the last refusal of the engine, else the error of Lance."""
+        """Return the error for the caller: the engine's last refusal, else the error of Lance."""
         if self.refused is not None and not isinstance(self.refused, VersionAlreadyExists):
             return self.refused
         refusal = errors.refusal(error, self.table)
@@ -212,7 +213,7 @@ class LedgerNamespace(LanceNamespace):
         return m.DescribeTableVersionResponse(version=self._version(entry))
 
     def _version(self, entry: Version) -> m.TableVersion:
-        """Convert an entry after checking its manifest, which Lance opens or moves to its final name."""
+        """Check an entry's manifest, which Lance opens or renames, and convert the entry."""
         lance_manifests.require_regular(
             table=self.table, location=self.location, manifest_path=entry.manifest_path
         )

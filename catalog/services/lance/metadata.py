@@ -44,8 +44,9 @@ def update_field_metadata(
 ) -> Written[dict[str, dict[str, str]]]:
     """Update the metadata of fields in one version, in the order of the request.
 
-    The result is the metadata of each updated field, by path. Raises ColumnNotFound, and InvalidInput
-    for an update that would remove a computed column's declaration or make a field unreadable.
+    The result is the metadata of each updated field, by path. Raises ColumnNotFound, and
+    InvalidInput for an update that would remove a computed column's declaration or make a field
+    unreadable.
     """
     if not updates:
         raise InvalidInput("There is nothing to update: 'updates' is empty")

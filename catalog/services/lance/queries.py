@@ -105,7 +105,7 @@ def explain(
 
 
 def analyze(*, actor: Principal, table: Identifier, query: Query, branch: str = "") -> str:
-    """Run a query and return its plan with the cost of each step. Raises the errors of ``query``."""
+    """Run a query and return its plan with measured costs. Raises the errors of ``query``."""
     plan = _plan(find(actor=actor, table=table, query=query, branch=branch), query)
     with plan.refusing():
         return str(plan.scanner.analyze_plan())

@@ -112,8 +112,8 @@ def alter_columns(
     """Change names, types and nullability of fields in one version.
 
     A type change removes the field's metadata in Lance; a second version restores it. Raises
-    ColumnNotFound, InvalidInput for values that cannot be cast, a name that exists and a field that a
-    computed column reads, and Unsupported for virtual columns.
+    ColumnNotFound, InvalidInput for values that cannot be cast, a name that exists and a field that
+    a computed column reads, and Unsupported for virtual columns.
     """
     if not alterations:
         raise InvalidInput("There is nothing to alter: 'alterations' is empty")
@@ -144,8 +144,8 @@ def drop_columns(
 ) -> Written[None]:
     """Drop fields in one version. A cleanup of the older versions removes their data.
 
-    Raises ColumnNotFound, InvalidInput for all columns at once and for a field that a computed column
-    reads, and Unsupported for a name with a backtick, which Lance does not drop.
+    Raises ColumnNotFound, InvalidInput for all columns at once and for a field that a computed
+    column reads, and Unsupported for a name with a backtick, which Lance does not drop.
     """
     if not columns:
         raise InvalidInput("There is nothing to drop: 'columns' is empty")

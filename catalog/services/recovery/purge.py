@@ -1,8 +1,8 @@
 """Remove the files of a dropped Iceberg table: exactly those that its metadata refers to.
 
-The order of removal keeps the remaining files reachable (``references``). The current metadata comes
-last and is read from the database, not from a file. The work can therefore stop at any moment and
-start again.
+The order of removal keeps the remaining files reachable (``references``). The current metadata
+comes last and is read from the database, not from a file. The work can therefore stop at any moment
+and start again.
 """
 
 import logging
@@ -38,8 +38,9 @@ def holder(table: Table) -> Table | None:
     """Return another table, present or in the trash, that needs this table's files, else None.
 
     Such a table has an overlapping location. A purge of a Lance table removes everything at its
-    location, so an Iceberg table with files there counts as well. For an Iceberg table, a table with
-    the same metadata file in its ledger counts: it was registered from these files and moved since.
+    location, so an Iceberg table with files there counts as well. For an Iceberg table, a table
+    with the same metadata file in its ledger counts: it was registered from these files and moved
+    since.
     """
     others = Table.objects.needed().exclude(pk=table.pk)
     other = others.meeting(table.location).select_related("namespace").first()
@@ -78,8 +79,8 @@ def remove_files(table: Table, renew: Callable[[int], None]) -> Removed:
 
     Files that belong to other tables, to several tables or to none stay and are not opened.
 
-    ``renew`` is called repeatedly with the number of files removed since the last call; it may raise
-    to stop. Raises OSError when the storage fails.
+    ``renew`` is called repeatedly with the number of files removed since the last call; it may
+    raise to stop. Raises OSError when the storage fails.
     """
     storage.require_reachable(table.location)
     document = _document(table)

@@ -35,8 +35,8 @@ class TrashOperation(Operation):
     def locked(self, batch: Batch, also: Iterable[int] = ()) -> tuple[TrashItem, list[TrashItem]]:
         """Lock and return the item and all items dropped with it, including itself.
 
-        The items have their namespaces and tables loaded. ``also`` are further dropped namespaces to
-        lock. Raises TrashItemNotFound, PermissionDenied.
+        The items have their namespaces and tables loaded. ``also`` are further dropped namespaces
+        to lock. Raises TrashItemNotFound, PermissionDenied.
         """
         row = trash.find(self.item)
         trash.require_manage(batch.actor, row)

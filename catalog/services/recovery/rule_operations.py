@@ -17,8 +17,8 @@ from catalog.services.tables.approval_gate import GatedOperation
 class SetProtection(GatedOperation):
     """Protect or unprotect a namespace, table or view. The result is its row.
 
-    Raises NamespaceNotFound, TableNotFound, PermissionDenied, and ApprovalRequired if a rule requires
-    an approval to unprotect the namespace.
+    Raises NamespaceNotFound, TableNotFound, PermissionDenied, and ApprovalRequired if a rule
+    requires an approval to unprotect the namespace.
     """
 
     name = "SetProtection"
@@ -69,8 +69,8 @@ class SetProtection(GatedOperation):
 class SetRetention(Operation):
     """Set the retention of objects dropped in a namespace and below. The result is its row.
 
-    ``seconds`` None inherits the retention from above, 0 disables recovery. Objects that are already
-    in the trash keep their retention.
+    ``seconds`` None inherits the retention from above, 0 disables recovery. Objects that are
+    already in the trash keep their retention.
     """
 
     name = "SetRetention"

@@ -131,9 +131,9 @@ def undrop(
 ) -> Namespace | Table:
     """Restore a table, a view, or a namespace with everything dropped with it; return its row.
 
-    ``new`` is another name. Raises TrashItemNotFound, PermissionDenied, NotRecoverable once the purge
-    has begun, NamespaceNotFound if its namespace no longer exists, LocationTaken, and the error of
-    its kind if the name is taken.
+    ``new`` is another name. Raises TrashItemNotFound, PermissionDenied, NotRecoverable once the
+    purge has begun, NamespaceNotFound if its namespace no longer exists, LocationTaken, and the
+    error of its kind if the name is taken.
     """
     trash_item = find_item(actor=actor, item=item)
     trash.require_manage(actor, trash_item)
@@ -172,7 +172,7 @@ def stop_purge(*, actor: Principal, item: int) -> TrashItem:
 
 
 def delete_expired_items() -> int:
-    """Delete expired items of views and namespaces, and those of purged tables; return their number."""
+    """Delete expired views and namespaces, and purged tables; return the number of items."""
     now = timezone.now()
     is_expired = Q(purge_at__lt=now, job=None) | Q(
         job__status=JobStatus.SUCCEEDED, job__finished_at__lt=now - _PURGED_FOR

@@ -66,8 +66,8 @@ class Undrop(TrashOperation):
             rows = _dropped_in(batch, chain, path)
             if not (self.with_parents and rows):
                 missing.detail = (
-                    "Restore it first, restore it together with this item (with_parents), or choose a name"
-                    " in another namespace."
+                    "Restore it first, restore it together with this item (with_parents), or choose a"
+                    " name in another namespace."
                     if rows
                     else "Choose a name in an existing namespace."
                 )

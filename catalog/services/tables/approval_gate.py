@@ -6,7 +6,8 @@
     commit([ApproveRequest(...)])      by another person: applies the operation as the requester
 
 The request stores the state that the operation was requested on (``state``). If the state has
-changed when the request is approved, the approval is refused: nobody approves what they did not see.
+changed when the request is approved, the approval is refused: nobody approves what they did not
+see.
 """
 
 import hashlib

@@ -101,11 +101,11 @@ class CreateNamespace(Operation):
 
 @dataclass(frozen=True, kw_only=True)
 class DropNamespace(GatedOperation):
-    """Drop a namespace, and with ``cascade`` everything in it; without it, the namespace must be empty.
+    """Drop a namespace, which must be empty without ``cascade``.
 
-    The result is the dropped row, or None if the namespace does not exist and ``missing_ok`` is set.
-    A protected namespace is dropped only if a rule lets a second person approve it and nothing in it
-    is protected.
+    The result is the dropped row, or None if the namespace does not exist and ``missing_ok`` is
+    set. A protected namespace is dropped only if a rule lets a second person approve it and nothing
+    in it is protected.
     """
 
     name = "DropNamespace"

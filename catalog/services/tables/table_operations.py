@@ -113,7 +113,7 @@ class NewTableOperation(TableOperation):
 
 @dataclass(frozen=True, kw_only=True)
 class DeregisterTable(TableOperation):
-    """Remove a table from the catalog and keep its data. The row stays, so that undrop can restore it."""
+    """Remove a table from the catalog and keep its data. The row stays for undrop."""
 
     name = "DeregisterTable"
     action = "table.deregister"

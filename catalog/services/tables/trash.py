@@ -35,7 +35,7 @@ from catalog.models import (
 from catalog.privileges import NOTHING, Privilege, essence
 
 GUARDED_SECONDS = 86_400
-"""Minimum retention where a purge needs an approval; otherwise a short retention would bypass it."""
+"""Minimum retention where a purge needs an approval; a shorter one would bypass the approval."""
 MAX_SECONDS = 10 * 365 * 86_400
 
 
@@ -74,7 +74,7 @@ _RULES = """
 
 
 def rules(namespaces: Collection[int]) -> dict[int, Rules]:
-    """Return the effective rules of namespaces by primary key, also of dropped ones. One statement."""
+    """Return the effective rules of live and dropped namespaces by primary key. One statement."""
     result = {pk: Rules(settings.MONODON_TRASH_SECONDS) for pk in namespaces}
     with connection.cursor() as cursor:
         cursor.execute(_RULES, [list(result)])
@@ -146,8 +146,8 @@ def build_table_items(
 ) -> list[TrashItem]:
     """Return unsaved trash rows for tables and views that are about to be dropped.
 
-    ``jobs`` are the purge jobs and ``times`` the purge times, by the table's primary key; None means
-    at once.
+    ``jobs`` are the purge jobs and ``times`` the purge times, by the table's primary key; None
+    means at once.
     """
     views = {
         view.table_id: view
@@ -275,7 +275,7 @@ def containing_namespace(item: TrashItem) -> Namespace:
 
 
 def dropped_together(item: TrashItem) -> Q:
-    """Return a filter for the items dropped in the same transaction as a namespace, in or below it."""
+    """Return a filter for a namespace and all items in or below it of the same transaction."""
     if item.namespace is None:
         return Q(pk=item.pk)
     path = list(item.namespace.path)

@@ -317,14 +317,14 @@ def _sub_vectors(index: NewIndex, dimension: int, bits: int) -> int:
     The default is that of the reference server, and one per 16 values for long vectors.
     """
     step = 2 if bits == 4 else 1  # two codes of four bits share a byte
-    requested = index.num_sub_vectors
-    if requested is not None:
-        if dimension % requested or requested % step:
+    count = index.num_sub_vectors
+    if count is not None:
+        if dimension % count or count % step:
             even = ", and even for num_bits 4" if step == 2 else ""
             raise InvalidInput(
-                f"num_sub_vectors is {requested}; it must divide the vectors' dimension {dimension}{even}"
+                f"num_sub_vectors is {count}; it must divide the vectors' dimension {dimension}{even}"
             )
-        return requested
+        return count
     most = max(_REFERENCE_SUB_VECTORS, dimension // 16)
     fitting = [n for n in range(step, most + 1, step) if dimension % n == 0]
     if not fitting:

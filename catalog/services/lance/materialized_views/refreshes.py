@@ -1,9 +1,9 @@
 """Refresh materialized views from their sources.
 
-A refresh reads the source at one version. If the source has only gained rows since the version that the
-view shows, the refresh appends the result of the query for the new rows; otherwise it rewrites all
-rows. Either creates one version of the view, committed together with the version of the source that it
-shows.
+A refresh reads the source at one version. If the source has only gained rows since the version that
+the view shows, the refresh appends the result of the query for the new rows; otherwise it rewrites
+all rows. Either creates one version of the view, committed together with the version of the source
+that it shows.
 """
 
 import logging

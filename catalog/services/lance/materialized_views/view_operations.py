@@ -60,7 +60,7 @@ class CreateMaterializedView(CreateTable):
 
 @dataclass(frozen=True, kw_only=True)
 class RefreshMaterializedView(WriteVersion):
-    """Enter the version that a refresh wrote, with the version of the source that the view now shows."""
+    """Enter the version that a refresh wrote, with the source version that it shows."""
 
     name = "RefreshMaterializedView"
     action = "materialized_view.refresh"

@@ -45,7 +45,8 @@ def source_of(view: MaterializedView) -> Identifier:
 def hiding_source_name(source: Identifier) -> Iterator[None]:
     """Remove the current name of the source from errors.
 
-    A principal who may see the view and the messages of its jobs may not be allowed to see the source.
+    A principal who may see the view and the messages of its jobs may not be allowed to see the
+    source.
     """
     try:
         yield
@@ -81,7 +82,7 @@ def expand_columns(query: ViewQuery, dataset: LanceDataset) -> ViewQuery:
 
 
 def result_schema(query: ViewQuery, dataset: LanceDataset) -> pa.Schema:
-    """Return the schema of the query's result. Lance plans the query, so an invalid one fails here."""
+    """Return the schema of the result. Lance plans the query, so an invalid query fails here."""
     scanner = scan(query, dataset)
     plan(scanner)
     return pa.schema([_own_metadata(field) for field in scanner.projected_schema])
@@ -107,7 +108,8 @@ def require_same_fields(
     actual_fields = [(field.name, field.type) for field in actual]
     if expected_fields != actual_fields:
         raise SchemaMismatch(
-            f"The query gives {_spelled(actual_fields)}, but {expected_by} has {_spelled(expected_fields)}"
+            f"The query gives {_spelled(actual_fields)}, but {expected_by} has"
+            f" {_spelled(expected_fields)}"
         )
 
 

@@ -55,8 +55,8 @@ def list_branches(
 ) -> tuple[list[BranchDetails], str | None]:
     """Return a page of a table's branches by name, and the token of the next page.
 
-    The details of a branch whose file is missing come from the ledger: its first version has the same
-    number as the version of its parent. Raises TableHasNoData.
+    The details of a branch whose file is missing come from the ledger: its first version has the
+    same number as the version of its parent. Raises TableHasNoData.
     """
     location = require_location(actor, table)
     size = min(limit, PAGE_SIZE) if limit is not None else PAGE_SIZE
@@ -124,8 +124,8 @@ def delete_branch(*, actor: Principal, table: Identifier, name: str) -> str | No
     """Remove a branch from the ledger, then remove its files; return the transaction's id.
 
     The branch is invisible from the commit on. If files remain after a failure, deleting the branch
-    again removes them. Raises BranchNotFound, TableHasNoData, and InvalidTableState if tags refer to
-    its versions or other branches were created from it.
+    again removes them. Raises BranchNotFound, TableHasNoData, and InvalidTableState if tags refer
+    to its versions or other branches were created from it.
     """
     if name in {"", "main"}:
         raise InvalidInput("The main branch cannot be deleted")
@@ -164,7 +164,10 @@ def _is_in_storage(location: str, branch: str) -> bool:
 
 
 def _require_unused(snapshot: Snapshot, branch: str) -> None:
-    """Require that no tag or branch refers to a branch. Raises InvalidTableState, CommitConflict."""
+    """Require that no tag or branch refers to a branch.
+
+    Raises InvalidTableState, CommitConflict.
+    """
     location, subject = snapshot.location, f"Branch '{branch}' of table '{label(snapshot.table)}'"
     tags = sorted(
         name

@@ -1,11 +1,11 @@
 """The files of tags and branches in storage, and the turn to change them.
 
 Storage is the source of truth for tags: clients tag there without asking the catalog, and Lance's
-cleanup keeps tagged versions. The ledger is the source of truth for branches: a branch exists once its
-first version is in the ledger.
+cleanup keeps tagged versions. The ledger is the source of truth for branches: a branch exists once
+its first version is in the ledger.
 
-Lance checks whether a name is free before it writes. On one machine, changes of a table's references
-therefore take turns; across machines the ledger decides which branches exist.
+Lance checks whether a name is free before it writes. On one machine, changes of a table's
+references therefore take turns; across machines the ledger decides which branches exist.
 """
 
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ def locked_refs(
 
 
 def require_no_link(snapshot: Snapshot, directory: str) -> None:
-    """Refuse a directory with a symbolic link, which Lance would follow to read, write or remove files."""
+    """Refuse a directory with a symbolic link, which Lance would follow to read or remove files."""
     link = regular_files.find_link(f"{snapshot.location}/{directory}")
     if link is not None:
         raise InvalidTableState(

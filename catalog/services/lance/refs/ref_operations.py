@@ -64,8 +64,8 @@ class CreateTableBranch(WriteVersion):
 class DeleteTableBranch(TableOperation):
     """Remove a branch from the ledger; its files stay. The result is the number of its versions.
 
-    The versions stay as tombstones under a name that no request can contain, so that a new branch of
-    this name may begin with any number.
+    The versions stay as tombstones under a name that no request can contain, so that a new branch
+    of this name may begin with any number.
     """
 
     name = "DeleteTableBranch"

@@ -87,8 +87,8 @@ def update_tag(
 ) -> str | None:
     """Move a tag to another version; return the transaction's id.
 
-    Storage and ledger are changed in the order of ``create_tag``. Raises TagNotFound, BranchNotFound, VersionNotFound,
-    TableHasNoData.
+    Storage and ledger are changed in the order of ``create_tag``. Raises TagNotFound,
+    BranchNotFound, VersionNotFound, TableHasNoData.
     """
     with locked_refs(actor, table, branch, version) as snapshot:
         before = read_tag(snapshot.location, tag)
@@ -113,7 +113,8 @@ def update_tag(
 def delete_tag(*, actor: Principal, table: Identifier, tag: str) -> str | None:
     """Delete a tag but not its version; return the transaction's id.
 
-    Storage and ledger are changed in the order of ``create_tag``. Raises TagNotFound, TableHasNoData.
+    Storage and ledger are changed in the order of ``create_tag``. Raises TagNotFound,
+    TableHasNoData.
     """
     with locked_refs(actor, table) as snapshot:
         if not has_file(snapshot.location, lance_refs.TAGS, tag):
