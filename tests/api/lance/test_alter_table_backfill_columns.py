@@ -9,9 +9,10 @@ from catalog.models import AuditEvent, Job, JobKind, JobStatus, Table
 from catalog.services.access import api_keys
 from catalog.services.lance import backfill as lance_backfill
 from catalog.services.lance import commits as lance_commits
-from catalog.services.lance import data_operations, ledger_namespace, ref_operations
+from catalog.services.lance import data_operations, ledger_namespace
 from catalog.services.lance import datasets as lance_datasets
 from catalog.services.lance.data import delete, insert, update
+from catalog.services.lance.refs import ref_operations
 from catalog.services.maintenance import job_runner
 from tests.factories import make_lance_table, make_table
 

@@ -35,8 +35,8 @@ from catalog.services.engine.commit import commit
 from catalog.services.iceberg import commits as iceberg_commits
 from catalog.services.iceberg import views as iceberg_views
 from catalog.services.iceberg.commits import TableChange
-from catalog.services.lance import ref_operations
 from catalog.services.lance.ledger import registration_operations, version_operations
+from catalog.services.lance.refs import ref_operations
 from catalog.services.recovery import undrop_operations
 from catalog.services.tables import namespace_operations, table_operations
 from tests.api.iceberg.test_views import make_view

@@ -325,9 +325,9 @@ def test_a_view_comes_back_until_its_time_is_over():
     assert undrop(item).kind == "view"
     iceberg_views.drop_view(actor=SYSTEM, view=("ws", "w"))
     item = TrashItem.objects.get()
-    assert recovery_undrop.forget() == 0
+    assert recovery_undrop.delete_expired_items() == 0
     TrashItem.objects.update(purge_at=timezone.now() - timedelta(seconds=1))
-    assert recovery_undrop.forget() == 1
+    assert recovery_undrop.delete_expired_items() == 1
     with pytest.raises(TrashItemNotFound), unchanged():
         undrop(item)
 
@@ -619,7 +619,7 @@ def test_an_empty_namespace_comes_back_and_is_forgotten():
     undrop(item)
     commit([namespace_operations.DropNamespace(namespace=("a",))], actor=SYSTEM)
     TrashItem.objects.update(purge_at=timezone.now() - timedelta(seconds=1))
-    assert recovery_undrop.forget() == 1
+    assert recovery_undrop.delete_expired_items() == 1
 
 
 # --- purging -------------------------------------------------------------------------------------------
@@ -657,7 +657,7 @@ def test_purge_now_of_a_namespace_takes_all_of_it(settings):
         job_runner.run_job(job.pk)
     assert files(one.location) == files(two.location) == {}
     assert (
-        recovery_undrop.forget() == 2
+        recovery_undrop.delete_expired_items() == 2
     )  # the namespaces; the tables tell for a day that they are purged
 
 
