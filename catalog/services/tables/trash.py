@@ -91,7 +91,7 @@ def rules(namespaces: Collection[int]) -> dict[int, Rules]:
 def require_movable(actor: Principal, row: Namespace | Table, old: int, new: Namespace) -> None:
     """Refuse a move that would bypass an approval rule or extend the actor's privileges.
 
-    The new namespace must require the same approvals as ``old``, and the actor may not gain
+    The new namespace must require at least the approvals of ``old``, and the actor may not gain
     privileges on the moved object. Raises PermissionDenied.
     """
     if new.pk == old:

@@ -469,7 +469,7 @@ def test_a_location_that_another_table_got_meanwhile():
         undrop(item)
     other = drop("ws", "u")
     job_runner.run_job(make_due(other).pk)
-    with pytest.raises(NotRecoverable, match=r"those of table 'ws\.u' too"), unchanged():
+    with pytest.raises(NotRecoverable, match=r"also belonged to table 'ws\.u'"), unchanged():
         undrop(item)
 
 
