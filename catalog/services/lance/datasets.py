@@ -93,7 +93,10 @@ def open_dataset(snapshot: Snapshot) -> LanceDataset:
     cached = _opened.get(snapshot.key)
     if cached is not None:
         dataset, foreign = cached
-        lance_files.require_rights(snapshot, foreign)
+        if lance_files.is_plain(snapshot):
+            lance_files.require_rights(snapshot, foreign)
+        else:
+            check(snapshot)
         return dataset
     foreign = check(snapshot)
     with refusing(snapshot.table):

@@ -40,7 +40,7 @@ from catalog.policies import EffectivePolicy, Value
 from catalog.services.engine import jobs
 from catalog.services.engine.commit import commit
 from catalog.services.engine.jobs import Report, Spark
-from catalog.services.iceberg import metadata_files
+from catalog.services.iceberg import metadata_files, references
 from catalog.services.iceberg.files import TableFileIO, require_readable
 from catalog.services.maintenance import policies
 from catalog.services.recovery import purge
@@ -390,11 +390,14 @@ def _require_gc(document: Document) -> None:
 
 
 def require_no_dependents(job: Job) -> None:
-    """Refuse to remove files to which other tables may refer. Raises Unsupported."""
+    """Refuse to remove files to which other tables may refer. Raises Unsupported, and OSError while
+    manifests that were not read yet cannot be reached.
+    """
+    references.read_unread()
     names = file_references.names_of_dependents(jobs.principal(job), job.table)
     if names:
         raise Unsupported(
-            f"Table '{job.table}' has dependents: {', '.join(names)}. They refer to its files, so none"
+            f"Table '{job.table}' has dependents: {names}. They refer to its files, so none"
             " of them are removed"
         )
 

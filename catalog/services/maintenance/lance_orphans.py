@@ -81,8 +81,12 @@ def remove_orphans(job: Job, report: Report) -> Mapping[str, Any]:
         )
         if _is_older(f"{table.location}/{orphan.path}", written_before)
     ]
-    spared = [orphan for orphan in found if f"{table.location}/{orphan.path}" in needed]
-    found = [orphan for orphan in found if orphan not in spared]
+    is_spared = {
+        orphan: lance_dependents.is_needed(f"{table.location}/{orphan.path}", needed)
+        for orphan in found
+    }
+    spared = [orphan for orphan in found if is_spared[orphan]]
+    found = [orphan for orphan in found if not is_spared[orphan]]
     before = {"orphans": len(found), "bytes": sum(orphan.size for orphan in found)}
     plan = {**before, "paths": [orphan.path for orphan in found[:_SHOWN]]}
     outcome = {"plan": plan, "before": before, "after": {"orphans": 0, "bytes": 0}}

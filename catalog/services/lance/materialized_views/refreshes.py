@@ -29,7 +29,7 @@ from catalog.errors import (
 from catalog.formats import view_queries
 from catalog.formats.view_queries import ViewQuery
 from catalog.identifiers import Identifier, label
-from catalog.models import Job, JobStatus, MaterializedView
+from catalog.models import Job, JobStatus, MaterializedView, TableState
 from catalog.privileges import Privilege
 from catalog.services.engine import jobs
 from catalog.services.engine.commit import commit
@@ -89,6 +89,10 @@ def start_refresh(
         source = source_of(view)
         with hiding_source_name(source):
             datasets.find_snapshot(actor=actor, table=source, version=refresh.src_version)
+    elif view.source.state != TableState.DROPPED:
+        # The job has the rights of the principal, whose key may be narrower.
+        with hiding_source_name(view.source.identifier):
+            access.require(actor, Privilege.READ, view.source)
     parameters = {
         "src_version": refresh.src_version,
         "max_rows_per_fragment": refresh.max_rows_per_fragment,

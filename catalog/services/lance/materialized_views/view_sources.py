@@ -12,6 +12,7 @@ from lance.fragment import LanceFragment
 
 from catalog.errors import (
     CatalogError,
+    ForeignFile,
     InvalidTableState,
     NamespaceNotFound,
     PermissionDenied,
@@ -54,6 +55,11 @@ def hiding_source_name(source: Identifier) -> Iterator[None]:
         log.warning("The source of a view: %s", error)
         raise InvalidTableState(
             "The source of the view is gone, or may not be read by who refreshes it"
+        ) from error
+    except ForeignFile as error:  # the path may contain the name
+        log.warning("The source of a view: %s", error)
+        raise InvalidTableState(
+            "The source of the view leads to files that may not be read for it"
         ) from error
     except CatalogError as error:
         name = f"able '{label(source)}'"

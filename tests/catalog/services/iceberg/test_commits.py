@@ -136,7 +136,7 @@ def test_create(warehouse):
     assert (row.format, row.kind, row.state) == ("iceberg", "table", "live")
     assert row.identifier == T
     assert row.location == created.location
-    assert re.fullmatch(rf"{warehouse}/ns-t-[0-9a-f]{{32}}", row.location)
+    assert re.fullmatch(rf"{warehouse}/t-[0-9a-f]{{32}}", row.location)
     assert re.fullmatch(
         rf"file://{row.location}/metadata/00000-[0-9a-f-]{{36}}\.metadata\.json",
         created.metadata_location,
