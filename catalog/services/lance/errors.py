@@ -86,7 +86,7 @@ _TORN = re.compile(
     # A number of a torn manifest, with which Lance asks the catalog.
     r"|Python error in describe_table_version: ValidationError"
 )
-"""A file of the table, not the disk: repeating the request does not help."""
+"""Torn or missing files of the table; unlike a failing disk, a repeated request does not help."""
 
 _UNKNOWN = "An expression has what Lance does not know, such as a placeholder"
 
@@ -119,7 +119,7 @@ _NO_MANIFEST = re.compile(
 
 
 def refusal(error: BaseException, table: Identifier) -> CatalogError | None:
-    """Return the catalog error for a failure that the caller caused, else None."""
+    """Return the catalog error for a mistake of the caller or for torn files, else None."""
     if isinstance(error, CatalogError):
         return error
     raw = _text(error)
