@@ -380,12 +380,16 @@ def _prepare_each(actor: Principal, changes: Sequence[TableChange]) -> list[_Ste
 
 
 def _current(tables: Sequence[Identifier]) -> dict[uuid.UUID, LoadedTable]:
-    """What holds these names now. One statement, which leaves out the metadata that is kept here."""
-    kept = {name: table_cache.documents.get(name) for name in map(digest, tables)}
-    found = find(tables, [document.etag for document in kept.values() if document is not None])
+    """What holds these names now. One statement, which leaves out the metadata that is kept here.
+
+    Renamed tables may have exchanged their names since, so a table's metadata is looked up by its ETag.
+    """
+    kept = [table_cache.documents.get(digest(table)) for table in tables]
+    by_etag = {document.etag: document for document in kept if document is not None}
+    found = find(tables, list(by_etag))
     for name, table in found.items():
-        document = kept[name]
-        if table.answer is None and document is not None and document.etag == table.etag:
+        document = by_etag.get(table.etag)
+        if table.answer is None and document is not None:
             found[name] = _with_document(replace(table, answer=document.answer), document.document)
     return found
 

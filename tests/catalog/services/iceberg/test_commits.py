@@ -588,6 +588,20 @@ def test_all_or_nothing(warehouse, second, error):
     assert found.operation == 1
 
 
+def test_tables_that_exchanged_their_names(warehouse):
+    """A process that has kept the metadata of both uses each for the table that it is of."""
+    for name, value in ((T, "t"), (U, "u")):
+        make_iceberg_table(*name)
+        commit_to(name, set_property("a", value))  # now this process has seen the table
+    aside = ("ns", "aside")
+    for table, new in ((T, aside), (U, T), (aside, U)):
+        iceberg_tables.rename_table(actor=SYSTEM, table=table, new=new)
+    changes = [change(name, set_property("b", "b")) for name in (T, U)]
+    done = iceberg_commits.commit_tables(actor=SYSTEM, changes=changes)
+    assert [each.document["properties"]["a"] for each in done] == ["u", "t"]
+    agrees(T, U)
+
+
 def test_a_table_comes_once(warehouse):
     make_iceberg_table(*T)
     changes = [change(T, set_property("a", "b")), change(T, set_property("c", "d"))]
