@@ -54,7 +54,7 @@ MONODON_LANCE_CACHE_BYTES = number("MONODON_LANCE_CACHE_BYTES", 512 * 1024**2)
 """What each process keeps of opened Lance tables, their metadata and their indexes."""
 MONODON_INDEX_IN_REQUEST_ROWS = number("MONODON_INDEX_IN_REQUEST_ROWS", 5_000_000)
 """How many rows a request indexes itself; larger tables are left to a job. Rows of a BTREE: types
-that take longer count a row several times (lance_index_plans)."""
+that take longer count a row several times (``index_types``)."""
 MONODON_TRASH_SECONDS = number("MONODON_TRASH_SECONDS", 7 * 86_400, least=0)
 """How long what is dropped can be brought back, unless a namespace says otherwise; 0: not at all."""
 MONODON_PURGE_GRACE_SECONDS = number("MONODON_PURGE_GRACE_SECONDS", 300, least=0)

@@ -10,9 +10,9 @@ from catalog.services.engine import idempotency, jobs
 from catalog.services.events import webhooks
 from catalog.services.governance import approvals
 from catalog.services.iceberg import metadata_files, scans
-from catalog.services.lance import materialized_views
 from catalog.services.lance.ledger import reconcile as lance_reconcile
 from catalog.services.lance.ledger import versions as lance_versions
+from catalog.services.lance.materialized_views import refreshes
 from catalog.services.maintenance import job_runner
 from catalog.services.maintenance import scheduler as maintenance_scheduler
 from catalog.services.recovery import undrop
@@ -57,7 +57,7 @@ def delete_expired_scan_plans() -> int:
 
 @shared_task(name="tasks.maintenance.refresh_views", time_limit=300)
 def refresh_views() -> int:
-    return materialized_views.start_due_refreshes()
+    return refreshes.start_due_refreshes()
 
 
 @shared_task(name="tasks.maintenance.measure_due", time_limit=300)
@@ -87,7 +87,7 @@ def forget_deliveries() -> int:
 
 @shared_task(name="tasks.maintenance.empty_trash", time_limit=300)
 def empty_trash() -> int:
-    return undrop.forget() + approvals.expire()
+    return undrop.delete_expired_items() + approvals.expire()
 
 
 @shared_task(name="tasks.maintenance.keep_search_documents", time_limit=120)

@@ -25,7 +25,7 @@ from catalog import models
 from catalog.access import SYSTEM
 from catalog.services.iceberg import functions
 from catalog.services.iceberg.functions import Content
-from catalog.services.lance import materialized_views
+from catalog.services.lance.materialized_views import materialized_views
 from tests.access.iceberg_examples import DEFINITION
 from tests.api.client import encoded_schema
 from tests.api.management import examples

@@ -276,7 +276,7 @@ def test_what_is_gone_is_not_told_with_whom_it_went(who, warehouse):
     table = hide(warehouse / "quiet", "lance")
     commit([table_operations.DropTable(table=("secretive", "inmost"))], actor=SYSTEM)
     Job.objects.filter(table=table).update(attempts=1)
-    text = "its files were those of {} too, and were purged with it"
+    text = "its files also belonged to {} and were purged with it"
     with pytest.raises(NotRecoverable) as refused, unchanged():
         undrop.undrop(actor=asker(who), item=item.pk)
     assert text.format("another table") in refused.value.message

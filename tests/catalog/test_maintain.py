@@ -14,8 +14,8 @@ from catalog.management.commands import maintain
 from catalog.models import Job, JobEvent, JobKind, JobStatus, MaintenancePolicy, Table
 from catalog.services.engine import jobs
 from catalog.services.lance import data as lance_data
-from catalog.services.lance import indexes as lance_indexes
-from catalog.services.lance.index_plans import NewIndex
+from catalog.services.lance.indexes import indexes as lance_indexes
+from catalog.services.lance.indexes.index_plans import NewIndex
 from catalog.services.maintenance import job_runner, policies
 from catalog.services.maintenance import scheduler as maintenance_scheduler
 from tests.factories import make_iceberg_table, make_lance_table, make_root, make_table, unchanged

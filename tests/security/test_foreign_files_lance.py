@@ -102,9 +102,9 @@ def world(warehouse: Path, tmp_path: Path, settings) -> Iterator[World]:
     secret = tmp_path / "outside" / "secret.lance"
     secret.parent.mkdir()
     secret.write_bytes(b"not for you")
-    lance_datasets.forget_opened()
+    lance_datasets.clear_caches()
     yield World(mine, victims, secret, tmp_path / "clones")
-    lance_datasets.forget_opened()
+    lance_datasets.clear_caches()
 
 
 # --- manifests that lead elsewhere ---------------------------------------------------------------
@@ -331,7 +331,7 @@ def _enter(world: World, content: bytes, version: int = NEXT) -> None:
     TableVersion.objects.create(
         table=world.mine, version=version, manifest_path=str(path).lstrip("/"), manifest_size=1
     )
-    lance_datasets.forget_opened()
+    lance_datasets.clear_caches()
 
 
 ROWS = stream(pa.table({"id": [9], "name": ["z"]}))
@@ -491,7 +491,7 @@ MORE_USES: dict[str, tuple[str, Any]] = {
 @pytest.mark.parametrize("link", LINKS)
 def test_no_link_in_a_table_is_followed(world, link):
     LINKS[link](world)
-    lance_datasets.forget_opened()
+    lance_datasets.clear_caches()
     before = [files(canary) for canary in world.canaries]
     faults = []
     with watched(*world.canaries) as seen:

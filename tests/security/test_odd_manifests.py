@@ -58,7 +58,7 @@ def newest(row: Table) -> Path:
 
 def faults(client: Lance, operations: dict[str, dict[str, Any]] = OPERATIONS) -> list[Any]:
     """The answers that no client can understand."""
-    lance_datasets.forget_opened()
+    lance_datasets.clear_caches()
     lance_datasets.answers.clear()
     bad = []
     for path, body in operations.items():

@@ -9,8 +9,10 @@ from catalog.access import Principal
 from catalog.formats.lance.naming import branch_name
 from catalog.identifiers import Identifier
 from catalog.services.lance import describe as lance_describe
+from catalog.services.lance import metadata as lance_metadata
 from catalog.services.lance import schemas as lance_schemas
-from catalog.services.lance.schemas import Alteration, FieldMetadata, NewColumn
+from catalog.services.lance.metadata import FieldMetadata
+from catalog.services.lance.schemas import Alteration, NewColumn
 
 _MAP = {"type": "object", "additionalProperties": {"type": "string"}}
 
@@ -41,7 +43,7 @@ class UpdateTableSchemaMetadata(LanceOperation):
         return self.read(_Map)
 
     def handle(self, actor: Principal, body: _Map, *, id: Identifier) -> dict[str, str]:
-        return lance_schemas.update_schema_metadata(
+        return lance_metadata.update_schema_metadata(
             actor=actor,
             table=id,
             metadata=body.root,
@@ -59,7 +61,7 @@ class UpdateFieldMetadata(LanceOperation):
     def handle(
         self, actor: Principal, body: m.UpdateFieldMetadataRequest, *, id: Identifier
     ) -> m.UpdateFieldMetadataResponse:
-        written = lance_schemas.update_field_metadata(
+        written = lance_metadata.update_field_metadata(
             actor=actor,
             table=id,
             updates=[
@@ -154,7 +156,7 @@ class RestoreTable(LanceOperation):
     def handle(
         self, actor: Principal, body: m.RestoreTableRequest, *, id: Identifier
     ) -> m.RestoreTableResponse:
-        written = lance_schemas.restore(
+        written = lance_metadata.restore(
             actor=actor, table=id, version=body.version, branch=branch_name(body.branch)
         )
         return m.RestoreTableResponse(transaction_id=written.transaction_id)

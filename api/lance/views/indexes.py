@@ -11,9 +11,9 @@ from catalog.access import Principal
 from catalog.errors import InvalidInput
 from catalog.formats.lance.naming import branch_name
 from catalog.identifiers import Identifier, fold
-from catalog.services.lance import indexes as lance_indexes
-from catalog.services.lance.index_plans import NewIndex
-from catalog.services.lance.indexes import IndexSummary
+from catalog.services.lance.indexes import indexes as lance_indexes
+from catalog.services.lance.indexes.index_plans import NewIndex
+from catalog.services.lance.indexes.indexes import IndexSummary
 
 _Created = type[m.CreateTableIndexResponse | m.CreateTableScalarIndexResponse]
 _PARAMETERS = {field.name for field in dataclasses.fields(NewIndex)}

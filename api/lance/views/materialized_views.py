@@ -4,8 +4,8 @@ from api.lance.operation import LanceOperation
 from catalog.access import Principal
 from catalog.errors import InvalidInput
 from catalog.identifiers import Identifier
-from catalog.services.lance import materialized_views
-from catalog.services.lance.materialized_views import Refresh
+from catalog.services.lance.materialized_views import materialized_views, refreshes
+from catalog.services.lance.materialized_views.refreshes import Refresh
 
 
 class CreateMaterializedView(LanceOperation):
@@ -51,7 +51,7 @@ class RefreshMaterializedView(LanceOperation):
     def handle(
         self, actor: Principal, body: m.RefreshMaterializedViewRequest, *, id: Identifier
     ) -> m.RefreshMaterializedViewResponse:
-        job = materialized_views.start_refresh(
+        job = refreshes.start_refresh(
             actor=actor,
             table=id,
             refresh=Refresh(body.src_version, body.max_rows_per_fragment),

@@ -38,13 +38,13 @@ class QueryTable(_QueryOperation):
             actor=actor, table=id, query=body, branch=branch_name(body.branch)
         )
         request = self.content()
-        cached = lance_queries.kept_answer(snapshot, request)
+        cached = lance_queries.cached_answer(snapshot, request)
         if cached is not None:
             return HttpResponse(cached, content_type=FILE_TYPE)
         rows = lance_queries.query(snapshot=snapshot, query=body)
         response = file_response(rows.schema, rows.batches)
         if isinstance(response, HttpResponse):
-            lance_queries.keep_answer(snapshot, body, request, response.content)
+            lance_queries.cache_answer(snapshot, body, request, response.content)
         return response
 
 

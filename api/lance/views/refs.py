@@ -4,7 +4,8 @@ from api.lance.operation import LanceOperation
 from catalog.access import Principal
 from catalog.formats.lance.naming import branch_name
 from catalog.identifiers import Identifier
-from catalog.services.lance import refs as lance_refs
+from catalog.services.lance.refs import branches as lance_branches
+from catalog.services.lance.refs import tags as lance_tags
 
 
 class ListTableTags(LanceOperation):
@@ -14,7 +15,7 @@ class ListTableTags(LanceOperation):
     query = ("page_token", "limit")
 
     def handle(self, actor: Principal, body: None, *, id: Identifier) -> m.ListTableTagsResponse:
-        tags, token = lance_refs.list_tags(actor=actor, table=id, **self.page)
+        tags, token = lance_tags.list_tags(actor=actor, table=id, **self.page)
         return m.ListTableTagsResponse(
             tags={
                 tag.name: m.TagContents(
@@ -37,7 +38,7 @@ class GetTableTagVersion(LanceOperation):
     def handle(
         self, actor: Principal, body: m.GetTableTagVersionRequest, *, id: Identifier
     ) -> m.GetTableTagVersionResponse:
-        branch, version = lance_refs.resolve(actor=actor, table=id, tag=body.tag)
+        branch, version = lance_tags.resolve(actor=actor, table=id, tag=body.tag)
         return m.GetTableTagVersionResponse(version=version, branch=branch or None)
 
 
@@ -51,7 +52,7 @@ class CreateTableTag(LanceOperation):
     def handle(
         self, actor: Principal, body: m.CreateTableTagRequest, *, id: Identifier
     ) -> m.CreateTableTagResponse:
-        transaction_id = lance_refs.create_tag(
+        transaction_id = lance_tags.create_tag(
             actor=actor,
             table=id,
             tag=body.tag,
@@ -71,7 +72,7 @@ class DeleteTableTag(LanceOperation):
     def handle(
         self, actor: Principal, body: m.DeleteTableTagRequest, *, id: Identifier
     ) -> m.DeleteTableTagResponse:
-        transaction_id = lance_refs.delete_tag(actor=actor, table=id, tag=body.tag)
+        transaction_id = lance_tags.delete_tag(actor=actor, table=id, tag=body.tag)
         return m.DeleteTableTagResponse(transaction_id=transaction_id)
 
 
@@ -85,7 +86,7 @@ class UpdateTableTag(LanceOperation):
     def handle(
         self, actor: Principal, body: m.UpdateTableTagRequest, *, id: Identifier
     ) -> m.UpdateTableTagResponse:
-        transaction_id = lance_refs.update_tag(
+        transaction_id = lance_tags.update_tag(
             actor=actor,
             table=id,
             tag=body.tag,
@@ -104,7 +105,7 @@ class ListTableBranches(LanceOperation):
     def handle(
         self, actor: Principal, body: None, *, id: Identifier
     ) -> m.ListTableBranchesResponse:
-        branches, token = lance_refs.list_branches(actor=actor, table=id, **self.page)
+        branches, token = lance_branches.list_branches(actor=actor, table=id, **self.page)
         return m.ListTableBranchesResponse(
             branches={
                 branch.name: m.BranchContents(
@@ -130,7 +131,7 @@ class CreateTableBranch(LanceOperation):
     def handle(
         self, actor: Principal, body: m.CreateTableBranchRequest, *, id: Identifier
     ) -> m.CreateTableBranchResponse:
-        transaction_id = lance_refs.create_branch(
+        transaction_id = lance_branches.create_branch(
             actor=actor,
             table=id,
             name=body.name,
@@ -150,5 +151,5 @@ class DeleteTableBranch(LanceOperation):
     def handle(
         self, actor: Principal, body: m.DeleteTableBranchRequest, *, id: Identifier
     ) -> m.DeleteTableBranchResponse:
-        transaction_id = lance_refs.delete_branch(actor=actor, table=id, name=body.name)
+        transaction_id = lance_branches.delete_branch(actor=actor, table=id, name=body.name)
         return m.DeleteTableBranchResponse(transaction_id=transaction_id)

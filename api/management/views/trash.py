@@ -100,4 +100,4 @@ class KeepTrashItem(ManagementOperation):
     response_model = m.TrashItemModel
 
     def handle(self, actor: Principal, body: None, item: str) -> m.TrashItemModel:
-        return _told(actor, [undrop.keep(actor=actor, item=_number(item))])[0]
+        return _told(actor, [undrop.stop_purge(actor=actor, item=_number(item))])[0]

@@ -21,8 +21,8 @@ from catalog.formats import view_queries
 from catalog.models import AuditEvent, MaterializedView, Table, TableState
 from catalog.models.materialized_views import MaterializedViewQuerySet
 from catalog.privileges import Privilege
-from catalog.services.lance import materialized_views
-from catalog.services.lance.materialized_views import Refresh
+from catalog.services.lance.materialized_views import refreshes
+from catalog.services.lance.materialized_views.refreshes import Refresh
 
 _QUERY_LENGTH = 20_000
 _UNSEEN = "a table that you may not browse"
@@ -131,7 +131,7 @@ class MaterializedViewAdmin(ReadOnlyAdmin):
     @button("Refresh now", permission="refresh", icon="refresh")
     def refresh(self, request: HttpRequest, row: MaterializedView) -> HttpResponseBase:
         def call(_data: dict[str, Any]) -> HttpResponseBase:
-            materialized_views.start_refresh(
+            refreshes.start_refresh(
                 actor=actor(request),
                 table=row.table.identifier,
                 refresh=Refresh(),

@@ -15,9 +15,9 @@ from catalog.formats.lance import columns as lance_columns
 from catalog.formats.lance.columns import Column
 from catalog.models import Table
 from catalog.services.lance import contents as lance_contents
-from catalog.services.lance import indexes as lance_indexes
 from catalog.services.lance.contents import SMALL, Bucket, Fragment, reading
-from catalog.services.lance.indexes import IndexSummary
+from catalog.services.lance.indexes import indexes as lance_indexes
+from catalog.services.lance.indexes.indexes import IndexSummary
 
 _FIELDS = 100  # of a schema on one page
 _ENTRIES = 50  # of a field's metadata

@@ -12,9 +12,11 @@ from catalog.admin.actor import actor
 from catalog.admin.pages import PANEL_SIZE, Panel, query, word
 from catalog.errors import CatalogError
 from catalog.models import Branch, Table, TableState, TableVersion
-from catalog.services.lance import refs as lance_refs
 from catalog.services.lance.contents import Unreadable, reading
-from catalog.services.lance.refs import BranchFacts, Tag
+from catalog.services.lance.refs import branches as lance_branches
+from catalog.services.lance.refs import tags as lance_tags
+from catalog.services.lance.refs.branches import BranchDetails
+from catalog.services.lance.refs.tags import Tag
 
 
 def refs_tab(request: HttpRequest, row: Table) -> list[Panel]:
@@ -39,7 +41,7 @@ def _told(title: str, build: Callable[[], Panel]) -> Panel:
 
 def _tags(request: HttpRequest, row: Table) -> Panel:
     after = word(request, "tag")
-    found, token = lance_refs.list_tags(
+    found, token = lance_tags.list_tags(
         actor=actor(request),
         table=row.identifier,
         limit=PANEL_SIZE,
@@ -79,7 +81,7 @@ def _in_ledger(row: Table, tags: list[Tag]) -> set[tuple[str, int]]:
 
 def _branches(request: HttpRequest, row: Table) -> Panel:
     after = word(request, "from")
-    found, token = lance_refs.list_branches(
+    found, token = lance_branches.list_branches(
         actor=actor(request),
         table=row.identifier,
         limit=PANEL_SIZE,
@@ -96,7 +98,7 @@ def _branches(request: HttpRequest, row: Table) -> Panel:
     )
 
 
-def _branch(request: HttpRequest, branch: BranchFacts, newest: int | None) -> tuple[object, ...]:
+def _branch(request: HttpRequest, branch: BranchDetails, newest: int | None) -> tuple[object, ...]:
     return (
         cells.exact(cells.clipped(branch.name)),
         cells.NOTHING if newest is None else _version(request, newest, branch.name),
@@ -107,7 +109,7 @@ def _branch(request: HttpRequest, branch: BranchFacts, newest: int | None) -> tu
     )
 
 
-def _newest(row: Table, branches: list[BranchFacts]) -> dict[str, int | None]:
+def _newest(row: Table, branches: list[BranchDetails]) -> dict[str, int | None]:
     """The newest version of each. One statement."""
     versions = TableVersion.objects.filter(table_id=OuterRef("table_id"), branch=OuterRef("name"))
     newest = versions.visible().order_by("-version").values("version")[:1]

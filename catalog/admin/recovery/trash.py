@@ -187,7 +187,7 @@ class TrashAdmin(ReadOnlyAdmin):
             facts.append(("Size", self.size_cell(row)))
         else:
             asking = actor(request, "catalog.change_table")
-            _, spaces, tables = recovery_undrop.contents(actor=asking, item=row.pk)
+            _, spaces, tables = recovery_undrop.count_contents(actor=asking, item=row.pk)
             facts.append(("With it", f"{spaces - 1:,} namespaces, {tables:,} tables and views"))
         return Page(facts=facts)
 
@@ -224,7 +224,7 @@ class TrashAdmin(ReadOnlyAdmin):
     @button("Keep", permission="manage", icon="pan_tool")
     def keep(self, request: HttpRequest, row: TrashItem) -> HttpResponseBase:
         def call(_data: dict[str, Any]) -> HttpResponseBase:
-            recovery_undrop.keep(actor=actor(request, "catalog.change_table"), item=row.pk)
+            recovery_undrop.stop_purge(actor=actor(request, "catalog.change_table"), item=row.pk)
             messages.success(request, f"'{row}' is kept until somebody purges it")
             return HttpResponseRedirect(cells.page_url(row))
 

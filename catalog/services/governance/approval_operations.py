@@ -12,15 +12,12 @@ from catalog.models import ApprovalRequest, ApprovalStatus
 from catalog.privileges import Privilege
 from catalog.services.engine import locks
 from catalog.services.engine.commit import Batch, Operation
-from catalog.services.recovery.recovery_operations import (
-    PurgeNow,
-    SetApprovalRule,
-    SetProtection,
-)
-from catalog.services.tables.approval_gate import Guarded
+from catalog.services.recovery.purge_operations import PurgeNow
+from catalog.services.recovery.rule_operations import SetApprovalRule, SetProtection
+from catalog.services.tables.approval_gate import GatedOperation
 from catalog.services.tables.namespace_operations import DropNamespace
 
-_KINDS: dict[str, type[Guarded]] = {
+_KINDS: dict[str, type[GatedOperation]] = {
     kind.name: kind for kind in (DropNamespace, PurgeNow, SetApprovalRule, SetProtection)
 }
 

@@ -54,7 +54,7 @@ from catalog.services.access import grant_operations, known_keys, principals
 from catalog.services.engine.commit import Operation, commit
 from catalog.services.governance import annotation_operations, annotations
 from catalog.services.maintenance import policy_operations
-from catalog.services.recovery import recovery_operations
+from catalog.services.recovery import rule_operations
 
 VERSION = 1
 _AT_ONCE = 500
@@ -473,14 +473,14 @@ def _plan_namespace(part: NamespacePart) -> Iterator[Change]:
                 "retention_seconds",
                 row.retention_seconds,
                 seconds,
-                recovery_operations.SetRetention(namespace=target.name, seconds=seconds),
+                rule_operations.SetRetention(namespace=target.name, seconds=seconds),
             )
     if part.approvals is not None and sorted(part.approvals) != before["approvals"]:
         yield target.change(
             "approvals",
             before["approvals"],
             sorted(part.approvals),
-            recovery_operations.SetApprovalRule(namespace=target.name, actions=part.approvals),
+            rule_operations.SetApprovalRule(namespace=target.name, actions=part.approvals),
         )
 
 
@@ -531,7 +531,7 @@ class _Target:
                     annotation_operations.SetLinks(**named, links=new),
                 )
         if part.protected is not None and part.protected != before["protected"]:
-            operation = recovery_operations.SetProtection(
+            operation = rule_operations.SetProtection(
                 identifier=self.name,
                 is_namespace=not self.is_table,
                 is_protected=part.protected,

@@ -1,8 +1,8 @@
-"""Filling computed columns: evaluating the expression that a column was declared with.
+"""Fill computed columns by evaluating the expression of their declaration.
 
-A job goes through the fragments in the order of their numbers and writes, for each, the column's
-values alone; nothing else of a row is written again. Some fragments make a commit. So an append
-meanwhile is no conflict, and who goes on with the job begins after the last fragment committed.
+A job processes the fragments in the order of their numbers and writes only the values of the
+column; the other columns are not rewritten. Several fragments make a commit. A concurrent append is
+therefore no conflict, and a repeated job continues after the last committed fragment.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,21 +37,21 @@ _VALUE, _ROW = "value", "_rowid"
 
 @dataclass(frozen=True, slots=True)
 class Backfill:
-    """What is to be filled (spec: AlterTableBackfillColumnsRequest)."""
+    """A requested backfill (spec: AlterTableBackfillColumnsRequest)."""
 
     column: str
-    """The field's path."""
+    """Path of the field."""
     where: str | None = None
-    """Which rows; by default all."""
+    """Filter of the rows; by default all rows."""
     branch: str = ""
     read_version: int | None = None
-    """The version whose rows are read; those that came later are left out."""
+    """The version to read; rows that were added later are not filled."""
     num_frags: int | None = None
-    """How many fragments to fill at most."""
+    """Maximum number of fragments to fill."""
     task_size: int | None = None
-    """How many rows to evaluate at once."""
+    """Number of rows to evaluate at once."""
     commit_granularity: int | None = None
-    """How many fragments make a commit."""
+    """Number of fragments per commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +63,18 @@ class _Computed:
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """What one commit did."""
+    """The result of one commit."""
 
     last: int
-    """The number of the last fragment that was looked at."""
-    seen: int
-    """Rows of those fragments."""
+    """Number of the last scanned fragment."""
+    scanned_rows: int
+    """Rows of the scanned fragments."""
     rows: int
     fragments: int
 
 
 def start_backfill(*, actor: Principal, table: Identifier, backfill: Backfill) -> str:
-    """Let a job fill a computed column; returns the id of the transaction, which follows the job.
+    """Start a job that fills a computed column; return the id of its transaction.
 
     Raises ColumnNotFound, InvalidInput for a column that is not computed and for a filter or an
     expression that cannot be evaluated, VersionNotFound.
@@ -87,17 +87,19 @@ def start_backfill(*, actor: Principal, table: Identifier, backfill: Backfill) -
     lance_sql.check(backfill.where or "")
     newest = datasets.read(actor=actor, table=table, branch=backfill.branch)
     computed = _computed(newest, table, backfill.column)
-    lance_sql.check(computed.expression)  # a client may have written it to storage
+    lance_sql.check(computed.expression)  # a client may have written the expression to storage
     source = _source(actor, table, backfill) or newest
     with refusing(table):
         _check(source, computed, backfill)
     parameters = {key: value for key, value in asdict(backfill).items() if value is not None}
-    done = commit([job_operations.StartBackfill(table=table, parameters=parameters)], actor=actor)
-    return str(done.id)
+    transaction = commit(
+        [job_operations.StartBackfill(table=table, parameters=parameters)], actor=actor
+    )
+    return str(transaction.id)
 
 
 def fill(job: Job, report: Report) -> Mapping[str, Any]:
-    """Do the job. What came of it so far is kept after each commit."""
+    """Run the job of a backfill; its result is saved after each commit."""
     actor, backfill = jobs.principal(job), Backfill(**job.parameters)
     state = {"rows": 0, "fragments": 0, "last_fragment": -1, "seen": 0, **(job.result or {})}
     while backfill.num_frags is None or state["fragments"] < backfill.num_frags:
@@ -110,15 +112,15 @@ def fill(job: Job, report: Report) -> Mapping[str, Any]:
             work=_Filler(table, backfill, state, _source(actor, table, backfill), report),
             summary={"column": backfill.column, "where": backfill.where, "job": job.pk},
         )
-        done = written.result
-        if done is None:
+        progress = written.result
+        if progress is None:
             break
         state = {
             **state,
-            "rows": state["rows"] + done.rows,
-            "fragments": state["fragments"] + done.fragments,
-            "last_fragment": done.last,
-            "seen": state["seen"] + done.seen,
+            "rows": state["rows"] + progress.rows,
+            "fragments": state["fragments"] + progress.fragments,
+            "last_fragment": progress.last,
+            "seen": state["seen"] + progress.scanned_rows,
         }
         if written.transaction_id is not None:
             state |= {"version": written.version, "transaction_id": written.transaction_id}
@@ -129,7 +131,7 @@ def fill(job: Job, report: Report) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Filler:
-    """Fills the next fragments in one commit, and returns None when there are none left."""
+    """Fill the next fragments in one commit; return None if no fragment remains."""
 
     table: Identifier
     backfill: Backfill
@@ -140,34 +142,37 @@ class _Filler:
     def __call__(self, dataset: LanceDataset) -> _Round | None:
         source = self.source or dataset
         computed = _computed(dataset, self.table, self.backfill.column)
-        of_source = {each.fragment_id: each for each in source.get_fragments()}
+        of_source = {fragment.fragment_id: fragment for fragment in source.get_fragments()}
         todo = [
-            each
-            for each in sorted(dataset.get_fragments(), key=lambda each: each.fragment_id)
-            if each.fragment_id > self.state["last_fragment"] and each.fragment_id in of_source
+            fragment
+            for fragment in sorted(
+                dataset.get_fragments(), key=lambda fragment: fragment.fragment_id
+            )
+            if fragment.fragment_id > self.state["last_fragment"]
+            and fragment.fragment_id in of_source
         ]
         if not todo:
             return None
         begun = self.state["seen"]
-        total = begun + sum(each.metadata.num_rows for each in todo)
-        last, seen, rows = -1, 0, 0
+        total = begun + sum(fragment.metadata.num_rows for fragment in todo)
+        last, scanned_rows, rows = -1, 0, 0
         changed: list[tuple[int, Any, list[int], bytes]] = []
         for fragment in todo:
-            self.report(begun + seen, total)
-            last, seen = fragment.fragment_id, seen + fragment.metadata.num_rows
+            self.report(begun + scanned_rows, total)
+            last, scanned_rows = fragment.fragment_id, scanned_rows + fragment.metadata.num_rows
             values = _values(source, of_source[last], computed, self.backfill)
-            if values.num_rows:  # Lance joins nothing with nothing
+            if values.num_rows:  # Lance cannot join an empty table
                 changed.append((last, *fragment.update_columns(values, with_offsets=True)))
                 rows += values.num_rows
             if len(changed) == self._most():
                 break
-        self.report(begun + seen, total)
+        self.report(begun + scanned_rows, total)
         if changed:
             LanceDataset.commit(dataset, _operation(changed), read_version=dataset.version)
-        return _Round(last=last, seen=seen, rows=rows, fragments=len(changed))
+        return _Round(last=last, scanned_rows=scanned_rows, rows=rows, fragments=len(changed))
 
     def _most(self) -> int:
-        """How many fragments make this commit."""
+        """Return the number of fragments of this commit."""
         most = self.backfill.commit_granularity or _FRAGMENTS_PER_COMMIT
         if self.backfill.num_frags is None:
             return most
@@ -186,8 +191,8 @@ def _operation(changed: Sequence[tuple[int, Any, list[int], bytes]]) -> LanceOpe
 def _values(
     source: LanceDataset, fragment: LanceFragment, computed: _Computed, backfill: Backfill
 ) -> pa.Table:
-    """The column's values in a fragment, by the ids of the rows."""
-    found = source.scanner(
+    """Return the column's values in a fragment, by row id."""
+    values = source.scanner(
         columns={_VALUE: computed.expression},
         filter=backfill.where or None,
         fragments=[fragment],
@@ -195,12 +200,12 @@ def _values(
         batch_size=min(backfill.task_size or _MAX_BATCH, _MAX_BATCH),
     ).to_table()
     return pa.table(
-        {_ROW: found[_ROW], computed.name: found[_VALUE].cast(computed.type)},
+        {_ROW: values[_ROW], computed.name: values[_VALUE].cast(computed.type)},
     )
 
 
 def _check(source: LanceDataset, computed: _Computed, backfill: Backfill) -> None:
-    """Let Lance plan it, so that what cannot be evaluated is refused before there is a job."""
+    """Let Lance plan the scan, so that an invalid expression is refused before the job starts."""
     plan(
         source.scanner(
             columns={_VALUE: computed.expression}, filter=backfill.where or None, with_row_id=True
@@ -224,7 +229,7 @@ def _computed(dataset: LanceDataset, table: Identifier, path: str) -> _Computed:
 
 
 def _source(actor: Principal, table: Identifier, backfill: Backfill) -> LanceDataset | None:
-    """The version to read, if one was asked for."""
+    """Return the dataset of the requested version, or None without one."""
     if backfill.read_version is None:
         return None
     return datasets.read(

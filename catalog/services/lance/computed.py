@@ -1,7 +1,7 @@
-"""Computed columns of Lance tables: what their expressions come to, and what must stay for them.
+"""Computed columns of Lance tables: the types of their expressions and the fields they read.
 
 A computed column is declared with an SQL expression and has no values until a backfill evaluates
-it. The declaration lies in the field's metadata, under the keys that LanceDB uses as well.
+it. The declaration is stored in the field's metadata, under the keys that LanceDB uses as well.
 """
 
 import re
@@ -24,7 +24,7 @@ from catalog.services.lance.errors import refusing
 _VALUE, _ROW = "value", "_rowid"
 _SQL = "sql"
 _READS_NOTHING = "Scans must request at least one column"
-# Texts in quotes are no names. Names in backticks are no functions.
+# Quoted texts are not names. Names in backticks are not functions.
 _TEXTS = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"")
 _QUOTED = re.compile(r"`(?:[^`]|``)*`")
 _ROW_COLUMNS = re.compile(
@@ -39,23 +39,23 @@ _CHANGING = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """A computed column that is declared: its path and those that its expression reads."""
+    """A declared computed column: its path and the paths that its expression reads."""
 
     path: tuple[str, ...]
     inputs: tuple[tuple[str, ...], ...]
 
 
 def declare(dataset: LanceDataset, table: Identifier, name: str, expression: str) -> pa.Field:
-    """The field of a new computed column, with its declaration.
+    """Return the field of a new computed column, with its declaration.
 
-    Its type is that of the expression, as Lance plans it. Raises ColumnNotFound and InvalidInput.
+    Lance determines its type by planning the expression. Raises ColumnNotFound and InvalidInput.
     """
     bare = _TEXTS.sub("''", expression)
-    if found := _ROW_COLUMNS.search(bare):
-        raise ColumnNotFound(table, f"A computed column cannot read '{found[0]}'")
-    if found := _CHANGING.search(_QUOTED.sub("``", bare)):
+    if match := _ROW_COLUMNS.search(bare):
+        raise ColumnNotFound(table, f"A computed column cannot read '{match[0]}'")
+    if match := _CHANGING.search(_QUOTED.sub("``", bare)):
         raise InvalidInput(
-            f"Column '{name}': '{found[0].rstrip(' (')}' does not give the same value every time"
+            f"Column '{name}': '{match[0].rstrip(' (')}' does not give the same value every time"
         )
     with refusing(table):
         type_ = _plan(dataset, expression)
@@ -70,25 +70,25 @@ def declare(dataset: LanceDataset, table: Identifier, name: str, expression: str
 
 
 def is_declaration(key: str) -> bool:
-    """Whether a key of a field's metadata is of the declaration of a computed column."""
+    """True if a key of a field's metadata belongs to the declaration of a computed column."""
     return key == lance_naming.COMPUTED or key.startswith(f"{lance_naming.COMPUTED}.")
 
 
 def is_computed(field: Any) -> bool:
-    """Whether a field is a computed column."""
+    """True if a field is a computed column."""
     return any(is_declaration(key) for key in field.metadata)
 
 
 def find_reader(
     dataset: LanceDataset, path: tuple[str, ...], unless: Sequence[tuple[str, ...]] = ()
 ) -> str | None:
-    """The name of a computed column that reads this field, or one above or below it.
+    """Return the name of a computed column that reads this field, or one above or below it.
 
-    Those of the paths in ``unless`` do not count.
+    Columns whose path is in ``unless`` are ignored.
     """
-    for each in _declared(dataset.lance_schema.fields()):
-        if each.path not in unless and any(_overlap(path, read) for read in each.inputs):
-            return lance_paths.join(each.path)
+    for column in _declared(dataset.lance_schema.fields()):
+        if column.path not in unless and any(_overlap(path, read) for read in column.inputs):
+            return lance_paths.join(column.path)
     return None
 
 
@@ -100,26 +100,26 @@ def _declared(fields: Iterable[Any]) -> Iterator[Computed]:
 
 
 def _paths(written: str) -> tuple[tuple[str, ...], ...]:
-    """The paths of a list; those that do not read as such are left out, whoever wrote them."""
+    """Parse a JSON list of paths; skip invalid values, which any client may have written."""
     try:
-        found = orjson.loads(written)
+        values = orjson.loads(written)
     except orjson.JSONDecodeError:
         return ()
     paths = []
-    for each in found if isinstance(found, list) else ():
+    for value in values if isinstance(values, list) else ():
         try:
-            paths.append(lance_paths.split(str(each)))
+            paths.append(lance_paths.split(str(value)))
         except InvalidInput:
             continue
     return tuple(paths)
 
 
-def _overlap(one: Sequence[str], other: Sequence[str]) -> bool:
-    return all(a == b for a, b in zip(one, other, strict=False))
+def _overlap(left: Sequence[str], right: Sequence[str]) -> bool:
+    return all(a == b for a, b in zip(left, right, strict=False))
 
 
 def _plan(dataset: LanceDataset, expression: str) -> pa.DataType:
-    """The type of an expression."""
+    """Return the type of an expression."""
     try:
         scanner = dataset.scanner(columns={_VALUE: expression})
         return scanner.projected_schema.field(_VALUE).type
@@ -131,9 +131,9 @@ def _plan(dataset: LanceDataset, expression: str) -> pa.DataType:
 
 
 def _inputs(dataset: LanceDataset, expression: str) -> list[tuple[str, ...]]:
-    """The fields that an expression reads: those without which Lance cannot plan it.
+    """Return the fields that an expression reads: those without which Lance cannot plan it.
 
-    Lance does not tell them apart from others with commas in their names.
+    Lance reports them as one text, in which names with commas are ambiguous.
     """
     text = expression.replace("``", "`").casefold()
     named = [field for field in dataset.schema if field.name.casefold() in text]
@@ -145,7 +145,7 @@ def _inputs(dataset: LanceDataset, expression: str) -> list[tuple[str, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """Planning an expression on empty tables of other schemas."""
+    """Plans an expression on empty tables of other schemas."""
 
     expression: str
     storage_version: Any
@@ -153,33 +153,33 @@ class _Trial:
     def plans(self, fields: Sequence[pa.Field]) -> bool:
         empty = pa.schema([*fields, pa.field(_unused(), pa.bool_())]).empty_table()
         try:
-            made = lance.write_dataset(
+            dataset = lance.write_dataset(
                 empty, "memory://", data_storage_version=self.storage_version
             )
-            _plan(made, self.expression)
+            _plan(dataset, self.expression)
         except (OSError, ValueError, RuntimeError, pa.ArrowException):
             return False
         return True
 
     def reads(self, fields: Sequence[pa.Field], path: tuple[str, ...]) -> list[tuple[str, ...]]:
-        """The paths at or below this one that it reads; those below rather than the whole."""
+        """Return the paths at or below this one that the expression reads, the deepest possible."""
         if self.plans(_without(fields, path)):
             return []
         field = lance_paths.find(fields, path)
         inner = field.type if field is not None and pa.types.is_struct(field.type) else None
-        names = [] if inner is None else [each.name for each in inner.fields]
+        names = [] if inner is None else [child.name for child in inner.fields]
         return [inner for name in names for inner in self.reads(fields, (*path, name))] or [path]
 
 
 def _without(fields: Sequence[pa.Field], path: tuple[str, ...]) -> list[pa.Field]:
-    """The fields, with another name for that of the path: a struct cannot lose its last one."""
+    """Return the fields with the field of the path renamed: a struct cannot lose its last field."""
     return [_rename(field, path[1:]) if field.name == path[0] else field for field in fields]
 
 
-def _rename(field: pa.Field, rest: tuple[str, ...]) -> pa.Field:
-    if not rest:
+def _rename(field: pa.Field, inner_path: tuple[str, ...]) -> pa.Field:
+    if not inner_path:
         return field.with_name(_unused())
-    return field.with_type(pa.struct(_without(field.type.fields, rest)))
+    return field.with_type(pa.struct(_without(field.type.fields, inner_path)))
 
 
 def _unused() -> str:

@@ -1,4 +1,4 @@
-"""What is in a version of a Lance table, for pages that show it: numbers, fragments, and faults."""
+"""Contents of a version of a Lance table for display: numbers, fragments, and faults."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,8 +14,8 @@ from catalog.models import Table
 from catalog.services.lance import datasets, errors
 
 SMALL = 100_000
-"""Rows below which a fragment is small, when there are others: about a tenth of what compaction
-aims at."""
+"""Number of rows below which a fragment is small if there are others: about a tenth of the
+target size of compaction."""
 _BUCKETS = (1_000, 10_000, 100_000, 1_000_000)
 _UNREADABLE = (
     OSError,
@@ -29,15 +29,15 @@ _UNREADABLE = (
 
 
 class Unreadable(Exception):
-    """A table's files are not as they should be, or not there; the text is what Lance says.
+    """A table's files are damaged or missing; the text is the message of Lance.
 
-    No refusal, which would be the caller's doing: only who shows what is wrong catches it.
+    Not a CatalogError, which reports a mistake of the caller: only pages that show faults catch it.
     """
 
 
 @contextmanager
 def reading() -> Iterator[None]:
-    """Raise whatever Lance fails with as Unreadable; refusals of the catalog pass."""
+    """Raise every failure of Lance as Unreadable; errors of the catalog pass unchanged."""
     try:
         with errors.no_panic():
             yield
@@ -50,35 +50,35 @@ def reading() -> Iterator[None]:
 def open_table(
     *, actor: Principal, table: Table, version: int | None = None, branch: str = ""
 ) -> LanceDataset:
-    """A version of exactly this table, by default main's newest. One statement.
+    """Open a version of exactly this table, by default main's newest. One statement.
 
-    Raises the refusals of ``lance_datasets.find_snapshot``, and Unreadable.
+    Raises the errors of ``datasets.find_snapshot``, and Unreadable.
     """
     with reading():
         snapshot = datasets.find_snapshot(
             actor=actor, table=table.identifier, version=version, branch=branch
         )
-        if snapshot.uuid != table.uuid:  # dropped, and another table bears the name now
+        if snapshot.uuid != table.uuid:  # the table was dropped and another one has its name
             raise TableNotFound(table.identifier)
         return datasets.open_dataset(snapshot)
 
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """How much a version holds."""
+    """The size of a version in rows, fragments, files and bytes."""
 
     rows: int
     deleted_rows: int
     fragments: int
     data_files: int
     bytes: int | None
-    """Of the data files; None when not every writer noted the sizes."""
+    """Size of the data files; None if some writer did not record sizes."""
     storage_version: str
     has_stable_row_ids: bool
 
 
 def contents(dataset: LanceDataset) -> Contents:
-    """Out of the manifest alone. Raises Unreadable."""
+    """Read the contents from the manifest alone. Raises Unreadable."""
     with reading():
         totals = dataset.get_version()["metadata"]
         size = int(totals.get("total_files_size", 0))
@@ -96,7 +96,7 @@ def contents(dataset: LanceDataset) -> Contents:
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """One fragment, as the manifest has it."""
+    """A fragment, as recorded in the manifest."""
 
     id: int
     rows: int
@@ -108,7 +108,7 @@ class Fragment:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """How many fragments hold at least ``least`` rows, and fewer than ``below``."""
+    """Number of fragments with at least ``least`` rows and fewer than ``below``."""
 
     least: int
     below: int | None
@@ -116,34 +116,34 @@ class Bucket:
 
 
 def fragments(dataset: LanceDataset) -> Sequence[LanceFragment]:
-    """All fragments by their ids, untold: a table may have many. Raises Unreadable."""
+    """Return all fragments by id, unconverted, because a table may have many. Raises Unreadable."""
     with reading():
-        return sorted(dataset.get_fragments(), key=lambda each: each.fragment_id)
+        return sorted(dataset.get_fragments(), key=lambda item: item.fragment_id)
 
 
-def fragment(found: LanceFragment, count: int) -> Fragment:
-    """What the manifest tells of one of ``count`` fragments. Raises Unreadable."""
+def fragment(item: LanceFragment, count: int) -> Fragment:
+    """Describe one of ``count`` fragments from the manifest. Raises Unreadable."""
     with reading():
-        told = found.metadata
-        rows = told.physical_rows - told.num_deletions
-        sizes = [file.file_size_bytes for file in told.files]
+        metadata = item.metadata
+        rows = metadata.physical_rows - metadata.num_deletions
+        sizes = [file.file_size_bytes for file in metadata.files]
         return Fragment(
-            id=told.id,
+            id=metadata.id,
             rows=rows,
-            deleted_rows=told.num_deletions,
-            data_files=len(told.files),
+            deleted_rows=metadata.num_deletions,
+            data_files=len(metadata.files),
             bytes=None if None in sizes else sum(size or 0 for size in sizes),
             is_small=count > 1 and rows < SMALL,
         )
 
 
-def distribution(found: Sequence[LanceFragment]) -> list[Bucket]:
-    """How large the fragments are. Raises Unreadable."""
+def distribution(items: Sequence[LanceFragment]) -> list[Bucket]:
+    """Return the distribution of fragment sizes. Raises Unreadable."""
     bounds = [0, *_BUCKETS]
     counts = [0] * len(bounds)
     with reading():
-        for each in found:
-            rows = each.physical_rows - each.num_deletions
+        for item in items:
+            rows = item.physical_rows - item.num_deletions
             counts[sum(rows >= bound for bound in _BUCKETS)] += 1
     return [
         Bucket(least, below, count)

@@ -1,4 +1,4 @@
-"""Creating Lance tables with data, and changing their rows."""
+"""Create Lance tables with data, and change their rows."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ Data: TypeAlias = "pa.Table | pa.RecordBatchReader"
 
 @dataclass(frozen=True, slots=True)
 class CreatedTable:
-    """A table after CreateTable, whether it was made or was there already."""
+    """A table after CreateTable, created by it or existing before."""
 
     location: str
     version: int
@@ -36,7 +36,7 @@ class CreatedTable:
 
 @dataclass(frozen=True, slots=True)
 class MergeClauses:
-    """What a merge insert does with rows (spec: MergeInsertIntoTableRequest)."""
+    """The clauses of a merge insert (spec: MergeInsertIntoTableRequest)."""
 
     on: tuple[str, ...]
     when_matched_update_all: bool = False
@@ -56,9 +56,9 @@ def create_table(
     mode: str = "create",
     properties: Mapping[str, str] | None = None,
 ) -> CreatedTable:
-    """Make a table of the data; an empty stream makes an empty table of its schema.
+    """Create a table from the data; an empty stream creates an empty table of its schema.
 
-    ``mode`` says what becomes of a table of this name: ``create`` raises TableAlreadyExists,
+    ``mode`` applies to an existing table of this name: ``create`` raises TableAlreadyExists,
     ``exist_ok`` keeps it and reads no data, ``overwrite`` drops it in the same transaction.
     """
     check_table(table)
@@ -67,7 +67,7 @@ def create_table(
     if holder is None:
         tables.require_namespace(table[:-1])
     elif mode == "exist_ok":
-        return _kept(actor, table)
+        return _existing(actor, table)
     elif mode != "overwrite":
         raise table_operations.already_exists(table, holder)
     lance_paths.check_names(data.schema)
@@ -91,9 +91,9 @@ def insert(
     overwrite: bool = False,
     branch: str = "",
 ) -> Written[int]:
-    """Add rows, or put them in the place of all; the result is their number.
+    """Append rows, or replace all rows; the result is the number of written rows.
 
-    The first data of a declared table makes its first version. Raises SchemaMismatch.
+    The first data of a declared table creates its first version. Raises SchemaMismatch.
     """
     if overwrite:
         lance_paths.check_names(data.schema)
@@ -107,10 +107,10 @@ def insert(
             work=lambda dataset: _append(rows, dataset, "overwrite" if overwrite else "append"),
             summary={"mode": "overwrite"} if overwrite else None,
             can_repeat=False,
-            goes_on=True,
+            keep_open=True,
         )
     except TableHasNoData:
-        return _begin(actor, table, rows, data_operations.InsertIntoTable)
+        return _create_first_version(actor, table, rows, data_operations.InsertIntoTable)
 
 
 def merge_insert(
@@ -121,9 +121,9 @@ def merge_insert(
     clauses: MergeClauses,
     branch: str = "",
 ) -> Written[dict[str, int]]:
-    """Update, insert and delete rows by a key; the result counts them.
+    """Update, insert and delete rows by a key; the result has their numbers.
 
-    Rows of a declared table are all new. Raises ColumnNotFound, SchemaMismatch, InvalidInput for
+    In a declared table all rows are new. Raises ColumnNotFound, SchemaMismatch, InvalidInput for
     rows that match ambiguously, CommitConflict.
     """
     if not clauses.on:
@@ -143,9 +143,9 @@ def merge_insert(
             timeout=clauses.timeout,
         )
     except TableHasNoData:
-        begun = _begin(actor, table, rows, data_operations.MergeInsertIntoTable)
-        counts = {"num_inserted_rows": begun.result, "num_updated_rows": 0, "num_deleted_rows": 0}
-        return Written(counts, begun.version, begun.transaction_id, begun.commit)
+        first = _create_first_version(actor, table, rows, data_operations.MergeInsertIntoTable)
+        counts = {"num_inserted_rows": first.result, "num_updated_rows": 0, "num_deleted_rows": 0}
+        return Written(counts, first.version, first.transaction_id, first.commit)
 
 
 def update(
@@ -157,7 +157,7 @@ def update(
     properties: Mapping[str, str] | None = None,
     branch: str = "",
 ) -> Written[int]:
-    """Set columns to SQL expressions where the predicate holds; the result is the rows' number."""
+    """Set columns to SQL expressions in matching rows; the result is the number of rows."""
     changes: dict[str, str] = {}
     for pair in updates:
         if len(pair) != 2:
@@ -178,14 +178,14 @@ def update(
             dataset.update(changes, where=predicate or None)["num_rows_updated"]
         ),
         summary={"columns": list(changes), "predicate": predicate},
-        facts={"properties": dict(properties)} if properties else None,
+        fields={"properties": dict(properties)} if properties else None,
     )
 
 
 def delete(
     *, actor: Principal, table: Identifier, predicate: str, branch: str = ""
 ) -> Written[int]:
-    """Delete the rows for which the predicate holds; the result is their number."""
+    """Delete the rows that match the predicate; the result is their number."""
     if not predicate.strip():
         raise InvalidInput("A predicate says what to delete; 'true' is for all rows")
     lance_sql.check(predicate)
@@ -200,7 +200,7 @@ def delete(
 
 
 class _Counted:
-    """The rows of a table; or the batches of a stream, counted as they pass."""
+    """The rows of a table, or the batches of a stream, with a count of the rows read so far."""
 
     def __init__(self, data: Data) -> None:
         self.schema = data.schema
@@ -244,7 +244,7 @@ def _merge(rows: _Counted, dataset: LanceDataset, clauses: MergeClauses) -> dict
     return counts
 
 
-def _begin(
+def _create_first_version(
     actor: Principal,
     table: Identifier,
     rows: _Counted,
@@ -252,19 +252,19 @@ def _begin(
 ) -> Written[int]:
     """Write the first version of a declared table."""
     lance_paths.check_names(rows.schema)
-    facts = tables.describe_table(actor=actor, table=table)
-    return commits.begin(
+    description = tables.describe_table(actor=actor, table=table)
+    return commits.create_first_version(
         actor=actor,
         table=table,
-        location=facts.location,
+        location=description.location,
         operation=operation,
         work=lambda new: _write(rows, new),
     )
 
 
-def _kept(actor: Principal, table: Identifier) -> CreatedTable:
-    facts = tables.describe_table(actor=actor, table=table)
+def _existing(actor: Principal, table: Identifier) -> CreatedTable:
+    description = tables.describe_table(actor=actor, table=table)
     version = 0
-    if not facts.is_only_declared:
+    if not description.is_only_declared:
         version = datasets.find_snapshot(actor=actor, table=table).version
-    return CreatedTable(facts.location, version, facts.properties, None)
+    return CreatedTable(description.location, version, description.properties, None)

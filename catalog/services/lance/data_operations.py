@@ -1,4 +1,4 @@
-"""What the catalog itself writes to Lance tables: a version, under the name of what was asked."""
+"""Commit operations of the writes of the catalog to Lance tables, one per requested operation."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,26 +15,22 @@ from catalog.privileges import Privilege
 from catalog.services.engine.commit import Batch
 from catalog.services.engine.statements import NewVersion
 from catalog.services.lance.ledger.version_operations import CreateVersion, find_branch
-from catalog.services.tables.table_operations import (
-    NewTableOperation,
-    already_exists,
-    drop_tables,
-)
+from catalog.services.tables.table_operations import NewTableOperation, already_exists, drop_tables
 
 
 @dataclass(frozen=True, kw_only=True)
 class WriteVersion(CreateVersion):
-    """A version that the catalog wrote for a caller. Subclasses are named as the spec's operation."""
+    """A version that the catalog wrote for a caller. Subclasses have the spec's operation names."""
 
     summary: Mapping[str, Any] = field(default_factory=dict)
-    """What the audit trail tells of it: what was asked, never the data itself."""
+    """Details of the request in the audit trail, never the data itself."""
     location: str | None = None
-    """Where the table was that this was written to."""
+    """Location of the table that the version was written to."""
     base: tuple[str, int, datetime] | None = None
-    """The version that it was made from, if that may go meanwhile: branch, number, when entered."""
+    """Branch, number and creation time of the base version, if it may be deleted concurrently."""
 
     def locked(self, batch: Batch) -> Table:
-        """The table; not another one that got its name while this was written."""
+        """Lock the table; refuse another table that got its name during the write."""
         row = super().locked(batch)
         if self.location not in {None, row.location}:
             raise CommitConflict(f"Table '{label(self.table)}' was replaced meanwhile")
@@ -44,16 +40,16 @@ class WriteVersion(CreateVersion):
         return self.base is None and super().only_adds()
 
     def ensure_branch(self, batch: Batch, row: Table) -> None:
-        """Refuse what was made from a version that is gone, or of a branch that was made again."""
+        """Refuse a version whose base is deleted or whose branch was created again."""
         if self.branch and not find_branch(row, self.branch):
             raise BranchNotFound(self.table, self.branch)
         self.require_base(row)
 
     def require_base(self, row: Table) -> None:
-        """Raises CommitConflict unless the version that this was made from is there, and the same.
+        """Require that the base version still exists unchanged. Raises CommitConflict.
 
-        A cleanup takes versions out of the ledger before it removes their files. So what is entered
-        here has files that stay.
+        A cleanup removes versions from the ledger before it removes their files. Therefore the
+        files of a version that is entered here stay.
         """
         if self.base is None:
             return
@@ -62,8 +58,8 @@ class WriteVersion(CreateVersion):
             table_id=row.pk, branch=branch, version=version, created_at=created_at
         )
         if not same.exists():
-            what = f"Branch '{branch}'" if branch else f"Version {version}"
-            raise CommitConflict(f"{what} of table '{label(self.table)}' was deleted meanwhile")
+            base = f"Branch '{branch}'" if branch else f"Version {version}"
+            raise CommitConflict(f"{base} of table '{label(self.table)}' was deleted meanwhile")
 
     def facts(self) -> dict[str, Any]:
         return dict(self.summary)
@@ -85,7 +81,7 @@ class UpdateTable(WriteVersion):
     action = "table.update"
 
     properties: Mapping[str, str] = field(default_factory=dict)
-    """To be set on the table, beside those it has."""
+    """Properties to set on the table; its other properties stay."""
 
     def only_adds(self) -> bool:
         return not self.properties and super().only_adds()
@@ -156,7 +152,10 @@ class DropTableIndex(WriteVersion):
 
 
 class CompactTable(WriteVersion):
-    """The same rows in other fragments. Lance makes two versions of it; the first reserves numbers."""
+    """Compact fragments without changing rows.
+
+    Lance creates two versions; the first one reserves fragment ids.
+    """
 
     name = "CompactTable"
     action = "maintenance.compact"
@@ -165,7 +164,7 @@ class CompactTable(WriteVersion):
 
 
 class OptimizeIndexes(WriteVersion):
-    """The same rows, with indexes that know more of them."""
+    """Extend indexes to unindexed rows."""
 
     name = "OptimizeIndexes"
     action = "maintenance.optimize_indexes"
@@ -174,7 +173,7 @@ class OptimizeIndexes(WriteVersion):
 
 
 class RebuildIndex(WriteVersion):
-    """The same rows, with one index built from all of them in the place of the one of its name."""
+    """Replace an index with one built from all rows."""
 
     name = "RebuildIndex"
     action = "maintenance.rebuild_index"
@@ -184,9 +183,9 @@ class RebuildIndex(WriteVersion):
 
 @dataclass(frozen=True, kw_only=True)
 class CreateTable(NewTableOperation):
-    """Give a name to a table whose first version lies in storage. The result is its row.
+    """Create a table whose first version is already in storage. The result is its row.
 
-    With ``overwrite`` the table that has the name is dropped in the same transaction.
+    With ``overwrite``, an existing table of this name is dropped in the same transaction.
     """
 
     name = "CreateTable"
@@ -195,7 +194,7 @@ class CreateTable(NewTableOperation):
     location: str
     first: CreateVersion
     note: str | None = None
-    """The note of a new location, which this commit takes away (StagedFile.path)."""
+    """The note of a new location, which this commit deletes (StagedFile.path)."""
     overwrite: bool = False
     summary: Mapping[str, Any] = field(default_factory=dict)
 
@@ -210,8 +209,8 @@ class CreateTable(NewTableOperation):
             access.require(batch.actor, Privilege.MANAGE, holder)
             drop_tables(batch, [holder], {namespace.pk: namespace})
         if self.note is not None:
-            kept = StagedFile.objects.filter(path=self.note, is_condemned=False)
-            if not kept.delete()[0]:
+            staged_files = StagedFile.objects.filter(path=self.note, is_condemned=False)
+            if not staged_files.delete()[0]:
                 raise CommitConflict(
                     f"Table '{label(self.table)}' took too long to write: its files were given up"
                 )

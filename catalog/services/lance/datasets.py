@@ -1,7 +1,7 @@
-"""Opening the versions of Lance tables to read them.
+"""Open versions of Lance tables for reading.
 
-Which version is the newest, only the ledger knows. So a read asks it (one statement) and opens
-exactly that version; a version never changes, so what is open is kept for the next reader.
+Only the ledger knows the newest version. A read therefore queries the ledger (one statement) and
+opens exactly that version. A version never changes, so open datasets are cached for later readers.
 """
 
 import threading
@@ -34,20 +34,19 @@ from catalog.services.lance.ledger.snapshots import Snapshot
 from catalog.services.lance.ledger.versions import Version
 from catalog.services.tables import tables
 
-# Lance keeps what it read of manifests and indexes in a session, by size; a dataset itself is
-# little more than its manifest. Half of the budget is for indexes, which cost most to read again.
+# Lance caches manifests and indexes in a session, by size; a dataset itself is little more than its
+# manifest. Half of the budget is for indexes, which are the most expensive to read again.
 _INDEX_SHARE, _METADATA_SHARE, _ANSWER_SHARE = 0.5, 0.3125, 0.0625
 _DATASET_SHARE, _WRITER_SHARE = 0.09375, 0.03125
 _DATASET_COST = 64 * 1024
-_MANIFEST_FACTOR = 8  # parsed, against its bytes in the file
+_MANIFEST_FACTOR = 8  # size of a parsed manifest relative to its file
 
 _lock = threading.Lock()
 _entered: dict[tuple[str, int], tuple[uuid.UUID, datetime]] = {}
-"""The tables, and the times in the ledger, of the versions of which the session may keep manifests."""
+"""Table and creation time of each version whose manifest the session may have cached."""
 _MOST_ENTERED = 100_000
 
 T = TypeVar("T")
-
 _FIND = f"""
     SELECT t.uuid, t.location, t.format, t.is_materialized, v.version, t.id, {lance_versions.COLUMNS}
     FROM catalog_table t
@@ -68,7 +67,7 @@ def find_snapshot(
     branch: str = "",
     action: Privilege = Privilege.READ,
 ) -> Snapshot:
-    """A version of a table, by default its newest. One statement.
+    """Find a version of a table, by default its newest. One statement.
 
     Raises NamespaceNotFound, TableNotFound, TableHasNoData, BranchNotFound, VersionNotFound.
     """
@@ -86,14 +85,14 @@ def find_snapshot(
 
 
 def open_dataset(snapshot: Snapshot) -> LanceDataset:
-    """A dataset to read the version from. It may be shared: take nothing from it that changes it.
+    """Open the version for reading. The dataset may be shared: do not call methods that change it.
 
-    Raises ForeignFile for a version that leads to files which are not the table's and may not be
-    read for it, ManifestNotFound, InvalidManifestPath, and the refusal behind what Lance cannot open.
+    Raises ForeignFile for a version that refers to files of others that may not be read for the
+    table, ManifestNotFound, InvalidManifestPath, and the catalog error for a failure of Lance.
     """
-    kept = _opened.get(snapshot.key)
-    if kept is not None:
-        dataset, foreign = kept
+    cached = _opened.get(snapshot.key)
+    if cached is not None:
+        dataset, foreign = cached
         if lance_files.is_plain(snapshot):
             lance_files.require_rights(snapshot, foreign)
         else:
@@ -108,9 +107,9 @@ def open_dataset(snapshot: Snapshot) -> LanceDataset:
 
 
 def check(snapshot: Snapshot) -> tuple[str, ...]:
-    """Check the files of a version before it is opened (``lance_files.check``).
+    """Check the files of a version before it is opened (``ledger.files.check``).
 
-    A version whose manifest was removed is taken out of the ledger, unless it is the newest.
+    A version whose manifest is missing is removed from the ledger, unless it is the newest.
     """
     try:
         return lance_files.check(snapshot)
@@ -119,28 +118,32 @@ def check(snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def has_only_own_files(snapshot: Snapshot) -> bool:
-    """Whether a version that is open leads to files of its table alone."""
-    kept = _opened.get(snapshot.key)
-    return kept is not None and not kept[1]
+    """True if an open version refers only to files of its own table."""
+    cached = _opened.get(snapshot.key)
+    return cached is not None and not cached[1]
 
 
 def open_cost(manifest_size: int | None) -> int:
-    """About how many bytes a dataset takes that is open."""
+    """Return the approximate memory size of an open dataset in bytes."""
     return _DATASET_COST + _MANIFEST_FACTOR * (manifest_size or 0)
 
 
 def read(
     *, actor: Principal, table: Identifier, version: int | None = None, branch: str = ""
 ) -> LanceDataset:
-    """The same for a version that is named, by default the newest. Raises as ``find_snapshot``."""
+    """Find and open a version, by default the newest.
+
+    Raises the errors of ``find_snapshot`` and ``open_dataset``.
+    """
     return open_dataset(find_snapshot(actor=actor, table=table, version=version, branch=branch))
 
 
 def session_for(snapshot: Snapshot) -> Session:
-    """What this process keeps of manifests and indexes, to open this version with.
+    """Return the session with the cached manifests and indexes to open this version with.
 
-    Lance knows a manifest by its place and number alone. A table may be registered anew at the place
-    of another, and a branch be made again by another process: then all that is kept is forgotten.
+    Lance identifies a manifest by location and number only. If a table was registered at the
+    location of another table, or another process created a branch again, the whole cache is
+    discarded.
     """
     key = (snapshot.uri, snapshot.version)
     entered = (snapshot.uuid, snapshot.entry.created_at)
@@ -154,7 +157,7 @@ def session_for(snapshot: Snapshot) -> Session:
 
 @cache
 def session() -> Session:
-    """The same for what is not there yet."""
+    """Return the session for a dataset that does not exist yet."""
     budget = settings.MONODON_LANCE_CACHE_BYTES
     return Session(
         index_cache_size_bytes=int(budget * _INDEX_SHARE),
@@ -162,8 +165,8 @@ def session() -> Session:
     )
 
 
-def forget_opened() -> None:
-    """Close what is kept open, and forget what was answered."""
+def clear_caches() -> None:
+    """Close the open datasets and discard the cached answers."""
     _opened.clear()
     writers.clear()
     answers.clear()
@@ -186,8 +189,8 @@ def _missing(
     table: Identifier, table_uuid: uuid.UUID, version: int | None, branch: str
 ) -> Exception:
     if branch:
-        known = Branch.objects.filter(table__uuid=table_uuid, name=branch).exists()
-        if not known:
+        branch_exists = Branch.objects.filter(table__uuid=table_uuid, name=branch).exists()
+        if not branch_exists:
             return BranchNotFound(table, branch)
         return lance_versions.not_found(table, version, branch)
     return (
@@ -196,7 +199,7 @@ def _missing(
 
 
 class _OneVersion(LanceNamespace):
-    """Tells Lance where the manifest of one version lies that has not its final name."""
+    """The catalog of a single version whose manifest does not have its final name yet."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._entry = table_version(snapshot.entry)
@@ -212,7 +215,7 @@ class _OneVersion(LanceNamespace):
 
 
 def table_version(entry: Version) -> m.TableVersion:
-    """An entry of the ledger in the form of the Lance protocol."""
+    """Convert an entry of the ledger to the Lance protocol."""
     return m.TableVersion(
         version=entry.version,
         manifest_path=entry.manifest_path,
@@ -223,49 +226,49 @@ def table_version(entry: Version) -> m.TableVersion:
     )
 
 
-class Kept(Generic[T]):
-    """What was used last, as far as its part of the budget goes."""
+class SizedCache(Generic[T]):
+    """A least-recently-used cache, bounded by its share of the memory budget."""
 
     def __init__(self, share: float) -> None:
         self._share = share
         self._lock = threading.Lock()
-        self._kept: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
+        self._entries: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
         self._cost = 0
 
     def get(self, key: Hashable) -> T | None:
         with self._lock:
-            found = self._kept.get(key)
-            if found is None:
+            entry = self._entries.get(key)
+            if entry is None:
                 return None
-            self._kept.move_to_end(key)
-            return found[0]
+            self._entries.move_to_end(key)
+            return entry[0]
 
     def take(self, key: Hashable) -> T | None:
-        """The same, and it is kept no more."""
+        """Return an entry and remove it from the cache."""
         with self._lock:
-            value, cost = self._kept.pop(key, (None, 0))
+            value, cost = self._entries.pop(key, (None, 0))
             self._cost -= cost
             return value
 
     def put(self, key: Hashable, value: T, *, cost: int) -> None:
         limit = settings.MONODON_LANCE_CACHE_BYTES * self._share
         with self._lock:
-            if key not in self._kept:
+            if key not in self._entries:
                 self._cost += cost
-                self._kept[key] = (value, cost)
-            while self._cost > limit and self._kept:
-                _, (_, freed) = self._kept.popitem(last=False)
+                self._entries[key] = (value, cost)
+            while self._cost > limit and self._entries:
+                _, (_, freed) = self._entries.popitem(last=False)
                 self._cost -= freed
 
     def clear(self) -> None:
         with self._lock:
-            self._kept.clear()
+            self._entries.clear()
             self._cost = 0
 
 
-_opened: Kept[tuple[LanceDataset, tuple[str, ...]]] = Kept(_DATASET_SHARE)
-"""Datasets, with the files of other tables that they lead to: one for each directory."""
-writers: Kept[Any] = Kept(_WRITER_SHARE)
-"""What a writer left open at the version that it made, for the next one."""
-answers: Kept[bytes] = Kept(_ANSWER_SHARE)
+_opened: SizedCache[tuple[LanceDataset, tuple[str, ...]]] = SizedCache(_DATASET_SHARE)
+"""Open datasets with the files of other tables that they refer to, one file per directory."""
+writers: SizedCache[Any] = SizedCache(_WRITER_SHARE)
+"""Datasets that a writer left open at the version that it created, for the next writer."""
+answers: SizedCache[bytes] = SizedCache(_ANSWER_SHARE)
 """Answers to queries, by version and request."""

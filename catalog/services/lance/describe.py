@@ -1,4 +1,4 @@
-"""What only the data of a Lance table tells: its schema, and how many rows and bytes it has."""
+"""Details of a Lance table from its data: the schema and the numbers of rows and bytes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,31 +10,32 @@ from catalog.access import Principal
 from catalog.errors import ContradictoryInput, TableHasNoData
 from catalog.formats import arrow_json
 from catalog.identifiers import Identifier
-from catalog.services.lance import datasets, refs
+from catalog.services.lance import datasets
 from catalog.services.lance.errors import refusing
+from catalog.services.lance.refs import tags
 from catalog.services.tables import tables
-from catalog.services.tables.tables import TableFacts
+from catalog.services.tables.tables import TableDescription
 
-# As many rows as compaction makes of small fragments, unless it is told otherwise.
+# The default target size of compaction, in rows.
 _SMALL_ROWS = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class TableDetails:
-    """A version of a table, as far as its manifest tells."""
+    """Details of a table version from its manifest."""
 
     version: int
     schema: arrow_json.Json
-    """In the form of JsonArrowSchema."""
+    """The schema as a JsonArrowSchema."""
     num_deleted_rows: int
     num_fragments: int
     metadata: dict[str, str]
-    """What the table's own metadata says, and sums of its files and rows."""
+    """The table's own metadata, and totals of its files and rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """How many rows fragments have, deleted ones included."""
+    """Statistics of the numbers of rows per fragment, deleted rows included."""
 
     min: int
     max: int
@@ -47,15 +48,15 @@ class Lengths:
 
 @dataclass(frozen=True, slots=True)
 class TableStats:
-    """The newest version of a branch in numbers."""
+    """Statistics of the newest version of a branch."""
 
     total_bytes: int
-    """Of the columns' data, without what else is in the files."""
+    """Size of the columns' data, without the other contents of the files."""
     num_rows: int
     num_indices: int
     num_fragments: int
     num_small_fragments: int
-    """Those that compaction would make one of."""
+    """Fragments that compaction would merge."""
     lengths: Lengths
 
 
@@ -66,17 +67,17 @@ def describe_table(
     version: int | None = None,
     branch: str = "",
     tag: str | None = None,
-) -> TableFacts:
-    """The facts of a table, once it is sure that the version, branch or tag asked for is there.
+) -> TableDescription:
+    """Describe a table after checking that the requested version, branch or tag exists.
 
     Raises TableNotFound, VersionNotFound, BranchNotFound, TagNotFound, and TableHasNoData for a
     branch or a tag of a table that is only declared.
     """
-    facts = tables.describe_table(actor=actor, table=table)
+    description = tables.describe_table(actor=actor, table=table)
     branch, version = resolve(actor=actor, table=table, version=version, branch=branch, tag=tag)
     if version is not None or branch:
         datasets.find_snapshot(actor=actor, table=table, version=version, branch=branch)
-    return facts
+    return description
 
 
 def resolve(
@@ -87,12 +88,12 @@ def resolve(
     branch: str = "",
     tag: str | None = None,
 ) -> tuple[str, int | None]:
-    """The branch (empty: main) and the version (None: the newest) that a request means."""
+    """Return the requested branch (empty: main) and version (None: the newest)."""
     if tag is None:
         return branch, version
     if version is not None or branch:
         raise ContradictoryInput("A tag cannot be given together with a version or a branch")
-    return refs.resolve(actor=actor, table=table, tag=tag)
+    return tags.resolve(actor=actor, table=table, tag=tag)
 
 
 def load_details(
@@ -103,9 +104,9 @@ def load_details(
     branch: str = "",
     tag: str | None = None,
 ) -> TableDetails:
-    """Open a version, by default the newest, and tell what its manifest says.
+    """Return the details of a version, by default the newest.
 
-    Raises as ``describe_table`` does, and TableHasNoData for a table that is only declared.
+    Raises the errors of ``describe_table``, and TableHasNoData for a table that is only declared.
     """
     if tables.describe_table(actor=actor, table=table).is_only_declared:
         raise TableHasNoData(table)
@@ -116,7 +117,7 @@ def load_details(
 
 
 def get_stats(*, actor: Principal, table: Identifier, branch: str = "") -> TableStats:
-    """Numbers of a branch's newest version. Raises TableHasNoData, BranchNotFound."""
+    """Return statistics of a branch's newest version. Raises TableHasNoData, BranchNotFound."""
     dataset = datasets.read(actor=actor, table=table, branch=branch)
     with refusing(table):
         fragments = [fragment.metadata for fragment in dataset.get_fragments()]
@@ -157,7 +158,7 @@ def _details(dataset: LanceDataset) -> TableDetails:
 
 
 def _lengths(rows: Sequence[int]) -> Lengths:
-    """Percentiles are rows of a fragment that is there: of the rank rounded down."""
+    """Return length statistics; a percentile is the length at the rank rounded down."""
     ordered = sorted(rows) or [0]
 
     def percentile(share: float) -> int:

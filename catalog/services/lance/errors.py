@@ -1,7 +1,7 @@
-"""What Lance and Arrow say of a failure, as the refusals of the catalog.
+"""Convert failures of Lance and Arrow to errors of the catalog.
 
-Lance tells what went wrong by its text alone: the class of the exception is the same for a caller's
-mistake and a broken disk. What is not known here is no refusal, and stays the failure it is.
+Only the text of a Lance exception tells its cause: the class is the same for a mistake of the
+caller and for a broken disk. A failure with an unknown text is not converted.
 """
 
 import logging
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 RETRYABLE = "Retryable commit conflict"
 
-# Where in Lance's own source it was raised, its debugging form of a schema, and its prefixes.
+# Positions in the source code of Lance, debug output of a schema, and prefixes of messages.
 _SOURCE = re.compile(r"(?:,|, location:) [^\s,]+\.rs:\d+:\d+")
 _SCHEMA = re.compile(
     r":?\s*Schema \{.*|(?<=logical expression AggregateFunction)\(.*"
@@ -77,7 +77,7 @@ _MISTAKE = re.compile(
 _STORAGE = re.compile(
     r"LanceError\(IO\)|Object at location|No such file|os error \d|Generic \w+ error"
 )
-"""A disk or a store that fails is nobody's mistake."""
+"""Failures of a disk or an object store, which are not mistakes of the caller."""
 
 _TORN = re.compile(
     r"failed to decode Protobuf|file size is too small|does not have sufficient data"
@@ -86,7 +86,7 @@ _TORN = re.compile(
     # A number of a torn manifest, with which Lance asks the catalog.
     r"|Python error in describe_table_version: ValidationError"
 )
-"""A file of the table, not the disk: repeating the request does not help."""
+"""Torn or missing files of the table; unlike a failing disk, a repeated request does not help."""
 
 _UNKNOWN = "An expression has what Lance does not know, such as a placeholder"
 
@@ -111,7 +111,7 @@ _NAMED: tuple[tuple[re.Pattern[str], _Refusal], ...] = (
     (re.compile(r"(Dataset already exists)"), _not_listed),
 )
 _NO_VERSION = re.compile(r"version \S*?:?(\d+) does not exist")
-# Of a file that was not moved to its final name yet, too: that has a dash and more behind it.
+# Also matches a manifest without its final name, which has a dash and a suffix.
 _NO_MANIFEST = re.compile(
     r"_versions/(\d+\.manifest)(?:-[^/,\s]*)? was not found"
     r"|Not found: [^\n]*?_versions/(\d+\.manifest)(?:-[^/,\s]*)?(?:,|$)"
@@ -119,7 +119,7 @@ _NO_MANIFEST = re.compile(
 
 
 def refusal(error: BaseException, table: Identifier) -> CatalogError | None:
-    """The refusal behind what Lance or Arrow raised; None when it is not the caller's doing."""
+    """Return the catalog error for a mistake of the caller or for torn files, else None."""
     if isinstance(error, CatalogError):
         return error
     raw = _text(error)
@@ -156,20 +156,20 @@ def refusal(error: BaseException, table: Identifier) -> CatalogError | None:
 
 
 def _named(table: Identifier, raw: str) -> CatalogError | None:
-    """The refusal, if the text names what is missing or there already."""
+    """Return the error if the text names an object that is missing or exists already."""
     for pattern, kind in _NAMED:
-        if found := pattern.search(raw):
-            return kind(table, found[1])
-    if found := _NO_VERSION.search(raw):
-        return VersionNotFound(table, int(found[1]))
-    if found := _NO_MANIFEST.search(raw):
-        manifest = lance_naming.parse_manifest_name(found[1] or found[2])
+        if match := pattern.search(raw):
+            return kind(table, match[1])
+    if match := _NO_VERSION.search(raw):
+        return VersionNotFound(table, int(match[1]))
+    if match := _NO_MANIFEST.search(raw):
+        manifest = lance_naming.parse_manifest_name(match[1] or match[2])
         return None if manifest is None else VersionNotFound(table, manifest.version)
     return None
 
 
 def readable(text: str) -> str:
-    """What Lance says, without the places of its source and the forms of its debugger."""
+    """Return a message of Lance without source positions, debug output and prefixes."""
     text = _SCHEMA.sub("", _SOURCE.sub("", text))
     while (shorter := _PREFIXES.sub("", text)) != text:
         text = shorter
@@ -178,7 +178,7 @@ def readable(text: str) -> str:
 
 @contextmanager
 def refusing(table: Identifier) -> Iterator[None]:
-    """Raise what Lance says of the caller's mistakes as refusals; other failures stay."""
+    """Raise failures that the caller caused as catalog errors; other failures pass unchanged."""
     try:
         with no_panic():
             yield
@@ -190,7 +190,10 @@ def refusing(table: Identifier) -> Iterator[None]:
 
 
 def plan(scanner: LanceScanner) -> None:
-    """Let Lance plan a scan; no data is read. Raises what it says, and InvalidInput for a panic."""
+    """Let Lance plan a scan without reading data.
+
+    Raises the errors of Lance, and InvalidInput for a panic.
+    """
     try:
         scanner.explain_plan()
     except RuntimeError as error:
@@ -201,7 +204,7 @@ def plan(scanner: LanceScanner) -> None:
 
 @contextmanager
 def no_panic() -> Iterator[None]:
-    """Raise a panic of Lance as an ordinary error; else it would end what catches errors."""
+    """Raise a panic of Lance as LancePanic, because ``except Exception`` does not catch a panic."""
     try:
         yield
     except BaseException as error:
@@ -211,7 +214,7 @@ def no_panic() -> Iterator[None]:
 
 
 class LancePanic(RuntimeError):
-    """Lance met what its makers held for impossible."""
+    """A panic in the Rust code of Lance."""
 
 
 def _text(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""Full-text queries of the Lance protocol, in the terms of Lance."""
+"""Convert full-text queries of the Lance protocol to queries of Lance."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,15 +19,15 @@ _NEGATIVE_BOOST = 0.5
 
 
 def search(
-    table: Identifier, dataset: LanceDataset, asked: m.QueryTableRequestFullTextQuery | None
+    table: Identifier, dataset: LanceDataset, requested: m.QueryTableRequestFullTextQuery | None
 ) -> fts.FullTextQuery | dict[str, Any] | None:
-    """What a scanner takes as its full-text query; None when nothing was asked.
+    """Return the full-text query for a scanner, or None without a full-text search.
 
     Raises InvalidInput, and Unsupported for the combinations that Lance's Python interface lacks.
     """
-    if asked is None:
+    if requested is None:
         return None
-    text, structured = asked.string_query, asked.structured_query
+    text, structured = requested.string_query, requested.structured_query
     if text and structured:
         raise ContradictoryInput(
             "A full-text query has a string_query or a structured_query, not both"
@@ -58,7 +58,10 @@ class _Builder:
         return self._any_of(query.match_queries)
 
     def _any_of(self, queries: list[m.MatchQuery]) -> fts.FullTextQuery:
-        """Queries of which the best counts; one without a column is one of each indexed column."""
+        """Return a query that scores by its best match.
+
+        A query without a column searches all indexed columns.
+        """
         first = queries[0]
         targets = [
             (column, 1.0 if query.boost is None else float(query.boost))
@@ -111,18 +114,18 @@ class _Builder:
     def _boolean(self, query: m.BooleanQuery) -> fts.FullTextQuery:
         return fts.BooleanQuery(
             [
-                (occur, self.build(each))
+                (occur, self.build(clause))
                 for occur, queries in (
                     (fts.Occur.SHOULD, query.should),
                     (fts.Occur.MUST, query.must),
                     (fts.Occur.MUST_NOT, query.must_not),
                 )
-                for each in queries
+                for clause in queries
             ]
         )
 
     def _indexed(self) -> list[str]:
-        """The columns that have an index of their texts."""
+        """Return the columns that have a full-text index."""
         columns = {
             index.field_names[0]
             for index in self.dataset.describe_indices()
@@ -144,7 +147,7 @@ def _operator(query: m.MatchQuery) -> fts.FullTextOperator:
 
 
 def small(name: str, number: int | None) -> int | None:
-    """The number, which Lance takes in 32 bits."""
+    """Return the number after checking that it fits into 32 bits. Raises InvalidInput."""
     if number is not None and number > _MAX_INT32:
         raise InvalidInput(f"'{name}' is more than {_MAX_INT32}")
     return number

@@ -1,8 +1,8 @@
-"""The first rows of a Lance table, for people who want to see what is in it.
+"""Preview the first rows of a Lance table.
 
-Whatever is asked of whatever table, the work is bounded. Rows are first looked for by the filter's
-columns alone, a few fragments at a time, so that a filter that matches nothing can be stopped; what
-was found is then read in small pieces, until there is enough of it.
+The work is bounded for every table and filter. The first step scans only the columns of the filter,
+a few fragments at a time, so that a filter without matches can be stopped. The second step reads
+the matching rows in small chunks until the limits are reached.
 """
 
 import threading
@@ -27,23 +27,23 @@ from catalog.services.lance.errors import refusing
 DEFAULT_ROWS = 20
 MOST_ROWS = 100
 MOST_COLUMNS = 30
-"""Shown when none is chosen, and the most that can be."""
+"""Default and maximum number of columns."""
 _SECONDS = 5.0
 _MOST_BYTES = 32 * 1024**2
-_AT_ONCE = 1_000_000  # rows looked at between two looks at the clock
+_AT_ONCE = 1_000_000  # rows scanned between two checks of the clock
 _BUFFER = 64 * 1024**2
-_THREADS = 2  # of this process: others wait, and are told
+_THREADS = 2  # per process; other previews wait and time out with a message
 _LONGEST_FILTER = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """Some rows, each value shortened."""
+    """The first rows of a table, with each value shortened."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[Shown]]
     stopped: str = ""
-    """Why there may be more rows than these, other than that they were not asked for."""
+    """Why the preview ended before its row limit; empty if it did not."""
 
 
 def preview(
@@ -54,26 +54,28 @@ def preview(
     predicate: str = "",
     limit: int = DEFAULT_ROWS,
 ) -> Preview:
-    """The first rows for which the predicate holds.
+    """Return the first rows that match the predicate.
 
-    Raises ColumnNotFound, InvalidInput for a predicate that Lance does not understand, Unreadable.
+    Raises ColumnNotFound, InvalidInput for a predicate that Lance cannot parse, and Unreadable.
     """
     _check_filter(predicate)
     with reading():
-        chosen = _chosen(dataset.schema, table, columns)
-        look = _Look(dataset, table, chosen, predicate.strip(), max(1, min(limit, MOST_ROWS)))
-        running = _threads().submit(look.run)
+        selected = _select(dataset.schema, table, columns)
+        scan = _PreviewScan(
+            dataset, table, selected, predicate.strip(), max(1, min(limit, MOST_ROWS))
+        )
+        running = _threads().submit(scan.run)
         try:
             running.result(timeout=_SECONDS + 1)
         except TimeoutError:
             if running.cancel():
                 return Preview(
-                    [each.name for each in chosen],
+                    [column.name for column in selected],
                     [],
-                    "Nothing was read: others are looking at rows just now. Try again.",
+                    "Nothing was read: other previews are running. Try again.",
                 )
-            look.stop.set()
-        return Preview([each.name for each in chosen], list(look.rows), look.stopped())
+            scan.stop.set()
+        return Preview([column.name for column in selected], list(scan.rows), scan.stopped())
 
 
 def _check_filter(predicate: str) -> None:
@@ -82,13 +84,13 @@ def _check_filter(predicate: str) -> None:
     lance_sql.check(predicate)
 
 
-def _chosen(schema: pa.Schema, table: Identifier, names: Sequence[str]) -> list[pa.Field]:
-    known = {each.name: each for each in schema}
+def _select(schema: pa.Schema, table: Identifier, names: Sequence[str]) -> list[pa.Field]:
+    by_name = {column.name: column for column in schema}
     for name in names:
-        if name not in known:
+        if name not in by_name:
             raise ColumnNotFound(table, f"Column '{name[:200]}' does not exist")
-    wanted = set(names)
-    return [each for each in schema if not wanted or each.name in wanted][:MOST_COLUMNS]
+    selected = set(names)
+    return [column for column in schema if not selected or column.name in selected][:MOST_COLUMNS]
 
 
 @cache
@@ -97,8 +99,8 @@ def _threads() -> ThreadPoolExecutor:
 
 
 @dataclass
-class _Look:
-    """One look at a table, in a thread of its own: Lance cannot be interrupted."""
+class _PreviewScan:
+    """The scan of one preview. It has its own thread because Lance cannot be interrupted."""
 
     dataset: LanceDataset
     table: Identifier
@@ -107,17 +109,17 @@ class _Look:
     limit: int
     rows: list[list[Shown]] = field(default_factory=list)
     stop: threading.Event = field(default_factory=threading.Event)
-    looked_at: int = 0
+    scanned_rows: int = 0
     reason: str = ""
     began: float = field(default_factory=time.monotonic)
 
     def run(self) -> None:
-        if not self.predicate:  # then nothing can be the caller's mistake
+        if not self.predicate:  # without a filter, no error is the caller's mistake
             self._read(self._find())
             return
         with refusing(self.table):
-            found = self._find()
-        self._read(found)
+            row_ids = self._find()
+        self._read(row_ids)
 
     def stopped(self) -> str:
         if self.stop.is_set() and not self.reason:
@@ -125,82 +127,84 @@ class _Look:
         return self.reason
 
     def _find(self) -> list[int]:
-        """The row ids of the first rows that match."""
-        found: list[int] = []
+        """Return the row ids of the first matching rows."""
+        row_ids: list[int] = []
         for group in self._groups():
             scanner = self.dataset.scanner(
                 columns=[],
                 with_row_id=True,
                 filter=self.predicate or None,
-                limit=self.limit - len(found),
+                limit=self.limit - len(row_ids),
                 fragments=group,
                 io_buffer_size=_BUFFER,
             )
             for batch in scanner.to_batches():
-                found += batch.column("_rowid").to_pylist()
-            if len(found) >= self.limit:
+                row_ids += batch.column("_rowid").to_pylist()
+            if len(row_ids) >= self.limit:
                 break
-            self.looked_at += sum(each.physical_rows for each in group or ())
+            self.scanned_rows += sum(fragment.physical_rows for fragment in group or ())
             if self._is_late():
                 self.reason = self._too_long()
                 break
-        return found[: self.limit]
+        return row_ids[: self.limit]
 
     def _groups(self) -> Iterator[list[LanceFragment] | None]:
-        """The fragments, as many at a time as hold enough rows; None is for all of them."""
+        """Yield groups of fragments with enough rows each; None stands for all fragments."""
         if not self.predicate:
             yield None
             return
         group: list[LanceFragment] = []
         rows = 0
-        for each in self.dataset.get_fragments():
-            group.append(each)
-            rows += each.physical_rows
+        for fragment in self.dataset.get_fragments():
+            group.append(fragment)
+            rows += fragment.physical_rows
             if rows >= _AT_ONCE:
                 yield group
                 group, rows = [], 0
-        if group or not self.looked_at:
-            # Also of no fragments, so that a mistake in the filter is told.
+        if group or not self.scanned_rows:
+            # Also for a table without fragments, so that an invalid filter is reported.
             yield group or None
 
     def _read(self, ids: list[int]) -> None:
-        """The rows: one to learn how large they are, then as many at a time as fit."""
-        size, place, piece = 0, 0, 1
-        while place < len(ids):
+        """Read the rows: the first one to measure its size, then as many at a time as fit."""
+        size, position, chunk_size = 0, 0, 1
+        while position < len(ids):
             if self._is_late():
                 self.reason = self.reason or self._too_long()
                 return
             if size > _MOST_BYTES:
                 self.reason = f"Stopped after {_mebibytes(size)} MiB."
                 return
-            wanted = ids[place : place + piece]
+            chunk = ids[position : position + chunk_size]
             scanner = self.dataset.scanner(
-                columns=[each.name for each in self.columns],
+                columns=[column.name for column in self.columns],
                 with_row_id=True,
-                filter=f"_rowid in ({', '.join(map(str, wanted))})",
+                filter=f"_rowid in ({', '.join(map(str, chunk))})",
                 io_buffer_size=_BUFFER,
             )
             data = scanner.to_table()
             size += data.nbytes
-            place += len(wanted)
-            piece = max(1, min(self.limit, (_MOST_BYTES // 4) // max(size // place, 1)))
-            self._show(data, wanted)
+            position += len(chunk)
+            chunk_size = max(1, min(self.limit, (_MOST_BYTES // 4) // max(size // position, 1)))
+            self._show(data, chunk)
 
-    def _show(self, data: pa.Table, wanted: list[int]) -> None:
-        places = {id_: place for place, id_ in enumerate(data.column("_rowid").to_pylist())}
-        columns = [(data.column(each.name), each) for each in self.columns]
-        for id_ in wanted:
-            if (place := places.get(id_)) is not None:
+    def _show(self, data: pa.Table, chunk: list[int]) -> None:
+        positions = {
+            id_: position for position, id_ in enumerate(data.column("_rowid").to_pylist())
+        }
+        columns = [(data.column(column.name), column) for column in self.columns]
+        for id_ in chunk:
+            if (position := positions.get(id_)) is not None:
                 self.rows.append(
-                    [arrow_values.show(column[place], each) for column, each in columns]
+                    [arrow_values.show(values[position], column) for values, column in columns]
                 )
 
     def _is_late(self) -> bool:
         return self.stop.is_set() or time.monotonic() - self.began > _SECONDS
 
     def _too_long(self) -> str:
-        looked = f", having looked at {self.looked_at:,} rows" if self.predicate else ""
-        return f"Stopped after {_SECONDS:.0f} seconds{looked}: there may be more."
+        progress = f" and {self.scanned_rows:,} scanned rows" if self.predicate else ""
+        return f"Stopped after {_SECONDS:.0f} seconds{progress}: there may be more."
 
 
 def _mebibytes(size: int) -> int:

@@ -1,7 +1,7 @@
-"""Asking Lance tables: searches, scans, counts, and the plans of them.
+"""Query Lance tables: searches, scans, counts, and query plans.
 
-A query is in the words of the protocol (spec: QueryTableRequest). It is one of three things: a
-vector search when it has vectors, a full-text search when it has one, and otherwise a scan.
+A query is a request of the protocol (spec: QueryTableRequest). It is a vector search if it has
+vectors, a full-text search if it has a full-text query, and a scan otherwise.
 """
 
 import re
@@ -31,40 +31,40 @@ from catalog.services.lance.ledger.snapshots import Snapshot
 Query = m.QueryTableRequest | m.AnalyzeTableQueryPlanRequest
 
 DEFAULT_K = 10
-"""Of a vector search whose k is 0."""
+"""Number of results of a vector search whose k is 0."""
 DEFAULT_VECTOR_COLUMN = "vector"
-"""Where a table has several and the query names none."""
+"""Column to search if the table has several vector columns and the query names none."""
 MAX_SEARCH_BYTES = 256 << 20
-"""What the results of one search may hold at once: Lance ranks them in memory."""
-_RESULT_BYTES = 64  # of one result beside its vector: its distance or score, and its row's id
+"""Maximum size of the results of a search, which Lance ranks in memory."""
+_RESULT_BYTES = 64  # size of a result without its vector: distance or score, and row id
 _BATCH_BYTES = 4 << 20
 _BUFFER_BYTES = 64 << 20
 _READAHEAD = 4
 _MAX_ROWS = 2**62
-_MOST_KEPT = 256 << 10
-_KEPT_COST = 1024
-# Functions that tell something else each time. A word of them in a text costs no more than a query.
+_MAX_CACHED_BYTES = 256 << 10
+_CACHE_ENTRY_BYTES = 1024
+# Functions whose value changes. A false match in a text only costs a repeated query.
 _CHANGING = re.compile(r"random|rand\b|uuid|now|today|current|date|time", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The answer to a query, read as it is taken."""
+    """The result of a query, read on demand."""
 
     schema: pa.Schema
     batches: Iterator[pa.RecordBatch]
 
 
 def find(*, actor: Principal, table: Identifier, query: Query, branch: str = "") -> Snapshot:
-    """The version that a query asks. Raises as ``lance_datasets.find_snapshot``."""
+    """Find the version to query. Raises the errors of ``datasets.find_snapshot``."""
     return datasets.find_snapshot(actor=actor, table=table, version=query.version, branch=branch)
 
 
 def query(*, snapshot: Snapshot, query: Query) -> Rows:
-    """The rows that a query finds. Whoever stops early drops the batches, which ends the scan.
+    """Return the rows that match a query. Dropping the batches early ends the scan.
 
-    Raises ColumnNotFound, InvalidInput, and what ``lance_datasets.open_dataset`` raises. What only
-    shows while rows are read, such as a division by zero, is raised by the batches.
+    Raises ColumnNotFound, InvalidInput, and the errors of ``datasets.open_dataset``. Errors that
+    occur while rows are read, such as a division by zero, are raised by the batches.
     """
     plan = _plan(snapshot, query)
     with plan.refusing():
@@ -80,9 +80,9 @@ def count_rows(
     version: int | None = None,
     branch: str = "",
 ) -> int:
-    """How many rows there are, or for how many of them the predicate holds.
+    """Return the number of rows, or of the rows that match the predicate.
 
-    Without a predicate no data is read. Raises as ``query`` does.
+    Without a predicate no data is read. Raises the errors of ``query``.
     """
     lance_sql.check(predicate or "")
     dataset = datasets.read(actor=actor, table=table, version=version, branch=branch)
@@ -98,14 +98,14 @@ def explain(
     branch: str = "",
     is_verbose: bool = False,
 ) -> str:
-    """How Lance would carry a query out; no data is read. Raises as ``query`` does."""
+    """Return the plan of a query without reading data. Raises the errors of ``query``."""
     plan = _plan(find(actor=actor, table=table, query=query, branch=branch), query)
     with plan.refusing():
         return str(plan.scanner.explain_plan(is_verbose))
 
 
 def analyze(*, actor: Principal, table: Identifier, query: Query, branch: str = "") -> str:
-    """Carry a query out, and tell what each step took. Raises as ``query`` does."""
+    """Run a query and return its plan with measured costs. Raises the errors of ``query``."""
     plan = _plan(find(actor=actor, table=table, query=query, branch=branch), query)
     with plan.refusing():
         return str(plan.scanner.analyze_plan())
@@ -118,34 +118,34 @@ class _Plan:
     options: dict[str, Any]
     scanner: LanceScanner
     skipped: int = 0
-    """How many results of each query vector are left out; Lance's own offset is one for all."""
+    """Number of results to skip per query vector; Lance's own offset applies to all together."""
 
     @contextmanager
     def refusing(self) -> Iterator[None]:
-        """The same as the function of this name, for what runs in a task of Lance."""
+        """Convert errors like ``errors.refusing``, also those of tasks inside Lance."""
         with refusing(self.table):
             try:
                 yield
             except RuntimeError as error:
                 if self.options["filter"] and "Task was aborted" in str(error):
-                    # It panicked, and does not say over what; the filter alone would.
+                    # The panic has no message; the filter alone raises the actual error.
                     self.dataset.count_rows(self.options["filter"])
                 raise
 
 
-def kept_answer(snapshot: Snapshot, request: bytes) -> bytes | None:
-    """What the same request was answered, of the same version; None: it has to be asked."""
+def cached_answer(snapshot: Snapshot, request: bytes) -> bytes | None:
+    """Return the cached answer to the same request on the same version, else None."""
     return datasets.answers.get((snapshot.key, request))
 
 
-def keep_answer(snapshot: Snapshot, query: Query, request: bytes, answer: bytes) -> None:
-    """Keep an answer, if it is small and would be the same again."""
+def cache_answer(snapshot: Snapshot, query: Query, request: bytes, answer: bytes) -> None:
+    """Cache an answer if it is small and repeatable."""
     if not datasets.has_only_own_files(snapshot):
-        return  # the next reader may not be one who may read the files of other tables
-    # As it was parsed: a request may spell any letter by its number.
-    if len(answer) > _MOST_KEPT or _CHANGING.search(f"{query.filter} {query.columns}"):
+        return  # the next reader may lack the right to read the files of other tables
+    # Checked after parsing: JSON may escape any letter.
+    if len(answer) > _MAX_CACHED_BYTES or _CHANGING.search(f"{query.filter} {query.columns}"):
         return
-    cost = len(answer) + len(request) + _KEPT_COST
+    cost = len(answer) + len(request) + _CACHE_ENTRY_BYTES
     datasets.answers.put((snapshot.key, request), answer, cost=cost)
 
 
@@ -161,7 +161,7 @@ def _plan(snapshot: Snapshot, query: Query) -> _Plan:
                 "A query searches vectors or text, not both",
                 detail="Send two queries with with_row_id, and merge their results by '_rowid'.",
             )
-        # At most 2**62 each, so that their sum is an integer of 64 bits.
+        # At most 2**62 each, so that their sum fits into 64 bits.
         k, offset = min(query.k, _MAX_ROWS), min(query.offset or 0, _MAX_ROWS)
         options: dict[str, Any] = {
             "filter": query.filter or None,
@@ -187,7 +187,7 @@ def _plan(snapshot: Snapshot, query: Query) -> _Plan:
             options["columns"] = _columns(table, dataset.schema, query.columns, "_score")
         else:
             options["columns"] = _columns(table, dataset.schema, query.columns)
-            # Lance reads ahead as far as these allow, however slowly the rows are taken.
+            # These bound the readahead of Lance if the client reads slowly.
             options["batch_size_bytes"] = _BATCH_BYTES
             options["io_buffer_size"] = _BUFFER_BYTES
             options["batch_readahead"] = _READAHEAD
@@ -215,21 +215,21 @@ def _vector_plan(
                 f"has {dimensions}"
             )
     is_batch = bool(query.vector.multi_vector)
-    # Lance makes room for as many results as are asked for, were it more than the table has.
+    # Lance allocates memory for all requested results, even if the table has fewer rows.
     rows = max(dataset.count_rows(), 1)
-    wanted = min(k + offset, rows)
-    refine = min(small("refine_factor", query.refine_factor) or 0, -(-rows // wanted))
+    result_limit = min(k + offset, rows)
+    refine = min(small("refine_factor", query.refine_factor) or 0, -(-rows // result_limit))
     ef = small("ef", query.ef)
     searches = len(vectors) if is_batch and not of_many else 1
-    _check_size(wanted * max(refine, 1) * searches, _RESULT_BYTES + 4 * dimensions)
+    _check_size(result_limit * max(refine, 1) * searches, _RESULT_BYTES + 4 * dimensions)
     options["columns"] = _columns(table, schema, query.columns, "_distance")
     options["nearest"] = {
         "column": column,
         "q": vectors if is_batch else vectors[0],
-        "k": wanted,
+        "k": result_limit,
         "metric": query.distance_type,
         "refine_factor": refine or None,
-        "ef": max(min(ef, rows), wanted) if ef else None,
+        "ef": max(min(ef, rows), result_limit) if ef else None,
         "use_index": not query.bypass_vector_index,
         "distance_range": _range(query),
         **_probes(query),
@@ -239,13 +239,13 @@ def _vector_plan(
     return _Plan(table, dataset, options, dataset.scanner(**options), skipped)
 
 
-def _vectors(asked: m.QueryTableRequestVector) -> list[pa.Array]:
-    """The query vectors as Lance takes them. Clients send an empty one for none."""
-    if asked.single_vector and asked.multi_vector:
+def _vectors(requested: m.QueryTableRequestVector) -> list[pa.Array]:
+    """Return the query vectors for Lance. Clients send an empty vector for none."""
+    if requested.single_vector and requested.multi_vector:
         raise ContradictoryInput("A query has a single_vector or a multi_vector, not both")
-    if asked.single_vector:
-        return [_vector(asked.single_vector)]
-    vectors = asked.multi_vector or []
+    if requested.single_vector:
+        return [_vector(requested.single_vector)]
+    vectors = requested.multi_vector or []
     return [_vector(vector) for vector in vectors] if any(vectors) else []
 
 
@@ -260,23 +260,23 @@ def _vector(numbers: list[float | int]) -> pa.Array:
 def _vector_column(
     table: Identifier, schema: pa.Schema, path: str | None
 ) -> tuple[str, pa.DataType]:
-    """The path and the type of the column to search."""
+    """Return the path and the type of the column to search."""
     if path:
         field = _require_column(table, schema, path)
         kind = _storage(field.type)
         if not _is_vector(kind):
             raise InvalidInput(f"Column '{path}' holds no vectors; it is of type {field.type}")
         return path, kind
-    found = dict(_vector_fields(schema))
-    if len(found) == 1:
-        return found.popitem()
-    if DEFAULT_VECTOR_COLUMN in found:
-        return DEFAULT_VECTOR_COLUMN, found[DEFAULT_VECTOR_COLUMN]
-    if not found:
+    candidates = dict(_vector_fields(schema))
+    if len(candidates) == 1:
+        return candidates.popitem()
+    if DEFAULT_VECTOR_COLUMN in candidates:
+        return DEFAULT_VECTOR_COLUMN, candidates[DEFAULT_VECTOR_COLUMN]
+    if not candidates:
         raise InvalidInput(f"Table '{label(table)}' has no column of vectors")
     raise InvalidInput(
         f"Table '{label(table)}' has several columns of vectors; name one as vector_column: "
-        + ", ".join(sorted(found))
+        + ", ".join(sorted(candidates))
     )
 
 
@@ -319,35 +319,35 @@ def _storage(kind: pa.DataType) -> pa.DataType:
 def _columns(
     table: Identifier,
     schema: pa.Schema,
-    asked: m.QueryTableRequestColumns | None,
+    requested: m.QueryTableRequestColumns | None,
     result: str | None = None,
 ) -> list[str] | dict[str, str] | None:
-    """The columns to return; None for all. A search's result is among them, asked for or not."""
-    if asked is None:
+    """Return the columns to select, or None for all. They include the result column of a search."""
+    if requested is None:
         return None
-    if asked.column_names and asked.column_aliases:
+    if requested.column_names and requested.column_aliases:
         raise ContradictoryInput("A query has column_names or column_aliases, not both")
-    if asked.column_aliases:
-        for expression in asked.column_aliases.values():
+    if requested.column_aliases:
+        for expression in requested.column_aliases.values():
             lance_sql.check(expression)
-        extra = {} if result is None or result in asked.column_aliases else {result: result}
-        return {**asked.column_aliases, **extra}
-    if not asked.column_names:
+        extra = {} if result is None or result in requested.column_aliases else {result: result}
+        return {**requested.column_aliases, **extra}
+    if not requested.column_names:
         return None
-    known = frozenset(schema.names)
-    for name in asked.column_names:
+    known_names = frozenset(schema.names)
+    for name in requested.column_names:
         # Lance's own columns, such as _rowid, begin with an underscore.
-        if name not in known and name != "*" and not name.startswith("_"):
+        if name not in known_names and name != "*" and not name.startswith("_"):
             _require_column(table, schema, name)
-    twice = [name for name, times in Counter(asked.column_names).items() if times > 1]
+    twice = [name for name, times in Counter(requested.column_names).items() if times > 1]
     if twice:
         raise InvalidInput(f"Column '{twice[0]}' is asked for twice")
-    more = [] if result is None or result in asked.column_names else [result]
-    return [*asked.column_names, *more]
+    more = [] if result is None or result in requested.column_names else [result]
+    return [*requested.column_names, *more]
 
 
 def _probes(query: Query) -> dict[str, int | None]:
-    """How many partitions are searched; zero is Lance's choice."""
+    """Return the numbers of partitions to search; zero leaves the choice to Lance."""
     least = small("minimum_nprobes", query.minimum_nprobes)
     most = small("maximum_nprobes", query.maximum_nprobes)
     if least or most:
@@ -383,7 +383,7 @@ def _batches(plan: _Plan, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBat
 
 
 def _without_first(reader: pa.RecordBatchReader, skipped: int) -> Iterator[pa.RecordBatch]:
-    """The results of several query vectors without the first ones of each."""
+    """Skip the first results of each query vector."""
     passed: Counter[int] = Counter()
     for batch in reader:
         queries = batch.column("query_index").to_numpy()

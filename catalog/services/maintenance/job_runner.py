@@ -20,8 +20,8 @@ from catalog.services.engine import audit_records, jobs, locks
 from catalog.services.engine.jobs import JobCanceled, JobLost, Report, Spark
 from catalog.services.iceberg import references
 from catalog.services.lance import backfill as lance_backfill
-from catalog.services.lance import indexes as lance_indexes
-from catalog.services.lance import materialized_views
+from catalog.services.lance.indexes import indexes as lance_indexes
+from catalog.services.lance.materialized_views import refreshes
 from catalog.services.maintenance import iceberg_actions, lance_actions
 from catalog.services.recovery import purge
 from catalog.services.storage import file_references
@@ -108,7 +108,7 @@ def _purge_table(job: Job, _report: Report) -> dict[str, Any]:
                 audit_records.record(
                     jobs.principal(job), "table.purge", str(table), table=table, after=after
                 )
-        return {"note": f"left in place: {removed.left}"} if removed.left else {}
+        return {"note": f"left in place: {removed.remaining}"} if removed.remaining else {}
     _purge_directory(job, table)
     return {}
 
@@ -145,7 +145,7 @@ _WORK: dict[JobKind, Work] = {
     JobKind.PURGE_TABLE: _purge_table,
     JobKind.BUILD_INDEX: lance_indexes.build_index,
     JobKind.BACKFILL_COLUMN: lance_backfill.fill,
-    JobKind.REFRESH_VIEW: materialized_views.refresh_view,
+    JobKind.REFRESH_VIEW: refreshes.refresh_view,
 }
 # Maintenance, by the table's format: functions of the job, ``report`` and ``spark``.
 _UPKEEP: Mapping[TableFormat, Mapping[JobKind, Callable[..., Mapping[str, Any]]]] = {

@@ -26,11 +26,11 @@ from catalog.services.engine.jobs import Report, Spark
 from catalog.services.lance import commits as lance_commits
 from catalog.services.lance import data_operations
 from catalog.services.lance import datasets as lance_datasets
-from catalog.services.lance import index_plans as lance_index_plans
 from catalog.services.lance.commits import Written
 from catalog.services.lance.errors import refusing
-from catalog.services.lance.index_plans import find_kind
-from catalog.services.lance.indexes import IndexSummary, index_summaries
+from catalog.services.lance.indexes import index_plans as lance_index_plans
+from catalog.services.lance.indexes.index_types import find_kind
+from catalog.services.lance.indexes.indexes import IndexSummary, index_summaries
 from catalog.services.maintenance import (
     lance_cleanup,
     lance_compaction,

@@ -39,9 +39,10 @@ from catalog.models import Job, JobEvent, JobKind, JobStatus, MaterializedView, 
 from catalog.services.engine import jobs
 from catalog.services.engine.commit import commit
 from catalog.services.engine.jobs import Report
-from catalog.services.lance import refs as lance_refs
 from catalog.services.lance.errors import no_panic
 from catalog.services.lance.ledger import versions as lance_versions
+from catalog.services.lance.refs import branches as lance_branches
+from catalog.services.lance.refs import tags as lance_tags
 from catalog.services.maintenance import lance_dependents
 from catalog.services.maintenance.lance_compaction import values
 from catalog.services.tables import cleanup_operations
@@ -103,9 +104,9 @@ def old_versions(table: Table, policy: Mapping[str, Any] | Any) -> dict[str, set
 def held_versions(table: Table) -> dict[str, set[int]]:
     """What may not go, however old: what has a tag, where branches began, what views and jobs read."""
     held = defaultdict(set)
-    for tag in pages(lance_refs.list_tags, table.identifier):
+    for tag in pages(lance_tags.list_tags, table.identifier):
         held[tag.branch].add(tag.version)
-    for branch in pages(lance_refs.list_branches, table.identifier):
+    for branch in pages(lance_branches.list_branches, table.identifier):
         held[branch.parent].add(branch.parent_version)
     for view in MaterializedView.objects.filter(source=table):
         held[""].update({view.source_version, view.definition.get("version")} - {None})
@@ -369,7 +370,7 @@ class _Cleaner:
         done = {"versions": stats.old_versions, "files": files, "bytes": stats.bytes_removed}
         kept = self._kept(branch, found.visible)
         record = cleanup_operations.RecordCleanUp(
-            table=table, branch=branch, kept=kept, facts={**job, **done}
+            table=table, branch=branch, kept_versions=kept, facts={**job, **done}
         )
         commit([record], actor=self._actor)
         level = JobEvent.Level.WARNING if stats.failed_deletes else JobEvent.Level.INFO
@@ -388,7 +389,7 @@ class _Cleaner:
         if kept := self._kept(branch, retired):
             table = jobs.identify(self._job)
             record = cleanup_operations.RecordCleanUp(
-                table=table, branch=branch, kept=kept, facts={"job": self._job.pk}
+                table=table, branch=branch, kept_versions=kept, facts={"job": self._job.pk}
             )
             commit([record], actor=self._actor)
 

@@ -27,9 +27,9 @@ from catalog.regular_files import NotRegular
 from catalog.services.engine import jobs
 from catalog.services.engine.commit import commit
 from catalog.services.engine.jobs import Report
-from catalog.services.lance import refs as lance_refs
 from catalog.services.lance.errors import no_panic
 from catalog.services.lance.ledger import versions as lance_versions
+from catalog.services.lance.refs import branches as lance_branches
 from catalog.services.maintenance import lance_cleanup, lance_dependents
 from catalog.services.maintenance.lance_compaction import values
 from catalog.services.recovery import purge
@@ -132,7 +132,7 @@ def _reason_to_stay(table: Table) -> str:
     if link is not None:
         return lance_cleanup.link_note(link).removeprefix("left alone: ")
     in_storage: dict[str, set[int]] = {}
-    for branch in lance_cleanup.pages(lance_refs.list_branches, table.identifier):
+    for branch in lance_cleanup.pages(lance_branches.list_branches, table.identifier):
         parent = branch.parent
         if parent not in in_storage:
             in_storage[parent] = lance_cleanup.versions_in_storage(table, parent)

@@ -25,10 +25,11 @@ from catalog.services.engine.jobs import Report
 from catalog.services.lance import commits as lance_commits
 from catalog.services.lance import data_operations
 from catalog.services.lance import datasets as lance_datasets
-from catalog.services.lance import index_plans as lance_index_plans
 from catalog.services.lance.errors import refusing
-from catalog.services.lance.index_plans import Kind, Plan, find_kind, rehearse
-from catalog.services.lance.indexes import IndexSummary, find_index, index_summaries
+from catalog.services.lance.indexes import index_plans as lance_index_plans
+from catalog.services.lance.indexes.index_plans import Plan, rehearse
+from catalog.services.lance.indexes.index_types import Kind, find_kind
+from catalog.services.lance.indexes.indexes import IndexSummary, find_index, index_summaries
 
 if TYPE_CHECKING:
     from lance.lance.schema import LanceField

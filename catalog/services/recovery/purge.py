@@ -1,8 +1,8 @@
-"""Removing the files of a dropped Iceberg table: those that its metadata refers to, and no others.
+"""Remove the files of a dropped Iceberg table: exactly those that its metadata refers to.
 
-The files go in an order in which what is left can still be found (``references``), the current
-metadata last of all, and from the database, not from a file. So the work may be stopped at any
-moment and begun again.
+The order of removal keeps the remaining files reachable (``references``). The current metadata
+comes last and is read from the database, not from a file. The work can therefore stop at any moment
+and start again.
 """
 
 import logging
@@ -28,23 +28,24 @@ log = logging.getLogger(__name__)
 
 _MAX_MANIFEST_BYTES = 1024 * 1024 * 1024
 _RECORDED = 100  # paths of removed files in the audit event
-_AT_ONCE = 500  # files between two looks at the job's row, and at who else may own them
+_AT_ONCE = 500  # files between two checks of the job's row and of other owners
 _OUTSIDE = "outside its directories"
 _FOREIGN = "of other tables"
 _MALFORMED = "malformed"
 
 
 def holder(table: Table) -> Table | None:
-    """Another table that needs this one's files, if there is one: a present one, or one in the trash.
+    """Return another table, present or in the trash, that needs this table's files, else None.
 
-    That is one whose location meets its location. Of a Lance table all goes that lies there, so it
-    is also an Iceberg table that has files there; of an Iceberg table, one with the same metadata
-    file in its ledger: such a table was registered from this one's files, and moved since.
+    Such a table has an overlapping location. A purge of a Lance table removes everything at its
+    location, so an Iceberg table with files there counts as well. For an Iceberg table, a table
+    with the same metadata file in its ledger counts: it was registered from these files and moved
+    since.
     """
     others = Table.objects.needed().exclude(pk=table.pk)
-    found = others.meeting(table.location).select_related("namespace").first()
-    if found is not None:
-        return found
+    other = others.meeting(table.location).select_related("namespace").first()
+    if other is not None:
+        return other
     if table.format != TableFormat.ICEBERG:
         used = iceberg_paths.used_inside(table.location)
         return used.table if used is not None else None
@@ -59,12 +60,13 @@ def holder(table: Table) -> Table | None:
 
 @dataclass
 class Removed:
-    """What a purge removed, and what it left in place."""
+    """The result of a purge: the removed files and the files that it left in place."""
 
     files: int = 0
     paths: list[str] = field(default_factory=list)
-    """The first ones."""
-    left: str = ""
+    """Paths of the first removed files."""
+    remaining: str = ""
+    """The number of files left in place, by reason."""
 
     def add(self, path: str) -> None:
         self.files += 1
@@ -73,22 +75,22 @@ class Removed:
 
 
 def remove_files(table: Table, renew: Callable[[int], None]) -> Removed:
-    """Remove a dropped Iceberg table's own files; tells what was left in place, and why.
+    """Remove a dropped Iceberg table's own files; report which files stay and why.
 
-    What belongs to others, to several tables or to none stays, and is not opened.
+    Files that belong to other tables, to several tables or to none stay and are not opened.
 
-    ``renew`` is called again and again with how many files were removed since the last call; it may
+    ``renew`` is called repeatedly with the number of files removed since the last call; it may
     raise to stop. Raises OSError when the storage fails.
     """
     local_directories.require_reachable(table.location)
     document = _document(table)
-    left: Counter[str] = Counter()
-    gone = Removed()
+    kept_counts: Counter[str] = Counter()
+    removal = Removed()
     reader = partial(_read, TableFileIO(TableFiles(table), NOBODY))
-    found = _references(table, document, reader)
-    while batch := list(islice(found, _AT_ONCE)):
+    pending = _references(table, document, reader)
+    while batch := list(islice(pending, _AT_ONCE)):
         renew(0)
-        files = TableFiles(table)  # as it is now: others may have come
+        files = TableFiles(table)  # read again, because other tables may have come
         owners = files.classify({reference.location for reference in batch})
         own = {text: o.path for text, o in owners.items() if o.belonging == Belonging.OWN}
         foreign = foreign_files(table, {*own, *filter(None, own.values())})
@@ -97,25 +99,27 @@ def remove_files(table: Table, renew: Callable[[int], None]) -> Removed:
             for reference in batch:
                 path = own.get(reference.location)
                 if reference.is_malformed:
-                    left[_MALFORMED] += 1
+                    kept_counts[_MALFORMED] += 1
                 elif path is None:
-                    left[_why(owners[reference.location])] += 1
+                    kept_counts[_why(owners[reference.location])] += 1
                 elif path in foreign:
-                    left[_FOREIGN] += 1
+                    kept_counts[_FOREIGN] += 1
                 elif _remove(path):
                     removed += 1
-                    gone.add(path)
+                    removal.add(path)
         finally:
             renew(removed)
     for number, _ in enumerate(local_directories.remove_empty_directories(table.location), 1):
         if number % _AT_ONCE == 0:
             renew(0)
-    gone.left = ", ".join(f"{count} files {why}" for why, count in sorted(left.items()))
-    return gone
+    removal.remaining = ", ".join(
+        f"{count} files {why}" for why, count in sorted(kept_counts.items())
+    )
+    return removal
 
 
 def _why(owner: FileOwner) -> str:
-    """Why a file stays that is not the table's own."""
+    """Return the reason why a file that is not the table's own stays."""
     return _FOREIGN if owner.belonging == Belonging.OTHER else _OUTSIDE
 
 
@@ -128,19 +132,19 @@ def _references(
     table: Table, document: Document | None, read: references.Read
 ) -> Iterator[Reference]:
     if document is not None:
-        # As Java's purge does: such a table may share its data with others.
+        # As in Java's purge: such a table may share its data with others.
         keeps_data = document.get("properties", {}).get("gc.enabled", "true").lower() == "false"
         for reference in references.referenced(document, read):
             if not (keeps_data and reference.kind == Kind.DATA):
                 yield reference
-    # The ledger knows the metadata files that the log forgot.
+    # The ledger has the metadata files that the metadata log has dropped.
     ledger = table.versions.order_by("version").values_list("manifest_path", flat=True)
     for location in ledger.iterator():
         yield Reference(Kind.METADATA, location)
 
 
 def _read(reader: TableFileIO, location: str) -> bytes | None:
-    """A manifest's content; None when it is gone, as an earlier attempt was here, or not to be read."""
+    """Return a manifest's content; None if an earlier attempt removed it or it may not be read."""
     try:
         path = reader.real_path(location)
     except ForeignFile:
@@ -148,7 +152,7 @@ def _read(reader: TableFileIO, location: str) -> bytes | None:
     try:
         return local_files.read_real_file(path, _MAX_MANIFEST_BYTES)
     except (InvalidLocation, IsADirectoryError):
-        return b""  # no manifest
+        return b""  # not a manifest
     except OSError as error:
         if not local_files.is_missing(error):
             raise
@@ -160,7 +164,7 @@ def _remove(path: str) -> bool:
     try:
         if local_files.remove_file(path):
             return True
-    except IsADirectoryError:  # no file that a reader could have meant
+    except IsADirectoryError:  # not a file, so no reader can refer to it
         return False
     local_directories.require_reachable(path)
     return False

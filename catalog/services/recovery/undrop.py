@@ -1,4 +1,4 @@
-"""The trash: what is in it, bringing back, purging; protection, and the rules of namespaces."""
+"""List, restore and purge the trash; protect objects; set retention and approval rules."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -16,26 +16,26 @@ from catalog.models import Job, JobStatus, Namespace, Table, TableHealth, TrashI
 from catalog.models.protection import TrashItemQuerySet
 from catalog.privileges import Privilege
 from catalog.services.engine.commit import commit
-from catalog.services.recovery import recovery_operations
+from catalog.services.recovery import purge_operations, rule_operations, undrop_operations
 from catalog.services.tables import namespaces, tables, trash
 from catalog.services.tables.trash import Rules
 
 PAGE_SIZE = 100
 MAX_PAGE = 1000
-_FORGOTTEN_AT_ONCE = 1000
-# A purge that is over is shown no more; its row stays for a while, to tell who asks for it.
+_DELETED_AT_ONCE = 1000
+# A finished purge is no longer listed; its row stays for a while for requests by its number.
 _PURGED_FOR = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
 class NamespaceRules:
-    """What a namespace says, and what holds there."""
+    """A namespace with its own rules, and the rules in effect there."""
 
     namespace: Namespace
     rules: Rules
 
 
-# --- what is in the trash ------------------------------------------------------------------------
+# --- contents of the trash ------------------------------------------------------------------------
 
 
 def list_trash(
@@ -46,10 +46,10 @@ def list_trash(
     limit: int | None = None,
     page_token: str | None = None,
 ) -> tuple[list[TrashItem], str | None]:
-    """A page of what was dropped, the newest first, and the token of the next. One statement.
+    """Return a page of dropped objects, newest first, and the token of the next. One statement.
 
-    ``namespace``: what was in it, or below it, or it itself. Each row tells its ``size`` in bytes
-    when it was last measured, or None. Raises InvalidInput.
+    ``namespace`` selects this namespace and the objects in it or below it. Each row has its last
+    measured ``size`` in bytes, or None. Raises InvalidInput.
     """
     size = min(limit or PAGE_SIZE, MAX_PAGE)
     rows = visible(actor)
@@ -70,7 +70,7 @@ def list_trash(
 
 
 def find_item(*, actor: Principal, item: int) -> TrashItem:
-    """What is in the trash under this number, with its ``size``. Raises TrashItemNotFound."""
+    """Return the trash item of this primary key, with its ``size``. Raises TrashItemNotFound."""
     row = visible(actor).filter(pk=item).first()
     if row is None:
         raise TrashItemNotFound(item)
@@ -78,16 +78,16 @@ def find_item(*, actor: Principal, item: int) -> TrashItem:
 
 
 def last_dropped(*, actor: Principal, name: Identifier, is_namespace: bool = False) -> TrashItem:
-    """What bore this name and was dropped last. Raises TrashItemNotFound."""
-    what = {"namespace__digest" if is_namespace else "table__digest": digest(name)}
-    row = visible(actor).filter(**what).order_by("-pk").first()
+    """Return the most recently dropped object of this name. Raises TrashItemNotFound."""
+    lookup = {"namespace__digest" if is_namespace else "table__digest": digest(name)}
+    row = visible(actor).filter(**lookup).order_by("-pk").first()
     if row is None:
         raise TrashItemNotFound(label(name))
     return row
 
 
 def visible(actor: Principal) -> TrashItemQuerySet:
-    """What is in the trash and the actor may browse where it was, with its ``size``."""
+    """Return the trash items that the actor may browse at their old place, with their ``size``."""
     rows = TrashItem.objects.held().select_related(
         "namespace", "table__namespace", "job", "transaction"
     )
@@ -107,18 +107,18 @@ def visible(actor: Principal) -> TrashItemQuerySet:
     return rows.annotate(size=Subquery(measured.annotate(size=size).values("size")[:1]))
 
 
-def contents(*, actor: Principal, item: int) -> tuple[TrashItem, int, int]:
-    """What would come back with a namespace: its row, and how many namespaces and tables.
+def count_contents(*, actor: Principal, item: int) -> tuple[TrashItem, int, int]:
+    """Return a trash item and the numbers of namespaces and tables that undrop would restore.
 
     Raises TrashItemNotFound.
     """
     row = find_item(actor=actor, item=item)
-    found = TrashItem.objects.filter(trash.with_it(row))
-    of_namespaces = found.filter(namespace__isnull=False).count()
-    return row, of_namespaces, found.filter(table__isnull=False).count()
+    items = TrashItem.objects.filter(trash.dropped_together(row))
+    namespace_count = items.filter(namespace__isnull=False).count()
+    return row, namespace_count, items.filter(table__isnull=False).count()
 
 
-# --- what changes --------------------------------------------------------------------------------
+# --- changes --------------------------------------------------------------------------------
 
 
 def undrop(
@@ -129,65 +129,65 @@ def undrop(
     with_parents: bool = False,
     without_purged: bool = False,
 ) -> Namespace | Table:
-    """Bring back a table, a view, or a namespace with all that was dropped with it; returns its row.
+    """Restore a table, a view, or a namespace with everything dropped with it; return its row.
 
-    ``new`` is another name. Raises TrashItemNotFound, PermissionDenied, NotRecoverable once the purge
-    has begun, NamespaceNotFound where what it was in is gone, what tells that its name is taken, and
-    LocationTaken.
+    ``new`` is another name. Raises TrashItemNotFound, PermissionDenied, NotRecoverable once the
+    purge has begun, NamespaceNotFound if its namespace no longer exists, LocationTaken, and the
+    error of its kind if the name is taken.
     """
-    found = find_item(actor=actor, item=item)
-    trash.require_manage(actor, found)
-    operation: recovery_operations.UndropTable | recovery_operations.UndropNamespace
-    if found.table is None:
-        operation = recovery_operations.UndropNamespace(
+    trash_item = find_item(actor=actor, item=item)
+    trash.require_manage(actor, trash_item)
+    operation: undrop_operations.UndropTable | undrop_operations.UndropNamespace
+    if trash_item.table is None:
+        operation = undrop_operations.UndropNamespace(
             item=item, new=new, with_parents=with_parents, without_purged=without_purged
         )
     else:
-        operation = recovery_operations.UndropTable(item=item, new=new, with_parents=with_parents)
+        operation = undrop_operations.UndropTable(item=item, new=new, with_parents=with_parents)
     row: Namespace | Table = commit([operation], actor=actor).results[0]
     return row
 
 
 def purge_now(*, actor: Principal, item: int, reason: str = "") -> list[Job]:
-    """Purge before its time, in MONODON_PURGE_GRACE_SECONDS; returns the jobs.
+    """Purge an item early, after MONODON_PURGE_GRACE_SECONDS; return the jobs.
 
-    Raises TrashItemNotFound, PermissionDenied, InvalidTableState when it is being purged already, and
+    Raises TrashItemNotFound, PermissionDenied, InvalidTableState if a purge is already running, and
     ApprovalRequired.
     """
     find_item(actor=actor, item=item)
     jobs: list[Job] = commit(
-        [recovery_operations.PurgeNow(item=item, reason=reason)], actor=actor
+        [purge_operations.PurgeNow(item=item, reason=reason)], actor=actor
     ).results[0]
     return jobs
 
 
-def keep(*, actor: Principal, item: int) -> TrashItem:
-    """Stop a purge that has not begun: it is kept until somebody purges it; returns its row.
+def stop_purge(*, actor: Principal, item: int) -> TrashItem:
+    """Stop a purge that has not begun and return its row; the item stays until somebody purges it.
 
     Raises TrashItemNotFound, PermissionDenied, InvalidTableState once it has begun.
     """
     find_item(actor=actor, item=item)
-    commit([recovery_operations.StopPurge(item=item)], actor=actor)
+    commit([purge_operations.StopPurge(item=item)], actor=actor)
     return find_item(actor=actor, item=item)
 
 
-def forget() -> int:
-    """Forget views and namespaces whose time is over, and tables that are purged; returns how many."""
+def delete_expired_items() -> int:
+    """Delete expired views and namespaces, and purged tables; return the number of items."""
     now = timezone.now()
-    is_over = Q(purge_at__lt=now, job=None) | Q(
+    is_expired = Q(purge_at__lt=now, job=None) | Q(
         job__status=JobStatus.SUCCEEDED, job__finished_at__lt=now - _PURGED_FOR
     )
-    over = TrashItem.objects.filter(is_over).values_list("pk", flat=True)
-    gone, _ = TrashItem.objects.filter(pk__in=list(over[:_FORGOTTEN_AT_ONCE])).delete()
-    return gone
+    expired = TrashItem.objects.filter(is_expired).values_list("pk", flat=True)
+    deleted, _ = TrashItem.objects.filter(pk__in=list(expired[:_DELETED_AT_ONCE])).delete()
+    return deleted
 
 
 # --- protection and rules ------------------------------------------------------------------------
 
 
 def set_table_protection(*, actor: Principal, table: Identifier, is_protected: bool) -> Table:
-    """Protect a table or view, or take its protection off; returns its row. Raises TableNotFound."""
-    operation = recovery_operations.SetProtection(
+    """Protect or unprotect a table or view; return its row. Raises TableNotFound."""
+    operation = rule_operations.SetProtection(
         identifier=table, is_namespace=False, is_protected=is_protected
     )
     row: Table = commit([operation], actor=actor).results[0]
@@ -197,8 +197,11 @@ def set_table_protection(*, actor: Principal, table: Identifier, is_protected: b
 def set_namespace_protection(
     *, actor: Principal, namespace: Identifier, is_protected: bool, reason: str = ""
 ) -> Namespace:
-    """The same for a namespace. Raises NamespaceNotFound, and ApprovalRequired."""
-    operation = recovery_operations.SetProtection(
+    """Protect or unprotect a namespace; return its row.
+
+    Raises NamespaceNotFound, and ApprovalRequired.
+    """
+    operation = rule_operations.SetProtection(
         identifier=namespace, is_namespace=True, is_protected=is_protected, reason=reason
     )
     row: Namespace = commit([operation], actor=actor).results[0]
@@ -206,7 +209,7 @@ def set_namespace_protection(
 
 
 def table_protection(*, actor: Principal, table: Identifier) -> Table:
-    """The row of a table or view. Raises NamespaceNotFound, TableNotFound."""
+    """Return the row of a table or view. Raises NamespaceNotFound, TableNotFound."""
     access.require(actor, Privilege.BROWSE, On.table(table))
     row = Table.objects.named(table).select_related("namespace").first()
     if row is None:
@@ -216,7 +219,10 @@ def table_protection(*, actor: Principal, table: Identifier) -> Table:
 
 
 def rules_of(*, actor: Principal, namespace: Identifier) -> NamespaceRules:
-    """What a namespace says of retention and approvals, and what holds. Raises NamespaceNotFound."""
+    """Return a namespace's own and effective rules of retention and approval.
+
+    Raises NamespaceNotFound.
+    """
     row = namespaces.describe_namespace(actor=actor, namespace=namespace)
     return NamespaceRules(row, trash.rules([row.pk])[row.pk])
 
@@ -224,23 +230,21 @@ def rules_of(*, actor: Principal, namespace: Identifier) -> NamespaceRules:
 def set_retention(
     *, actor: Principal, namespace: Identifier, seconds: int | None
 ) -> NamespaceRules:
-    """Say how long what is dropped there can be brought back; None: as above it; 0: not at all.
+    """Set the retention of dropped objects; None inherits it from above, 0 disables recovery.
 
     Raises NamespaceNotFound, InvalidInput.
     """
-    commit([recovery_operations.SetRetention(namespace=namespace, seconds=seconds)], actor=actor)
+    commit([rule_operations.SetRetention(namespace=namespace, seconds=seconds)], actor=actor)
     return rules_of(actor=actor, namespace=namespace)
 
 
 def set_approval_rule(
     *, actor: Principal, namespace: Identifier, actions: list[str], reason: str = ""
 ) -> NamespaceRules:
-    """Say what needs a second person there and below (GuardedAction).
+    """Set the actions that need an approval in a namespace and below (GuardedAction).
 
-    Raises NamespaceNotFound, InvalidInput, and ApprovalRequired when it asks for less than before.
+    Raises NamespaceNotFound, InvalidInput, and ApprovalRequired when the rule becomes weaker.
     """
-    operation = recovery_operations.SetApprovalRule(
-        namespace=namespace, actions=actions, reason=reason
-    )
+    operation = rule_operations.SetApprovalRule(namespace=namespace, actions=actions, reason=reason)
     commit([operation], actor=actor)
     return rules_of(actor=actor, namespace=namespace)

@@ -1,12 +1,13 @@
-"""What may need a second person: refused at first, and kept as a request that somebody approves.
+"""The approval gate: operations that a rule holds until a second person approves them.
 
-    commit([PurgeNow(...)])            a namespace's rule says that it takes two:
-      apply                            raises ApprovalRequired, all is rolled back
-      after_refusal                    enters the request, and tells its number in the refusal
-    commit([ApproveRequest(...)])      by somebody else: applies the operation as who asked
+    commit([PurgeNow(...)])            a rule of the namespace requires an approval:
+      apply                            raises ApprovalRequired, which rolls back the transaction
+      after_refusal                    saves a request and adds its number to the error
+    commit([ApproveRequest(...)])      by another person: applies the operation as the requester
 
-The request keeps what the operation met (``state``). If that is not so any more when it is approved,
-it is refused: nobody approves what they did not see.
+The request stores the state that the operation was requested on (``state``). If the state has
+changed when the request is approved, the approval is refused: nobody approves what they did not
+see.
 """
 
 import hashlib
@@ -31,37 +32,37 @@ from catalog.services.tables import trash
 
 @dataclass(frozen=True)
 class _Draft:
-    """A request that is not entered yet."""
+    """An approval request that is not saved yet."""
 
-    what: str
+    description: str
     target: str
     namespace: Namespace
     state: Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Guarded(Operation):
-    """An operation for which a namespace's rule may ask for a second person."""
+class GatedOperation(Operation):
+    """An operation for which a namespace's rule may require an approval."""
 
     reason: str = ""
-    """Why it is asked for, to be read by who decides."""
+    """The reason of the requester, shown to the approver."""
     approved_for: Mapping[str, Any] | None = None
-    """What a second person approved it on; set by ``ApproveRequest`` alone."""
+    """The state that a second person approved; set only by ``ApproveRequest``."""
 
-    def require_second(
+    def require_approval(
         self,
         batch: Batch,
         *,
         action: GuardedAction | None,
-        what: str,
+        description: str,
         target: Identifier,
         namespace: Namespace,
         state: Mapping[str, Any],
     ) -> bool:
-        """Whether a second person approved this, on a state that is still the same.
+        """Return True if a second person approved this operation on the current state.
 
-        Raises ApprovalRequired where the namespace's rule asks for one (``action`` None: always),
-        and ApprovalOutdated. ``state`` is JSON.
+        Raises ApprovalRequired if the namespace's rule requires an approval (``action`` None:
+        always), and ApprovalOutdated if the state has changed. ``state`` is JSON.
         """
         if self.approved_for is not None:
             if dict(self.approved_for) != dict(state):
@@ -69,16 +70,16 @@ class Guarded(Operation):
             return True
         if action is not None and action not in trash.rules([namespace.pk])[namespace.pk].guarded:
             return False
-        needed = ApprovalRequired(what, target)
-        needed.draft = _Draft(what, label(target), namespace, state)
-        raise needed
+        error = ApprovalRequired(description, target)
+        error.draft = _Draft(description, label(target), namespace, state)
+        raise error
 
     def after_refusal(self, error: CatalogError, actor: Principal) -> None:
         if not (isinstance(error, ApprovalRequired) and isinstance(error.draft, _Draft)):
             return
         draft = error.draft
         request = ApprovalRequest(
-            action=draft.what,
+            action=draft.description,
             target=draft.target,
             namespace=draft.namespace,
             operation=self.stored(),
@@ -88,30 +89,30 @@ class Guarded(Operation):
             digest=self._digest(draft, actor),
             expires_at=timezone.now() + timedelta(days=settings.MONODON_APPROVAL_DAYS),
         )
-        error.ask(_enter(request, actor))
+        error.ask(_save(request, actor))
 
     def stored(self) -> dict[str, Any]:
-        """As JSON, from which ``restored`` makes it again."""
-        said = {
-            one.name: getattr(self, one.name)
-            for one in fields(self)
-            if one.name not in {"reason", "approved_for"}
+        """Return the operation as JSON, from which ``restored`` creates it again."""
+        values = {
+            field_.name: getattr(self, field_.name)
+            for field_ in fields(self)
+            if field_.name not in {"reason", "approved_for"}
         }
-        return {"operation": self.name, **said}
+        return {"operation": self.name, **values}
 
     @classmethod
     def restored(cls, stored: Mapping[str, Any], state: Mapping[str, Any]) -> Self:
-        said = {name: value for name, value in stored.items() if name != "operation"}
-        lists = {name: tuple(value) for name, value in said.items() if isinstance(value, list)}
-        return cls(**{**said, **lists}, approved_for=state)
+        values = {name: value for name, value in stored.items() if name != "operation"}
+        lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
+        return cls(**{**values, **lists}, approved_for=state)
 
     def _digest(self, draft: _Draft, actor: Principal) -> str:
         text = json.dumps([actor.name, self.stored(), dict(draft.state)], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _enter(request: ApprovalRequest, actor: Principal) -> int:
-    """The number of a request, or of the one that asks for the same and waits."""
+def _save(request: ApprovalRequest, actor: Principal) -> int:
+    """Save a request; return its number, or that of a pending request for the same operation."""
     same = ApprovalRequest.objects.filter(digest=request.digest, status=ApprovalStatus.PENDING)
     same.filter(expires_at__lte=timezone.now()).update(status=ApprovalStatus.EXPIRED)
     try:
@@ -130,8 +131,8 @@ def _enter(request: ApprovalRequest, actor: Principal) -> int:
                 },
             )
     except IntegrityError:
-        waiting = same.values_list("pk", flat=True).first()
-        if waiting is None:  # decided at this very moment
+        pending = same.values_list("pk", flat=True).first()
+        if pending is None:  # decided by a concurrent transaction
             raise
-        return waiting
+        return pending
     return request.pk

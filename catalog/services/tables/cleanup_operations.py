@@ -1,4 +1,4 @@
-"""What maintenance enters in the ledger when old versions of a Lance table go."""
+"""Operations by which maintenance removes old versions of a Lance table from the ledger."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -17,9 +17,9 @@ from catalog.services.tables.table_operations import TableOperation
 
 @dataclass(frozen=True, kw_only=True)
 class RetireVersions(TableOperation):
-    """Leave tombstones for versions whose files are about to be removed. The result is their count.
+    """Replace versions with tombstones before their files are removed. The result is their count.
 
-    Raises CommitConflict when one of them is the newest of its branch by now.
+    Raises CommitConflict when one of them has become the newest of its branch.
     """
 
     name = "CleanUpTable"
@@ -52,7 +52,7 @@ class RetireVersions(TableOperation):
 
 
 class RetireMissingVersions(RetireVersions):
-    """Leave tombstones for versions whose manifests somebody removed past the catalog."""
+    """Replace versions with tombstones if their manifests were removed outside the catalog."""
 
     name = "ReconcileVersions"
     action = "version.reconcile"
@@ -60,10 +60,10 @@ class RetireMissingVersions(RetireVersions):
 
 @dataclass(frozen=True, kw_only=True)
 class RecordCleanUp(TableOperation):
-    """Record which files were removed, and bring back versions that were kept after all.
+    """Record which files were removed, and restore versions that Lance kept.
 
-    Somebody may have named one by a tag in storage at the moment when it was retired: Lance keeps
-    such a version whole.
+    A client may have tagged a version in storage at the moment when it was retired: Lance keeps
+    all files of such a version.
     """
 
     name = "CleanUpTable"
@@ -71,40 +71,40 @@ class RecordCleanUp(TableOperation):
     privilege = Privilege.MAINTAIN
 
     branch: str = ""
-    kept: tuple[int, ...] = ()
+    kept_versions: tuple[int, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def apply(self, batch: Batch) -> None:
         row = self.locked(batch)
         batch.flush()
-        if self.kept:
-            TableVersion.objects.on(self.branch).filter(table=row, version__in=self.kept).update(
-                deleted_at=None
-            )
+        if self.kept_versions:
+            TableVersion.objects.on(self.branch).filter(
+                table=row, version__in=self.kept_versions
+            ).update(deleted_at=None)
         batch.record(
             label(self.table),
             table=row,
             after={
                 **({"branch": self.branch} if self.branch else {}),
-                **({"kept": list(self.kept)} if self.kept else {}),
+                **({"kept": list(self.kept_versions)} if self.kept_versions else {}),
                 **self.facts,
             },
         )
 
 
 class RecordOrphans(RecordCleanUp):
-    """Record which files were removed that no version has."""
+    """Record which files were removed because no version refers to them."""
 
     name = "RemoveOrphans"
     action = "maintenance.remove_orphans"
 
 
 def ranges(versions: Iterable[int]) -> list[list[int]]:
-    """Numbers as ranges, start inclusive and end exclusive."""
-    found: list[list[int]] = []
+    """Return version numbers as ranges, start inclusive and end exclusive."""
+    pairs: list[list[int]] = []
     for version in sorted(versions):
-        if found and found[-1][1] == version:
-            found[-1][1] = version + 1
+        if pairs and pairs[-1][1] == version:
+            pairs[-1][1] = version + 1
         else:
-            found.append([version, version + 1])
-    return found
+            pairs.append([version, version + 1])
+    return pairs

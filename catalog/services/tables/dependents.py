@@ -1,4 +1,4 @@
-"""Reading which tables refer to files of a table."""
+"""Find the tables that refer to files of a table."""
 
 from catalog import access
 from catalog.access import On, Principal
@@ -10,7 +10,10 @@ from catalog.services.tables import tables
 
 
 def dependents_of_table(*, actor: Principal, table: Identifier) -> Dependents:
-    """The dependents of a table, for who may read it. Raises NamespaceNotFound, TableNotFound."""
+    """Return the dependents of a table that the actor may read.
+
+    Raises NamespaceNotFound, TableNotFound.
+    """
     access.require(actor, Privilege.READ, On.table(table))
     row = Table.objects.named(table).first()
     if row is None:

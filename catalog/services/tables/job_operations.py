@@ -1,4 +1,4 @@
-"""Long work on a table, left to a job."""
+"""Operations that start a job on a table."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,16 +15,16 @@ from catalog.services.tables.table_operations import TableOperation
 
 @dataclass(frozen=True, kw_only=True)
 class StartJob(TableOperation):
-    """Leave work on a table to a job, which runs as the actor. The result is the job's row.
+    """Start a job on a table, which runs as the actor. The result is the job's row.
 
-    The transaction stays Queued until the job runs, and then follows it. So its id is what clients
-    get as the job's id. Subclasses are named as the spec's operation.
+    The transaction stays Queued until the job runs and then follows its status. Clients therefore
+    get the transaction's id as the id of the job. Subclasses have the name of the spec's operation.
     """
 
     job: ClassVar[JobKind]
 
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    """What the job gets, as JSON; the audit trail shows it too."""
+    """Parameters of the job, as JSON; also shown in the audit trail."""
 
     def apply(self, batch: Batch) -> Job:
         row = self.locked(batch)
@@ -40,7 +40,7 @@ class StartJob(TableOperation):
         return Job(kind=self.job, table=row, parameters=dict(self.parameters))
 
     def facts(self) -> dict[str, Any]:
-        """What the audit trail tells of it."""
+        """Details of the job in the audit trail."""
         return dict(self.parameters)
 
 
@@ -68,7 +68,7 @@ class StartRefresh(StartJob):
 
 @dataclass(frozen=True, kw_only=True)
 class StartMaintenance(StartJob):
-    """Leave maintenance of a table of either format to a job."""
+    """Start a maintenance job on a table of either format."""
 
     name = "MaintainTable"
     action = "maintenance.start"
@@ -77,10 +77,10 @@ class StartMaintenance(StartJob):
     kind_of_job: JobKind
     is_dry_run: bool = False
     only_if_idle: bool = False
-    """Whether it is refused while another job of the table is active."""
+    """True to refuse the job while another job of the table is active."""
 
     def apply(self, batch: Batch) -> Job:
-        # Under the lock of the table: who else starts a job has committed it, or waits.
+        # Checked under the lock of the table: a concurrent start has committed or waits.
         if self.only_if_idle and self._is_busy(self.locked(batch)):
             raise CommitConflict(f"Table '{label(self.table)}' has an active job already")
         return super().apply(batch)

@@ -1,3 +1,5 @@
+"""Operations that create, change and drop namespaces."""
+
 import hashlib
 import json
 from collections import Counter, defaultdict
@@ -26,12 +28,12 @@ from catalog.services.engine.commit import Batch, Operation
 from catalog.services.storage import namespace_claims
 from catalog.services.storage.namespace_locations import PROPERTY as _LOCATION
 from catalog.services.tables import trash
-from catalog.services.tables.approval_gate import Guarded
+from catalog.services.tables.approval_gate import GatedOperation
 from catalog.services.tables.table_operations import drop_tables
 
 
 class CreateMode(StrEnum):
-    """What to do when the namespace exists (spec: CreateNamespaceRequest.mode)."""
+    """Behavior when the namespace exists (spec: CreateNamespaceRequest.mode)."""
 
     CREATE = "create"
     EXIST_OK = "exist_ok"
@@ -42,7 +44,7 @@ class CreateMode(StrEnum):
 class CreateNamespace(Operation):
     """Create a namespace in an existing one. The result is its row.
 
-    Overwrite drops the one that is there, with everything in it, and makes an empty one.
+    Overwrite drops the existing namespace with everything in it, and creates an empty one.
     """
 
     name = "CreateNamespace"
@@ -98,11 +100,12 @@ class CreateNamespace(Operation):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DropNamespace(Guarded):
-    """Drop a namespace; with ``cascade`` everything in it too, else it must be empty.
+class DropNamespace(GatedOperation):
+    """Drop a namespace, which must be empty without ``cascade``.
 
-    The result is the dropped row, or None when there was none and ``missing_ok`` is set. A protected
-    one is dropped only where a rule lets a second person approve it, and nothing in it is protected.
+    The result is the dropped row, or None if the namespace does not exist and ``missing_ok`` is
+    set. A protected namespace is dropped only if a rule lets a second person approve it and nothing
+    in it is protected.
     """
 
     name = "DropNamespace"
@@ -140,7 +143,10 @@ class DropNamespace(Guarded):
         return row
 
     def _is_approved(self, batch: Batch, row: Namespace) -> bool:
-        """Whether a second person approved that a protected namespace goes. Raises ApprovalRequired."""
+        """True if a second person approved the drop of a protected namespace.
+
+        Raises ApprovalRequired.
+        """
         if not row.is_protected and self.approved_for is None:
             return False
         batch.flush()
@@ -149,13 +155,18 @@ class DropNamespace(Guarded):
             Table.objects.present().filter(namespace__in=namespaces).select_related("namespace")
         )
         if GuardedAction.DROP_PROTECTED in trash.rules([row.pk])[row.pk].guarded:
-            # Of what cannot be done anyway nobody is asked.
-            trash.require_unprotected([*(one for one in namespaces if one.pk != row.pk), *tables])
-        content = [sorted(one.pk for one in namespaces), sorted(one.pk for one in tables)]
-        return self.require_second(
+            # Do not request an approval for a drop that protected contents prevent anyway.
+            trash.require_unprotected(
+                [*(below for below in namespaces if below.pk != row.pk), *tables]
+            )
+        content = [
+            sorted(namespace.pk for namespace in namespaces),
+            sorted(table.pk for table in tables),
+        ]
+        return self.require_approval(
             batch,
             action=GuardedAction.DROP_PROTECTED,
-            what="dropping protected namespace",
+            description="dropping protected namespace",
             target=row.identifier,
             namespace=row,
             state={
@@ -170,17 +181,20 @@ class DropNamespace(Guarded):
 
 @dataclass(frozen=True)
 class PropertyChanges:
-    """What became of the properties that an update named, in its order."""
+    """Result of an update of properties, in the order of the request."""
 
     updated: list[str]
     removed: list[str]
     missing: list[str]
-    """What was to be removed and was not there."""
+    """Properties to remove that did not exist."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class UpdateNamespaceProperties(Operation):
-    """Set and remove properties of a namespace; the others stay. The result is PropertyChanges."""
+    """Set and remove properties of a namespace; other properties stay.
+
+    The result is PropertyChanges.
+    """
 
     name = "UpdateNamespaceProperties"
     action = "namespace.update"
@@ -220,7 +234,10 @@ class UpdateNamespaceProperties(Operation):
 def _claim(
     batch: Batch, properties: Mapping[str, str], *, namespace: int | None = None
 ) -> str | None:
-    """The canonical path of the location that properties name. Raises InvalidLocation, LocationTaken."""
+    """Claim the location that the properties name and return its canonical path.
+
+    Raises InvalidLocation, LocationTaken.
+    """
     location = properties.get(_LOCATION)
     if not location:
         return None
@@ -229,9 +246,10 @@ def _claim(
 
 
 def drop_subtree(batch: Batch, root: Namespace, *, despite_protection: bool = False) -> None:
-    """Drop a namespace, all below it and all their tables. The subtree must be locked.
+    """Drop a namespace, all namespaces below it and their tables. The subtree must be locked.
 
-    Raises Protected when anything of it is, but the root alone where a second person approved it.
+    Raises Protected if anything in it is protected. With ``despite_protection``, which a second
+    person approved, the root itself may be protected.
     """
     batch.flush()
     namespaces = locks.lock_subtrees([root.identifier])
@@ -239,16 +257,18 @@ def drop_subtree(batch: Batch, root: Namespace, *, despite_protection: bool = Fa
     tables = locks.lock_tables_in(namespaces)
     for table in tables:
         table.namespace = by_pk[table.namespace_id]
-    spared = {root.pk} if despite_protection else set()
-    trash.require_unprotected([*(row for row in namespaces if row.pk not in spared), *tables])
+    exempt = {root.pk} if despite_protection else set()
+    trash.require_unprotected([*(row for row in namespaces if row.pk not in exempt), *tables])
     rules = trash.rules(list(by_pk))
     times = [rules[pk].purge_at(batch.now) for pk in by_pk]
     drop_tables(batch, tables, by_pk, action=DropNamespace.action)
     functions = drop_functions(batch, namespaces)
-    # As long as anything of it can come back.
+    # The namespaces stay as long as any table in them can be restored.
     purge_at = max((moment for moment in times if moment is not None), default=None)
-    thrown = trash.throw_namespaces(namespaces, batch.transaction, batch.now, purge_at, functions)
-    for item in thrown:
+    items = trash.build_namespace_items(
+        namespaces, batch.transaction, batch.now, purge_at, functions
+    )
+    for item in items:
         batch.add(item)
     Namespace.objects.filter(pk__in=list(by_pk)).update(dropped_at=Now())
     for row in namespaces:
@@ -259,14 +279,14 @@ def drop_subtree(batch: Batch, root: Namespace, *, despite_protection: bool = Fa
 def drop_functions(
     batch: Batch, namespaces: Sequence[Namespace]
 ) -> Mapping[int, Sequence[Mapping[str, Any]]]:
-    """Drop the functions of namespaces that are locked: functions change under that lock alone.
+    """Drop the functions of locked namespaces; functions change only under that lock.
 
-    Returns what the trash keeps of them, by their namespace's primary key.
+    Returns the contents that the trash keeps of them, by their namespace's primary key.
     """
-    kept = defaultdict(list)
+    contents = defaultdict(list)
     for function in Function.objects.filter(namespace__in=namespaces).select_related("namespace"):
         target = label((*function.namespace.identifier, function.name))
         batch.record(target, before={"metadata": function.metadata}, action=DropNamespace.action)
-        kept[function.namespace_id].append(trash.function_content(function))
+        contents[function.namespace_id].append(trash.function_content(function))
         function.delete()
-    return kept
+    return contents

@@ -1,4 +1,4 @@
-"""Reading namespaces."""
+"""Describe and list namespaces."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -25,7 +25,7 @@ _LIST = """
 
 
 def describe_namespace(*, actor: Principal, namespace: Identifier) -> Namespace:
-    """The namespace's row. Raises NamespaceNotFound. One statement."""
+    """Return the row of a namespace. Raises NamespaceNotFound. One statement."""
     access.require(actor, Privilege.BROWSE, On.namespace(namespace))
     row = Namespace.objects.named(namespace).first()
     if row is None:
@@ -34,16 +34,16 @@ def describe_namespace(*, actor: Principal, namespace: Identifier) -> Namespace:
 
 
 class Children(NamedTuple):
-    """A page of the namespaces in one."""
+    """A page of the child namespaces of a namespace."""
 
     parent: Identifier
     names: list[str]
     next_page: str | None
-    """The token of the next page."""
+    """Token of the next page."""
 
 
 def first_namespace(*, actor: Principal, paths: Iterable[Identifier]) -> Namespace | None:
-    """The first of these namespaces that exists and may be seen."""
+    """Return the first of these namespaces that exists and is visible to the actor."""
     for path in paths:
         row = Namespace.objects.named(path).filter(access.visible_namespaces(actor)).first()
         if row is not None:
@@ -58,7 +58,7 @@ def list_children(
     limit: int | None = None,
     page_token: str | None = None,
 ) -> Children:
-    """The child namespaces behind ``page_token``, by name; all of them when there is no limit.
+    """Return the child namespaces after ``page_token``, by name; all of them without a limit.
 
     Raises NamespaceNotFound. One statement.
     """
@@ -81,12 +81,12 @@ def _page(path: Identifier, names: list[str], limit: int | None) -> Children:
 
 
 def _visible_children(
-    actor: Principal, namespace: Identifier, limit: int | None, behind: str
+    actor: Principal, namespace: Identifier, limit: int | None, after: str
 ) -> Children:
-    """The same for who may browse some of them only."""
+    """Return the children that the actor may browse, if it may not browse all of them."""
     parent = Namespace.objects.named(namespace).get()
     rows = Namespace.objects.live().filter(
-        access.visible_namespaces(actor), parent=parent, name__gt=behind
+        access.visible_namespaces(actor), parent=parent, name__gt=after
     )
     names = rows.order_by("name").values_list("name", flat=True)
     more = None if limit is None else limit + 1
@@ -100,7 +100,10 @@ def list_namespaces(
     limit: int | None = None,
     page_token: str | None = None,
 ) -> tuple[list[str], str | None]:
-    """A page of the names of the children, and the token of the next. One statement."""
+    """Return a page of the names of the children, and the token of the next page.
+
+    One statement.
+    """
     size = min(limit, PAGE_SIZE) if limit is not None else PAGE_SIZE
     page = list_children(actor=actor, namespace=namespace, limit=size, page_token=page_token)
     return page.names, page.next_page

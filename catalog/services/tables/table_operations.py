@@ -1,3 +1,5 @@
+"""Operations that create, rename and drop tables and views, and checks of their locations."""
+
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -41,7 +43,7 @@ class TableOperation(Operation):
 
     table: Identifier
     privilege: ClassVar[Privilege] = Privilege.WRITE
-    """What the actor must hold on the table."""
+    """The privilege that the actor must hold on the table."""
 
     format: TableFormat = TableFormat.LANCE
     kind: TableKind = TableKind.TABLE
@@ -54,14 +56,14 @@ class TableOperation(Operation):
         return (self.table,)
 
     def locked(self, batch: Batch) -> Table:
-        """The table, if it is there, of this format, and the actor holds what it takes."""
+        """Return the locked table; it must have this format and grant the actor ``privilege``."""
         row = batch.table(self.table)
         access.require(batch.actor, self.privilege, row)
         self.require_own(row)
         return row
 
     def require_own(self, row: Table) -> None:
-        """Refuse a table of another format, or of the other kind, as not found, saying why."""
+        """Raise a not-found error, with the reason, for a table of another format or kind."""
         if not self.is_own(row):
             raise not_found_but(self.table, row, self.kind)
 
@@ -71,14 +73,14 @@ class TableOperation(Operation):
 
 @dataclass(frozen=True, kw_only=True)
 class NewTableOperation(TableOperation):
-    """An operation that gives a table its name, which must be free."""
+    """An operation that creates a table; its name must be free."""
 
     properties: Mapping[str, str] = field(default_factory=dict)
     is_materialized: ClassVar[bool] = False
 
     def namespaces(self) -> Iterable[Identifier]:
-        # Who adds a table locks its namespace: then nobody else adds one of this name meanwhile,
-        # and the namespace is not dropped under it.
+        # The lock of the namespace prevents a concurrent table of this name, and a concurrent drop
+        # of the namespace.
         return (self.table[:-1],)
 
     def add_table(
@@ -111,7 +113,7 @@ class NewTableOperation(TableOperation):
 
 @dataclass(frozen=True, kw_only=True)
 class DeregisterTable(TableOperation):
-    """Forget a table and keep its data. The row stays, so that it can be brought back."""
+    """Remove a table from the catalog and keep its data. The row stays for undrop."""
 
     name = "DeregisterTable"
     action = "table.deregister"
@@ -171,7 +173,7 @@ class RenameTable(TableOperation):
         access.require(batch.actor, Privilege.CREATE, namespace)
         trash.require_movable(batch.actor, row, row.namespace_id, namespace)
         holder = batch.find_table(self.new)
-        # A name may change within itself: 'a b' and 'a+b' are one name.
+        # A rename may change only the spelling: 'a b' and 'a+b' are the same name.
         if holder is not None and (holder is not row or self.new == self.table):
             raise already_exists(self.new, holder)
         batch.flush()
@@ -189,7 +191,7 @@ class RenameTable(TableOperation):
 
 
 class Holder(Protocol):
-    """What holds a name."""
+    """The table or view that has a name."""
 
     @property
     def format(self) -> str: ...
@@ -198,16 +200,19 @@ class Holder(Protocol):
 
 
 def not_found_but(
-    identifier: Identifier, holder: Holder | None, wanted: TableKind
+    identifier: Identifier, holder: Holder | None, kind: TableKind
 ) -> TableNotFound | ViewNotFound:
-    """The refusal owed to who asks for a table, or a view; says so if another thing has its name."""
+    """Return the not-found error for a table or a view.
+
+    Its detail says so if an object of another kind or format has the name.
+    """
     if holder is None:
         detail = None
     elif holder.kind == TableKind.VIEW:
         detail = "A view of this name exists."
     else:
         detail = f"A table of this name exists, but its format is {holder.format}."
-    if wanted == TableKind.VIEW:
+    if kind == TableKind.VIEW:
         return ViewNotFound(identifier, detail=detail)
     return TableNotFound(identifier, detail=detail)
 
@@ -215,16 +220,16 @@ def not_found_but(
 def already_exists(
     identifier: Identifier, holder: Holder, wanted: str = TableKind.TABLE
 ) -> TableAlreadyExists | ViewAlreadyExists:
-    """The refusal owed to who wants to give a name that ``holder`` has to something of this kind."""
+    """Return the error for a new object of kind ``wanted`` whose name ``holder`` has."""
     if holder.kind == TableKind.VIEW:
         return ViewAlreadyExists(identifier, wanted=wanted)
     return TableAlreadyExists(identifier, wanted=wanted)
 
 
 def mark_dropped(batch: Batch, rows: list[Table], *, purge: bool = False) -> None:
-    """Mark locked tables and views as dropped, and put them into the trash.
+    """Mark locked tables and views as dropped and put them into the trash.
 
-    With ``purge`` a job removes the data of tables when their time there is over. Raises Protected.
+    With ``purge``, a job removes the data of tables when their retention ends. Raises Protected.
     """
     trash.require_unprotected(rows)
     for row in rows:
@@ -243,8 +248,8 @@ def _drop(batch: Batch, rows: list[Table], *, purge: bool = False) -> None:
     purges = {}
     for row in rows if purge else ():
         if row.kind == TableKind.TABLE:  # a view has no data
-            purges[row.pk] = _order_purge(batch, row, times[row.pk])
-    for item in trash.throw_tables(rows, batch.transaction, batch.now, purges, times):
+            purges[row.pk] = _add_purge_job(batch, row, times[row.pk])
+    for item in trash.build_table_items(rows, batch.transaction, batch.now, purges, times):
         batch.add(item)
     if any(row.is_materialized for row in rows):
         MaterializedView.objects.filter(table__in=[row.pk for row in rows]).delete()
@@ -254,7 +259,7 @@ def _drop(batch: Batch, rows: list[Table], *, purge: bool = False) -> None:
 
 
 def replace_table(batch: Batch, row: Table) -> None:
-    """Deregister a locked table in whose place another is registered. Raises Protected."""
+    """Deregister a locked table that another registration replaces. Raises Protected."""
     mark_dropped(batch, [row])
     batch.record(
         str(row),
@@ -264,8 +269,8 @@ def replace_table(batch: Batch, row: Table) -> None:
     )
 
 
-def _order_purge(batch: Batch, row: Table, due: datetime | None) -> Job:
-    """A job that no worker takes before it is due."""
+def _add_purge_job(batch: Batch, row: Table, due: datetime | None) -> Job:
+    """Add a purge job that no worker takes before it is due."""
     job = Job(kind=JobKind.PURGE_TABLE, table=row, transaction=batch.transaction, lease_until=due)
     batch.add(job)
     batch.transaction.status = TransactionStatus.QUEUED
@@ -280,9 +285,9 @@ def drop_tables(
     namespaces: Mapping[int, Namespace],
     action: str = DropTable.action,
 ) -> None:
-    """Mark tables dropped and order the removal of their data, in its time. Raises Protected.
+    """Mark tables as dropped and schedule the removal of their data. Raises Protected.
 
-    ``action`` is what the trail tells of them, whatever the operation does besides.
+    ``action`` is the action that the audit trail records for each table.
     """
     if not rows:
         return
@@ -296,12 +301,12 @@ def drop_tables(
 def claim_location(
     batch: Batch, location: str, *, format: TableFormat = TableFormat.LANCE, pk: int = 0
 ) -> None:
-    """Refuse a location that meets another table's: the same, inside it, or around it.
+    """Refuse a location that overlaps another table's: equal to it, inside it, or around it.
 
-    Else dropping the one would remove the other's files. A dropped table counts until its data
-    is removed; at the location of one whose data stays, and of a dropped view, who managed it may
-    have another. Of a Lance table all that lies at its location goes, so no paths of Iceberg tables
-    may lie there either.
+    Otherwise dropping one table would remove files of the other. A dropped table counts until its
+    data is removed. The location of a dropped table whose data stays, or of a dropped view, is free
+    only to actors who may manage it. Dropping a Lance table removes everything at its location, so
+    no paths of Iceberg tables may be there either.
     """
     batch.flush()
     locks.lock_locations()
@@ -313,10 +318,11 @@ def claim_location(
 def require_free_location(
     actor: Principal, location: str, *, apart_from: int | None = None, pk: int = 0
 ) -> None:
-    """The same before anything is written there; the commit looks again, under a lock.
+    """Check a location like ``claim_location`` before anything is written there, without a lock.
 
-    ``apart_from`` is a table that may have it: the one that comes back from the trash. ``pk`` is the
-    table that is to move there, and may have a path there.
+    The commit checks again under the lock. ``apart_from`` is the table that is being restored from
+    the trash and may have the location. ``pk`` is the table that moves there and may have paths
+    there.
     """
     if apart_from is None:
         iceberg_paths.require_unheld(actor, pk, [location], is_location=True)
@@ -324,8 +330,8 @@ def require_free_location(
     held = (
         ~Q(state=TableState.DROPPED)
         | Exists(has_job.filter(status__in=[JobStatus.QUEUED, JobStatus.RUNNING]))
-        # A deregistered table and a dropped view may be brought back. Their own location may be
-        # registered anew, but no other table may lie around their files or inside it.
+        # A deregistered table and a dropped view may be restored. Their exact location may be
+        # registered again, but no other table may be around their files or inside it.
         | (
             ~Q(location=location)
             & ~Exists(has_job.filter(kind=JobKind.PURGE_TABLE, status=JobStatus.SUCCEEDED))
@@ -342,9 +348,9 @@ def require_free_location(
     if apart_from is not None or actor.holds_everywhere(Privilege.MANAGE):
         return
     purged = Exists(has_job.filter(kind=JobKind.PURGE_TABLE, status=JobStatus.SUCCEEDED))
-    for left in others.filter(~purged, location=location):
-        if not trash.may_manage(actor, left):
-            refused = iceberg_paths.taken(actor, location, left)
+    for dropped in others.filter(~purged, location=location):
+        if not trash.may_manage(actor, dropped):
+            refused = iceberg_paths.taken(actor, location, dropped)
             refused.detail = (
                 "It was dropped and its files were kept: only who may manage it where it was has"
                 " a table there again."

@@ -1,4 +1,4 @@
-"""Reading tables."""
+"""Describe and list tables."""
 
 import json
 import uuid
@@ -18,8 +18,8 @@ PAGE_SIZE = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class TableFacts:
-    """What a client needs to know to open a table."""
+class TableDescription:
+    """The properties of a table that a client needs to open it."""
 
     uuid: uuid.UUID
     location: str
@@ -46,9 +46,12 @@ _LIST = """
 
 def describe_table(
     *, actor: Principal, table: Identifier, privilege: Privilege = Privilege.READ
-) -> TableFacts:
-    """The facts of a Lance table, for who holds this on it. Raises NamespaceNotFound,
-    TableNotFound. One statement, and another for who does not hold it everywhere."""
+) -> TableDescription:
+    """Describe a Lance table on which the actor holds ``privilege``.
+
+    Raises NamespaceNotFound, TableNotFound. One statement, and a second one unless the actor holds
+    the privilege everywhere.
+    """
     access.require(actor, privilege, On.table(table))
     cursor = hot_cursor()
     cursor.execute(_DESCRIBE, [digest(table)])
@@ -56,11 +59,11 @@ def describe_table(
     if row is None or row[5] != TableFormat.LANCE:
         raise not_found(table)
     properties = json.loads(row[2]) if isinstance(row[2], str) else row[2]
-    return TableFacts(row[0], row[1], properties, row[3] == TableState.DECLARED, row[4])
+    return TableDescription(row[0], row[1], properties, row[3] == TableState.DECLARED, row[4])
 
 
 def not_found(table: Identifier) -> CatalogError:
-    """Why there is no Lance table of this name: no namespace, no table, or another format."""
+    """Return the error for a missing Lance table: no namespace, no table, or another format."""
     if not Namespace.objects.named(table[:-1]).exists():
         return NamespaceNotFound(table[:-1])
     other = Table.objects.named(table).exclude(format=TableFormat.LANCE).first()
@@ -69,24 +72,30 @@ def not_found(table: Identifier) -> CatalogError:
 
 
 def find_any(*, actor: Principal, table: Identifier) -> Table:
-    """A table of either format, with its namespace. Raises NamespaceNotFound, TableNotFound."""
+    """Return a table of either format with its namespace.
+
+    Raises NamespaceNotFound, TableNotFound.
+    """
     access.require(actor, Privilege.BROWSE, On.table(table))
-    found = (
+    row = (
         Table.objects.named(table).filter(kind=TableKind.TABLE).select_related("namespace").first()
     )
-    if found is None:
+    if row is None:
         require_namespace(table[:-1])
         raise TableNotFound(table)
-    return found
+    return row
 
 
 def at_or_below(namespace: Identifier, path: str = "namespace__path") -> Q:
-    """What lies in a namespace or below it; ``path`` is the lookup of its namespace's path."""
+    """Return a filter for objects in a namespace or below it.
+
+    ``path`` is the lookup of the path of an object's namespace.
+    """
     return Q(**{f"{path}__0_{len(namespace)}": list(namespace)}) if namespace else Q()
 
 
 def require_namespace(namespace: Identifier) -> None:
-    """Raises NamespaceNotFound."""
+    """Require that a namespace exists. Raises NamespaceNotFound."""
     if not Namespace.objects.named(namespace).exists():
         raise NamespaceNotFound(namespace)
 
@@ -100,12 +109,15 @@ def list_tables(
     page_token: str | None = None,
     format: TableFormat = TableFormat.LANCE,
 ) -> tuple[list[str], str | None]:
-    """A page of the names of a namespace's tables, and the token of the next. One statement."""
+    """Return a page of the names of a namespace's tables, and the token of the next page.
+
+    One statement.
+    """
     size = min(limit, PAGE_SIZE) if limit is not None else PAGE_SIZE
     if not access.sees_all_in(actor, namespace):
-        names = _visible_names(actor, namespace, format, page_token or "", include_declared)
-        found = list(names[: size + 1])
-        return found[:size], found[size - 1] if len(found) > size else None
+        visible = _visible_names(actor, namespace, format, page_token or "", include_declared)
+        page = list(visible[: size + 1])
+        return page[:size], page[size - 1] if len(page) > size else None
     cursor = hot_cursor()
     cursor.execute(_LIST, [format, page_token or "", include_declared, size + 1, digest(namespace)])
     row = cursor.fetchone()
@@ -116,17 +128,17 @@ def list_tables(
 
 
 def _visible_names(
-    actor: Principal, namespace: Identifier, format: TableFormat, behind: str, declared_too: bool
+    actor: Principal, namespace: Identifier, format: TableFormat, after: str, include_declared: bool
 ) -> QuerySet[Table, str]:
-    """The same for who may browse some of the tables only."""
+    """Return the table names that the actor may browse, if it may not browse all of them."""
     rows = Table.objects.present().filter(
         access.visible_tables(actor),
         namespace__digest=digest(namespace),
         namespace__dropped_at=None,
         format=format,
-        name__gt=behind,
+        name__gt=after,
     )
-    if not declared_too:
+    if not include_declared:
         rows = rows.filter(state=TableState.LIVE)
     return rows.order_by("name").values_list("name", flat=True)
 
@@ -138,7 +150,10 @@ def list_all_tables(
     limit: int | None = None,
     page_token: str | None = None,
 ) -> tuple[list[Identifier], str | None]:
-    """A page of the identifiers of all Lance tables, oldest first. One statement."""
+    """Return a page of the identifiers of all Lance tables, oldest first, and the next token.
+
+    One statement.
+    """
     size = min(limit, PAGE_SIZE) if limit is not None else PAGE_SIZE
     if page_token and not (page_token.isascii() and page_token.isdigit() and len(page_token) < 19):
         raise InvalidInput(f"Page token {page_token!r} is not one of this list")
@@ -148,5 +163,5 @@ def list_all_tables(
     if not include_declared:
         rows = rows.filter(state=TableState.LIVE)
     page = list(rows.order_by("pk").values_list("pk", "namespace__path", "name")[: size + 1])
-    found = [(*path, name) for _, path, name in page[:size]]
-    return found, str(page[size - 1][0]) if len(page) > size else None
+    identifiers = [(*path, name) for _, path, name in page[:size]]
+    return identifiers, str(page[size - 1][0]) if len(page) > size else None

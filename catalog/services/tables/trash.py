@@ -1,10 +1,10 @@
-"""What a drop leaves behind: rows by which it can be undone, until its time is over.
+"""The trash: rows from which dropped objects can be restored until their retention ends.
 
-    dropped, to be purged      a row here, and a queued job that no worker takes before ``purge_at``
-    dropped, files stay        a row here that has no end
-    views, namespaces          a row here that is forgotten after ``purge_at``: they have no files
+    dropped, to be purged      a trash row and a queued job that no worker takes before ``purge_at``
+    dropped, files stay        a trash row without an end
+    views, namespaces          a trash row that is deleted after ``purge_at``: they have no files
 
-Nothing here takes a lock or opens a transaction: the operations that drop have the rows locked.
+This module takes no lock and opens no transaction: the drop operations hold the locks.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -35,38 +35,37 @@ from catalog.models import (
 from catalog.privileges import NOTHING, Privilege, essence
 
 GUARDED_SECONDS = 86_400
-"""Where a purge needs a second person, what is dropped stays for this long at least: else a short
-retention would be a way around."""
+"""Minimum retention where a purge needs an approval; a shorter one would bypass the approval."""
 MAX_SECONDS = 10 * 365 * 86_400
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What holds in a namespace, and where it is said; nothing is said by the installation."""
+    """The effective rules of a namespace and their source; an empty source is the installation."""
 
     retention_seconds: int
     retention_source: str = ""
     guarded: Mapping[GuardedAction, Identifier] = field(default_factory=dict)
-    """Each action that needs a second person, and the highest namespace that says so."""
+    """The actions that need an approval, each with the highest namespace whose rule requires it."""
 
     @property
     def seconds(self) -> int:
-        """How long what is dropped stays; 0: it is purged at once."""
+        """Retention of dropped objects in seconds; 0 means that they are purged at once."""
         if GuardedAction.PURGE in self.guarded:
             return max(self.retention_seconds, GUARDED_SECONDS)
         return self.retention_seconds
 
     def purge_at(self, now: datetime) -> datetime | None:
-        """When something that is dropped now is purged at the earliest; None: at once.
+        """Return the earliest purge time of an object dropped at ``now``; None means at once.
 
-        The time in which a purge can still be stopped comes on top of the retention.
+        The grace period in which a purge can still be stopped is added to the retention.
         """
         if not self.seconds:
             return None
         return now + timedelta(seconds=self.seconds + settings.MONODON_PURGE_GRACE_SECONDS)
 
 
-_SAID = """
+_RULES = """
     SELECT n.id, above.path, above.retention_seconds, above.guarded
     FROM catalog_namespace n JOIN catalog_namespace above ON above.id = ANY(n.ancestors)
     WHERE n.id = ANY(%s) AND (above.retention_seconds IS NOT NULL OR above.guarded <> '{}')
@@ -75,32 +74,32 @@ _SAID = """
 
 
 def rules(namespaces: Collection[int]) -> dict[int, Rules]:
-    """What holds in namespaces, by primary key, dropped ones too. One statement."""
-    found = {pk: Rules(settings.MONODON_TRASH_SECONDS) for pk in namespaces}
+    """Return the effective rules of live and dropped namespaces by primary key. One statement."""
+    result = {pk: Rules(settings.MONODON_TRASH_SECONDS) for pk in namespaces}
     with connection.cursor() as cursor:
-        cursor.execute(_SAID, [list(found)])
+        cursor.execute(_RULES, [list(result)])
         for pk, path, seconds, guarded in cursor.fetchall():
-            before = found[pk]
-            found[pk] = Rules(
+            before = result[pk]
+            result[pk] = Rules(
                 before.retention_seconds if seconds is None else seconds,
                 before.retention_source if seconds is None else label(path),
-                {**{GuardedAction(one): tuple(path) for one in guarded}, **before.guarded},
+                {**{GuardedAction(action): tuple(path) for action in guarded}, **before.guarded},
             )
-    return found
+    return result
 
 
 def require_movable(actor: Principal, row: Namespace | Table, old: int, new: Namespace) -> None:
-    """Refuse a move by which something leaves a rule that asks for a second person, or by which who
-    moves it may do more with it than before: else a move would be the way around both.
+    """Refuse a move that would bypass an approval rule or extend the actor's privileges.
 
-    ``old`` is the namespace that it comes from. Raises PermissionDenied.
+    The new namespace must require at least the approvals of ``old``, and the actor may not gain
+    privileges on the moved object. Raises PermissionDenied.
     """
     if new.pk == old:
         return
-    both = rules([old, new.pk])
-    left = set(both[old].guarded) - set(both[new.pk].guarded)
-    if left:
-        source = both[old].guarded[min(left)]
+    by_namespace = rules([old, new.pk])
+    lost_rules = set(by_namespace[old].guarded) - set(by_namespace[new.pk].guarded)
+    if lost_rules:
+        source = by_namespace[old].guarded[min(lost_rules)]
         raise PermissionDenied(
             "'{row}' may not be moved to '{new}': what takes a second person in '{source}' does"
             " not there",
@@ -121,31 +120,34 @@ def require_movable(actor: Principal, row: Namespace | Table, old: int, new: Nam
         )
 
 
-def require_unprotected(things: Iterable[Namespace | Table]) -> None:
-    """Raises Protected, naming all that is; tables need their namespaces loaded."""
-    found = [
-        ("namespace" if isinstance(one, Namespace) else one.kind, one.identifier)
-        for one in things
-        if one.is_protected
+def require_unprotected(rows: Iterable[Namespace | Table]) -> None:
+    """Require that none of the rows is protected; tables need their namespaces loaded.
+
+    Raises Protected, which names all protected rows.
+    """
+    protected = [
+        ("namespace" if isinstance(row, Namespace) else row.kind, row.identifier)
+        for row in rows
+        if row.is_protected
     ]
-    if found:
-        raise Protected(found)
+    if protected:
+        raise Protected(protected)
 
 
-# --- throwing away -----------------------------------------------------------------------------
+# --- dropping -----------------------------------------------------------------------------
 
 
-def throw_tables(
+def build_table_items(
     rows: Sequence[Table],
     transaction: Transaction,
     now: datetime,
     jobs: Mapping[int, Job],
     times: Mapping[int, datetime | None],
 ) -> list[TrashItem]:
-    """Rows for tables and views that are about to be marked dropped, to be inserted.
+    """Return unsaved trash rows for tables and views that are about to be dropped.
 
-    ``jobs`` are those that purge, by the table's primary key, and ``times`` when tables and views are
-    to go: at once, where None.
+    ``jobs`` are the purge jobs and ``times`` the purge times, by the table's primary key; None
+    means at once.
     """
     views = {
         view.table_id: view
@@ -160,7 +162,7 @@ def throw_tables(
             content["materialized_view"] = _as_content(views[row.pk])
         purge_at = times[row.pk]
         if row.kind == TableKind.VIEW and purge_at is None:
-            continue  # it has no files, so it is gone
+            continue  # a view has no files, so nothing of it remains
         item = TrashItem(
             table=row,
             job=jobs.get(row.pk),
@@ -176,14 +178,14 @@ def throw_tables(
     return items
 
 
-def throw_namespaces(
+def build_namespace_items(
     rows: Sequence[Namespace],
     transaction: Transaction,
     now: datetime,
     purge_at: datetime | None,
     functions: Mapping[int, Sequence[Mapping[str, Any]]],
 ) -> list[TrashItem]:
-    """The same for namespaces, with the functions that they held; none where they go at once."""
+    """Return unsaved trash rows for namespaces with their functions; none without a retention."""
     if purge_at is None:
         return []
     return [
@@ -213,8 +215,8 @@ def _as_content(view: MaterializedView) -> dict[str, Any]:
     }
 
 
-def view_of(table: Table, content: Mapping[str, Any]) -> MaterializedView:
-    """The materialized view that a dropped table was."""
+def restore_view(table: Table, content: Mapping[str, Any]) -> MaterializedView:
+    """Return the unsaved materialized view of a dropped table."""
     moments = {
         name: None if content[name] is None else datetime.fromisoformat(content[name])
         for name in _MOMENTS_OF_VIEW
@@ -231,25 +233,25 @@ def function_content(function: Function) -> dict[str, Any]:
     }
 
 
-def functions_of(namespace: Namespace, content: Mapping[str, Any]) -> list[Function]:
-    """The functions that a dropped namespace held."""
+def restore_functions(namespace: Namespace, content: Mapping[str, Any]) -> list[Function]:
+    """Return the unsaved functions of a dropped namespace."""
     return [
         Function(
             namespace=namespace,
-            name=one["name"],
-            metadata=one["metadata"],
-            owner=one["owner"],
-            created_at=datetime.fromisoformat(one["created_at"]),
+            name=saved["name"],
+            metadata=saved["metadata"],
+            owner=saved["owner"],
+            created_at=datetime.fromisoformat(saved["created_at"]),
         )
-        for one in content.get("functions", ())
+        for saved in content.get("functions", ())
     ]
 
 
-# --- what is in it -----------------------------------------------------------------------------
+# --- contents -----------------------------------------------------------------------------
 
 
 def find(pk: int) -> TrashItem:
-    """What is in the trash under this number, as it is now. Raises TrashItemNotFound."""
+    """Return the current trash item of this primary key. Raises TrashItemNotFound."""
     item = (
         TrashItem.objects.held()
         .select_related("namespace", "table__namespace", "job", "transaction")
@@ -261,16 +263,19 @@ def find(pk: int) -> TrashItem:
     return item
 
 
-def place(item: TrashItem) -> Namespace:
-    """The namespace itself, or that of a table: who managed that may bring it back."""
-    found = item.namespace if item.table is None else item.table.namespace
-    if found is None:
+def containing_namespace(item: TrashItem) -> Namespace:
+    """Return the dropped namespace, or the namespace of a dropped table.
+
+    An actor who may manage this namespace may restore the item.
+    """
+    namespace = item.namespace if item.table is None else item.table.namespace
+    if namespace is None:
         raise AssertionError("the database has a constraint for this")
-    return found
+    return namespace
 
 
-def with_it(item: TrashItem) -> Q:
-    """What was dropped in the same transaction as a namespace, at it or below it."""
+def dropped_together(item: TrashItem) -> Q:
+    """Return a filter for a namespace and all items in or below it of the same transaction."""
     if item.namespace is None:
         return Q(pk=item.pk)
     path = list(item.namespace.path)
@@ -281,13 +286,13 @@ def with_it(item: TrashItem) -> Q:
 
 
 def require_manage(actor: Principal, item: TrashItem) -> None:
-    """Let pass who may manage it where it was: what they own and are granted there counts still.
+    """Require MANAGE on a dropped object; ownership and grants at its old place still count.
 
-    Raises TrashItemNotFound for who may not even browse there, and PermissionDenied.
+    Raises PermissionDenied, and TrashItemNotFound if the actor may not browse there.
     """
     if actor.holds_everywhere(Privilege.MANAGE):
         return
-    held = _held_in(actor, place(item), item.table)
+    held = _held_in(actor, containing_namespace(item), item.table)
     if not held:
         raise TrashItemNotFound(item.pk)
     if Privilege.MANAGE not in held:
@@ -295,7 +300,7 @@ def require_manage(actor: Principal, item: TrashItem) -> None:
 
 
 def require_manage_in(actor: Principal, namespace: Namespace) -> None:
-    """The same of a dropped namespace that leads to what is asked for. Raises PermissionDenied."""
+    """Require MANAGE on a dropped namespace above a restored object. Raises PermissionDenied."""
     if actor.holds_everywhere(Privilege.MANAGE):
         return
     if Privilege.MANAGE not in _held_in(actor, namespace, None):
@@ -303,7 +308,7 @@ def require_manage_in(actor: Principal, namespace: Namespace) -> None:
 
 
 def may_manage(actor: Principal, table: Table) -> bool:
-    """Whether the actor may manage a dropped table, where it was, as ``require_manage`` asks."""
+    """True if the actor may manage a dropped table at its old place, as in ``require_manage``."""
     if actor.holds_everywhere(Privilege.MANAGE):
         return True
     return Privilege.MANAGE in _held_in(actor, table.namespace, table)

@@ -9,9 +9,10 @@ from catalog.models import AuditEvent, Job, JobKind, JobStatus, Table
 from catalog.services.access import api_keys
 from catalog.services.lance import backfill as lance_backfill
 from catalog.services.lance import commits as lance_commits
-from catalog.services.lance import data_operations, ref_operations
+from catalog.services.lance import data_operations, ledger_namespace
 from catalog.services.lance import datasets as lance_datasets
 from catalog.services.lance.data import delete, insert, update
+from catalog.services.lance.refs import ref_operations
 from catalog.services.maintenance import job_runner
 from tests.factories import make_lance_table, make_table
 
@@ -187,7 +188,7 @@ def test_names_and_types(lance, table):
 
 def test_an_append_meanwhile_is_no_conflict(lance, table, monkeypatch):
     """It comes first, and the job goes on to its rows."""
-    real, asked = lance_commits.commit, []
+    real, asked = ledger_namespace.commit, []
 
     def append_first(operations, *, actor):
         if operations[0].name == "AlterTableBackfillColumns" and not asked:
@@ -196,14 +197,14 @@ def test_an_append_meanwhile_is_no_conflict(lance, table, monkeypatch):
         return real(operations, actor=actor)
 
     job_id = lance.post(PATH, {"column": "twice"}, status=202)["job_id"]
-    monkeypatch.setattr(lance_commits, "commit", append_first)
+    monkeypatch.setattr(ledger_namespace, "commit", append_first)
     job = run(job_id)
     assert (job.status, asked, job.result["version"]) == ("succeeded", [5], 7)
     assert rows() == {number: number * 2 for number in range(1, 8)}
 
 
 def test_a_delete_meanwhile_is_a_conflict_that_heals(lance, table, monkeypatch):
-    real, asked = lance_commits.commit, []
+    real, asked = ledger_namespace.commit, []
 
     def delete_first(operations, *, actor):
         if operations[0].name == "AlterTableBackfillColumns" and not asked:
@@ -212,7 +213,7 @@ def test_a_delete_meanwhile_is_a_conflict_that_heals(lance, table, monkeypatch):
         return real(operations, actor=actor)
 
     job_id = lance.post(PATH, {"column": "twice"}, status=202)["job_id"]
-    monkeypatch.setattr(lance_commits, "commit", delete_first)
+    monkeypatch.setattr(ledger_namespace, "commit", delete_first)
     job = run(job_id)
     assert (job.status, job.attempts) == ("succeeded", 1)
     assert rows() == {1: 2, 3: 6, 4: 8, 5: 10, 6: 12}

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from catalog.models import AuditEvent, Job, StagedFile, Table, TableState, TableVersion
-from catalog.services.lance import commits as lance_commits
+from catalog.services.lance import ledger_namespace
 from tests.api.client import Lance, stream
 from tests.factories import make_iceberg_table, make_namespace, make_root, make_table, unchanged
 
@@ -215,14 +215,14 @@ def test_more_than_the_limit(lance, settings, warehouse: Path):
 
 def test_a_commit_that_is_refused_leaves_no_files(lance, monkeypatch, warehouse: Path):
     """Another table takes the name while the data is written."""
-    real = lance_commits.commit
+    real = ledger_namespace.commit
 
     def rival(operations, *, actor):
         if not Table.objects.exists():
             make_table("ws", "t")
         return real(operations, actor=actor)
 
-    monkeypatch.setattr(lance_commits, "commit", rival)
+    monkeypatch.setattr(ledger_namespace, "commit", rival)
     response = lance.call("POST", "/v1/table/ws$t/create", raw=stream(ROWS))
     assert (response.status_code, response.json()["code"]) == (409, 5)
     assert list(warehouse.iterdir()) == []
@@ -231,13 +231,13 @@ def test_a_commit_that_is_refused_leaves_no_files(lance, monkeypatch, warehouse:
 
 
 def test_what_the_sweep_gave_up_does_not_come_to_be(lance, monkeypatch, warehouse: Path):
-    real = lance_commits.commit
+    real = ledger_namespace.commit
 
     def swept(operations, *, actor):
         StagedFile.objects.update(is_condemned=True)
         return real(operations, actor=actor)
 
-    monkeypatch.setattr(lance_commits, "commit", swept)
+    monkeypatch.setattr(ledger_namespace, "commit", swept)
     response = lance.call("POST", "/v1/table/ws$t/create", raw=stream(ROWS))
     assert (response.status_code, response.json()["code"]) == (409, 14)
     assert "took too long" in response.json()["error"]

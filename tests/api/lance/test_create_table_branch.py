@@ -204,9 +204,9 @@ def test_creators_without_turns(key, monkeypatch):  # noqa: F811
     """As on two machines: the ledger decides."""
     from contextlib import nullcontext
 
-    from catalog.services.lance import refs as lance_refs
+    from catalog.services.lance.refs import ref_files
 
-    monkeypatch.setattr(lance_refs, "turns", lambda names: nullcontext())
+    monkeypatch.setattr(ref_files, "turns", lambda names: nullcontext())
     make_lance_table(("w", "t"), pa.table({"a": [1]}))
     insert(Lance(key), 2)
     for number in range(4):

@@ -8,7 +8,7 @@ import pytest
 
 from catalog.access import SYSTEM
 from catalog.models import AuditEvent, Transaction
-from catalog.services.lance import refs as lance_refs
+from catalog.services.lance.refs import tags as lance_tags
 from tests.api.client import Lance, stream
 from tests.api.lance.test_concurrency import WON, key, post, race  # noqa: F401 -- a fixture
 from tests.factories import make_iceberg_table, make_lance_table, make_table
@@ -64,7 +64,7 @@ def test_on_a_branch(lance):
     tags = pylance.dataset(table.location).tags.list()
     assert (tags["d"]["branch"], tags["d"]["version"]) == ("dev", 2)
     assert (tags["m"]["branch"], tags["m"]["version"]) == (None, 1)
-    assert lance_refs.resolve(actor=SYSTEM, table=("w", "t"), tag="d") == ("dev", 2)
+    assert lance_tags.resolve(actor=SYSTEM, table=("w", "t"), tag="d") == ("dev", 2)
     # Main has no version 2, and the branch no version 3.
     lance.refused(404, 11, "no version 2", PATH, {"tag": "x", "version": 2})
     lance.refused(404, 11, "'dev'", PATH, {"tag": "x", "version": 3, "branch": "dev"})
@@ -190,5 +190,5 @@ def test_creators_of_one_tag(key):  # noqa: F811
         outcome = race(key, *calls)
         assert sorted(outcome) == [WON] + [(409, 9)] * 4
         chosen = 1 + outcome.index(WON) % 2
-        assert lance_refs.resolve(actor=SYSTEM, table=("w", "t"), tag=f"v{number}") == ("", chosen)
+        assert lance_tags.resolve(actor=SYSTEM, table=("w", "t"), tag=f"v{number}") == ("", chosen)
     assert AuditEvent.objects.filter(action="tag.create").count() == 4

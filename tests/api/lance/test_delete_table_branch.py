@@ -7,10 +7,9 @@ import pytest
 from catalog.access import SYSTEM
 from catalog.errors import BranchNotFound, CommitConflict
 from catalog.models import AuditEvent, Branch, TableVersion, Transaction
-from catalog.services.lance import commits as lance_commits
-from catalog.services.lance import data_operations
+from catalog.services.lance import data_operations, ledger_namespace
 from catalog.services.lance import datasets as lance_datasets
-from catalog.services.lance import refs as lance_refs
+from catalog.services.lance.refs import branches as lance_branches
 from tests.api.client import Lance, stream
 from tests.api.lance.test_concurrency import WON, key, post, race  # noqa: F401 -- a fixture
 from tests.api.lance.test_create_table_branch import insert, numbers, rows
@@ -114,7 +113,7 @@ def test_a_branch_below_it_stays(lance, table):
 def test_when_files_are_left(lance, table, monkeypatch):
     """As after a crash between the commit and the removal: the same again removes them."""
     with monkeypatch.context() as patch:
-        patch.setattr(lance_refs.local_files, "remove_file", _fail)
+        patch.setattr(lance_branches.local_files, "remove_file", _fail)
         lance.post(PATH, {"name": "dev"})  # it is gone all the same
     assert lance.post("/v1/table/w$t/branches/list") == {"branches": {}}
     lance.refused(404, 22, "'dev'", "/v1/table/w$t/version/list?branch=dev")
@@ -181,12 +180,12 @@ def test_a_writer_who_comes_too_late(lance, table):
     )
     lance.post(PATH, {"name": "dev"})
     with unchanged(), pytest.raises(BranchNotFound):
-        lance_commits.commit([late], actor=SYSTEM)
+        ledger_namespace.commit([late], actor=SYSTEM)
     # Nor does it go to the next branch of this name, though its number would be the next there.
     lance.post(CREATE, {"name": "dev"})
     insert(lance, 30, branch="dev")
     with unchanged(), pytest.raises(CommitConflict):
-        lance_commits.commit([late], actor=SYSTEM)
+        ledger_namespace.commit([late], actor=SYSTEM)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from catalog.models import AuditEvent, Branch, Table, TableState, TableVersion, Transaction
-from catalog.services.lance import commits as lance_commits
+from catalog.services.lance import ledger_namespace
 from tests.api.client import Lance, stream
 from tests.factories import make_lance_table, make_table, unchanged
 
@@ -174,7 +174,7 @@ def test_a_database_that_is_away_at_the_commit(lance, monkeypatch):
     def away(operations, *, actor):
         raise OperationalError("gone")
 
-    monkeypatch.setattr(lance_commits, "commit", away)
+    monkeypatch.setattr(ledger_namespace, "commit", away)
     with unchanged():
         response = lance.call("POST", PATH, raw=stream(ROWS))
     assert (response.status_code, response.json()["code"]) == (503, 17)
@@ -182,14 +182,14 @@ def test_a_database_that_is_away_at_the_commit(lance, monkeypatch):
 
 def insert_meanwhile(monkeypatch, lance: Lance, path: str, raw: bytes) -> None:
     """Let another request be carried out when the first one is about to commit."""
-    real = lance_commits.commit
+    real = ledger_namespace.commit
 
     def after_a_rival(operations, *, actor):
-        monkeypatch.setattr(lance_commits, "commit", real)
+        monkeypatch.setattr(ledger_namespace, "commit", real)
         assert lance.call("POST", path, raw=raw).status_code == 200
         return real(operations, actor=actor)
 
-    monkeypatch.setattr(lance_commits, "commit", after_a_rival)
+    monkeypatch.setattr(ledger_namespace, "commit", after_a_rival)
 
 
 def test_a_table_whose_versions_were_all_deleted_from_the_ledger(lance):

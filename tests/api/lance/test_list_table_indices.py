@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from catalog.access import SYSTEM
 from catalog.services.lance import datasets as lance_datasets
-from catalog.services.lance import indexes as lance_indexes
+from catalog.services.lance.indexes import indexes as lance_indexes
 from tests.api.client import stream
 from tests.api.lance.test_create_table_index import ROWS, make_lance_branch, table
 from tests.factories import make_lance_table, make_table

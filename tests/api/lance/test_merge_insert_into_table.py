@@ -3,7 +3,7 @@ import pyarrow as pa
 import pytest
 
 from catalog.models import AuditEvent, Table
-from catalog.services.lance import commits as lance_commits
+from catalog.services.lance import ledger_namespace
 from tests.api.client import stream
 from tests.factories import make_lance_table, make_table
 
@@ -146,15 +146,15 @@ def test_after_its_timeout_nothing_is_committed(lance):
 
 
 def test_a_rival_merge_is_rebased_upon(lance, monkeypatch):
-    real = lance_commits.commit
+    real = ledger_namespace.commit
     rival = pa.table({"id": pa.array([3, 10], pa.int64()), "name": ["rival c", "rival"]})
 
     def after_a_rival(operations, *, actor):
-        monkeypatch.setattr(lance_commits, "commit", real)
+        monkeypatch.setattr(ledger_namespace, "commit", real)
         lance.post(f"{PATH}?on=id&{BOTH}", raw=stream(rival))
         return real(operations, actor=actor)
 
-    monkeypatch.setattr(lance_commits, "commit", after_a_rival)
+    monkeypatch.setattr(ledger_namespace, "commit", after_a_rival)
     merged = lance.post(f"{PATH}?on=id&{BOTH}", raw=stream(ROWS))
     assert merged["version"] == 3
     assert rows() == {1: "a", 2: "new b", 3: "rival c", 9: "new", 10: "rival"}

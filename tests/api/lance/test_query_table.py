@@ -695,21 +695,21 @@ def test_the_same_query_of_the_same_version_is_answered_without_lance(lance, mon
 @pytest.mark.parametrize("filter", ["random() >= 0.0", "now() > to_timestamp(0)"])
 def test_what_changes_by_itself_is_asked_each_time(lance, filter):
     make_lance_table(("w", "again"), pa.table({"id": range(8)}))
-    lance_datasets.forget_opened()
+    lance_datasets.clear_caches()
     lance.call("POST", "/v1/table/w$again/query", {"vector": {}, "k": 3, "filter": filter})
-    assert not lance_datasets.answers._kept
+    assert not lance_datasets.answers._entries
 
 
 def test_a_function_spelled_by_numbers_is_asked_each_time(lance):
     make_lance_table(("w", "again"), pa.table({"id": range(8)}))
-    lance_datasets.forget_opened()
+    lance_datasets.clear_caches()
     raw = b'{"vector": {}, "k": 3, "filter": "r\\u0061ndom() >= 0.0"}'
     assert lance.call("POST", "/v1/table/w$again/query", raw=raw).status_code == 200
-    assert not lance_datasets.answers._kept
+    assert not lance_datasets.answers._entries
 
 
 def test_large_answers_are_not_kept(lance):
     make_lance_table(("w", "again"), pa.table({"id": range(100_000)}))
-    lance_datasets.forget_opened()
+    lance_datasets.clear_caches()
     lance.call("POST", "/v1/table/w$again/query", {"vector": {}, "k": 100_000})
-    assert not lance_datasets.answers._kept
+    assert not lance_datasets.answers._entries

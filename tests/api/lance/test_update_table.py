@@ -3,7 +3,7 @@ import pyarrow as pa
 import pytest
 
 from catalog.models import AuditEvent, Table
-from catalog.services.lance import commits as lance_commits
+from catalog.services.lance import ledger_namespace
 from tests.factories import make_lance_table, make_table
 
 pytestmark = [pytest.mark.django_db, pytest.mark.operation("UpdateTable")]
@@ -100,14 +100,14 @@ def test_a_declared_table(lance):
 
 
 def test_a_rival_update_of_the_same_rows_is_followed_by_ours(lance, monkeypatch):
-    real = lance_commits.commit
+    real = ledger_namespace.commit
 
     def after_a_rival(operations, *, actor):
-        monkeypatch.setattr(lance_commits, "commit", real)
+        monkeypatch.setattr(ledger_namespace, "commit", real)
         lance.post(PATH, {"updates": [["id", "id * 10"]]})
         return real(operations, actor=actor)
 
-    monkeypatch.setattr(lance_commits, "commit", after_a_rival)
+    monkeypatch.setattr(ledger_namespace, "commit", after_a_rival)
     updated = lance.post(PATH, {"updates": [["id", "id + 1"]]})
     assert (updated["version"], updated["updated_rows"]) == (3, 3)
     assert set(rows()) == {11, 21, 31}

@@ -13,8 +13,8 @@ from catalog.access import SYSTEM
 from catalog.models import AuditEvent, Job, JobEvent, JobKind, JobStatus, Transaction
 from catalog.services.engine import jobs
 from catalog.services.engine.commit import commit
-from catalog.services.lance import indexes as lance_indexes
-from catalog.services.lance.index_plans import NewIndex
+from catalog.services.lance.indexes import indexes as lance_indexes
+from catalog.services.lance.indexes.index_plans import NewIndex
 from catalog.services.maintenance import policies
 from catalog.services.maintenance import scheduler as maintenance_scheduler
 from catalog.services.tables import job_operations, table_operations

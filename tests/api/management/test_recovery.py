@@ -130,7 +130,7 @@ def test_a_table_comes_back(management: Management, reader: Management, keys):
     undrop = f"trash/{item['id']}/undrop"
     reader.refused(403, "permission-denied", "may not manage 'ws.t'", f"POST {undrop}", {})
     make_lance_table(("ws", "t"))
-    detail = "Table 'ws.t' exists already. Bring it back under another name."
+    detail = "Table 'ws.t' exists already. Restore it under another name."
     management.refused(409, "table-already-exists", detail, f"POST {undrop}", {})
     management.refused(404, "namespace-not-found", "'x'", f"POST {undrop}", {"new": ["x", "t"]})
     assert management.post(undrop, {"new": ["ws", "old"]}) == {
@@ -158,7 +158,7 @@ def test_purging_and_stopping_it(management: Management, reader: Management, key
     assert (kept["state"], kept["purge_at"]) == ("kept", None)
     assert Job.objects.get().status == JobStatus.CANCELED
     TrashItem.objects.update(purge_begun_at=item["dropped_at"])
-    management.refused(409, "invalid-table-state", "is being purged already", f"POST {keep}")
+    management.refused(409, "invalid-table-state", "has already begun", f"POST {keep}")
     management.refused(
         409, "not-recoverable", "its purge has begun", f"POST trash/{item['id']}/undrop", {}
     )

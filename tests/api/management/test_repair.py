@@ -18,7 +18,7 @@ def table():
     TableVersion.objects.create(
         table=row, version=2, manifest_path=str(final_path(row, 2)).lstrip("/")
     )
-    lance_datasets.forget_opened()
+    lance_datasets.clear_caches()
     return row
 
 

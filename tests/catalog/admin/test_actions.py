@@ -395,7 +395,7 @@ def test_repair_a_table(browser):
     lance_versions.settle(row)
     newest = str(final_path(row, 2)).lstrip("/")
     TableVersion.objects.create(table=row, version=2, manifest_path=newest)
-    lance_datasets.forget_opened()
+    lance_datasets.clear_caches()
     page = browser.get(url(row, "repair")).content.decode()
     fault = "version 2, the newest: its manifest is missing"
     assert f"Main: newest version 2, last whole version 1, {fault}." in page

@@ -12,9 +12,9 @@ from catalog.models import AuditEvent, Job, JobKind, JobStatus, MaterializedView
 from catalog.privileges import Privilege
 from catalog.services.access import grants
 from catalog.services.engine.commit import commit
-from catalog.services.lance import materialized_views
 from catalog.services.lance.data import insert
-from catalog.services.lance.materialized_views import Refresh
+from catalog.services.lance.materialized_views import materialized_views, refreshes
+from catalog.services.lance.materialized_views.refreshes import Refresh
 from catalog.services.maintenance import job_runner
 from catalog.services.tables import table_operations
 from tests.api.client import encoded_schema
@@ -57,7 +57,7 @@ def view(browser) -> MaterializedView:
 
 
 def refresh(row: MaterializedView) -> None:
-    materialized_views.start_refresh(actor=SYSTEM, table=row.table.identifier, refresh=Refresh())
+    refreshes.start_refresh(actor=SYSTEM, table=row.table.identifier, refresh=Refresh())
     job_runner.run_job(Job.objects.get(table=row.table, status=JobStatus.QUEUED).pk)
 
 

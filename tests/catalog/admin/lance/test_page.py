@@ -20,8 +20,9 @@ from catalog.services.lance import data as lance_data
 from catalog.services.lance import data_operations
 from catalog.services.lance import datasets as lance_datasets
 from catalog.services.lance import preview as lance_preview
-from catalog.services.lance import refs as lance_refs
 from catalog.services.lance.ledger import version_operations
+from catalog.services.lance.refs import branches as lance_branches
+from catalog.services.lance.refs import tags as lance_tags
 from catalog.services.tables import table_operations
 from tests.catalog.admin.iceberg.test_pages import facts, rows, url, walk, words
 from tests.catalog.admin.test_pages import cost
@@ -130,8 +131,8 @@ def test_a_deleted_version_is_not_counted(browser, row):
 def test_every_tab_costs_the_same_with_little_and_with_much(browser, row):
     insert(row)
     for name in ("a", "b"):
-        lance_refs.create_tag(actor=SYSTEM, table=row.identifier, tag=name, version=1)
-        lance_refs.create_branch(actor=SYSTEM, table=row.identifier, name=name)
+        lance_tags.create_tag(actor=SYSTEM, table=row.identifier, tag=name, version=1)
+        lance_branches.create_branch(actor=SYSTEM, table=row.identifier, name=name)
     expected = {url(row, tab): count for tab, count in TABS.items()}
     expected[url(row, "schema", version=1)] = TABS["schema"] + 1
     expected[url(row, "preview", branch="a")] = TABS["preview"] + 1
@@ -139,8 +140,8 @@ def test_every_tab_costs_the_same_with_little_and_with_much(browser, row):
     assert cost(browser, expected) == expected
     for number in range(12):
         insert(row)
-        lance_refs.create_tag(actor=SYSTEM, table=row.identifier, tag=f"t{number}", version=1)
-        lance_refs.create_branch(actor=SYSTEM, table=row.identifier, name=f"b{number}")
+        lance_tags.create_tag(actor=SYSTEM, table=row.identifier, tag=f"t{number}", version=1)
+        lance_branches.create_branch(actor=SYSTEM, table=row.identifier, name=f"b{number}")
     index(row)
     assert cost(browser, expected) == expected
 
@@ -192,7 +193,7 @@ def test_a_wide_schema_is_paged(browser, warehouse, db):
 
 
 def test_an_older_version_and_a_branch_can_be_looked_at(browser, row):
-    lance_refs.create_branch(actor=SYSTEM, table=row.identifier, name="dev")
+    lance_branches.create_branch(actor=SYSTEM, table=row.identifier, name="dev")
     insert(row, branch="dev")
     insert(row, pa.table({"other": [1]}), overwrite=True)
     assert [line[1] for line in rows(browser, url(row))] == ["other"]
@@ -301,10 +302,10 @@ def test_who_may_not_maintain_a_table_gets_no_links_for_it(sign_in, row):
 
 def test_tags_and_branches(browser, row):
     insert(row)
-    lance_refs.create_tag(actor=SYSTEM, table=row.identifier, tag="first", version=1)
-    lance_refs.create_branch(actor=SYSTEM, table=row.identifier, name="dev", from_version=1)
+    lance_tags.create_tag(actor=SYSTEM, table=row.identifier, tag="first", version=1)
+    lance_branches.create_branch(actor=SYSTEM, table=row.identifier, name="dev", from_version=1)
     insert(row, branch="dev")
-    lance_refs.create_tag(actor=SYSTEM, table=row.identifier, tag="second", version=2, branch="dev")
+    lance_tags.create_tag(actor=SYSTEM, table=row.identifier, tag="second", version=2, branch="dev")
     TableVersion.objects.filter(table=row, branch="", version=1).update(
         deleted_at="2026-01-01T00:00:00Z"
     )
@@ -322,8 +323,8 @@ def test_tags_and_branches(browser, row):
 
 def test_tags_and_branches_are_paged(browser, row):
     for n in range(30):
-        lance_refs.create_tag(actor=SYSTEM, table=row.identifier, tag=f"t{n:02}", version=1)
-        lance_refs.create_branch(actor=SYSTEM, table=row.identifier, name=f"b{n:02}")
+        lance_tags.create_tag(actor=SYSTEM, table=row.identifier, tag=f"t{n:02}", version=1)
+        lance_branches.create_branch(actor=SYSTEM, table=row.identifier, name=f"b{n:02}")
     names = [f"{n:02}" for n in range(30)]
     assert [line[0] for line in walk(browser, url(row, "refs"))] == [f"t{n}" for n in names]
     assert [line[0] for line in walk(browser, url(row, "refs"), 1)] == [f"b{n}" for n in names]
@@ -479,7 +480,7 @@ def test_a_filter_that_matches_nothing_is_stopped(browser, row, monkeypatch):
     monkeypatch.setattr(lance_preview, "_SECONDS", 0.0)
     monkeypatch.setattr(lance_preview, "_AT_ONCE", 6)
     assert lead(browser, url(row, "preview", filter="id=99")).endswith(
-        "Stopped after 0 seconds, having looked at 6 rows: there may be more."
+        "Stopped after 0 seconds and 6 scanned rows: there may be more."
     )
     assert said(browser, url(row, "preview", filter="id=99")) == "No rows to show."
 
@@ -487,13 +488,13 @@ def test_a_filter_that_matches_nothing_is_stopped(browser, row, monkeypatch):
 def test_a_scan_that_hangs_does_not_keep_the_page(browser, row, monkeypatch):
     going_on = threading.Event()
     monkeypatch.setattr(lance_preview, "_SECONDS", -0.9)
-    monkeypatch.setattr(lance_preview._Look, "run", lambda self: going_on.wait(60))
+    monkeypatch.setattr(lance_preview._PreviewScan, "run", lambda self: going_on.wait(60))
     try:
         told = [lead(browser, url(row, "preview")) for _ in range(3)]
     finally:
         going_on.set()
     assert "there may be more" in told[0]
-    assert told[2].endswith("Nothing was read: others are looking at rows just now. Try again.")
+    assert told[2].endswith("Nothing was read: other previews are running. Try again.")
 
 
 def test_large_rows_are_not_read_all(browser, warehouse, db, monkeypatch):
@@ -568,7 +569,7 @@ def test_a_dropped_table(browser, row):
 )
 def test_a_table_that_cannot_be_read(browser, row, damage):
     damage(row)
-    lance_datasets.forget_opened()
+    lance_datasets.clear_caches()
     lance_datasets.session.cache_clear()
     found = facts(browser, url(row))
     assert found["Fault"].startswith("fault ")
@@ -594,7 +595,7 @@ def _far(content):
 
 def test_data_files_that_are_gone(browser, row):
     shutil.rmtree(Path(row.location, "data"))
-    lance_datasets.forget_opened()
+    lance_datasets.clear_caches()
     assert "The rows cannot be read" in lead(browser, url(row, "preview"))
     assert facts(browser, url(row))["Rows"] == "3"
     assert len(rows(browser, url(row, "fragments"))) == 1

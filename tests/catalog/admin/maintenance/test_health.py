@@ -22,9 +22,9 @@ from catalog.models import (
 )
 from catalog.planning import Statistics
 from catalog.services.engine.commit import commit
-from catalog.services.lance import indexes as lance_indexes
 from catalog.services.lance.data import insert
-from catalog.services.lance.index_plans import NewIndex
+from catalog.services.lance.indexes import indexes as lance_indexes
+from catalog.services.lance.indexes.index_plans import NewIndex
 from catalog.services.maintenance import job_runner, policies
 from catalog.services.maintenance import scheduler as maintenance_scheduler
 from catalog.services.tables import table_operations

@@ -64,7 +64,7 @@ def test_bringing_back_asks_for_another_name_where_it_is_taken(browser):
     assert 'value="ws$t"' in form.content.decode()
     with unchanged():
         answer = browser.post(url(item, "undrop"), {"name": "ws$t"})
-    assert told(answer) == ["Table 'ws.t' exists already. Bring it back under another name."]
+    assert told(answer) == ["Table 'ws.t' exists already. Restore it under another name."]
     with unchanged():
         answer = browser.post(url(item, "undrop"), {"name": "ws$$"})
     assert answer.context["form"].errors

@@ -24,9 +24,9 @@ from catalog.services.access import grants, principals
 from catalog.services.engine import jobs
 from catalog.services.engine.commit import commit
 from catalog.services.governance import annotation_operations, approvals
-from catalog.services.lance import materialized_views
+from catalog.services.lance.materialized_views import materialized_views, refreshes
 from catalog.services.maintenance import job_runner
-from catalog.services.recovery import recovery_operations
+from catalog.services.recovery import rule_operations
 from catalog.services.tables import job_operations
 from tasks import maintenance as tasks
 from tests.api.client import encoded_schema
@@ -100,14 +100,14 @@ def test_a_view_without_an_owner_is_refreshed_with_the_rights_of_who_asks(view):
     )
     Table.objects.filter(name="v").update(owner="")
     ann = access.named("user:ann")
-    materialized_views.start_refresh(actor=ann, table=VIEW, refresh=materialized_views.Refresh())
+    refreshes.start_refresh(actor=ann, table=VIEW, refresh=refreshes.Refresh())
     job = Job.objects.get()
     job_runner.run_job(job.pk)
     job.refresh_from_db()
     assert job.status == JobStatus.FAILED  # Ann may not read the source
     assert job.error == "The source of the view is gone, or may not be read by who refreshes it"
     root = access.named("root")
-    materialized_views.start_refresh(actor=root, table=VIEW, refresh=materialized_views.Refresh())
+    refreshes.start_refresh(actor=root, table=VIEW, refresh=refreshes.Refresh())
     job = Job.objects.latest("pk")
     job_runner.run_job(job.pk)
     job.refresh_from_db()
@@ -152,10 +152,10 @@ def test_an_approval_for_an_unknown_requester_is_refused():
     make_table("ws", "t")
     make_administrator("root")
     root = access.named("root")
-    protect = recovery_operations.SetProtection(
+    protect = rule_operations.SetProtection(
         identifier=("ws",), is_namespace=True, is_protected=True
     )
-    rule = recovery_operations.SetApprovalRule(namespace=("ws",), actions=["drop_protected"])
+    rule = rule_operations.SetApprovalRule(namespace=("ws",), actions=["drop_protected"])
     commit([protect, rule], actor=SYSTEM)
     with pytest.raises(ApprovalRequired):
         commit([replace(protect, is_protected=False)], actor=root)

@@ -35,9 +35,9 @@ from catalog.services.engine.commit import commit
 from catalog.services.iceberg import commits as iceberg_commits
 from catalog.services.iceberg import views as iceberg_views
 from catalog.services.iceberg.commits import TableChange
-from catalog.services.lance import ref_operations
 from catalog.services.lance.ledger import registration_operations, version_operations
-from catalog.services.recovery import recovery_operations
+from catalog.services.lance.refs import ref_operations
+from catalog.services.recovery import undrop_operations
 from catalog.services.tables import namespace_operations, table_operations
 from tests.api.iceberg.test_views import make_view
 from tests.factories import (
@@ -153,7 +153,7 @@ def undrop(table: Table, *, tells: bool = False, new: Identifier | None = None) 
     """Bring a table back; ``tells`` has the event say what was before, which spares looking."""
     item = TrashItem.objects.get(table=table)
     if not tells:
-        commit([recovery_operations.UndropTable(item=item.pk, new=new)], actor=SYSTEM)
+        commit([undrop_operations.UndropTable(item=item.pk, new=new)], actor=SYSTEM)
         return
     gone = Table.objects.select_related("namespace").get(pk=table.pk)
     before = {"dropped_at": gone.dropped_at.isoformat(), "name": str(gone)}
@@ -367,7 +367,7 @@ class World:
         items = list(TrashItem.objects.filter(table__isnull=False))
         if not items:
             return False
-        back = recovery_operations.UndropTable(item=self.random.choice(items).pk, with_parents=True)
+        back = undrop_operations.UndropTable(item=self.random.choice(items).pk, with_parents=True)
         commit([back], actor=SYSTEM)
         return None
 
@@ -375,7 +375,7 @@ class World:
         items = list(TrashItem.objects.filter(namespace__isnull=False))
         if not items:
             return False
-        back = recovery_operations.UndropNamespace(
+        back = undrop_operations.UndropNamespace(
             item=self.random.choice(items).pk, with_parents=True
         )
         commit([back], actor=SYSTEM)
@@ -670,7 +670,7 @@ def test_a_namespace_that_was_brought_back_was_away_meanwhile_with_all_below():
     commit([namespace_operations.DropNamespace(namespace=("ws",), cascade=True)], actor=SYSTEM)
     moments.append(now())
     item = TrashItem.objects.get(namespace__path=["ws"])
-    commit([recovery_operations.UndropNamespace(item=item.pk)], actor=SYSTEM)
+    commit([undrop_operations.UndropNamespace(item=item.pk)], actor=SYSTEM)
     moments.append(now())
     assert [set(state(moment)[0]) for moment in moments] == [ids, set(), ids]
     assert [set(state(moment)[1]) for moment in moments] == [{table.pk}, set(), {table.pk}]

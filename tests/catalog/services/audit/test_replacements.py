@@ -131,7 +131,9 @@ def test_the_past_is_right_at_any_moment(warehouse, how, tells, monkeypatch):
     note()
     item = TrashItem.objects.get(table=old)
     if not tells:
-        monkeypatch.setattr("catalog.services.recovery.recovery_operations._was", lambda row: None)
+        monkeypatch.setattr(
+            "catalog.services.recovery.undrop_operations._audit_before", lambda row: None
+        )
     undrop.undrop(actor=SYSTEM, item=item.pk, new=("ws2", "back"))
     note()
     assert old.pk in pictures[1][1]

@@ -22,7 +22,7 @@ from catalog.services.engine import table_cache
 from catalog.services.engine.commit import commit
 from catalog.services.lance import commits as lance_commits
 from catalog.services.lance import data as lance_data
-from catalog.services.lance import data_operations
+from catalog.services.lance import data_operations, ledger_namespace
 from catalog.services.lance import datasets as lance_datasets
 from catalog.services.lance.ledger import registration_operations
 from catalog.services.tables import table_operations
@@ -138,7 +138,7 @@ def test_lance_asks_with_the_connection_of_the_request(monkeypatch, run):
         assert not connection.allow_thread_sharing
         return threading.get_ident(), own, connection.connection
 
-    monkeypatch.setattr(lance_commits, "commit", committing)
+    monkeypatch.setattr(ledger_namespace, "commit", committing)
     thread, before, after = run(lambda: (connection.ensure_connection(), act())[1])
     assert before is after
     [(asked_from, used, known_as)] = seen_at_commit
@@ -152,7 +152,7 @@ def test_a_refusal_is_the_one_of_the_engine(monkeypatch, run):
     def refuse(*_: Any, **__: Any) -> Any:
         raise CommitConflict("no")
 
-    monkeypatch.setattr(lance_commits, "commit", refuse)
+    monkeypatch.setattr(ledger_namespace, "commit", refuse)
     with pytest.raises(CommitConflict, match=r"^no$"):
         run(lambda: insert(NEW.to_reader()))
     monkeypatch.undo()
@@ -163,7 +163,7 @@ def test_a_refusal_is_the_one_of_the_engine(monkeypatch, run):
 
 @pytest.mark.parametrize("run", [here, in_a_thread])
 def test_a_note_that_cannot_be_renewed_does_not_leave_lance_waiting(monkeypatch, run):
-    monkeypatch.setattr(lance_commits, "_RENEW_SECONDS", 0.05)
+    monkeypatch.setattr(ledger_namespace, "_RENEW_SECONDS", 0.05)
     failed = threading.Event()
 
     def update(*_: object, **__: object) -> int:
@@ -181,7 +181,7 @@ def test_a_note_that_cannot_be_renewed_does_not_leave_lance_waiting(monkeypatch,
 
 @pytest.mark.parametrize("run", [here, in_a_thread])
 def test_a_note_is_renewed_as_long_as_the_work_takes(monkeypatch, run):
-    monkeypatch.setattr(lance_commits, "_RENEW_SECONDS", 0.05)
+    monkeypatch.setattr(ledger_namespace, "_RENEW_SECONDS", 0.05)
     times: list[datetime] = []
 
     def slow() -> None:
@@ -235,7 +235,7 @@ def test_what_lance_asks_after_the_request_is_refused(monkeypatch):
         work.append(threads.submit(task))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(lance_commits, "_run", interrupted)
+    monkeypatch.setattr(ledger_namespace, "_run_work", interrupted)
     with ThreadPoolExecutor(1) as threads:
         with pytest.raises(KeyboardInterrupt):
             insert(during(lambda: go_on.wait(10)))
@@ -292,7 +292,7 @@ def test_an_insert_that_failed_leaves_nothing_open(monkeypatch, opened):
         raise CommitConflict("no")
 
     with monkeypatch.context() as patch:
-        patch.setattr(lance_commits, "commit", refuse)
+        patch.setattr(ledger_namespace, "commit", refuse)
         with pytest.raises(CommitConflict):
             insert(NEW.to_reader())
     insert(NEW.to_reader())

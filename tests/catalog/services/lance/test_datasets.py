@@ -13,8 +13,8 @@ from catalog.access import SYSTEM
 from catalog.services.engine.commit import commit
 from catalog.services.lance import data as lance_data
 from catalog.services.lance import datasets as lance_datasets
-from catalog.services.lance import refs as lance_refs
 from catalog.services.lance.ledger import registration_operations
+from catalog.services.lance.refs import branches as lance_branches
 from catalog.services.tables import table_operations
 from tests.factories import make_lance_table, make_namespace, make_root
 
@@ -54,8 +54,8 @@ def test_a_branch_that_another_process_made_anew(warehouse, monkeypatch):
             other_process.setattr(lance_datasets, "session", cache(Session))
             other_process.setattr(lance_datasets, "_entered", {})
             if value == 20:
-                lance_refs.delete_branch(actor=SYSTEM, table=T, name="dev")
-            lance_refs.create_branch(actor=SYSTEM, table=T, name="dev")
+                lance_branches.delete_branch(actor=SYSTEM, table=T, name="dev")
+            lance_branches.create_branch(actor=SYSTEM, table=T, name="dev")
             more = pa.table({"id": [value]})
             lance_data.insert(actor=SYSTEM, table=T, data=more, branch="dev")
         assert lance_datasets.session is own

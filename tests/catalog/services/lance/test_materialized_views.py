@@ -12,12 +12,12 @@ from catalog.models import ApiKey, Job, JobStatus, MaterializedView, PrincipalLe
 from catalog.privileges import Privilege
 from catalog.services.access import principals
 from catalog.services.engine.commit import commit
-from catalog.services.lance import commits as lance_commits
 from catalog.services.lance import datasets as lance_datasets
-from catalog.services.lance import materialized_views
+from catalog.services.lance import ledger_namespace
 from catalog.services.lance.data import insert
 from catalog.services.lance.ledger import version_operations
-from catalog.services.lance.materialized_views import Refresh
+from catalog.services.lance.materialized_views import materialized_views, refreshes
+from catalog.services.lance.materialized_views.refreshes import Refresh
 from catalog.services.maintenance import job_runner
 from catalog.services.tables import table_operations
 from tasks import maintenance as tasks
@@ -161,15 +161,15 @@ def test_the_lag(source):
 def test_a_refresh_that_others_overtook_writes_nothing(source, monkeypatch):
     """Its rows would be there twice."""
     make_view()
-    job_id = materialized_views.start_refresh(actor=ADA, table=VIEW, refresh=Refresh())
+    job_id = refreshes.start_refresh(actor=ADA, table=VIEW, refresh=Refresh())
     job = Job.objects.get(transaction=job_id)
-    real = lance_commits.commit
+    real = ledger_namespace.commit
 
     def overtake(operations, *, actor):
         MaterializedView.objects.update(source_version=1)
         return real(operations, actor=actor)
 
-    monkeypatch.setattr(lance_commits, "commit", overtake)
+    monkeypatch.setattr(ledger_namespace, "commit", overtake)
     job_runner.run_job(job.pk)
     job.refresh_from_db()
     assert (job.status, job.error) == ("queued", "View 'ws.v' was refreshed by others meanwhile")
@@ -179,7 +179,7 @@ def test_a_refresh_that_others_overtook_writes_nothing(source, monkeypatch):
 def test_a_refresh_that_was_committed_but_not_recorded_is_not_done_twice(source):
     """The worker died between the two."""
     make_view()
-    job_id = materialized_views.start_refresh(actor=ADA, table=VIEW, refresh=Refresh())
+    job_id = refreshes.start_refresh(actor=ADA, table=VIEW, refresh=Refresh())
     job = Job.objects.get(transaction=job_id)
     job_runner.run_job(job.pk)
     Job.objects.update(status=JobStatus.RUNNING, lease_until=timezone.now() - timedelta(seconds=1))
@@ -190,16 +190,16 @@ def test_a_refresh_that_was_committed_but_not_recorded_is_not_done_twice(source)
 
 
 def test_a_source_that_was_replaced_before_the_view_has_its_name(source, monkeypatch):
-    real = lance_commits.commit
+    real = ledger_namespace.commit
 
     def replace(operations, *, actor):
         if operations[0].name == "CreateMaterializedView":
             commit([table_operations.DropTable(table=SOURCE, purge=False)], actor=SYSTEM)
-            monkeypatch.setattr(lance_commits, "commit", real)
+            monkeypatch.setattr(ledger_namespace, "commit", real)
             make_lance_table(SOURCE, ids(9))
         return real(operations, actor=actor)
 
-    monkeypatch.setattr(lance_commits, "commit", replace)
+    monkeypatch.setattr(ledger_namespace, "commit", replace)
     with pytest.raises(CommitConflict, match="was replaced meanwhile"):
         make_view()
     assert not MaterializedView.objects.exists()
@@ -249,7 +249,7 @@ def test_a_refresh_that_fails_does_not_tell_how_the_source_is_called_now(source,
     """Whoever may browse the view may see that."""
     make_view()
     run()
-    materialized_views.start_refresh(actor=ADA, table=VIEW, refresh=Refresh())
+    refreshes.start_refresh(actor=ADA, table=VIEW, refresh=Refresh())
     commit([table_operations.RenameTable(table=SOURCE, new=("ws", "secret"))], actor=SYSTEM)
     spoil()
     (job,) = run()
@@ -263,6 +263,6 @@ def test_nor_does_a_refusal_of_a_version_that_it_does_not_have(source):
     make_view()
     commit([table_operations.RenameTable(table=SOURCE, new=("ws", "secret"))], actor=SYSTEM)
     with pytest.raises(VersionNotFound) as caught:
-        materialized_views.start_refresh(actor=ADA, table=VIEW, refresh=Refresh(src_version=9))
+        refreshes.start_refresh(actor=ADA, table=VIEW, refresh=Refresh(src_version=9))
     assert caught.value.message == "The source of the view has no version 9"
     assert not Job.objects.exists()

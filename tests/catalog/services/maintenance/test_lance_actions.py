@@ -20,8 +20,8 @@ from catalog.services.lance import commits as lance_commits
 from catalog.services.lance import data as lance_data
 from catalog.services.lance import data_operations
 from catalog.services.lance import datasets as lance_datasets
-from catalog.services.lance import indexes as lance_indexes
-from catalog.services.lance.index_plans import NewIndex
+from catalog.services.lance.indexes import indexes as lance_indexes
+from catalog.services.lance.indexes.index_plans import NewIndex
 from catalog.services.maintenance import job_runner, lance_actions
 from catalog.services.tables import job_operations
 from tests.factories import files, make_administrator, make_lance_table, make_table
@@ -129,7 +129,7 @@ def test_what_is_planned_of_the_figures():
 def test_measuring_a_table_of_many_fragments_takes_no_time():
     row = make_lance_table(TABLE, numbers(0, 1))
     append(1, 10_000, per_file=1)
-    lance_datasets.forget_opened()
+    lance_datasets.clear_caches()
     began = time.monotonic()
     found = lance_actions.measure(row, policy())
     took = time.monotonic() - began

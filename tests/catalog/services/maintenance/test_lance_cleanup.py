@@ -30,11 +30,13 @@ from catalog.services.engine import jobs
 from catalog.services.engine.commit import commit
 from catalog.services.lance import commits as lance_commits
 from catalog.services.lance import data as lance_data
-from catalog.services.lance import data_operations, materialized_views
+from catalog.services.lance import data_operations
 from catalog.services.lance import datasets as lance_datasets
-from catalog.services.lance import refs as lance_refs
 from catalog.services.lance.ledger import version_operations
 from catalog.services.lance.ledger import versions as lance_versions
+from catalog.services.lance.materialized_views import materialized_views
+from catalog.services.lance.refs import branches as lance_branches
+from catalog.services.lance.refs import tags as lance_tags
 from catalog.services.maintenance import job_runner, lance_cleanup
 from catalog.services.tables import cleanup_operations, job_operations
 from tests.api.client import encoded_schema
@@ -195,7 +197,7 @@ def test_the_newest_versions_are_kept_however_old():
 
 def test_what_has_a_tag_is_kept():
     make_versions()
-    lance_refs.create_tag(actor=SYSTEM, table=TABLE, tag="v2", version=2)
+    lance_tags.create_tag(actor=SYSTEM, table=TABLE, tag="v2", version=2)
     run()
     assert in_ledger() == in_storage() == [2, 5, 6]
     assert rows(2) == [2]
@@ -203,7 +205,7 @@ def test_what_has_a_tag_is_kept():
 
 def test_where_a_branch_began_is_kept_and_so_are_its_rows():
     make_versions()
-    lance_refs.create_branch(actor=SYSTEM, table=TABLE, name="dev", from_version=2)
+    lance_branches.create_branch(actor=SYSTEM, table=TABLE, name="dev", from_version=2)
     run()
     assert in_ledger() == in_storage() == [2, 5, 6]
     assert rows(branch="dev") == [2]
@@ -211,7 +213,7 @@ def test_where_a_branch_began_is_kept_and_so_are_its_rows():
 
 def test_branches_are_cleaned_as_well():
     make_versions()
-    lance_refs.create_branch(actor=SYSTEM, table=TABLE, name="dev", from_version=2)
+    lance_branches.create_branch(actor=SYSTEM, table=TABLE, name="dev", from_version=2)
     for number in range(10, 14):
         more = ids(number).to_reader()
         lance_data.insert(actor=SYSTEM, table=TABLE, data=more, overwrite=True, branch="dev")
@@ -452,9 +454,9 @@ def do(kind: str, chance: random.Random, number: int) -> None:
                 work=lambda dataset: dataset.restore(),
             )
         case "tag":
-            lance_refs.create_tag(actor=SYSTEM, table=TABLE, tag=f"t{number}", version=version)
+            lance_tags.create_tag(actor=SYSTEM, table=TABLE, tag=f"t{number}", version=version)
         case "branch":
-            lance_refs.create_branch(
+            lance_branches.create_branch(
                 actor=SYSTEM, table=TABLE, name=f"b{number}", from_version=version
             )
         case "read":
@@ -503,7 +505,7 @@ def test_no_version_is_ever_without_its_files():
     assert removed > 10
     assert min(done[kind] for kind in ("append", "overwrite", "restore", "tag", "branch")) > 0
     lance_versions.settle_pending()
-    lance_datasets.forget_opened()
+    lance_datasets.clear_caches()
     for branch, version in TableVersion.objects.visible().values_list("branch", "version"):
         rows(version, branch)
     for tag in lance.dataset(row.location).tags.list().values():

@@ -34,8 +34,8 @@ from catalog.services.lance import commits as lance_commits
 from catalog.services.lance import data as lance_data
 from catalog.services.lance import data_operations
 from catalog.services.lance import datasets as lance_datasets
-from catalog.services.lance import indexes as lance_indexes
-from catalog.services.lance.index_plans import NewIndex
+from catalog.services.lance.indexes import indexes as lance_indexes
+from catalog.services.lance.indexes.index_plans import NewIndex
 from catalog.services.maintenance import job_runner, lance_compaction
 from catalog.services.tables import job_operations
 from tasks import spark

@@ -19,8 +19,8 @@ from catalog.services.lance import commits as lance_commits
 from catalog.services.lance import data as lance_data
 from catalog.services.lance import data_operations
 from catalog.services.lance import datasets as lance_datasets
-from catalog.services.lance import refs as lance_refs
 from catalog.services.lance.ledger import versions as lance_versions
+from catalog.services.lance.refs import branches as lance_branches
 from catalog.services.maintenance import job_runner, lance_orphans
 from catalog.services.tables import job_operations
 from tests.factories import files, make_administrator, make_iceberg_table, make_lance_table, stage
@@ -164,7 +164,7 @@ def test_manifests_staged_in_vain_go_and_those_of_the_ledger_stay(row):
 
 
 def test_files_of_branches(row):
-    lance_refs.create_branch(actor=SYSTEM, table=TABLE, name="dev")
+    lance_branches.create_branch(actor=SYSTEM, table=TABLE, name="dev")
     more = pa.table({"id": [1000]}).to_reader()
     lance_data.insert(actor=SYSTEM, table=TABLE, data=more, branch="dev")
     lance_versions.settle_pending()
@@ -179,7 +179,7 @@ def test_files_of_branches(row):
 
 
 def test_what_a_branch_alone_still_has_stays(row):
-    lance_refs.create_branch(actor=SYSTEM, table=TABLE, name="dev", from_version=2)
+    lance_branches.create_branch(actor=SYSTEM, table=TABLE, name="dev", from_version=2)
     lance_data.insert(
         actor=SYSTEM, table=TABLE, data=pa.table({"id": [1]}).to_reader(), overwrite=True
     )
@@ -190,7 +190,7 @@ def test_what_a_branch_alone_still_has_stays(row):
 
 
 def test_nothing_goes_where_the_origin_of_a_branch_is_gone(row):
-    lance_refs.create_branch(actor=SYSTEM, table=TABLE, name="dev", from_version=2)
+    lance_branches.create_branch(actor=SYSTEM, table=TABLE, name="dev", from_version=2)
     lance_versions.settle_pending()
     # As older releases allowed.
     TableVersion.objects.filter(branch="", version=2).update(deleted_at="2026-01-01T00:00Z")

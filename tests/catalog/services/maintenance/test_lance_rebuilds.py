@@ -42,10 +42,10 @@ from catalog.services.lance import commits as lance_commits
 from catalog.services.lance import data as lance_data
 from catalog.services.lance import data_operations
 from catalog.services.lance import datasets as lance_datasets
-from catalog.services.lance import index_plans as lance_index_plans
-from catalog.services.lance import indexes as lance_indexes
-from catalog.services.lance import refs as lance_refs
-from catalog.services.lance.indexes import IndexSummary, index_summaries
+from catalog.services.lance.indexes import index_plans as lance_index_plans
+from catalog.services.lance.indexes import indexes as lance_indexes
+from catalog.services.lance.indexes.indexes import IndexSummary, index_summaries
+from catalog.services.lance.refs import branches as lance_branches
 from catalog.services.maintenance import job_runner, lance_rebuilds, policies
 from catalog.services.maintenance import scheduler as maintenance_scheduler
 from tests.factories import files, make_administrator, make_lance_table, make_root
@@ -852,7 +852,7 @@ def test_who_may_maintain_no_more_builds_nothing():
 def test_the_index_of_a_branch_is_left_alone():
     make_lance_table(TABLE, rows(0, 100))
     index(scalar("id", "BTREE"))
-    lance_refs.create_branch(actor=SYSTEM, table=TABLE, name="b")
+    lance_branches.create_branch(actor=SYSTEM, table=TABLE, name="b")
     job = run()
     assert job.status == JobStatus.SUCCEEDED, job.error
     (on_branch,) = index_summaries(lance_datasets.read(actor=SYSTEM, table=TABLE, branch="b"))

@@ -57,7 +57,7 @@ def test_a_table_that_is_well_is_left_alone(table):
 
 def test_the_newest_manifest_is_gone(table):
     final_path(table, 3).unlink()
-    lance_datasets.forget_opened()
+    lance_datasets.clear_caches()
     planned = lance_repair.repair(actor=SYSTEM, table=T, is_dry_run=True)
     fault = "version 3, the newest: its manifest is missing"
     assert planned.branches == (BranchReport("", 3, fault, 2, (3,), (), 4),)
@@ -85,7 +85,7 @@ def test_a_data_file_of_the_newest_is_gone(table):
     append(6)
     (added,) = set(Path(f"{table.location}/data").iterdir()) - older
     added.unlink()
-    lance_datasets.forget_opened()
+    lance_datasets.clear_caches()
     found = lance_repair.repair(actor=SYSTEM, table=T)
     assert found.branches[0].fault == (
         f"version 4, the newest: its file 'data/{added.name}' is missing"
@@ -96,7 +96,7 @@ def test_a_data_file_of_the_newest_is_gone(table):
 def test_a_newest_manifest_that_is_none(table):
     """As older releases entered them."""
     final_path(table, 3).write_bytes(b"no manifest")
-    lance_datasets.forget_opened()
+    lance_datasets.clear_caches()
     assert "is not a Lance manifest" in lance_repair.repair(actor=SYSTEM, table=T).branches[0].fault
     assert (numbers(), ids()) == ([1, 2, 3, 4], [1, 2, 3, 4])
 

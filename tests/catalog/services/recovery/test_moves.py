@@ -15,7 +15,7 @@ from catalog.services.engine.commit import commit
 from catalog.services.events import feed as event_feed
 from catalog.services.governance import annotation_operations
 from catalog.services.maintenance import scheduler as maintenance_scheduler
-from catalog.services.recovery import recovery_operations
+from catalog.services.recovery import rule_operations, undrop_operations
 from catalog.services.tables import table_operations
 from tests.factories import make_lance_table, make_namespace, make_root, unchanged, wait_for_readers
 
@@ -48,24 +48,22 @@ def test_who_manages_a_table_does_not_get_it_by_moving_it_home(etl):
     commit([table_operations.DropTable(table=("a", "u"))], actor=etl)
     item = TrashItem.objects.get().pk
     with unchanged(), pytest.raises(PermissionDenied, match="would hold more"):
-        commit([recovery_operations.UndropTable(item=item, new=("mine", "t"))], actor=etl)
-    commit([recovery_operations.UndropTable(item=item)], actor=etl)
+        commit([undrop_operations.UndropTable(item=item, new=("mine", "t"))], actor=etl)
+    commit([undrop_operations.UndropTable(item=item)], actor=etl)
     commit([table_operations.RenameTable(table=("a", "u"), new=("mine", "t"))], actor=SYSTEM)
 
 
 def test_nothing_leaves_a_rule_that_asks_for_a_second_person(etl):
-    rule = recovery_operations.SetApprovalRule(namespace=("a",), actions=["purge"])
+    rule = rule_operations.SetApprovalRule(namespace=("a",), actions=["purge"])
     commit([rule], actor=SYSTEM)
     with unchanged(), pytest.raises(PermissionDenied, match="takes a second person in 'a'"):
         commit([table_operations.RenameTable(table=T, new=("mine", "t"))], actor=SYSTEM)
     commit([table_operations.DropTable(table=T, purge=False)], actor=SYSTEM)
     item = TrashItem.objects.get().pk
     with unchanged(), pytest.raises(PermissionDenied, match="takes a second person in 'a'"):
-        commit([recovery_operations.UndropTable(item=item, new=("mine", "t"))], actor=SYSTEM)
-    commit(
-        [recovery_operations.SetApprovalRule(namespace=("mine",), actions=["purge"])], actor=SYSTEM
-    )
-    commit([recovery_operations.UndropTable(item=item, new=("mine", "t"))], actor=SYSTEM)
+        commit([undrop_operations.UndropTable(item=item, new=("mine", "t"))], actor=SYSTEM)
+    commit([rule_operations.SetApprovalRule(namespace=("mine",), actions=["purge"])], actor=SYSTEM)
+    commit([undrop_operations.UndropTable(item=item, new=("mine", "t"))], actor=SYSTEM)
 
 
 def test_a_job_writes_to_its_own_table_alone(etl, monkeypatch):

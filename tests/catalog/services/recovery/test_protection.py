@@ -477,7 +477,7 @@ def test_asking_for_less_takes_two_and_asking_for_more_does_not(guarded):
     assert set(Namespace.objects.named(("a",)).get().guarded) == {"purge", "drop_protected"}
     approvals.approve(actor=bob, request=refused.value.request)
     assert Namespace.objects.named(("a",)).get().guarded == ["purge"]
-    with pytest.raises(InvalidInput, match="'x' needs no second person"), unchanged():
+    with pytest.raises(InvalidInput, match="Action 'x' cannot require an approval"), unchanged():
         undrop.set_approval_rule(**above, actions=["x"])
 
 

@@ -32,7 +32,7 @@ from catalog.services.governance import approvals
 from catalog.services.lance.ledger import registration_operations
 from catalog.services.maintenance import job_runner
 from catalog.services.recovery import purge, undrop
-from catalog.services.recovery.recovery_operations import Undrop
+from catalog.services.recovery.undrop_operations import Undrop
 from catalog.services.tables import namespace_operations, table_operations
 from tests.factories import (
     files,

@@ -49,10 +49,10 @@ from catalog.services.iceberg import tables as iceberg_tables
 from catalog.services.iceberg import views as iceberg_views
 from catalog.services.iceberg.functions import Content
 from catalog.services.lance import data as lance_data
-from catalog.services.lance import materialized_views
 from catalog.services.lance import queries as lance_queries
-from catalog.services.lance import refs as lance_refs
 from catalog.services.lance.ledger import registration_operations
+from catalog.services.lance.materialized_views import materialized_views
+from catalog.services.lance.refs import tags as lance_tags
 from catalog.services.maintenance import job_runner
 from catalog.services.recovery import undrop as recovery_undrop
 from catalog.services.tables import namespace_operations, table_operations, trash
@@ -229,7 +229,7 @@ def test_what_is_deregistered_stays_until_somebody_purges_it():
 
 def test_a_lance_table_is_as_it_was():
     table = make_lance_table(("ws", "t"))
-    lance_refs.create_tag(actor=SYSTEM, table=("ws", "t"), tag="first", version=1)
+    lance_tags.create_tag(actor=SYSTEM, table=("ws", "t"), tag="first", version=1)
     etl = principal("etl", (Privilege.READ, table))
     before = snapshot()
     on_disk = files(table.location)
@@ -244,7 +244,7 @@ def test_a_lance_table_is_as_it_was():
     }
     assert files(table.location) == on_disk
     assert lance_queries.count_rows(actor=etl, table=("ws", "t")) == 3
-    (tag,) = lance_refs.list_tags(actor=SYSTEM, table=("ws", "t"))[0]
+    (tag,) = lance_tags.list_tags(actor=SYSTEM, table=("ws", "t"))[0]
     assert tag.name == "first"
     more = pa.table({"id": [4], "name": ["d"]}).to_reader()
     lance_data.insert(actor=SYSTEM, table=("ws", "t"), data=more)
@@ -326,9 +326,9 @@ def test_a_view_comes_back_until_its_time_is_over():
     assert undrop(item).kind == "view"
     iceberg_views.drop_view(actor=SYSTEM, view=("ws", "w"))
     item = TrashItem.objects.get()
-    assert recovery_undrop.forget() == 0
+    assert recovery_undrop.delete_expired_items() == 0
     TrashItem.objects.update(purge_at=timezone.now() - timedelta(seconds=1))
-    assert recovery_undrop.forget() == 1
+    assert recovery_undrop.delete_expired_items() == 1
     with pytest.raises(TrashItemNotFound), unchanged():
         undrop(item)
 
@@ -372,7 +372,7 @@ def test_a_name_that_is_taken_is_told_and_another_can_be_given():
     new = make_lance_table(("ws", "t"))
     with pytest.raises(TableAlreadyExists) as refused, unchanged():
         undrop(item)
-    assert refused.value.detail == "Bring it back under another name."
+    assert refused.value.detail == "Restore it under another name."
     row = undrop(item, new=("ws", "t2"))
     assert (row.pk, row.identifier) == (old.pk, ("ws", "t2"))
     assert Table.objects.named(("ws", "t")).get() == new
@@ -427,7 +427,7 @@ def test_once_the_purge_has_begun_it_is_too_late(monkeypatch):
     assert item.state == TrashState.PURGING
     with pytest.raises(NotRecoverable, match="its purge has begun"), unchanged():
         undrop(item)
-    for call in (recovery_undrop.keep, recovery_undrop.purge_now):
+    for call in (recovery_undrop.stop_purge, recovery_undrop.purge_now):
         with pytest.raises(InvalidTableState), unchanged():
             call(actor=SYSTEM, item=item.pk)
     monkeypatch.undo()
@@ -470,7 +470,7 @@ def test_a_location_that_another_table_got_meanwhile():
         undrop(item)
     other = drop("ws", "u")
     job_runner.run_job(make_due(other).pk)
-    with pytest.raises(NotRecoverable, match=r"those of table 'ws\.u' too"), unchanged():
+    with pytest.raises(NotRecoverable, match=r"also belonged to table 'ws\.u'"), unchanged():
         undrop(item)
 
 
@@ -544,7 +544,7 @@ def test_a_namespace_with_all_that_went_with_it():
     drop("a", "earlier")
     before = {row.pk: row.identifier for row in Namespace.objects.live()}
     item = drop_namespace("a")
-    assert recovery_undrop.contents(actor=SYSTEM, item=item.pk)[1:] == (2, 3)
+    assert recovery_undrop.count_contents(actor=SYSTEM, item=item.pk)[1:] == (2, 3)
     assert Function.objects.count() == 0
     row = undrop(item)
     assert row.identifier == ("a",)
@@ -566,7 +566,7 @@ def test_a_namespace_under_another_name():
     make_namespace("a")
     with pytest.raises(NamespaceAlreadyExists) as refused, unchanged():
         undrop(item)
-    assert refused.value.detail == "Bring it back under another name."
+    assert refused.value.detail == "Restore it under another name."
     make_namespace("x")
     row = undrop(item, new=("x", "y"))
     assert row.identifier == ("x", "y")
@@ -620,7 +620,7 @@ def test_an_empty_namespace_comes_back_and_is_forgotten():
     undrop(item)
     commit([namespace_operations.DropNamespace(namespace=("a",))], actor=SYSTEM)
     TrashItem.objects.update(purge_at=timezone.now() - timedelta(seconds=1))
-    assert recovery_undrop.forget() == 1
+    assert recovery_undrop.delete_expired_items() == 1
 
 
 # --- purging -------------------------------------------------------------------------------------------
@@ -636,7 +636,7 @@ def test_purge_now_leaves_time_to_stop_it(settings):
     assert abs(job.lease_until - soon) < timedelta(seconds=60)
     job_runner.run_job(job.pk)
     assert files(table.location) != {}
-    kept = recovery_undrop.keep(actor=SYSTEM, item=item.pk)
+    kept = recovery_undrop.stop_purge(actor=SYSTEM, item=item.pk)
     assert (kept.state, kept.purge_at) == (TrashState.KEPT, None)
     job.refresh_from_db()
     assert job.status == JobStatus.CANCELED
@@ -658,7 +658,7 @@ def test_purge_now_of_a_namespace_takes_all_of_it(settings):
         job_runner.run_job(job.pk)
     assert files(one.location) == files(two.location) == {}
     assert (
-        recovery_undrop.forget() == 2
+        recovery_undrop.delete_expired_items() == 2
     )  # the namespaces; the tables tell for a day that they are purged
 
 
@@ -681,7 +681,7 @@ def test_who_managed_it_may_bring_it_back():
     stranger = principal("stranger")
     item = drop("ws", "t")
     with unchanged():
-        for call in (recovery_undrop.undrop, recovery_undrop.purge_now, recovery_undrop.keep):
+        for call in (recovery_undrop.undrop, recovery_undrop.purge_now, recovery_undrop.stop_purge):
             with pytest.raises(TrashItemNotFound):
                 call(actor=stranger, item=item.pk)
             with pytest.raises(PermissionDenied):
@@ -786,7 +786,7 @@ def test_what_is_not_there():
     for call in (
         recovery_undrop.undrop,
         recovery_undrop.purge_now,
-        recovery_undrop.keep,
+        recovery_undrop.stop_purge,
         recovery_undrop.find_item,
     ):
         with pytest.raises(TrashItemNotFound), unchanged():

@@ -1,4 +1,4 @@
-"""Tags and branches of Lance tables: what the ledger and the audit trail have of them."""
+"""Operations on tags and branches of Lance tables, in the ledger and the audit trail."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +16,7 @@ from catalog.services.tables.table_operations import TableOperation
 
 @dataclass(frozen=True, kw_only=True)
 class RecordTag(TableOperation):
-    """Record a change of a tag, which is in storage already. Subclasses are the spec's operations."""
+    """Record a change of a tag that is already in storage. Subclasses are the spec's operations."""
 
     tag: str
     before: dict[str, Any] | None = None
@@ -46,14 +46,14 @@ class DeleteTableTag(RecordTag):
 
 @dataclass(frozen=True, kw_only=True)
 class CreateTableBranch(WriteVersion):
-    """Enter the first version of a branch that is not there yet."""
+    """Enter the first version of a new branch."""
 
     name = "CreateTableBranch"
     action = "branch.create"
     suits_views = True
 
     def ensure_branch(self, batch: Batch, row: Table) -> None:
-        # The table is locked, and so no rival comes in between.
+        # The lock of the table prevents a concurrent branch of this name.
         if not batch.claim("branch", row.uuid, self.branch) or find_branch(row, self.branch):
             raise BranchAlreadyExists(self.table, self.branch)
         self.require_base(row)
@@ -62,10 +62,10 @@ class CreateTableBranch(WriteVersion):
 
 @dataclass(frozen=True, kw_only=True)
 class DeleteTableBranch(TableOperation):
-    """Take a branch out of the ledger; its files stay. The result is the number of its versions.
+    """Remove a branch from the ledger; its files stay. The result is the number of its versions.
 
-    The versions stay as tombstones under a name that nobody can ask for, so that another branch of
-    this name may begin with any number.
+    The versions stay as tombstones under a name that no request can contain, so that a new branch
+    of this name may begin with any number.
     """
 
     name = "DeleteTableBranch"
@@ -73,22 +73,22 @@ class DeleteTableBranch(TableOperation):
 
     branch: str
     may_be_absent: bool = False
-    """When only files of it are left, which go after this."""
+    """True if only files of the branch remain, which are removed afterwards."""
 
     def apply(self, batch: Batch) -> int:
         row = self.locked(batch)
         batch.flush()
-        found = Branch.objects.filter(table_id=row.pk, name=self.branch).first()
-        if found is None and not self.may_be_absent:
+        branch = Branch.objects.filter(table_id=row.pk, name=self.branch).first()
+        if branch is None and not self.may_be_absent:
             raise BranchNotFound(self.table, self.branch)
         deleted = 0
-        if found is not None:
+        if branch is not None:
             deleted = TableVersion.objects.filter(table_id=row.pk, branch=self.branch).update(
-                branch=retired_name(found),
+                branch=retired_name(branch),
                 deleted_at=Coalesce("deleted_at", Now()),
-                staged_path=None,  # else it would be moved into the next branch of this name
+                staged_path=None,  # otherwise it would be moved into the next branch of this name
             )
-            found.delete()
+            branch.delete()
         batch.record(
             label(self.table),
             table=row,

@@ -1,4 +1,4 @@
-"""Materialized views: tables whose rows come from a query over another table."""
+"""Operations on materialized views: tables whose rows come from a query over another table."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from catalog.services.tables.table_operations import TableOperation
 
 @dataclass(frozen=True, kw_only=True)
 class CreateMaterializedView(CreateTable):
-    """Give a name to a view, which is empty. With ``refresh`` a job fills it after the commit."""
+    """Create an empty view. With ``refresh``, a job fills it after the commit."""
 
     name = "CreateMaterializedView"
     action = "materialized_view.create"
@@ -27,7 +27,7 @@ class CreateMaterializedView(CreateTable):
 
     source: Identifier
     source_uuid: UUID
-    """The table that the query was checked against."""
+    """UUID of the table that the query was checked against."""
     source_query: str
     definition: Mapping[str, Any]
     auto_refresh: bool = False
@@ -60,13 +60,13 @@ class CreateMaterializedView(CreateTable):
 
 @dataclass(frozen=True, kw_only=True)
 class RefreshMaterializedView(WriteVersion):
-    """Enter what a refresh wrote, with the version of the source that the view shows now."""
+    """Enter the version that a refresh wrote, with the source version that it shows."""
 
     name = "RefreshMaterializedView"
     action = "materialized_view.refresh"
     suits_views = True
 
-    shown: int | None
+    previous_version: int | None
     """The version of the source that the view showed when the refresh began."""
     source_version: int
 
@@ -77,29 +77,27 @@ class RefreshMaterializedView(WriteVersion):
         return {**super().facts(), "source_version": self.source_version}
 
     def enter(self, batch: Batch, row: Table) -> NewVersion:
-        _advance(row, self.shown, self.source_version)
+        _advance(row, self.previous_version, self.source_version)
         return super().enter(batch, row)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecordRefresh(TableOperation):
-    """Note a refresh by which no row of the view changed, so that it has no new version."""
+    """Record a refresh that changed no rows, so that the view has no new version."""
 
     name = "RefreshMaterializedView"
     action = "materialized_view.refresh"
 
-    shown: int | None
+    previous_version: int | None
     source_version: int
 
     def apply(self, batch: Batch) -> None:
         row = self.locked(batch)
-        _advance(row, self.shown, self.source_version)
+        _advance(row, self.previous_version, self.source_version)
         batch.record(label(self.table), table=row, after={"source_version": self.source_version})
 
 
-def _advance(row: Table, shown: int | None, source_version: int) -> None:
-    found = MaterializedView.objects.filter(table=row, source_version=shown)
-    if not found.update(
-        source_version=source_version, refreshed_at=Now(), failed_at=None, error=""
-    ):
+def _advance(row: Table, previous_version: int | None, source_version: int) -> None:
+    rows = MaterializedView.objects.filter(table=row, source_version=previous_version)
+    if not rows.update(source_version=source_version, refreshed_at=Now(), failed_at=None, error=""):
         raise CommitConflict(f"View '{row}' was refreshed by others meanwhile")

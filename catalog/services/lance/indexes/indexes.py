@@ -1,7 +1,7 @@
-"""Indexes of Lance tables: building them, dropping them, and what there is.
+"""Build, drop, list and describe the indexes of Lance tables.
 
-A build is first planned (``lance_index_plans``), and what cannot work is refused. A small one is
-then done at once, a large one by a job, which gets the plan.
+A build is planned first (``index_plans``), which refuses builds that cannot succeed. A small build
+then runs in the request; a large one runs in a job that receives the plan.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,20 +23,22 @@ from catalog.privileges import Privilege
 from catalog.services.engine import jobs
 from catalog.services.engine.commit import commit
 from catalog.services.engine.jobs import Report
-from catalog.services.lance import commits, data_operations, datasets, index_plans
+from catalog.services.lance import commits, data_operations, datasets
 from catalog.services.lance.errors import refusing
-from catalog.services.lance.index_plans import OWN_PREFIX, NewIndex, Plan
+from catalog.services.lance.indexes import index_plans
+from catalog.services.lance.indexes.index_plans import OWN_PREFIX, NewIndex, Plan
+from catalog.services.lance.indexes.index_types import type_name
 from catalog.services.tables import job_operations
 
 _OPERATION: Mapping[bool, type[data_operations.WriteVersion]] = {
     False: data_operations.CreateTableIndex,
     True: data_operations.CreateTableScalarIndex,
 }
-"""Of a commit, by whether a scalar index was asked for."""
+"""The commit operation of a build, by whether a scalar index was requested."""
 
 
 class IndexStatus(StrEnum):
-    """How far an index is; the last one in the word of the reference server."""
+    """Build status of an index; SUCCEEDED is the value of the reference server."""
 
     PENDING = "PENDING"
     BUILDING = "BUILDING"
@@ -61,12 +63,12 @@ class IndexSummary:
     format_version: int | None = None
     details: Mapping[str, Any] | None = None
     trained_version: int | None = None
-    """The version of the table whose rows its oldest part was built from. Bringing it up to date
-    keeps it, and a compaction too."""
+    """The table version from whose rows the oldest segment was trained. Optimizing the index keeps
+    this value, and so does a compaction."""
 
     @property
     def distance_type(self) -> str | None:
-        """Of a vector index."""
+        """Distance type of a vector index, else None."""
         metric = (self.details or {}).get("metric_type")
         return str(metric).lower() if metric else None
 
@@ -79,22 +81,21 @@ def create_index(
     branch: str = "",
     scalar_only: bool = False,
 ) -> str | None:
-    """Build an index on a column of the newest version; returns the transaction's id.
+    """Build an index on a column of the newest version; return the transaction's id.
 
-    Where it would take longer than a request should, a job builds it, and the transaction is the
-    one that follows the job. Raises IndexAlreadyExists, ColumnNotFound, InvalidInput for a type
-    that does not fit the column, for a parameter out of its range and for too few rows to train
-    with.
+    If the build would take too long for a request, a job runs it and the transaction follows the
+    job. Raises IndexAlreadyExists, ColumnNotFound, and InvalidInput for a type that does not fit
+    the column, a parameter out of range or too few rows to train with.
     """
     access.require(actor, Privilege.WRITE, On.table(table))
     dataset = datasets.read(actor=actor, table=table, branch=branch)
     with refusing(table):
-        there = [*index_summaries(dataset), *_in_jobs(table, branch, rows=0)]
+        existing = [*index_summaries(dataset), *_in_jobs(table, branch, rows=0)]
         plan = index_plans.plan_index(
             table,
             dataset,
             index,
-            there={each.name: (each.type, each.columns) for each in there},
+            existing={summary.name: (summary.type, summary.columns) for summary in existing},
             scalar_only=scalar_only,
         )
         is_large = plan.cost > settings.MONODON_INDEX_IN_REQUEST_ROWS
@@ -118,17 +119,17 @@ def create_index(
 
 
 def build_index(job: Job, report: Report) -> Mapping[str, Any]:
-    """Do the job. Raises the refusals of ``create_index``, as far as they come up only now."""
+    """Run the job of an index build. Raises the errors of ``create_index`` that occur only now."""
     parameters = dict(job.parameters)
     branch, scalar_only = parameters.pop("branch"), parameters.pop("scalar_only")
     plan = Plan(**parameters)
     actor, table = jobs.principal(job), jobs.identify(job)
-    done = _done_before(job, plan, actor, table, branch)
-    if done is not None:
-        return done
+    result = _earlier_result(job, plan, actor, table, branch)
+    if result is not None:
+        return result
 
     def progress(event: IndexProgress) -> None:
-        # Other stages count other things.
+        # Other stages count units other than rows.
         report(event.completed or 0 if event.unit == "rows" else job.progress, None)
 
     def work(newest: LanceDataset) -> int:
@@ -154,45 +155,45 @@ def build_index(job: Job, report: Report) -> Mapping[str, Any]:
     }
 
 
-def _done_before(
+def _earlier_result(
     job: Job, plan: Plan, actor: Principal, table: Identifier, branch: str
 ) -> Mapping[str, Any] | None:
-    """What an earlier attempt of the job did, if its worker died after the commit."""
+    """Return the result of an earlier attempt whose worker died after the commit, else None."""
     if job.attempts == 1:
         return None
     dataset = datasets.read(actor=actor, table=table, branch=branch)
     with refusing(table):
-        built = {each.name: each for each in index_summaries(dataset)}.get(plan.name)
+        built = {summary.name: summary for summary in index_summaries(dataset)}.get(plan.name)
     if built is None or built.created_at is None or built.created_at < job.created_at:
         return None
-    return {"rows": built.indexed_rows, "note": "an earlier attempt had built it"}
+    return {"rows": built.indexed_rows, "note": "an earlier attempt built the index"}
 
 
 def drop_index(*, actor: Principal, table: Identifier, index: str, branch: str = "") -> str | None:
-    """Drop an index; its files stay until a cleanup. Returns the transaction's id.
+    """Drop an index and return the transaction's id. A later cleanup removes its files.
 
     Raises IndexNotFound.
     """
     access.require(actor, Privilege.WRITE, On.table(table))
 
-    def look() -> IndexSummary:
+    def find_newest() -> IndexSummary:
         dataset = datasets.read(actor=actor, table=table, branch=branch)
         return find_index(table, _all(table, dataset, branch, with_jobs=False), index)
 
-    def look_again() -> None:
-        # Lance rebases a drop on another drop of the same index, as if there were two to drop.
-        if look().uuid != found.uuid:
+    def require_unchanged() -> None:
+        # Lance rebases a drop on another drop of the same index, as if there were two indexes.
+        if find_newest().uuid != summary.uuid:
             raise IndexNotFound(table, index)
 
-    found = look()
+    summary = find_newest()
     written = commits.write(
         actor=actor,
         table=table,
         branch=branch,
         operation=data_operations.DropTableIndex,
-        work=lambda newest: newest.drop_index(found.name),
-        summary={"name": found.name},
-        may_commit=look_again,
+        work=lambda newest: newest.drop_index(summary.name),
+        summary={"name": summary.name},
+        may_commit=require_unchanged,
     )
     return written.transaction_id
 
@@ -206,18 +207,18 @@ def list_indexes(
     limit: int | None = None,
     page_token: str | None = None,
 ) -> tuple[list[IndexSummary], str | None]:
-    """The indexes of a version by their names, and the token of the next page.
+    """Return a page of the indexes of a version by name, and the token of the next page.
 
-    Those of the newest version include what jobs are building.
+    For the newest version the list includes the indexes that jobs are building.
     """
     if limit is not None and limit < 1:
         raise InvalidInput(f"The limit is {limit}; use a positive number")
     dataset = datasets.read(actor=actor, table=table, version=version, branch=branch)
-    found = _all(table, dataset, branch, with_jobs=version is None)
+    summaries = _all(table, dataset, branch, with_jobs=version is None)
     if page_token:
-        found = [index for index in found if index.name > page_token]
-    page = found[:limit]
-    return page, page[-1].name if len(found) > len(page) else None
+        summaries = [index for index in summaries if index.name > page_token]
+    page = summaries[:limit]
+    return page, page[-1].name if len(summaries) > len(page) else None
 
 
 def describe_index(
@@ -228,40 +229,40 @@ def describe_index(
     version: int | None = None,
     branch: str = "",
 ) -> IndexSummary:
-    """One index of a version, or one that a job is building. Raises IndexNotFound."""
+    """Return an index of a version, or one that a job is building. Raises IndexNotFound."""
     dataset = datasets.read(actor=actor, table=table, version=version, branch=branch)
     return find_index(table, _all(table, dataset, branch, with_jobs=version is None), index)
 
 
 def index_summaries(dataset: LanceDataset) -> list[IndexSummary]:
-    """All indexes of the version by their names, without those that Lance keeps for itself."""
+    """Return the indexes of a version by name, without those that Lance manages itself."""
     described = [
-        each for each in dataset.describe_indices() if not each.name.startswith(OWN_PREFIX)
+        index for index in dataset.describe_indices() if not index.name.startswith(OWN_PREFIX)
     ]
     if not described:
         return []
     rows = dataset.count_rows()
-    return sorted((_summary(each, rows) for each in described), key=lambda each: each.name)
+    return sorted((_summary(index, rows) for index in described), key=lambda index: index.name)
 
 
 def _summary(described: Any, rows: int) -> IndexSummary:
     segments = described.segments
-    created = [each.created_at for each in segments if each.created_at is not None]
+    created = [segment.created_at for segment in segments if segment.created_at is not None]
     return IndexSummary(
         name=described.name,
         uuid=segments[0].uuid if segments else "",
         columns=tuple(described.field_names),
-        type=index_plans.type_name(described.index_type),
+        type=type_name(described.index_type),
         type_url=described.type_url,
         indexed_rows=described.num_rows_indexed,
         unindexed_rows=max(rows - described.num_rows_indexed, 0),
         size_bytes=described.total_size_bytes,
         segments=len(segments),
         created_at=min(created, default=None),
-        format_version=max((each.index_version for each in segments), default=None),
+        format_version=max((segment.index_version for segment in segments), default=None),
         details=described.details,
         trained_version=min(
-            (each.dataset_version_at_last_update for each in segments), default=None
+            (segment.dataset_version_at_last_update for segment in segments), default=None
         ),
     )
 
@@ -270,17 +271,17 @@ def _all(
     table: Identifier, dataset: LanceDataset, branch: str, *, with_jobs: bool
 ) -> list[IndexSummary]:
     with refusing(table):
-        found = index_summaries(dataset)
+        summaries = index_summaries(dataset)
         if not with_jobs:
-            return found
-        built = {each.name for each in found}
-        coming = _in_jobs(table, branch, rows=dataset.count_rows())
-    found += (each for each in coming if each.name not in built)
-    return sorted(found, key=lambda each: each.name)
+            return summaries
+        built = {summary.name for summary in summaries}
+        pending = _in_jobs(table, branch, rows=dataset.count_rows())
+    summaries += (summary for summary in pending if summary.name not in built)
+    return sorted(summaries, key=lambda summary: summary.name)
 
 
 def _in_jobs(table: Identifier, branch: str, *, rows: int) -> list[IndexSummary]:
-    """The indexes that jobs are building or will build. One statement."""
+    """Return the indexes that jobs are building or will build. One statement."""
     active = Job.objects.filter(
         table__in=Table.objects.named(table),
         kind=JobKind.BUILD_INDEX,
@@ -305,14 +306,14 @@ def _in_jobs(table: Identifier, branch: str, *, rows: int) -> list[IndexSummary]
 
 
 def find_index(table: Identifier, indexes: Iterable[IndexSummary], name: str) -> IndexSummary:
-    """The index of this name. In a path '+' may stand for a space, so both are looked for.
+    """Return the index of this name. In a path '+' may stand for a space, so both match.
 
     Raises IndexNotFound.
     """
-    found = {index.name: index for index in indexes}
-    if name in found:
-        return found[name]
-    for other, index in found.items():
+    by_name = {index.name: index for index in indexes}
+    if name in by_name:
+        return by_name[name]
+    for other, index in by_name.items():
         if fold((other,)) == fold((name,)):
             return index
     raise IndexNotFound(table, name)

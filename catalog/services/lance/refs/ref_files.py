@@ -1,0 +1,95 @@
+"""The files of tags and branches in storage, and the turn to change them.
+
+Storage is the source of truth for tags: clients tag there without asking the catalog, and Lance's
+cleanup keeps tagged versions. The ledger is the source of truth for branches: a branch exists once
+its first version is in the ledger.
+
+Lance checks whether a name is free before it writes. On one machine, changes of a table's
+references therefore take turns; across machines the ledger decides which branches exist.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from catalog import access, regular_files
+from catalog.access import On, Principal
+from catalog.errors import InvalidTableState, TableHasNoData
+from catalog.formats.lance import refs as lance_refs
+from catalog.formats.lance.refs import BranchFile, TagFile
+from catalog.identifiers import Identifier, label
+from catalog.privileges import Privilege
+from catalog.regular_files import NotRegular, TooLarge
+from catalog.services.engine.commit_queue import turns
+from catalog.services.lance import datasets
+from catalog.services.lance.ledger.snapshots import Snapshot
+from catalog.services.tables import tables
+from catalog.storage import listing, local_files
+
+PAGE_SIZE = 10_000
+_MAX_FILE = 1024 * 1024  # metadata included
+
+
+@contextmanager
+def locked_refs(
+    actor: Principal, table: Identifier, branch: str = "", version: int | None = None
+) -> Iterator[Snapshot]:
+    """Wait for the turn to change a table's references; yield the requested version."""
+    access.require(actor, Privilege.WRITE, On.table(table))
+    require_location(actor, table)
+    snapshot = datasets.find_snapshot(
+        actor=actor, table=table, branch=branch, version=version, action=Privilege.WRITE
+    )
+    require_no_link(snapshot, "_refs")
+    with turns([snapshot.uuid]):
+        yield snapshot
+
+
+def require_no_link(snapshot: Snapshot, directory: str) -> None:
+    """Refuse a directory with a symbolic link, which Lance would follow to read or remove files."""
+    link = regular_files.find_link(f"{snapshot.location}/{directory}")
+    if link is not None:
+        raise InvalidTableState(
+            f"'{directory}/{link}' in the directory of table '{label(snapshot.table)}' is a symbolic"
+            " link, which is not followed"
+        )
+
+
+def require_location(actor: Principal, table: Identifier) -> str:
+    description = tables.describe_table(actor=actor, table=table)
+    if description.is_only_declared:
+        raise TableHasNoData(table)
+    return description.location
+
+
+def ref_names(location: str, directory: str) -> Iterator[str]:
+    for file in listing.list_files(location, directory):
+        name = lance_refs.name_of(file.name)
+        if name is not None:
+            yield name
+
+
+def _read(location: str, directory: str, name: str) -> bytes | None:
+    path = f"{location}/{directory}/{lance_refs.file_name(name)}"
+    try:
+        content, _ = regular_files.read(path, _MAX_FILE)
+    except (NotRegular, TooLarge):  # not a file of the table, or too large for a tag
+        return None
+    except OSError as error:
+        if local_files.is_missing(error):
+            return None
+        raise
+    return content
+
+
+def read_tag(location: str, name: str) -> TagFile | None:
+    content = _read(location, lance_refs.TAGS, name)
+    return None if content is None else lance_refs.parse_tag(content)
+
+
+def read_branch(location: str, name: str) -> BranchFile | None:
+    content = _read(location, lance_refs.BRANCHES, name)
+    return None if content is None else lance_refs.parse_branch(content)
+
+
+def has_file(location: str, directory: str, name: str) -> bool:
+    return _read(location, directory, name) is not None
