@@ -35,7 +35,7 @@ from catalog.errors import (
 from catalog.identifiers import DEFAULT_DELIMITER
 from catalog.postgresql import outcomes
 from catalog.services.access import authentication, oidc
-from catalog.services.access.throttle import attempts
+from catalog.services.access.throttle import throttle
 from catalog.services.audit import refusals
 from catalog.services.engine import commit
 
@@ -59,7 +59,7 @@ class Operation(APIView):
     verb: ClassVar[str] = "GET"
     changes: ClassVar[bool] = False
     """Whether it writes."""
-    door: ClassVar[str] = ""
+    interface: ClassVar[str] = ""
     """What the audit trail calls the protocol."""
 
     handle: Callable[..., Any]
@@ -159,7 +159,7 @@ class Operation(APIView):
         refusals.note(
             error,
             actor=self.actor,
-            door=self.door,
+            interface=self.interface,
             action=_action(type(self).__name__),
             target=target,
             presented_key=self._presented_key() or "",
@@ -182,17 +182,17 @@ class Operation(APIView):
     def authenticate(self) -> Principal:
         key, address = self._presented_key(), self.request.META.get("REMOTE_ADDR", "")
         if key is not None:
-            attempts.check(key, address)
+            throttle.check(key, address)
         try:
             actor = authentication.authenticate(
-                key, request_id=request_id.get(), context=self.context(), door=self.door
+                key, request_id=request_id.get(), context=self.context(), interface=self.interface
             )
         except TokenExpired:
             raise  # it was right once, so nobody guesses
         except Unauthenticated:
             # Nobody guesses a signature; and for a moment, new keys of an issuer are unknown.
             if key is not None and not oidc.is_token(key):
-                attempts.failed(key, address)
+                throttle.record_failure(key, address)
             raise
         self.request.actor_name = actor.name  # type: ignore[attr-defined]
         return actor

@@ -18,7 +18,7 @@ from catalog.access import Principal
 from catalog.errors import CatalogError, InvalidInput, OutcomeUnknown, ServiceUnavailable
 from catalog.identifiers import Identifier
 from catalog.models import IdempotencyRecord
-from catalog.models.audit import Door
+from catalog.models.audit import Interface
 from catalog.services.engine import idempotency
 
 JSON = "application/json"
@@ -39,7 +39,7 @@ class IcebergOperation(Operation):
     - None: 204.
     """
 
-    door = Door.ICEBERG
+    interface = Interface.ICEBERG
     request_model: ClassVar[type[BaseModel] | str | None] = None
     """What the body is checked against and given as. A name: the specification's schema of a body
     that stays a dict. None: there is no body, and none is read."""

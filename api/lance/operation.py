@@ -19,7 +19,7 @@ from catalog import identifiers
 from catalog.access import Principal
 from catalog.errors import CatalogError, InvalidInput
 from catalog.identifiers import Identifier
-from catalog.models.audit import Door
+from catalog.models.audit import Interface
 
 _E = TypeVar("_E", bound=Enum)
 _M = TypeVar("_M", bound=BaseModel)
@@ -30,7 +30,7 @@ class LanceOperation(Operation):
     """One operation. Subclasses are named as the specification's operationId."""
 
     schema = LanceSchema()
-    door = Door.LANCE
+    interface = Interface.LANCE
     verb: ClassVar[str] = "POST"
     request_model: ClassVar[type[BaseModel] | None] = None
     request_schema: ClassVar[dict[str, Any] | None] = None

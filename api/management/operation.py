@@ -16,7 +16,7 @@ from catalog import identifiers
 from catalog.access import Principal
 from catalog.errors import CatalogError, InvalidInput, JobNotFound
 from catalog.identifiers import Identifier
-from catalog.models.audit import Door
+from catalog.models.audit import Interface
 
 _E = TypeVar("_E", bound=Enum)
 JSON = "application/json"
@@ -28,7 +28,7 @@ class ManagementOperation(Operation):
     The path's ``id`` comes as an identifier, its ``job`` as a number.
     """
 
-    door = Door.MANAGEMENT
+    interface = Interface.MANAGEMENT
     request_model: ClassVar[type[BaseModel] | None] = None
     """None: there is no body, and none is read."""
     response_model: ClassVar[type[BaseModel] | None] = None

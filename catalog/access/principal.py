@@ -54,7 +54,7 @@ class Principal:
     """The namespace that its key is for, with all below."""
     tables: tuple[int, ...] = ()
     """Tables that it may do everything with: a job its own."""
-    door: str = ""
+    interface: str = ""
     """Through what it came: lance, iceberg, management, admin, job, command."""
     key: str = ""
     """The name of the API key that it presented; of an issuer's token, the client's."""
@@ -91,7 +91,7 @@ class Principal:
         return found
 
 
-SYSTEM = Principal("system", Privilege.ALL, door="system")
+SYSTEM = Principal("system", Privilege.ALL, interface="system")
 """The catalog itself: jobs, the scheduler, migrations."""
-COMMAND = replace(SYSTEM, door="command")
+COMMAND = replace(SYSTEM, interface="command")
 """Whoever runs a command in a shell of the server: nobody asks for their name there."""

@@ -27,8 +27,8 @@ class TransactionIdField(models.Field):  # type: ignore[type-arg]
         return str(value) if isinstance(value, int) else super().get_prep_value(value)
 
 
-class Door(models.TextChoices):
-    """Through which part of the catalog something was asked."""
+class Interface(models.TextChoices):
+    """The interface through which a request came in."""
 
     LANCE = "lance", "Lance"
     ICEBERG = "iceberg", "Iceberg"
@@ -71,7 +71,7 @@ class AuditEvent(models.Model):
         editable=False,
         help_text="The database's transaction that wrote it.",
     )
-    door = models.TextField(blank=True, db_default="", choices=Door)
+    door = models.TextField(blank=True, db_default="", choices=Interface)
     key = models.TextField(
         blank=True, db_default="", help_text="The name of the API key or client; never a secret."
     )

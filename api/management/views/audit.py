@@ -10,7 +10,7 @@ from api.management.audit_messages import AuditEventModel, AuditPage
 from api.management.operation import ManagementOperation
 from catalog.access import Principal
 from catalog.errors import InvalidInput
-from catalog.models.audit import Door, Outcome
+from catalog.models.audit import Interface, Outcome
 from catalog.services.audit import trail as audit_trail
 
 _MOMENT = {"type": "string", "format": "date-time"}
@@ -25,7 +25,7 @@ _DESCRIBED: dict[str, dict[str, Any]] = {
     },
     "actor": {"schema": {"type": "string"}},
     "action": {"description": "Such as version.create.", "schema": {"type": "string"}},
-    "door": {"schema": {"type": "string", "enum": Door.values}},
+    "door": {"schema": {"type": "string", "enum": Interface.values}},
     "outcome": {"schema": {"type": "string", "enum": Outcome.values}},
     "key": {"description": "The name of an API key.", "schema": {"type": "string"}},
     "request_id": {"schema": {"type": "string"}},
@@ -44,7 +44,7 @@ class _AuditOperation(ManagementOperation):
         """What the parameters say. Raises InvalidInput."""
         words = ("target", "actor", "action", "key", "request_id")
         text: dict[str, Any] = {name: self.query_values.get(name) or None for name in words}
-        for name, kind in (("door", Door), ("outcome", Outcome)):
+        for name, kind in (("door", Interface), ("outcome", Outcome)):
             chosen = self.chosen(name, kind)
             if len(chosen) > 1:
                 raise InvalidInput(f"Query parameter '{name}' takes one value")

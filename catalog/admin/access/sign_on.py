@@ -23,7 +23,7 @@ from django.views.decorators.http import require_GET, require_POST
 from unfold.forms import AuthenticationForm
 
 from catalog.errors import CatalogError, Unauthenticated
-from catalog.models.audit import Door
+from catalog.models.audit import Interface
 from catalog.services.access import oidc, sign_on, users
 from catalog.services.audit import refusals
 
@@ -185,7 +185,7 @@ def _refused(request: HttpRequest, error: Exception) -> HttpResponse:
     refusals.note(
         refusal,
         actor=None,
-        door=Door.ADMIN,
+        interface=Interface.ADMIN,
         action="session.begin",
         target="(sign-on)",
         address=request.META.get("REMOTE_ADDR", ""),

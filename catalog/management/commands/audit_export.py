@@ -12,7 +12,7 @@ from catalog import identifiers
 from catalog.access import COMMAND
 from catalog.errors import CatalogError
 from catalog.management.audit_arguments import moment
-from catalog.models.audit import Door, Outcome
+from catalog.models.audit import Interface, Outcome
 from catalog.services.audit import trail as audit_trail
 
 _WORDS = ("target", "actor", "action", "key", "request_id")
@@ -29,7 +29,7 @@ class Command(BaseCommand):
         parser.add_argument("--table-uuid", type=uuid.UUID, help="also of a table that is gone")
         for name in _WORDS:
             parser.add_argument(f"--{name.replace('_', '-')}")
-        parser.add_argument("--door", choices=Door.values)
+        parser.add_argument("--door", choices=Interface.values)
         parser.add_argument("--outcome", choices=Outcome.values)
         parser.add_argument("--transaction", type=uuid.UUID, dest="transaction_id")
         parser.add_argument("--since", type=moment, help="a day or a moment, UTC")

@@ -9,7 +9,7 @@ from catalog import access
 from catalog.access import Principal, Progress, tokens
 from catalog.errors import Unauthenticated
 from catalog.services.access import known_keys, oidc
-from catalog.services.access.throttle import attempts
+from catalog.services.access.throttle import throttle
 from catalog.services.engine import jobs
 
 
@@ -18,7 +18,7 @@ def authenticate(
     *,
     request_id: str = "",
     context: Mapping[str, str] | None = None,
-    door: str = "",
+    interface: str = "",
 ) -> Principal:
     """The principal of an API key, or the anonymous one where MONODON_ANONYMOUS grants it.
 
@@ -36,7 +36,7 @@ def authenticate(
     else:
         principal = _lookup(key)
     return principal.through(
-        request_id=request_id, context=context or {}, progress=Progress(), door=door
+        request_id=request_id, context=context or {}, progress=Progress(), interface=interface
     )
 
 
@@ -44,7 +44,7 @@ def _lookup(key: str) -> Principal:
     principal = known_keys.cached_principal(key)
     if principal is None:
         principal, seconds = _recognise(key)
-        attempts.succeeded(key)
+        throttle.record_success(key)
         known_keys.remember(key, principal, seconds)
     return principal
 

@@ -9,7 +9,8 @@ from catalog.errors import PermissionDenied, PrincipalNotFound
 from catalog.identifiers import Identifier, check_table, label
 from catalog.models import Grant, Namespace, Principal, Table
 from catalog.privileges import NOTHING, Privilege, closure, essence, words
-from catalog.services.engine.commit import Batch, Operation
+from catalog.services.engine.batch import Batch
+from catalog.services.engine.operation import Operation
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -207,7 +207,7 @@ def failed_to_sign_in(
     refusals.note(
         Unauthenticated("The user name or the password is wrong"),
         actor=None,
-        door="admin",
+        interface="admin",
         action="session.begin",
         target="(unknown user)" if known is None else f"user:{known}",
         address=_address(request),
@@ -230,7 +230,7 @@ def connect() -> None:
 
 def _who(request: HttpRequest | None, user: User) -> access.Principal:
     return access.Principal(
-        name_of(user), request_id=getattr(request, "request_id", ""), door="admin"
+        name_of(user), request_id=getattr(request, "request_id", ""), interface="admin"
     )
 
 

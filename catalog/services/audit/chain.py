@@ -116,7 +116,7 @@ def seal() -> int:
 
     What a transaction that is under way might still come before waits for the next pass.
     """
-    with locks.alone("audit.seal") as is_alone:
+    with locks.advisory_lock("audit.seal") as is_alone:
         if not is_alone:
             return 0
         head = newest_seal()

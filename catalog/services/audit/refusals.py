@@ -58,7 +58,7 @@ NOBODY = "anonymous"
 class Refusal:
     """One refusal, as the trail will tell it."""
 
-    door: str
+    interface: str
     actor: str
     action: str
     target: str
@@ -77,8 +77,8 @@ class Refusal:
     def kind(self) -> tuple[str, ...]:
         """What makes two refusals the same. Anybody can vary the target of an anonymous one."""
         if self.is_anonymous:
-            return (self.door, self.error, self.address, self.digest)
-        return (self.door, self.actor, self.key, self.action, self.target, self.error)
+            return (self.interface, self.error, self.address, self.digest)
+        return (self.interface, self.actor, self.key, self.action, self.target, self.error)
 
 
 @dataclass(kw_only=True)
@@ -102,7 +102,7 @@ def note(
     error: CatalogError,
     *,
     actor: Principal | None,
-    door: str,
+    interface: str,
     action: str,
     target: str = "",
     presented_key: str = "",
@@ -118,7 +118,7 @@ def note(
         actor = None
     is_ours = actor is None and presented_key.startswith(KEY_PREFIX)
     refusal = Refusal(
-        door=door,
+        interface=interface,
         actor=NOBODY if actor is None else actor.name,
         action=action,
         target=_clean(target),
@@ -131,7 +131,7 @@ def note(
         context={} if actor is None else actor.context,
         is_anonymous=actor is None,
     )
-    REFUSALS.labels(door, refusal.error).inc()
+    REFUSALS.labels(interface, refusal.error).inc()
     ledger.add(refusal)
 
 
@@ -154,7 +154,7 @@ def write(refusals: Collection[tuple[Refusal, int]]) -> None:
                 context=audit_records.masked(dict(refusal.context)) or None,
                 request_id=refusal.request_id,
                 transaction_id=None,
-                door=refusal.door,
+                door=refusal.interface,
                 key=refusal.key or names.get(refusal.digest, ""),
                 outcome=Outcome.REFUSED.value,
                 error=f"{refusal.error}: {audit_records.masked(refusal.message)}",
@@ -243,11 +243,11 @@ class Ledger:
             self.deliver(due)
 
     def _count(self, refusal: Refusal, now: float) -> None:
-        key = (refusal.door, "anonymous" if refusal.is_anonymous else "")
+        key = (refusal.interface, "anonymous" if refusal.is_anonymous else "")
         known = self._beyond.get(key)
         if known is None:
             told = Refusal(
-                door=refusal.door,
+                interface=refusal.interface,
                 actor=NOBODY if refusal.is_anonymous else "",
                 action=COUNTED,
                 target="",

@@ -26,8 +26,9 @@ from catalog.identifiers import Identifier, check_table, digest, slug
 from catalog.models import Namespace, Table, TableFormat, TableKind
 from catalog.privileges import Privilege
 from catalog.services.engine import table_cache
-from catalog.services.engine.commit import Operation, commit
+from catalog.services.engine.commit import commit
 from catalog.services.engine.commit_queue import turn, turns
+from catalog.services.engine.operation import Operation
 from catalog.services.iceberg import files as iceberg_files
 from catalog.services.iceberg import metadata_files, metadata_removal
 from catalog.services.iceberg import tables as iceberg_tables
@@ -397,7 +398,7 @@ def _keep(step: _Step) -> None:
     file = step.file
     if file is not None:
         name = digest(step.result.identifier)
-        kept = table_cache.SeenDocument(file.etag, file.answer, file.document, file.size)
+        kept = table_cache.CachedDocument(file.etag, file.answer, file.document, file.size)
         table_cache.documents.put(name, kept)
 
 

@@ -11,7 +11,7 @@ from catalog.models import (
     TableState,
 )
 from catalog.privileges import Privilege
-from catalog.services.engine.commit import Batch
+from catalog.services.engine.batch import Batch
 from catalog.services.engine.statements import NewVersion, Swap
 from catalog.services.iceberg import metadata_files, metadata_removal
 from catalog.services.iceberg.metadata_files import MetadataFile

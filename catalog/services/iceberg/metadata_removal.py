@@ -14,7 +14,7 @@ from django.db.models.functions import Now
 from catalog import storage
 from catalog.formats.iceberg.reading import Document
 from catalog.models import StagedFile, Table, TableVersion
-from catalog.services.engine.commit import Batch
+from catalog.services.engine.batch import Batch
 from catalog.services.iceberg import shared_files
 from catalog.services.storage.table_files import TableFiles
 

@@ -23,7 +23,8 @@ from catalog.formats.iceberg.views import documents as view_documents
 from catalog.identifiers import Identifier, check_table, digest
 from catalog.models import Table, TableFormat, TableKind
 from catalog.privileges import Privilege
-from catalog.services.engine.commit import Batch, commit
+from catalog.services.engine.batch import Batch
+from catalog.services.engine.commit import commit
 from catalog.services.iceberg import files as iceberg_files
 from catalog.services.iceberg import metadata_files, tables
 from catalog.services.iceberg.commits import (

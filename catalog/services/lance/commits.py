@@ -46,7 +46,8 @@ from catalog.identifiers import Identifier, label, slug
 from catalog.models import StagedFile
 from catalog.postgresql import outcomes
 from catalog.privileges import Privilege
-from catalog.services.engine.commit import Commit, Operation, commit
+from catalog.services.engine.commit import Commit, commit
+from catalog.services.engine.operation import Operation
 from catalog.services.lance import data_operations, datasets, errors
 from catalog.services.lance.ledger import files as lance_files
 from catalog.services.lance.ledger import manifests as lance_manifests

@@ -126,7 +126,7 @@ def test_one_pass_at_a_time():
     begun, end = threading.Event(), threading.Event()
 
     def other() -> None:
-        with locks.alone("audit.seal"):
+        with locks.advisory_lock("audit.seal"):
             begun.set()
             end.wait(60)
         connection.close()

@@ -40,7 +40,7 @@ from catalog.models import (
     TableVersion,
     Transaction,
 )
-from catalog.services.engine.commit import Operation
+from catalog.services.engine.operation import Operation
 from catalog.services.iceberg import commits as iceberg_commits
 from catalog.services.iceberg import metadata_files
 from catalog.services.iceberg import tables as iceberg_tables
