@@ -37,7 +37,7 @@ from catalog.postgresql import outcomes
 from catalog.services.access import authentication, oidc
 from catalog.services.access.throttle import throttle
 from catalog.services.audit import refusals
-from catalog.services.engine import commit
+from catalog.services.engine import operation as engine_operation
 
 log = logging.getLogger(__name__)
 
@@ -240,7 +240,7 @@ class Operation(APIView):
 
 
 @lru_cache(maxsize=1024)
-def _action(name: str, among: type[commit.Operation] = commit.Operation) -> str:
+def _action(name: str, among: type[engine_operation.Operation] = engine_operation.Operation) -> str:
     """What the audit trail calls an operation when it succeeds; its own name if it has no other."""
     for kind in among.__subclasses__():
         if kind.__dict__.get("name") == name:

@@ -16,7 +16,7 @@ from joserfc.jwk import RSAKey
 
 from catalog.access import SYSTEM
 from catalog.models import ApiKey, AuditEvent, Namespace, Principal, PrincipalKind, PrincipalLevel
-from catalog.services.access import api_keys, known_keys, oidc, principals, users
+from catalog.services.access import api_keys, key_rules, known_keys, oidc, principals, users
 from tests import issuer as issuers
 from tests.api.client import Lance
 from tests.api.iceberg.client import Iceberg
@@ -497,7 +497,7 @@ def test_a_token_without_a_sensible_end_gives_a_key_of_the_default_lifetime(
 ):
     settings.MONODON_OIDC_KEY_DAYS = 0
     made = key_of_ones_own(issuer.token(exp=10**15), "laptop")
-    assert made.expires_at - timezone.now() <= api_keys.DEFAULT_LIFETIME
+    assert made.expires_at - timezone.now() <= key_rules.DEFAULT_LIFETIME
 
 
 def test_who_administers_makes_keys_without_an_end(issuer: Issuer, ada, settings):

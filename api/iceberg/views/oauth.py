@@ -153,7 +153,7 @@ class _TokenExchange(BaseGrant, TokenEndpointMixin):  # type: ignore[misc]
             if not isinstance(error, TokenExpired):
                 throttle.record_failure(subject, operation.address)
             raise InvalidGrantError(_plain(f"subject_token: {error.message}")) from None
-        token = tokens.read_token(subject, expired_too=True)
+        token = tokens.read_token(subject, allow_expired=True)
         limit = Privilege.ALL if token is None else token.privileges
         self.request.client = _Client(key, key.ceiling & limit)
         self.validate_requested_scope()

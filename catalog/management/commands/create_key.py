@@ -11,7 +11,7 @@ from catalog import identifiers
 from catalog.access import COMMAND
 from catalog.errors import CatalogError, InvalidInput
 from catalog.models import PrincipalLevel
-from catalog.services.access import api_keys
+from catalog.services.access import api_keys, key_rules
 
 
 class Command(BaseCommand):
@@ -38,7 +38,7 @@ class Command(BaseCommand):
         lifetime.add_argument(
             "--days",
             type=float,
-            help=f"how long it is valid; {api_keys.DEFAULT_LIFETIME.days} days if not given",
+            help=f"how long it is valid; {key_rules.DEFAULT_LIFETIME.days} days if not given",
         )
         lifetime.add_argument(
             "--never-expires", action="store_true", help="make a key that is valid until revoked"

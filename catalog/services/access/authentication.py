@@ -22,17 +22,17 @@ def authenticate(
 ) -> Principal:
     """The principal of an API key, or the anonymous one where MONODON_ANONYMOUS grants it.
 
-    ``key`` may be an access token of a key, or the token of a running job, too. Raises
+    ``key`` may also be an access token of a key, or the token of a running job. Raises
     Unauthenticated for a missing, unknown, expired or revoked key, and TokenExpired.
     """
     if key is not None and key.startswith(tokens.JOB_PREFIX):
-        # At every request: a job may lose its lease.
+        # Not cached, because a job may lose its lease at any time.
         principal = jobs.principal_of_token(key)
     elif not key:
-        nobody = access.anonymous()
-        if nobody is None:
+        anonymous = access.anonymous()
+        if anonymous is None:
             raise Unauthenticated("No API key was given: send it as x-api-key or as a bearer token")
-        principal = nobody
+        principal = anonymous
     else:
         principal = _lookup(key)
     return principal.through(
@@ -50,7 +50,7 @@ def _lookup(key: str) -> Principal:
 
 
 def _recognise(key: str) -> tuple[Principal, float]:
-    """Who a key, or a token, stands for, and how many seconds it does so at most."""
+    """The principal of a key or a token, and the seconds for which it may be trusted."""
     if oidc.is_token(key):
         return oidc.authenticate(key)
     row = known_keys.find_key(key)
