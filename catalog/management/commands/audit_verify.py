@@ -10,6 +10,7 @@ from catalog import identifiers
 from catalog.management.audit_arguments import moment
 from catalog.models import Table
 from catalog.services.audit import chain as audit_chain
+from catalog.services.audit import verification as audit_verification
 
 
 class Command(BaseCommand):
@@ -34,7 +35,7 @@ class Command(BaseCommand):
             audit_chain.seal()
         expected = _expected(options["expect"])
         table = _table(options["table"]) if options["table"] else None
-        found = audit_chain.verify(table=table, since=options["since"], expected=expected)
+        found = audit_verification.verify(table=table, since=options["since"], expected=expected)
         for finding in found.findings:
             self.stdout.write(f"{finding.kind}: {finding.text}")
         if found.more_findings:
