@@ -214,7 +214,7 @@ def load(operation: IcebergOperation, actor: Principal, namespace: str, table: s
         raise InvalidInput(f"Query parameter 'snapshots' is {wanted!r}; use all or refs")
     known = known_tags(operation.request.META.get("HTTP_IF_NONE_MATCH", ""), wanted)
     loaded = iceberg_tables.load_table(
-        actor=actor, table=operation.identify(namespace, table), known=known
+        actor=actor, table=operation.identify(namespace, table), etags=known
     )
     if loaded.answer is None:
         return HttpResponseNotModified(headers={"ETag": tag_of(loaded.etag, wanted)})

@@ -108,9 +108,9 @@ def catalog_at(
             return StatePage(at, namespaces[:size], [], _token("n", namespaces[size - 1].id))
         key = []
     room = size - len(namespaces)
-    places = history_queries.places_at(scope, at, key or ["0", "", "0"], limit=room + 1)
-    page = places[:room]
-    if len(places) > room:
+    named_tables = history_queries.named_tables_at(scope, at, key or ["0", "", "0"], limit=room + 1)
+    page = named_tables[:room]
+    if len(named_tables) > room:
         last = page[-1] if page else None
         next_page = (
             _token("t", last.namespace_id, last.id, last.name) if last else _token("t", 0, 0, "")

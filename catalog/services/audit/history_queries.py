@@ -81,7 +81,7 @@ def execute(text: str, scope: Scope, **parameters: Any) -> list[tuple[Any, ...]]
     return rows
 
 
-class Place(NamedTuple):
+class NamedTable(NamedTuple):
     """A table with its name at a moment, in the column order of the statements."""
 
     namespace_id: int
@@ -100,26 +100,28 @@ def namespaces_at(scope: Scope, at: datetime, *, after: int, limit: int) -> list
     return [h.NamespaceState(pk, tuple(path), created) for pk, path, created in rows]
 
 
-def places_at(scope: Scope, at: datetime, key: Sequence[str], *, limit: int) -> list[Place]:
+def named_tables_at(
+    scope: Scope, at: datetime, key: Sequence[str], *, limit: int
+) -> list[NamedTable]:
     namespace, name, pk = key
     values = {"in": int(namespace), "name": name, "id": int(pk), "limit": limit}
-    return [Place(*row) for row in execute(history_statements.STATE, scope, at=at, **values)]
+    return [NamedTable(*row) for row in execute(history_statements.STATE, scope, at=at, **values)]
 
 
-def states_of(places: Sequence[Place], at: datetime) -> list[h.TableState]:
-    branches = _branches([place.id for place in places], at)
-    return [_state(place, branches.get(place.id, [])) for place in places]
+def states_of(tables: Sequence[NamedTable], at: datetime) -> list[h.TableState]:
+    branches = _branches([table.id for table in tables], at)
+    return [_state(table, branches.get(table.id, [])) for table in tables]
 
 
-def _state(place: Place, branches: list[h.BranchState]) -> h.TableState:
+def _state(table: NamedTable, branches: list[h.BranchState]) -> h.TableState:
     return h.TableState(
-        id=place.id,
-        uuid=place.uuid,
-        identifier=(*place.path, place.name),
-        format=place.format,
-        kind=place.kind,
-        is_materialized=place.is_materialized,
-        created_at=place.created_at,
+        id=table.id,
+        uuid=table.uuid,
+        identifier=(*table.path, table.name),
+        format=table.format,
+        kind=table.kind,
+        is_materialized=table.is_materialized,
+        created_at=table.created_at,
         branches=tuple(sorted(branches[:MAX_BRANCHES], key=lambda state: state.branch)),
         has_more_branches=len(branches) > MAX_BRANCHES,
     )
@@ -217,7 +219,7 @@ def compare_tables(
             state.id: state
             for state in states_of(
                 [
-                    Place(*row)
+                    NamedTable(*row)
                     for row in execute(
                         history_statements.OF_TABLES, scope, ids=list(ids), uuids=uuids, at=at
                     )

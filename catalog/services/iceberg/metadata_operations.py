@@ -1,3 +1,5 @@
+"""The operations that make metadata files current: creating, registering and committing."""
+
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,7 +29,7 @@ from catalog.services.tables.table_operations import (
 
 
 class BaseChanged(CommitConflict):
-    """The table is no longer what the commit was made from; nothing was changed."""
+    """The base of a commit is no longer current; nothing was changed."""
 
     def __init__(self, kind: str, table: Identifier) -> None:
         self.kind, self.table = kind, table
@@ -38,10 +40,10 @@ class BaseChanged(CommitConflict):
 
 @dataclass(frozen=True, kw_only=True)
 class CreateFromMetadata(NewTableOperation):
-    """Give a name to an Iceberg table or view whose first metadata file is staged.
+    """Create an Iceberg table or view whose first metadata file is staged.
 
-    With ``overwrite`` the name's present holder of the same kind is forgotten first. The result is
-    the new row.
+    With ``overwrite`` the current holder of the name, of the same kind, is deregistered first. The
+    result is the new row.
     """
 
     name = "CreateTable"
@@ -52,14 +54,15 @@ class CreateFromMetadata(NewTableOperation):
     location: str
     """Canonical local path, already checked."""
     is_own_location: bool = False
-    """Whether the server chose it: then nobody else can hold it, but somebody what is around it."""
+    """True if the server chose the location: no other table has it, but one may have a directory
+    above it."""
     is_staged: bool = True
-    """Whether the file was written for this commit, rather than found in storage."""
+    """True if the file was written for this commit, False if it existed in storage."""
     overwrite: bool = False
     paths: frozenset[str] = frozenset()
-    """Where its properties put its files, from ``prepare``."""
+    """The paths for files in its properties, from ``prepare``."""
     sources: frozenset[int] = frozenset()
-    """Other tables whose files it refers to, as the actor may."""
+    """Other tables whose files it refers to, with the actor's permission."""
 
     def prepare(self) -> "CreateFromMetadata":
         check_table(self.table)
@@ -102,7 +105,7 @@ class CreateFromMetadata(NewTableOperation):
 
 @dataclass(frozen=True, kw_only=True)
 class RegisterFromMetadata(CreateFromMetadata):
-    """Give a name to an Iceberg table or view that lies in storage already."""
+    """Register an Iceberg table or view that exists in storage."""
 
     name = "RegisterTable"
     action = "table.register"
@@ -119,9 +122,9 @@ class RegisterFromMetadata(CreateFromMetadata):
 
 @dataclass(frozen=True, kw_only=True)
 class CommitMetadata(TableOperation):
-    """Make a staged metadata file current, if ``base`` still is. The result is the table's row.
+    """Make a staged metadata file current if ``base`` is current. The result is the table's row.
 
-    Raises BaseChanged when it is not: the caller may try again on what is current now.
+    Raises BaseChanged otherwise: the caller may retry with the current metadata.
     """
 
     name = "UpdateTable"
@@ -130,20 +133,20 @@ class CommitMetadata(TableOperation):
 
     format: TableFormat = TableFormat.ICEBERG
     base: str
-    """The metadata location that this one was made from."""
+    """The metadata location on which this commit is based."""
     base_id: int | None = None
-    """The row whose metadata that was. A file may be registered again, by which it is another's."""
+    """The row that had this metadata: a file may be registered again, for a different row."""
     file: MetadataFile
     location: str | None = None
     """The table's new location, canonical, when the commit moves it."""
     updates: tuple[str, ...] = ()
     """The actions of the commit's updates, for the audit trail."""
-    forgotten: tuple[str, ...] = ()
-    """Metadata files to remove once the commit stands, as the table's properties ask for it."""
+    expired_files: tuple[str, ...] = ()
+    """Metadata files to remove after the commit, if the table's properties request it."""
     paths: frozenset[str] = frozenset()
-    """Where its properties put its files, if the commit sets some; from ``prepare``."""
+    """The paths for files in its properties, if the commit sets properties; from ``prepare``."""
     sources: frozenset[int] = frozenset()
-    """Other tables whose files the commit refers to, as the actor may."""
+    """Other tables whose files the commit refers to, with the actor's permission."""
 
     def prepare(self) -> "CommitMetadata":
         check_table(self.table)
@@ -152,7 +155,9 @@ class CommitMetadata(TableOperation):
         return replace(self, paths=iceberg_paths.named(self.file.document.get("properties", {})))
 
     def only_adds(self) -> bool:
-        return self.location is None and not self.paths and not self.sources and not self.forgotten
+        return (
+            self.location is None and not self.paths and not self.sources and not self.expired_files
+        )
 
     def apply(self, batch: Batch) -> Table:
         row = self.locked(batch)
@@ -180,7 +185,7 @@ class CommitMetadata(TableOperation):
             before["location"], after["location"] = row.location, self.location
             row.location = self.location
             row.save(update_fields=["location", "updated_at"])
-            # What it has written so far stays where it is.
+            # Existing files stay in the previous location.
             iceberg_paths.enter(row, [before["location"]])
         if self.paths:
             batch.flush()
@@ -190,8 +195,8 @@ class CommitMetadata(TableOperation):
                 actor=batch.actor, table_id=row.pk, sources=self.sources
             )
         enter_version(batch, row, self.file)
-        if self.forgotten:
-            removed = metadata_removal.retire(batch, row, self.forgotten)
+        if self.expired_files:
+            removed = metadata_removal.retire(batch, row, self.expired_files)
             if removed:
                 after["removed_versions"] = ranges(removed)
         batch.record(label(self.table), table=row, before=before, after=after)
@@ -202,7 +207,7 @@ class CommitMetadata(TableOperation):
 
 
 def enter_version(batch: Batch, row: Table, file: MetadataFile) -> None:
-    """Enter a metadata file in the ledger."""
+    """Add a metadata file to the ledger."""
     batch.add(
         NewVersion(
             table=row,

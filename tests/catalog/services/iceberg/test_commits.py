@@ -822,7 +822,7 @@ def test_load_is_one_statement(django_assert_num_queries):
     with django_assert_num_queries(1):
         found = load(T)
     with django_assert_num_queries(1):
-        known = iceberg_tables.load_table(actor=SYSTEM, table=T, known=['"x"', made.etag])
+        known = iceberg_tables.load_table(actor=SYSTEM, table=T, etags=['"x"', made.etag])
     assert found.answer == made.answer
     assert (known.answer, known.etag) == (None, made.etag)
 
