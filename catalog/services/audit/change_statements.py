@@ -103,10 +103,10 @@ TRACES = f"""
         (SELECT e.actor FROM catalog_auditevent e
          WHERE e.table_uuid = t.uuid AND {_WINDOW.format("e.at")} AND e.outcome = 'done'
          ORDER BY e.id DESC LIMIT 1),
-        told.is_told, told.before, told.after
+        recorded.has_properties, recorded.before, recorded.after
     FROM unnest(%(uuids)s::uuid[]) AS t (uuid)
     LEFT JOIN LATERAL (
-        SELECT true AS is_told,
+        SELECT true AS has_properties,
             (array_agg(e.before->'properties' ORDER BY e.id))[1] AS before,
             (array_agg(e.after->'properties' ORDER BY e.id DESC))[1] AS after
         FROM catalog_auditevent e
@@ -116,7 +116,7 @@ TRACES = f"""
             OR e.before->'properties' <> e.after->'properties'
         )
         HAVING count(*) > 0
-    ) told ON true
+    ) recorded ON true
 """  # noqa: S608 -- constants
 
 NAMESPACE_TRACES = f"""

@@ -71,7 +71,7 @@ _MOVED = f"""
                     {_DROP.format(column="target")}
                 ) END) AS label
             FROM catalog_auditevent u WHERE {_RENAMES} {{of_these}}
-        ) told
+        ) names
         ORDER BY table_uuid, label IS NULL, id
     ),
     resolved{{of}} AS MATERIALIZED (

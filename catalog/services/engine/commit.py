@@ -54,7 +54,7 @@ from catalog.services.engine.operation import Operation
 from catalog.services.engine.statements import insert_if_unchanged, insert_together
 
 COMMITS = Counter("monodon_commits", "Commits by result.", ["result"])
-VERSIONS = Counter("monodon_versions", "Table versions asked for, by result.", ["result"])
+VERSIONS = Counter("monodon_versions", "Table versions requested, by result.", ["result"])
 COMMIT_SECONDS = Histogram("monodon_commit_seconds", "Duration of commits, all attempts.")
 _COMMITTED = COMMITS.labels("committed")  # looking it up takes twice as long as counting
 
