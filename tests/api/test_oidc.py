@@ -484,7 +484,7 @@ def test_a_key_is_not_replaced_by_one_that_ends_sooner(issuer: Issuer, person, s
     settings.MONODON_OIDC_KEY_DAYS = 30
     api_keys.add_key(actor=SYSTEM, principal=person.name, name="endless", never_expires=True)
     body = {"overlap_seconds": 60}
-    text = "would end before the key that it replaces"
+    text = "before the key to be replaced"
     path = "POST keys/endless/rotate"
     bearer(issuer.token()).refused(403, "permission-denied", text, path, body)
     kept = key_of_ones_own(issuer.token(), "kept")

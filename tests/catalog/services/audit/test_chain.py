@@ -273,7 +273,7 @@ def test_an_event_and_its_seal_made_anew_show_at_the_next_seal():
         forge(ids[2])
     (found,) = audit_verification.verify().findings
     assert (found.kind, found.event_id, found.seal) == ("broken", ids[2], 3)
-    assert "seal 4 follows another" in found.text
+    assert "seal 4 follows a different one" in found.text
 
 
 def forge(event_id: int) -> None:
