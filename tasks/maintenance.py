@@ -74,10 +74,10 @@ def start_due() -> int:
 def tell_webhooks() -> int:
     """Until nothing is due, for half a minute at most; beat calls again soon."""
     until = time.monotonic() + 30
-    told = webhooks.fan_out()
+    deliveries = webhooks.fan_out()
     while (sent := webhooks.deliver()) and time.monotonic() < until:
-        told += sent
-    return told
+        deliveries += sent
+    return deliveries
 
 
 @shared_task(name="tasks.maintenance.forget_deliveries", time_limit=300)

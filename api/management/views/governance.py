@@ -11,7 +11,7 @@ from catalog.services.governance import documents as governance_documents
 
 class ChangeModel(BaseModel):
     target: str
-    what: str
+    field: str
     before: Any
     after: Any
 
@@ -25,8 +25,10 @@ class Changes(BaseModel):
     def of(cls, found: list[governance_documents.Change]) -> "Changes":
         return cls(
             changes=[
-                ChangeModel(target=one.target, what=one.what, before=one.before, after=one.after)
-                for one in found
+                ChangeModel(
+                    target=step.target, field=step.what, before=step.before, after=step.after
+                )
+                for step in found
             ]
         )
 
@@ -53,8 +55,8 @@ class GetGovernance(ManagementOperation):
     }
 
     def handle(self, actor: Principal, body: None) -> State:
-        found = governance_documents.export(actor=actor, namespace=self.named("namespace") or ())
-        return State(**dict(governance_documents.read(found)))
+        document = governance_documents.export(actor=actor, namespace=self.named("namespace") or ())
+        return State(**dict(governance_documents.read(document)))
 
 
 class PlanGovernance(ManagementOperation):
