@@ -34,6 +34,7 @@ from catalog.models import (
 from catalog.services.engine.commit import commit
 from catalog.services.engine.transactions import SetStatus, alter_transaction
 from catalog.services.iceberg import commits as iceberg_commits
+from catalog.services.iceberg import shared_files
 from catalog.services.iceberg import tables as iceberg_tables
 from catalog.services.iceberg.commits import TableChange
 from catalog.services.iceberg.files import TableFileIO
@@ -713,7 +714,7 @@ def test_a_ledger_that_spells_the_file_another_way_is_found(warehouse):
 def test_other_ledgers_are_not_searched_through():
     """However many versions there are, a file's name leads to those that have it."""
     made = [make_iceberg_table("ns", name) for name in ("t", "u")]
-    found = purge._foreign_versions(
+    found = shared_files._foreign_versions(
         Table.objects.get(pk=made[0].pk), [table.metadata_location for table in made]
     )
     assert list(found) == [(made[1].pk, made[1].metadata_location)]
