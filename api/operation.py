@@ -36,9 +36,9 @@ from catalog.identifiers import DEFAULT_DELIMITER
 from catalog.models import Table
 from catalog.postgresql import outcomes
 from catalog.services.access import authentication, oidc
-from catalog.services.access.throttle import attempts
+from catalog.services.access.throttle import throttle
 from catalog.services.audit import refusals
-from catalog.services.engine import commit
+from catalog.services.engine import operation as engine_operation
 from catalog.services.storage import file_references
 
 log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class Operation(APIView):
     verb: ClassVar[str] = "GET"
     changes: ClassVar[bool] = False
     """Whether it writes."""
-    door: ClassVar[str] = ""
+    interface: ClassVar[str] = ""
     """What the audit trail calls the protocol."""
 
     handle: Callable[..., Any]
@@ -164,7 +164,7 @@ class Operation(APIView):
         refusals.note(
             error,
             actor=self.actor,
-            door=self.door,
+            interface=self.interface,
             action=_action(type(self).__name__),
             target=target,
             presented_key=self._presented_key() or "",
@@ -187,17 +187,17 @@ class Operation(APIView):
     def authenticate(self) -> Principal:
         key, address = self._presented_key(), self.request.META.get("REMOTE_ADDR", "")
         if key is not None:
-            attempts.check(key, address)
+            throttle.check(key, address)
         try:
             actor = authentication.authenticate(
-                key, request_id=request_id.get(), context=self.context(), door=self.door
+                key, request_id=request_id.get(), context=self.context(), interface=self.interface
             )
         except TokenExpired:
             raise  # it was right once, so nobody guesses
         except Unauthenticated:
             # Nobody guesses a signature; and for a moment, new keys of an issuer are unknown.
             if key is not None and not oidc.is_token(key):
-                attempts.failed(key, address)
+                throttle.record_failure(key, address)
             raise
         self.request.actor_name = actor.name  # type: ignore[attr-defined]
         return actor
@@ -245,7 +245,7 @@ class Operation(APIView):
 
 
 @lru_cache(maxsize=1024)
-def _action(name: str, among: type[commit.Operation] = commit.Operation) -> str:
+def _action(name: str, among: type[engine_operation.Operation] = engine_operation.Operation) -> str:
     """What the audit trail calls an operation when it succeeds; its own name if it has no other."""
     for kind in among.__subclasses__():
         if kind.__dict__.get("name") == name:

@@ -10,13 +10,13 @@ def _nothing_kept() -> Iterator[None]:
     """What a process keeps of keys and tables belongs to the database of one test."""
     from catalog.postgresql import limits
     from catalog.services.access import known_keys
-    from catalog.services.access.throttle import attempts
+    from catalog.services.access.throttle import throttle
     from catalog.services.audit import refusals
     from catalog.services.engine import table_cache
 
     limits.requests = None  # a test that loads config.wsgi makes this a web process
     known_keys.forget_keys()
-    attempts.forget()
+    throttle.reset()
     table_cache.tables.clear()
     table_cache.documents.clear()
     refusals.ledger.forget()

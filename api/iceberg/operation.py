@@ -39,7 +39,7 @@ class IcebergOperation(Operation):
     - None: 204.
     """
 
-    door = Interface.ICEBERG
+    interface = Interface.ICEBERG
     request_model: ClassVar[type[BaseModel] | str | None] = None
     """What the body is checked against and given as. A name: the specification's schema of a body
     that stays a dict. None: there is no body, and none is read."""

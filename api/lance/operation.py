@@ -30,7 +30,7 @@ class LanceOperation(Operation):
     """One operation. Subclasses are named as the specification's operationId."""
 
     schema = LanceSchema()
-    door = Interface.LANCE
+    interface = Interface.LANCE
     verb: ClassVar[str] = "POST"
     request_model: ClassVar[type[BaseModel] | None] = None
     request_schema: ClassVar[dict[str, Any] | None] = None

@@ -30,7 +30,7 @@ class AuditEventModel(BaseModel):
 
     @classmethod
     def of(cls, row: AuditEvent) -> Self:
-        facts = audit_trail.as_facts(row)
+        facts = audit_trail.as_json(row)
         for name in ("table_uuid", "transaction_id"):
             facts[name] = None if facts[name] is None else str(facts[name])
         return cls(**facts)

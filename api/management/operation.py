@@ -28,7 +28,7 @@ class ManagementOperation(Operation):
     The path's ``id`` comes as an identifier, its ``job`` as a number.
     """
 
-    door = Interface.MANAGEMENT
+    interface = Interface.MANAGEMENT
     request_model: ClassVar[type[BaseModel] | None] = None
     """None: there is no body, and none is read."""
     response_model: ClassVar[type[BaseModel] | None] = None

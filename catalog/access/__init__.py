@@ -1,12 +1,12 @@
-"""Who asks, and what they may do.
+"""Principals and their privileges.
 
 A principal has privileges (``catalog.privileges``) from four sources: its level gives them
-everywhere; grants to it or to its groups give them on a namespace and everything below, or on a
-table; and it holds all on what it owns. An API key may hold less than its principal. There is no
-denying rule: a privilege that nothing gives is missing. What a principal may not browse is answered
-as not found; what it may browse but not use is refused.
+everywhere; grants to it or to its groups give them on a namespace and everything below it, or on a
+table; and it holds all privileges on what it owns. An API key may hold fewer than its principal.
+There are no deny rules: a privilege is held only if a source gives it. An object that a principal
+may not browse is answered as not found; one that it may browse but not use is refused.
 
-    require(actor, privilege, target)      before one thing is read or changed
+    require(actor, privilege, target)      before an object is read or changed
     visible_tables(actor), visible_...     conditions for the statements of lists
 """
 

@@ -32,14 +32,14 @@ _VERBS = {
 
 @dataclass(frozen=True, slots=True)
 class On:
-    """What a request names, which may be there or not."""
+    """A namespace or table by name, which may or may not exist."""
 
     identifier: Identifier
     is_table: bool
     missing: type[TableNotFound | ViewNotFound] = TableNotFound
-    """What is raised where there is no such table, or where it may not be browsed."""
+    """The error for a table that does not exist or may not be browsed."""
     tells_namespace: bool = True
-    """Whether a missing namespace is told as such, rather than as a missing table."""
+    """True if a missing namespace is reported as such, rather than as a missing table."""
 
     @classmethod
     def namespace(cls, path: Identifier) -> Self:
@@ -67,25 +67,25 @@ Target = On | Namespace | Table
 
 
 def require(actor: Principal, privilege: Privilege, target: Target | None = None) -> None:
-    """Let it pass, or raise what tells why not. ``target`` None: everything, the catalog itself.
+    """Require a privilege. ``target`` None stands for the catalog as a whole.
 
-    Raises PermissionDenied for what the actor may browse, and NamespaceNotFound, or TableNotFound
-    or what ``On.missing`` says, for what it may not, or is not there. One statement at most.
+    Raises PermissionDenied for a target that the actor may browse; NamespaceNotFound, or the error
+    of ``On.missing``, for one that it may not browse or that does not exist. One statement at most.
     """
     if actor.holds_everywhere(privilege):
         return
     held = NOTHING if target is None else held_on(actor, target)
     if privilege not in held:
         verb = _VERBS.get(privilege, privilege.word)
-        facts = {"actor": actor.name, "verb": verb}
+        words = {"actor": actor.name, "verb": verb}
         if target is None:
-            raise PermissionDenied("'{actor}' may not {verb} the catalog as a whole", **facts)
+            raise PermissionDenied("'{actor}' may not {verb} the catalog as a whole", **words)
         identifier = tuple(target.identifier)
-        raise PermissionDenied("'{actor}' may not {verb} '{target}'", **facts, target=identifier)
+        raise PermissionDenied("'{actor}' may not {verb} '{target}'", **words, target=identifier)
 
 
 def holds(actor: Principal, privilege: Privilege, target: Target) -> bool:
-    """The same as a question; False for what may not be browsed, too."""
+    """True if the actor holds the privilege; False also if it may not browse the target."""
     try:
         require(actor, privilege, target)
     except CatalogError:
@@ -94,7 +94,7 @@ def holds(actor: Principal, privilege: Privilege, target: Target) -> bool:
 
 
 def holds_somewhere(actor: Principal, privilege: Privilege) -> bool:
-    """Whether there is anything on which it holds this. Three statements at most."""
+    """True if the actor holds the privilege on anything. Three statements at most."""
     if privilege in actor.everywhere:
         return True
     if privilege not in actor.ceiling:
@@ -114,7 +114,7 @@ def holds_somewhere(actor: Principal, privilege: Privilege) -> bool:
 
 
 def is_visible(actor: Principal, target: Target) -> bool:
-    """Whether it is not told to be missing: it may be browsed, or leads to what may be."""
+    """True if the actor may see the target: it may browse it, or something below it."""
     if actor.holds_everywhere(Privilege.BROWSE):
         return True
     try:
@@ -124,7 +124,7 @@ def is_visible(actor: Principal, target: Target) -> bool:
     return True
 
 
-# One statement for both: what is asked on the way to a passage is asked only where nothing is held.
+# One statement for both: the traversable namespaces are computed only if no privilege is held.
 _HELD = """
     SELECT n.ancestors, above.held, t.id, mine.held,
         CASE WHEN above.held <> 0 OR mine.held <> 0 THEN true
@@ -152,10 +152,10 @@ _BY_ROW = _HELD.format(table="t.id = %(table)s::bigint", namespace="n.id = %(nam
 
 
 def held_on(actor: Principal, target: Target) -> Privilege:
-    """What the actor may do with a namespace or a table: nothing, where it may only pass through.
+    """The privileges on a namespace or a table; none on one that the actor may only traverse.
 
-    A row is looked at as that row, dropped or not, whatever bears its name by now. Raises
-    NamespaceNotFound, or TableNotFound or what ``On.missing`` says. One statement.
+    A row is evaluated as that row, dropped or not, whatever has its name now. Raises
+    NamespaceNotFound, or the error of ``On.missing``. One statement.
     """
     keys: dict[str, Any]
     if isinstance(target, On):
@@ -163,7 +163,7 @@ def held_on(actor: Principal, target: Target) -> Privilege:
         table = digest(target.identifier) if is_table else None
         text, keys = _BY_NAME, {"namespace": digest(target.namespace_path), "table": table}
     elif target._state.adding:
-        # It was made in this very batch, by the actor, in a namespace that was looked at then.
+        # The actor created it in this batch, in a namespace whose privileges were checked then.
         return Privilege.ALL & actor.ceiling
     elif isinstance(target, Table):
         is_table = True
@@ -175,19 +175,19 @@ def held_on(actor: Principal, target: Target) -> Privilege:
     cursor.execute(text, {**identities(actor), **keys})
     row = cursor.fetchone()
     if row is None:
-        raise _missing(target, is_namespace_seen=False)
-    ancestors, above, table_pk, mine, may_pass, is_on_the_way = row
+        raise _missing(target, is_namespace_visible=False)
+    ancestors, above, table_pk, own, may_traverse, leads_to_key = row
     everywhere = actor.everywhere
     if actor.within is not None and actor.within not in ancestors:
-        above, mine, may_pass, everywhere = 0, 0, False, NOTHING
-    held = (Privilege(above | mine) & actor.ceiling) | everywhere
+        above, own, may_traverse, everywhere = 0, 0, False, NOTHING
+    held = (Privilege(above | own) & actor.ceiling) | everywhere
     if table_pk in actor.tables:
-        held = Privilege.ALL  # whatever else it may not do
-    is_namespace_seen = bool(held) or may_pass or is_on_the_way
+        held = Privilege.ALL  # regardless of its other limits
+    is_namespace_visible = bool(held) or may_traverse or leads_to_key
     if is_table and not (table_pk and held):
-        raise _missing(target, is_namespace_seen=is_namespace_seen)
-    if not is_namespace_seen:
-        raise _missing(target, is_namespace_seen=False)
+        raise _missing(target, is_namespace_visible=is_namespace_visible)
+    if not is_namespace_visible:
+        raise _missing(target, is_namespace_visible=False)
     return held
 
 
@@ -200,24 +200,24 @@ def _on(target: Target) -> On:
     return target
 
 
-def _missing(target: Target, *, is_namespace_seen: bool) -> CatalogError:
+def _missing(target: Target, *, is_namespace_visible: bool) -> CatalogError:
     on = _on(target)
     if not on.is_table:
         return NamespaceNotFound(on.identifier)
-    if not is_namespace_seen and on.tells_namespace:
+    if not is_namespace_visible and on.tells_namespace:
         return NamespaceNotFound(on.namespace_path)
     return on.missing(on.identifier)
 
 
 def sees_all_in(actor: Principal, namespace: Identifier) -> bool:
-    """Whether it may browse everything in a namespace and below. Raises NamespaceNotFound."""
+    """True if the actor may browse a namespace and everything below. Raises NamespaceNotFound."""
     if actor.holds_everywhere(Privilege.BROWSE):
         return True
     return Privilege.BROWSE in held_on(actor, On.namespace(namespace))
 
 
 def identities(actor: Principal) -> dict[str, Any]:
-    """The parameters of a statement that stand for the principal."""
+    """The parameters that represent the principal in a statement."""
     return {
         "ids": list(actor.ids),
         "names": list(actor.names),

@@ -1,4 +1,4 @@
-"""API keys as text: making one, and the digest under which it is stored."""
+"""API keys as text: generating a key, and the digest under which it is stored."""
 
 import hashlib
 import secrets

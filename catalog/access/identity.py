@@ -1,4 +1,4 @@
-"""Making the principal of a user, of a stored name, or of a row."""
+"""Building the principal of a user, of a stored name, or of a row."""
 
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
@@ -20,7 +20,7 @@ _LEVELS = {
 
 
 def of_user(user: AbstractBaseUser | AnonymousUser) -> Principal:
-    """Who somebody is that is signed in. Superusers may do everything. One statement."""
+    """The principal of a signed-in user. Superusers hold all privileges. One statement."""
     name = f"user:{user.get_username()}"
     if getattr(user, "is_superuser", False) and user.is_active:
         return Principal(name, Privilege.ALL)
@@ -30,7 +30,7 @@ def of_user(user: AbstractBaseUser | AnonymousUser) -> Principal:
 
 
 def named(name: str) -> Principal | None:
-    """Whoever has this name, with groups; None: nobody active has. One statement."""
+    """The active principal of this name, with its groups; None: there is none. One statement."""
     row = models.Principal.objects.filter(name=name, is_active=True).select_related("user").first()
     if row is None or (row.user is not None and not row.user.is_active):
         return None
@@ -38,10 +38,10 @@ def named(name: str) -> Principal | None:
 
 
 def on_behalf_of(name: str) -> Principal:
-    """The principal that a stored name stands for, with the privileges that it has now.
+    """The principal of a stored name, with its current privileges.
 
-    Only the name of the system principal stands for the system principal. A principal that could no
-    longer authenticate holds nothing. Raises PermissionDenied for an empty or unknown name.
+    Only the reserved name yields the system principal. A principal that can no longer authenticate
+    holds no privileges. Raises PermissionDenied for an empty or unknown name.
     """
     if name == SYSTEM.name:
         return SYSTEM
@@ -54,19 +54,23 @@ def on_behalf_of(name: str) -> Principal:
             if name
             else "Nothing is done on behalf of nobody: no principal is named"
         )
-    # An inactive principal gets nothing from what it owns, either.
-    return of_row(row) if _may_act(row) else Principal(name, ceiling=NOTHING)
+    # An inactive principal holds no privileges on what it owns, either.
+    return of_row(row) if _can_authenticate(row) else Principal(name, ceiling=NOTHING)
 
 
 def anonymous() -> Principal | None:
-    """Who comes without a key, where MONODON_ANONYMOUS lets anybody in. What others made without
-    one is not theirs to do more with."""
-    may = _ANONYMOUS[settings.MONODON_ANONYMOUS]
-    return None if may is None else Principal("anonymous", may, ceiling=may)
+    """The principal of requests without a key; None: MONODON_ANONYMOUS allows no such requests.
+
+    It holds no further privileges on objects that anonymous requests created.
+    """
+    privileges = _ANONYMOUS[settings.MONODON_ANONYMOUS]
+    if privileges is None:
+        return None
+    return Principal("anonymous", privileges, ceiling=privileges)
 
 
-def _may_act(row: models.Principal) -> bool:
-    """Whether it could still come in by itself."""
+def _can_authenticate(row: models.Principal) -> bool:
+    """True if the principal could still authenticate itself."""
     if not row.is_active or (row.user is not None and not row.user.is_active):
         return False
     if row.kind != PrincipalKind.SERVICE or row.issuer:
@@ -76,7 +80,7 @@ def _may_act(row: models.Principal) -> bool:
 
 
 def of_row(row: models.Principal, key: ApiKey | None = None) -> Principal:
-    """A principal with its groups, as far as a key lets it. One statement."""
+    """A principal with its groups, limited by the key that it presented. One statement."""
     groups = list(row.groups.filter(is_active=True).values_list("pk", "name", "level"))
     everywhere = _LEVELS[PrincipalLevel(row.level)]
     for _, _, level in groups:

@@ -1,4 +1,4 @@
-"""The principal of a request, and what it may use at most."""
+"""The principal of a request, and its limits."""
 
 import uuid
 from collections.abc import Callable, Mapping
@@ -11,35 +11,35 @@ from catalog.privileges import NOTHING, Privilege
 
 @dataclass(frozen=True, slots=True)
 class IdempotencyKey:
-    """The key under which a request may change the catalog once; its change notes it."""
+    """The key of a request that may change the catalog once; the change records the key."""
 
     key: uuid.UUID
     digest: Callable[[], str]
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of the request, so that a key is not taken for two requests.
+        """SHA-256 of the request, which detects a key that is used for two different requests.
 
-        A body that is streamed is read to its end for it.
+        Reads a streamed body to its end.
         """
         return self.digest()
 
 
 @dataclass(slots=True)
 class Progress:
-    """How far a request has come."""
+    """The progress of a request."""
 
     committed: bool = False
-    """Whether something stands already that a later failure does not undo."""
+    """True once the request has committed a change that a later failure does not undo."""
 
 
 @dataclass(frozen=True)
 class Principal:
-    """Who asks, and through which request."""
+    """The principal on whose behalf a request is executed, with details of the request."""
 
     name: str
     everywhere: Privilege = NOTHING
-    """What its level, not a grant, lets it do; with ``within`` only there."""
+    """The privileges of its level, which need no grant; with ``within`` they hold only there."""
     request_id: str = ""
     context: Mapping[str, str] = field(default_factory=dict)
     idempotency: IdempotencyKey | None = None
@@ -49,32 +49,32 @@ class Principal:
     groups: tuple[str, ...] = ()
     """The names of its groups, which may own things."""
     ceiling: Privilege = Privilege.ALL
-    """What its key lets it use at most."""
+    """The most that its key permits."""
     within: int | None = None
-    """The namespace that its key is for, with all below."""
+    """The namespace to which its key is limited, with everything below it."""
     tables: tuple[int, ...] = ()
-    """Tables that it may do everything with: a job its own."""
-    door: str = ""
-    """Through what it came: lance, iceberg, management, admin, job, command."""
+    """Tables on which it holds all privileges: that of a job."""
+    interface: str = ""
+    """The interface of the request: lance, iceberg, management, admin, job, command."""
     key: str = ""
-    """The name of the API key that it presented; of an issuer's token, the client's."""
+    """The name of the presented API key; for an issuer's token, the name of the client."""
     ends_at: datetime | None = None
-    """When the key or the token ends that it came in with; None: never."""
+    """The expiry of the presented key or token; None: it does not expire."""
     is_vouched_for: bool = False
-    """Whether it came in with an issuer's token."""
+    """True if it presented a token of an issuer."""
     job_kind: str = field(default="", compare=False)
-    """Of a running job that comes with its token: what it does."""
+    """The kind of the running job that presented its token; otherwise empty."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What it may be called as an owner: whoever is no principal, or no active one, owns nothing."""
+        """The names under which it owns objects; none unless it is an active principal."""
         return (self.name, *self.groups) if self.ids else ()
 
     @property
     def narrowed_name(self) -> str:
-        """Its name with what it came in with: the same for all keys that let it do the same.
+        """Its name with the limits of its key: the same for all keys with the same limits.
 
-        No principal is called so, since a name has one colon at most.
+        No principal has such a name, since a name contains at most one colon.
         """
         if self.ceiling == Privilege.ALL and self.within is None and not self.tables:
             return self.name
@@ -85,13 +85,13 @@ class Principal:
         return privilege in self.everywhere and self.within is None
 
     def through(self, **request: Any) -> "Principal":
-        """The same with these facts of a request: as ``replace``, for what every request needs."""
-        found = object.__new__(Principal)
-        found.__dict__.update(self.__dict__, **request)
-        return found
+        """A copy with these fields of a request. A faster ``replace``, as every request needs it."""
+        principal = object.__new__(Principal)
+        principal.__dict__.update(self.__dict__, **request)
+        return principal
 
 
-SYSTEM = Principal("system", Privilege.ALL, door="system")
+SYSTEM = Principal("system", Privilege.ALL, interface="system")
 """The catalog itself: jobs, the scheduler, migrations."""
-COMMAND = replace(SYSTEM, door="command")
-"""Whoever runs a command in a shell of the server: nobody asks for their name there."""
+COMMAND = replace(SYSTEM, interface="command")
+"""A person who runs a command in a shell of the server, where nobody signs in."""

@@ -1,4 +1,4 @@
-"""Conditions by which a list shows only what a principal may see.
+"""Conditions that limit a list to the objects that a principal may see.
 
 A list adds them to its own statement, so that paging and counting stay exact.
 """
@@ -17,7 +17,7 @@ from catalog.privileges import Privilege
 
 _READABLE = """
     SELECT t.id FROM catalog_table t JOIN catalog_namespace n ON n.id = t.namespace_id
-    WHERE t.id = ANY(%(asked)s::bigint[])
+    WHERE t.id = ANY(%(candidates)s::bigint[])
         AND (%(within)s::bigint IS NULL OR %(within)s::bigint = ANY(n.ancestors))
         AND (
             %(everywhere)s
@@ -32,20 +32,23 @@ _READABLE = """
 
 
 def readable_tables(actor: Principal, tables: Collection[int]) -> set[int]:
-    """Those of these tables, dropped ones too, that the actor may read. One statement at most."""
-    found = set(tables) & set(actor.tables)
+    """The tables among these, including dropped ones, that the actor may read.
+
+    One statement at most.
+    """
+    own = set(tables) & set(actor.tables)
     if not tables or actor.holds_everywhere(Privilege.READ):
         return set(tables)
     if Privilege.READ not in actor.ceiling:
-        return found
-    asked: dict[str, Any] = {
-        "asked": list(tables),
+        return own
+    parameters: dict[str, Any] = {
+        "candidates": list(tables),
         "everywhere": Privilege.READ in actor.everywhere,
         "read": Privilege.READ.value,
     }
     with connection.cursor() as cursor:
-        cursor.execute(_READABLE, {**identities(actor), **asked})
-        return found | {pk for (pk,) in cursor.fetchall()}
+        cursor.execute(_READABLE, {**identities(actor), **parameters})
+        return own | {pk for (pk,) in cursor.fetchall()}
 
 
 _READABLE_NAMESPACES = """
@@ -75,8 +78,8 @@ def readable_namespaces(actor: Principal, namespaces: Collection[int]) -> set[in
         return {pk for (pk,) in cursor.fetchall()}
 
 
-# What is below the namespaces on which something is held, asked once for a statement: with an array
-# of thousands of them, each row of a list would be compared with each.
+# The namespaces below those on which the actor holds something, computed once per statement: with an
+# array of thousands of them, each row of a list would be compared with each.
 _INSIDE = """
     SELECT id FROM catalog_namespace
     WHERE ancestors && (SELECT monodon_roots(%s::bigint[], %s::text[]))
@@ -84,60 +87,61 @@ _INSIDE = """
 
 
 def visible_tables(actor: Principal, path: str = "") -> Q:
-    """The condition by which a list shows the tables, and views, that the actor may browse.
+    """The condition that limits a list to the tables and views that the actor may browse.
 
-    ``path`` is the lookup that leads to the table: ``"table__"`` in a list of jobs. Everything of
-    it is decided in the list's own statement.
+    ``path`` is the lookup that leads to the table: ``"table__"`` in a list of jobs. The condition is
+    evaluated entirely in the list's own statement.
     """
-    found = Q()
+    condition = Q()
     if Privilege.BROWSE not in actor.everywhere:
         granted = Grant.objects.filter(principal__in=actor.ids, table__isnull=False)
-        found = (
+        condition = (
             Q(**{f"{path}namespace__in": _rows(_INSIDE, actor)})
             | Q(**{f"{path}owner__in": actor.names})
             | Q(**{f"{path}pk__in": granted.values("table")})
         )
         if actor.tables:
-            found |= Q(**{f"{path}pk__in": actor.tables})
+            condition |= Q(**{f"{path}pk__in": actor.tables})
     if Privilege.BROWSE not in actor.ceiling:
-        found = Q(**{f"{path}pk__in": []})
+        condition = Q(**{f"{path}pk__in": []})
     if actor.within is not None:
-        found &= Q(**{f"{path}namespace__ancestors__contains": [actor.within]})
-    return found
+        condition &= Q(**{f"{path}namespace__ancestors__contains": [actor.within]})
+    return condition
 
 
 def visible_contents(actor: Principal, path: str = "namespace__") -> Q:
-    """The same for what lies in namespaces and is no table: functions.
+    """The same condition for the other contents of namespaces: functions.
 
-    ``path`` is the lookup that leads to the namespace. One that only leads on shows nothing of it.
+    ``path`` is the lookup that leads to the namespace. A namespace that the actor may only traverse
+    shows no contents.
     """
-    found = Q()
+    condition = Q()
     if Privilege.BROWSE not in actor.everywhere:
-        found = Q(**{f"{path}pk__in": _rows(_INSIDE, actor)})
+        condition = Q(**{f"{path}pk__in": _rows(_INSIDE, actor)})
     if Privilege.BROWSE not in actor.ceiling:
-        found = Q(pk__in=[])
+        condition = Q(pk__in=[])
     if actor.within is not None:
-        found &= Q(**{f"{path}ancestors__contains": [actor.within]})
-    return found
+        condition &= Q(**{f"{path}ancestors__contains": [actor.within]})
+    return condition
 
 
 def visible_namespaces(actor: Principal, path: str = "") -> Q:
-    """The same for namespaces, with those that lead to what may be browsed."""
+    """The same condition for namespaces, including those that the actor may only traverse."""
     pk = f"{path}pk"
-    found = Q()
+    condition = Q()
     if Privilege.BROWSE not in actor.everywhere:
-        passages = RawSQL(
+        traversable = RawSQL(
             "SELECT unnest(monodon_passages(%s::bigint[], %s::text[], %s::bigint[]))",
             [list(actor.ids), list(actor.names), list(actor.tables)],
         )
-        found = Q(**{f"{pk}__in": _rows(_INSIDE, actor)}) | Q(**{f"{pk}__in": passages})
+        condition = Q(**{f"{pk}__in": _rows(_INSIDE, actor)}) | Q(**{f"{pk}__in": traversable})
     if actor.within is not None:
-        on_the_way = RawSQL(
+        ancestors = RawSQL(
             "SELECT unnest(ancestors) FROM catalog_namespace WHERE id = %s", [actor.within]
         )
         inside = Q(**{f"{path}ancestors__contains": [actor.within]})
-        found = (found & inside) | Q(**{f"{pk}__in": on_the_way})
-    return found
+        condition = (condition & inside) | Q(**{f"{pk}__in": ancestors})
+    return condition
 
 
 def _rows(text: str, actor: Principal) -> RawSQL:

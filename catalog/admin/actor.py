@@ -21,7 +21,7 @@ def actor(request: HttpRequest, _permission: str = "") -> Principal:
     kept = getattr(request, _KEPT, None)
     if kept is None:
         request_id = getattr(request, "request_id", "")
-        kept = replace(access.of_user(request.user), request_id=request_id, door="admin")
+        kept = replace(access.of_user(request.user), request_id=request_id, interface="admin")
         setattr(request, _KEPT, kept)
     return cast(Principal, kept)
 

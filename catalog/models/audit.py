@@ -28,7 +28,7 @@ class TransactionIdField(models.Field):  # type: ignore[type-arg]
 
 
 class Interface(models.TextChoices):
-    """The interface of the catalog that received a request."""
+    """The interface through which a request came in."""
 
     LANCE = "lance", "Lance"
     ICEBERG = "iceberg", "Iceberg"

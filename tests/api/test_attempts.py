@@ -9,7 +9,7 @@ from catalog.access import SYSTEM
 from catalog.errors import TooManyAttempts
 from catalog.models import PrincipalLevel
 from catalog.services.access import api_keys, known_keys, throttle
-from catalog.services.access.throttle import BY_ADDRESS, BY_CLIENT, Attempts
+from catalog.services.access.throttle import BY_ADDRESS, BY_CLIENT, Throttle
 from tests.api.client import Lance
 from tests.api.iceberg.client import Iceberg
 from tests.api.management.client import Management
@@ -101,7 +101,7 @@ def test_the_address_is_the_one_that_our_own_proxies_tell(key, settings):
         ("192.0.2.1, 192.0.2.3, 10.0.0.1", 200),
     ):
         known_keys.forget_keys()
-        throttle.attempts._proven.clear()
+        throttle.throttle._proven.clear()
         client = Management(key, **{"x-forwarded-for": told})
         assert client.call("GET", "jobs").status_code == status
 
@@ -124,18 +124,18 @@ class Clock:
 
 def test_after_a_minute_one_may_try_again():
     clock = Clock()
-    known = Attempts(clock=clock)
+    fresh = Throttle(clock=clock)
     for i in range(BY_ADDRESS - 1):
-        known.failed(f"{i}", "192.0.2.1")
-    known.check("x", "192.0.2.1")
+        fresh.record_failure(f"{i}", "192.0.2.1")
+    fresh.check("x", "192.0.2.1")
     clock.now = 20
-    known.failed("x", "192.0.2.1")
+    fresh.record_failure("x", "192.0.2.1")
     with pytest.raises(TooManyAttempts) as refused:
-        known.check("y", "192.0.2.1")
+        fresh.check("y", "192.0.2.1")
     assert refused.value.seconds == 40
-    known.check("y", "192.0.2.2")
+    fresh.check("y", "192.0.2.2")
     clock.now = 60
-    known.check("y", "192.0.2.1")
+    fresh.check("y", "192.0.2.1")
 
 
 @pytest.mark.parametrize(
@@ -148,32 +148,32 @@ def test_after_a_minute_one_may_try_again():
     ],
 )
 def test_addresses_of_one_network_count_together(guesser, same, other):
-    known = Attempts()
+    fresh = Throttle()
     for i in range(BY_ADDRESS):
-        known.failed(f"{i}", guesser)
+        fresh.record_failure(f"{i}", guesser)
     with pytest.raises(TooManyAttempts):
-        known.check("x", same)
-    known.check("x", other)
+        fresh.check("x", same)
+    fresh.check("x", other)
 
 
 def test_memory_is_bounded():
-    known = Attempts(size=100)
+    fresh = Throttle(size=100)
     for i in range(1000):
-        known.failed(f"{i}", f"10.0.{i // 250}.{i % 250}", f"client {i}")
-        known.succeeded(f"right {i}")
+        fresh.record_failure(f"{i}", f"10.0.{i // 250}.{i % 250}", f"client {i}")
+        fresh.record_success(f"right {i}")
     for i in range(1000):
-        known.failed(f"{i}", "192.0.2.1")
-    assert len(known._sources) <= 100
-    assert len(known._proven) <= 100
-    assert max(len(source.guesses) for source in known._sources.values()) == BY_ADDRESS
+        fresh.record_failure(f"{i}", "192.0.2.1")
+    assert len(fresh._sources) <= 100
+    assert len(fresh._proven) <= 100
+    assert max(len(source.guesses) for source in fresh._sources.values()) == BY_ADDRESS
 
 
 def test_what_proved_wrong_later_is_no_longer_trusted():
-    known = Attempts()
-    known.succeeded("key")
+    fresh = Throttle()
+    fresh.record_success("key")
     for i in range(BY_ADDRESS):
-        known.failed(f"{i}", "192.0.2.1")
-    known.check("key", "192.0.2.1")
-    known.failed("key", "192.0.2.1")
+        fresh.record_failure(f"{i}", "192.0.2.1")
+    fresh.check("key", "192.0.2.1")
+    fresh.record_failure("key", "192.0.2.1")
     with pytest.raises(TooManyAttempts):
-        known.check("key", "192.0.2.1")
+        fresh.check("key", "192.0.2.1")

@@ -16,7 +16,7 @@ from joserfc.jwk import RSAKey
 
 from catalog.access import SYSTEM
 from catalog.models import ApiKey, AuditEvent, Namespace, Principal, PrincipalKind, PrincipalLevel
-from catalog.services.access import api_keys, known_keys, oidc, principals, users
+from catalog.services.access import api_keys, key_rules, known_keys, oidc, principals, users
 from tests import issuer as issuers
 from tests.api.client import Lance
 from tests.api.iceberg.client import Iceberg
@@ -484,7 +484,7 @@ def test_a_key_is_not_replaced_by_one_that_ends_sooner(issuer: Issuer, person, s
     settings.MONODON_OIDC_KEY_DAYS = 30
     api_keys.add_key(actor=SYSTEM, principal=person.name, name="endless", never_expires=True)
     body = {"overlap_seconds": 60}
-    text = "would end before the key that it replaces"
+    text = "before the key to be replaced"
     path = "POST keys/endless/rotate"
     bearer(issuer.token()).refused(403, "permission-denied", text, path, body)
     kept = key_of_ones_own(issuer.token(), "kept")
@@ -497,7 +497,7 @@ def test_a_token_without_a_sensible_end_gives_a_key_of_the_default_lifetime(
 ):
     settings.MONODON_OIDC_KEY_DAYS = 0
     made = key_of_ones_own(issuer.token(exp=10**15), "laptop")
-    assert made.expires_at - timezone.now() <= api_keys.DEFAULT_LIFETIME
+    assert made.expires_at - timezone.now() <= key_rules.DEFAULT_LIFETIME
 
 
 def test_who_administers_makes_keys_without_an_end(issuer: Issuer, ada, settings):

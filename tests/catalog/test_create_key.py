@@ -44,11 +44,11 @@ def test_a_key_of_a_principal_within_a_namespace(db):
         (["x", "--principal", "known", "--level", "read"], "--level"),
         (["x", "--scope", "rule"], "no privilege"),
         (["x", "--namespace", "gone"], "'gone' does not exist"),
-        (["x", "--days", "-1"], "time is over"),
-        (["x", "--days", "1e30"], "too large"),
+        (["x", "--days", "-1"], "is in the past"),
+        (["x", "--days", "1e30"], "too much"),
         (["x", "--days", "7", "--never-expires"], "not allowed with"),
         (["a:b"], "colon"),
-        (["system"], "of the catalog itself"),
+        (["system"], "reserved for the catalog itself"),
     ],
 )
 def test_what_is_refused_makes_nothing(db, arguments, text):

@@ -5,7 +5,7 @@ from django.conf import settings as configured
 
 from catalog.access import SYSTEM
 from catalog.models.audit import AuditSeal
-from catalog.services.audit import chain as audit_chain
+from catalog.services.audit import verification as audit_verification
 from catalog.services.engine import audit_records
 from tasks import maintenance
 from tests.sealing import seal_all
@@ -18,7 +18,7 @@ def test_sealing():
     assert maintenance.seal_audit() + seal_all() == 1
     assert maintenance.seal_audit() == 0
     assert AuditSeal.objects.count() == 1
-    assert audit_chain.verify().is_sound
+    assert audit_verification.verify().is_sound
 
 
 def test_the_coming_months_and_those_that_are_over():

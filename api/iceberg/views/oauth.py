@@ -41,7 +41,7 @@ from catalog.errors import (
 from catalog.models import ApiKey
 from catalog.privileges import Privilege, closure, essence, parse
 from catalog.services.access import api_keys
-from catalog.services.access.throttle import attempts
+from catalog.services.access.throttle import throttle
 
 # At level debug it writes tokens.
 logging.getLogger("authlib").setLevel(logging.WARNING)
@@ -146,14 +146,14 @@ class _TokenExchange(BaseGrant, TokenEndpointMixin):  # type: ignore[misc]
             raise InvalidRequestError("subject_token is missing")
         if form.get("subject_token_type", _ACCESS_TOKEN) != _ACCESS_TOKEN:
             raise InvalidRequestError(f"subject_token_type must be {_ACCESS_TOKEN}")
-        attempts.check(subject, operation.address)
+        throttle.check(subject, operation.address)
         try:
             key = api_keys.find_subject(token=subject, client=client)
         except Unauthenticated as error:
             if not isinstance(error, TokenExpired):
-                attempts.failed(subject, operation.address)
+                throttle.record_failure(subject, operation.address)
             raise InvalidGrantError(_plain(f"subject_token: {error.message}")) from None
-        token = tokens.read_token(subject, expired_too=True)
+        token = tokens.read_token(subject, allow_expired=True)
         limit = Privilege.ALL if token is None else token.privileges
         self.request.client = _Client(key, key.ceiling & limit)
         self.validate_requested_scope()
@@ -234,17 +234,17 @@ def _presented_key(operation: GetToken, form: dict[str, str]) -> ApiKey | None:
 def _find_client(operation: GetToken, readings: list[tuple[str, str]]) -> ApiKey:
     """The key of the first reading that is right. A wrong one counts as one attempt."""
     client_id, secret = readings[0]
-    attempts.check(secret, operation.address, client_id)
+    throttle.check(secret, operation.address, client_id)
     for reading in readings:
         try:
             key = api_keys.find_client(client_id=reading[0], client_secret=reading[1])
         except Unauthenticated as error:
             refused = error
         else:
-            attempts.succeeded(secret)
+            throttle.record_success(secret)
             return key
     if not isinstance(refused, TokenExpired):
-        attempts.failed(secret, operation.address, client_id)
+        throttle.record_failure(secret, operation.address, client_id)
     raise refused
 
 

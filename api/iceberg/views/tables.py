@@ -219,7 +219,7 @@ def load(operation: IcebergOperation, actor: Principal, namespace: str, table: s
         raise InvalidInput(f"Query parameter 'snapshots' is {snapshots!r}; use all or refs")
     tags = known_tags(operation.request.META.get("HTTP_IF_NONE_MATCH", ""), snapshots)
     loaded = iceberg_tables.load_table(
-        actor=actor, table=operation.identify(namespace, table), known=tags
+        actor=actor, table=operation.identify(namespace, table), etags=tags
     )
     if loaded.answer is None:
         return HttpResponseNotModified(headers={"ETag": tag_of(loaded.etag, snapshots)})

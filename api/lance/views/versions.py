@@ -12,7 +12,8 @@ from catalog.access import Principal
 from catalog.errors import CatalogError, InvalidInput
 from catalog.formats.lance.naming import branch_name
 from catalog.identifiers import Identifier
-from catalog.services.engine.commit import Operation, commit
+from catalog.services.engine.commit import commit
+from catalog.services.engine.operation import Operation
 from catalog.services.engine.statements import NewVersion
 from catalog.services.lance.ledger import reconcile as lance_reconcile
 from catalog.services.lance.ledger import registration_operations, version_operations

@@ -24,7 +24,7 @@ from catalog.admin.actor import actor
 from catalog.admin.pages import OneFilter, Page, ReadOnlyAdmin, button, sent
 from catalog.models import ApiKey, PrincipalLevel
 from catalog.privileges import SINGLE, Privilege, words
-from catalog.services.access import api_keys
+from catalog.services.access import api_keys, key_rules
 from catalog.services.access.api_keys import revoke_api_key
 
 _EXPIRES_SOON = timedelta(days=14)
@@ -70,7 +70,7 @@ class CreateForm(forms.Form):
     expires = forms.DateTimeField(
         required=False,
         widget=_moment_widget(),
-        help_text=f"In UTC. Empty: in {api_keys.DEFAULT_LIFETIME.days} days.",
+        help_text=f"In UTC. Empty: in {key_rules.DEFAULT_LIFETIME.days} days.",
     )
     never_expires = forms.BooleanField(
         required=False,

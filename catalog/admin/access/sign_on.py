@@ -185,7 +185,7 @@ def _refused(request: HttpRequest, error: Exception) -> HttpResponse:
     refusals.note(
         refusal,
         actor=None,
-        door=Interface.ADMIN,
+        interface=Interface.ADMIN,
         action="session.begin",
         target="(sign-on)",
         address=request.META.get("REMOTE_ADDR", ""),

@@ -34,7 +34,7 @@ from catalog.models import AuditEvent, Table, Transaction
 from catalog.models.audit import AuditSeal, Interface, Outcome
 from catalog.services.audit import trail as audit_trail
 from catalog.services.audit.trail import Search
-from catalog.services.engine.commit import Operation
+from catalog.services.engine.operation import Operation
 
 SEARCHED = 100_000
 """How many events are looked through at once where no index leads."""
@@ -72,7 +72,7 @@ class ActionFilter(_Choice):
 
 
 class DoorFilter(_Choice):
-    title = "door"
+    title = "interface"
     parameter_name = "door"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
@@ -198,7 +198,7 @@ class AuditEventAdmin(ReadOnlyAdmin):
     def asked(self, row: AuditEvent) -> SafeString:
         return cells.code(row.request_id)
 
-    @admin.display(description="Door")
+    @admin.display(description="Interface")
     def came_by(self, row: AuditEvent) -> SafeString:
         return cells.muted(row.door) if row.door else cells.NOTHING
 
@@ -290,7 +290,7 @@ class AuditEventAdmin(ReadOnlyAdmin):
                 *((("Refused because", row.error),) if row.error else ()),
                 ("Actor", row.actor),
                 ("API key", row.key or cells.NOTHING),
-                ("Door", row.get_door_display() or cells.NOTHING),
+                ("Interface", row.get_door_display() or cells.NOTHING),
                 ("At", cells.moment(row.at)),
                 ("Transaction", cells.link(transaction)),
                 ("Request", cells.code(row.request_id)),

@@ -10,6 +10,7 @@ from catalog import identifiers
 from catalog.management.audit_arguments import moment
 from catalog.models import Table
 from catalog.services.audit import chain as audit_chain
+from catalog.services.audit import verification as audit_verification
 
 
 class Command(BaseCommand):
@@ -34,7 +35,9 @@ class Command(BaseCommand):
             audit_chain.seal()
         expected = _expected(options["expect"])
         table = _table(options["table"]) if options["table"] else None
-        verification = audit_chain.verify(table=table, since=options["since"], expected=expected)
+        verification = audit_verification.verify(
+            table=table, since=options["since"], expected=expected
+        )
         for finding in verification.findings:
             self.stdout.write(f"{finding.kind}: {finding.text}")
         if verification.more_findings:

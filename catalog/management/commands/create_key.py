@@ -11,7 +11,7 @@ from catalog import identifiers
 from catalog.access import COMMAND
 from catalog.errors import CatalogError, InvalidInput
 from catalog.models import PrincipalLevel
-from catalog.services.access import api_keys
+from catalog.services.access import api_keys, key_rules
 
 
 class Command(BaseCommand):
@@ -39,7 +39,7 @@ class Command(BaseCommand):
         lifetime.add_argument(
             "--days",
             type=float,
-            help=f"the lifetime in days; by default {api_keys.DEFAULT_LIFETIME.days}",
+            help=f"the lifetime in days; by default {key_rules.DEFAULT_LIFETIME.days}",
         )
         lifetime.add_argument(
             "--never-expires", action="store_true", help="create a key without an expiry"

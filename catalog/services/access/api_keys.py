@@ -1,14 +1,13 @@
-"""API keys: making, replacing and revoking them.
+"""API keys: creating, rotating and revoking them.
 
-A principal may have several. Administrators manage all of them. Everybody else manages its own, and
-never makes one that may do more, in more places or for longer than what it came in with.
+A principal may have several. Administrators manage all keys; other principals manage their own,
+within the limits of ``key_rules``.
 """
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
@@ -25,17 +24,13 @@ from catalog.errors import (
 )
 from catalog.identifiers import Identifier, label
 from catalog.models import ApiKey, Namespace, Principal, PrincipalKind, PrincipalLevel
-from catalog.privileges import Privilege, closure, essence, parse
-from catalog.services.access import known_keys, principals
+from catalog.privileges import Privilege, essence
+from catalog.services.access import key_rules, known_keys, principals
 from catalog.services.engine import audit_records, locks
 
 PAGE_SIZE = 100
 MAX_PAGE = 1000
 MAX_OVERLAP = timedelta(days=30)
-DEFAULT_LIFETIME = timedelta(days=90)
-"""How long a key is valid unless something else is said."""
-_LONGEST_NAME = 100
-_MOST_DAYS = 100 * 365
 
 
 def create_api_key(
@@ -46,17 +41,16 @@ def create_api_key(
     expires_at: datetime | None = None,
     key: str | None = None,
 ) -> tuple[ApiKey, str]:
-    """A new key and its row; the key is known to nobody else and cannot be read again.
+    """Create the first key of an installation; returns its row and the key, which is not stored.
 
-    It belongs to the service account of its name, which is made with this level if there is none, and
-    never expires unless an end is given: for the first key of an installation. ``create_for`` makes
-    keys that are narrow unless something else is said.
+    It belongs to the service account of its name, which is created with this level if necessary, and
+    never expires unless an end is given. ``create_for`` creates keys that are limited by default.
 
-    ``key`` presets it. Raises InvalidInput when the name or the key is in use, or the account has
-    another level: the key would do more, or less, than was asked for.
+    ``key`` presets the key. Raises InvalidInput when the name or the key is in use, or the account
+    has another level: the key would permit more, or less, than requested.
     """
     access.require(actor, Privilege.ALL)
-    _check_name(name)
+    key_rules.check_name(name)
     try:
         with transaction.atomic():
             principal, _ = Principal.objects.get_or_create(
@@ -69,7 +63,8 @@ def create_api_key(
             )
             if principal.level != level:
                 raise InvalidInput(
-                    f"The service account '{name}' is there already, with level {principal.level}"
+                    f"The service account '{name}' exists already, with level {principal.level}:"
+                    " choose another name, or that level"
                 )
             row, secret = _insert(actor, principal, name, expires_at=expires_at, secret=key)
             audit_records.record(actor, "api_key.create", name, after={"level": level})
@@ -88,47 +83,48 @@ def add_key(
     expires_at: datetime | None = None,
     never_expires: bool = False,
 ) -> tuple[ApiKey, str]:
-    """Another key of a principal, and the key itself, which nobody can read again.
+    """Create another key of a principal; returns its row and the key, which is not stored.
 
-    ``scopes`` are words of privileges that may be used with it at most; None: all that the
-    principal has. With ``namespace`` it may be used only there and below. It is valid for
-    DEFAULT_LIFETIME unless ``expires_at`` says otherwise; only an administrator makes one that
-    never expires. Raises PermissionDenied
-    for another's key, or for one that would do more than what the actor came in with;
-    PrincipalNotFound, NamespaceNotFound, and InvalidInput when the name is in use or a group is
-    to have one. One of the actor's own ends with what they came in with, at the latest; where an
-    issuer vouched for them, after MONODON_OIDC_KEY_DAYS.
+    ``scopes`` are the words of the privileges that the key permits at most; None: all that the
+    principal has. ``namespace`` limits it to that namespace and everything below. It expires after
+    ``key_rules.DEFAULT_LIFETIME`` unless ``expires_at`` is given; only an administrator creates a
+    key that never expires. A key that the actor creates for itself ends at the latest with the key
+    that it presented, or after MONODON_OIDC_KEY_DAYS if it presented a token of an issuer.
+
+    Raises PermissionDenied for another principal's key, or for one that would permit more than the
+    presented key; PrincipalNotFound; NamespaceNotFound; and InvalidInput when the name is in use or
+    the principal is a group.
     """
-    is_own = _require_own(actor, principal)
-    _check_name(name)
+    is_own = key_rules.require_own(actor, principal)
+    key_rules.check_name(name)
     row = Principal.objects.filter(name=principal).first() if "\x00" not in principal else None
     if row is None:
         raise PrincipalNotFound(principal)
     if row.kind == PrincipalKind.GROUP:
-        raise InvalidInput(f"'{principal}' is a group: only its members have keys")
-    may = None if scopes is None else _scopes(scopes)
+        raise InvalidInput(f"'{principal}' is a group and has no keys: choose one of its members")
+    may = None if scopes is None else key_rules.normalized_scopes(scopes)
     within = None if namespace is None else _namespace(actor, namespace)
-    expires_at = _end(expires_at, never_expires=never_expires)
+    expires_at = key_rules.end_of_new_key(expires_at, never_expires=never_expires)
     if is_own and never_expires:
         raise PermissionDenied(
-            "Only an administrator makes an API key that never expires",
-            detail="Give an end, or leave it out: then the key is valid for"
-            f" {DEFAULT_LIFETIME.days} days.",
+            "Only an administrator may create an API key that never expires",
+            detail="Set an end, or leave it out: the key is then valid for"
+            f" {key_rules.DEFAULT_LIFETIME.days} days.",
         )
     if is_own:
         if may is None and actor.ceiling != Privilege.ALL:
             may = essence(actor.ceiling)
         if within is None and actor.within is not None:
             within = Namespace.objects.get(pk=actor.within)
-        _require_no_more(actor, may, within)
-        expires_at = _earliest(_latest_end(actor), expires_at)
-    _require_future(expires_at)
+        key_rules.require_no_more(actor, may, within)
+        expires_at = key_rules.earliest(key_rules.latest_end(actor), expires_at)
+    key_rules.require_future(expires_at)
     try:
         with transaction.atomic():
             key, secret = _insert(
                 actor, row, name, scopes=may, namespace=within, expires_at=expires_at
             )
-            audit_records.record(actor, "api_key.create", name, after=facts(key))
+            audit_records.record(actor, "api_key.create", name, after=_audit_values(key))
     except IntegrityError as exc:
         raise _taken(name) from exc
     return key, secret
@@ -145,10 +141,10 @@ def create_for(
     expires_at: datetime | None = None,
     never_expires: bool = False,
 ) -> tuple[ApiKey, str]:
-    """A key of a principal, or, if none is named, of a new service account with the key's name.
+    """Create a key of a principal, or of a new service account with the key's name.
 
-    Such an account may do nothing until something is granted to it, unless it gets a level. All of
-    it or nothing. Raises as ``add_key`` and ``principals.create_principal``.
+    Such an account holds no privileges until it gets a grant, unless it gets a level. The account
+    and its key are created together. Raises as ``add_key`` and ``principals.create_principal``.
     """
     with transaction.atomic():
         if principal is None:
@@ -175,15 +171,15 @@ def rotate(
     name: str | None = None,
     expires_at: datetime | None = None,
 ) -> tuple[ApiKey, str]:
-    """A key that takes the place of another, which ends with the overlap and names its successor.
+    """Replace a key; the old one names its successor and ends after the overlap.
 
-    It may do what the old one may. ``name`` None: the old name with a number. It expires when the
-    old one would have, unless sooner is asked for, or an administrator says otherwise. Raises
-    PermissionDenied, also where what the actor came in with ends before that; KeyNotFound; and
-    InvalidInput for a key that has ended or was replaced before, a name in use, or an overlap of
-    more than 30 days.
+    The new key permits the same. ``name`` None: the old name with a number. It expires when the old
+    one would have, unless an earlier end is requested; an administrator may choose a later one.
+    Raises PermissionDenied, also when the key that the actor presented ends before that;
+    KeyNotFound; and InvalidInput for a key that has ended or is already replaced, a name in use, or
+    an overlap of more than 30 days.
     """
-    is_own = _require_own(actor, key.principal.name)
+    is_own = key_rules.require_own(actor, key.principal.name)
     if not timedelta(0) <= overlap <= MAX_OVERLAP:
         raise InvalidInput(f"The overlap must be 0 to {MAX_OVERLAP.days} days")
     try:
@@ -193,23 +189,23 @@ def rotate(
                 raise KeyNotFound(key.name)
             now = timezone.now()
             if old.revoked_at is not None or (old.expires_at and old.expires_at <= now):
-                raise InvalidInput(f"API key '{old}' has ended: make a new one")
+                raise InvalidInput(f"API key '{old}' has ended: create a new one")
             if old.replaced_by_id is not None:
-                raise InvalidInput(f"API key '{old}' was replaced before, by '{old.replaced_by}'")
+                raise InvalidInput(f"API key '{old}' is already replaced, by '{old.replaced_by}'")
             if is_own:
-                _require_no_more(actor, old.scopes, old.namespace)
-                expires_at = _earliest(old.expires_at, expires_at)
-                latest = _latest_end(actor)
+                key_rules.require_no_more(actor, old.scopes, old.namespace)
+                expires_at = key_rules.earliest(old.expires_at, expires_at)
+                latest = key_rules.latest_end(actor)
                 if latest is not None and (expires_at is None or expires_at > latest):
                     raise PermissionDenied(
-                        f"A key by '{actor.name}', who came in until"
-                        f" {latest.isoformat(timespec='seconds')}, would end before the key that it"
-                        " replaces: say an end, or come with another key"
+                        f"The key that '{actor.name}' presented ends at"
+                        f" {latest.isoformat(timespec='seconds')}, before the key to be replaced:"
+                        " set an end that is not later, or present another key"
                     )
             expires_at = expires_at or old.expires_at
-            _require_future(expires_at)
-            name = name or _next_name(old.name)
-            _check_name(name)
+            key_rules.require_future(expires_at)
+            name = name or key_rules.next_name(old.name)
+            key_rules.check_name(name)
             new, secret = _insert(
                 actor,
                 old.principal,
@@ -218,7 +214,7 @@ def rotate(
                 namespace=old.namespace,
                 expires_at=expires_at,
             )
-            old.expires_at = _earliest(old.expires_at, now + overlap)
+            old.expires_at = key_rules.earliest(old.expires_at, now + overlap)
             old.replaced_by = new
             old.save(update_fields=["expires_at", "replaced_by"])
             audit_records.record(
@@ -230,7 +226,7 @@ def rotate(
                     "ends": None if old.expires_at is None else old.expires_at.isoformat(),
                 },
             )
-            audit_records.record(actor, "api_key.create", name, after=facts(new))
+            audit_records.record(actor, "api_key.create", name, after=_audit_values(new))
     except IntegrityError as exc:
         raise _taken(name or key.name) from exc
     known_keys.forget_keys()
@@ -238,11 +234,11 @@ def rotate(
 
 
 def revoke_api_key(*, actor: access.Principal, key: ApiKey) -> None:
-    """End a key. Other processes stop accepting it within five seconds."""
-    is_own = _require_own(actor, key.principal.name)
+    """Revoke a key. Other processes stop accepting it within five seconds."""
+    is_own = key_rules.require_own(actor, key.principal.name)
     is_narrow = actor.ceiling != Privilege.ALL or actor.within is not None
     if is_own and is_narrow and key.name != actor.key:
-        raise PermissionDenied(f"The key '{actor.key}' ends no other key than itself")
+        raise PermissionDenied(f"The limited key '{actor.key}' may revoke only itself")
     with transaction.atomic():
         revoked = ApiKey.objects.filter(pk=key.pk, revoked_at=None).update(
             revoked_at=timezone.now()
@@ -253,7 +249,7 @@ def revoke_api_key(*, actor: access.Principal, key: ApiKey) -> None:
 
 
 def find_api_key(*, actor: access.Principal, name: str) -> ApiKey:
-    """A key by its name. Raises KeyNotFound, also for another's key if not an administrator asks."""
+    """A key by its name. Raises KeyNotFound, also for a key that the actor may not manage."""
     rows = _visible(actor).filter(name=name) if "\x00" not in name else ApiKey.objects.none()
     row = rows.first()
     if row is None:
@@ -268,7 +264,10 @@ def list_api_keys(
     limit: int | None = None,
     page_token: str | None = None,
 ) -> tuple[list[ApiKey], str | None]:
-    """A page of the keys by name, and the token of the next: all, or one's own."""
+    """A page of the keys by name, and the token of the next page.
+
+    All keys for an administrator, otherwise the actor's own.
+    """
     size = min(limit or PAGE_SIZE, MAX_PAGE)
     rows = _visible(actor).order_by("name")
     if principal is not None:
@@ -282,7 +281,7 @@ def list_api_keys(
 def find_client(*, client_id: str, client_secret: str) -> ApiKey:
     """The key of an OAuth2 client, whose secret is the key itself.
 
-    The client's id is the key's name, or how it begins, or empty. Raises Unauthenticated.
+    The client's id is the key's name, or its prefix, or empty. Raises Unauthenticated.
     """
     key = known_keys.find_key(client_secret)
     if credentials.key_digest(client_secret) != key.digest or client_id not in {
@@ -297,20 +296,20 @@ def find_client(*, client_id: str, client_secret: str) -> ApiKey:
 def find_subject(*, token: str, client: ApiKey | None = None) -> ApiKey:
     """The key of a token that is to be renewed; the token may be the key itself.
 
-    A client that proves itself may renew its own token even when that has expired. Raises
+    An authenticated client may renew its own token even after it has expired. Raises
     Unauthenticated.
     """
-    key = known_keys.find_key(token, expired_token_too=client is not None)
+    key = known_keys.find_key(token, allow_expired_token=client is not None)
     if client is not None and client.pk != key.pk:
         raise Unauthenticated("The token belongs to another client")
     return key
 
 
-# --- for the neighbours --------------------------------------------------------------------------
+# --- internals -----------------------------------------------------------------------------------
 
 
-def facts(key: ApiKey) -> dict[str, Any]:
-    """What the audit trail tells of a key."""
+def _audit_values(key: ApiKey) -> dict[str, Any]:
+    """The values of a key that the audit trail records."""
     return {
         "principal": key.principal.name,
         "scopes": key.scopes,
@@ -336,7 +335,7 @@ def _insert(
         name=name,
         principal=principal,
         digest=credentials.key_digest(secret),
-        # Never so much of a short preset key that the rest could be guessed.
+        # Short enough that the remainder of a short preset key cannot be guessed.
         prefix=secret[: min(8, len(secret) // 4)],
         scopes=scopes,
         namespace=namespace,
@@ -353,64 +352,6 @@ def _visible(actor: access.Principal) -> QuerySet[ApiKey]:
     return rows.filter(principal__name=actor.name, principal__in=actor.ids)
 
 
-def _require_own(actor: access.Principal, principal: str) -> bool:
-    """Whether it is the actor's own; not so for who administers. Raises PermissionDenied."""
-    if actor.holds_everywhere(Privilege.ALL):
-        return False
-    if principal != actor.name or not actor.ids:
-        raise PermissionDenied(f"'{actor.name}' may not manage the API keys of '{principal}'")
-    if actor.tables:
-        raise PermissionDenied("A job manages no keys")
-    return True
-
-
-def _require_no_more(
-    actor: access.Principal, scopes: Sequence[str] | None, namespace: Namespace | None
-) -> None:
-    """Raises PermissionDenied for a key of one's own that does more than what one came in with."""
-    asked = Privilege.ALL if scopes is None else closure(parse(scopes))
-    if asked & ~actor.ceiling:
-        came_with = ", ".join(essence(actor.ceiling)) or "nothing"
-        raise PermissionDenied(f"'{actor.name}' came in with {came_with} only")
-    inside = [] if namespace is None else namespace.ancestors
-    if actor.within is not None and actor.within not in inside:
-        raise PermissionDenied(f"'{actor.name}' came in for one namespace only")
-
-
-def _latest_end(actor: access.Principal) -> datetime | None:
-    """When a key of one's own may end at the latest: with what one came in with. None: never.
-
-    Issuers' tokens hold for minutes, and people come with nothing else: theirs may hold for days.
-    """
-    if actor.is_vouched_for:
-        days = min(settings.MONODON_OIDC_KEY_DAYS, _MOST_DAYS)
-        return timezone.now() + timedelta(days=days) if days else actor.ends_at
-    # It may have got another end since this process looked it up.
-    presented = ApiKey.objects.filter(name=actor.key, principal__in=actor.ids).first()
-    return _earliest(actor.ends_at, None if presented is None else presented.expires_at)
-
-
-def _end(expires_at: datetime | None, *, never_expires: bool) -> datetime | None:
-    """When a new key expires; None: never. Raises InvalidInput for a contradiction."""
-    if never_expires:
-        if expires_at is not None:
-            raise InvalidInput("A key that never expires has no end: leave one of the two out")
-        return None
-    return expires_at or timezone.now() + DEFAULT_LIFETIME
-
-
-def _earliest(*moments: datetime | None) -> datetime | None:
-    return min((moment for moment in moments if moment is not None), default=None)
-
-
-def _scopes(words: Iterable[str]) -> list[str] | None:
-    """As they are stored: the fewest words, and null for all."""
-    found = closure(parse(words))
-    if not found:
-        raise InvalidInput("A key without any privilege is of no use: leave the scopes out for all")
-    return None if found == Privilege.ALL else essence(found)
-
-
 def _namespace(actor: access.Principal, path: Identifier) -> Namespace:
     row = Namespace.objects.named(path).first()
     if row is None or not access.is_visible(actor, row):
@@ -418,29 +359,7 @@ def _namespace(actor: access.Principal, path: Identifier) -> Namespace:
     return row
 
 
-def _check_name(name: str) -> None:
-    if ":" in name or not name.isprintable() or not name.strip():
-        # The audit trail tells keys from people, who are "user:<name>".
-        raise InvalidInput("A key's name must be printable and without a colon")
-    if len(name) > _LONGEST_NAME:
-        raise InvalidInput(f"A key's name has at most {_LONGEST_NAME} characters")
-    if name in principals.RESERVED:
-        # Its service account would be taken for the catalog itself.
-        raise InvalidInput(f"'{name}' is a name of the catalog itself")
-
-
-def _require_future(expires_at: datetime | None) -> None:
-    if expires_at is not None and expires_at <= timezone.now():
-        raise InvalidInput("This time is over: the key could never be used")
-
-
-def _next_name(name: str) -> str:
-    """``etl``, ``etl-2``, ``etl-3``. Whether it is free the insert tells."""
-    stem, dash, number = name.rpartition("-")
-    if dash and stem and number.isascii() and number.isdigit() and len(number) < 6:
-        return f"{stem}-{int(number) + 1}"
-    return f"{name}-2"
-
-
 def _taken(name: str) -> InvalidInput:
-    return InvalidInput(f"An API key named '{name}' or this very key exists already")
+    return InvalidInput(
+        f"An API key named '{name}', or with the same secret, exists already: choose another name"
+    )

@@ -9,7 +9,7 @@ from catalog import access
 from catalog.access import Principal, Progress, tokens
 from catalog.errors import Unauthenticated
 from catalog.services.access import known_keys, oidc
-from catalog.services.access.throttle import attempts
+from catalog.services.access.throttle import throttle
 from catalog.services.engine import jobs
 
 
@@ -18,25 +18,25 @@ def authenticate(
     *,
     request_id: str = "",
     context: Mapping[str, str] | None = None,
-    door: str = "",
+    interface: str = "",
 ) -> Principal:
     """The principal of an API key, or the anonymous one where MONODON_ANONYMOUS grants it.
 
-    ``key`` may be an access token of a key, or the token of a running job, too. Raises
+    ``key`` may also be an access token of a key, or the token of a running job. Raises
     Unauthenticated for a missing, unknown, expired or revoked key, and TokenExpired.
     """
     if key is not None and key.startswith(tokens.JOB_PREFIX):
-        # At every request: a job may lose its lease.
+        # Not cached, because a job may lose its lease at any time.
         principal = jobs.principal_of_token(key)
     elif not key:
-        nobody = access.anonymous()
-        if nobody is None:
+        anonymous = access.anonymous()
+        if anonymous is None:
             raise Unauthenticated("No API key was given: send it as x-api-key or as a bearer token")
-        principal = nobody
+        principal = anonymous
     else:
         principal = _lookup(key)
     return principal.through(
-        request_id=request_id, context=context or {}, progress=Progress(), door=door
+        request_id=request_id, context=context or {}, progress=Progress(), interface=interface
     )
 
 
@@ -44,13 +44,13 @@ def _lookup(key: str) -> Principal:
     principal = known_keys.cached_principal(key)
     if principal is None:
         principal, seconds = _recognise(key)
-        attempts.succeeded(key)
+        throttle.record_success(key)
         known_keys.remember(key, principal, seconds)
     return principal
 
 
 def _recognise(key: str) -> tuple[Principal, float]:
-    """Who a key, or a token, stands for, and how many seconds it does so at most."""
+    """The principal of a key or a token, and the seconds for which it may be trusted."""
     if oidc.is_token(key):
         return oidc.authenticate(key)
     row = known_keys.find_key(key)

@@ -1,4 +1,4 @@
-"""Grants, as the engine enters them."""
+"""The operation that sets a grant."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -9,16 +9,16 @@ from catalog.errors import PermissionDenied, PrincipalNotFound
 from catalog.identifiers import Identifier, check_table, label
 from catalog.models import Grant, Namespace, Principal, Table
 from catalog.privileges import NOTHING, Privilege, closure, essence, words
-from catalog.services.engine.commit import Batch, Operation
+from catalog.services.engine.batch import Batch
+from catalog.services.engine.operation import Operation
 
 
 @dataclass(frozen=True, kw_only=True)
 class SetGrant(Operation):
-    """Let a principal have exactly these privileges, and what they include, by a grant on a
-    namespace or a table. Nothing: the grant goes. The result is what is granted from now on.
+    """Replace a principal's grant on a namespace or a table by these privileges and those they include.
 
-    Needs GRANT there. Nobody gives or takes what they do not hold themselves. What the principal
-    has from elsewhere stays.
+    Without privileges the grant is revoked. The result is the new grant. Requires GRANT on the
+    target, and every privilege that is granted or revoked. Privileges from other sources stay.
     """
 
     name = "SetGrant"
@@ -40,7 +40,7 @@ class SetGrant(Operation):
         return (self.on.identifier,) if self.on.is_table else ()
 
     def apply(self, batch: Batch) -> Privilege:
-        # Asked by name, before the rows: whether there is one, not everybody may know.
+        # Checked by name, before the rows are read: the refusal must not reveal whether they exist.
         access.require(batch.actor, Privilege.GRANT, self.on)
         batch.flush()
         namespace, table = self._rows(batch)
@@ -82,8 +82,7 @@ class SetGrant(Operation):
             return
         lacking = changed & ~access.held_on(batch.actor, row)
         if lacking:
-            what = ", ".join(essence(lacking))
             raise PermissionDenied(
-                f"'{batch.actor.name}' does not hold {what} on"
-                f" '{label(self.on.identifier)}', and so may neither give nor take it"
+                f"'{batch.actor.name}' does not hold {', '.join(essence(lacking))} on"
+                f" '{label(self.on.identifier)}', so it can neither grant nor revoke it"
             )

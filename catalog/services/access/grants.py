@@ -1,9 +1,9 @@
-"""Grants: setting them, who may do what and why, and what somebody would lose with one.
+"""Grants: setting them, explaining the resulting privileges, and previewing a change.
 
-set_grant      exactly these privileges of one principal on one namespace or table
-list_grants    what is granted on this very place
-explain        who may do what here, with every source of it
-what_if        who would lose what by a change of a grant: tried, and taken back
+set_grant      replace a principal's grant on a namespace or table
+list_grants    the direct grants on a namespace or table
+explain        the principals that hold privileges on it, with every source of each privilege
+what_if        the privileges that a change of a grant would revoke: applied and rolled back
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -45,16 +45,16 @@ Because = Literal["level", "superuser", "owner", "grant"]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One reason why somebody holds something."""
+    """One source of privileges."""
 
     because: Because
     privileges: Privilege
     on: str = ""
-    """The namespace or table that is owned, or on which it is granted; a level is everywhere."""
+    """The namespace or table that is owned or granted on; empty for a level, which holds everywhere."""
     is_here: bool = False
-    """Whether that is the very place that was asked about, and not one above it."""
+    """True if that is the requested namespace or table, False if it is a namespace above it."""
     through: str = ""
-    """The group that has it; empty: the principal itself."""
+    """The group that holds the privileges; empty: the principal itself."""
 
     def __str__(self) -> str:
         where = f" of {self.on}" if self.because == "owner" else f" on {self.on}" if self.on else ""
@@ -63,40 +63,40 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class KeyLimit:
-    """What may be done here with one of somebody's keys."""
+    """The privileges that one of a principal's keys permits on a namespace or table."""
 
     name: str
     privileges: Privilege
     scopes: Privilege
-    """What the key lets through at most."""
+    """The most that the key permits."""
     within: str | None
-    """The namespace that it is for; None: everywhere."""
+    """The namespace to which it is limited; None: no limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """What a principal holds on a place, and why."""
+    """The privileges of a principal on a namespace or table, with their sources."""
 
     principal: Principal
     held: Privilege
     is_active: bool
-    """Who is not active holds nothing, whatever the sources say."""
+    """False: the principal holds no privileges, regardless of the sources."""
     sources: list[Source] = field(default_factory=list)
     keys: list[KeyLimit] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What a principal would lose by a change of a grant, with all its other sources counted."""
+    """The privileges that a principal would lose by a change of a grant, given its other sources."""
 
     principal: Principal
     before: Privilege
-    """What it holds on the place now."""
+    """The privileges that it holds now."""
     after: Privilege
     namespaces: int
-    """How many namespaces it would not see any more, here, below, and on the way here."""
+    """The number of namespaces that it would no longer see: here, below and above."""
     tables: int
-    """The same for tables and views."""
+    """The number of tables and views that it would no longer see."""
 
     @property
     def lost(self) -> Privilege:
@@ -109,10 +109,11 @@ class Loss:
 def set_grant(
     *, actor: access.Principal, on: On, principal: str, privileges: Privilege
 ) -> Privilege:
-    """Let a principal have exactly these privileges, and what they include, by a grant here.
+    """Replace a principal's grant by these privileges and those that they include.
 
-    Nothing removes the grant. Returns what is granted now. Raises NamespaceNotFound, TableNotFound,
-    PrincipalNotFound, and PermissionDenied for who lacks GRANT, or a privilege that would change.
+    Without privileges the grant is revoked. Returns the new grant. Raises NamespaceNotFound,
+    TableNotFound, PrincipalNotFound, and PermissionDenied for an actor that lacks GRANT or a
+    privilege that would change.
     """
     operation = grant_operations.SetGrant(on=on, principal=principal, privileges=privileges)
     granted: Privilege = commit([operation], actor=actor).results[0]
@@ -122,21 +123,21 @@ def set_grant(
 def list_grants(
     *, actor: access.Principal, on: On, limit: int | None = None, page_token: str | None = None
 ) -> tuple[list[Grant], str | None]:
-    """A page of what is granted on this very place, by the principals' names.
+    """A page of the direct grants, by the principals' names.
 
-    Needs GRANT or MANAGE. Raises NamespaceNotFound, TableNotFound, PermissionDenied.
+    Requires GRANT or MANAGE. Raises NamespaceNotFound, TableNotFound, PermissionDenied.
     """
-    place = _place(actor, on)
+    scope = _scope(actor, on)
     size = min(limit or PAGE_SIZE, MAX_PAGE)
-    rows = Grant.objects.on(place.row).filter(principal__name__gt=page_token or "")
-    found = list(rows.select_related("principal").order_by("principal__name")[: size + 1])
-    return found[:size], found[size - 1].principal.name if len(found) > size else None
+    rows = Grant.objects.on(scope.row).filter(principal__name__gt=page_token or "")
+    page = list(rows.select_related("principal").order_by("principal__name")[: size + 1])
+    return page[:size], page[size - 1].principal.name if len(page) > size else None
 
 
-# --- who may do what -----------------------------------------------------------------------------
+# --- explaining privileges -----------------------------------------------------------------------
 
 
-class _Place(NamedTuple):
+class _Scope(NamedTuple):
     """A namespace or a table, with all namespaces from the root down to it."""
 
     row: Namespace | Table
@@ -148,11 +149,12 @@ class _Place(NamedTuple):
 
     @property
     def owned(self) -> list[Namespace | Table]:
-        """All of which the owner holds everything here."""
+        """The rows whose owners hold all privileges here."""
         return [*self.above, self.row] if self.table is not None else [*self.above]
 
     @property
     def granted(self) -> Q:
+        """The condition for the grants that apply here."""
         return Q(namespace__in=self.above) | Q(table=self.table, table__isnull=False)
 
 
@@ -164,69 +166,72 @@ def explain(
     limit: int | None = None,
     page_token: str | None = None,
 ) -> tuple[list[Holder], str | None]:
-    """Who holds what on a namespace or a table and why, a page by name; or one principal's part.
+    """The principals with privileges on a namespace or table and their sources, a page by name.
 
-    Needs GRANT or MANAGE there; what one holds oneself, everybody may ask who browses it. Raises
-    NamespaceNotFound, TableNotFound, PermissionDenied, PrincipalNotFound. A fixed number of
-    statements.
+    With ``principal`` only that one. Requires GRANT or MANAGE; BROWSE is sufficient for the actor's
+    own privileges. Raises NamespaceNotFound, TableNotFound, PermissionDenied, PrincipalNotFound. A
+    fixed number of statements.
     """
-    place = _place(actor, on, own=principal is not None and principal == actor.name)
+    scope = _scope(actor, on, own=principal is not None and principal == actor.name)
     rows = Principal.objects.select_related("user").order_by("name")
     if principal is not None:
-        found = list(rows.filter(name=principal.replace("\x00", "")))
-        if not found:
+        selected = list(rows.filter(name=principal.replace("\x00", "")))
+        if not selected:
             raise PrincipalNotFound(principal)
-        return _holders(place, found), None
+        return _holders(scope, selected), None
     size = min(limit or PAGE_SIZE, MAX_PAGE)
-    direct = _direct(place)
+    direct = _direct_holders(scope)
     through = Q(groups__in=direct.filter(kind=PrincipalKind.GROUP, is_active=True))
-    concerned = Principal.objects.filter(Q(pk__in=direct) | through).values("pk")
-    found = list(rows.filter(pk__in=concerned, name__gt=page_token or "")[: size + 1])
-    following = found[size - 1].name if len(found) > size else None
-    return _holders(place, found[:size]), following
+    holders = Principal.objects.filter(Q(pk__in=direct) | through).values("pk")
+    page = list(rows.filter(pk__in=holders, name__gt=page_token or "")[: size + 1])
+    next_page = page[size - 1].name if len(page) > size else None
+    return _holders(scope, page[:size]), next_page
 
 
-def _direct(place: _Place) -> QuerySet[Principal, Principal]:
-    """The principals that hold something on a place by themselves, not through a group."""
-    owners = {row.owner for row in place.owned if row.owner}
+def _direct_holders(scope: _Scope) -> QuerySet[Principal, Principal]:
+    """The principals that hold privileges here themselves, not through a group."""
+    owners = {row.owner for row in scope.owned if row.owner}
     return Principal.objects.filter(
-        Q(pk__in=Grant.objects.filter(place.granted).values("principal"))
+        Q(pk__in=Grant.objects.filter(scope.granted).values("principal"))
         | Q(name__in=owners)
         | ~Q(level=PrincipalLevel.GRANTED)
         | Q(user__is_superuser=True)
     )
 
 
-def _place(actor: access.Principal, on: On, *, own: bool = False) -> _Place:
-    """The rows that decide, once the actor may know. Raises what ``explain`` raises."""
+def _scope(actor: access.Principal, on: On, *, own: bool = False) -> _Scope:
+    """The rows that determine the privileges, if the actor may see them.
+
+    Raises the exceptions of ``explain``.
+    """
     if not actor.holds_everywhere(Privilege.MANAGE):
         held = access.held_on(actor, on)
-        wanted = Privilege.BROWSE if own else Privilege.GRANT | Privilege.MANAGE
-        if not held & wanted:
+        required = Privilege.BROWSE if own else Privilege.GRANT | Privilege.MANAGE
+        if not held & required:
             raise PermissionDenied(
-                f"'{actor.name}' may not see who may do what with '{label(on.identifier)}'"
+                f"'{actor.name}' may not see the privileges on '{label(on.identifier)}'"
             )
     paths = [on.namespace_path[:depth] for depth in range(len(on.namespace_path) + 1)]
-    found = Namespace.objects.named(*paths)
-    above = sorted(found, key=lambda row: len(row.path))
+    rows = Namespace.objects.named(*paths)
+    above = sorted(rows, key=lambda row: len(row.path))
     if len(above) < len(paths):
         raise NamespaceNotFound(on.namespace_path)
     if not on.is_table:
-        return _Place(above[-1], above)
+        return _Scope(above[-1], above)
     table = Table.objects.named(on.identifier).first()
     if table is None:
         raise TableNotFound(on.identifier)
     table.namespace = above[-1]
-    return _Place(table, above)
+    return _Scope(table, above)
 
 
-def _holders(place: _Place, rows: Collection[Principal]) -> list[Holder]:
+def _holders(scope: _Scope, rows: Collection[Principal]) -> list[Holder]:
     groups = _groups_of(rows)
     everybody = {row.pk: row for row in rows} | {
-        group.pk: group for found in groups.values() for group in found
+        group.pk: group for members_groups in groups.values() for group in members_groups
     }
     granted: dict[int, list[Grant]] = {}
-    grants = Grant.objects.filter(place.granted, principal__in=everybody)
+    grants = Grant.objects.filter(scope.granted, principal__in=everybody)
     for grant in grants.select_related("namespace", "table__namespace").order_by("pk"):
         granted.setdefault(grant.principal_id, []).append(grant)
     moment = timezone.now()
@@ -234,29 +239,30 @@ def _holders(place: _Place, rows: Collection[Principal]) -> list[Holder]:
     valid = ApiKey.objects.filter(Q(expires_at=None) | Q(expires_at__gt=moment), revoked_at=None)
     for key in valid.filter(principal__in=rows).select_related("namespace").order_by("name"):
         keys.setdefault(key.principal_id, []).append(key)
-    found = []
+    holders = []
     for row in rows:
-        sources = _sources(place, row, "", granted)
+        sources = _sources(scope, row, "", granted)
         for group in groups.get(row.pk, []):
-            sources += _sources(place, group, group.name, granted)
+            sources += _sources(scope, group, group.name, granted)
         is_active = _is_active(row)
         held = NOTHING
         for source in sources:
             held |= source.privileges
         held = held if is_active else NOTHING
-        limits = [_limit(place, key, held) for key in keys.get(row.pk, [])]
-        found.append(Holder(row, held, is_active, sources, limits))
-    return found
+        limits = [_limit(scope, key, held) for key in keys.get(row.pk, [])]
+        holders.append(Holder(row, held, is_active, sources, limits))
+    return holders
 
 
 def _groups_of(rows: Iterable[Principal]) -> Mapping[int, list[Principal]]:
-    found: dict[int, list[Principal]] = {}
-    membership = Principal.groups.through.objects.filter(
+    groups: dict[int, list[Principal]] = {}
+    memberships = Principal.groups.through.objects.filter(
         from_principal__in=rows, to_principal__is_active=True
     )
-    for each in membership.select_related("to_principal__user").order_by("to_principal__name"):
-        found.setdefault(each.from_principal_id, []).append(each.to_principal)
-    return found
+    related = memberships.select_related("to_principal__user").order_by("to_principal__name")
+    for membership in related:
+        groups.setdefault(membership.from_principal_id, []).append(membership.to_principal)
+    return groups
 
 
 def _is_active(row: Principal) -> bool:
@@ -264,29 +270,29 @@ def _is_active(row: Principal) -> bool:
 
 
 def _sources(
-    place: _Place, row: Principal, through: str, granted: Mapping[int, list[Grant]]
+    scope: _Scope, row: Principal, through: str, granted: Mapping[int, list[Grant]]
 ) -> list[Source]:
-    found = []
+    sources = []
     if row.level == PrincipalLevel.ADMIN:
-        found.append(Source("level", Privilege.ALL, through=through))
+        sources.append(Source("level", Privilege.ALL, through=through))
     elif row.level == PrincipalLevel.READ:
-        found.append(Source("level", READ_ONLY, through=through))
+        sources.append(Source("level", READ_ONLY, through=through))
     if not through and row.user is not None and row.user.is_superuser:
-        found.append(Source("superuser", Privilege.ALL))
-    found += [
-        Source("owner", Privilege.ALL, str(owned), owned == place.row, through)
-        for owned in place.owned
+        sources.append(Source("superuser", Privilege.ALL))
+    sources += [
+        Source("owner", Privilege.ALL, str(owned), owned == scope.row, through)
+        for owned in scope.owned
         if owned.owner == row.name
     ]
-    found += [
-        Source("grant", grant.privileges, str(grant.target), grant.target == place.row, through)
+    sources += [
+        Source("grant", grant.privileges, str(grant.target), grant.target == scope.row, through)
         for grant in granted.get(row.pk, [])
     ]
-    return found
+    return sources
 
 
-def _limit(place: _Place, key: ApiKey, held: Privilege) -> KeyLimit:
-    is_inside = key.namespace is None or key.namespace in place.above
+def _limit(scope: _Scope, key: ApiKey, held: Privilege) -> KeyLimit:
+    is_inside = key.namespace is None or key.namespace in scope.above
     return KeyLimit(
         name=key.name,
         privileges=held & key.ceiling if is_inside else NOTHING,
@@ -295,7 +301,7 @@ def _limit(place: _Place, key: ApiKey, held: Privilege) -> KeyLimit:
     )
 
 
-# --- what if -------------------------------------------------------------------------------------
+# --- previewing a change -------------------------------------------------------------------------
 
 
 def what_if(
@@ -307,46 +313,46 @@ def what_if(
     limit: int | None = None,
     page_token: str | None = None,
 ) -> tuple[list[Loss], str | None]:
-    """What would be lost if a principal were granted only this here, or nothing: a page by name.
+    """The losses if a principal's grant were replaced by these privileges, a page by name.
 
-    Of a group, for each of its members. The grant is changed, looked at, and the change taken back:
-    nothing stays of it, and no other reader sees it. Needs GRANT or MANAGE. Raises
-    NamespaceNotFound, TableNotFound, PermissionDenied, PrincipalNotFound.
+    For a group, those of each member. The grant is changed, the privileges are read, and the change
+    is rolled back: nothing remains of it, and no other transaction sees it. Requires GRANT or MANAGE.
+    Raises NamespaceNotFound, TableNotFound, PermissionDenied, PrincipalNotFound.
     """
-    place = _place(actor, on)
+    scope = _scope(actor, on)
     row = Principal.objects.filter(name=principal.replace("\x00", "")).first()
     if row is None:
         raise PrincipalNotFound(principal)
     size = min(limit or PAGE_SIZE, MAX_PAGE)
-    concerned = Principal.objects.filter(Q(pk=row.pk) | Q(groups=row))
+    affected = Principal.objects.filter(Q(pk=row.pk) | Q(groups=row))
     if row.kind == PrincipalKind.GROUP:
-        concerned = Principal.objects.filter(groups=row)
-    found = list(
-        concerned.filter(name__gt=page_token or "")
+        affected = Principal.objects.filter(groups=row)
+    page = list(
+        affected.filter(name__gt=page_token or "")
         .select_related("user")
         .order_by("name")[: size + 1]
     )
-    following = found[size - 1].name if len(found) > size else None
-    rows = found[:size]
+    next_page = page[size - 1].name if len(page) > size else None
+    rows = page[:size]
     with transaction.atomic():
-        before = [_view(place, each) for each in rows]
-        grant = Grant.objects.on(place.row).filter(principal=row)
+        before = [_view(scope, holder) for holder in rows]
+        grant = Grant.objects.on(scope.row).filter(principal=row)
         if privileges:
             grant.update(mask=(closure(privileges)).value)
         else:
             grant.delete()
-        after = [_view(place, each) for each in rows]
+        after = [_view(scope, holder) for holder in rows]
         transaction.set_rollback(True)
     return [
         Loss(
-            each,
-            was.held,
-            will_be.held,
-            was.namespaces - will_be.namespaces,
-            was.tables - will_be.tables,
+            holder,
+            old.held,
+            new.held,
+            old.namespaces - new.namespaces,
+            old.tables - new.tables,
         )
-        for each, was, will_be in zip(rows, before, after, strict=True)
-    ], following
+        for holder, old, new in zip(rows, before, after, strict=True)
+    ], next_page
 
 
 class _View(NamedTuple):
@@ -355,17 +361,17 @@ class _View(NamedTuple):
     tables: int
 
 
-def _view(place: _Place, row: Principal) -> _View:
-    """What a principal holds on a place, and how much it sees of the whole catalog."""
+def _view(scope: _Scope, row: Principal) -> _View:
+    """The privileges of a principal here, and the number of objects that it sees in the catalog."""
     if not _is_active(row):
         return _View(NOTHING, 0, 0)
     actor = access.of_row(row)
     try:
-        held = access.held_on(actor, place.row)
+        held = access.held_on(actor, scope.row)
     except (NamespaceNotFound, TableNotFound, ViewNotFound):
         held = NOTHING
     if actor.holds_everywhere(Privilege.BROWSE):
-        return _View(held, 0, 0)  # sees all, before and after
+        return _View(held, 0, 0)  # it sees everything before and after the change
     return _View(
         held,
         Namespace.objects.live().filter(access.visible_namespaces(actor)).count(),

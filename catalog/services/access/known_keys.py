@@ -1,4 +1,4 @@
-"""Looking up API keys, with a cache of the principals that they stand for."""
+"""Looking up API keys, with a cache of their principals."""
 
 import time
 from datetime import timedelta
@@ -12,7 +12,7 @@ from catalog.access.principal import Principal
 from catalog.errors import Unauthenticated
 from catalog.models import ApiKey
 
-# How long a process goes on trusting a key that it has looked up: so long does a revoked key live.
+# The time for which a process trusts a key that it has looked up, and so the delay of a revocation.
 TRUST_SECONDS = 4.0
 _CACHE_LIMIT = 10_000
 
@@ -20,12 +20,12 @@ _principals: dict[str, tuple[float, Principal]] = {}
 
 
 def forget_keys() -> None:
-    """Make this process look every key up again."""
+    """Clear the cache, so that this process looks up every key again."""
     _principals.clear()
 
 
 def cached_principal(key: str) -> Principal | None:
-    """The principal of a key that this process has looked up a moment ago."""
+    """The principal of a key that this process has looked up within the trusted time."""
     digest = key_digest(key)
     entry = _principals.get(digest)
     if entry is None:
@@ -37,19 +37,19 @@ def cached_principal(key: str) -> Principal | None:
 
 
 def remember(key: str, principal: Principal, seconds: float) -> None:
-    """Keep the principal of a key for at most this long, and never longer than TRUST_SECONDS."""
+    """Cache the principal of a key for at most this long, and never longer than TRUST_SECONDS."""
     if len(_principals) >= _CACHE_LIMIT:
         _principals.clear()
     until = time.monotonic() + min(seconds, TRUST_SECONDS)
     _principals[key_digest(key)] = (until, principal)
 
 
-def find_key(secret: str, *, expired_token_too: bool = False) -> ApiKey:
-    """The row of an API key, or of the one that an access token stands for.
+def find_key(secret: str, *, allow_expired_token: bool = False) -> ApiKey:
+    """The row of an API key, given the key or one of its access tokens.
 
     Raises Unauthenticated for a missing, unknown, expired or revoked key, and TokenExpired.
     """
-    token = tokens.read_token(secret, expired_too=expired_token_too)
+    token = tokens.read_token(secret, allow_expired=allow_expired_token)
     condition = Q(digest=key_digest(secret)) if token is None else Q(pk=token.key)
     moment = timezone.now()
     row = (

@@ -1,13 +1,14 @@
 """OpenID Connect: bearer tokens (JWT, RFC 7519 and 9068) of configured issuers, and their keys.
 
-A token is good if a key of its issuer signed it with an allowed algorithm, and it is for us and not
-over. Its subject stands for a principal; who has none is refused, or gets one to which nothing is
-granted, as MONODON_OIDC_AUTO_CREATE says. Its groups claim says which groups of that issuer's the
-principal is in; groups that belong to no issuer are managed by hand.
+A token is valid if a key of its issuer signed it with an allowed algorithm, its audience is this
+catalog, and it has not expired. Its subject identifies a principal. A subject without a principal is
+refused, or gets a new principal without grants, depending on MONODON_OIDC_AUTO_CREATE. The groups
+claim determines the principal's membership in the groups of that issuer; groups without an issuer are
+managed manually.
 
-An issuer's keys are fetched once and kept. A token with an unknown key has them fetched anew, once
-in half a minute at most. While the issuer is away, what is known is good for an hour; after that,
-and where nothing is known, tokens are refused, without each request trying for itself.
+An issuer's keys are fetched once and cached. A token with an unknown key causes another fetch, at
+most once in half a minute. While the issuer is unavailable, cached keys remain valid for an hour;
+after that, and without cached keys, tokens are refused, without a fetch for every request.
 """
 
 import base64
@@ -36,11 +37,11 @@ from catalog.services.access import known_keys, principals
 from catalog.services.engine import audit_records
 
 log = logging.getLogger(__name__)
-# At level debug it writes verifiers and tokens.
+# At level debug it logs verifiers and tokens.
 logging.getLogger("authlib").setLevel(logging.WARNING)
 
 LEEWAY_SECONDS = 60
-"""How far the issuer's clock may be from ours."""
+"""The tolerated difference between the issuer's clock and that of this server."""
 _FRESH_SECONDS = 900.0
 _STALE_SECONDS = 3600.0
 _UNKNOWN_KEY_SECONDS = 30.0
@@ -61,28 +62,29 @@ Claims = Mapping[str, Any]
 
 
 def is_token(text: str) -> bool:
-    """Whether it has the form of a JWT, and some issuer's would be taken."""
+    """True if the text has the form of a JWT, and issuers are configured."""
     return bool(settings.MONODON_OIDC_ISSUERS) and text.startswith("eyJ") and text.count(".") == 2
 
 
 def authenticate(token: str) -> tuple[access.Principal, float]:
-    """The principal of a bearer token, and for how many seconds it is good.
+    """The principal of a bearer token, and the seconds until it expires.
 
     Raises Unauthenticated, TokenExpired, and ServiceUnavailable when the issuer's keys are unknown.
     """
     issuer, claims = verify(token, settings.MONODON_OIDC_AUDIENCES)
     row = principal_of(issuer, claims)
     client = claims.get("azp") or claims.get("client_id")
-    found = access.of_row(row)
     name = client if isinstance(client, str) and client.isprintable() else ""
     end = float(claims["exp"])
     remaining = end - time.time() + LEEWAY_SECONDS
-    found = replace(found, key=name[:100], ends_at=_moment(end), is_vouched_for=True)
-    return found, remaining
+    principal = replace(
+        access.of_row(row), key=name[:100], ends_at=_moment(end), is_vouched_for=True
+    )
+    return principal, remaining
 
 
 def _moment(seconds: float) -> datetime | None:
-    """None: beyond all times, and so never."""
+    """The time as a datetime; None: it is too large to be represented, and so never comes."""
     try:
         return datetime.fromtimestamp(seconds, UTC)
     except (ValueError, OverflowError, OSError):
@@ -92,7 +94,7 @@ def _moment(seconds: float) -> datetime | None:
 def verify(
     token: str, audiences: Collection[str], *, nonce: str | None = None
 ) -> tuple[str, Claims]:
-    """The issuer of a token and what it says, if all of it holds.
+    """The issuer and the claims of a valid token.
 
     With ``nonce`` it must be the ID token of that log-in. Raises as ``authenticate``.
     """
@@ -107,39 +109,41 @@ def verify(
         exp={"essential": True},
     )
     try:
-        found = jwt.decode(
+        decoded = jwt.decode(
             token,
             lambda signed: _signing_key(issuer, signed.headers()),
             registry=_registry(),
         )
-        registry.validate(found.claims)
+        registry.validate(decoded.claims)
     except ExpiredTokenError:
         raise TokenExpired from None
     except (JoseError, ValueError, TypeError, OverflowError) as error:
-        # Never its text: some of these errors repeat parts of the token.
+        # Without the error's text: some of these errors contain parts of the token.
         raise Unauthenticated(f"The token is not valid ({type(error).__name__})") from None
-    if nonce is not None and found.claims.get("nonce") != nonce:
+    if nonce is not None and decoded.claims.get("nonce") != nonce:
         raise Unauthenticated("The ID token is of another log-in")
-    subject = found.claims["sub"]
+    subject = decoded.claims["sub"]
     if len(subject) > _LONGEST_CLAIM or not subject.isprintable():
         raise Unauthenticated("The token's subject is not printable, or too long")
-    return issuer, found.claims
+    return issuer, decoded.claims
 
 
 def _registry() -> jws.JWSRegistry:
-    """Which algorithms are taken; headers may be as long as certificates make them."""
-    found = jws.JWSRegistry(algorithms=settings.MONODON_OIDC_ALGORITHMS, strict_check_header=False)
-    found.max_header_length = _MAX_TOKEN
-    return found
+    """The allowed algorithms. Headers with certificates may be as long as a token."""
+    registry = jws.JWSRegistry(
+        algorithms=settings.MONODON_OIDC_ALGORITHMS, strict_check_header=False
+    )
+    registry.max_header_length = _MAX_TOKEN
+    return registry
 
 
 def _issuer_of(token: str) -> str:
-    """What an unverified token says of its issuer. Raises Unauthenticated for another one."""
+    """The issuer that an unverified token names. Raises Unauthenticated if it is not configured."""
     try:
         if len(token) > _MAX_TOKEN:
             raise ValueError
-        part = token.split(".")[1]
-        claims = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+        payload = token.split(".")[1]
+        claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
         issuer = claims["iss"]
     except (IndexError, KeyError, TypeError, ValueError, RecursionError, binascii.Error):
         raise Unauthenticated("The token is malformed") from None
@@ -152,9 +156,9 @@ def _issuer_of(token: str) -> str:
 
 
 def principal_of(issuer: str, claims: Claims) -> Principal:
-    """The principal for whom verified claims stand, with its groups as the issuer tells them.
+    """The principal of verified claims, with its memberships updated from the groups claim.
 
-    Raises Unauthenticated for an unknown or an inactive one.
+    Raises Unauthenticated for an unknown or inactive subject.
     """
     subject = claims["sub"]
     row = _find(issuer, subject)
@@ -164,20 +168,20 @@ def principal_of(issuer: str, claims: Claims) -> Principal:
         row = _create(issuer, subject, claims)
     if not row.is_active or (row.user is not None and not row.user.is_active):
         raise Unauthenticated("The token's subject was deactivated here")
-    wanted = groups_of(claims)
-    if wanted is not None:
-        _join(row, issuer, wanted)
+    groups = groups_of(claims)
+    if groups is not None:
+        _join(row, issuer, groups)
     return row
 
 
 def groups_of(claims: Claims) -> set[str] | None:
-    """What the groups claim says; None: there is none, so nothing is said of groups."""
-    found = claims.get(settings.MONODON_OIDC_GROUPS_CLAIM)
-    if isinstance(found, str):
-        found = [found]
-    if not isinstance(found, list):
+    """The groups in the groups claim; None: there is no such claim, so memberships stay."""
+    claim = claims.get(settings.MONODON_OIDC_GROUPS_CLAIM)
+    if isinstance(claim, str):
+        claim = [claim]
+    if not isinstance(claim, list):
         return None
-    words = (word for word in found[:_MAX_GROUPS] if isinstance(word, str) and "\x00" not in word)
+    words = (word for word in claim[:_MAX_GROUPS] if isinstance(word, str) and "\x00" not in word)
     return set(words)
 
 
@@ -187,8 +191,8 @@ def _find(issuer: str, subject: str) -> Principal | None:
 
 
 def _create(issuer: str, subject: str, claims: Claims) -> Principal:
-    given = claims.get(settings.MONODON_OIDC_NAME_CLAIM)
-    name = f"user:{given if isinstance(given, str) and given else subject}"
+    claim = claims.get(settings.MONODON_OIDC_NAME_CLAIM)
+    name = f"user:{claim if isinstance(claim, str) and claim else subject}"
     try:
         principals.check_name(name, PrincipalKind.USER)
     except CatalogError as error:
@@ -196,7 +200,7 @@ def _create(issuer: str, subject: str, claims: Claims) -> Principal:
             f"The token's subject can get no principal: {error.message}"
         ) from None
     if principals.owns_anything(name):
-        # Of somebody who is gone: whoever may choose a name at the issuer must not get it.
+        # The objects of a former user: a person who can choose a name at the issuer must not get them.
         raise Unauthenticated(
             f"The token's subject is not known here, and who was called '{name}' still owns"
             " something: an administrator has to make the principal"
@@ -212,36 +216,36 @@ def _create(issuer: str, subject: str, claims: Claims) -> Principal:
                 created_by=access.SYSTEM.name,
             )
             audit_records.record(
-                access.SYSTEM, "principal.create", name, after=principals.facts(row)
+                access.SYSTEM, "principal.create", name, after=principals.audit_values(row)
             )
         return row
     except IntegrityError:
-        # Another request was first; or the name is somebody else's, who keeps it: whoever may
-        # choose a name at the issuer must not become an administrator of the same name here.
-        found = _find(issuer, subject)
-        if found is None:
+        # A concurrent request was first, or the name belongs to another principal, which keeps it: a
+        # person who can choose a name at the issuer must not become an administrator of that name.
+        created = _find(issuer, subject)
+        if created is None:
             raise Unauthenticated(
                 f"The token's subject is not known here, and the name '{name}' is another's: an"
                 " administrator has to enter issuer and subject there"
             ) from None
-        return found
+        return created
 
 
-def _join(row: Principal, issuer: str, wanted: set[str]) -> None:
-    """Make the memberships in the issuer's groups those that it tells."""
+def _join(row: Principal, issuer: str, subjects: set[str]) -> None:
+    """Set the memberships in the issuer's groups to these subjects."""
     of_issuer = Principal.objects.filter(kind=PrincipalKind.GROUP, issuer=issuer)
-    there = {group.pk: group.name for group in of_issuer.filter(subject__in=wanted)}
-    held = dict(row.groups.filter(issuer=issuer).values_list("pk", "name"))
-    if there.keys() == held.keys():
+    new = {group.pk: group.name for group in of_issuer.filter(subject__in=subjects)}
+    old = dict(row.groups.filter(issuer=issuer).values_list("pk", "name"))
+    if new.keys() == old.keys():
         return
     with transaction.atomic():
-        row.groups.remove(*(held.keys() - there.keys()))
-        row.groups.add(*(there.keys() - held.keys()))
-        for name in sorted(held[pk] for pk in held.keys() - there.keys()):
+        row.groups.remove(*(old.keys() - new.keys()))
+        row.groups.add(*(new.keys() - old.keys()))
+        for name in sorted(old[pk] for pk in old.keys() - new.keys()):
             audit_records.record(
                 access.SYSTEM, "principal.leave", name, before={"member": row.name}
             )
-        for name in sorted(there[pk] for pk in there.keys() - held.keys()):
+        for name in sorted(new[pk] for pk in new.keys() - old.keys()):
             audit_records.record(access.SYSTEM, "principal.join", name, after={"member": row.name})
     known_keys.forget_keys()
 
@@ -251,7 +255,7 @@ def _join(row: Principal, issuer: str, wanted: set[str]) -> None:
 
 @dataclass
 class _Issuer:
-    """What is known of an issuer, and when it was asked. Times are of the monotonic clock."""
+    """The cached document and keys of an issuer, with monotonic times of the fetches."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     document: dict[str, Any] = field(default_factory=dict)
@@ -262,11 +266,11 @@ class _Issuer:
 
 
 _issuers: dict[str, _Issuer] = {}
-"""By address; there are no more of them than the settings name."""
+"""By URL; limited to the issuers in the settings."""
 
 
 def forget() -> None:
-    """Make this process ask every issuer anew."""
+    """Clear the cache, so that this process fetches the keys of every issuer again."""
     _issuers.clear()
 
 
@@ -277,10 +281,10 @@ def document_of(issuer: str) -> Mapping[str, Any]:
 
 def _signing_key(issuer: str, header: Mapping[str, Any]) -> _Key:
     """The issuer's key that a token names. Raises Unauthenticated, ServiceUnavailable."""
-    known = _refreshed(issuer)
-    key = _choose(known.keys, header)
-    if key is None and time.monotonic() - known.tried_at >= _UNKNOWN_KEY_SECONDS:
-        key = _choose(_refreshed(issuer, known.fetched_at).keys, header)
+    cached = _refreshed(issuer)
+    key = _choose(cached.keys, header)
+    if key is None and time.monotonic() - cached.tried_at >= _UNKNOWN_KEY_SECONDS:
+        key = _choose(_refreshed(issuer, cached.fetched_at).keys, header)
     if key is None:
         raise Unauthenticated("The token's key is not one of its issuer's")
     return key
@@ -295,74 +299,76 @@ def _choose(keys: list[_Key], header: Mapping[str, Any]) -> _Key | None:
         and key.get("alg") in (None, algorithm)
         and (kid is None or key.kid == kid)
     ]
-    # Without a kid only one key can be meant.
+    # Without a kid the key is determined only if exactly one fits.
     return fitting[0] if len(fitting) == 1 else None
 
 
 def _refreshed(url: str, older_than: float | None = None) -> _Issuer:
-    """What is known of an issuer, asked anew if that is old. Raises ServiceUnavailable.
+    """The cached state of an issuer, fetched again when it is old. Raises ServiceUnavailable.
 
-    ``older_than``: ask anew unless somebody has since that moment.
+    ``older_than``: fetch unless another request has fetched since that time.
     """
-    known = _issuers.setdefault(url, _Issuer())
-    if not _is_due(known, older_than):
-        return _usable(known)
-    if older_than is None and known.lock.locked() and not _is_stale(known):
-        return known  # another request is fetching them
-    with known.lock:
-        if _is_due(known, older_than):
-            known.tried_at = time.monotonic()
+    issuer = _issuers.setdefault(url, _Issuer())
+    if not _is_due(issuer, older_than):
+        return _usable(issuer)
+    if older_than is None and issuer.lock.locked() and not _is_stale(issuer):
+        return issuer  # another request is fetching
+    with issuer.lock:
+        if _is_due(issuer, older_than):
+            issuer.tried_at = time.monotonic()
             try:
-                known.document, known.keys = _fetch(url)
+                issuer.document, issuer.keys = _fetch(url)
             except (requests.RequestException, ValueError, TypeError, KeyError) as error:
-                known.is_away = True
-                log.warning("The keys of %s cannot be had: %s", url, type(error).__name__)
+                issuer.is_away = True
+                log.warning("Cannot fetch the keys of %s: %s", url, type(error).__name__)
             else:
-                known.is_away, known.fetched_at = False, time.monotonic()
-    return _usable(known)
+                issuer.is_away, issuer.fetched_at = False, time.monotonic()
+    return _usable(issuer)
 
 
-def _is_due(known: _Issuer, older_than: float | None) -> bool:
+def _is_due(issuer: _Issuer, older_than: float | None) -> bool:
     now = time.monotonic()
-    if known.is_away:
-        return now - known.tried_at >= _AWAY_SECONDS
-    if older_than is not None and known.fetched_at <= older_than:
+    if issuer.is_away:
+        return now - issuer.tried_at >= _AWAY_SECONDS
+    if older_than is not None and issuer.fetched_at <= older_than:
         return True
-    return now - known.fetched_at >= _FRESH_SECONDS
+    return now - issuer.fetched_at >= _FRESH_SECONDS
 
 
-def _is_stale(known: _Issuer) -> bool:
-    return time.monotonic() - known.fetched_at >= _STALE_SECONDS
+def _is_stale(issuer: _Issuer) -> bool:
+    return time.monotonic() - issuer.fetched_at >= _STALE_SECONDS
 
 
-def _usable(known: _Issuer) -> _Issuer:
-    if _is_stale(known):
+def _usable(issuer: _Issuer) -> _Issuer:
+    if _is_stale(issuer):
         raise ServiceUnavailable("The keys of the token's issuer cannot be had at the moment")
-    return known
+    return issuer
 
 
 def _fetch(issuer: str) -> tuple[dict[str, Any], list[_Key]]:
     document = fetch_json(issuer.rstrip("/") + "/.well-known/openid-configuration")
     if document.get("issuer") != issuer:
         raise ValueError("the document is of another issuer")
-    found = fetch_json(document["jwks_uri"])
-    return document, [key for key in map(_import, found["keys"]) if key is not None]
+    key_set = fetch_json(document["jwks_uri"])
+    return document, [key for key in map(_import, key_set["keys"]) if key is not None]
 
 
-def _import(found: Any) -> _Key | None:
-    """A public key for signatures; None for other keys, and for those that are not understood."""
-    if not isinstance(found, dict) or found.get("use", "sig") != "sig":
+def _import(entry: Any) -> _Key | None:
+    """A public key for signatures; None for other keys, and for keys of unsupported types."""
+    if not isinstance(entry, dict) or entry.get("use", "sig") != "sig":
         return None
-    kind = _KEY_TYPES.get(found.get("kty", ""))
+    kind = _KEY_TYPES.get(entry.get("kty", ""))
     try:
-        return None if kind is None else kind.import_key(found)
+        return None if kind is None else kind.import_key(entry)
     except (JoseError, ValueError, TypeError, KeyError):
         return None
 
 
 def fetch_json(url: str) -> dict[str, Any]:
-    """The JSON object at an address: over https or on this machine, without redirects, bounded in
-    size and time. Raises requests.RequestException or ValueError."""
+    """The JSON object at a URL, without redirects, and with bounds on size and time.
+
+    The URL must be https or on this machine. Raises requests.RequestException or ValueError.
+    """
     require_safe(url)
     deadline = time.monotonic() + _WHOLE_SECONDS
     with requests.get(
@@ -379,14 +385,14 @@ def fetch_json(url: str) -> dict[str, Any]:
             content += chunk
             if len(content) > _MAX_BYTES or time.monotonic() > deadline:
                 raise ValueError("too large, or too slow")
-    found = json.loads(content)
-    if not isinstance(found, dict):
-        raise ValueError("no JSON object")
-    return found
+    document = json.loads(content)
+    if not isinstance(document, dict):
+        raise ValueError("not a JSON object")
+    return document
 
 
 def require_safe(url: Any) -> str:
-    """The address, if it is https or of this machine. Raises ValueError."""
+    """Return the URL if it is https or on this machine. Raises ValueError."""
     parts = urlsplit(url if isinstance(url, str) else "")
     is_here = parts.hostname in {"localhost", "127.0.0.1", "::1"}
     if parts.scheme != "https" and not (parts.scheme == "http" and is_here):

@@ -1,8 +1,8 @@
 """Principals: people, groups and service accounts, and which groups they are in.
 
 Only administrators change them. A principal is never deleted, because the audit trail, owners and
-grants name it; it is deactivated instead, and may do nothing then. Of a person whose Django user is
-deleted the name alone stays, inactive (``catalog.services.access.users``).
+grants refer to it; it is deactivated instead, and then holds no privileges. When a Django user is
+deleted, only the name of its principal remains, inactive (``catalog.services.access.users``).
 """
 
 from collections.abc import Iterator, Sequence
@@ -40,17 +40,17 @@ PREFIXES = {
     PrincipalKind.SERVICE: "",
 }
 RESERVED = frozenset({access.SYSTEM.name, "anonymous"})
-"""What the audit trail calls who is no principal: nobody may take these names."""
+"""The audit trail's names for actors that are not principals; no principal may have them."""
 LONGEST_NAME = 200
 PAGE_SIZE = 100
 MAX_PAGE = 1000
 
 
 def check_name(name: str, kind: PrincipalKind) -> str:
-    """The name, if a principal of this kind may have it. Raises InvalidInput.
+    """Return the name if a principal of this kind may have it. Raises InvalidInput.
 
-    ``user:ada``, ``group:analysts``, ``etl``: printable, without blanks at the ends, slashes and
-    further colons.
+    ``user:ada``, ``group:analysts``, ``etl``: printable, without leading or trailing blanks, slashes
+    and further colons.
     """
     prefix = PREFIXES[kind]
     own = name.removeprefix(prefix)
@@ -58,12 +58,13 @@ def check_name(name: str, kind: PrincipalKind) -> str:
         raise InvalidInput(f"The name of a {kind.label} looks like '{prefix}name', not {name!r}")
     if not own.isprintable() or own != own.strip() or ":" in own or "/" in own:
         raise InvalidInput(
-            f"Name {name!r} must be printable, without slashes, blanks at the ends and other colons"
+            f"Name {name!r} must be printable, without slashes, further colons, and leading or"
+            " trailing blanks"
         )
     if len(name) > LONGEST_NAME:
         raise InvalidInput(f"A name has at most {LONGEST_NAME} characters")
     if name in RESERVED:
-        raise InvalidInput(f"'{name}' is a name of the catalog itself")
+        raise InvalidInput(f"The name '{name}' is reserved for the catalog itself")
     return name
 
 
@@ -77,10 +78,10 @@ def create_principal(
     issuer: str = "",
     subject: str = "",
 ) -> Principal:
-    """A new principal, which is active and in no group.
+    """Create a principal, active and in no group.
 
-    With ``issuer`` and ``subject`` a token of that issuer stands for it; of a group they say which
-    group of the issuer's it is. Raises PermissionDenied, InvalidInput, PrincipalAlreadyExists.
+    With ``issuer`` and ``subject`` it authenticates with tokens of that issuer; for a group they name
+    the issuer's group. Raises PermissionDenied, InvalidInput, PrincipalAlreadyExists.
     """
     access.require(actor, Privilege.ALL)
     check_name(name, kind)
@@ -96,7 +97,7 @@ def create_principal(
                 subject=subject,
                 created_by=actor.name,
             )
-            audit_records.record(actor, "principal.create", name, after=facts(row))
+            audit_records.record(actor, "principal.create", name, after=audit_values(row))
     except IntegrityError as exc:
         raise PrincipalAlreadyExists(name) from exc
     known_keys.forget_keys()
@@ -113,14 +114,14 @@ def update_principal(
     issuer: str | None = None,
     subject: str | None = None,
 ) -> Principal:
-    """Change what is not None. Who is deactivated loses all rights, with every key and session.
+    """Change the values that are not None. Deactivation revokes all rights, keys and sessions.
 
-    Other processes learn of it within five seconds. The Django user of a person is deactivated and
-    activated with it. Raises PermissionDenied, PrincipalNotFound, InvalidInput,
-    PrincipalAlreadyExists when another has the subject, and LastAdministrator.
+    Other processes apply the change within five seconds. The Django user of a person is deactivated
+    and activated with the principal. Raises PermissionDenied, PrincipalNotFound, InvalidInput,
+    PrincipalAlreadyExists when another principal has the subject, and LastAdministrator.
     """
     access.require(actor, Privilege.ALL)
-    wanted: dict[str, Any] = {
+    values: dict[str, Any] = {
         "level": level,
         "description": description,
         "is_active": is_active,
@@ -130,16 +131,16 @@ def update_principal(
     try:
         with administered(name):
             row = _find(name)
-            before = facts(row)
-            for field, value in wanted.items():
+            before = audit_values(row)
+            for field, value in values.items():
                 if value is not None:
                     setattr(row, field, value)
             _check_subject(row.issuer, row.subject)
-            after = facts(row)
+            after = audit_values(row)
             if after != before:
-                row.save(update_fields=[field for field in wanted if wanted[field] is not None])
+                row.save(update_fields=[field for field in values if values[field] is not None])
                 if row.user_id is not None and is_active is not None:
-                    # Not save(): the user's own hook would do this again.
+                    # Not save(): the user's signal handler would repeat the change.
                     get_user_model().objects.filter(pk=row.user_id).update(is_active=is_active)
                 audit_records.record(actor, "principal.update", name, **_difference(before, after))
     except IntegrityError as exc:
@@ -149,34 +150,38 @@ def update_principal(
 
 
 def add_member(*, actor: access.Principal, group: str, member: str) -> None:
-    """Put a person or a service account into a group; being there already is no error.
+    """Add a person or a service account to a group; an existing membership is not an error.
 
-    Raises PermissionDenied, PrincipalNotFound, and InvalidInput for a group: groups have no groups.
+    Raises PermissionDenied, PrincipalNotFound, and InvalidInput for a group, since groups are not
+    nested.
     """
     access.require(actor, Privilege.ALL)
     with transaction.atomic():
-        found, row = _membership(group, member)
-        if not row.groups.filter(pk=found.pk).exists():
-            row.groups.add(found)
+        group_row, row = _membership(group, member)
+        if not row.groups.filter(pk=group_row.pk).exists():
+            row.groups.add(group_row)
             audit_records.record(actor, "principal.join", group, after={"member": member})
     known_keys.forget_keys()
 
 
 def remove_member(*, actor: access.Principal, group: str, member: str) -> None:
-    """Take it out; not being there is no error. Raises as ``add_member``, and LastAdministrator."""
+    """Remove a member from a group; a missing membership is not an error.
+
+    Raises as ``add_member``, and LastAdministrator.
+    """
     access.require(actor, Privilege.ALL)
     with administered(member):
-        found, row = _membership(group, member)
-        if row.groups.filter(pk=found.pk).exists():
-            row.groups.remove(found)
+        group_row, row = _membership(group, member)
+        if row.groups.filter(pk=group_row.pk).exists():
+            row.groups.remove(group_row)
             audit_records.record(actor, "principal.leave", group, before={"member": member})
     known_keys.forget_keys()
 
 
 def find_principal(*, actor: access.Principal, name: str) -> Principal:
-    """A principal, as an administrator or it itself sees it.
+    """A principal, for an administrator or for itself.
 
-    Raises PermissionDenied for all others, whether there is such a one or not, and
+    Raises PermissionDenied for all others, whether the principal exists or not, and
     PrincipalNotFound.
     """
     if name != actor.name:
@@ -191,7 +196,7 @@ def list_principals(
     limit: int | None = None,
     page_token: str | None = None,
 ) -> tuple[list[Principal], str | None]:
-    """A page of the principals by name, and the token of the next. Raises PermissionDenied."""
+    """A page of the principals by name, and the token of the next page. Raises PermissionDenied."""
     access.require(actor, Privilege.ALL)
     size = min(limit or PAGE_SIZE, MAX_PAGE)
     rows = Principal.objects.select_related("user").prefetch_related("groups").order_by("name")
@@ -204,17 +209,17 @@ def list_principals(
 
 
 def owns_anything(name: str) -> bool:
-    """Whether whoever is called so owns something, in the trash too. Three statements at most."""
+    """True if this name owns an object, also in the trash. Three statements at most."""
     return any(
         model._default_manager.filter(owner=name).exists() for model in (Namespace, Table, Function)
     )
 
 
-# --- who administers -----------------------------------------------------------------------------
+# --- administrators ------------------------------------------------------------------------------
 
 
 def administrators() -> QuerySet[Principal]:
-    """Those who may do everything, and can still come in."""
+    """The principals that hold all privileges and can still authenticate."""
     not_over = Q(expires_at=None) | Q(expires_at__gt=timezone.now())
     keys = ApiKey.objects.filter(
         not_over, principal=OuterRef("pk"), revoked_at=None, scopes=None, namespace=None
@@ -234,39 +239,39 @@ def administrators() -> QuerySet[Principal]:
 
 @contextmanager
 def administered(name: str) -> Iterator[None]:
-    """A transaction that may not take the last administrator away. ``name``: whose change it is.
+    """Run a transaction that must not remove the last administrator; ``name`` is the one changed.
 
-    Raises LastAdministrator. Where there was none before, there may be none after it.
+    Raises LastAdministrator, unless there was no administrator before.
     """
     with transaction.atomic():
         locks.lock_principals()
-        had_one = administrators().exists()
+        had_administrator = administrators().exists()
         yield
-        if had_one and not administrators().exists():
+        if had_administrator and not administrators().exists():
             raise LastAdministrator(name)
 
 
 def require_another_administrator(row: Principal) -> None:
-    """Raises LastAdministrator if this is the only one. Inside a transaction it holds to its end."""
+    """Raise LastAdministrator if this is the only one; the answer holds until the transaction ends."""
     locks.lock_principals()
-    found = administrators()
-    if found.filter(pk=row.pk).exists() and not found.exclude(pk=row.pk).exists():
+    rows = administrators()
+    if rows.filter(pk=row.pk).exists() and not rows.exclude(pk=row.pk).exists():
         raise LastAdministrator(row.name)
 
 
-# --- for the neighbours --------------------------------------------------------------------------
+# --- shared with other services ------------------------------------------------------------------
 
 
-def facts(row: Principal) -> dict[str, Any]:
-    """What the audit trail tells of a principal."""
-    found = {
+def audit_values(row: Principal) -> dict[str, Any]:
+    """The values of a principal that the audit trail records."""
+    values = {
         "level": str(row.level),
         "is_active": row.is_active,
         "description": row.description,
         "issuer": row.issuer,
         "subject": row.subject,
     }
-    return {name: value for name, value in found.items() if value != ""}
+    return {name: value for name, value in values.items() if value != ""}
 
 
 def _difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -287,16 +292,16 @@ def _find(name: str) -> Principal:
 
 
 def _membership(group: str, member: str) -> tuple[Principal, Principal]:
-    found, row = _find(group), _find(member)
-    if found.kind != PrincipalKind.GROUP:
-        raise InvalidInput(f"'{group}' is no group")
+    group_row, row = _find(group), _find(member)
+    if group_row.kind != PrincipalKind.GROUP:
+        raise InvalidInput(f"'{group}' is not a group")
     if row.kind == PrincipalKind.GROUP:
-        raise InvalidInput(f"'{member}' is a group, and groups have no groups")
-    return found, row
+        raise InvalidInput(f"'{member}' is a group, and a group cannot be a member of a group")
+    return group_row, row
 
 
 def _check_subject(issuer: str, subject: str) -> None:
     if bool(issuer) != bool(subject):
-        raise InvalidInput("An issuer needs a subject, and a subject an issuer")
+        raise InvalidInput("Issuer and subject belong together: set both, or neither")
     if "\x00" in issuer + subject:
-        raise InvalidInput("Issuer and subject hold no NUL character")
+        raise InvalidInput("Issuer and subject must not contain a NUL character")

@@ -1,4 +1,4 @@
-"""Single sign-on: the Django user of a person whom an issuer vouches for."""
+"""Single sign-on: the Django user of a person authenticated by an issuer."""
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
@@ -13,16 +13,16 @@ _LONGEST_USERNAME = 150
 
 
 def user_of(issuer: str, claims: oidc.Claims) -> User:
-    """The user for whom verified claims stand, who may enter the admin; made if there is none.
+    """The user of verified claims, who may enter the admin; it is created if necessary.
 
-    Where MONODON_OIDC_STAFF_GROUPS or MONODON_OIDC_ADMIN_GROUPS name groups, the groups claim
-    decides each time anew who may enter, and who may do everything; else the user's own flags do.
-    Raises Unauthenticated for an unknown or inactive subject, and PermissionDenied for who may not
-    enter, whose user, if any, then is no member of the staff any more; LastAdministrator.
+    If MONODON_OIDC_STAFF_GROUPS or MONODON_OIDC_ADMIN_GROUPS name groups, the groups claim decides
+    at every sign-on who may enter, and who is a superuser; otherwise the user's own flags do. Raises
+    Unauthenticated for an unknown or inactive subject, LastAdministrator, and PermissionDenied for a
+    person who may not enter; their user, if there is one, loses its staff status.
     """
     row = oidc.principal_of(issuer, claims)
     if row.kind != PrincipalKind.USER:
-        raise PermissionDenied(f"'{row.name}' is no person")
+        raise PermissionDenied(f"'{row.name}' is not a person, and may not enter the admin")
     staff, admins = settings.MONODON_OIDC_STAFF_GROUPS, settings.MONODON_OIDC_ADMIN_GROUPS
     groups = oidc.groups_of(claims) or set()
     is_admin = not groups.isdisjoint(admins)
@@ -31,11 +31,11 @@ def user_of(issuer: str, claims: oidc.Claims) -> User:
     if user is None and is_staff:
         user = _create(row)
     if user is not None and (staff or admins):
-        wanted = {"is_staff": is_staff} | ({"is_superuser": is_admin} if admins else {})
-        changed = [name for name, value in wanted.items() if getattr(user, name) != value]
+        flags = {"is_staff": is_staff} | ({"is_superuser": is_admin} if admins else {})
+        changed = [name for name, value in flags.items() if getattr(user, name) != value]
         if changed:
             for name in changed:
-                setattr(user, name, wanted[name])
+                setattr(user, name, flags[name])
             with transaction.atomic():
                 user.save(update_fields=changed)
     if user is None or not user.is_staff:
@@ -46,13 +46,16 @@ def user_of(issuer: str, claims: oidc.Claims) -> User:
 def _create(row: Principal) -> User:
     name = row.name.removeprefix("user:")
     if get_user_model().normalize_username(name) != name:
-        # Django would make the user of another name, and so of another principal.
-        raise PermissionDenied(f"The name of '{row.name}' is none that a user may have")
+        # Django would create a user with a different name, and so of a different principal.
+        raise PermissionDenied(f"'{name}', of principal '{row.name}', is not a valid user name")
     if len(name) > _LONGEST_USERNAME:
-        raise PermissionDenied(f"The name of '{row.name}' is too long for a user")
+        raise PermissionDenied(
+            f"The name of '{row.name}' is too long for a user: at most {_LONGEST_USERNAME}"
+            " characters"
+        )
     try:
         with transaction.atomic(), users.joining(row):
-            # Without a password: the issuer alone lets this person in.
+            # Without a password: only the issuer authenticates this person.
             return get_user_model().objects.create_user(name)
     except IntegrityError:
-        raise PermissionDenied(f"The user name '{name}' is another's") from None
+        raise PermissionDenied(f"The user name '{name}' belongs to another user") from None

@@ -1,12 +1,11 @@
-"""How often somebody may guess a secret: API keys, tokens, the secrets of OAuth2 clients.
+"""A throttle for guessing secrets: API keys, tokens, the secrets of OAuth2 clients.
 
-Wrong secrets are counted by the address that they come from and by the client that they are for.
-Only different ones: a program that sends the same revoked key for days guesses nothing. Who guessed
-too often is refused for the rest of the minute, but for secrets that proved right a while ago, so
-a guesser behind the same address shuts nobody out who works.
+Wrong secrets are counted per address that sends them and per client that they are for. Only distinct
+ones count: a program that sends the same revoked key for days guesses nothing. After too many, the
+source is refused for the rest of the minute, except for secrets that were right recently, so a
+guesser does not lock out legitimate users behind the same address.
 
-Each process counts for itself, in memory that is bounded; what was not seen for the longest time
-is forgotten first.
+Each process counts separately, in bounded memory; the least recently used entries are dropped first.
 """
 
 import hashlib
@@ -26,7 +25,7 @@ BY_ADDRESS = 30
 BY_CLIENT = 100
 _PROVEN_SECONDS = 3600.0
 _SIZE = 10_000
-_IPV6_NETWORK = 64  # what one household or one machine has
+_IPV6_NETWORK = 64  # the prefix length of one household or machine
 
 
 @dataclass(slots=True)
@@ -35,20 +34,20 @@ class _Source:
     guesses: set[bytes] = field(default_factory=set)
 
 
-class Attempts:
-    """What this process knows of wrong secrets. Every method may be called by many threads."""
+class Throttle:
+    """The wrong secrets that this process has counted. All methods are thread-safe."""
 
     def __init__(self, *, size: int = _SIZE, clock: Callable[[], float] = time.monotonic) -> None:
         self._size, self._clock = size, clock
         self._lock = threading.Lock()
-        self.forget()
+        self.reset()
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         self._sources: OrderedDict[str, _Source] = OrderedDict()
         self._proven: OrderedDict[bytes, float] = OrderedDict()
 
     def check(self, secret: str, address: str, client: str = "") -> None:
-        """Raises TooManyAttempts for who may not try now."""
+        """Raise TooManyAttempts if this source may not try this secret now."""
         if not self._sources:
             return
         now = self._clock()
@@ -61,8 +60,8 @@ class Attempts:
                 return
         raise TooManyAttempts(math.ceil(wait))
 
-    def failed(self, secret: str, address: str, client: str = "") -> None:
-        """It was wrong."""
+    def record_failure(self, secret: str, address: str, client: str = "") -> None:
+        """Count a wrong secret."""
         now, guess = self._clock(), _mark(secret)
         with self._lock:
             self._proven.pop(guess, None)
@@ -70,8 +69,8 @@ class Attempts:
             if client:
                 self._count(_by_client(client), BY_CLIENT, guess, now)
 
-    def succeeded(self, secret: str) -> None:
-        """It was right."""
+    def record_success(self, secret: str) -> None:
+        """Exempt a secret that was right."""
         with self._lock:
             mark = _mark(secret)
             self._proven[mark] = self._clock() + _PROVEN_SECONDS
@@ -100,25 +99,25 @@ class Attempts:
 
 
 def _mark(secret: str) -> bytes:
-    """Enough to tell secrets apart, and too little to find one again."""
+    """A digest long enough to distinguish secrets, and too short to recover one."""
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).digest()[:8]
 
 
 @lru_cache(maxsize=4096)
 def _by_address(address: str) -> str:
     try:
-        found = ipaddress.ip_address(address)
+        parsed = ipaddress.ip_address(address)
     except ValueError:
         return "a:?"
-    if isinstance(found, ipaddress.IPv6Address):
-        if found.ipv4_mapped is None:
-            return f"a:{ipaddress.ip_network((found, _IPV6_NETWORK), strict=False)}"
-        found = found.ipv4_mapped
-    return f"a:{found}"
+    if isinstance(parsed, ipaddress.IPv6Address):
+        if parsed.ipv4_mapped is None:
+            return f"a:{ipaddress.ip_network((parsed, _IPV6_NETWORK), strict=False)}"
+        parsed = parsed.ipv4_mapped
+    return f"a:{parsed}"
 
 
 def _by_client(client: str) -> str:
     return "c:" + hashlib.sha256(client.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-attempts = Attempts()
+throttle = Throttle()

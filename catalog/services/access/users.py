@@ -1,8 +1,8 @@
-"""Django's users and their principals, kept together; who signs in and out, in the audit trail.
+"""Synchronizing Django's users with their principals, and auditing sign-in and sign-out.
 
-Users are made, changed and deleted in Django's own pages and commands, and signed in by its own
-code. So this hangs on Django's signals, which are the only place that all of that passes; nothing
-of the catalog's own does so. ``catalog.apps`` connects them.
+Users are created, changed, deleted and signed in by Django's own pages, commands and code. So this
+module uses Django's signals, the only place that all of these pass; no other code of the catalog uses
+signals. ``catalog.apps`` connects them.
 """
 
 from collections.abc import Iterator
@@ -27,12 +27,12 @@ from catalog.services.engine import audit_records
 PASSWORD, SIGN_ON = "password", "sign-on"
 _WATCHED = {"username", "is_active", "is_superuser"}
 _RETIRED = (
-    "It is inactive, as after its user was deleted. Whoever gets the name gets what it owns: activate"
-    " the principal first."
+    "The principal is inactive, for example because its user was deleted. A new user of this name"
+    " would get everything that it owns. Activate the principal first."
 )
 _STILL_OWNS = (
-    "It has no principal any more, but still owns something. Whoever gets the name gets that: make the"
-    " principal first."
+    "No principal has this name, but it still owns objects. A new user of this name would get them."
+    " Create the principal first."
 )
 _acting: ContextVar[access.Principal] = ContextVar("acting", default=access.SYSTEM)
 _joining: ContextVar[int | None] = ContextVar("joining", default=None)
@@ -40,7 +40,7 @@ _joining: ContextVar[int | None] = ContextVar("joining", default=None)
 
 @contextmanager
 def acting_as(actor: access.Principal) -> Iterator[None]:
-    """Have the audit trail tell that this principal, not the catalog, changes users."""
+    """Attribute changes of users to this principal in the audit trail, instead of the catalog."""
     token = _acting.set(actor)
     try:
         yield
@@ -50,7 +50,7 @@ def acting_as(actor: access.Principal) -> Iterator[None]:
 
 @contextmanager
 def joining(principal: Principal) -> Iterator[None]:
-    """Let the user that is made inside be that of a principal whom an issuer vouches for."""
+    """Attach the user created inside to a principal that an issuer has authenticated."""
     token = _joining.set(principal.pk)
     try:
         yield
@@ -59,23 +59,23 @@ def joining(principal: Principal) -> Iterator[None]:
 
 
 def name_of(user: User) -> str:
-    """What the principal of a user is called."""
+    """The name of a user's principal."""
     return f"user:{user.get_username()}"
 
 
 def check_new_name(username: str) -> None:
-    """Raises InvalidInput, or PrincipalAlreadyExists where a user would get another's rights.
+    """Raise InvalidInput, or PrincipalAlreadyExists if a user would get another's rights.
 
-    So nobody gets the name of a user who was deleted, unless an administrator activates what is left
-    of that one's principal.
+    So nobody gets the name of a deleted user, unless an administrator activates the principal that
+    remained.
     """
     name = principals.check_name(f"user:{username}", PrincipalKind.USER)
     row = Principal.objects.filter(name=name).first()
     joining_as = _joining.get()
     if joining_as is not None and (row is None or row.pk != joining_as):
-        raise PrincipalAlreadyExists(name)  # whom an issuer vouches for gets its own user only
-    # A principal that somebody made beforehand waits for its user; one of an issuer belongs to
-    # whoever signs in there.
+        raise PrincipalAlreadyExists(name)  # a person of an issuer only gets their own user
+    # A principal created in advance waits for its user; one of an issuer belongs to the person who
+    # signs in there.
     if row is not None and (row.user_id or row.issuer) and row.pk != joining_as:
         raise PrincipalAlreadyExists(name)
     if row is not None and not row.is_active:
@@ -85,14 +85,14 @@ def check_new_name(username: str) -> None:
 
 
 def ensure_principal(user: User) -> Principal:
-    """The principal of a user; it is made if there is none."""
+    """The principal of a user; it is created if there is none."""
     row = Principal.objects.filter(user=user).first()
     if row is not None:
         return row
     name = name_of(user)
     actor = _acting.get()
     with transaction.atomic():
-        # Whether it may be taken over was asked before the user was saved.
+        # ``check_new_name`` ran before the user was saved, so an existing principal may be taken over.
         row, is_new = Principal.objects.get_or_create(
             name=name,
             defaults={
@@ -104,7 +104,7 @@ def ensure_principal(user: User) -> Principal:
             },
         )
         if is_new:
-            audit_records.record(actor, "principal.create", name, after=_facts(user))
+            audit_records.record(actor, "principal.create", name, after=_audit_values(user))
         else:
             row.user = user
             row.save(update_fields=["user"])
@@ -119,7 +119,7 @@ def ensure_principal(user: User) -> Principal:
 
 
 def before_save(instance: User, raw: bool, update_fields: Any, **_: Any) -> None:
-    """Refuse what would give a user another's name, or leave nobody who administers."""
+    """Refuse a change that gives a user another's name, or removes the last administrator."""
     if raw or (update_fields is not None and _WATCHED.isdisjoint(update_fields)):
         return
     if instance._state.adding:
@@ -130,7 +130,8 @@ def before_save(instance: User, raw: bool, update_fields: Any, **_: Any) -> None
         return
     if row.name != name_of(instance):
         raise InvalidInput(
-            f"'{row.name}' keeps its name: it stands in the audit trail, as an owner and in grants"
+            f"User '{row.name}' cannot be renamed: the audit trail, owners and grants refer to the"
+            " name"
         )
     stays = row.level == PrincipalLevel.ADMIN or instance.is_superuser
     if not (instance.is_active and stays) and (row.user.is_active or row.user.is_superuser):
@@ -160,7 +161,7 @@ def before_delete(instance: User, **_: Any) -> None:
     if row is not None:
         principals.require_another_administrator(row)
         audit_records.record(
-            _acting.get(), "principal.delete", row.name, before=principals.facts(row)
+            _acting.get(), "principal.delete", row.name, before=principals.audit_values(row)
         )
 
 
@@ -169,8 +170,10 @@ def after_delete(**_: Any) -> None:
 
 
 def keep_name(instance: Principal, **_: Any) -> None:
-    """Of a principal that goes with its user the name stays: its keys, grants and memberships go
-    along, but not what it owns."""
+    """Keep the name of a principal that is deleted with its user.
+
+    Its keys, grants and memberships are deleted, but not the objects that it owns.
+    """
     if instance.user_id is not None:
         Principal.objects.create(
             name=instance.name,
@@ -186,37 +189,37 @@ def keep_name(instance: Principal, **_: Any) -> None:
 
 def signed_in(request: HttpRequest | None, user: User, **_: Any) -> None:
     ensure_principal(user)
-    how = getattr(request, "signed_on_by", None)
-    facts = {"address": _address(request), "by": how or PASSWORD}
-    audit_records.record(_who(request, user), "session.begin", name_of(user), after=facts)
+    method = getattr(request, "signed_on_by", None)
+    values = {"address": _address(request), "by": method or PASSWORD}
+    audit_records.record(_actor(request, user), "session.begin", name_of(user), after=values)
 
 
 def signed_out(request: HttpRequest | None, user: User | None, **_: Any) -> None:
     if user is not None:
-        facts = {"address": _address(request)}
-        audit_records.record(_who(request, user), "session.end", name_of(user), after=facts)
+        values = {"address": _address(request)}
+        audit_records.record(_actor(request, user), "session.end", name_of(user), after=values)
 
 
 def failed_to_sign_in(
     credentials: dict[str, Any], request: HttpRequest | None = None, **_: Any
 ) -> None:
-    """Note it. What is no user's name is not written down: it may be a password."""
-    given = str(credentials.get("username") or "").replace("\x00", "")
-    name = get_user_model().objects.filter(username=given).values_list("username", flat=True)
-    known = name.first()
+    """Record a failed sign-in. An unknown user name is not stored: it may be a password."""
+    username = str(credentials.get("username") or "").replace("\x00", "")
+    names = get_user_model().objects.filter(username=username).values_list("username", flat=True)
+    user_name = names.first()
     refusals.note(
         Unauthenticated("The user name or the password is wrong"),
         actor=None,
-        door="admin",
+        interface="admin",
         action="session.begin",
-        target="(unknown user)" if known is None else f"user:{known}",
+        target="(unknown user)" if user_name is None else f"user:{user_name}",
         address=_address(request),
         request_id=getattr(request, "request_id", ""),
     )
 
 
 def connect() -> None:
-    """Hang all of this on Django's signals."""
+    """Connect the receivers to Django's signals."""
     user_model = get_user_model()
     pre_save.connect(before_save, sender=user_model, dispatch_uid="monodon")
     post_save.connect(after_save, sender=user_model, dispatch_uid="monodon")
@@ -228,9 +231,9 @@ def connect() -> None:
     user_login_failed.connect(failed_to_sign_in, dispatch_uid="monodon")
 
 
-def _who(request: HttpRequest | None, user: User) -> access.Principal:
+def _actor(request: HttpRequest | None, user: User) -> access.Principal:
     return access.Principal(
-        name_of(user), request_id=getattr(request, "request_id", ""), door="admin"
+        name_of(user), request_id=getattr(request, "request_id", ""), interface="admin"
     )
 
 
@@ -238,5 +241,5 @@ def _address(request: HttpRequest | None) -> str:
     return "" if request is None else str(request.META.get("REMOTE_ADDR", ""))
 
 
-def _facts(user: User) -> dict[str, Any]:
+def _audit_values(user: User) -> dict[str, Any]:
     return {"user": user.get_username(), "is_superuser": user.is_superuser}

@@ -1,4 +1,4 @@
-"""The months of the audit trail: making those that come, and dropping those that are over."""
+"""The monthly partitions of the audit trail: creating new ones and dropping old ones."""
 
 import re
 from dataclasses import dataclass
@@ -18,22 +18,22 @@ from catalog.services.audit import chain
 from catalog.services.engine import audit_records
 
 AHEAD = 3
-"""For so many months after the present one there are partitions. Other rows go to the default one."""
+"""The number of future months with partitions. Rows of other months go to the default partition."""
 _NAME = re.compile(r"catalog_auditevent_(\d{4})_(\d{2})")
 
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A month that is no longer in the trail."""
+    """A month that was removed from the trail."""
 
     month: str
     events: int
 
 
 def make_partitions() -> int:
-    """Make the partitions of the present and of the coming months. Returns how many were missing."""
+    """Create the partitions of the current and the coming months; returns how many were missing."""
     with transaction.atomic(), connection.cursor() as cursor:
-        # Better none than a queue of commits behind a reader of the whole trail.
+        # Fail early, so that commits do not queue up behind a reader of the whole trail.
         cursor.execute("SET LOCAL lock_timeout = '5s'")
         cursor.execute(
             "SELECT catalog_audit_make_partitions(%s::date, %s)",
@@ -43,32 +43,32 @@ def make_partitions() -> int:
 
 
 def drop_months(*, actor: Principal, keep_months: int) -> list[Dropped]:
-    """Drop the partitions of all months but the present one and ``keep_months`` before it.
+    """Drop the partitions of all months but the current one and the ``keep_months`` before it.
 
-    Each month that goes leaves an audit row (``audit.retention``), which also holds the last seal
-    that goes with it, so what stays can be verified. Raises InvalidInput for less than one month,
-    and ServiceUnavailable when not all events of a month are sealed yet; then nothing more is dropped.
+    Each dropped month leaves an audit row (``audit.retention``) with the last seal of that month, so
+    the remaining trail can be verified. Raises InvalidInput for less than one month, and
+    ServiceUnavailable when an event of a month is not sealed yet; no further month is dropped then.
     The database's role must own the table.
     """
     access.require(actor, Privilege.MANAGE)
     if keep_months < 1:
-        raise InvalidInput(f"Keep one month at least, not {keep_months}")
+        raise InvalidInput(f"At least one month must be kept, not {keep_months}")
     kept_from = _months_before(timezone.now(), keep_months)
     chain.seal()
     return [_drop(actor, year, month) for year, month in _months() if (year, month) < kept_from]
 
 
 def drop_due_months() -> int:
-    """Drop what MONODON_AUDIT_KEEP_MONTHS keeps no longer; 0 keeps everything. Returns how many."""
+    """Drop the months older than MONODON_AUDIT_KEEP_MONTHS, where 0 keeps all; returns how many."""
     keep = settings.MONODON_AUDIT_KEEP_MONTHS
     return len(drop_months(actor=access.SYSTEM, keep_months=keep)) if keep else 0
 
 
 def grants(role: str) -> list[str]:
-    """The statements that leave a role, quoted as SQL wants it, adding and reading alone.
+    """The statements that limit a role, quoted for SQL, to inserting and reading.
 
-    Not even the columns that the database fills may be given: so nobody dates an event back, or
-    puts it where the seals have passed. Partitions are reached through their parents only.
+    The role cannot set the columns that the database fills, so it can neither backdate an event nor
+    place it among sealed ones. Partitions are accessible through their parents only.
     """
     filled = {"id", "at", "xid"}
     columns = ", ".join(
@@ -106,8 +106,8 @@ def _months_before(now: datetime, months: int) -> tuple[int, int]:
 
 
 def _months() -> list[tuple[int, int]]:
-    found = [_NAME.fullmatch(name) for name in _partitions("catalog_auditevent")]
-    return sorted((int(match[1]), int(match[2])) for match in found if match)
+    matches = [_NAME.fullmatch(name) for name in _partitions("catalog_auditevent")]
+    return sorted((int(match[1]), int(match[2])) for match in matches if match)
 
 
 def _drop(actor: Principal, year: int, month: int) -> Dropped:
@@ -117,7 +117,7 @@ def _drop(actor: Principal, year: int, month: int) -> Dropped:
         cursor.execute("SET LOCAL lock_timeout = '5s'")
         for parent, partition in (("catalog_auditevent", events), ("catalog_auditseal", seals)):
             if _exists(cursor, partition):
-                # What is detached is locked too, so nothing is added any more.
+                # A detached partition stays locked, so no rows can be added.
                 cursor.execute(f"ALTER TABLE {parent} DETACH PARTITION {partition}")
         cursor.execute(f"SELECT count(*), min(id), max(id) FROM {events}")  # noqa: S608 -- our own names
         count, first, last = cursor.fetchone()
@@ -136,7 +136,7 @@ def _drop(actor: Principal, year: int, month: int) -> Dropped:
 
 
 def _anchor(cursor: Any, events: str, seals: str, following: str) -> dict[str, Any] | None:
-    """The last seal that goes. Raises ServiceUnavailable where an event, or a seal, is not due."""
+    """The last dropped seal. Raises ServiceUnavailable if an event or a seal must not be dropped."""
     has_seals = _exists(cursor, seals)
     own = f"OR EXISTS (SELECT FROM {seals} s WHERE s.event_id = e.id)" if has_seals else ""
     cursor.execute(
@@ -157,7 +157,7 @@ def _anchor(cursor: Any, events: str, seals: str, following: str) -> dict[str, A
         row = cursor.fetchone()
         if row is not None:
             if row[2]:
-                raise ServiceUnavailable(f"{seals} has seals of events that are kept")
+                raise ServiceUnavailable(f"'{seals}' holds seals of events that are still needed")
             return {"number": row[0], "hash": row[1]}
     before = chain.newest_retention()
     return None if before is None else {"number": before.number, "hash": before.hash.hex()}

@@ -1,17 +1,18 @@
-"""What was refused, in the audit trail: every refused access, and every refused change.
+"""Refusals in the audit trail: every refused access, and every refused change.
 
-A refused access is one without valid credentials, one that is not permitted, and, for who may
-browse only a part of the catalog, one to what is not there: such a refusal hides what exists. A
-refused change is what was to change something and met a conflict or was invalid. What was merely
-read with a mistake, and what failed without being refused, is not written.
+A refused access is one without valid credentials, one that is not permitted, and, for principals
+that may browse only parts of the catalog, one to an object that does not exist: such a refusal hides
+what exists. A refused change is a request to change something that met a conflict or was invalid.
+Reads with invalid parameters, and failures that are not refusals, are not recorded.
 
-The answer does not wait: ``note`` puts the refusal aside, and a thread of the process writes what
-there is a moment later, in a transaction of its own. A write that fails is logged.
+The answer does not wait: ``note`` queues the refusal, and a thread of the process writes the queue
+shortly after, in its own transaction. A failed write is logged.
 
-A flood cannot fill the disk. The first of a kind is written at once; those that follow it within a
-minute are counted, and told in one row with ``times``. And so many kinds a minute are written and
-no more (``_Bucket``; anonymous ones apart, so that they do not crowd out the others); what is beyond
-is counted in one row a minute, ``refusals.count``. A process that is killed loses the last counts.
+A flood cannot fill the disk. The first refusal of a kind is written at once; those that follow
+within a minute are counted and written as one row with ``times``. The number of kinds written per
+minute is limited as well (``_Bucket``; anonymous ones have their own, so that they do not crowd out
+the others); further ones are counted in one row per minute, ``refusals.count``. A process that is
+killed loses the last counts.
 """
 
 import atexit
@@ -49,25 +50,25 @@ REFUSALS = Counter("monodon_refusals", "Refused access and refused changes.", ["
 COUNTED = "refusals.count"
 _WINDOW_SECONDS = 60.0
 _PAUSE_SECONDS = 0.2
-"""So long the writer waits for others to come along."""
+"""The time for which the writer waits for further refusals."""
 _LONGEST_TEXT = 1000
 NOBODY = "anonymous"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """One refusal, as the trail will tell it."""
+    """One refusal, with the values that the trail records."""
 
-    door: str
+    interface: str
     actor: str
     action: str
     target: str
     error: str
-    """The class of it."""
+    """The name of the error's class."""
     message: str
     key: str = ""
     digest: str = ""
-    """Of the key that was presented, where it was refused; its name is looked up."""
+    """The digest of a presented key that was refused; its name is looked up."""
     address: str = ""
     request_id: str = ""
     context: Mapping[str, str] = field(default_factory=dict)
@@ -75,10 +76,10 @@ class Refusal:
 
     @property
     def kind(self) -> tuple[str, ...]:
-        """What makes two refusals the same. Anybody can vary the target of an anonymous one."""
+        """The values by which refusals are counted. A client can vary the target of anonymous ones."""
         if self.is_anonymous:
-            return (self.door, self.error, self.address, self.digest)
-        return (self.door, self.actor, self.key, self.action, self.target, self.error)
+            return (self.interface, self.error, self.address, self.digest)
+        return (self.interface, self.actor, self.key, self.action, self.target, self.error)
 
 
 @dataclass(kw_only=True)
@@ -90,7 +91,7 @@ class NewRefusal(audit_records.NewEvent):
 
 
 def concerns(error: CatalogError, actor: Principal | None, *, changes: bool) -> bool:
-    """Whether a refusal belongs into the trail. ``changes``: it was to change something."""
+    """True if a refusal belongs in the trail. ``changes``: the request would change something."""
     if isinstance(error, PermissionDenied | Unauthenticated):
         return True
     if actor is None or isinstance(error, ServiceUnavailable | OutcomeUnknown | Unsupported):
@@ -102,23 +103,23 @@ def note(
     error: CatalogError,
     *,
     actor: Principal | None,
-    door: str,
+    interface: str,
     action: str,
     target: str = "",
     presented_key: str = "",
     address: str = "",
     request_id: str = "",
 ) -> None:
-    """Put a refusal aside to be written soon. Never raises; takes microseconds.
+    """Queue a refusal to be written soon. Never raises; takes microseconds.
 
-    ``actor`` None: nobody was recognised. ``presented_key`` is then what was sent; of a key of ours
-    its SHA-256 leads to its name, if it has one, and nothing of it is kept.
+    ``actor`` None: the request was not authenticated, and ``presented_key`` is the text that it sent.
+    The SHA-256 of a key of this catalog leads to its name, if it has one; the key is not stored.
     """
     if isinstance(error, Unauthenticated):
         actor = None
     is_ours = actor is None and presented_key.startswith(KEY_PREFIX)
     refusal = Refusal(
-        door=door,
+        interface=interface,
         actor=NOBODY if actor is None else actor.name,
         action=action,
         target=_clean(target),
@@ -131,18 +132,18 @@ def note(
         context={} if actor is None else actor.context,
         is_anonymous=actor is None,
     )
-    REFUSALS.labels(door, refusal.error).inc()
+    REFUSALS.labels(interface, refusal.error).inc()
     ledger.add(refusal)
 
 
 def write(refusals: Collection[tuple[Refusal, int]]) -> None:
-    """Write refusals with how often they came, in one statement and a transaction of its own."""
+    """Write refusals with their counts, in one statement and its own transaction."""
     names = _names_of_keys({refusal.digest for refusal, _ in refusals if refusal.digest})
     rows = []
     for refusal, times in refusals:
-        facts: dict[str, Any] = {"times": times} if times > 1 else {}
+        values: dict[str, Any] = {"times": times} if times > 1 else {}
         if refusal.address:
-            facts["address"] = refusal.address
+            values["address"] = refusal.address
         rows.append(
             NewRefusal(
                 actor=refusal.actor,
@@ -150,11 +151,11 @@ def write(refusals: Collection[tuple[Refusal, int]]) -> None:
                 target=refusal.target,
                 table_uuid=None,
                 before=None,
-                after=facts or None,
+                after=values or None,
                 context=audit_records.masked(dict(refusal.context)) or None,
                 request_id=refusal.request_id,
                 transaction_id=None,
-                door=refusal.door,
+                door=refusal.interface,
                 key=refusal.key or names.get(refusal.digest, ""),
                 outcome=Outcome.REFUSED.value,
                 error=f"{refusal.error}: {audit_records.masked(refusal.message)}",
@@ -171,12 +172,12 @@ def _names_of_keys(digests: Collection[str]) -> dict[str, str]:
 
 
 def _clean(text: str) -> str:
-    """What PostgreSQL stores, and not more of it than a row is worth."""
+    """The text in a form that PostgreSQL can store, cut to a reasonable length."""
     return text[:_LONGEST_TEXT].replace("\x00", "").encode("utf-8", "replace").decode()
 
 
 class _Bucket:
-    """Lets so many through at once, and so many a second on the long run."""
+    """A token bucket: allows ``most`` at once, and ``a_second`` per second in the long run."""
 
     def __init__(self, most: int, a_second: float) -> None:
         self._most, self._a_second = most, a_second
@@ -193,7 +194,7 @@ class _Bucket:
 
 @dataclass(slots=True)
 class _Kind:
-    """A kind of refusals that was written lately, and how many came since."""
+    """A kind of refusals that was written recently, and the number that followed."""
 
     until: float
     last: Refusal
@@ -201,20 +202,20 @@ class _Kind:
 
 
 class Ledger:
-    """Decides what is written, and has it written by a thread of its own."""
+    """Selects the refusals to write, and writes them in its own thread."""
 
     def __init__(
         self,
         deliver: Callable[[Collection[tuple[Refusal, int]]], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``deliver`` takes the place of the thread: it is called with what is due at once."""
+        """``deliver`` replaces the thread: it is called with the due refusals at once."""
         self.deliver = deliver
         self._clock = clock
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew: nothing is waiting, and no thread runs that belongs to this process."""
+        """Reset the state: nothing is queued, and this process has no writer thread."""
         self._ready = threading.Condition()
         self._kinds: dict[tuple[str, ...], _Kind] = {}
         self._buckets = {False: _Bucket(300, 5.0), True: _Bucket(60, 1.0)}
@@ -226,9 +227,9 @@ class Ledger:
         with self._ready:
             now = self._clock()
             self._collect(now)
-            known = self._kinds.get(refusal.kind)
-            if known is not None:
-                known.more, known.last = known.more + 1, refusal
+            kind = self._kinds.get(refusal.kind)
+            if kind is not None:
+                kind.more, kind.last = kind.more + 1, refusal
             elif self._buckets[refusal.is_anonymous].take(now):
                 self._kinds[refusal.kind] = _Kind(now + _WINDOW_SECONDS, refusal)
                 self._due.append((refusal, 1))
@@ -243,11 +244,11 @@ class Ledger:
             self.deliver(due)
 
     def _count(self, refusal: Refusal, now: float) -> None:
-        key = (refusal.door, "anonymous" if refusal.is_anonymous else "")
-        known = self._beyond.get(key)
-        if known is None:
-            told = Refusal(
-                door=refusal.door,
+        key = (refusal.interface, "anonymous" if refusal.is_anonymous else "")
+        kind = self._beyond.get(key)
+        if kind is None:
+            summary = Refusal(
+                interface=refusal.interface,
                 actor=NOBODY if refusal.is_anonymous else "",
                 action=COUNTED,
                 target="",
@@ -255,11 +256,11 @@ class Ledger:
                 message="More kinds of refusals than are written one by one",
                 is_anonymous=refusal.is_anonymous,
             )
-            known = self._beyond[key] = _Kind(now + _WINDOW_SECONDS, told)
-        known.more += 1
+            kind = self._beyond[key] = _Kind(now + _WINDOW_SECONDS, summary)
+        kind.more += 1
 
     def _collect(self, now: float, *, everything: bool = False) -> None:
-        """What was counted and is over becomes due."""
+        """Queue the counts whose period is over."""
         for kinds in (self._kinds, self._beyond):
             over = [key for key, kind in kinds.items() if everything or kind.until <= now]
             for kind in map(kinds.pop, over):
@@ -290,7 +291,7 @@ class Ledger:
             return due
 
     def flush(self, due: Collection[tuple[Refusal, int]] | None = None) -> None:
-        """Write what is due, or else everything that is waiting. What fails is logged."""
+        """Write the due refusals, or all that are queued. Failures are logged."""
         if due is None:
             due = self._take(everything=True)
         if not due:
@@ -298,7 +299,7 @@ class Ledger:
         try:
             write(due)
         except (DatabaseError, InterfaceError, TypeError, ValueError) as error:
-            # Also of what cannot be written at all: the thread has to go on with the others.
+            # Also for rows that can never be written: the thread has to continue with the others.
             log.error("%d refusals could not be written to the audit trail: %s", len(due), error)
         finally:
             if not connection.in_atomic_block:

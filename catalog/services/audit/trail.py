@@ -1,8 +1,8 @@
-"""Reading the audit trail: searching it, page by page, and taking it along as CSV or JSON lines.
+"""Reading the audit trail: searching it page by page, and exporting it as CSV or JSON lines.
 
-However large the trail is, no statement looks through all of it: where no index leads, a page looks
-through so many rows and tells where the next one goes on, be it empty itself. So a search is
-complete when there is no next page.
+No statement scans the whole trail, however large it is: without a suitable index a page scans a
+limited number of rows and returns the position of the next page, even if it is empty itself. So a
+search is complete when there is no next page.
 """
 
 import csv
@@ -27,7 +27,7 @@ from catalog.services.engine import audit_records
 PAGE_SIZE = 100
 MAX_PAGE = 1000
 SEARCHED = 200_000
-"""So many ids a page looks through where no index leads."""
+"""The number of ids that a page scans without a suitable index."""
 _BATCH = 2000
 FORMATS = {"csv": "text/csv; charset=utf-8", "jsonl": "application/x-ndjson"}
 COLUMNS = (
@@ -39,13 +39,13 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """What is looked for. All that is said must hold; nothing said: everything."""
+    """The criteria of a search. All given criteria must match; without criteria every event does."""
 
     table: Identifier | None = None
-    """All events of the table that has this name now, under whatever name it had then."""
+    """All events of the table that has this name now, under any earlier name."""
     table_uuid: uuid.UUID | None = None
     target: str | None = None
-    """A namespace or a table as it was called then, with all below it."""
+    """A namespace or a table under its name at that time, with everything below it."""
     actor: str | None = None
     action: str | None = None
     door: str | None = None
@@ -54,59 +54,60 @@ class Search:
     request_id: str | None = None
     transaction_id: uuid.UUID | None = None
     text: str | None = None
-    """Part of a target, or a whole actor, key or request id."""
+    """A substring of the target, or the complete actor, key or request id."""
     since: datetime | None = None
     until: datetime | None = None
-    """Before it."""
+    """Exclusive."""
 
     def __post_init__(self) -> None:
         for name in ("target", "actor", "action", "door", "outcome", "key", "request_id", "text"):
             if "\x00" in (getattr(self, name) or ""):
-                raise InvalidInput(f"'{name}' holds a NUL character")
+                raise InvalidInput(f"'{name}' must not contain a NUL character")
 
     @property
-    def told(self) -> dict[str, str]:
-        """What is said, as the audit trail tells it."""
-        found = {item.name: getattr(self, item.name) for item in fields(self)}
+    def criteria(self) -> dict[str, str]:
+        """The given criteria, as text for the audit trail."""
+        criteria = {item.name: getattr(self, item.name) for item in fields(self)}
         if self.table is not None:
-            found["table"] = ".".join(self.table)
+            criteria["table"] = ".".join(self.table)
         return {
             name: value.isoformat() if isinstance(value, datetime) else str(value)
-            for name, value in found.items()
+            for name, value in criteria.items()
             if value is not None
         }
 
     @property
     def has_index(self) -> bool:
-        """Whether an index leads to few rows, or to all that are wanted in their order."""
+        """True if an index leads to few rows, or to all matching rows in order."""
         if self.table or self.table_uuid or self.transaction_id:
             return True
         others = (self.target, self.action, self.door, self.key, self.request_id, self.text)
         return not any(others) and not (self.actor and self.outcome)
 
     def rows(self) -> QuerySet[AuditEvent]:
-        """The events, in no order."""
+        """The matching events, unordered."""
         rows = AuditEvent.objects.all()
         exact = ("table_uuid", "actor", "action", "door", "outcome", "key", "request_id")
-        wanted: dict[str, Any] = {name: getattr(self, name) for name in exact}
-        wanted |= {"transaction_id": self.transaction_id}
-        rows = rows.filter(**{name: value for name, value in wanted.items() if value is not None})
+        values: dict[str, Any] = {name: getattr(self, name) for name in exact}
+        values |= {"transaction_id": self.transaction_id}
+        rows = rows.filter(**{name: value for name, value in values.items() if value is not None})
         if self.table is not None:
             uuids = Table.objects.filter(digest=digest(self.table)).values_list("uuid", flat=True)
             rows = rows.filter(table_uuid__in=list(uuids))
         if self.target is not None:
             rows = rows.filter(Q(target=self.target) | Q(target__startswith=f"{self.target}."))
         if self.text is not None:
-            said = {"actor": self.text, "key": self.text, "request_id": self.text}
-            rows = rows.filter(Q(target__icontains=self.text) | Q(*said.items(), _connector=Q.OR))
+            columns = {"actor": self.text, "key": self.text, "request_id": self.text}
+            is_equal = Q(*columns.items(), _connector=Q.OR)
+            rows = rows.filter(Q(target__icontains=self.text) | is_equal)
         if self.since is not None:
             rows = rows.filter(at__gte=self.since)
         return rows if self.until is None else rows.filter(at__lt=self.until)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A page of events, the newest first. ``next_page_token`` None: that is all."""
+class EventPage:
+    """A page of events, the newest first. ``next_page_token`` None: this is the last page."""
 
     events: list[AuditEvent]
     next_page_token: str | None
@@ -114,10 +115,10 @@ class Found:
 
 def list_events(
     *, actor: Principal, search: Search, limit: int | None = None, page_token: str | None = None
-) -> Found:
-    """A page of the trail, which may hold fewer than asked for, or none, and have a next one.
+) -> EventPage:
+    """A page of the trail; it may have a next page even if it holds fewer events than the limit.
 
-    The actor must manage the catalog, or the one table that is searched for. Raises InvalidInput,
+    The actor must hold MANAGE on the catalog, or on the table in the search. Raises InvalidInput,
     PermissionDenied, TableNotFound.
     """
     _require(actor, search)
@@ -133,25 +134,28 @@ def list_events(
         rows = rows.filter(pk__gte=floor)
     page = list(rows.order_by("-pk")[: size + 1])
     if len(page) > size:
-        return Found(page[:size], str(page[size - 1].pk))
-    # Nothing is older than the oldest row that a retention left.
+        return EventPage(page[:size], str(page[size - 1].pk))
+    # No event is older than the oldest one that a retention left.
     oldest = AuditEvent.objects.aggregate(low=Min("pk"))["low"] if floor else None
-    is_all = oldest is None or floor <= oldest
-    return Found(page, None if is_all else str(floor))
+    is_last = oldest is None or floor <= oldest
+    return EventPage(page, None if is_last else str(floor))
 
 
 def export(*, actor: Principal, search: Search, format: str) -> Iterator[bytes]:
-    """What is found as a file, the oldest first, in pieces: what was there when it began.
+    """The matching events that exist now, the oldest first, as a file in chunks.
 
-    Leaves an audit row that tells what was taken along. Raises as ``list_events`` does, and
-    InvalidInput for a format that is not in FORMATS, before the first piece.
+    Records the criteria of the export in the audit trail. Raises as ``list_events``, and InvalidInput
+    for a format that is not in FORMATS, before the first chunk.
     """
     if format not in FORMATS:
         raise InvalidInput(f"Format {format!r} is not known; use {' or '.join(FORMATS)}")
     _require(actor, search)
     ends = AuditEvent.objects.aggregate(low=Min("pk"), top=Max("pk"))
     audit_records.record(
-        actor, "audit.export", "audit", after={"format": format, "search": search.told or "all"}
+        actor,
+        "audit.export",
+        "audit",
+        after={"format": format, "search": search.criteria or "all"},
     )
     batches = _batches(search, ends["low"] or 0, ends["top"] or 0)
     return _as_csv(batches) if format == "csv" else _as_json_lines(batches)
@@ -179,18 +183,18 @@ def _batches(search: Search, low: int, top: int) -> Iterator[list[AuditEvent]]:
             yield batch
 
 
-def as_facts(row: AuditEvent) -> dict[str, Any]:
-    """An event as JSON shows it: every column, times in UTC."""
-    found = {name: getattr(row, name) for name in COLUMNS}
-    found["at"] = row.at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-    found["xid"] = str(row.xid)
-    return found
+def as_json(row: AuditEvent) -> dict[str, Any]:
+    """An event as a JSON object: every column, with times in UTC."""
+    event = {name: getattr(row, name) for name in COLUMNS}
+    event["at"] = row.at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    event["xid"] = str(row.xid)
+    return event
 
 
 def _as_json_lines(batches: Iterable[list[AuditEvent]]) -> Iterator[bytes]:
     for batch in batches:
         yield b"".join(
-            orjson.dumps(as_facts(row), option=orjson.OPT_APPEND_NEWLINE) for row in batch
+            orjson.dumps(as_json(row), option=orjson.OPT_APPEND_NEWLINE) for row in batch
         )
 
 
@@ -199,13 +203,13 @@ def _as_csv(batches: Iterable[list[AuditEvent]]) -> Iterator[bytes]:
     writer = csv.writer(buffer)
     writer.writerow(COLUMNS)
     for batch in batches:
-        writer.writerows([_cell(value) for value in as_facts(row).values()] for row in batch)
-        yield _taken(buffer)
-    if rest := _taken(buffer):
-        yield rest
+        writer.writerows([_cell(value) for value in as_json(row).values()] for row in batch)
+        yield _drain(buffer)
+    if remainder := _drain(buffer):
+        yield remainder
 
 
-def _taken(buffer: io.StringIO) -> bytes:
+def _drain(buffer: io.StringIO) -> bytes:
     text = buffer.getvalue()
     buffer.seek(0)
     buffer.truncate()
@@ -213,7 +217,7 @@ def _taken(buffer: io.StringIO) -> bytes:
 
 
 def _cell(value: Any) -> str:
-    """A cell that no spreadsheet takes for a formula: a text that could be one gets an apostrophe."""
+    """A cell that no spreadsheet interprets as a formula: an apostrophe precedes such a text."""
     if isinstance(value, Mapping | list):
         return orjson.dumps(value).decode()
     text = "" if value is None else str(value)

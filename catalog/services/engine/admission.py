@@ -1,12 +1,13 @@
-"""How many threads of a web process may wait for the same namespaces and tables.
+"""A limit on the threads of a web process that wait for the same namespaces and tables.
 
-PostgreSQL lets every commit to a table wait for who has it locked. A process has a few threads; once
-all of them wait, nobody gets an answer, whatever they ask for. So a commit first enters here under
-the names that it locks:
+In PostgreSQL every commit to a table waits for the transaction that has it locked. A process has a
+few threads; once all of them wait, it answers no request, whatever it is about. So a commit first
+enters the admission under the names that it locks:
 
-- At most ``most`` threads are inside for one name; the others wait here.
-- A name is stalled when a commit has been inside for ``_STALL_SECONDS``. Once ``most`` threads wait
-  for stalled names, all further ones are refused at once. Commits that go on quickly refuse nobody.
+- At most ``most_waiting`` threads are inside for one name; the others wait here.
+- A name is stalled when a commit has been inside for ``_STALL_SECONDS``. Once ``most_waiting``
+  threads wait for stalled names, further ones are refused at once. Commits that finish quickly
+  cause no refusals.
 
 Processes that answer no requests (jobs, commands) pass without waiting.
 """
@@ -25,12 +26,12 @@ _STALL_SECONDS = 0.5
 
 
 class Admission:
-    """The commits of one process that are under way, by the names that they lock."""
+    """The running commits of one process, by the names that they lock."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._inside: dict[uuid.UUID, list[float]] = {}
-        """Since when each commit is inside, the oldest first."""
+        """The times at which the commits entered, the oldest first."""
         self._waiting: dict[uuid.UUID, int] = {}
         self._own = threading.local()
 
@@ -38,7 +39,7 @@ class Admission:
     def enter(
         self, names: Collection[uuid.UUID], target: Callable[[], Identifier]
     ) -> Iterator[None]:
-        """Be inside for these names. Raises Busy, which names ``target``; reentrant in a thread."""
+        """Hold a place for these names; reentrant in a thread. Raises Busy, naming ``target``."""
         bounds = limits.requests
         entered: set[uuid.UUID] = getattr(self._own, "names", set())
         new = [name for name in names if name not in entered] if entered else names
@@ -92,7 +93,7 @@ class Admission:
                     del self._waiting[name]
 
     def _held_up(self, now: float) -> int:
-        """How many threads are inside, or wait, for stalled names."""
+        """The number of threads that are inside or wait for stalled names."""
         stalled = now - _STALL_SECONDS
         held_up = {
             moment

@@ -1,6 +1,6 @@
-"""The audit trail. Rows are written inside the transaction of the change they tell of.
+"""Rows of the audit trail, written inside the transaction of the change that they describe.
 
-What was refused is written elsewhere: ``catalog.services.audit.refusals``.
+Refusals are written elsewhere: ``catalog.services.audit.refusals``.
 """
 
 import re
@@ -16,7 +16,7 @@ from catalog.models import AuditEvent, Table
 from catalog.services.engine.statements import Record, insert_together
 
 MASK = "***"
-"""What stands in the trail instead of a secret."""
+"""The text that replaces a secret in the trail."""
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _SECRET_WORDS = frozenset(
@@ -29,7 +29,7 @@ _SECRET_PARTS = ("secret", "password")
 _KINDS_OF_KEYS = frozenset(
     ("access", "account", "api", "encryption", "private", "shared", "signing", "sas")
 )
-_LONGEST_KNOWN = 200
+_LONGEST_CACHED = 200
 _IN_URL = re.compile(
     r"(?<=://)[^/@\s?#]+(?=@)"
     r"|(?<=[?&])((?:[a-z_-]*(?:signature|sig|token|secret|credential|password|key)))=[^&\s#]+",
@@ -66,9 +66,9 @@ def event(
     after: dict[str, Any] | None = None,
     transaction_id: uuid.UUID | None = None,
 ) -> NewEvent:
-    """An audit row, not yet written: the commit engine writes those of a batch together.
+    """An audit row that is not written yet: the commit engine writes those of a batch together.
 
-    Secrets in what it tells are masked.
+    Secrets in its values are masked.
     """
     return NewEvent(
         actor=actor.name,
@@ -80,40 +80,41 @@ def event(
         context=masked(dict(actor.context)) or None,
         request_id=actor.request_id,
         transaction_id=transaction_id,
-        door=getattr(actor, "door", ""),
+        door=getattr(actor, "interface", ""),
         key=getattr(actor, "key", ""),
     )
 
 
-def record(actor: Principal, action: str, target: str, **facts: Any) -> None:
+def record(actor: Principal, action: str, target: str, **details: Any) -> None:
     """Write one audit row; the keyword arguments are those of ``event``."""
-    insert_together([event(actor, action, target, **facts)])
+    insert_together([event(actor, action, target, **details)])
 
 
 # --- secrets -------------------------------------------------------------------------------------
 
 
-def masked(found: Any) -> Any:
-    """A JSON value in which nothing secret stands any more.
+def masked(json: Any) -> Any:
+    """A JSON value without its secrets.
 
-    What is called like a secret (``s3.secret-access-key``, ``token``, ``password``) becomes MASK,
-    and so do user and password, and signatures, in a URL. A value without any is returned as it is.
+    Values whose names denote a secret (``s3.secret-access-key``, ``token``, ``password``) become
+    MASK, and so do user, password and signatures in a URL. A value without secrets is returned
+    unchanged.
     """
-    if isinstance(found, dict):
-        for name, value in found.items():
+    if isinstance(json, dict):
+        for name, value in json.items():
             if isinstance(value, dict | list | str) or is_secret(name):
                 break
         else:
-            return found
+            return json
         return {
-            name: MASK if _hides(name, value) else masked(value) for name, value in found.items()
+            name: MASK if _is_masked(name, value) else masked(value) for name, value in json.items()
         }
-    if isinstance(found, str):
-        return _IN_URL.sub(_mask_in_url, found) if "://" in found else found
-    return [masked(value) for value in found] if isinstance(found, list) else found
+    if isinstance(json, str):
+        return _IN_URL.sub(_mask_in_url, json) if "://" in json else json
+    return [masked(value) for value in json] if isinstance(json, list) else json
 
 
-def _hides(name: str, value: Any) -> bool:
+def _is_masked(name: str, value: Any) -> bool:
     return not (value is None or value is True or value is False) and is_secret(name)
 
 
@@ -122,18 +123,18 @@ def _mask_in_url(match: re.Match[str]) -> str:
 
 
 def is_secret(name: str) -> bool:
-    """Whether a property, a header or a parameter of this name holds a secret."""
-    # Anybody may send long names, and they would stay in memory.
-    return _is_known_secret(name) if len(name) <= _LONGEST_KNOWN else _is_secret(name)
+    """True if a property, a header or a parameter of this name holds a secret."""
+    # Clients may send long names, which the cache would keep in memory.
+    return _is_secret_cached(name) if len(name) <= _LONGEST_CACHED else _is_secret(name)
 
 
 def _is_secret(name: str) -> bool:
     words = [word.lower() for word in _WORD.findall(name)]
-    if not _SECRET_WORDS.isdisjoint(words) or any(part in name.lower() for part in _SECRET_PARTS):
+    if not _SECRET_WORDS.isdisjoint(words) or any(word in name.lower() for word in _SECRET_PARTS):
         return True
     return any(
         before in _KINDS_OF_KEYS and word in {"key", "keys"} for before, word in pairwise(words)
     )
 
 
-_is_known_secret = lru_cache(maxsize=4096)(_is_secret)
+_is_secret_cached = lru_cache(maxsize=4096)(_is_secret)

@@ -1,11 +1,11 @@
-"""What became of a commit whose connection was lost.
+"""Determining the outcome of a commit whose connection was lost.
 
-A missing transaction row proves nothing while the old session may still commit. So the row is
-inserted here, as failed: then the old session's insert, if it comes at all, violates the primary
-key, and its whole transaction is rolled back.
+A missing transaction row proves nothing while the old session may still commit. So this module
+inserts the row itself, as failed: a later insert by the old session then violates the primary key,
+and its whole transaction is rolled back.
 
     the insert finds a row       the commit stands
-    the insert succeeds          the commit can never stand; it may be made again
+    the insert succeeds          the commit can never stand; it may be repeated
     the insert waits             the old session has inserted the row and has not ended yet
 """
 
@@ -30,9 +30,9 @@ _READ = "SELECT status, operations = '[]', created_at FROM catalog_transaction W
 
 
 def look_up(transaction: Transaction) -> datetime | None:
-    """When the transaction was made; None: nothing of it stands, now or later.
+    """The time of the transaction; None: it does not stand and never will.
 
-    Raises OutcomeUnknown when the database cannot tell within some seconds.
+    Raises OutcomeUnknown when the database does not answer within a few seconds.
     """
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:
@@ -45,7 +45,7 @@ def look_up(transaction: Transaction) -> datetime | None:
 
 
 def unknown(transaction: Transaction) -> OutcomeUnknown:
-    """The refusal that leaves it open whether a transaction stands."""
+    """The refusal for a transaction whose outcome is not known."""
     return OutcomeUnknown(
         "The database was lost during the commit, so its outcome is not known",
         detail=(
@@ -56,7 +56,7 @@ def unknown(transaction: Transaction) -> OutcomeUnknown:
 
 
 def _decide(transaction: Transaction) -> datetime | None:
-    connection.close()  # a session that broke off may look open
+    connection.close()  # a broken session may still look open
     with connection.cursor() as cursor:
         cursor.execute(
             _CLAIM,
@@ -67,7 +67,7 @@ def _decide(transaction: Transaction) -> datetime | None:
                 transaction.request_id,
             ],
         )
-        # A row that was there may be of an earlier call, whose answer was lost in its turn.
+        # An existing row may come from an earlier call whose answer was lost as well.
         cursor.execute(_READ, [transaction.pk])
         status, is_empty, created_at = cursor.fetchone()
     moment: datetime = created_at

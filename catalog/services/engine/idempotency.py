@@ -1,12 +1,12 @@
-"""Requests that carry an Idempotency-Key: what they do, they do once.
+"""Idempotent requests: a request with an Idempotency-Key takes effect once.
 
-The commit engine notes a key in the transaction of the change itself; its answer follows when it is
-known (``keep_answer``). A refusal that is to be the same again is noted after its rollback
-(``keep_refusal``). Whoever comes again with a noted key gets the noted answer.
+The commit engine records the key in the transaction of the change; the answer is added once it
+exists (``keep_answer``). A refusal that must be repeatable is recorded after its rollback
+(``keep_refusal``). A repeated request with a recorded key gets the recorded answer.
 
-Two requests with one key at once meet at the unique constraint: the second waits for the first,
-and then finds its record. So a change whose key got a refusal meanwhile is rolled back, and a
-refusal whose key got a change is not given.
+Two concurrent requests with one key meet at the unique constraint: the second waits for the first
+and then finds its record. So a change is rolled back if a refusal was recorded under its key
+meanwhile, and a refusal is not given if a change was recorded under its key.
 """
 
 import hashlib
@@ -29,12 +29,12 @@ from catalog.postgresql import outcomes
 log = logging.getLogger(__name__)
 
 LIFETIME = timedelta(hours=24)
-"""How long a client may go on repeating a request."""
+"""The period in which a client may repeat a request."""
 LIFETIME_ISO = "PT24H"
 _GRACE = timedelta(hours=1)  # for clocks that differ
 
 MAX_KEPT_BYTES = 64 * 1024
-"""Larger answers are made anew from the catalog's present state."""
+"""Larger answers are rebuilt from the catalog's current state."""
 
 CONSTRAINT = "idempotency_key_unique"
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -43,7 +43,7 @@ _UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-
 
 
 def read_key(text: str, *request: bytes) -> IdempotencyKey:
-    """The key of a header and what tells its request from others. Raises InvalidInput."""
+    """The key in a header, with the fingerprint of its request. Raises InvalidInput."""
     if not _UUID7.fullmatch(text.lower()):
         raise InvalidInput(f"Idempotency-Key {text[:40]!r} is not a UUID of version 7")
     fingerprint = fingerprint_of(*request)
@@ -58,16 +58,16 @@ def read_any_key(text: str) -> uuid.UUID:
 
 
 def fingerprint_of(*request: bytes) -> str:
-    """What tells a request from others."""
+    """The SHA-256 of the parts of a request, each with its length."""
     digest = hashlib.sha256()
-    for part in request:
-        digest.update(b"%d:" % len(part))
-        digest.update(part)
+    for content in request:
+        digest.update(b"%d:" % len(content))
+        digest.update(content)
     return digest.hexdigest()
 
 
 def find(actor: Principal) -> IdempotencyRecord | None:
-    """The record of this actor's key. Raises ContradictoryInput when it is of another request."""
+    """The record of this actor's key. Raises ContradictoryInput if it belongs to another request."""
     key = _key(actor)
     record = _of(actor).first()
     if record is not None and record.fingerprint != key.fingerprint:  # reads a streamed body
@@ -78,9 +78,9 @@ def find(actor: Principal) -> IdempotencyRecord | None:
 def keep_answer(
     actor: Principal, *, status: int, content: bytes | None, headers: Mapping[str, str]
 ) -> None:
-    """Note the answer to a change that stands. ``content`` None: it is to be made anew.
+    """Record the answer to a committed change. ``content`` None: the answer has to be rebuilt.
 
-    Never raises for a database that is away: the change stands, and so must its answer.
+    Never raises when the database is unavailable: the change stands, so the answer must be sent.
     """
     record = _record(actor)
     if content is not None:
@@ -90,19 +90,19 @@ def keep_answer(
         if content is None or not noted.update(
             status=record.status, content=record.content, headers=record.headers
         ):
-            # Nothing had to change, so nothing is noted; or the answer is there already.
+            # Nothing had to change, so no key was recorded; or the answer is recorded already.
             IdempotencyRecord.objects.bulk_create([record], ignore_conflicts=True)
     except DatabaseError:
-        log.warning("The answer under Idempotency-Key %s could not be kept", record.key)
+        log.warning("The answer under Idempotency-Key %s could not be stored", record.key)
 
 
 def keep_refusal(
     actor: Principal, *, status: int, content: bytes, headers: Mapping[str, str]
 ) -> IdempotencyRecord | None:
-    """Note a refusal and return what is noted under the key: another request may have been first.
+    """Record a refusal and return the record of the key, which may be that of another request.
 
-    Waits for a change with the key that is about to be committed. Raises ContradictoryInput when
-    what is noted was another request.
+    Waits for a change with this key that is about to be committed. Raises ContradictoryInput when
+    the recorded request is a different one.
     """
     record = _record(actor)
     record.status, record.content, record.headers = status, content, dict(headers)
@@ -113,12 +113,12 @@ def keep_refusal(
 
 
 def change_of(record: IdempotencyRecord) -> dict[str, Any]:
-    """What the first operation of a noted change did, as its transaction tells it.
+    """The result of the first operation of a recorded change, from its transaction.
 
-    Raises OutcomeUnknown when that is not there.
+    Raises OutcomeUnknown when the transaction is missing.
     """
-    known = record.transaction_id
-    row = Transaction.objects.filter(pk=known).first() if known is not None else None
+    pk = record.transaction_id
+    row = Transaction.objects.filter(pk=pk).first() if pk is not None else None
     if row is None or not row.operations:
         raise OutcomeUnknown("The request was carried out before, and its answer is gone")
     change: dict[str, Any] = row.operations[0]
@@ -126,19 +126,19 @@ def change_of(record: IdempotencyRecord) -> dict[str, Any]:
 
 
 def lost_race(error: Exception) -> bool:
-    """Whether this is the second of two requests with one key, and the first is noted."""
+    """True if a concurrent request with the same key was recorded first."""
     return getattr(getattr(error.__cause__, "diag", None), "constraint_name", "") == CONSTRAINT
 
 
 def delete_expired() -> int:
-    """Delete the records that nobody may ask for any more; returns how many."""
+    """Delete the records whose lifetime is over; returns their number."""
     expired = timezone.now() - LIFETIME - _GRACE
     deleted, _ = IdempotencyRecord.objects.filter(created_at__lt=expired).delete()
     return deleted
 
 
 def _of(actor: Principal) -> QuerySet[IdempotencyRecord]:
-    # Who comes with less than another key of the same principal gets none of that one's answers.
+    # A narrower API key of the same principal must not receive the answers to a wider one.
     return IdempotencyRecord.objects.filter(key=_key(actor).key, actor=actor.narrowed_name)
 
 

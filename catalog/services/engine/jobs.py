@@ -1,6 +1,7 @@
-"""The rows of jobs: sending, taking, keeping, ending and canceling them.
+"""The rows of jobs: sending, taking, renewing, finishing and canceling them.
 
-What the jobs do is in ``maintenance``; nothing here knows of it, so operations may leave jobs.
+The work itself is in ``maintenance``. This module does not depend on it, so operations may create
+jobs.
 """
 
 import logging
@@ -38,25 +39,25 @@ from catalog.services.engine import locks
 log = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 8  # the last one about two hours after the first
-MAX_TAKEN = 20  # a job that takes its worker down with it is not tried for ever
+MAX_TAKEN = 20  # a job that kills its worker is not retried forever
 _BACK_OFF = timedelta(seconds=15)
 _SENT_AT_ONCE = 100
-# Beat sends what waits every 15 s. Messages that wait longer only keep a worker, when it is free at last,
-# busy with finding out that others did the job; and clocks may differ by so much.
+# Beat sends the waiting jobs every 15 s. After a longer wait a message would only make a worker find
+# out that the job is done already. The margin covers clocks that differ.
 _MESSAGE_SECONDS = 120
 _LEASE = timedelta(minutes=2)
-_KEEP_SECONDS = 2.0  # so soon is a request to stop seen, and progress shown
+_HEARTBEAT_SECONDS = 2.0  # the delay until a request to stop is seen and progress is shown
 Report = Callable[[int, int | None], None]
-"""``report(done, total)``: from any thread, as often as one likes; raises when the job has to stop."""
+"""``report(done, total)``: from any thread, any number of times; raises when the job has to stop."""
 
 
 class Spark(Protocol):
-    """Runs a script of ``tasks/jobs`` in a Spark driver of its own, and returns its result.
+    """Runs a script of ``tasks/jobs`` in its own Spark driver, and returns its result.
 
-    The worker brings it along, since the catalog works without Spark. ``request`` is what the script
-    gets, as JSON; the catalog's URL and a token of the job are added. Raises what ``report`` does,
-    CatalogError for what would be the same again (no Java, no Iceberg runtime, a refusal),
-    CommitConflict, and RuntimeError when the driver dies.
+    The worker supplies it, since the catalog works without Spark. ``request`` is the script's input,
+    as JSON; the catalog's URL and a token of the job are added. Raises the exceptions of ``report``,
+    CatalogError for permanent errors (no Java, no Iceberg runtime, a refusal), CommitConflict, and
+    RuntimeError when the driver dies.
     """
 
     def __call__(
@@ -74,7 +75,7 @@ _ACTIVE = (JobStatus.QUEUED, JobStatus.RUNNING)
 
 
 class JobCanceled(Exception):
-    """The running job has to stop; the text says why."""
+    """The running job has to stop; the message is the reason."""
 
 
 class JobLost(Exception):
@@ -82,18 +83,18 @@ class JobLost(Exception):
 
 
 def send_jobs(jobs: Sequence[Job]) -> None:
-    """Tell the workers about jobs. A broker that is away loses nothing: beat sends them again."""
+    """Send jobs to the workers. Without a broker nothing is lost: beat sends the jobs again."""
     try:
-        for job in jobs[:_SENT_AT_ONCE]:  # the rest follows in beat's next rounds
+        for job in jobs[:_SENT_AT_ONCE]:  # beat sends the others in its next rounds
             current_app.send_task(
                 "tasks.maintenance.run_job", args=[job.pk], retry=False, expires=_MESSAGE_SECONDS
             )
     except OperationalError:
-        log.warning("The broker is away; %d jobs wait for the next round", len(jobs))
+        log.warning("The broker is unavailable; %d jobs wait for beat's next round", len(jobs))
 
 
 def send_waiting_jobs() -> int:
-    """Send every job that may run, and requeue what a dead worker held; returns how many."""
+    """Send every job that may run, and requeue those of dead workers; returns the number sent."""
     now = timezone.now()
     _requeue_abandoned(Job.objects.all(), now)
     jobs = list(_ready(Job.objects.all(), now).order_by("created_at")[:_SENT_AT_ONCE])
@@ -102,12 +103,12 @@ def send_waiting_jobs() -> int:
 
 
 def take(pk: int) -> Job | None:
-    """Begin to run a job; None: it is over, somebody else runs it, or it is not its turn."""
+    """Start a job; None: it is over, another worker runs it, or an earlier job comes first."""
     now = timezone.now()
     _requeue_abandoned(Job.objects.filter(table__jobs=pk), now)
     try:
         with transaction.atomic():
-            # The transaction before its job, as everywhere.
+            # Lock the transaction before its job, as everywhere.
             owner = locks.lock_transaction_of_job(pk)
             taken = _ready(Job.objects.filter(pk=pk), now).update(
                 status=JobStatus.RUNNING,
@@ -127,7 +128,7 @@ def take(pk: int) -> Job | None:
 
 
 def renew(job: Job) -> bool:
-    """Prolong the lease; returns whether the job is to stop. Raises JobLost."""
+    """Renew the lease; returns True if the job has to stop. Raises JobLost."""
     mine = Job.objects.filter(pk=job.pk, status=JobStatus.RUNNING, attempts=job.attempts)
     if not mine.update(lease_until=timezone.now() + _LEASE, progress=job.progress, total=job.total):
         raise JobLost
@@ -135,14 +136,14 @@ def renew(job: Job) -> bool:
 
 
 def save_result(job: Job) -> None:
-    """Keep what came of a job so far, for whoever goes on with it. Raises JobLost."""
+    """Store a job's intermediate result, for the attempt that continues it. Raises JobLost."""
     mine = Job.objects.filter(pk=job.pk, status=JobStatus.RUNNING, attempts=job.attempts)
     if not mine.update(result=job.result, progress=job.progress, total=job.total):
         raise JobLost
 
 
 def identify(job: Job) -> Identifier:
-    """The present name of a job's table, which may be renamed meanwhile. Raises JobCanceled."""
+    """The current name of a job's table, which may have been renamed. Raises JobCanceled."""
     table = Table.objects.select_related("namespace").get(pk=job.table_id)
     if table.state == TableState.DROPPED:
         raise JobCanceled("the table was dropped")
@@ -150,11 +151,11 @@ def identify(job: Job) -> Identifier:
 
 
 def finish(job: Job, status: JobStatus, error: str = "") -> None:
-    """Record how a job ended, or that it is to be tried again (QUEUED)."""
+    """Record the end of a job, or that it is to be retried (QUEUED)."""
     now = timezone.now()
     waits = status == JobStatus.QUEUED
     with transaction.atomic():
-        # One job at a time decides what the transaction's end is.
+        # Only one job at a time sets the transaction's final status.
         owner = locks.lock_transaction_of_job(job.pk)
         mine = Job.objects.filter(pk=job.pk, status=JobStatus.RUNNING, attempts=job.attempts)
         finished = mine.update(
@@ -164,7 +165,7 @@ def finish(job: Job, status: JobStatus, error: str = "") -> None:
             total=job.total,
             result=job.result,
             finished_at=None if waits else now,
-            # A failed job waits longer each time before it is tried again.
+            # A failed job waits longer before each retry.
             lease_until=now + _BACK_OFF * 2**job.attempts if waits else None,
         )
         if finished and owner is not None:
@@ -174,18 +175,18 @@ def finish(job: Job, status: JobStatus, error: str = "") -> None:
 
 
 def cancel_jobs_of(owner: Transaction) -> None:
-    """Cancel what waits and ask what runs to stop. Call it inside the caller's transaction."""
+    """Cancel queued jobs and request running ones to stop. Runs in the caller's transaction."""
     _cancel(owner.jobs.all())
 
 
 def cancel_jobs_of_tables(tables: Collection[Table]) -> None:
-    """The same for all jobs of tables that cease to be. Call it with the tables locked."""
+    """Cancel all jobs of tables that are dropped. Call it with the tables locked."""
     jobs = Job.objects.filter(table__in=[table.pk for table in tables], status__in=_ACTIVE)
-    found = list(jobs.values_list("pk", "transaction"))
-    if not found:
+    active = list(jobs.values_list("pk", "transaction"))
+    if not active:
         return
-    owners = locks.lock_transactions({owner for _, owner in found})
-    _cancel(Job.objects.filter(pk__in=[pk for pk, _ in found]))
+    owners = locks.lock_transactions({owner for _, owner in active})
+    _cancel(Job.objects.filter(pk__in=[pk for pk, _ in active]))
     for owner in owners:
         _close_transaction(owner)
 
@@ -198,18 +199,18 @@ _NEEDED = {
 
 
 def principal(job: Job) -> Principal:
-    """The principal that requested a job, limited to what the job needs.
+    """The principal that requested a job, limited to the rights that the job needs.
 
-    The job may do everything with its own table, as long as the requester holds what starting it
-    takes. Elsewhere it may only read, also for an administrator or the catalog itself: which key
-    the requester presented, and how narrow it was, is not stored. Raises PermissionDenied when the
-    requester is not a principal.
+    The job has all privileges on its own table, as long as the requester holds the privilege that
+    starting the job requires. Elsewhere it may only read, even for an administrator or the catalog
+    itself: the key that the requester presented, and its limits, are not stored. Raises
+    PermissionDenied when the requester is not a principal.
     """
     request = job.transaction
     if request is None:
         raise PermissionDenied(f"Job {job.pk} has no transaction, so nobody requested it")
     requester = replace(
-        access.on_behalf_of(request.actor), request_id=request.request_id, door="job"
+        access.on_behalf_of(request.actor), request_id=request.request_id, interface="job"
     )
     limited = replace(
         requester,
@@ -223,10 +224,10 @@ def principal(job: Job) -> Principal:
 
 
 def principal_of_token(token: str) -> Principal:
-    """Who a job works for in a process of its own.
+    """The principal of a job that runs in its own process, from its token.
 
-    Raises Unauthenticated once the attempt that got the token is over, canceled, or taken over: so
-    the catalog itself sees, at every commit, that the job still holds its lease.
+    Raises Unauthenticated once the attempt that the token names is over, canceled, or taken over. So
+    the catalog checks at every commit that the job still holds its lease.
     """
     pk, attempt = tokens.read_job_token(token)
     running = Job.objects.filter(pk=pk, attempts=attempt, status=JobStatus.RUNNING)
@@ -243,18 +244,18 @@ def log_event(
     level: JobEvent.Level = JobEvent.Level.INFO,
     data: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a line of the job's log."""
+    """Write an entry of the job's log."""
     JobEvent.objects.create(
         job=job, level=level, message=message, data=None if data is None else dict(data)
     )
 
 
-class Keeper:
-    """Keeps a running job's lease and shows its progress, from a thread of its own.
+class LeaseHeartbeat:
+    """Renews a running job's lease and stores its progress, in its own thread.
 
-    The work may take minutes in Lance without a word. In the ``with`` block a request to stop, or
-    the loss of the lease, is raised at the next ``report``, and takes the place of whatever else the
-    work raises.
+    Lance may work for minutes without reporting progress. In the ``with`` block a request to stop,
+    or the loss of the lease, is raised at the next ``report``, and replaces any other exception of
+    the work.
     """
 
     def __init__(self, job: Job) -> None:
@@ -264,7 +265,7 @@ class Keeper:
         self._thread = threading.Thread(target=self._run, name=f"job-{job.pk}", daemon=True)
 
     def report(self, done: int, total: int | None = None) -> None:
-        """Tell how far the work is; from any thread. Raises JobCanceled, JobLost."""
+        """Report progress; from any thread. Raises JobCanceled, JobLost."""
         self._job.progress = done
         if total is not None:
             self._job.total = total
@@ -288,24 +289,24 @@ class Keeper:
 
     def _run(self) -> None:
         try:
-            while self._reason is None and not self._ended.wait(_KEEP_SECONDS):
-                self._keep()
+            while self._reason is None and not self._ended.wait(_HEARTBEAT_SECONDS):
+                self._beat()
         finally:
             connections.close_all()
 
-    def _keep(self) -> None:
+    def _beat(self) -> None:
         try:
             if renew(self._job):
                 self._reason = JobCanceled("canceled on request")
         except JobLost as lost:
             self._reason = lost
-        except DatabaseError:  # the lease is longer than a failover takes
+        except DatabaseError:  # the lease outlasts a failover
             log.warning("The lease of job %s could not be renewed", self._job.pk, exc_info=True)
             connections.close_all()
 
 
 def _ready(jobs: "QuerySet[Job]", now: datetime) -> "QuerySet[Job]":
-    """Those that may be taken: due, and nothing of their table runs or came before them."""
+    """The jobs that may be taken: due, with no running and no earlier due job of their table."""
     due = Q(status=JobStatus.QUEUED) & (Q(lease_until=None) | Q(lease_until__lt=now))
     others = Job.objects.filter(table=OuterRef("table")).exclude(pk=OuterRef("pk"))
     return jobs.filter(
@@ -316,7 +317,7 @@ def _ready(jobs: "QuerySet[Job]", now: datetime) -> "QuerySet[Job]":
 
 
 def _requeue_abandoned(jobs: "QuerySet[Job]", now: datetime) -> None:
-    """Let jobs whose worker is gone be taken again, if they have attempts left."""
+    """Requeue jobs whose worker has died, if they have attempts left."""
     abandoned = jobs.filter(status=JobStatus.RUNNING, lease_until__lt=now)
     for job in list(abandoned.filter(Q(attempts__gte=MAX_TAKEN) | Q(cancel_requested=True))):
         if job.cancel_requested:
@@ -342,7 +343,7 @@ def _cancel(jobs: "QuerySet[Job]") -> None:
 
 
 def _close_transaction(owner: Transaction) -> None:
-    """Give a transaction its final status once none of its jobs is active."""
+    """Set a transaction's final status once none of its jobs is active."""
     statuses = set(owner.jobs.values_list("status", flat=True))
     if statuses & set(_ACTIVE):
         return

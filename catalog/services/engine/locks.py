@@ -1,8 +1,8 @@
-"""Row locks. Every transaction takes them here, so every transaction takes them in one order.
+"""Row locks. Every transaction takes its locks through this module, and so in one order.
 
-First namespaces, then tables, each by primary key; a transaction before its jobs. A parent is older than its children, so
-parents come first. Unsorted locks gave 27 deadlocks in 2 s with 32 clients, sorted ones none.
-NO KEY, because rows that merely refer to a locked row must not wait.
+First namespaces, then tables, each by primary key; a transaction before its jobs. A parent is older
+than its children, so parents come first. Unsorted locks gave 27 deadlocks in 2 s with 32 clients,
+sorted ones none. The locks are NO KEY, because rows that merely refer to a locked row must not wait.
 """
 
 import uuid
@@ -33,11 +33,11 @@ from catalog.services.engine import statements
 
 def lock_namespaces(paths: Collection[Identifier]) -> dict[uuid.UUID, Namespace]:
     """Lock the live namespaces among these paths; the result is keyed by digest."""
-    found = _lock_namespaces(paths)
-    absent = [path for path in paths if digest(path) not in found]
-    # Who waited for a parent looked for its children before the wait. Nobody adds one any more
-    # now, and what was added meanwhile is younger than all that is locked.
-    return found | _lock_namespaces(absent) if found else found
+    locked = _lock_namespaces(paths)
+    absent = [path for path in paths if digest(path) not in locked]
+    # A transaction that waited for a parent read its children before the wait. With the parent locked
+    # no child can be added, and one added meanwhile is younger than all locked rows.
+    return locked | _lock_namespaces(absent) if locked else locked
 
 
 def _lock_namespaces(paths: Collection[Identifier]) -> dict[uuid.UUID, Namespace]:
@@ -53,20 +53,20 @@ def lock_subtrees(
     roots: Collection[Identifier], paths: Collection[Identifier] = ()
 ) -> list[Namespace]:
     """Lock the live namespaces at and below ``roots``, and those at ``paths``, by primary key."""
-    found = _find(roots, paths)
+    pks = _find(roots, paths)
     while True:
         rows = list(
             Namespace.objects.live()
-            .filter(pk__in=found)
+            .filter(pk__in=pks)
             .order_by("pk")
             .select_for_update(of=("self",), no_key=True)
         )
-        # What was created before its parent was locked is younger than all that is locked, so
-        # locking it now keeps the order. A locked namespace gets no further child.
-        again = _find(roots, paths)
-        if again <= found:
+        # A namespace created before its parent was locked is younger than all locked rows, so
+        # locking it now keeps the order. A locked namespace gets no further children.
+        current_pks = _find(roots, paths)
+        if current_pks <= pks:
             return rows
-        found = again
+        pks = current_pks
 
 
 def _find(roots: Collection[Identifier], paths: Collection[Identifier]) -> set[int]:
@@ -91,12 +91,12 @@ def _find(roots: Collection[Identifier], paths: Collection[Identifier]) -> set[i
 def lock_tables(identifiers: Collection[Identifier]) -> dict[uuid.UUID, Table]:
     """Lock the tables among these identifiers that are not dropped; keyed by digest.
 
-    Each row also tells the transaction's time in ``database_now``.
+    Each row holds the transaction's time in ``database_now``.
     """
     if not identifiers:
         return {}
-    wanted = {digest(identifier) for identifier in identifiers}
-    return {row.digest: row for row in statements.select_tables_for_update(wanted)}
+    digests = {digest(identifier) for identifier in identifiers}
+    return {row.digest: row for row in statements.select_tables_for_update(digests)}
 
 
 def lock_tables_in(namespaces: Collection[Namespace]) -> list[Table]:
@@ -115,20 +115,20 @@ def lock_table_row(pk: int) -> Table:
 
 
 def lock_trash(which: Q, also: Iterable[int] = ()) -> list[TrashItem]:
-    """Lock what is in the trash, first the namespaces, then the tables, last the rows themselves.
+    """Lock items of the trash: first their namespaces, then their tables, then the items.
 
-    The rows come by primary key, with their namespaces and tables as they are under the lock. ``also``
-    are further dropped namespaces. Lock the live namespace that is to hold them first.
+    The items are ordered by primary key, with their namespaces and tables as read under the lock.
+    ``also`` names further dropped namespaces. Lock the live namespace that will hold them first.
     """
-    found = TrashItem.objects.filter(which)
-    dropped = found.filter(namespace__isnull=False).values_list("namespace_id", flat=True)
+    selected = TrashItem.objects.filter(which)
+    dropped = selected.filter(namespace__isnull=False).values_list("namespace_id", flat=True)
     namespaces = {
         row.pk: row
         for row in Namespace.objects.filter(pk__in={*dropped, *also})
         .order_by("pk")
         .select_for_update(of=("self",), no_key=True)
     }
-    of_tables = found.filter(table__isnull=False).values_list("table_id", flat=True)
+    of_tables = selected.filter(table__isnull=False).values_list("table_id", flat=True)
     tables = {
         row.pk: row
         for row in Table.objects.filter(pk__in=set(of_tables))
@@ -147,7 +147,7 @@ def lock_trash(which: Q, also: Iterable[int] = ()) -> list[TrashItem]:
 
 
 def lock_approval(pk: int) -> ApprovalRequest | None:
-    """Lock a request to a second person; after all that it is about."""
+    """Lock an approval request; lock its namespaces and tables first."""
     rows = ApprovalRequest.objects.filter(pk=pk).select_related("namespace")
     return rows.select_for_update(of=("self",), no_key=True).first()
 
@@ -164,59 +164,62 @@ def lock_transactions(pks: Collection[uuid.UUID]) -> list[Transaction]:
 
 
 def lock_transaction_of_job(pk: int) -> Transaction | None:
-    """Lock the transaction that left a job behind, if one did."""
+    """Lock the transaction that created a job, if there is one."""
     owner = Job.objects.filter(pk=pk).values_list("transaction", flat=True).first()
     return lock_transaction(owner) if owner is not None else None
 
 
 def lock_label(key: str) -> LabelDefinition | None:
-    """Lock the definition of a label; after the tables and namespaces that get it."""
+    """Lock the definition of a label; lock the labeled tables and namespaces first."""
     rows = LabelDefinition.objects.filter(key=key)
     return rows.select_for_update(of=("self",), no_key=True).first()
 
 
 def lock_webhook(**which: int | str) -> Webhook | None:
-    """Lock a webhook, by its primary key or its name, with its namespace; nothing else before it."""
+    """Lock a webhook by its primary key or its name; the first lock of its transaction."""
     rows = Webhook.objects.select_related("namespace").filter(**which)
     return rows.select_for_update(of=("self",), no_key=True).first()
 
 
 def lock_documents(pks: Collection[int]) -> list[SearchDocument]:
-    """Lock search documents by primary key, last of all; each with its table or namespace."""
+    """Lock search documents by primary key; the last locks of a transaction.
+
+    Each row comes with its table or namespace.
+    """
     rows = SearchDocument.objects.filter(pk__in=pks).order_by("pk")
     related = rows.select_related("namespace", "table__namespace")
     return list(related.select_for_update(of=("self",), no_key=True))
 
 
 def lock_locations() -> None:
-    """Let one transaction at a time decide whether a location that a caller chose is free."""
+    """Serialize the transactions that check whether a location chosen by a client is free."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [0x4D6F6E6F])
 
 
 def lock_api_key(pk: int) -> ApiKey | None:
-    """Lock an API key, and nothing else before or after it."""
+    """Lock an API key; the only row lock of its transaction."""
     rows = ApiKey.objects.select_related("principal", "namespace", "replaced_by").filter(pk=pk)
     return rows.select_for_update(of=("self",), no_key=True).first()
 
 
 def lock_principals() -> None:
-    """Let one transaction at a time change who may administer the catalog."""
+    """Serialize the transactions that change who may administer the catalog."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [0x4D6F6E70])
 
 
 @contextmanager
-def alone(work: str) -> Iterator[bool]:
-    """Whether nobody else, on any machine, is at this work; without waiting.
+def advisory_lock(work: str) -> Iterator[bool]:
+    """Try to hold the lock of this work among all machines; False: another session holds it.
 
-    The lock is the session's, so it ends with a process that dies.
+    Does not wait. The lock belongs to the session, so it is released when the process dies.
     """
     key = [0x4D6F6E6F, zlib.crc32(work.encode()) & 0x7FFFFFFF]
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_lock(%s::int, %s::int)", key)
-        (is_alone,) = cursor.fetchone()
-    if not is_alone:
+        (is_acquired,) = cursor.fetchone()
+    if not is_acquired:
         yield False
         return
     session = cast(DatabaseWrapper, connections[DEFAULT_DB_ALIAS])

@@ -1,4 +1,4 @@
-"""What this process last saw of tables, so that the commonest write need not ask first."""
+"""Caches of tables and their metadata in this process, which save a read before the common writes."""
 
 import threading
 import uuid
@@ -10,34 +10,34 @@ from catalog.models import Table, TableState
 from catalog.services.engine.statements import select_tables
 
 
-class SeenTables:
-    """Live tables as this process last saw them, by digest.
+class TableCache:
+    """Live tables as this process last read them, by digest.
 
-    What is kept may be out of date. It is good enough to prepare a write that locks the table and
-    looks at it again (``insert_if_unchanged``): a row's location, format and uuid never change.
+    The rows may be out of date. They are sufficient to prepare a write that locks the table and
+    checks it again (``insert_if_unchanged``): a row's location, format and uuid never change.
     """
 
     def __init__(self, limit: int = 20_000) -> None:
         self._limit = limit
         self._rows: dict[uuid.UUID, Table] = {}
 
-    def get(self, wanted: set[uuid.UUID]) -> dict[uuid.UUID, Table]:
-        """The live tables of these digests: those kept, the others read now."""
-        found = {key: row for key in wanted if (row := self._rows.get(key)) is not None}
-        if len(found) < len(wanted):
+    def get(self, digests: set[uuid.UUID]) -> dict[uuid.UUID, Table]:
+        """The live tables of these digests; those that are not cached are read."""
+        rows = self.cached(digests)
+        if len(rows) < len(digests):
             if len(self._rows) >= self._limit:
                 self._rows.clear()
-            read = select_tables(wanted - found.keys())
+            read = select_tables(digests - rows.keys())
             live = {row.digest: row for row in read if row.state == TableState.LIVE}
             self._rows.update(live)
-            found.update(live)
-        return found
+            rows.update(live)
+        return rows
 
-    def kept(self, digests: set[uuid.UUID]) -> dict[uuid.UUID, Table]:
-        """Those of the tables that this process has seen; nothing is read."""
+    def cached(self, digests: set[uuid.UUID]) -> dict[uuid.UUID, Table]:
+        """The cached tables of these digests; reads nothing."""
         return {key: row for key in digests if (row := self._rows.get(key)) is not None}
 
-    def forget(self, digests: set[uuid.UUID]) -> None:
+    def discard(self, digests: set[uuid.UUID]) -> None:
         for key in digests:
             self._rows.pop(key, None)
 
@@ -46,58 +46,58 @@ class SeenTables:
 
 
 @dataclass(frozen=True, slots=True)
-class SeenDocument:
-    """The metadata of an Iceberg table, parsed, and the answer that it was parsed from or became."""
+class CachedDocument:
+    """The parsed metadata of an Iceberg table, with the answer that holds it."""
 
     etag: str
-    """Of the answer: no other has it."""
+    """The unique ETag of the answer."""
     answer: bytes
     document: dict[str, Any]
     size: int
-    """How many bytes of JSON it is."""
+    """The size of the document as JSON, in bytes."""
 
 
-class SeenDocuments:
+class DocumentCache:
     """The metadata that this process last committed, by the table's digest.
 
-    Up to so many bytes of JSON, which take three times as many parsed. Nobody changes a document, as
-    the next one shares what they have in common; and whoever uses one asks the database whether its
-    ETag is still the table's.
+    Limited by the bytes of JSON; parsed, a document takes three times as many. Documents are never
+    modified, because successive ones share their common parts. The user of a document checks in the
+    database that its ETag is still that of the table.
     """
 
     def __init__(self, limit: int = 8 * 1024 * 1024) -> None:
         self._limit = limit
         self._size = 0
-        self._kept: OrderedDict[uuid.UUID, SeenDocument] = OrderedDict()
+        self._documents: OrderedDict[uuid.UUID, CachedDocument] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, name: uuid.UUID) -> SeenDocument | None:
+    def get(self, name: uuid.UUID) -> CachedDocument | None:
         with self._lock:
-            found = self._kept.get(name)
-            if found is not None:
-                self._kept.move_to_end(name)
-            return found
+            document = self._documents.get(name)
+            if document is not None:
+                self._documents.move_to_end(name)
+            return document
 
-    def put(self, name: uuid.UUID, document: SeenDocument) -> None:
+    def put(self, name: uuid.UUID, document: CachedDocument) -> None:
         with self._lock:
             self._remove(name)
-            if document.size > self._limit // 4:  # one table is not to push out all others
+            if document.size > self._limit // 4:  # one table must not evict all others
                 return
-            self._kept[name] = document
+            self._documents[name] = document
             self._size += document.size
             while self._size > self._limit:
-                self._remove(next(iter(self._kept)))
+                self._remove(next(iter(self._documents)))
 
     def _remove(self, name: uuid.UUID) -> None:
-        old = self._kept.pop(name, None)
+        old = self._documents.pop(name, None)
         if old is not None:
             self._size -= old.size
 
     def clear(self) -> None:
         with self._lock:
-            self._kept.clear()
+            self._documents.clear()
             self._size = 0
 
 
-tables = SeenTables()
-documents = SeenDocuments()
+tables = TableCache()
+documents = DocumentCache()

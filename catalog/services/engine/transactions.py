@@ -32,17 +32,17 @@ from catalog.privileges import Privilege
 from catalog.services.engine import audit_records, jobs, locks
 
 RESERVED_PREFIX = "monodon."
-"""Properties that the catalog itself reports; nobody sets them."""
+"""Properties that the catalog itself reports; clients cannot set them."""
 
 
 @dataclass(frozen=True)
-class TransactionFacts:
+class TransactionDescription:
     status: TransactionStatus
     properties: dict[str, str]
 
 
 class IfSet(StrEnum):
-    """What setting a property does when it is set already (spec: SetPropertyMode)."""
+    """The behavior of setting a property that is set already (spec: SetPropertyMode)."""
 
     OVERWRITE = "overwrite"
     FAIL = "fail"
@@ -50,7 +50,7 @@ class IfSet(StrEnum):
 
 
 class IfUnset(StrEnum):
-    """What unsetting a property does when it is not set (spec: UnsetPropertyMode)."""
+    """The behavior of unsetting a property that is not set (spec: UnsetPropertyMode)."""
 
     SKIP = "skip"
     FAIL = "fail"
@@ -77,46 +77,48 @@ class UnsetProperty:
 Alteration = SetStatus | SetProperty | UnsetProperty
 
 
-def describe_transaction(*, actor: Principal, transaction: Identifier) -> TransactionFacts:
+def describe_transaction(*, actor: Principal, transaction: Identifier) -> TransactionDescription:
     """A transaction by the id that a commit returned, or by a table and one of its versions.
 
     Raises TransactionNotFound.
     """
     if len(transaction) == 1:
         row = _find(transaction)
-        _require_seen(actor, row)
-        return TransactionFacts(TransactionStatus(row.status), _properties(actor, row))
-    _require_table_seen(actor, transaction)
+        _require_visible(actor, row)
+        return TransactionDescription(TransactionStatus(row.status), _properties(actor, row))
+    _require_visible_table(actor, transaction)
     access.require(actor, Privilege.READ, On.table(transaction[:-1]))
     version = _version(transaction)
-    facts = {
+    properties = {
         "monodon.table": label(transaction[:-1]),
         "monodon.version": str(version.version),
         "monodon.manifest_path": version.manifest_path,
         "monodon.created_at": version.created_at.isoformat(),
     }
     if version.transaction is None:
-        return TransactionFacts(TransactionStatus.SUCCEEDED, facts)
+        return TransactionDescription(TransactionStatus.SUCCEEDED, properties)
     row = version.transaction
-    return TransactionFacts(TransactionStatus(row.status), _properties(actor, row) | facts)
+    return TransactionDescription(
+        TransactionStatus(row.status), _properties(actor, row) | properties
+    )
 
 
 def alter_transaction(
     *, actor: Principal, transaction: Identifier, actions: Sequence[Alteration]
-) -> TransactionFacts:
+) -> TransactionDescription:
     """Apply all actions in order, or none. Raises TransactionNotFound, InvalidTransactionState,
-    PropertyAlreadySet, NotFound for a property that must be there.
+    PropertyAlreadySet, and InvalidInput for a missing property that must be set.
     """
     if len(transaction) == 1:
-        found: Transaction | None = _find(transaction)
+        unlocked: Transaction | None = _find(transaction)
     else:
-        _require_table_seen(actor, transaction)
+        _require_visible_table(actor, transaction)
         access.require(actor, Privilege.BROWSE, On.table(transaction[:-1]))
-        found = _version(transaction).transaction
-    if found is None:
+        unlocked = _version(transaction).transaction
+    if unlocked is None:
         raise TransactionNotFound(label(transaction))
     with db.atomic():
-        row = locks.lock_transaction(found.pk)
+        row = locks.lock_transaction(unlocked.pk)
         _require_alterable(actor, row, actions)
         before = {"status": row.status, "properties": dict(row.properties)}
         for action in actions:
@@ -136,11 +138,11 @@ def alter_transaction(
             after={"status": row.status, "properties": row.properties},
             transaction_id=row.pk,
         )
-    return TransactionFacts(TransactionStatus(row.status), _properties(actor, row))
+    return TransactionDescription(TransactionStatus(row.status), _properties(actor, row))
 
 
 def _set_status(row: Transaction, status: TransactionStatus) -> None:
-    """A commit that stands cannot be undone by renaming its status; waiting work can be canceled."""
+    """Cancel waiting work. The status of a committed transaction cannot be changed."""
     if status == row.status:
         return
     if status != TransactionStatus.CANCELED or row.status not in (
@@ -150,7 +152,7 @@ def _set_status(row: Transaction, status: TransactionStatus) -> None:
         raise InvalidTransactionState(row.pk, row.status, status)
     jobs.cancel_jobs_of(row)
     if not row.jobs.filter(status=JobStatus.RUNNING).exists():
-        row.status = status  # else the running job decides, as soon as it sees the request
+        row.status = status  # otherwise the running job sets it once it sees the request
 
 
 def _set_property(row: Transaction, action: SetProperty) -> None:
@@ -171,42 +173,44 @@ def _unset_property(row: Transaction, action: UnsetProperty) -> None:
         raise InvalidInput(f"Property '{action.key}' is not set")
 
 
-def _require_seen(actor: Principal, row: Transaction) -> None:
-    """A transaction is seen by who made it, and by who may browse one of its tables."""
+def _require_visible(actor: Principal, row: Transaction) -> None:
+    """Require that the actor made the transaction or may browse one of its tables."""
     if row.actor == actor.name or actor.holds_everywhere(Privilege.BROWSE):
         return
     if not _tables(row).filter(access.visible_tables(actor)).exists():
         raise TransactionNotFound(str(row.pk))
 
 
-def _require_table_seen(actor: Principal, transaction: Identifier) -> None:
-    """The same for one that is named by a table and a version of it."""
+def _require_visible_table(actor: Principal, transaction: Identifier) -> None:
+    """Require that the actor may see the table by which a transaction is named."""
     if not access.is_visible(actor, On.table(transaction[:-1])):
         raise TransactionNotFound(label(transaction))
 
 
 def _require_alterable(actor: Principal, row: Transaction, actions: Sequence[Alteration]) -> None:
-    """Who made it may alter it with a key that lets write, and who may write to all its tables.
+    """Require WRITE on all tables of the transaction, or its creator with a key that may write.
 
-    Canceling its jobs takes no more than MAINTAIN.
+    MAINTAIN is sufficient to cancel its jobs.
     """
-    _require_seen(actor, row)
+    _require_visible(actor, row)
     only_cancels = all(isinstance(action, SetStatus) for action in actions)
-    enough = Privilege.MAINTAIN if only_cancels else Privilege.WRITE
-    if row.actor == actor.name and (enough | Privilege.WRITE) & actor.ceiling:
+    required = Privilege.MAINTAIN if only_cancels else Privilege.WRITE
+    if row.actor == actor.name and (required | Privilege.WRITE) & actor.ceiling:
         return
     if actor.holds_everywhere(Privilege.WRITE):
         return
     tables = list(_tables(row).select_related("namespace"))
     for table in tables:
-        if not (access.holds(actor, enough, table) or access.holds(actor, Privilege.WRITE, table)):
+        if not (
+            access.holds(actor, required, table) or access.holds(actor, Privilege.WRITE, table)
+        ):
             raise PermissionDenied(f"'{actor.name}' may not alter transaction '{row.pk}'")
     if not tables:
         access.require(actor, Privilege.WRITE)
 
 
 def _tables(row: Transaction) -> QuerySet[Table]:
-    """The tables that a transaction is about, those that were dropped since too."""
+    """The tables that a transaction changed, including those dropped since."""
     events = AuditEvent.objects.filter(transaction_id=row.pk, table_uuid__isnull=False)
     return Table.objects.filter(uuid__in=events.values("table_uuid"))
 
@@ -236,14 +240,15 @@ def _version(transaction: Identifier) -> TableVersion:
 def _properties(actor: Principal, row: Transaction) -> dict[str, str]:
     operations = row.operations
     if row.actor != actor.name and not actor.holds_everywhere(Privilege.BROWSE):
-        # Of the rest, who sees one table of a transaction is not told.
-        seen = _tables(row).filter(access.visible_tables(actor)).values("uuid")
-        events = AuditEvent.objects.filter(transaction_id=row.pk, table_uuid__in=seen)
+        # A principal that may see only some tables of a transaction sees only their operations.
+        visible = _tables(row).filter(access.visible_tables(actor)).values("uuid")
+        events = AuditEvent.objects.filter(transaction_id=row.pk, table_uuid__in=visible)
         targets = set(events.values_list("target", flat=True))
-        operations = [done for done in operations if done["target"] in targets]
+        operations = [operation for operation in operations if operation["target"] in targets]
+    names = [operation["operation"] for operation in operations]
     reported = {
-        "monodon.operations": ",".join(done["operation"] for done in operations),
-        "monodon.targets": ",".join(dict.fromkeys(done["target"] for done in operations)),
+        "monodon.operations": ",".join(names),
+        "monodon.targets": ",".join(dict.fromkeys(entry["target"] for entry in operations)),
         "monodon.actor": row.actor,
         "monodon.created_at": row.created_at.isoformat(),
     }
@@ -251,22 +256,22 @@ def _properties(actor: Principal, row: Transaction) -> dict[str, str]:
 
 
 def _of_jobs(actor: Principal, row: Transaction) -> dict[str, str]:
-    """What the transaction left to jobs: how many there are, and how the decisive one fares.
+    """The properties of a transaction's jobs: their number, and the state of the decisive job.
 
     That is the first that failed, else the first that is not over, else the last.
     """
-    jobs_of_it = row.jobs.order_by("pk")
+    queryset = row.jobs.order_by("pk")
     if row.actor != actor.name:
-        jobs_of_it = jobs_of_it.filter(access.visible_tables(actor, "table__"))
-    found = list(jobs_of_it)
-    if not found:
+        queryset = queryset.filter(access.visible_tables(actor, "table__"))
+    visible_jobs = list(queryset)
+    if not visible_jobs:
         return {}
-    failed = [job for job in found if job.status == JobStatus.FAILED]
-    active = [job for job in found if job.status in (JobStatus.QUEUED, JobStatus.RUNNING)]
-    job = (failed or active or found[-1:])[0]
-    facts = {
-        "jobs": str(len(found)),
-        "jobs_over": str(len(found) - len(active)),
+    failed = [job for job in visible_jobs if job.status == JobStatus.FAILED]
+    active = [job for job in visible_jobs if job.status in (JobStatus.QUEUED, JobStatus.RUNNING)]
+    job = (failed or active or visible_jobs[-1:])[0]
+    properties = {
+        "jobs": str(len(visible_jobs)),
+        "jobs_over": str(len(visible_jobs) - len(active)),
         "job_id": str(job.pk),
         "job_kind": job.kind,
         "job_status": job.status,
@@ -275,11 +280,11 @@ def _of_jobs(actor: Principal, row: Transaction) -> dict[str, str]:
         "job_attempts": str(job.attempts),
     }
     if job.status == JobStatus.QUEUED and job.lease_until is not None:
-        facts["job_due_at"] = job.lease_until.isoformat()
+        properties["job_due_at"] = job.lease_until.isoformat()
     if job.total is not None:
-        facts["job_total"] = str(job.total)
+        properties["job_total"] = str(job.total)
     if job.error:
-        facts["job_error"] = job.error
+        properties["job_error"] = job.error
     if job.result is not None:
-        facts["job_result"] = json.dumps(job.result)
-    return {f"{RESERVED_PREFIX}{name}": value for name, value in facts.items()}
+        properties["job_result"] = json.dumps(job.result)
+    return {f"{RESERVED_PREFIX}{name}": value for name, value in properties.items()}

@@ -253,7 +253,7 @@ def fan_out() -> int:
     Who is far behind gets some thousands of events, and the next ones in the next pass.
     """
     made = 0
-    with locks.alone("webhooks") as is_alone:
+    with locks.advisory_lock("webhooks") as is_alone:
         if not is_alone:
             return 0
         for pk in Webhook.objects.filter(is_active=True).values_list("pk", flat=True):

@@ -32,7 +32,8 @@ from catalog.models import (
 )
 from catalog.privileges import Privilege
 from catalog.services.engine import locks
-from catalog.services.engine.commit import Batch, Operation
+from catalog.services.engine.batch import Batch
+from catalog.services.engine.operation import Operation
 from catalog.services.lance.contents import Unreadable
 from catalog.services.search import documents as search_documents
 from catalog.services.search import table_columns

@@ -29,7 +29,8 @@ from catalog.models import (
     Table,
 )
 from catalog.privileges import Privilege
-from catalog.services.engine.commit import Operation, commit
+from catalog.services.engine.commit import commit
+from catalog.services.engine.operation import Operation
 from catalog.services.governance import annotation_operations
 from catalog.services.governance.annotation_operations import Link
 

@@ -11,7 +11,8 @@ from catalog.identifiers import Identifier
 from catalog.models import ApprovalRequest, ApprovalStatus
 from catalog.privileges import Privilege
 from catalog.services.engine import locks
-from catalog.services.engine.commit import Batch, Operation
+from catalog.services.engine.batch import Batch
+from catalog.services.engine.operation import Operation
 from catalog.services.recovery.purge_operations import PurgeNow
 from catalog.services.recovery.rule_operations import SetApprovalRule, SetProtection
 from catalog.services.tables.approval_gate import GatedOperation
@@ -89,7 +90,7 @@ class ApproveRequest(Operation):
             access.on_behalf_of(row.requester),
             request_id=approver.request_id,
             context=approver.context,
-            door=approver.door,
+            interface=approver.interface,
         )
         batch.transaction.actor = requester.name
         batch.transaction.properties["monodon.approved_by"] = approver.name

@@ -51,7 +51,8 @@ from catalog.models import (
 )
 from catalog.privileges import Privilege, closure, essence, parse
 from catalog.services.access import grant_operations, known_keys, principals
-from catalog.services.engine.commit import Operation, commit
+from catalog.services.engine.commit import commit
+from catalog.services.engine.operation import Operation
 from catalog.services.governance import annotation_operations, annotations
 from catalog.services.maintenance import policy_operations
 from catalog.services.recovery import rule_operations

@@ -1,8 +1,9 @@
 """Creating Iceberg tables, and committing to them.
 
 A commit reads the current metadata, checks the client's requirements, applies its updates, writes
-the new metadata files, and swaps the pointers if what it read is still current; else it starts
-again from what is current now, as long as the requirements hold. Several tables are one commit.
+the new metadata files, and swaps the pointers if the metadata that it read is still current.
+Otherwise it starts again from the new current metadata, as long as the requirements hold. A change
+of several tables is one commit.
 """
 
 import random
@@ -22,15 +23,17 @@ from catalog.errors import (
 )
 from catalog.formats.iceberg.metadata import documents as metadata_documents
 from catalog.formats.iceberg.metadata import requirements, updates
-from catalog.identifiers import Identifier, check_table, digest, slug
-from catalog.models import Namespace, Table, TableFormat, TableKind
+from catalog.identifiers import Identifier, check_table, digest
+from catalog.models import Namespace, TableFormat, TableKind
 from catalog.privileges import Privilege
 from catalog.services.engine import table_cache
-from catalog.services.engine.commit import Operation, commit
+from catalog.services.engine.commit import commit
 from catalog.services.engine.commit_queue import turn, turns
+from catalog.services.engine.operation import Operation
 from catalog.services.iceberg import files as iceberg_files
 from catalog.services.iceberg import metadata_files, metadata_removal
 from catalog.services.iceberg import tables as iceberg_tables
+from catalog.services.iceberg.locations import check_paths, chosen_location, files_of
 from catalog.services.iceberg.metadata_files import Document, MetadataFile
 from catalog.services.iceberg.metadata_operations import (
     BaseChanged,
@@ -39,29 +42,21 @@ from catalog.services.iceberg.metadata_operations import (
     RegisterFromMetadata,
 )
 from catalog.services.iceberg.tables import LoadedTable, find, require_kind
-from catalog.services.storage import iceberg_paths, namespace_locations
-from catalog.services.storage.table_files import FutureTable, Holder, TableFiles
+from catalog.services.storage.table_files import FutureTable
 from catalog.services.tables.table_operations import already_exists, require_free_location
-from catalog.storage import locations as storage_locations
 
 _T = TypeVar("_T")
 
 
-# Commits take turns, so others are met seldom (see turns.py).
+# Commits take turns, so conflicts are rare (see ``commit_queue``).
 _ATTEMPTS = 12
 _PAUSE_SECONDS = 0.005
 _MAX_METADATA_BYTES = 256 * 1024 * 1024
-_PATH_PROPERTIES = (
-    "write.metadata.path",
-    "write.data.path",
-    "write.object-storage.path",
-    "write.folder-storage.path",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableChange:
-    """What a client asks of one table (specification: CommitTableRequest)."""
+    """A client's requested change of one table (specification: CommitTableRequest)."""
 
     table: Identifier
     requirements: Sequence[Mapping[str, Any]]
@@ -71,7 +66,8 @@ class TableChange:
     def is_creation(self) -> bool:
         unchecked: Sequence[object] = self.requirements
         return any(
-            isinstance(each, Mapping) and each.get("type") == "assert-create" for each in unchecked
+            isinstance(requirement, Mapping) and requirement.get("type") == "assert-create"
+            for requirement in unchecked
         )
 
 
@@ -89,9 +85,9 @@ def create_table(
     properties: Mapping[str, str] | None = None,
     stage: bool = False,
 ) -> LoadedTable:
-    """A new Iceberg table. With ``stage`` no file is written: its ``metadata_location`` is empty.
+    """Create an Iceberg table. With ``stage`` no file is written: ``metadata_location`` is empty.
 
-    A commit that asserts creation makes a staged table real. Raises NamespaceNotFound,
+    A commit that asserts creation creates the staged table. Raises NamespaceNotFound,
     TableAlreadyExists, ViewAlreadyExists, InvalidMetadata, InvalidLocation, LocationTaken.
     """
     check_table(table)
@@ -128,9 +124,9 @@ def register_table(
     metadata_location: str,
     overwrite: bool = False,
 ) -> LoadedTable:
-    """Give a name to a table that lies in storage, by its metadata file; its uuid stays.
+    """Register a table that exists in storage, by its metadata file; it keeps its uuid.
 
-    With ``overwrite`` the table that has the name is forgotten first. Raises NamespaceNotFound,
+    With ``overwrite`` the table that has the name is deregistered first. Raises NamespaceNotFound,
     TableAlreadyExists, ViewAlreadyExists, InvalidLocation, InvalidMetadata, LocationTaken.
     """
     check_table(table)
@@ -155,105 +151,26 @@ def register_table(
     return loaded(table, row.pk, TableKind.TABLE, location, file)
 
 
-def require_free(table: Identifier, wanted: TableKind = TableKind.TABLE) -> None:
-    """Refuse a name that is taken before anything is written for it; the commit looks again.
+def require_free(table: Identifier, kind: TableKind = TableKind.TABLE) -> None:
+    """Refuse a taken name before anything is written for it; the commit checks again.
 
     Raises NamespaceNotFound, TableAlreadyExists, ViewAlreadyExists.
     """
     holder = find([table]).get(digest(table))
     if holder is not None:
-        raise already_exists(table, holder, wanted)
+        raise already_exists(table, holder, kind)
     if not Namespace.objects.named(table[:-1]).exists():
         raise NamespaceNotFound(table[:-1])
-
-
-def new_location(actor: Principal, table: Identifier) -> str:
-    """A location of its own for a new table: below its namespace's ``location``, if that has one or
-    inherits it.
-
-    Raises InvalidLocation and LocationTaken for a ``location`` where no table may lie.
-    """
-    rows = namespace_locations.line(table[:-1])
-    base = namespace_locations.explicit_location_of(rows) if rows else None
-    if base:
-        location = f"{base.rstrip('/')}/{slug(table[-1:], 60)}-{uuid.uuid4().hex}"
-        require_free_location(actor, storage_locations.iceberg_path(location))
-        return location
-    return storage_locations.iceberg_uri(storage_locations.new_location(slug(table[-1:], 60)))
-
-
-def chosen_location(actor: Principal, table: Identifier, location: str | None) -> str:
-    """The location of a new table: the client's, or one of its own.
-
-    A relative one is taken relative to the namespace's location. Raises InvalidLocation and
-    LocationTaken.
-    """
-    if location is None:
-        return new_location(actor, table)
-    if storage_locations.is_relative_iceberg_path(location):
-        return namespace_locations.resolve(table[:-1], location)
-    return location
-
-
-def check_paths(actor: Principal, document: Document, base: LoadedTable | None = None) -> str:
-    """The canonical local path of a document's location; its other paths are checked with it.
-
-    What ``base`` has already was checked then. Raises InvalidLocation, LocationTaken.
-    """
-    known = base.document if base is not None else {}
-    properties, checked = document.get("properties", {}), known.get("properties", {})
-    new = {
-        storage_locations.iceberg_path(properties[name])
-        for name in _PATH_PROPERTIES
-        if name in properties and properties[name] != checked.get(name)
-    }
-    if base is not None and document["location"] == known["location"]:
-        location = base.location
-    else:
-        location = storage_locations.iceberg_path(document["location"])
-    _refuse_paths_of_others(actor, new, location, base.pk if base is not None else 0)
-    for path in sorted(new):
-        if location not in (path, *storage_locations.parents(path)):
-            namespace_locations.require_path(actor, path)
-    return location
-
-
-def files_of(table: Holder, document: Document, *locations: str) -> TableFiles:
-    """The files of a table that has, or gets, this metadata: those in the paths that it names, too."""
-    return TableFiles(
-        table, also=(*iceberg_paths.named(document.get("properties", {})), *locations)
-    )
-
-
-def _refuse_paths_of_others(actor: Principal, paths: set[str], location: str, pk: int) -> None:
-    """Refuse files inside another table: they would go when that is purged.
-
-    Tables may lie in a directory where a table has its files. In one that another table has, only
-    who may manage that one has a table's files too: neither may change them any more.
-    """
-    above = {
-        directory
-        for path in paths
-        if location not in (own := (path, *storage_locations.parents(path)))
-        for directory in own
-    }
-    if not above:
-        return
-    iceberg_paths.require_unheld(actor, pk, paths)
-    others = Table.objects.present().exclude(pk=pk).filter(location__in=above)
-    holder = others.select_related("namespace").first()
-    if holder is not None:
-        raise iceberg_paths.taken(actor, holder.location, holder)
 
 
 # --- committing --------------------------------------------------------------------------------
 
 
 def commit_table(*, actor: Principal, change: TableChange) -> LoadedTable:
-    """Commit to one table, or create it if the change asserts that; returns it as it is then.
+    """Commit to one table, or create it if the change asserts creation; returns the new state.
 
     Raises TableNotFound, ViewNotFound, RequirementFailed, InvalidMetadata, InvalidLocation,
-    CommitConflict when others kept committing, and OutcomeUnknown.
+    CommitConflict after too many conflicts, and OutcomeUnknown.
     """
     return commit_tables(actor=actor, changes=[change])[0]
 
@@ -261,10 +178,10 @@ def commit_table(*, actor: Principal, change: TableChange) -> LoadedTable:
 def commit_tables(
     *, actor: Principal, changes: Sequence[TableChange], also: Sequence[Operation] = ()
 ) -> list[LoadedTable]:
-    """Commit to several tables, all or none; a table may come once.
+    """Commit to several tables atomically; each table may occur once.
 
-    ``also`` are operations of either format for the same transaction. Raises what ``commit_table``
-    does; nothing has changed then, unless it is OutcomeUnknown.
+    ``also`` are operations of either format for the same transaction. Raises the exceptions of
+    ``commit_table``; nothing has changed then, except possibly after OutcomeUnknown.
     """
     for index, change in enumerate(changes):
         try:
@@ -280,13 +197,13 @@ def commit_tables(
         raise InvalidInput("A table comes twice in one transaction; join its updates")
     if len(changes) == 1 and not also:
         return [_repeat(lambda: _commit_one(actor, changes[0]))]
-    return until_it_stands(names, lambda: _commit_all(actor, changes, also))
+    return with_retries(names, lambda: _commit_all(actor, changes, also))
 
 
-def until_it_stands(names: Sequence[uuid.UUID], attempt: Callable[[], _T]) -> _T:
-    """Try a commit to the tables of these digests again while others come between.
+def with_retries(names: Sequence[uuid.UUID], attempt: Callable[[], _T]) -> _T:
+    """Repeat a commit to the tables of these digests while other commits conflict with it.
 
-    Raises CommitConflict when they do not leave off, and what ``attempt`` raises otherwise.
+    Raises CommitConflict after too many conflicts, and other exceptions of ``attempt``.
     """
 
     def take_turns() -> _T:
@@ -303,17 +220,17 @@ def _repeat(attempt: Callable[[], _T]) -> _T:
         try:
             return attempt()
         except BaseChanged as error:
-            met = error
+            conflict = error
     raise CommitConflict(
         "Cannot commit to {kind} {table}: others keep changing it; try again",
-        kind=met.kind,
-        table=met.table,
-    ) from met
+        kind=conflict.kind,
+        table=conflict.table,
+    ) from conflict
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What a commit does to one table. Nothing, if the updates change nothing."""
+    """The change of one table in a commit; without an operation if the updates change nothing."""
 
     result: LoadedTable
     operation: Operation | None = None
@@ -321,16 +238,16 @@ class _Step:
 
 
 def _commit_one(actor: Principal, change: TableChange) -> LoadedTable:
-    """Prepare on what the commit before this one makes of the table, while it is under way.
+    """Commit to one table, prepared on the result of the preceding commit while that is running.
 
-    If that comes to nothing, so does this, since its base is never current. But a refusal would
-    stand, and so would the answer that nothing changes: they are given on what is current.
+    If the preceding commit fails, so does this one, since its base never becomes current. Refusals,
+    and the answer that nothing changes, would be final: they are based on current metadata only.
     """
     name = digest(change.table)
     with turn(name) as own:
         step = None
         if own.latest is not None:
-            step = _prepare_on_trust(actor, change, own.latest)
+            step = _prepare_on_uncommitted(actor, change, own.latest)
         if step is None:
             own.settle()
             step = _prepare_each(actor, [change])[0]
@@ -341,12 +258,14 @@ def _commit_one(actor: Principal, change: TableChange) -> LoadedTable:
             if not own.is_next():
                 raise BaseChanged(TableKind.TABLE, change.table)
             commit([step.operation], actor=actor)
-        _keep(step)
+        _cache(step)
     return step.result
 
 
-def _prepare_on_trust(actor: Principal, change: TableChange, base: LoadedTable) -> _Step | None:
-    """The step, if it is one that only takes effect when ``base`` becomes current."""
+def _prepare_on_uncommitted(
+    actor: Principal, change: TableChange, base: LoadedTable
+) -> _Step | None:
+    """The step, if it takes effect only when ``base`` becomes current; otherwise None."""
     try:
         step = _prepare(actor, change, base)
     except CatalogError:
@@ -364,7 +283,7 @@ def _commit_all(
         with metadata_files.staged(files):
             commit([*operations, *also], actor=actor)
         for step in steps:
-            _keep(step)
+            _cache(step)
     return [step.result for step in steps]
 
 
@@ -381,37 +300,37 @@ def _prepare_each(actor: Principal, changes: Sequence[TableChange]) -> list[_Ste
 
 
 def _current(tables: Sequence[Identifier]) -> dict[uuid.UUID, LoadedTable]:
-    """What holds these names now. One statement, which leaves out the metadata that is kept here.
+    """The current holders of these names. One statement, which leaves out cached metadata.
 
-    Renamed tables may have exchanged their names since, so a table's metadata is looked up by its ETag.
+    Renamed tables may have exchanged their names since, so metadata is looked up by its ETag.
     """
-    kept = [table_cache.documents.get(digest(table)) for table in tables]
-    by_etag = {document.etag: document for document in kept if document is not None}
-    found = find(tables, list(by_etag))
-    for name, table in found.items():
+    cached = [table_cache.documents.get(digest(table)) for table in tables]
+    by_etag = {document.etag: document for document in cached if document is not None}
+    holders = find(tables, list(by_etag))
+    for name, table in holders.items():
         document = by_etag.get(table.etag)
         if table.answer is None and document is not None:
-            found[name] = _with_document(replace(table, answer=document.answer), document.document)
-    return found
+            loaded_table = replace(table, answer=document.answer)
+            holders[name] = _with_document(loaded_table, document.document)
+    return holders
 
 
 def _with_document(table: LoadedTable, document: Document) -> LoadedTable:
-    """The table with its metadata parsed already."""
-    vars(table)["document"] = document  # where the property keeps it
+    """Set the parsed metadata of a table."""
+    vars(table)["document"] = document  # the attribute in which the property caches it
     return table
 
 
-def _keep(step: _Step) -> None:
-    """Keep what was committed for the next commit of this process."""
+def _cache(step: _Step) -> None:
+    """Cache the committed metadata for the next commit of this process."""
     file = step.file
     if file is not None:
-        name = digest(step.result.identifier)
-        kept = table_cache.SeenDocument(file.etag, file.answer, file.document, file.size)
-        table_cache.documents.put(name, kept)
+        document = table_cache.CachedDocument(file.etag, file.answer, file.document, file.size)
+        table_cache.documents.put(digest(step.result.identifier), document)
 
 
 def _prepare(actor: Principal, change: TableChange, base: LoadedTable | None) -> _Step:
-    """Check the requirements, apply the updates, and draft the file that holds the result."""
+    """Check the requirements, apply the updates, and draft the resulting metadata file."""
     is_creation = requirements.is_create(change.requirements)
     if base is None and is_creation:
         if not Namespace.objects.named(change.table[:-1]).exists():
@@ -420,16 +339,16 @@ def _prepare(actor: Principal, change: TableChange, base: LoadedTable | None) ->
         raise already_exists(change.table, base)
     else:
         base = require_kind(change.table, base, TableKind.TABLE)
-    known = base.document if base is not None else None
-    requirements.check(change.requirements, known)
+    current = base.document if base is not None else None
+    requirements.check(change.requirements, current)
     document = updates.apply(
-        known,
+        current,
         change.updates,
         now_ms=now_ms(),
         previous_location=base.metadata_location if base is not None else None,
         is_replacement=requirements.is_replacement(change.requirements),
     )
-    if base is not None and document is known:
+    if base is not None and document is current:
         return _Step(base)
     location = check_paths(actor, document, base)
     if base is None or location != base.location:
@@ -457,7 +376,7 @@ def _prepare(actor: Principal, change: TableChange, base: LoadedTable | None) ->
             updates=tuple(str(update.get("action")) for update in change.updates),
             sources=references.sources,
             unread=references.unread,
-            forgotten=metadata_removal.forgotten(base.document, document),
+            expired_files=metadata_removal.expired_files(base.document, document),
         )
     pk = base.pk if base is not None else 0
     result = loaded(change.table, pk, TableKind.TABLE, location, file)
@@ -467,7 +386,7 @@ def _prepare(actor: Principal, change: TableChange, base: LoadedTable | None) ->
 def loaded(
     table: Identifier, pk: int, kind: TableKind, location: str, file: MetadataFile
 ) -> LoadedTable:
-    """The table as it is once this file is current."""
+    """The state of a table once this file is current."""
     table_ = LoadedTable(
         table,
         pk,

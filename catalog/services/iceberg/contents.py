@@ -1,4 +1,4 @@
-"""What is in a snapshot of an Iceberg table, for pages that show it: its manifests, and their files."""
+"""The contents of a snapshot of an Iceberg table, for the admin: its manifests and their files."""
 
 from collections.abc import Sequence
 
@@ -16,18 +16,18 @@ from catalog.services.iceberg.files import TableFileIO
 from catalog.services.storage.table_files import TableFiles
 
 MAX_BYTES = 16 * 1024 * 1024
-"""A larger manifest, or list of them, is not read for a page; they are written of 8 MB."""
+"""A larger manifest or manifest list is not read for a page; writers produce files of 8 MB."""
 
 
 def reader(actor: Principal, table: Table) -> TableFileIO:
-    """Reads files of the table for a page that ``actor`` sees."""
+    """A reader of the table's files, on behalf of ``actor``."""
     return TableFileIO(TableFiles(table), actor)
 
 
 def manifests_of(files: TableFileIO, snapshot: Document) -> Sequence[ManifestFile]:
-    """The manifests of a snapshot, in its order; of one that keeps no list of them, none.
+    """The manifests of a snapshot, in its order; empty for a snapshot without a manifest list.
 
-    Raises InvalidMetadata for a list that cannot be read, and ForeignFile for files that may not.
+    Raises InvalidMetadata for an unreadable list, and ForeignFile for files that may not be read.
     """
     location = lenient.text(snapshot.get("manifest-list"))
     if not location:
@@ -37,35 +37,31 @@ def manifests_of(files: TableFileIO, snapshot: Document) -> Sequence[ManifestFil
 
 
 def files_of(files: TableFileIO, manifest: ManifestFile) -> list[Entry]:
-    """The live files of a manifest. Raises InvalidMetadata and ForeignFile, as above."""
+    """The live files of a manifest. Raises InvalidMetadata and ForeignFile as ``manifests_of``."""
     _check_size("Manifest", manifest.manifest_path, files)
     return manifests.read(files, manifest)
 
 
 def partition_text(entry: Entry, document: Document) -> str:
-    """The partition of a file, as ``day=2013-01-31/origin=JFK``; empty where there is none."""
+    """The partition of a file, as ``day=2013-01-31/origin=JFK``; empty if it has none."""
     specs = lenient.objects(document.get("partition-specs"))
-    told = next((one for one in specs if one.get("spec-id") == entry.spec_id), None)
-    schema = next(
-        (
-            one
-            for one in lenient.objects(document.get("schemas"))
-            if one.get("schema-id") == document.get("current-schema-id")
-        ),
-        None,
-    )
+    schemas = lenient.objects(document.get("schemas"))
+    schema_id = document.get("current-schema-id")
+    spec = next((spec for spec in specs if spec.get("spec-id") == entry.spec_id), None)
+    schema = next((schema for schema in schemas if schema.get("schema-id") == schema_id), None)
     try:
-        spec, fields = PartitionSpec.model_validate(told), Schema.model_validate(schema)
-        return spec.partition_to_path(entry.file.partition, fields)
+        return PartitionSpec.model_validate(spec).partition_to_path(
+            entry.file.partition, Schema.model_validate(schema)
+        )
     except (ValueError, LookupError, TypeError, AttributeError):
-        # The column that it was partitioned by is gone, or the metadata are not as they should be.
+        # The partition column was dropped, or the metadata is invalid.
         return str(entry.file.partition) if len(entry.file.partition) else ""
 
 
-def _check_size(what: str, location: str, files: TableFileIO) -> None:
+def _check_size(kind: str, location: str, files: TableFileIO) -> None:
     try:
         size = len(files.new_input(location))
     except OSError as error:
-        raise InvalidMetadata(f"{what} '{location}' cannot be read: {error.strerror}") from error
+        raise InvalidMetadata(f"{kind} '{location}' cannot be read: {error.strerror}") from error
     if size > MAX_BYTES:
-        raise InvalidMetadata(f"{what} '{location}' is too large to be shown: {size:,} bytes")
+        raise InvalidMetadata(f"{kind} '{location}' is too large to be shown: {size:,} bytes")

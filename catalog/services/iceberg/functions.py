@@ -1,4 +1,4 @@
-"""User-defined functions: listing and loading them, and the changes that people make."""
+"""User-defined functions: listing, loading and changing them."""
 
 import time
 import uuid
@@ -38,10 +38,10 @@ _LIST = """
 
 @dataclass(frozen=True, kw_only=True)
 class Content:
-    """What a person says of a function; the rest of its metadata follows."""
+    """The part of a function's metadata that a person enters; the rest is derived."""
 
     definitions: object
-    """FunctionDefinitions; ids, times and current versions may be left out."""
+    """FunctionDefinitions; ids, times and current versions are optional."""
     doc: str = ""
     secure: bool = False
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -54,9 +54,9 @@ def list_functions(
     limit: int | None = None,
     page_token: str | None = None,
 ) -> tuple[list[str], str | None]:
-    """A page of the names of a namespace's functions, and the token of the next.
+    """A page of the names of a namespace's functions, and the token of the next page.
 
-    Without a limit all of them. Raises NamespaceNotFound. One statement.
+    Without a limit, all of them. Raises NamespaceNotFound. One statement.
     """
     access.require(actor, Privilege.BROWSE, On.namespace(namespace))
     cursor = hot_cursor()
@@ -91,7 +91,7 @@ def create_function(*, actor: Principal, function: Identifier, content: Content)
         raise InvalidIdentifier("The root namespace holds no functions")
     now = _now_ms()
     metadata: Document = {"function-uuid": str(uuid.uuid4()), "format-version": 1}
-    metadata |= _said(content, now)
+    metadata |= _metadata_of(content, now)
     metadata["definition-log"] = []
     functions.check(metadata)
     metadata["definition-log"] = [functions.log_entry(metadata, now)]
@@ -105,7 +105,9 @@ def create_function(*, actor: Principal, function: Identifier, content: Content)
                 owner=actor.name,
             )
             row.save(force_insert=True)
-            audit_records.record(actor, "function.create", label(function), after=_told(metadata))
+            audit_records.record(
+                actor, "function.create", label(function), after=_audit_values(metadata)
+            )
     except IntegrityError as error:
         raise FunctionAlreadyExists(function) from error
     return row
@@ -118,10 +120,10 @@ def update_function(
     content: Content,
     seen_at: datetime | None = None,
 ) -> Function:
-    """Define a function anew; versions that were once there keep what they say.
+    """Replace the definition of a function; existing versions cannot change.
 
-    ``seen_at`` is when the function that the caller saw was changed last. Raises FunctionNotFound,
-    NamespaceNotFound, InvalidMetadata; CommitConflict when it was changed since.
+    ``seen_at`` is the time of the last change that the caller has seen. Raises FunctionNotFound,
+    NamespaceNotFound, InvalidMetadata; CommitConflict when the function was changed since.
     """
     now = _now_ms()
     with transaction.atomic():
@@ -132,7 +134,7 @@ def update_function(
         metadata = {
             key: before[key] for key in before if key not in {"doc", "properties", "secure"}
         }
-        metadata |= _said(content, now)
+        metadata |= _metadata_of(content, now)
         functions.check(metadata)
         functions.check_successor(metadata, before)
         entry = functions.log_entry(metadata, now)
@@ -145,8 +147,8 @@ def update_function(
             actor,
             "function.update",
             label(function),
-            before=_told(before),
-            after=_told(metadata),
+            before=_audit_values(before),
+            after=_audit_values(metadata),
         )
     return row
 
@@ -156,11 +158,13 @@ def drop_function(*, actor: Principal, function: Identifier) -> None:
     with transaction.atomic():
         row = _find(_lock(actor, function[:-1]), function)
         row.delete()
-        audit_records.record(actor, "function.drop", label(function), before=_told(row.metadata))
+        audit_records.record(
+            actor, "function.drop", label(function), before=_audit_values(row.metadata)
+        )
 
 
 def _lock(actor: Principal, namespace: Identifier) -> Namespace:
-    """The namespace, locked: changes of its functions go one after another."""
+    """Lock the namespace, which serializes the changes of its functions."""
     row = locks.lock_namespaces([namespace]).get(digest(namespace))
     if row is None:
         raise NamespaceNotFound(namespace)
@@ -175,22 +179,23 @@ def _find(namespace: Namespace, function: Identifier) -> Function:
     return row
 
 
-def _said(content: Content, now: int) -> Document:
-    said: Document = {"definitions": functions.complete(content.definitions, now)}
+def _metadata_of(content: Content, now: int) -> Document:
+    metadata: Document = {"definitions": functions.complete(content.definitions, now)}
     if content.doc:
-        said["doc"] = content.doc
+        metadata["doc"] = content.doc
     if content.secure:
-        said["secure"] = True
+        metadata["secure"] = True
     if content.properties:
-        said["properties"] = dict(content.properties)
-    return said
+        metadata["properties"] = dict(content.properties)
+    return metadata
 
 
-def _told(metadata: Document) -> Document:
-    """For the audit trail: which versions are current, and not what a secure function hides."""
+def _audit_values(metadata: Document) -> Document:
+    """The values for the audit trail: the current versions, without the body of a secure function."""
     return {
         "definitions": {
-            one["definition-id"]: one["current-version-id"] for one in metadata["definitions"]
+            definition["definition-id"]: definition["current-version-id"]
+            for definition in metadata["definitions"]
         },
         "doc": metadata.get("doc", ""),
         "secure": metadata.get("secure", False),

@@ -1,10 +1,11 @@
 """Metadata files of Iceberg tables and views: from the document to a file that may become current.
 
-    draft   the document as the file and as the answer that clients get
-    staged  note the files in the database, write them, and undo both when the commit surely failed
+    draft   serialize the document as the file and as the answer that clients get
+    staged  record the files as staged, write them, and undo both when the commit has failed
 
-A file is noted before it is written, and the commit that makes it current removes the note
-(``unstage``, ``statements.Swap``). Whatever happens in between, the note and the ledger tell what the file is.
+A file is recorded before it is written, and the commit that makes it current deletes the record
+(``unstage``, ``statements.Swap``). After a failure in between, the record and the ledger show whether
+the file is in use.
 """
 
 import contextlib
@@ -38,7 +39,7 @@ log = logging.getLogger(__name__)
 
 # Level 2 of isal: 840 KB in 1.1 ms; its strongest level saves 5 % more and takes twice as long.
 _COMPRESSION = 2
-# No commit takes this long between its note and its swap, and one that did finds its note gone.
+# No commit takes this long from staging to its swap; one that does finds its record deleted.
 _GRACE = timedelta(minutes=15)
 _SWEPT_AT_ONCE = 1000
 
@@ -47,24 +48,24 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class MetadataFile:
-    """A version of a table's metadata: the document, its file, and the answer made of it."""
+    """A version of a table's metadata: the document, its file, and the answer for clients."""
 
     document: Document
     sequence: int
     location: str
-    """As the metadata and the clients name it."""
+    """The location in the metadata and for clients."""
     path: str
-    """Where it lies: an absolute local path."""
+    """The absolute local path."""
     content: bytes
     answer: bytes
     """The gzip-compressed JSON of LoadTableResult, or LoadViewResult."""
     etag: str
     size: int
-    """How many bytes of JSON the document is."""
+    """The size of the document as JSON, in bytes."""
 
 
 def draft(document: Document, sequence: int) -> MetadataFile:
-    """The next metadata file of a table. Nothing is written. Raises InvalidLocation."""
+    """The next metadata file of a table, which is not written yet. Raises InvalidLocation."""
     properties = document.get("properties", {})
     name = metadata_documents.file_name(sequence, uuid.uuid4(), properties=properties)
     location = f"{_directory(document, properties)}/{name}"
@@ -77,10 +78,10 @@ def draft(document: Document, sequence: int) -> MetadataFile:
 
 
 def make_directory(document: Document) -> None:
-    """Make the directory of a table's metadata files before there is one.
+    """Create the directory of a table's metadata files before the first file.
 
-    A client writes the manifests of a staged table beside them, and DuckDB makes no directory for
-    that. Raises InvalidLocation, and ServiceUnavailable when it cannot be made now.
+    A client writes the manifests of a staged table there, and DuckDB does not create the directory.
+    Raises InvalidLocation, and ServiceUnavailable when it cannot be created now.
     """
     path = locations.iceberg_path(_directory(document, document.get("properties", {})))
     try:
@@ -92,7 +93,7 @@ def make_directory(document: Document) -> None:
 
 
 def existing(document: Document, location: str, path: str) -> MetadataFile:
-    """A metadata file that lies in storage already. Its name may tell its sequence."""
+    """A metadata file that exists in storage. Its sequence is taken from its name, if possible."""
     sequence = max(metadata_documents.sequence_of(location), 0)
     text = metadata_documents.dump(document)
     return MetadataFile(
@@ -101,7 +102,7 @@ def existing(document: Document, location: str, path: str) -> MetadataFile:
 
 
 def answer(location: str | None, text: bytes) -> bytes:
-    """The compressed answer that tells a table: where its metadata lies, and the metadata."""
+    """The compressed answer for a table: the location of its metadata, and the metadata."""
     head = b'{"metadata-location":' + orjson.dumps(location) + b',"metadata":'
     return _compress(head + text + b',"config":{}}')
 
@@ -118,7 +119,7 @@ def decompress(content: bytes) -> bytes:
 
 
 def new_etag() -> str:
-    """A name for an answer that no other answer ever had."""
+    """A unique ETag for an answer."""
     return f'"{uuid.uuid4().hex}"'
 
 
@@ -137,12 +138,12 @@ def _directory(document: Document, properties: Mapping[str, str]) -> str:
 
 @contextlib.contextmanager
 def staged(files: Sequence[MetadataFile]) -> Iterator[None]:
-    """Note and write the files for the commit inside; remove them when it surely failed.
+    """Stage and write the files for the commit inside; remove them when it has definitely failed.
 
-    A commit whose outcome is not known leaves both: the sweep sees what became of it. Raises
+    After a commit with unknown outcome both stay: the sweep determines the outcome. Raises
     ServiceUnavailable when a file cannot be written, InvalidLocation when it never can.
     """
-    _note(files)
+    _stage(files)
     try:
         _write(files)
         yield
@@ -156,29 +157,30 @@ def staged(files: Sequence[MetadataFile]) -> Iterator[None]:
         raise
 
 
-# Of one file mostly: psycopg takes 30 µs to make an array.
-_NOTE_ONE = "INSERT INTO catalog_stagedfile (path) SELECT %s::text AS path"
-_NOTE_ALL = "INSERT INTO catalog_stagedfile (path) SELECT unnest(%s::text[]) AS path"
-_NOTED_BEFORE = " ON CONFLICT (path) DO NOTHING"
-# In a transaction of its own, which does not wait for the disk.
+# Usually one file: psycopg takes 30 µs to build an array.
+_STAGE_ONE = "INSERT INTO catalog_stagedfile (path) SELECT %s::text AS path"
+_STAGE_ALL = "INSERT INTO catalog_stagedfile (path) SELECT unnest(%s::text[]) AS path"
+_UNLESS_STAGED = " ON CONFLICT (path) DO NOTHING"
+# In its own transaction, which does not wait for the disk.
 _UNFLUSHED = """
     WITH local AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true))
     {} FROM local
 """
 
 
-def _note(files: Sequence[MetadataFile]) -> None:
-    """The note stands before its file does, whatever becomes of this process.
+def _stage(files: Sequence[MetadataFile]) -> None:
+    """Record the files as staged before they are written, so that a crash leaves no unknown file.
 
-    A commit waits for the disk as often as it must, and the writers of one table wait one after
-    another: for the file and for the swap, which takes the note along. Should the machine itself
-    fail in the milliseconds between, a file may be left beside those of its table, where removing
-    orphan files finds it. The first file of a table that will not be there is not to be found so.
+    A commit waits for the disk no more often than necessary, because the writers of one table wait
+    for each other: once for the file and once for the swap, which flushes the record too. If the
+    machine fails in the milliseconds between, a file may remain in the directory of its table, where
+    the removal of orphan files finds it. The first file of a table would not be found this way, so
+    its record is flushed.
     """
     is_creation = any(file.sequence == 0 for file in files)
     paths = [file.path for file in files]
-    text, value = (_NOTE_ONE, paths[0]) if len(paths) == 1 else (_NOTE_ALL, paths)
-    statement = (text if is_creation else _UNFLUSHED.format(text)) + _NOTED_BEFORE
+    text, value = (_STAGE_ONE, paths[0]) if len(paths) == 1 else (_STAGE_ALL, paths)
+    statement = (text if is_creation else _UNFLUSHED.format(text)) + _UNLESS_STAGED
     outcomes.repeated(lambda: hot_cursor().execute(statement, [value]))
 
 
@@ -192,36 +194,36 @@ def _write(files: Sequence[MetadataFile]) -> None:
             ) from error
 
 
-def _unwritable(location: str, what: str, error: OSError) -> CatalogError:
-    if error.errno in local_files.IMPOSSIBLE:  # trying again does not help
+def _unwritable(location: str, problem: str, error: OSError) -> CatalogError:
+    if error.errno in local_files.IMPOSSIBLE:  # a retry does not help
         return InvalidLocation(location, f"cannot be: {error.strerror}")
-    return ServiceUnavailable(f"{what}: {error.strerror or error}")
+    return ServiceUnavailable(f"{problem}: {error.strerror or error}")
 
 
 def _discard(files: Sequence[MetadataFile], *, is_refused: bool) -> None:
-    """Remove files that did not become current, then their notes. What fails, the sweep repeats.
+    """Remove files that did not become current, then their records. The sweep repeats what fails.
 
-    What was refused is current nowhere. After any other failure the commit may stand all the same,
-    as something may go wrong that follows it. Then it took the notes along, and files without one
-    stay.
+    The files of a refused commit are not current anywhere. After any other failure the commit may
+    stand, because the error may have followed it. Then it has deleted the records, and files without
+    a record stay.
     """
     try:
         paths = [file.path for file in files]
-        notes = StagedFile.objects.filter(path__in=paths)
-        # Waits for a commit that is still under way.
-        notes.update(is_condemned=True)
-        for path in paths if is_refused else list(notes.values_list("path", flat=True)):
+        rows = StagedFile.objects.filter(path__in=paths)
+        # Waits for a commit that is still running.
+        rows.update(is_condemned=True)
+        for path in paths if is_refused else list(rows.values_list("path", flat=True)):
             local_files.remove_file(path)
-        notes.delete()
+        rows.delete()
     except (OSError, DatabaseError) as error:
-        log.warning("Files of a failed commit are left to the sweep: %s", error)
+        log.warning("The sweep will remove the files of a failed commit: %s", error)
 
 
 def unstage(file: MetadataFile) -> None:
-    """Take a file's note away, inside the commit that makes it current.
+    """Delete a file's staging record, inside the commit that makes the file current.
 
-    Raises CommitConflict when the note is gone: the sweep held the commit for dead and removed the
-    file.
+    Raises CommitConflict when the record is missing: the sweep has given up the commit and removed
+    the file.
     """
     cursor = hot_cursor()
     cursor.execute(
@@ -232,29 +234,29 @@ def unstage(file: MetadataFile) -> None:
 
 
 def sweep() -> int:
-    """Remove the files of commits that were cut off; returns how many. Safe to run twice at once."""
-    # Condemned first. A commit that is still under way then finds no note of its own and fails; one
-    # that has ended took its note with it, and its file is not touched.
+    """Remove the files of interrupted commits; returns how many. Safe to run concurrently."""
+    # Condemn the records first. A commit that is still running then finds its record missing and
+    # fails; one that has ended has deleted its record, and its file is not touched.
     old = StagedFile.objects.filter(created_at__lt=Now() - _GRACE)
     old.filter(is_condemned=False).update(is_condemned=True)
     swept, last = 0, ""
     condemned = old.filter(is_condemned=True).order_by("path").values_list("path", flat=True)
-    # By path, so that what cannot be removed keeps nothing else waiting.
+    # In the order of paths, so that a file that cannot be removed does not block the others.
     while paths := list(condemned.filter(path__gt=last)[:_SWEPT_AT_ONCE]):
         last = paths[-1]
         current = _in_ledgers(paths)
         for path in paths:
-            if path in current:  # somebody registered it since: it is not ours to remove
+            if path in current:  # it has been registered since, and must not be removed
                 StagedFile.objects.filter(path=path).delete()
                 continue
             try:
-                if path.endswith("/"):  # a new table of the catalog's own writing
+                if path.endswith("/"):  # a new table that the catalog itself was writing
                     for _ in local_directories.remove_tree(path.rstrip("/")):
                         pass
                 else:
                     local_files.remove_file_in_place(path)
             except OSError as error:
-                log.warning("A file of a commit that was cut off cannot be removed: %s", error)
+                log.warning("Cannot remove the file of an interrupted commit: %s", error)
                 continue
             StagedFile.objects.filter(path=path).delete()
             swept += 1
@@ -262,13 +264,13 @@ def sweep() -> int:
 
 
 def _in_ledgers(paths: Collection[str]) -> set[str]:
-    """Those of these files that are versions of a table."""
+    """The files among these that are versions of a table."""
     versions = TableVersion.objects.visible().in_files_named({file_name(path) for path in paths})
-    found = set()
+    in_use = set()
     for location in versions.values_list("manifest_path", flat=True):
         with contextlib.suppress(InvalidLocation):
-            found.add(locations.iceberg_path(location))
-    return found
+            in_use.add(locations.iceberg_path(location))
+    return in_use
 
 
 def require_lasting(path: str) -> None:

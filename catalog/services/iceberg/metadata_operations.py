@@ -1,3 +1,5 @@
+"""The operations that make metadata files current: creating, registering and committing."""
+
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -11,7 +13,7 @@ from catalog.models import (
     TableState,
 )
 from catalog.privileges import Privilege
-from catalog.services.engine.commit import Batch
+from catalog.services.engine.batch import Batch
 from catalog.services.engine.statements import NewVersion, Swap
 from catalog.services.iceberg import metadata_files, metadata_removal
 from catalog.services.iceberg.metadata_files import MetadataFile
@@ -28,7 +30,7 @@ from catalog.storage import locations
 
 
 class BaseChanged(CommitConflict):
-    """The table is no longer what the commit was made from; nothing was changed."""
+    """The base of a commit is no longer current; nothing was changed."""
 
     def __init__(self, kind: str, table: Identifier) -> None:
         self.kind, self.table = kind, table
@@ -39,10 +41,10 @@ class BaseChanged(CommitConflict):
 
 @dataclass(frozen=True, kw_only=True)
 class CreateFromMetadata(NewTableOperation):
-    """Give a name to an Iceberg table or view whose first metadata file is staged.
+    """Create an Iceberg table or view whose first metadata file is staged.
 
-    With ``overwrite`` the name's present holder of the same kind is forgotten first. The result is
-    the new row.
+    With ``overwrite`` the current holder of the name, of the same kind, is deregistered first. The
+    result is the new row.
     """
 
     name = "CreateTable"
@@ -53,19 +55,20 @@ class CreateFromMetadata(NewTableOperation):
     location: str
     """Canonical local path, already checked."""
     is_own_location: bool = False
-    """Whether the server chose it: then nobody else can hold it, but somebody what is around it."""
+    """True if the server chose the location: no other table has it, but one may have a directory
+    above it."""
     is_staged: bool = True
-    """Whether the file was written for this commit, rather than found in storage."""
+    """True if the file was written for this commit, False if it existed in storage."""
     overwrite: bool = False
     paths: frozenset[str] = frozenset()
-    """Where its properties put its files, from ``prepare``."""
+    """The paths for files in its properties, from ``prepare``."""
     sources: frozenset[int] = frozenset()
-    """Other tables whose files it refers to, as the actor may."""
+    """Other tables whose files it refers to, with the actor's permission."""
     unread: frozenset[int] = frozenset()
-    """Snapshots of which not every manifest was read."""
+    """Snapshots whose manifests were not all read."""
 
     is_whole: ClassVar[bool] = False
-    """Whether of unread snapshots the older manifests are unread as well."""
+    """True if the older manifests of unread snapshots are unread too."""
 
     def prepare(self) -> "CreateFromMetadata":
         check_table(self.table)
@@ -111,7 +114,7 @@ class CreateFromMetadata(NewTableOperation):
 
 @dataclass(frozen=True, kw_only=True)
 class RegisterFromMetadata(CreateFromMetadata):
-    """Give a name to an Iceberg table or view that lies in storage already."""
+    """Register an Iceberg table or view that exists in storage."""
 
     name = "RegisterTable"
     action = "table.register"
@@ -129,9 +132,9 @@ class RegisterFromMetadata(CreateFromMetadata):
 
 @dataclass(frozen=True, kw_only=True)
 class CommitMetadata(TableOperation):
-    """Make a staged metadata file current, if ``base`` still is. The result is the table's row.
+    """Make a staged metadata file current if ``base`` is current. The result is the table's row.
 
-    Raises BaseChanged when it is not: the caller may try again on what is current now.
+    Raises BaseChanged otherwise: the caller may retry with the current metadata.
     """
 
     name = "UpdateTable"
@@ -140,22 +143,22 @@ class CommitMetadata(TableOperation):
 
     format: TableFormat = TableFormat.ICEBERG
     base: str
-    """The metadata location that this one was made from."""
+    """The metadata location on which this commit is based."""
     base_id: int | None = None
-    """The row whose metadata that was. A file may be registered again, by which it is another's."""
+    """The row that had this metadata: a file may be registered again, for a different row."""
     file: MetadataFile
     location: str | None = None
     """The table's new location, canonical, when the commit moves it."""
     updates: tuple[str, ...] = ()
     """The actions of the commit's updates, for the audit trail."""
-    forgotten: tuple[str, ...] = ()
-    """Metadata files to remove once the commit stands, as the table's properties ask for it."""
+    expired_files: tuple[str, ...] = ()
+    """Metadata files to remove after the commit, if the table's properties request it."""
     paths: frozenset[str] = frozenset()
-    """Where its properties put its files, if the commit sets some; from ``prepare``."""
+    """The paths for files in its properties, if the commit sets properties; from ``prepare``."""
     sources: frozenset[int] = frozenset()
-    """Other tables whose files the commit refers to, as the actor may."""
+    """Other tables whose files the commit refers to, with the actor's permission."""
     unread: frozenset[int] = frozenset()
-    """Snapshots of which not every manifest was read."""
+    """Snapshots whose manifests were not all read."""
 
     def prepare(self) -> "CommitMetadata":
         check_table(self.table)
@@ -164,7 +167,9 @@ class CommitMetadata(TableOperation):
         return replace(self, paths=iceberg_paths.named(self.file.document.get("properties", {})))
 
     def only_adds(self) -> bool:
-        return self.location is None and not self.paths and not self.sources and not self.forgotten
+        return (
+            self.location is None and not self.paths and not self.sources and not self.expired_files
+        )
 
     def apply(self, batch: Batch) -> Table:
         row = self.locked(batch)
@@ -192,7 +197,7 @@ class CommitMetadata(TableOperation):
             before["location"], after["location"] = row.location, self.location
             row.location = self.location
             row.save(update_fields=["location", "updated_at"])
-            # What it has written so far stays where it is.
+            # Existing files stay in the previous location.
             iceberg_paths.enter(row, [before["location"]])
         if self.paths:
             batch.flush()
@@ -203,8 +208,8 @@ class CommitMetadata(TableOperation):
             )
             file_references.record_unread(actor=batch.actor, table_id=row.pk, snapshots=self.unread)
         enter_version(batch, row, self.file)
-        if self.forgotten:
-            removed = metadata_removal.retire(batch, row, self.forgotten)
+        if self.expired_files:
+            removed = metadata_removal.retire(batch, row, self.expired_files)
             if removed:
                 after["removed_versions"] = ranges(removed)
         batch.record(label(self.table), table=row, before=before, after=after)
@@ -215,7 +220,7 @@ class CommitMetadata(TableOperation):
 
 
 def enter_version(batch: Batch, row: Table, file: MetadataFile) -> None:
-    """Enter a metadata file in the ledger."""
+    """Add a metadata file to the ledger."""
     batch.add(
         NewVersion(
             table=row,

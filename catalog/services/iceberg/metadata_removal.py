@@ -1,8 +1,8 @@
-"""Removing metadata files that a commit's metadata log has forgotten.
+"""Removing metadata files that a commit drops from the metadata log.
 
-A table asks for it with ``write.metadata.delete-after-commit.enabled``. The commit leaves tombstones
-in the ledger and notes the files as condemned, in its own transaction; so nothing is removed before
-it stands, and what a crash leaves is removed by the sweep of ``metadata_files``.
+Enabled by the table property ``write.metadata.delete-after-commit.enabled``. The commit leaves
+tombstones in the ledger and records the files as condemned, in its own transaction. So no file is
+removed before the commit stands, and after a crash the sweep of ``metadata_files`` removes them.
 """
 
 import logging
@@ -13,7 +13,7 @@ from django.db.models.functions import Now
 
 from catalog.formats.iceberg.reading import Document
 from catalog.models import StagedFile, Table, TableVersion
-from catalog.services.engine.commit import Batch
+from catalog.services.engine.batch import Batch
 from catalog.services.iceberg import shared_files
 from catalog.services.storage.table_files import TableFiles
 from catalog.storage import local_files
@@ -21,17 +21,17 @@ from catalog.storage import local_files
 log = logging.getLogger(__name__)
 
 _ENABLED = "write.metadata.delete-after-commit.enabled"
-# What a commit forgets beyond this many goes with the orphans.
+# Further files that a commit drops from its log are removed with the orphan files.
 _MAX_FILES = 1000
 
 
-def forgotten(base: Document, document: Document) -> tuple[str, ...]:
+def expired_files(base: Document, document: Document) -> tuple[str, ...]:
     """The metadata files to remove once ``document`` has replaced ``base``, newest last."""
     properties = document.get("properties") or {}
     if str(properties.get(_ENABLED, "false")).lower() != "true":
         return ()
-    kept = set(_logged(document))
-    return tuple(file for file in _logged(base) if file not in kept)[-_MAX_FILES:]
+    logged = set(_logged(document))
+    return tuple(file for file in _logged(base) if file not in logged)[-_MAX_FILES:]
 
 
 def _logged(document: Document) -> list[str]:
@@ -39,9 +39,9 @@ def _logged(document: Document) -> list[str]:
 
 
 def retire(batch: Batch, row: Table, locations: Sequence[str]) -> list[int]:
-    """Leave tombstones for versions of a locked table and have their files removed after the commit.
+    """Mark versions of a locked table as deleted, and remove their files after the commit.
 
-    Only for files of the ledger that belong to the table and that no other table's ledger has.
+    Applies only to files of the ledger that belong to the table and are in no other table's ledger.
     Returns the numbers of the versions.
     """
     batch.flush()
@@ -51,20 +51,20 @@ def retire(batch: Batch, row: Table, locations: Sequence[str]) -> list[int]:
     )
     own = TableFiles(row).own_paths(numbers)
     foreign = shared_files.foreign_files(row, {*own, *own.values()})
-    going = {path: numbers[text] for text, path in own.items() if path not in foreign}
-    versions.filter(version__in=going.values()).update(deleted_at=Now())
-    notes = [StagedFile(path=path, is_condemned=True) for path in sorted(going)]
-    StagedFile.objects.bulk_create(notes, ignore_conflicts=True)
-    for note in notes:
-        batch.after_commit(_remove, note)
-    return sorted(going.values())
+    removed = {path: numbers[text] for text, path in own.items() if path not in foreign}
+    versions.filter(version__in=removed.values()).update(deleted_at=Now())
+    rows = [StagedFile(path=path, is_condemned=True) for path in sorted(removed)]
+    StagedFile.objects.bulk_create(rows, ignore_conflicts=True)
+    for staged_file in rows:
+        batch.after_commit(_remove, staged_file)
+    return sorted(removed.values())
 
 
-def _remove(notes: Sequence[StagedFile]) -> None:
-    """Remove condemned files, then their notes. What fails is left to the sweep."""
+def _remove(rows: Sequence[StagedFile]) -> None:
+    """Remove condemned files, then their records. The sweep repeats what fails."""
     try:
-        for note in notes:
-            local_files.remove_file_in_place(note.path)
-        StagedFile.objects.filter(path__in=[note.path for note in notes]).delete()
+        for row in rows:
+            local_files.remove_file_in_place(row.path)
+        StagedFile.objects.filter(path__in=[row.path for row in rows]).delete()
     except (OSError, DatabaseError) as error:
-        log.warning("Metadata files are left to the sweep: %s", error)
+        log.warning("The sweep will remove the expired metadata files: %s", error)

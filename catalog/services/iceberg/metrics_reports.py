@@ -1,4 +1,4 @@
-"""What engines reported of a table: the newest few hundred, for people to look at."""
+"""Metrics reports of engines for a table; the newest few hundred are stored."""
 
 import orjson
 from django.db.models import QuerySet
@@ -14,15 +14,15 @@ from catalog.privileges import Privilege
 from catalog.services.iceberg import tables
 from catalog.services.tables.table_operations import not_found_but
 
-KEPT = 500
-"""How many reports of a table are kept."""
+MAX_REPORTS = 500
+"""The number of reports stored per table."""
 _MAX_BYTES = 256 * 1024
 
 
 def report_metrics(*, actor: Principal, table: Identifier, report: Document) -> None:
-    """Keep a report, and forget those of the table that are too old. Three statements.
+    """Store a report, and delete those of the table beyond MAX_REPORTS. Three statements.
 
-    Whoever may read a table may tell how that went. Raises TableNotFound, InvalidInput.
+    Requires READ on the table. Raises TableNotFound, InvalidInput.
     """
     access.require(actor, Privilege.READ, tables.on(table))
     row = Table.objects.named(table).only("format", "kind").first()
@@ -38,9 +38,10 @@ def report_metrics(*, actor: Principal, table: Identifier, report: Document) -> 
         report=report,
         actor=actor.name,
     )
-    # Every time: an index leads to the one row that has become too many, and no task is needed.
+    # At every report: an index leads to the one excess row, and no periodic task is needed.
     of_table = MetricsReport.objects.filter(table_id=row.pk)
-    of_table.filter(pk__lte=of_table.order_by("-pk").values("pk")[KEPT : KEPT + 1]).delete()
+    excess = of_table.order_by("-pk").values("pk")[MAX_REPORTS : MAX_REPORTS + 1]
+    of_table.filter(pk__lte=excess).delete()
 
 
 def newest_reports(table: Table, limit: int) -> QuerySet[MetricsReport]:

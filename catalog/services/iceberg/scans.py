@@ -1,7 +1,7 @@
-"""Scans that the server plans: at once where little is to be read, else in tasks to be fetched.
+"""Server-side scan planning: small scans are planned at once, large ones in tasks to be fetched.
 
-A plan lives for an hour and belongs to the table and to who asked for it. One that was answered
-whole holds nothing, and its id says so: such plans take no write.
+A plan is stored for an hour and belongs to the table and to the principal that requested it. A plan
+that was answered completely is not stored; its id shows that, and such plans need no write.
 """
 
 import uuid
@@ -30,13 +30,13 @@ from catalog.services.storage.table_files import TableFiles
 from catalog.services.tables.table_operations import not_found_but
 
 LIFETIME = timedelta(hours=1)
-"""How long the tasks of a plan can be fetched."""
+"""The period in which the tasks of a plan can be fetched."""
 _WHOLE = "whole-"
 
 
 @dataclass(frozen=True)
 class PlannedScan:
-    """A scan that was planned: its tasks, or the names of those still to be fetched."""
+    """A planned scan: its tasks, or the names of the tasks to be fetched."""
 
     plan: str
     tasks: Document
@@ -46,17 +46,17 @@ class PlannedScan:
 def plan_scan(*, actor: Principal, table: Identifier, request: Document) -> PlannedScan:
     """Plan a scan of an Iceberg table. ``request`` is the protocol's PlanTableScanRequest.
 
-    One statement, and another for a plan that is to be kept. Raises TableNotFound, InvalidInput;
-    InvalidMetadata for a manifest that cannot be read, ForeignFile for a file that may not be.
+    One statement, and another for a plan that is stored. Raises TableNotFound, InvalidInput;
+    InvalidMetadata for an unreadable manifest, ForeignFile for a file that may not be read.
     """
-    found = tables.load_table(actor=actor, table=table)
-    scan = scans.settle(found.document, scans.read_request(request))
-    planner = Planner(scan, TableFileIO(TableFiles(found), actor))
+    loaded = tables.load_table(actor=actor, table=table)
+    scan = scans.settle(loaded.document, scans.read_request(request))
+    planner = Planner(scan, TableFileIO(TableFiles(loaded), actor))
     groups = planner.groups()
     if len(groups) <= 1:
         return PlannedScan(f"{_WHOLE}{uuid.uuid4()}", planner.plan(groups), [])
     plan = ScanPlan.objects.create(
-        table_id=found.pk, actor=actor.name, request=scan.to_json(), tasks=groups
+        table_id=loaded.pk, actor=actor.name, request=scan.to_json(), tasks=groups
     )
     return _to_be_fetched(plan)
 
@@ -70,7 +70,7 @@ def fetch_plan(*, actor: Principal, table: Identifier, plan: str) -> PlannedScan
 
 
 def cancel_plan(*, actor: Principal, table: Identifier, plan: str) -> None:
-    """Forget a plan. Raises TableNotFound; PlanNotFound unless it was answered whole."""
+    """Delete a plan. Raises TableNotFound; PlanNotFound unless it was answered completely."""
     plans = _plans(actor, table)
     if plan.startswith(_WHOLE) and _uuid(plan.removeprefix(_WHOLE)) is not None:
         return
@@ -80,10 +80,10 @@ def cancel_plan(*, actor: Principal, table: Identifier, plan: str) -> None:
 
 
 def fetch_tasks(*, actor: Principal, table: Identifier, plan_task: str) -> Document:
-    """The file scan tasks of a plan task; it may be fetched again. Two statements.
+    """The file scan tasks of a plan task, which may be fetched repeatedly. Two statements.
 
-    Raises TableNotFound, PlanTaskNotFound; InvalidMetadata for a manifest that cannot be read, and
-    ForeignFile for a file that may not be.
+    Raises TableNotFound, PlanTaskNotFound; InvalidMetadata for an unreadable manifest, and
+    ForeignFile for a file that may not be read.
     """
     plan, _, number = plan_task.rpartition("-")
     row = _named(_plans(actor, table), plan).select_related("table__namespace").first()
@@ -96,7 +96,7 @@ def fetch_tasks(*, actor: Principal, table: Identifier, plan_task: str) -> Docum
 
 
 def delete_expired_plans() -> int:
-    """Delete the plans whose time is over; returns how many."""
+    """Delete the plans whose lifetime is over; returns their number."""
     deleted, _ = ScanPlan.objects.filter(created_at__lt=timezone.now() - LIFETIME).delete()
     return deleted
 
@@ -113,8 +113,8 @@ def _plans(actor: Principal, table: Identifier) -> QuerySet[ScanPlan]:
 
 
 def _named(plans: QuerySet[ScanPlan], plan: str) -> QuerySet[ScanPlan]:
-    found = _uuid(plan)
-    return plans.none() if found is None else plans.filter(pk=found)
+    pk = _uuid(plan)
+    return plans.none() if pk is None else plans.filter(pk=pk)
 
 
 def _to_be_fetched(plan: ScanPlan) -> PlannedScan:
@@ -124,7 +124,7 @@ def _to_be_fetched(plan: ScanPlan) -> PlannedScan:
 
 def _uuid(text: str) -> uuid.UUID | None:
     try:
-        found = uuid.UUID(text)
+        parsed = uuid.UUID(text)
     except ValueError:
         return None
-    return found if str(found) == text else None
+    return parsed if str(parsed) == text else None

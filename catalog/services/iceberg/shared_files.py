@@ -1,4 +1,4 @@
-"""Metadata files that the ledgers of several Iceberg tables name."""
+"""Metadata files that occur in the ledgers of several Iceberg tables."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -12,7 +12,7 @@ from catalog.storage import locations as storage_locations
 
 
 def path_of(location: str) -> str | None:
-    """Where a file lies; None when it is where tables may not lie."""
+    """The local path of a file; None if no table may lie there."""
     try:
         return storage_locations.iceberg_path(location)
     except InvalidLocation:
@@ -20,9 +20,9 @@ def path_of(location: str) -> str | None:
 
 
 def foreign_files(table: Table, locations: Iterable[str]) -> dict[str, Table]:
-    """The metadata files of other Iceberg tables, present or in the trash, that have names of these.
+    """The metadata files of other Iceberg tables, live or in the trash, with the names of these.
 
-    By their paths: each ledger spells them as its clients did.
+    Keyed by path: each ledger has the spelling of its clients.
     """
     versions = list(_foreign_versions(table, locations))
     if not versions:
@@ -34,5 +34,5 @@ def foreign_files(table: Table, locations: Iterable[str]) -> dict[str, Table]:
 
 
 def _foreign_versions(table: Table, locations: Iterable[str]) -> QuerySet[Any, tuple[int, str]]:
-    found = TableVersion.objects.in_files_named({file_name(location) for location in locations})
-    return found.exclude(table=table).values_list("table_id", "manifest_path")
+    versions = TableVersion.objects.in_files_named({file_name(location) for location in locations})
+    return versions.exclude(table=table).values_list("table_id", "manifest_path")

@@ -1,4 +1,4 @@
-"""Reading Iceberg tables and views, and changes to tables that leave their metadata as it is."""
+"""Reading Iceberg tables and views, and changes to tables that do not touch their metadata."""
 
 import uuid
 from collections.abc import Collection
@@ -35,7 +35,7 @@ from catalog.services.tables.table_operations import (
 
 @dataclass(frozen=True)
 class LoadedTable:
-    """What holds a name now. Only Iceberg's tables and views have metadata."""
+    """The current holder of a name. Only Iceberg tables and views have metadata."""
 
     identifier: Identifier
     pk: int
@@ -47,7 +47,7 @@ class LoadedTable:
     sequence: int
     etag: str
     answer: bytes | None
-    """The compressed answer to loadTable; None when the caller has it already."""
+    """The compressed answer to loadTable; None if the caller has it already."""
 
     @property
     def is_table(self) -> bool:
@@ -66,13 +66,13 @@ _LOAD = """
            CASE WHEN ARRAY['*', m.etag] && string_to_array(%s, ',') THEN NULL ELSE m.answer END
     FROM catalog_table t LEFT JOIN catalog_icebergmetadata m ON m.table_id = t.id
     WHERE t.state <> 'dropped' AND t.digest = """
-# For a list of unknown length PostgreSQL would plan anew each time, which takes longer than to run it.
+# For a list of unknown length PostgreSQL would plan each execution, which takes longer than running it.
 _LOAD_ONE = f"{_LOAD} %s::uuid"
 _LOAD_ALL = f"{_LOAD} ANY(string_to_array(%s, ',')::uuid[])"
 
 
 def on(table: Identifier, kind: TableKind = TableKind.TABLE) -> On:
-    """What may be asked of access: this protocol tells a missing namespace as a missing table."""
+    """The target for access checks: this protocol reports a missing namespace as a missing table."""
     missing = ViewNotFound if kind == TableKind.VIEW else TableNotFound
     return On.table(table, missing, tells_namespace=False)
 
@@ -81,20 +81,20 @@ def load_table(
     *,
     actor: Principal,
     table: Identifier,
-    known: Collection[str] = (),
+    etags: Collection[str] = (),
     kind: TableKind = TableKind.TABLE,
 ) -> LoadedTable:
-    """The table, or view, as it is now. One statement.
+    """The current state of a table or view. One statement.
 
-    ``known`` are the ETags that the caller has, none with a comma, or ``*`` for whatever there is:
-    the answer is left out if it is one of them. Raises TableNotFound, also where the namespace is
+    ``etags`` are those of the answers that the caller has, none with a comma, or ``*`` for any: the
+    answer is left out if its ETag is one of them. Raises TableNotFound, also where the namespace is
     missing (Spark's ``ns.table.files`` depends on it), or ViewNotFound; ForeignFile for a job that would
     read files that it may not.
     """
     access.require(actor, Privilege.READ, on(table, kind))
-    loaded = require_kind(table, find([table], known).get(digest(table)), kind)
+    loaded = require_kind(table, find([table], etags).get(digest(table)), kind)
     if actor.job_kind and loaded.answer is not None and kind == TableKind.TABLE:
-        # The job's process reads what this names, with the rights of the server.
+        # The job's process reads the files in this metadata with the rights of the server.
         files.require_readable(loaded, loaded.document, JobKind(actor.job_kind))
     return loaded
 
@@ -106,7 +106,7 @@ _ETAG = """
 
 
 def find_etag(*, actor: Principal, table: Identifier) -> str | None:
-    """The name of the present answer to loadTable; None: there is no such table. One statement."""
+    """The ETag of the current answer to loadTable; None: there is no such table. One statement."""
     access.require(actor, Privilege.READ, on(table))
     cursor = hot_cursor()
     cursor.execute(_ETAG, [str(digest(table))])
@@ -124,7 +124,7 @@ def table_exists(
     kind: TableKind = TableKind.TABLE,
     privilege: Privilege = Privilege.BROWSE,
 ) -> None:
-    """Raises TableNotFound, or ViewNotFound, and PermissionDenied without the privilege on it."""
+    """Raise TableNotFound or ViewNotFound, or PermissionDenied without the privilege on the table."""
     access.require(actor, privilege, on(table, kind))
     cursor = hot_cursor()
     cursor.execute(_HOLDER, [digest(table)])
@@ -154,9 +154,9 @@ def list_tables(
     page_token: str | None = None,
     kind: TableKind = TableKind.TABLE,
 ) -> tuple[list[str], str | None]:
-    """A page of the names of a namespace's Iceberg tables, or views, and the token of the next.
+    """A page of the names of a namespace's Iceberg tables or views, and the token of the next page.
 
-    Without a limit all of them. Raises NamespaceNotFound. One statement.
+    Without a limit, all of them. Raises NamespaceNotFound. One statement.
     """
     more = limit + 1 if limit is not None else None
     if not access.sees_all_in(actor, namespace):
@@ -178,7 +178,7 @@ def _page(names: list[str], limit: int | None) -> tuple[list[str], str | None]:
 def _visible_names(
     actor: Principal, namespace: Identifier, kind: TableKind, behind: str
 ) -> QuerySet[Table, str]:
-    """The same for who may browse some of the tables only."""
+    """The names after ``behind``, for an actor that may browse only some of the tables."""
     rows = Table.objects.present().filter(
         access.visible_tables(actor),
         namespace__digest=digest(namespace),
@@ -191,39 +191,42 @@ def _visible_names(
 
 
 def find(
-    tables: Collection[Identifier], known: Collection[str] = ()
+    tables: Collection[Identifier], etags: Collection[str] = ()
 ) -> dict[uuid.UUID, LoadedTable]:
-    """What holds these names, of any format, by digest. One statement."""
+    """The holders of these names, of any format, by digest. One statement.
+
+    The answers with one of these ETags are left out.
+    """
     by_digest = {digest(table): table for table in tables}
     cursor = hot_cursor()
     # As bytes: PostgreSQL's text form of them is twice as long, and has to be decoded.
     cursor.cursor.format = Format.BINARY
     try:
-        # Lists as text, which no comma can be in: psycopg takes 30 µs to make an array of one.
+        # Lists as text, whose items contain no comma: psycopg takes 30 µs to build an array.
         cursor.execute(
             _LOAD_ONE if len(by_digest) == 1 else _LOAD_ALL,
-            [",".join(known), ",".join(map(str, by_digest))],
+            [",".join(etags), ",".join(map(str, by_digest))],
         )
         rows = cursor.fetchall()
     finally:
         cursor.cursor.format = Format.TEXT
     return {
-        key: LoadedTable(by_digest[key], pk, TableFormat(format_), TableKind(kind), *facts)
-        for key, pk, format_, kind, *facts in rows
+        key: LoadedTable(by_digest[key], pk, TableFormat(format_), TableKind(kind), *columns)
+        for key, pk, format_, kind, *columns in rows
     }
 
 
-def require_kind(table: Identifier, found: LoadedTable | None, kind: TableKind) -> LoadedTable:
-    """What was found, if it is an Iceberg table, or view. Raises TableNotFound, ViewNotFound."""
-    if found is None or found.format != TableFormat.ICEBERG or found.kind != kind:
-        raise not_found_but(table, found, kind)
-    return found
+def require_kind(table: Identifier, holder: LoadedTable | None, kind: TableKind) -> LoadedTable:
+    """Return the holder if it is an Iceberg table or view. Raises TableNotFound, ViewNotFound."""
+    if holder is None or holder.format != TableFormat.ICEBERG or holder.kind != kind:
+        raise not_found_but(table, holder, kind)
+    return holder
 
 
 def drop_table(*, actor: Principal, table: Identifier, purge: bool = False) -> Table:
-    """Drop an Iceberg table; with ``purge`` a job removes the files of its metadata. Returns its row.
+    """Drop an Iceberg table; with ``purge`` a job removes the files that its metadata names.
 
-    Raises TableNotFound.
+    Returns its row. Raises TableNotFound.
     """
     operation = DropTable(table=table, format=TableFormat.ICEBERG, purge=purge)
     row: Table = commit([operation], actor=actor).results[0]
@@ -231,7 +234,7 @@ def drop_table(*, actor: Principal, table: Identifier, purge: bool = False) -> T
 
 
 def unregister_table(*, actor: Principal, table: Identifier) -> LoadedTable:
-    """Forget an Iceberg table and keep its files; returns it as it was last.
+    """Deregister an Iceberg table, which keeps its files; returns its last state.
 
     Raises TableNotFound.
     """
@@ -241,7 +244,7 @@ def unregister_table(*, actor: Principal, table: Identifier) -> LoadedTable:
 
 
 def last_dropped(*, actor: Principal, table: Identifier) -> LoadedTable:
-    """The Iceberg table that lost this name last, as it was then. Raises TableNotFound."""
+    """The Iceberg table that was dropped last under this name. Raises TableNotFound."""
     access.require(actor, Privilege.MANAGE, On.namespace(table[:-1]))
     dropped = Table.objects.filter(
         digest=digest(table),
@@ -256,7 +259,7 @@ def last_dropped(*, actor: Principal, table: Identifier) -> LoadedTable:
 
 
 def _as_dropped(table: Identifier, row: Table) -> LoadedTable:
-    # Nobody commits to a dropped table, so this is what the last commit left.
+    # A dropped table gets no commits, so this is the result of the last commit.
     last = row.iceberg_metadata
     return LoadedTable(
         table,
@@ -272,7 +275,7 @@ def _as_dropped(table: Identifier, row: Table) -> LoadedTable:
 
 
 def rename_table(*, actor: Principal, table: Identifier, new: Identifier) -> None:
-    """Give an Iceberg table another name, in the same or in another namespace.
+    """Rename an Iceberg table, within its namespace or into another one.
 
     Raises TableNotFound, NamespaceNotFound, and CannotRename when the new name is taken.
     """

@@ -1,8 +1,8 @@
-"""Creating Iceberg views, replacing them, and what gives or takes their names.
+"""Creating, registering, replacing, dropping and renaming Iceberg views.
 
-A view has metadata files as tables have them, written and swapped in the same way, and shares their
-name space. It has no data, so nothing is removed when it is dropped. Reading and listing are those
-of ``iceberg_tables``, asked for views.
+A view has metadata files like a table, written and swapped in the same way, and shares the tables'
+name space. It has no data, so no files are removed when it is dropped. Reading and listing are in
+``tables``, with the kind VIEW.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,18 +23,17 @@ from catalog.formats.iceberg.views import documents as view_documents
 from catalog.identifiers import Identifier, check_table, digest
 from catalog.models import Table, TableFormat, TableKind
 from catalog.privileges import Privilege
-from catalog.services.engine.commit import Batch, commit
+from catalog.services.engine.batch import Batch
+from catalog.services.engine.commit import commit
 from catalog.services.iceberg import files as iceberg_files
 from catalog.services.iceberg import metadata_files, tables
 from catalog.services.iceberg.commits import (
-    check_paths,
-    chosen_location,
-    files_of,
     loaded,
     now_ms,
     require_free,
-    until_it_stands,
+    with_retries,
 )
+from catalog.services.iceberg.locations import check_paths, chosen_location, files_of
 from catalog.services.iceberg.metadata_operations import (
     CommitMetadata,
     CreateFromMetadata,
@@ -57,7 +56,7 @@ _MAX_METADATA_BYTES = 64 * 1024 * 1024
 
 @dataclass(frozen=True, kw_only=True)
 class ViewOperation(TableOperation):
-    """What the operations on views have in common; the rest they have from those on tables."""
+    """The base class of the operations on views, which extend those on tables."""
 
     format: TableFormat = TableFormat.ICEBERG
     kind: TableKind = TableKind.VIEW
@@ -113,7 +112,9 @@ def create_view(
     location: str | None = None,
     properties: Mapping[str, str] | None = None,
 ) -> LoadedTable:
-    """A new view. Raises NamespaceNotFound, TableAlreadyExists, ViewAlreadyExists, InvalidMetadata,
+    """Create a view.
+
+    Raises NamespaceNotFound, TableAlreadyExists, ViewAlreadyExists, InvalidMetadata,
     InvalidLocation, LocationTaken.
     """
     check_table(view)
@@ -137,7 +138,7 @@ def create_view(
 
 
 def register_view(*, actor: Principal, view: Identifier, metadata_location: str) -> LoadedTable:
-    """Give a name to a view that lies in storage, by its metadata file; its uuid stays.
+    """Register a view that exists in storage, by its metadata file; it keeps its uuid.
 
     Raises NamespaceNotFound, TableAlreadyExists, ViewAlreadyExists, InvalidLocation,
     InvalidMetadata, LocationTaken.
@@ -166,15 +167,15 @@ def replace_view(
     requirements: Sequence[Mapping[str, Any]],
     updates: Sequence[Mapping[str, Any]],
 ) -> LoadedTable:
-    """Commit updates to a view, if the requirements hold; returns it as it is then.
+    """Commit updates to a view if the requirements hold; returns the new state.
 
-    A commit that met another starts again from what is current now. Raises ViewNotFound,
-    RequirementFailed, InvalidMetadata, InvalidLocation, LocationTaken, CommitConflict when others
-    kept committing, and OutcomeUnknown.
+    After a conflict the commit starts again from the current metadata. Raises ViewNotFound,
+    RequirementFailed, InvalidMetadata, InvalidLocation, LocationTaken, CommitConflict after too many
+    conflicts, and OutcomeUnknown.
     """
     check_table(view)
     access.require(actor, Privilege.WRITE, tables.on(view, TableKind.VIEW))
-    return until_it_stands([digest(view)], lambda: _attempt(actor, view, requirements, updates))
+    return with_retries([digest(view)], lambda: _attempt(actor, view, requirements, updates))
 
 
 def _attempt(
@@ -184,10 +185,10 @@ def _attempt(
     updates: Sequence[Mapping[str, Any]],
 ) -> LoadedTable:
     base = require_kind(view, find([view]).get(digest(view)), TableKind.VIEW)
-    known = base.document
-    view_documents.check(requirements, known)
-    document = view_documents.apply(known, updates, now_ms=now_ms())
-    if document is known:
+    current = base.document
+    view_documents.check(requirements, current)
+    document = view_documents.apply(current, updates, now_ms=now_ms())
+    if document is current:
         return base
     location = check_paths(actor, document, base)
     is_moved = location != base.location
@@ -210,12 +211,12 @@ def _attempt(
 
 
 def drop_view(*, actor: Principal, view: Identifier) -> None:
-    """Drop a view; its row and its metadata files stay. Raises ViewNotFound."""
+    """Drop a view; its row and its metadata files remain. Raises ViewNotFound."""
     commit([DropView(table=view)], actor=actor)
 
 
 def rename_view(*, actor: Principal, view: Identifier, new: Identifier) -> None:
-    """Give a view another name, in the same or in another namespace.
+    """Rename a view, within its namespace or into another one.
 
     Raises ViewNotFound, NamespaceNotFound, and CannotRename when the new name is taken.
     """

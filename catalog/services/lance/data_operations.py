@@ -12,7 +12,7 @@ from catalog.errors import BranchNotFound, CommitConflict
 from catalog.identifiers import label
 from catalog.models import StagedFile, Table, TableState, TableVersion
 from catalog.privileges import Privilege
-from catalog.services.engine.commit import Batch
+from catalog.services.engine.batch import Batch
 from catalog.services.engine.statements import NewVersion
 from catalog.services.lance.ledger.version_operations import CreateVersion, find_branch
 from catalog.services.tables.table_operations import NewTableOperation, already_exists, drop_tables

@@ -31,7 +31,8 @@ from catalog.errors import (
 from catalog.formats.lance.naming import branch_name
 from catalog.identifiers import Identifier
 from catalog.models import StagedFile
-from catalog.services.engine.commit import Commit, Operation, commit
+from catalog.services.engine.commit import Commit, commit
+from catalog.services.engine.operation import Operation
 from catalog.services.lance import datasets, errors
 from catalog.services.lance.ledger import manifests as lance_manifests
 from catalog.services.lance.ledger import version_operations

@@ -49,8 +49,8 @@ def run_job(pk: int, spark: Spark | None = None) -> None:
     if job is None:
         return
     try:
-        with jobs.Keeper(job) as keeper:
-            result = dict(_work(job, spark)(job, keeper.report) or {})
+        with jobs.LeaseHeartbeat(job) as heartbeat:
+            result = dict(_work(job, spark)(job, heartbeat.report) or {})
     except JobCanceled as reason:
         jobs.finish(job, JobStatus.CANCELED, str(reason))
     except JobLost:

@@ -8,7 +8,8 @@ from catalog import access, policies
 from catalog.identifiers import Identifier, label
 from catalog.models import MaintenancePolicy, Namespace, Table
 from catalog.privileges import Privilege
-from catalog.services.engine.commit import Batch, Operation
+from catalog.services.engine.batch import Batch
+from catalog.services.engine.operation import Operation
 from catalog.services.tables.table_operations import TableOperation
 
 

@@ -365,7 +365,7 @@ def start_due() -> int:
     Before those that had a job within the last hour come all others.
     One job of a table at a time; no more under one policy than it allows; only in its window.
     """
-    with locks.alone("start_due") as is_alone:
+    with locks.advisory_lock("start_due") as is_alone:
         return _Round().start() if is_alone else 0
 
 

@@ -10,7 +10,7 @@ from catalog.errors import CommitConflict
 from catalog.identifiers import label
 from catalog.models import Table, TableVersion
 from catalog.privileges import Privilege
-from catalog.services.engine.commit import Batch
+from catalog.services.engine.batch import Batch
 from catalog.services.engine.statements import NewVersion
 from catalog.services.lance.data_operations import WriteVersion
 from catalog.services.tables.cleanup_operations import ranges

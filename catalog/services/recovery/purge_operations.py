@@ -18,7 +18,8 @@ from catalog.models import (
     TrashItem,
 )
 from catalog.services.engine import jobs, locks
-from catalog.services.engine.commit import Batch, Operation
+from catalog.services.engine.batch import Batch
+from catalog.services.engine.operation import Operation
 from catalog.services.tables import trash
 from catalog.services.tables.approval_gate import GatedOperation
 

@@ -8,7 +8,8 @@ from catalog.errors import InvalidInput
 from catalog.identifiers import Identifier, label
 from catalog.models import GuardedAction, Namespace, Table
 from catalog.privileges import Privilege
-from catalog.services.engine.commit import Batch, Operation
+from catalog.services.engine.batch import Batch
+from catalog.services.engine.operation import Operation
 from catalog.services.tables import trash
 from catalog.services.tables.approval_gate import GatedOperation
 

@@ -26,7 +26,7 @@ from catalog.models import (
 )
 from catalog.privileges import Privilege
 from catalog.services.engine import jobs, locks
-from catalog.services.engine.commit import Batch
+from catalog.services.engine.batch import Batch
 from catalog.services.recovery.purge_operations import ACTIVE, TrashOperation
 from catalog.services.storage import iceberg_paths, namespace_claims
 from catalog.services.tables import trash

@@ -225,7 +225,7 @@ def keep(*, seconds: float = SECONDS) -> int:
     Takes nothing more after so many seconds. What cannot be read is logged and tried again, with
     growing pauses; what is known of it stays searchable. Another pass at the same time does nothing.
     """
-    with locks.alone(_WORK) as is_alone:
+    with locks.advisory_lock(_WORK) as is_alone:
         if not is_alone:
             return 0
         until = time.monotonic() + seconds
@@ -401,7 +401,7 @@ def reindex(*, told: Callable[[int], None] = lambda made: None) -> int:
     Searches go on meanwhile. Waits for a pass that is under way. ``told`` hears how many are done.
     """
     while True:
-        with locks.alone(_WORK) as is_alone:
+        with locks.advisory_lock(_WORK) as is_alone:
             if is_alone:
                 return _reindex(told)
         time.sleep(0.5)

@@ -26,7 +26,8 @@ from catalog.errors import ApprovalOutdated, ApprovalRequired, CatalogError
 from catalog.identifiers import Identifier, label
 from catalog.models import ApprovalRequest, ApprovalStatus, GuardedAction, Namespace
 from catalog.services.engine import audit_records
-from catalog.services.engine.commit import Batch, Operation
+from catalog.services.engine.batch import Batch
+from catalog.services.engine.operation import Operation
 from catalog.services.tables import trash
 
 

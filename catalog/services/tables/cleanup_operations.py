@@ -11,7 +11,7 @@ from catalog.errors import CommitConflict
 from catalog.identifiers import label
 from catalog.models import TableVersion
 from catalog.privileges import Privilege
-from catalog.services.engine.commit import Batch
+from catalog.services.engine.batch import Batch
 from catalog.services.tables.table_operations import TableOperation
 
 

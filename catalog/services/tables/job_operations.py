@@ -9,7 +9,7 @@ from catalog.identifiers import label
 from catalog.models import Job, JobKind, JobStatus, Table, TransactionStatus
 from catalog.privileges import Privilege
 from catalog.services.engine import jobs
-from catalog.services.engine.commit import Batch
+from catalog.services.engine.batch import Batch
 from catalog.services.tables.table_operations import TableOperation
 
 

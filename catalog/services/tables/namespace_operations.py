@@ -24,7 +24,8 @@ from catalog.limits import check_map
 from catalog.models import Function, GuardedAction, Namespace, Table
 from catalog.privileges import Privilege
 from catalog.services.engine import locks
-from catalog.services.engine.commit import Batch, Operation
+from catalog.services.engine.batch import Batch
+from catalog.services.engine.operation import Operation
 from catalog.services.storage import namespace_claims
 from catalog.services.storage.namespace_locations import PROPERTY as _LOCATION
 from catalog.services.tables import trash

@@ -32,7 +32,8 @@ from catalog.models import (
 )
 from catalog.privileges import Privilege
 from catalog.services.engine import jobs, locks
-from catalog.services.engine.commit import Batch, Operation
+from catalog.services.engine.batch import Batch
+from catalog.services.engine.operation import Operation
 from catalog.services.storage import iceberg_paths, namespace_locations
 from catalog.services.tables import trash
 

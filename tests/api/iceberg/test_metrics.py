@@ -99,7 +99,7 @@ def test_no_such_table(iceberg: Iceberg, table):
 
 
 def test_the_oldest_reports_are_forgotten(table, monkeypatch):
-    monkeypatch.setattr(metrics_reports, "KEPT", 3)
+    monkeypatch.setattr(metrics_reports, "MAX_REPORTS", 3)
     other = make_iceberg_table("ws", "other")
     MetricsReport.objects.create(table_id=other.pk, kind="scan-report", report={})
     for number in range(5):

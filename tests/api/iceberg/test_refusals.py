@@ -15,7 +15,7 @@ from catalog.access import SYSTEM
 from catalog.errors import InvalidInput, OutcomeUnknown, ServiceUnavailable
 from catalog.models import Namespace
 from catalog.services.access import api_keys
-from catalog.services.engine import commit
+from catalog.services.engine import batch, commit
 from catalog.services.storage import namespace_locations
 from catalog.services.tables import namespaces
 from tests.api.iceberg.client import Iceberg
@@ -246,7 +246,7 @@ def test_a_database_that_is_away_before_anything_is_sent(iceberg: Iceberg, commi
 )
 def test_what_fails_after_a_commit_is_not_known(iceberg: Iceberg, committing, caplog, error):
     caplog.set_level(logging.CRITICAL)
-    committing.setattr(commit.Batch, "finish", raising(error))
+    committing.setattr(batch.Batch, "finish", raising(error))
     response = iceberg.call("POST", "namespaces", {"namespace": ["new"]})
     form = response.json()["error"]
     assert (response.status_code, form["type"]) == (500, "CommitStateUnknownException")

@@ -20,7 +20,8 @@ from catalog.models import (
     Transaction,
     TrashItem,
 )
-from catalog.services.engine.commit import Batch, commit
+from catalog.services.engine.batch import Batch
+from catalog.services.engine.commit import commit
 from catalog.services.iceberg import commits as iceberg_commits
 from catalog.services.iceberg import metadata_files
 from catalog.services.iceberg import tables as iceberg_tables

@@ -524,17 +524,17 @@ def test_a_canceled_job_commits_nothing(lance, small, monkeypatch):
     lance.post(PATH, {"column": "id", "index_type": "BITMAP"})
     job = Job.objects.get()
 
-    def report(keeper: object, done: int, total: int | None = None) -> None:
+    def report(heartbeat: object, done: int, total: int | None = None) -> None:
         raise jobs.JobCanceled("canceled on request")
 
     calls = []
 
-    def report_late(keeper: object, done: int, total: int | None = None) -> None:
+    def report_late(heartbeat: object, done: int, total: int | None = None) -> None:
         calls.append(done)
         if len(calls) > 1:  # while Lance builds, which ignores it
-            report(keeper, done)
+            report(heartbeat, done)
 
-    monkeypatch.setattr(jobs.Keeper, "report", report_late)
+    monkeypatch.setattr(jobs.LeaseHeartbeat, "report", report_late)
     job_runner.run_job(job.pk)
     job.refresh_from_db()
     assert (job.status, job.error) == ("canceled", "canceled on request")

@@ -159,7 +159,7 @@ def test_who_is_not_known_is_written_without_what_was_sent(tables, written):
         ("iceberg", "anonymous"),
     }
     assert all(row.error.startswith("Unauthenticated: ") for row in rows)
-    assert CANARY not in json.dumps([audit_trail.as_facts(row) for row in rows], default=str)
+    assert CANARY not in json.dumps([audit_trail.as_json(row) for row in rows], default=str)
 
 
 def test_refused_changes_are_written_and_mistakes_of_readers_are_not(management, tables, written):
@@ -199,7 +199,7 @@ def test_headers_with_secrets_never_get_into_the_trail(management, tables, writt
     (refused,) = written()
     for row in (done, refused):
         assert row.context["job"] == "nightly"
-    rows = [audit_trail.as_facts(row) for row in AuditEvent.objects.all()]
+    rows = [audit_trail.as_json(row) for row in AuditEvent.objects.all()]
     assert CANARY not in json.dumps(rows, default=str)
     more = AuditEvent.objects.get(target="more")
     assert more.after["properties"] == {"s3.secret-access-key": "***", "owner": "ada"}

@@ -117,7 +117,7 @@ def test_who_may_do_what_and_why(management: Management):
     assert names == ["etl", "group:team", "tester"]
     own = Management(key)
     assert own.get("tables/ws$t/access?principal=etl")["principals"] == [told]
-    own.refused(403, "permission-denied", "may not see who", "GET tables/ws$t/access")
+    own.refused(403, "permission-denied", "may not see the privileges on", "GET tables/ws$t/access")
 
 
 @pytest.mark.operation("WhatIfNamespaceGrant")

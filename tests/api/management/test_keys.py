@@ -94,7 +94,7 @@ def test_a_key_of_ones_own_does_no_more_than_the_one_that_asks(etl: Management, 
     client.refused(
         403,
         "permission-denied",
-        "came in with read only",
+        "permits read only",
         "POST keys",
         wider | {"scopes": ["write"]},
     )
@@ -111,7 +111,11 @@ def test_a_key_of_ones_own_does_no_more_than_the_one_that_asks(etl: Management, 
     assert (row.namespace, row.expires_at) == (namespace, datetime(2099, 1, 1, tzinfo=UTC))
     # Nor does it rotate a key that does more.
     client.refused(
-        403, "permission-denied", "came in with", "POST keys/etl/rotate", {"overlap_seconds": 60}
+        403,
+        "permission-denied",
+        "permits read only",
+        "POST keys/etl/rotate",
+        {"overlap_seconds": 60},
     )
 
 
@@ -137,7 +141,7 @@ def test_a_token_makes_no_successor_that_ends_before_its_key(etl: Management):
     token = tokens.issue_token(ApiKey.objects.get(name="etl").pk)
     client = Management(authorization=f"Bearer {token}")
     body = {"overlap_seconds": 60}
-    text = "would end before the key that it replaces"
+    text = "before the key to be replaced"
     client.refused(403, "permission-denied", text, "POST keys/etl/rotate", body)
     client.refused(
         403,
@@ -158,7 +162,7 @@ def test_a_key_that_ends_makes_no_successor_that_does_not(etl: Management):
     Management(key).refused(
         403,
         "permission-denied",
-        "would end before the key that it replaces",
+        "before the key to be replaced",
         "POST keys/etl/rotate",
         {"overlap_seconds": 60},
     )
@@ -193,7 +197,7 @@ def test_a_key_is_replaced_with_an_overlap(etl: Management, monkeypatch):
     etl.refused(
         400,
         "invalid-input",
-        "replaced before, by 'etl-2'",
+        "already replaced, by 'etl-2'",
         "POST keys/etl/rotate",
         {"overlap_seconds": 60},
     )
@@ -272,7 +276,7 @@ def test_only_an_administrator_makes_a_key_that_never_expires(
     management: Management, etl: Management
 ):
     body = {"principal": "etl", "name": "endless", "expires_at": None}
-    text = "Only an administrator makes an API key that never expires"
+    text = "Only an administrator may create an API key that never expires"
     with unchanged():
         etl.refused(403, "permission-denied", text, "POST keys", body)
     assert management.post("keys", body, status=201)["details"]["expires_at"] is None

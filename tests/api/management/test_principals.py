@@ -69,7 +69,7 @@ def test_names_that_nobody_gets(management: Management, name, kind):
 @pytest.mark.operation("CreatePrincipal")
 def test_an_issuer_needs_a_subject_and_has_it_once(management: Management):
     body = {"name": "user:ada", "kind": "user", "issuer": "https://id.example.com"}
-    management.refused(400, "invalid-input", "needs a subject", "POST principals", body)
+    management.refused(400, "invalid-input", "belong together", "POST principals", body)
     management.post("principals", {**body, "subject": "1"}, status=201)
     body = {**body, "name": "user:bob", "subject": "1"}
     management.refused(
@@ -169,10 +169,13 @@ def test_what_cannot_be_in_a_group(management: Management):
     for name in ("group:a", "group:b"):
         management.post("principals", {"name": name, "kind": "group"}, status=201)
     management.refused(
-        400, "invalid-input", "groups have no groups", "PUT principals/group:a/members/group:b"
+        400,
+        "invalid-input",
+        "cannot be a member of a group",
+        "PUT principals/group:a/members/group:b",
     )
     management.refused(
-        400, "invalid-input", "'tester' is no group", "PUT principals/tester/members/tester"
+        400, "invalid-input", "'tester' is not a group", "PUT principals/tester/members/tester"
     )
     management.refused(404, "principal-not-found", "'x'", "PUT principals/group:a/members/x")
 

@@ -310,7 +310,7 @@ def _not_regular(directory: str, names: set[str]) -> set[str]:
 
 def _reader(actor: Principal) -> Principal:
     """For whom files of other tables are read: the catalog itself has no right to any."""
-    if actor.name == SYSTEM.name and actor.door != access.COMMAND.door:
+    if actor.name == SYSTEM.name and actor.interface != access.COMMAND.interface:
         return replace(actor, everywhere=NOTHING, ceiling=NOTHING)
     return actor
 

@@ -17,7 +17,7 @@ from catalog.models import (
     TableVersion,
 )
 from catalog.privileges import Privilege
-from catalog.services.engine.commit import Batch
+from catalog.services.engine.batch import Batch
 from catalog.services.engine.statements import NewVersion
 from catalog.services.lance.ledger import files, manifests
 from catalog.services.tables.table_operations import (

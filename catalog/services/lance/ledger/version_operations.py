@@ -19,7 +19,8 @@ from catalog.formats.lance import refs as lance_refs
 from catalog.identifiers import Identifier, check_table, digest, label
 from catalog.models import Branch, Table, TableState, TableVersion
 from catalog.postgresql.cursors import hot_cursor
-from catalog.services.engine.commit import VERSIONS, Batch
+from catalog.services.engine.batch import Batch
+from catalog.services.engine.commit import VERSIONS
 from catalog.services.engine.statements import NewVersion
 from catalog.services.lance.ledger import files, manifests, versions
 from catalog.services.lance.ledger.manifests import Look

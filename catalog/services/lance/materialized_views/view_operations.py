@@ -11,7 +11,7 @@ from catalog.errors import CommitConflict
 from catalog.identifiers import Identifier, label
 from catalog.models import Job, JobKind, MaterializedView, Table, TransactionStatus
 from catalog.services.engine import jobs
-from catalog.services.engine.commit import Batch
+from catalog.services.engine.batch import Batch
 from catalog.services.engine.statements import NewVersion
 from catalog.services.lance.data_operations import CreateTable, WriteVersion
 from catalog.services.tables.table_operations import TableOperation

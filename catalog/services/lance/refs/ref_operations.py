@@ -8,7 +8,7 @@ from django.db.models.functions import Coalesce, Now
 from catalog.errors import BranchAlreadyExists, BranchNotFound
 from catalog.identifiers import label
 from catalog.models import Branch, Table, TableVersion
-from catalog.services.engine.commit import Batch
+from catalog.services.engine.batch import Batch
 from catalog.services.lance.data_operations import WriteVersion
 from catalog.services.lance.ledger.version_operations import find_branch, retired_name
 from catalog.services.tables.table_operations import TableOperation

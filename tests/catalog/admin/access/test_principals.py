@@ -163,7 +163,7 @@ def test_a_key_is_replaced(browser):
     assert row.replaced_by == known_keys.find_key(key)
     assert known_keys.find_key(old) == row
     assert "etl-2" in said(browser, browser.get(page_url(row)))
-    assert "replaced before" in said(browser, press(browser, row, "rotate", hours="2"))
+    assert "already replaced" in said(browser, press(browser, row, "rotate", hours="2"))
     assert ApiKey.objects.count() == 2
 
 
@@ -290,7 +290,7 @@ def test_nobody_gets_the_name_of_a_deleted_user(browser):
     row = deleted(browser)
     with unchanged():
         answer = browser.post("/admin/auth/user/add/", user_form())
-        assert "activate the principal first" in said(browser, answer)
+        assert "Activate the principal first" in said(browser, answer)
         with pytest.raises(PrincipalAlreadyExists, match="user:bob"):
             User.objects.create_user("bob", password="x")
     assert not User.objects.filter(username="bob").exists()
@@ -307,7 +307,7 @@ def test_a_name_without_a_principal_that_owns_something(browser):
     Namespace.objects.filter(pk=make_namespace("his").pk).update(owner="user:bob")
     with unchanged():
         answer = browser.post("/admin/auth/user/add/", user_form())
-    assert "make the principal first" in said(browser, answer)
+    assert "Create the principal first" in said(browser, answer)
     assert not User.objects.filter(username="bob").exists()
     principal("user:bob", PrincipalKind.USER)
     browser.post("/admin/auth/user/add/", user_form())

@@ -215,7 +215,7 @@ def test_a_name_that_django_would_change_is_nobodys(client, issuer: Issuer):
         actor=SYSTEM, name="user:ada", kind=PrincipalKind.USER, level=PrincipalLevel.ADMIN
     )
     issuer.claims = {"preferred_username": "\uff41da", "groups": ["staff"]}
-    is_refused(client, go(client, issuer), "none that a user may have")
+    is_refused(client, go(client, issuer), "is not a valid user name")
     assert not User.objects.exists()
     waiting.refresh_from_db()
     assert (waiting.user, waiting.issuer) == (None, "")
@@ -228,7 +228,7 @@ def test_the_unknown_and_the_inactive(client, issuer: Issuer, settings):
     principals.create_principal(
         actor=SYSTEM, name="svc", kind=PrincipalKind.SERVICE, issuer=issuer.url, subject="ada-1"
     )
-    is_refused(client, go(client, issuer), "is no person")
+    is_refused(client, go(client, issuer), "is not a person")
     principals.update_principal(actor=SYSTEM, name="svc", is_active=False)
     is_refused(client, go(client, issuer), "was deactivated")
 

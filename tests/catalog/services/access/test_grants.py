@@ -267,7 +267,7 @@ def test_the_list_of_grants_tells_what_is_granted_on_this_very_place():
     grant("boss", T, GRANT)
     assert len(grants.list_grants(actor=who("boss"), on=T)[0]) == 5
     assert len(grants.list_grants(actor=who("a1"), on=T)[0]) == 5  # who manages it may look
-    with pytest.raises(PermissionDenied, match="may not see who may do what"):
+    with pytest.raises(PermissionDenied, match="may not see the privileges on"):
         grants.list_grants(actor=who("reader"), on=T)
     with pytest.raises(NamespaceNotFound):
         grants.list_grants(actor=who("reader"), on=On.namespace(("x",)))
@@ -334,7 +334,7 @@ def test_what_one_holds_oneself_one_may_ask():
     (own,) = grants.explain(actor=who("etl"), on=T, principal="etl")[0]
     assert own.held == closure(READ)
     for wanted in (None, "other"):
-        with pytest.raises(PermissionDenied, match=r"may not see who may do what with 'a\.b\.t'"):
+        with pytest.raises(PermissionDenied, match=r"may not see the privileges on 'a\.b\.t'"):
             grants.explain(actor=who("etl"), on=T, principal=wanted)
     with pytest.raises(NamespaceNotFound):
         grants.explain(actor=who("other"), on=T, principal="other")

@@ -15,6 +15,7 @@ from catalog.access import SYSTEM
 from catalog.models import AuditEvent
 from catalog.models.audit import AuditSeal
 from catalog.services.audit import chain as audit_chain
+from catalog.services.audit import verification as audit_verification
 from catalog.services.engine import audit_records, locks
 from tests.sealing import seal_all
 
@@ -48,7 +49,7 @@ def tampering() -> Iterator[None]:
 
 
 def findings(**options) -> list[tuple[str, int | None]]:
-    return [(one.kind, one.event_id) for one in audit_chain.verify(**options).findings]
+    return [(one.kind, one.event_id) for one in audit_verification.verify(**options).findings]
 
 
 def test_what_is_committed_is_sealed_once_and_in_order():
@@ -63,7 +64,7 @@ def test_what_is_committed_is_sealed_once_and_in_order():
     assert bytes(seals[0].previous) == bytes(32)
     for before, seal in pairwise(seals):
         assert bytes(seal.previous) == bytes(before.hash)
-    found = audit_chain.verify()
+    found = audit_verification.verify()
     assert (found.seals, found.waiting, found.retired, found.findings) == (8, 0, 0, [])
     assert found.is_sound
     assert found.head.hash == bytes(seals[-1].hash)
@@ -71,10 +72,10 @@ def test_what_is_committed_is_sealed_once_and_in_order():
 
 def test_batches_follow_each_other(monkeypatch):
     monkeypatch.setattr(audit_chain, "BATCH", 3)
-    monkeypatch.setattr(audit_chain, "_WINDOW", 4)
+    monkeypatch.setattr(audit_verification, "_WINDOW", 4)
     ids = write(10)
     assert seal_all() == 10
-    assert audit_chain.verify().seals == 10
+    assert audit_verification.verify().seals == 10
     with tampering():
         run("DELETE FROM catalog_auditevent WHERE id = %s", ids[6])
     assert findings() == [("removed", ids[6])]
@@ -84,13 +85,13 @@ def test_what_is_not_sealed_yet_waits_and_is_no_finding():
     write(2)
     seal_all()
     write(3)
-    found = audit_chain.verify()
+    found = audit_verification.verify()
     assert (found.seals, found.waiting, found.findings) == (2, 3, [])
 
 
 def test_an_empty_trail_is_sound():
     assert audit_chain.seal() == 0
-    found = audit_chain.verify()
+    found = audit_verification.verify()
     assert (found.seals, found.head, found.is_sound) == (0, None, True)
 
 
@@ -111,14 +112,14 @@ def test_nothing_is_sealed_before_an_older_transaction_has_ended():
         assert began.wait(60)
         write(3)
         assert audit_chain.seal() == 0
-        assert audit_chain.verify().waiting == 3
+        assert audit_verification.verify().waiting == 3
     finally:
         end.set()
         thread.join()
     assert seal_all() == 4
     first = AuditSeal.objects.get(number=1)
     assert AuditEvent.objects.get(pk=first.event_id).target == "ws.slow"
-    assert audit_chain.verify().is_sound
+    assert audit_verification.verify().is_sound
 
 
 def test_one_pass_at_a_time():
@@ -126,7 +127,7 @@ def test_one_pass_at_a_time():
     begun, end = threading.Event(), threading.Event()
 
     def other() -> None:
-        with locks.alone("audit.seal"):
+        with locks.advisory_lock("audit.seal"):
             begun.set()
             end.wait(60)
         connection.close()
@@ -187,7 +188,7 @@ def test_a_removed_event_is_named_also_when_its_seal_went_too():
     assert findings() == [("removed", ids[2])]
     with tampering():
         run("DELETE FROM catalog_auditseal WHERE event_id = %s", ids[2])
-    (found,) = audit_chain.verify().findings
+    (found,) = audit_verification.verify().findings
     assert (found.kind, found.text) == ("broken", "Seal 3 is missing")
 
 
@@ -196,7 +197,7 @@ def test_a_removed_seal_shows_its_event_too():
     seal_all()
     with tampering():
         run("DELETE FROM catalog_auditseal WHERE number IN (2, 3)")
-    found = audit_chain.verify()
+    found = audit_verification.verify()
     assert [one.text for one in found.findings if one.kind == "broken"] == [
         "Seals 2 to 3 are missing"
     ]
@@ -260,7 +261,7 @@ def test_an_altered_seal_is_named(change):
     seal_all()
     with tampering():
         run(f"UPDATE catalog_auditseal SET {change} WHERE number = 3")
-    found = [one for one in audit_chain.verify().findings if one.kind == "broken"]
+    found = [one for one in audit_verification.verify().findings if one.kind == "broken"]
     assert [one.text for one in found] == [f"Seal 3 (of event {ids[2]}) was altered"]
 
 
@@ -270,19 +271,19 @@ def test_an_event_and_its_seal_made_anew_show_at_the_next_seal():
     with tampering():
         run("UPDATE catalog_auditevent SET actor = 'mallory' WHERE id = %s", ids[2])
         forge(ids[2])
-    (found,) = audit_chain.verify().findings
+    (found,) = audit_verification.verify().findings
     assert (found.kind, found.event_id, found.seal) == ("broken", ids[2], 3)
-    assert "seal 4 follows another" in found.text
+    assert "seal 4 follows a different one" in found.text
 
 
 def forge(event_id: int) -> None:
     """Make an event's seal as if the event had always been so."""
     with connection.cursor() as cursor:
         cursor.execute(
-            f"SELECT {audit_chain._DIGEST} FROM catalog_auditevent e WHERE id = %s", [event_id]
+            f"SELECT {audit_chain.DIGEST} FROM catalog_auditevent e WHERE id = %s", [event_id]
         )
         digest = bytes(cursor.fetchone()[0])
-    (seal,) = audit_chain._seals("s.event_id = %s", [event_id])
+    (seal,) = audit_chain.read_seals("s.event_id = %s", [event_id])
     anew = audit_chain.replace(seal, digest=digest)
     run(
         "UPDATE catalog_auditseal SET digest = %s, hash = %s WHERE event_id = %s",
@@ -295,27 +296,27 @@ def forge(event_id: int) -> None:
 def test_a_whole_tail_made_anew_shows_in_the_newest_hash():
     ids = write(3)
     seal_all()
-    kept_elsewhere = audit_chain.verify().head.hash
+    kept_elsewhere = audit_verification.verify().head.hash
     with tampering():
         run("UPDATE catalog_auditevent SET actor = 'mallory' WHERE id = %s", ids[2])
         forge(ids[2])
-    found = audit_chain.verify()
+    found = audit_verification.verify()
     assert found.is_sound
     assert found.head.hash != kept_elsewhere
-    (found,) = audit_chain.verify(expected=(3, kept_elsewhere)).findings
-    assert (found.kind, found.text) == ("broken", "Seal 3 is another than was noted")
+    (found,) = audit_verification.verify(expected=(3, kept_elsewhere)).findings
+    assert (found.kind, found.text) == ("broken", "Seal 3 does not have the expected hash")
 
 
 def test_a_tail_that_was_cut_off_shows_by_a_seal_that_was_noted():
     ids = write(5)
     seal_all()
-    noted = audit_chain.verify().head
-    assert audit_chain.verify(expected=(noted.number, noted.hash)).is_sound
+    noted = audit_verification.verify().head
+    assert audit_verification.verify(expected=(noted.number, noted.hash)).is_sound
     with tampering():
         run("DELETE FROM catalog_auditevent WHERE id = %s", ids[4])
         run("DELETE FROM catalog_auditseal WHERE number = 5")
-    assert audit_chain.verify().is_sound
-    (found,) = audit_chain.verify(expected=(noted.number, noted.hash)).findings
+    assert audit_verification.verify().is_sound
+    (found,) = audit_verification.verify(expected=(noted.number, noted.hash)).findings
     assert found.text == "Seal 5 is missing"
 
 
@@ -334,7 +335,7 @@ def test_one_table_alone():
         write(1, table=mine)[0],
     )
     seal_all()
-    found = audit_chain.verify(table=mine.uuid)
+    found = audit_verification.verify(table=mine.uuid)
     assert (found.seals, found.is_sound) == (2, True)
     with tampering():
         run("UPDATE catalog_auditevent SET actor = 'm' WHERE id IN (%s, %s)", b, c)
@@ -357,7 +358,7 @@ def test_since_a_moment():
     moment = timezone.now()
     second = write(3)
     seal_all()
-    assert audit_chain.verify(since=moment).seals == 3
+    assert audit_verification.verify(since=moment).seals == 3
     with tampering():
         run("UPDATE catalog_auditevent SET actor = 'm' WHERE id IN (%s, %s)", first[0], second[0])
     assert findings(since=moment) == [("altered", second[0])]
@@ -388,15 +389,15 @@ def test_after_a_restore_into_a_server_with_lower_transaction_ids():
     assert list(sealed)[:3] == ids[:3]
     assert list(sealed).count(None) == 1
     assert {pk for pk in sealed if pk is not None} == {*ids[:3], *here, *later}
-    found = audit_chain.verify()
+    found = audit_verification.verify()
     assert (found.seals, found.waiting, found.findings) == (8, 0, [])
 
 
 def seal_as_elsewhere(events: list[AuditEvent]) -> None:
     with connection.cursor() as cursor:
         cursor.execute(
-            f"SELECT e.id, {audit_chain._UTC.format('e.at')}, NULL, e.xid::text,"
-            f" {audit_chain._DIGEST} FROM catalog_auditevent e WHERE id = ANY(%s) ORDER BY id",
+            f"SELECT e.id, {audit_chain.UTC_TEXT.format('e.at')}, NULL, e.xid::text,"
+            f" {audit_chain.DIGEST} FROM catalog_auditevent e WHERE id = ANY(%s) ORDER BY id",
             [[event.pk for event in events]],
         )
         rows = cursor.fetchall()
@@ -405,10 +406,10 @@ def seal_as_elsewhere(events: list[AuditEvent]) -> None:
 
 
 def test_many_findings_are_counted(monkeypatch):
-    monkeypatch.setattr(audit_chain, "MAX_FINDINGS", 3)
+    monkeypatch.setattr(audit_verification, "MAX_FINDINGS", 3)
     write(10)
     seal_all()
     with tampering():
         run("UPDATE catalog_auditevent SET actor = 'm'")
-    found = audit_chain.verify()
+    found = audit_verification.verify()
     assert (len(found.findings), found.more_findings) == (3, 7)

@@ -29,7 +29,7 @@ from catalog.models import (
     TrashItem,
 )
 from catalog.privileges import Privilege
-from catalog.services.audit import history, history_statements
+from catalog.services.audit import history, history_queries, history_statements
 from catalog.services.engine import audit_records
 from catalog.services.engine.commit import commit
 from catalog.services.iceberg import commits as iceberg_commits
@@ -476,8 +476,8 @@ def test_the_past_is_what_was_noted_after_each_piece_of_work(seed, monkeypatch):
     for first, last in [(0, 70), *pairs]:
         world.compare(first, last)
     # The same where so much was written that the tables are walked instead, a few at a time.
-    monkeypatch.setattr(history, "_NARROW", 1)
-    monkeypatch.setattr(history, "_EXAMINED", 4)
+    monkeypatch.setattr(history_queries, "_NARROW", 1)
+    monkeypatch.setattr(history_queries, "_EXAMINED", 4)
     for first, last in [(0, 70), *pairs[:15]]:
         world.compare(first, last)
 
@@ -758,7 +758,7 @@ def test_a_branch_that_was_made_again_is_another():
 
 
 def test_more_branches_than_a_page_tells(monkeypatch):
-    monkeypatch.setattr(history, "MAX_BRANCHES", 2)
+    monkeypatch.setattr(history_queries, "MAX_BRANCHES", 2)
     make_table("ws", "t")
     for name in ("", "a", "b"):
         make_version(("ws", "t"), 1, branch=name)
@@ -925,7 +925,7 @@ def test_only_what_may_be_browsed():
 
 @pytest.mark.parametrize("is_wide", [False, True])
 def test_pages_cost_the_same_however_much_there_is(is_wide, monkeypatch):
-    monkeypatch.setattr(history, "_NARROW", 1 if is_wide else 50_000)
+    monkeypatch.setattr(history_queries, "_NARROW", 1 if is_wide else 50_000)
     first = now()
 
     def cost(call, **asked) -> int:

@@ -22,7 +22,7 @@ from catalog.privileges import READ_ONLY, Privilege
 from catalog.services.access import api_keys
 from catalog.services.audit import refusals
 
-ADA = Principal("user:ada", READ_ONLY, "req-1", {"job": "x"}, door="lance", key="ada-laptop")
+ADA = Principal("user:ada", READ_ONLY, "req-1", {"job": "x"}, interface="lance", key="ada-laptop")
 PART = Principal("etl")
 
 
@@ -42,7 +42,7 @@ def clock(monkeypatch) -> Clock:
 
 
 def note(error: CatalogError, actor: Principal | None = ADA, **facts) -> None:
-    told = {"door": "lance", "action": "table.drop", "target": "ws.t", **facts}
+    told = {"interface": "lance", "action": "table.drop", "target": "ws.t", **facts}
     refusals.note(error, actor=actor, **told)
 
 

@@ -15,7 +15,8 @@ from catalog.errors import (
     VersionAlreadyExists,
 )
 from catalog.models import AuditEvent, Branch, Table, TableState, TableVersion
-from catalog.services.engine.commit import Operation, commit
+from catalog.services.engine.commit import commit
+from catalog.services.engine.operation import Operation
 from catalog.services.lance.ledger import registration_operations, version_operations
 from catalog.services.tables import table_operations
 from tests.factories import make_namespace, make_root, manifest, unchanged

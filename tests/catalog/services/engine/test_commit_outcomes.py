@@ -25,7 +25,8 @@ from catalog.postgresql.base import DatabaseWrapper
 from catalog.postgresql.outcomes import OutcomeLost, TransactionLost
 from catalog.services.engine import commit as engine_commit
 from catalog.services.engine import commit_outcomes, locks, statements
-from catalog.services.engine.commit import Batch, commit
+from catalog.services.engine.batch import Batch
+from catalog.services.engine.commit import commit
 from catalog.services.lance.ledger import version_operations
 from catalog.services.tables import namespace_operations
 from tests.factories import make_root, make_table
@@ -268,7 +269,7 @@ def test_a_write_is_not_repeated():
 
 def test_a_read_is_not_repeated_under_a_lock_of_the_session():
     def read_alone() -> None:
-        with locks.alone("work") as is_alone:
+        with locks.advisory_lock("work") as is_alone:
             assert is_alone
             _end_session()
             count()

@@ -92,7 +92,7 @@ def test_who_stops_is_passed_by(warehouse, monkeypatch, caplog):
         change = TableChange(table=T, requirements=[], updates=updates)
         iceberg_commits.commit_table(actor=SYSTEM, change=change)
     assert TableVersion.objects.filter(version=1).exists()
-    assert "goes ahead without its turn" in caplog.text
+    assert "proceeds without its turn in the queue" in caplog.text
 
 
 def test_who_dies_holds_nobody_up(caplog):
@@ -117,8 +117,8 @@ def test_a_turn_in_the_same_process_does_not_come(monkeypatch):
 
 
 @pytest.fixture
-def place(monkeypatch) -> commit_queue._Place:
-    found = commit_queue._place(NAME)
+def place(monkeypatch) -> commit_queue._Queue:
+    found = commit_queue._queue(NAME)
     monkeypatch.setattr(found, "_count", 0)
     return found
 

@@ -356,7 +356,7 @@ def test_a_job_of_the_anonymous(sent, settings):
 
 @pytest.mark.django_db(transaction=True)
 def test_the_lease_is_kept_while_lance_works_silently(sent, works, monkeypatch):
-    monkeypatch.setattr(jobs, "_KEEP_SECONDS", 0.02)
+    monkeypatch.setattr(jobs, "_HEARTBEAT_SECONDS", 0.02)
     make_root()
     make_table(*T)
     job = start()
@@ -375,7 +375,7 @@ def test_the_lease_is_kept_while_lance_works_silently(sent, works, monkeypatch):
 
 @pytest.mark.django_db(transaction=True)
 def test_a_running_job_is_canceled(sent, works, monkeypatch):
-    monkeypatch.setattr(jobs, "_KEEP_SECONDS", 0.02)
+    monkeypatch.setattr(jobs, "_HEARTBEAT_SECONDS", 0.02)
     make_root()
     make_table(*T)
     job = start()
@@ -395,7 +395,7 @@ def test_a_running_job_is_canceled(sent, works, monkeypatch):
 @pytest.mark.django_db(transaction=True)
 def test_a_cancel_shows_through_what_lance_makes_of_it(sent, works, monkeypatch):
     """Lance turns what its reader raises into an error of its own."""
-    monkeypatch.setattr(jobs, "_KEEP_SECONDS", 0.02)
+    monkeypatch.setattr(jobs, "_HEARTBEAT_SECONDS", 0.02)
     make_root()
     make_table(*T)
     job = start()
@@ -416,7 +416,7 @@ def test_a_cancel_shows_through_what_lance_makes_of_it(sent, works, monkeypatch)
 
 @pytest.mark.django_db(transaction=True)
 def test_who_lost_the_lease_stops(sent, works, monkeypatch):
-    monkeypatch.setattr(jobs, "_KEEP_SECONDS", 0.02)
+    monkeypatch.setattr(jobs, "_HEARTBEAT_SECONDS", 0.02)
     make_root()
     make_table(*T)
     job = start()

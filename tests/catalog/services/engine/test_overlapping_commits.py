@@ -42,13 +42,13 @@ Requirement = dict[str, Any]
 @pytest.fixture
 def root(transactional_db, warehouse, monkeypatch) -> None:
     make_root()
-    monkeypatch.setattr(commit_queue._place(digest(T)), "_count", 0)  # not its time to step back
+    monkeypatch.setattr(commit_queue._queue(digest(T)), "_count", 0)  # not its time to step back
 
 
 @pytest.fixture
 def turn_is_kept(root) -> Iterator[None]:
     """As while turns overlap: what the last commit made is what the next is made on."""
-    place = commit_queue._place(digest(T))
+    place = commit_queue._queue(digest(T))
     with place.lock:
         place.enter()
     yield
@@ -67,7 +67,7 @@ def commit_elsewhere(table: tuple[str, ...], properties: dict[str, str]) -> Load
     """A commit by another machine, of which this process knows nothing."""
     with pytest.MonkeyPatch.context() as patch:
         go_without_turns(patch)
-        patch.setattr(table_cache, "documents", table_cache.SeenDocuments())
+        patch.setattr(table_cache, "documents", table_cache.DocumentCache())
         return commit_to(table, properties)
 
 
@@ -97,7 +97,7 @@ def agrees(warehouse: Path) -> None:
         last = table.versions.latest("version")
         assert last.manifest_path == table.iceberg_metadata.metadata_location
     # What is kept is what the database would give.
-    for kept in table_cache.documents._kept.values():
+    for kept in table_cache.documents._documents.values():
         assert metadata_files.read_answer(kept.answer) == kept.document
 
 
@@ -516,12 +516,12 @@ def test_a_transaction_uses_and_leaves_what_is_kept(warehouse, parsed):
     agrees(warehouse)
 
 
-def document(size: int) -> table_cache.SeenDocument:
-    return table_cache.SeenDocument(f'"{size}"', b"", {}, size)
+def document(size: int) -> table_cache.CachedDocument:
+    return table_cache.CachedDocument(f'"{size}"', b"", {}, size)
 
 
 def test_only_so_many_bytes_are_kept():
-    kept = table_cache.SeenDocuments(limit=100)
+    kept = table_cache.DocumentCache(limit=100)
     names = [digest(("ns", str(number))) for number in range(6)]
     for name in names[:4]:
         kept.put(name, document(25))

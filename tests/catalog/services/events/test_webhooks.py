@@ -152,7 +152,7 @@ def test_who_is_at_it_keeps_others_out(receiver):
     inside, done = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with locks.alone("webhooks") as is_alone:
+        with locks.advisory_lock("webhooks") as is_alone:
             assert is_alone
             inside.set()
             done.wait(30)

@@ -39,7 +39,7 @@ from catalog.models import (
     TableVersion,
     Transaction,
 )
-from catalog.services.engine.commit import Operation
+from catalog.services.engine.operation import Operation
 from catalog.services.iceberg import commits as iceberg_commits
 from catalog.services.iceberg import metadata_files
 from catalog.services.iceberg import tables as iceberg_tables
@@ -836,7 +836,7 @@ def test_load_is_one_statement(django_assert_num_queries):
     with django_assert_num_queries(1):
         found = load(T)
     with django_assert_num_queries(1):
-        known = iceberg_tables.load_table(actor=SYSTEM, table=T, known=['"x"', made.etag])
+        known = iceberg_tables.load_table(actor=SYSTEM, table=T, etags=['"x"', made.etag])
     assert found.answer == made.answer
     assert (known.answer, known.etag) == (None, made.etag)
 

@@ -12,7 +12,8 @@ from django.db.models.functions import Now
 from catalog.access import SYSTEM
 from catalog.errors import CommitConflict, OutcomeUnknown, ServiceUnavailable
 from catalog.models import StagedFile, TableVersion
-from catalog.services.engine.commit import Operation, commit
+from catalog.services.engine.commit import commit
+from catalog.services.engine.operation import Operation
 from catalog.services.iceberg import commits as iceberg_commits
 from catalog.services.iceberg import metadata_files
 from catalog.services.iceberg.commits import TableChange

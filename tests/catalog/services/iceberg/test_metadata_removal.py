@@ -13,6 +13,7 @@ from django.db.models.functions import Now
 from catalog.access import SYSTEM
 from catalog.errors import InvalidLocation, OutcomeUnknown
 from catalog.models import AuditEvent, IcebergMetadata, StagedFile, Table, TableVersion, TrashItem
+from catalog.services.engine import batch as engine_batch
 from catalog.services.engine import commit
 from catalog.services.iceberg import commits as iceberg_commits
 from catalog.services.iceberg import metadata_files
@@ -144,7 +145,7 @@ def test_what_a_crash_leaves_the_sweep_removes(monkeypatch):
     """The server is killed between the commit and the removal."""
     make(keep=1)
     table = commits(2)
-    monkeypatch.setattr(commit.Batch, "finish", lambda batch: None)
+    monkeypatch.setattr(engine_batch.Batch, "finish", lambda batch: None)
     commits(1)
     monkeypatch.undo()
     assert metadata(table) == [1, 2, 3]
@@ -226,15 +227,15 @@ def test_no_link_leads_the_removal_elsewhere(warehouse, monkeypatch):
     make(keep=1)
     table = commits(2)
     directory = Path(table.location) / "metadata"
-    was = commit.Batch.finish
+    was = engine_batch.Batch.finish
 
-    def swap(batch: commit.Batch) -> None:
+    def swap(batch: engine_batch.Batch) -> None:
         """Somebody with access to the directory puts a link in its place."""
         shutil.move(directory, warehouse / "moved")
         directory.symlink_to(warehouse / "moved")
         was(batch)
 
-    monkeypatch.setattr(commit.Batch, "finish", swap)
+    monkeypatch.setattr(engine_batch.Batch, "finish", swap)
     commits(1)
     assert len(list((warehouse / "moved").glob("00001-*"))) == 1
 
@@ -242,7 +243,7 @@ def test_no_link_leads_the_removal_elsewhere(warehouse, monkeypatch):
 def test_a_file_that_is_about_to_go_is_not_registered(monkeypatch):
     make(keep=1)
     table = commits(2)
-    monkeypatch.setattr(commit.Batch, "finish", lambda batch: None)
+    monkeypatch.setattr(engine_batch.Batch, "finish", lambda batch: None)
     commits(1)
     monkeypatch.undo()
     file = next(Path(table.location).rglob("00001-*"))
@@ -255,7 +256,7 @@ def test_a_file_that_is_about_to_go_is_not_registered(monkeypatch):
 def test_the_sweep_spares_what_somebody_registered(monkeypatch):
     make(keep=1)
     table = commits(2)
-    monkeypatch.setattr(commit.Batch, "finish", lambda batch: None)
+    monkeypatch.setattr(engine_batch.Batch, "finish", lambda batch: None)
     commits(1)
     monkeypatch.undo()
     file = next(Path(table.location).rglob("00001-*"))

@@ -668,19 +668,21 @@ def test_another_index_under_the_name_is_left_to_the_next_attempt(meanwhile):
 @pytest.mark.usefixtures("settled")
 @pytest.mark.parametrize("how", ["canceled", "lost"])
 def test_a_job_that_is_canceled_or_lost_commits_nothing(meanwhile, monkeypatch, how):
-    monkeypatch.setattr(jobs, "_KEEP_SECONDS", 0.02)
+    monkeypatch.setattr(jobs, "_HEARTBEAT_SECONDS", 0.02)
     job = start()
     uuids = {each.uuid for each in newest().describe_indices()[0].segments}
-    version, keeper = newest().version, []
-    begin = jobs.Keeper.__enter__
-    monkeypatch.setattr(jobs.Keeper, "__enter__", lambda self: keeper.append(self) or begin(self))
+    version, heartbeats = newest().version, []
+    begin = jobs.LeaseHeartbeat.__enter__
+    monkeypatch.setattr(
+        jobs.LeaseHeartbeat, "__enter__", lambda self: heartbeats.append(self) or begin(self)
+    )
 
     def stop() -> None:
         if how == "canceled":
             jobs.cancel_jobs_of(Transaction.objects.get(jobs=job))
         else:
             Job.objects.filter(pk=job.pk).update(attempts=2)  # as another worker's take does
-        assert keeper[0]._reason is not None or wait(lambda: keeper[0]._reason is not None)
+        assert heartbeats[0]._reason is not None or wait(lambda: heartbeats[0]._reason is not None)
 
     seen = meanwhile(stop)
     work_on(job)

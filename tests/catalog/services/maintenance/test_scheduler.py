@@ -747,7 +747,7 @@ def test_a_round_gives_way_to_another_one():
     begun, over = threading.Event(), threading.Event()
 
     def other() -> None:
-        with locks.alone("start_due") as is_alone:
+        with locks.advisory_lock("start_due") as is_alone:
             assert is_alone
             begun.set()
             over.wait(20)
@@ -756,13 +756,13 @@ def test_a_round_gives_way_to_another_one():
     thread = threading.Thread(target=other)
     thread.start()
     assert begun.wait(20)
-    with locks.alone("start_due") as is_alone:
+    with locks.advisory_lock("start_due") as is_alone:
         assert not is_alone
-    with locks.alone("another") as is_alone:
+    with locks.advisory_lock("another") as is_alone:
         assert is_alone
     over.set()
     thread.join()
-    with locks.alone("start_due") as is_alone:
+    with locks.advisory_lock("start_due") as is_alone:
         assert is_alone
 
 

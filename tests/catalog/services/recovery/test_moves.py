@@ -69,7 +69,7 @@ def test_nothing_leaves_a_rule_that_asks_for_a_second_person(etl):
 def test_a_job_writes_to_its_own_table_alone(etl, monkeypatch):
     monkeypatch.setattr("celery.current_app.send_task", lambda *args, **options: None)
     make_lance_table(("a", "other"))
-    monkeypatch.setattr(identity, "_may_act", lambda row: True)
+    monkeypatch.setattr(identity, "_can_authenticate", lambda row: True)
     started = maintenance_scheduler.start(actor=etl, table=T, kind="clean_up")
     job = jobs.take(started.pk)
     assert job is not None

@@ -289,7 +289,7 @@ def test_two_passes_do_not_meet():
 
     def hold() -> None:
         try:
-            with locks.alone("search documents") as is_alone:
+            with locks.advisory_lock("search documents") as is_alone:
                 assert is_alone
                 taken.set()
                 done.wait(timeout=60)

@@ -1,0 +1,75 @@
+"""The base class of the operations of a commit."""
+
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from catalog.access import Principal
+from catalog.errors import CatalogError
+from catalog.identifiers import Identifier
+from catalog.models import Table
+from catalog.services.engine.batch import Batch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operation(ABC):
+    """One change in a commit. Subclasses are frozen dataclasses."""
+
+    name: ClassVar[str]
+    """The specification's name of the operation, as shown in transactions: ``CreateTableVersion``."""
+    action: ClassVar[str]
+    """Noun and verb, as shown in the audit trail: ``version.create``."""
+
+    swaps: ClassVar[bool] = False
+    """True if the operation swaps a table's current metadata. A single statement can swap only one
+    table: with two swaps, the second could fail after the first has taken effect."""
+
+    def prepare(self) -> Self:
+        """Return the operation with the data it needs from storage; called before any lock."""
+        return self
+
+    def namespaces(self) -> Iterable[Identifier]:
+        """The namespaces to lock: those that must continue to exist, and those that change."""
+        return ()
+
+    def subtrees(self) -> Iterable[Identifier]:
+        """The namespaces to lock together with all namespaces below them."""
+        return ()
+
+    def tables(self) -> Iterable[Identifier]:
+        """The tables to lock, whether they exist or not."""
+        return ()
+
+    def only_adds(self) -> bool:
+        """True if the operation only adds versions to a table that otherwise stays unchanged.
+
+        It may also make a version current (``Batch.swap``).
+        """
+        return False
+
+    def look(self, tables: Mapping[uuid.UUID, Table]) -> Self:
+        """Return the operation with what it read from its tables' files; called before any lock.
+
+        ``tables`` maps digests to the rows of the batch's tables that this process has cached.
+        """
+        return self
+
+    @abstractmethod
+    def apply(self, batch: Batch) -> Any:
+        """Apply the change to the locked rows and return its result, or raise a CatalogError."""
+
+    def conflict(self, constraint: str) -> CatalogError | None:
+        """The refusal for a unique constraint that a row of this operation violated.
+
+        Called after the rollback, with the winner's row committed.
+        """
+        return None
+
+    def after_refusal(self, error: CatalogError, actor: Principal) -> None:
+        """Record what remains of a refusal, such as an approval request.
+
+        Called after the rollback, with no lock held, when this was the only operation of its batch.
+        """
+        return

@@ -1,0 +1,99 @@
+"""The locations of Iceberg tables and views, and the paths that their metadata names."""
+
+import uuid
+
+from catalog.access import Principal
+from catalog.identifiers import Identifier, slug
+from catalog.models import Table
+from catalog.services.iceberg.metadata_files import Document
+from catalog.services.iceberg.tables import LoadedTable
+from catalog.services.storage import iceberg_paths, namespace_locations
+from catalog.services.storage.table_files import Holder, TableFiles
+from catalog.services.tables.table_operations import require_free_location
+from catalog.storage import locations as storage_locations
+
+_PATH_PROPERTIES = (
+    "write.metadata.path",
+    "write.data.path",
+    "write.object-storage.path",
+    "write.folder-storage.path",
+)
+
+
+def new_location(actor: Principal, table: Identifier) -> str:
+    """A new location for a table: below the ``location`` of its namespace, which may be inherited.
+
+    Raises InvalidLocation and LocationTaken if no table may lie below that ``location``.
+    """
+    rows = namespace_locations.line(table[:-1])
+    base = namespace_locations.explicit_location_of(rows) if rows else None
+    if base:
+        location = f"{base.rstrip('/')}/{slug(table[-1:], 60)}-{uuid.uuid4().hex}"
+        require_free_location(actor, storage_locations.iceberg_path(location))
+        return location
+    return storage_locations.iceberg_uri(storage_locations.new_location(slug(table[-1:], 60)))
+
+
+def chosen_location(actor: Principal, table: Identifier, location: str | None) -> str:
+    """The location of a new table: the client's choice, or a new one.
+
+    A relative location is resolved against that of the namespace. Raises InvalidLocation and
+    LocationTaken.
+    """
+    if location is None:
+        return new_location(actor, table)
+    if storage_locations.is_relative_iceberg_path(location):
+        return namespace_locations.resolve(table[:-1], location)
+    return location
+
+
+def check_paths(actor: Principal, document: Document, base: LoadedTable | None = None) -> str:
+    """Check the location and the paths of a document; returns the location's canonical local path.
+
+    Paths that ``base`` has already are not checked again. Raises InvalidLocation, LocationTaken.
+    """
+    base_document = base.document if base is not None else {}
+    properties, checked = document.get("properties", {}), base_document.get("properties", {})
+    new = {
+        storage_locations.iceberg_path(properties[name])
+        for name in _PATH_PROPERTIES
+        if name in properties and properties[name] != checked.get(name)
+    }
+    if base is not None and document["location"] == base_document["location"]:
+        location = base.location
+    else:
+        location = storage_locations.iceberg_path(document["location"])
+    _refuse_paths_of_others(actor, new, location, base.pk if base is not None else 0)
+    for path in sorted(new):
+        if location not in (path, *storage_locations.parents(path)):
+            namespace_locations.require_path(actor, path)
+    return location
+
+
+def files_of(table: Holder, document: Document, *locations: str) -> TableFiles:
+    """The files of a table with this metadata, including those below the paths that it names."""
+    return TableFiles(
+        table, also=(*iceberg_paths.named(document.get("properties", {})), *locations)
+    )
+
+
+def _refuse_paths_of_others(actor: Principal, paths: set[str], location: str, pk: int) -> None:
+    """Refuse paths inside another table: their files would be removed when that table is purged.
+
+    A directory with files of a table may also contain other tables. Files may lie in a directory
+    that another table names only if the actor may manage that table; neither table may change that
+    directory from then on.
+    """
+    above = {
+        directory
+        for path in paths
+        if location not in (own := (path, *storage_locations.parents(path)))
+        for directory in own
+    }
+    if not above:
+        return
+    iceberg_paths.require_unheld(actor, pk, paths)
+    others = Table.objects.present().exclude(pk=pk).filter(location__in=above)
+    holder = others.select_related("namespace").first()
+    if holder is not None:
+        raise iceberg_paths.taken(actor, holder.location, holder)
