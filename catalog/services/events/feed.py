@@ -52,12 +52,14 @@ class Place:
     def parse(cls, text: str) -> Self:
         """Raises InvalidInput."""
         xid, _dash, event = text.partition("-")
-        if not all(part.isascii() and part.isdigit() and len(part) < 20 for part in (xid, event)):
+        if not all(
+            number.isascii() and number.isdigit() and len(number) < 20 for number in (xid, event)
+        ):
             raise InvalidInput(f"{text!r} is no place in the stream of events; use an event's id")
-        found = cls(int(xid), int(event))
-        if max(found.xid, found.event) >= 1 << 63:
+        position = cls(int(xid), int(event))
+        if max(position.xid, position.event) >= 1 << 63:
             raise InvalidInput(f"{text!r} is no place in the stream of events; use an event's id")
-        return found
+        return position
 
     def __str__(self) -> str:
         return f"{self.xid}-{self.event}"
@@ -126,20 +128,20 @@ def read(
     size = min(limit or PAGE_SIZE, MAX_PAGE)
     behind = behind.order_by("xid", "pk")
     looked_at = list(behind.values_list("xid", "pk", "action", "outcome")[:_LOOKED_AT])
-    wanted = [
+    matching = [
         pk
         for _, pk, action, outcome in looked_at
         if outcome == Outcome.DONE and choice.wants(action)
     ]
-    rows = AuditEvent.objects.filter(pk__in=wanted).filter(_where(choice), _seen_by(actor))
-    found = sorted(rows, key=lambda row: (row.xid, row.pk))
+    rows = AuditEvent.objects.filter(pk__in=matching).filter(_where(choice), _seen_by(actor))
+    page_rows = sorted(rows, key=lambda row: (row.xid, row.pk))
     if not actor.holds_everywhere(Privilege.MANAGE):
-        _without_details(found)
-    if len(found) > size:
-        found = found[:size]
-        return Page(found, place_of(found[-1]), is_last=False)
+        _without_details(page_rows)
+    if len(page_rows) > size:
+        page_rows = page_rows[:size]
+        return Page(page_rows, place_of(page_rows[-1]), is_last=False)
     last = Place(looked_at[-1][0], looked_at[-1][1]) if looked_at else start
-    return Page(found, last, is_last=len(looked_at) < _LOOKED_AT)
+    return Page(page_rows, last, is_last=len(looked_at) < _LOOKED_AT)
 
 
 def _without_details(rows: Sequence[AuditEvent]) -> None:

@@ -149,8 +149,8 @@ class _Deadline:
     def __exit__(self, *exc: object) -> None:
         self._timer.cancel()
         with self._lock:
-            for each in self._watched:
-                each.close()
+            for descriptor in self._watched:
+                descriptor.close()
             self._watched.clear()
 
     def watch(self, connected: socket.socket) -> None:
@@ -161,9 +161,9 @@ class _Deadline:
     def _end(self) -> None:
         with self._lock:
             self.is_over = True
-            for each in self._watched:
+            for descriptor in self._watched:
                 with contextlib.suppress(OSError):
-                    each.shutdown(socket.SHUT_RDWR)
+                    descriptor.shutdown(socket.SHUT_RDWR)
 
 
 def _connect(parts: SplitResult, deadline: _Deadline) -> HTTPConnection:
@@ -223,8 +223,8 @@ def _is_named(host: str) -> bool:
 
 def _addresses(host: str, port: int) -> list[str]:
     """Of the host; all of them must be public unless it is named. Raises Refused."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    addresses = list(dict.fromkeys(str(entry[4][0]) for entry in entries))
     if not _is_named(host) and not all(map(_is_public, addresses)):
         raise Refused(f"{host} has an address that is not public")
     return addresses

@@ -86,7 +86,7 @@ def create_webhook(
     feed.Choice(types=tuple(types))
     where = namespaces.describe_namespace(actor=actor, namespace=namespace) if namespace else None
     secret = webhook_delivery.new_secret()
-    place = feed.newest_place()
+    position = feed.newest_place()
     try:
         with transaction.atomic():
             row = Webhook.objects.create(
@@ -95,8 +95,8 @@ def create_webhook(
                 secret=encryption.encrypt(secret),
                 types=list(types),
                 namespace=where,
-                xid=place.xid,
-                event=place.event,
+                xid=position.xid,
+                event=position.event,
                 created_by=actor.name,
             )
             audit_records.record(actor, "webhook.create", name, after=_facts(row))
@@ -204,7 +204,7 @@ def replay(*, actor: Principal, name: str, deliveries: Sequence[int] | None = No
     return count
 
 
-def replay_from(*, actor: Principal, name: str, place: feed.Place) -> None:
+def replay_from(*, actor: Principal, name: str, position: feed.Place) -> None:
     """Let a webhook go on from an earlier place: what it wants of all behind it is sent again.
 
     Raises WebhookNotFound, and InvalidInput for a place that is still to come.
@@ -212,19 +212,19 @@ def replay_from(*, actor: Principal, name: str, place: feed.Place) -> None:
     access.require(actor, Privilege.ALL)
     with transaction.atomic():
         row = _locked(name)
-        if place > feed.Place(row.xid, row.event):
+        if position > feed.Place(row.xid, row.event):
             raise InvalidInput(f"The webhook has not got so far: it is at {row.xid}-{row.event}")
         row.deliveries.exclude(status=DeliveryStatus.PENDING).filter(event__gt=0).filter(
-            event__in=_events_behind(place)
+            event__in=_events_behind(position)
         ).delete()
-        row.xid, row.event = place.xid, place.event
+        row.xid, row.event = position.xid, position.event
         row.save(update_fields=["xid", "event"])
-        audit_records.record(actor, "webhook.replay", name, after={"from": str(place)})
+        audit_records.record(actor, "webhook.replay", name, after={"from": str(position)})
 
 
-def _events_behind(place: feed.Place) -> Any:
+def _events_behind(position: feed.Place) -> Any:
     return AuditEvent.objects.extra(
-        where=["(xid, id) > (%s::text::xid8, %s)"], params=[place.xid, place.event]
+        where=["(xid, id) > (%s::text::xid8, %s)"], params=[position.xid, position.event]
     ).values("pk")
 
 
@@ -307,11 +307,13 @@ def deliver() -> int:
     claimed = _claim()
     if not claimed:
         return 0
-    sending = [each for each in map(_prepare, claimed, _events_of(claimed)) if each is not None]
+    sending = [
+        sending_ for sending_ in map(_prepare, claimed, _events_of(claimed)) if sending_ is not None
+    ]
     with ThreadPoolExecutor(_SENDERS, "webhook") as senders:
         outcomes = list(senders.map(_attempt, sending))
-    for each, outcome in zip(sending, outcomes, strict=True):
-        _note(each.delivery, outcome)
+    for sending_, outcome_ in zip(sending, outcomes, strict=True):
+        _note(sending_.delivery, outcome_)
     return len(claimed)
 
 
@@ -336,25 +338,25 @@ def _claim() -> list[WebhookDelivery]:
     due = WebhookDelivery.objects.filter(status=DeliveryStatus.PENDING, due_at__lte=now)
     waiting = Webhook.objects.filter(Exists(due.filter(webhook=OuterRef("pk"))), is_active=True)
     hooks = list(waiting.order_by("?").values_list("pk", flat=True)[:_AT_ONCE])
-    found: list[WebhookDelivery] = []
+    claimed_rows: list[WebhookDelivery] = []
     with transaction.atomic():
         for pk in hooks:
             rows = due.filter(webhook=pk).select_related("webhook").order_by("due_at", "pk")
             claimed = rows.select_for_update(of=("self",), skip_locked=True, no_key=True)
-            found += claimed[: _AT_ONCE // len(hooks)]
-        WebhookDelivery.objects.filter(pk__in=[row.pk for row in found]).update(
+            claimed_rows += claimed[: _AT_ONCE // len(hooks)]
+        WebhookDelivery.objects.filter(pk__in=[row.pk for row in claimed_rows]).update(
             due_at=now + _CLAIM, attempts=F("attempts") + 1
         )
-    for row in found:
+    for row in claimed_rows:
         row.attempts += 1
-    return found
+    return claimed_rows
 
 
 def _events_of(claimed: Sequence[WebhookDelivery]) -> list[AuditEvent | None]:
     moments = {row.event_at for row in claimed}  # they lead to the partitions
     rows = AuditEvent.objects.filter(pk__in=[row.event for row in claimed], at__in=moments)
-    found = {row.pk: row for row in rows}
-    return [found.get(row.event) for row in claimed]
+    events = {row.pk: row for row in rows}
+    return [events.get(row.event) for row in claimed]
 
 
 def _prepare(delivery: WebhookDelivery, event: AuditEvent | None) -> _Sending | None:
@@ -395,10 +397,10 @@ def _note(delivery: WebhookDelivery, outcome: _Outcome) -> None:
     if outcome.is_gone:
         with transaction.atomic():
             # Not if it was given another address meanwhile.
-            gone = Webhook.objects.filter(
+            stopped = Webhook.objects.filter(
                 pk=delivery.webhook_id, url=delivery.webhook.url, is_active=True
             )
-            if gone.update(is_active=False):
+            if stopped.update(is_active=False):
                 audit_records.record(
                     SYSTEM, "webhook.stop", delivery.webhook.name, after={"answer": outcome.answer}
                 )

@@ -154,12 +154,12 @@ class FactOperation(Operation):
 
 def _paths(row: Table) -> frozenset[str] | None:
     try:
-        found = table_columns.read(row)
+        schema = table_columns.read(row)
     except (CatalogError, Unreadable):
         return None
-    if len(found.columns) >= table_columns.MOST:
+    if len(schema.columns) >= table_columns.MOST:
         return None
-    return frozenset(column.path for column in found.columns)
+    return frozenset(column.path for column in schema.columns)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,8 +184,8 @@ class SetDescription(FactOperation):
         return super().prepare()
 
     def apply(self, batch: Batch) -> str:
-        found: str = self.say(batch, "description", self.description, "")
-        return found
+        description: str = self.say(batch, "description", self.description, "")
+        return description
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,8 +227,8 @@ class SetLinks(FactOperation):
         return super().prepare()
 
     def apply(self, batch: Batch) -> Sequence[Link]:
-        told = [{"title": link.title.strip(), "url": link.url.strip()} for link in self.links]
-        self.say(batch, "links", told, [])
+        links = [{"title": link.title.strip(), "url": link.url.strip()} for link in self.links]
+        self.say(batch, "links", links, [])
         return self.links
 
 
@@ -392,17 +392,17 @@ class RemoveLabel(FactOperation):
 
 def _definition(key: str) -> LabelDefinition:
     """Locked, so that it takes what it takes until the commit."""
-    found = locks.lock_label(key)
-    if found is None:
+    definition = locks.lock_label(key)
+    if definition is None:
         raise LabelNotFound(key)
-    return found
+    return definition
 
 
 def _given(
     definition: LabelDefinition, column: str, of_this: Mapping[str, Namespace | Table]
 ) -> list[str]:
-    there = LabelAssignment.objects.filter(definition=definition, column=column, **of_this)
-    return list(there.order_by("pk").values_list("value", flat=True))
+    assignments = LabelAssignment.objects.filter(definition=definition, column=column, **of_this)
+    return list(assignments.order_by("pk").values_list("value", flat=True))
 
 
 def _remove(
@@ -465,7 +465,7 @@ class CreateLabel(LabelOperation):
             colour=self.colour.value,
             values=list(self.values),
             is_multiple=self.is_multiple,
-            places=[place.value for place in self.places],
+            places=[target.value for target in self.places],
             created_by=batch.actor.name,
         )
         check_definition(row)
@@ -507,7 +507,7 @@ class UpdateLabel(LabelOperation):
         if self.is_multiple is not None:
             row.is_multiple = self.is_multiple
         if self.places is not None:
-            row.places = [place.value for place in self.places]
+            row.places = [target.value for target in self.places]
         check_definition(row)
         after = self.described(row)
         if after == before:
@@ -553,19 +553,19 @@ def check_definition(row: LabelDefinition) -> None:
 
 def _require_fitting(row: LabelDefinition) -> None:
     """Raises LabelInUse when the label was given as the new definition does not let it."""
-    given = LabelAssignment.objects.filter(definition=row)
+    assignments = LabelAssignment.objects.filter(definition=row)
     if row.values:
-        other = given.exclude(value__in=row.values).values_list("value", flat=True).first()
+        other = assignments.exclude(value__in=row.values).values_list("value", flat=True).first()
         if other is not None:
             raise LabelInUse(row.key, f"value '{other}' is given")
-    for place, there in (
-        (LabelPlace.NAMESPACE, given.exclude(namespace=None)),
-        (LabelPlace.TABLE, given.filter(column="").exclude(table=None)),
-        (LabelPlace.COLUMN, given.exclude(column="")),
+    for target, affected in (
+        (LabelPlace.NAMESPACE, assignments.exclude(namespace=None)),
+        (LabelPlace.TABLE, assignments.filter(column="").exclude(table=None)),
+        (LabelPlace.COLUMN, assignments.exclude(column="")),
     ):
-        if place not in row.places and there.exists():
-            raise LabelInUse(row.key, f"a {place} has it")
+        if target not in row.places and affected.exists():
+            raise LabelInUse(row.key, f"a {target} has it")
     if not row.is_multiple:
-        of_one = given.order_by().values("namespace", "table", "column")
+        of_one = assignments.order_by().values("namespace", "table", "column")
         if of_one.annotate(number=Count("pk")).filter(number__gt=1).exists():
             raise LabelInUse(row.key, "something has several of its values")

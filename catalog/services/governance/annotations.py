@@ -138,98 +138,124 @@ def facts_of(row: Table | Namespace) -> FactsOf:
     # From the nearest on.
     chain = [pk for pk in reversed(above.ancestors) if is_table or pk != row.pk]
     own = Q(table=row) if is_table else Q(namespace=row)
-    said = list(Facts.objects.filter(own | Q(namespace__in=chain)).select_related("namespace"))
-    given = list(
+    annotations = list(
+        Facts.objects.filter(own | Q(namespace__in=chain)).select_related("namespace")
+    )
+    assignments = list(
         LabelAssignment.objects.filter(own | Q(namespace__in=chain))
         .select_related("definition", "namespace")
         .order_by("definition__key", "pk")
     )
-    of_row = [one for one in said if _is_of(one, row)]
-    itself = next((one for one in of_row if not one.column), None) or Facts()
-    sensitivity, source = _nearest_sensitivity(row, itself, said, chain)
-    named = [Sensitivity(one.sensitivity) for one in of_row if one.column and one.sensitivity]
-    ranked = sorted([*named, *([sensitivity] if sensitivity else [])], key=lambda one: one.rank)
+    of_row = [annotation for annotation in annotations if _is_of(annotation, row)]
+    own_annotation = (
+        next((annotation for annotation in of_row if not annotation.column), None) or Facts()
+    )
+    sensitivity, source = _nearest_sensitivity(row, own_annotation, annotations, chain)
+    column_sensitivities = [
+        Sensitivity(annotation.sensitivity)
+        for annotation in of_row
+        if annotation.column and annotation.sensitivity
+    ]
+    ranked = sorted(
+        [*column_sensitivities, *([sensitivity] if sensitivity else [])],
+        key=lambda annotation: annotation.rank,
+    )
     return FactsOf(
         identifier=row.identifier,
         kind=row.kind if isinstance(row, Table) else "namespace",
         format=row.format if isinstance(row, Table) else None,
         owner=row.owner,
-        description=itself.description,
-        links=tuple(Link(one["title"], one["url"]) for one in itself.links),
-        labels=tuple(_effective_labels(row, given, chain)),
-        said_sensitivity=Sensitivity(itself.sensitivity) if itself.sensitivity else None,
+        description=own_annotation.description,
+        links=tuple(
+            Link(annotation["title"], annotation["url"]) for annotation in own_annotation.links
+        ),
+        labels=tuple(_effective_labels(row, assignments, chain)),
+        said_sensitivity=Sensitivity(own_annotation.sensitivity)
+        if own_annotation.sensitivity
+        else None,
         sensitivity=sensitivity,
         sensitivity_source=source,
         highest_sensitivity=ranked[-1] if ranked else None,
-        columns=tuple(_columns(row, of_row, given)) if isinstance(row, Table) else (),
+        columns=tuple(_columns(row, of_row, assignments)) if isinstance(row, Table) else (),
     )
 
 
-def _is_of(one: Facts | LabelAssignment, row: Table | Namespace) -> bool:
-    return (one.table_id if isinstance(row, Table) else one.namespace_id) == row.pk
+def _is_of(entry: Facts | LabelAssignment, row: Table | Namespace) -> bool:
+    return (entry.table_id if isinstance(row, Table) else entry.namespace_id) == row.pk
 
 
 def _nearest_sensitivity(
-    row: Table | Namespace, itself: Facts, said: Iterable[Facts], chain: Sequence[int]
+    row: Table | Namespace,
+    own_annotation: Facts,
+    annotations: Iterable[Facts],
+    chain: Sequence[int],
 ) -> tuple[Sensitivity | None, str]:
-    if itself.sensitivity:
-        return Sensitivity(itself.sensitivity), label(row.identifier)
-    above = {one.namespace_id: one for one in said if one.namespace_id and one.sensitivity}
+    if own_annotation.sensitivity:
+        return Sensitivity(own_annotation.sensitivity), label(row.identifier)
+    above = {
+        annotation.namespace_id: annotation
+        for annotation in annotations
+        if annotation.namespace_id and annotation.sensitivity
+    }
     for pk in chain:
-        if (found := above.get(pk)) is not None:
-            return Sensitivity(found.sensitivity), str(found.namespace)
+        if (nearest := above.get(pk)) is not None:
+            return Sensitivity(nearest.sensitivity), str(nearest.namespace)
     return None, ""
 
 
 def _effective_labels(
-    row: Table | Namespace, given: Iterable[LabelAssignment], chain: Sequence[int]
+    row: Table | Namespace, assignments: Iterable[LabelAssignment], chain: Sequence[int]
 ) -> Iterable[GivenLabel]:
     by_key: dict[str, dict[int | None, list[LabelAssignment]]] = {}
-    for one in given:
-        if one.column:
+    for assignment in assignments:
+        if assignment.column:
             continue
-        holder = None if _is_of(one, row) else one.namespace_id
-        by_key.setdefault(one.definition.key, {}).setdefault(holder, []).append(one)
+        holder = None if _is_of(assignment, row) else assignment.namespace_id
+        by_key.setdefault(assignment.definition.key, {}).setdefault(holder, []).append(assignment)
     for key, holders in by_key.items():
         nearest = next(pk for pk in (None, *chain) if pk in holders)
-        found = holders[nearest]
+        effective = holders[nearest]
         yield GivenLabel(
             key=key,
-            values=tuple(one.value for one in found),
-            colour=found[0].definition.colour,
-            source=label(row.identifier) if nearest is None else str(found[0].namespace),
+            values=tuple(assignment.value for assignment in effective),
+            colour=effective[0].definition.colour,
+            source=label(row.identifier) if nearest is None else str(effective[0].namespace),
             is_inherited=nearest is not None,
         )
 
 
 def _columns(
-    row: Table, of_row: Iterable[Facts], given: Iterable[LabelAssignment]
+    row: Table, of_row: Iterable[Facts], assignments: Iterable[LabelAssignment]
 ) -> Iterable[ColumnFacts]:
-    said = {one.column: one for one in of_row if one.column}
+    annotations = {entry.column: entry for entry in of_row if entry.column}
     labels: dict[str, dict[str, list[LabelAssignment]]] = {}
-    for one in given:
-        if one.column:
-            labels.setdefault(one.column, {}).setdefault(one.definition.key, []).append(one)
-    known = SearchDocument.objects.filter(table=row).values_list("columns", flat=True).first() or []
-    paths = {path for path, *_ in known}
-    gone = sorted((said.keys() | labels.keys()) - paths)
-    for path, type_, comment in [*known, *([path, "", ""] for path in gone)]:
-        fact = said.get(path)
+    for entry in assignments:
+        if entry.column:
+            labels.setdefault(entry.column, {}).setdefault(entry.definition.key, []).append(entry)
+    schema_columns = (
+        SearchDocument.objects.filter(table=row).values_list("columns", flat=True).first() or []
+    )
+    paths = {path for path, *_ in schema_columns}
+    missing = sorted((annotations.keys() | labels.keys()) - paths)
+    for path, type_, comment in [*schema_columns, *([path, "", ""] for path in missing)]:
+        annotation = annotations.get(path)
         yield ColumnFacts(
             path=path,
             type=type_,
             comment=comment,
-            description=fact.description if fact else "",
-            sensitivity=Sensitivity(fact.sensitivity) if fact and fact.sensitivity else None,
+            description=annotation.description if annotation else "",
+            sensitivity=Sensitivity(annotation.sensitivity)
+            if annotation and annotation.sensitivity
+            else None,
             labels=tuple(
                 GivenLabel(
                     key=key,
-                    values=tuple(one.value for one in found),
-                    colour=found[0].definition.colour,
+                    values=tuple(entry.value for entry in values),
+                    colour=values[0].definition.colour,
                     source=label((*row.identifier, path)),
                     is_inherited=False,
                 )
-                for key, found in labels.get(path, {}).items()
+                for key, values in labels.get(path, {}).items()
             ),
         )
 
@@ -252,20 +278,20 @@ def change_namespace_facts(*, actor: Principal, namespace: Identifier, changes: 
 
 
 def _commit(actor: Principal, target: Identifier, changes: Changes, *, is_table: bool) -> None:
-    found = list(_operations(target, "", changes, is_table=is_table))
+    operations = list(_operations(target, "", changes, is_table=is_table))
     if changes.links is not None:
-        found.append(
+        operations.append(
             annotation_operations.SetLinks(target=target, is_table=is_table, links=changes.links)
         )
     for path, of_column in changes.columns.items():
-        found += _operations(target, path, of_column, is_table=is_table)
+        operations += _operations(target, path, of_column, is_table=is_table)
     if changes.owner is not None:
         # At last: who gives it away may not be allowed the rest any more.
-        found.append(
+        operations.append(
             annotation_operations.SetOwner(target=target, is_table=is_table, owner=changes.owner)
         )
-    if found:
-        commit(found, actor=actor)
+    if operations:
+        commit(operations, actor=actor)
     else:
         on = access.On.table(target) if is_table else access.On.namespace(target)
         access.require(actor, Privilege.MANAGE, on)
@@ -296,10 +322,10 @@ def list_labels() -> list[LabelDefinition]:
 
 def find_label(*, key: str) -> LabelDefinition:
     """Raises LabelNotFound."""
-    found = LabelDefinition.objects.filter(key=key).first()
-    if found is None:
+    definition = LabelDefinition.objects.filter(key=key).first()
+    if definition is None:
         raise LabelNotFound(key)
-    return found
+    return definition
 
 
 def create_label(
@@ -386,5 +412,5 @@ def _is_allowed(url: str) -> bool:
 def _open_link(renderer: Any, tokens: Any, index: int, options: Any, env: Any) -> str:
     tokens[index].attrSet("rel", "noopener noreferrer nofollow")
     tokens[index].attrSet("target", "_blank")
-    found: str = renderer.renderToken(tokens, index, options, env)
-    return found
+    html: str = renderer.renderToken(tokens, index, options, env)
+    return html

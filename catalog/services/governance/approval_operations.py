@@ -70,7 +70,7 @@ class ApproveRequest(Operation):
         # First the right to, so that nobody learns more from a refusal of the operation.
         require_decider(batch.actor, find(self.request))
         approver = batch.actor
-        facts = self._carry_out(batch)
+        details = self._carry_out(batch)
         row = locks.lock_approval(self.request)
         if row is None:
             raise ApprovalNotFound(self.request)
@@ -81,7 +81,7 @@ class ApproveRequest(Operation):
         row.save(
             update_fields=["status", "decided_by", "decision_reason", "decided_at", "transaction"]
         )
-        batch.record(row.target, after={"request": row.pk, "reason": self.reason, **facts})
+        batch.record(row.target, after={"request": row.pk, "reason": self.reason, **details})
         return row
 
     def _carry_out(self, batch: Batch) -> dict[str, Any]:
@@ -118,20 +118,20 @@ def require_decider(actor: Principal, row: ApprovalRequest) -> None:
     Raises ApprovalNotFound for who may not even browse it, and PermissionDenied.
     """
     # The row itself, dropped or not: whoever gives its name again does not manage what had it.
-    place = row.namespace
-    if row.requester != actor.name and not access.holds(actor, Privilege.BROWSE, place):
+    namespace = row.namespace
+    if row.requester != actor.name and not access.holds(actor, Privilege.BROWSE, namespace):
         raise ApprovalNotFound(row.pk)
     if row.requester == actor.name:
         raise PermissionDenied(
             f"'{actor.name}' asked for it, so somebody else has to decide",
             detail="Who asked may withdraw it.",
         )
-    access.require(actor, Privilege.MANAGE, place)
+    access.require(actor, Privilege.MANAGE, namespace)
 
 
-def require_pending(row: ApprovalRequest, wanted: str) -> None:
+def require_pending(row: ApprovalRequest, decision: str) -> None:
     """Raises InvalidApprovalState."""
     if row.status != ApprovalStatus.PENDING:
-        raise InvalidApprovalState(row.pk, row.status, wanted)
+        raise InvalidApprovalState(row.pk, row.status, decision)
     if row.is_expired:
-        raise InvalidApprovalState(row.pk, ApprovalStatus.EXPIRED, wanted)
+        raise InvalidApprovalState(row.pk, ApprovalStatus.EXPIRED, decision)

@@ -102,8 +102,10 @@ def approve(*, actor: Principal, request: int, reason: str = "") -> ApprovalRequ
     over, ApprovalOutdated when what it is about changed, and what the operation itself raises.
     """
     find_approval(actor=actor, request=request)
-    done = commit([approval_operations.ApproveRequest(request=request, reason=reason)], actor=actor)
-    return cast(ApprovalRequest, done.results[0])
+    committed = commit(
+        [approval_operations.ApproveRequest(request=request, reason=reason)], actor=actor
+    )
+    return cast(ApprovalRequest, committed.results[0])
 
 
 def refuse(*, actor: Principal, request: int, reason: str) -> ApprovalRequest:

@@ -182,9 +182,9 @@ def _namespaces(inside: int | None) -> Iterator[dict[str, Any]]:
     if inside is not None:
         rows = rows.filter(ancestors__contains=[inside])
     for batch in _batches(rows):
-        told = _Told(namespaces=batch)
+        state = _Told(namespaces=batch)
         for row in batch:
-            yield from _if_anything({"name": list(row.path), **_without_none(told.namespace(row))})
+            yield from _if_anything({"name": list(row.path), **_without_none(state.namespace(row))})
 
 
 def _tables(inside: int | None) -> Iterator[dict[str, Any]]:
@@ -192,10 +192,10 @@ def _tables(inside: int | None) -> Iterator[dict[str, Any]]:
     if inside is not None:
         rows = rows.filter(namespace__ancestors__contains=[inside])
     for batch in _batches(rows):
-        told = _Told(tables=batch)
+        state = _Told(tables=batch)
         for row in batch:
             yield from _if_anything(
-                {"name": list(row.identifier), **_without_none(told.table(row))}
+                {"name": list(row.identifier), **_without_none(state.table(row))}
             )
 
 
@@ -206,14 +206,16 @@ def _batches(rows: Any) -> Iterator[list[Any]]:
         last = batch[-1].pk
 
 
-def _if_anything(part: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    said = {name: value for name, value in part.items() if value not in ("", [], {}, None, False)}
-    if len(said) > 1:
-        yield said
+def _if_anything(entry: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    values = {
+        name: value for name, value in entry.items() if value not in ("", [], {}, None, False)
+    }
+    if len(values) > 1:
+        yield values
 
 
-def _without_none(part: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in part.items() if value is not None}
+def _without_none(entry: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in entry.items() if value is not None}
 
 
 def _principal(row: Principal) -> dict[str, Any]:
@@ -235,7 +237,7 @@ def _label(row: LabelDefinition) -> dict[str, Any]:
         "colour": str(row.colour),
         "values": list(row.values),
         "is_multiple": row.is_multiple,
-        "places": [str(place) for place in row.places],
+        "places": [str(target) for target in row.places],
     }
 
 
@@ -245,32 +247,32 @@ class _Told:
     def __init__(
         self, *, namespaces: Sequence[Namespace] = (), tables: Sequence[Table] = ()
     ) -> None:
-        wanted = {"namespace__in": namespaces} if namespaces else {"table__in": tables}
+        targets = {"namespace__in": namespaces} if namespaces else {"table__in": tables}
         self._facts: dict[tuple[str, int, str], Facts] = {}
         self._labels: dict[tuple[str, int, str], dict[str, list[str]]] = {}
         self._grants: dict[tuple[str, int], dict[str, list[str]]] = {}
         self._policies: dict[tuple[str, int], dict[str, Any]] = {}
         if not (namespaces or tables):
             return
-        for said in Facts.objects.filter(**wanted):
-            self._facts[*_key(said), said.column] = said
-        given = LabelAssignment.objects.filter(**wanted).select_related("definition")
-        for one in given.order_by("definition__key", "value"):
-            of_column = self._labels.setdefault((*_key(one), one.column), {})
-            of_column.setdefault(one.definition.key, []).append(one.value)
-        for grant in Grant.objects.filter(**wanted).select_related("principal"):
+        for annotation in Facts.objects.filter(**targets):
+            self._facts[*_key(annotation), annotation.column] = annotation
+        assignments = LabelAssignment.objects.filter(**targets).select_related("definition")
+        for assignment in assignments.order_by("definition__key", "value"):
+            of_column = self._labels.setdefault((*_key(assignment), assignment.column), {})
+            of_column.setdefault(assignment.definition.key, []).append(assignment.value)
+        for grant in Grant.objects.filter(**targets).select_related("principal"):
             words = essence(grant.privileges)
             self._grants.setdefault(_key(grant), {})[grant.principal.name] = words
-        for policy in MaintenancePolicy.objects.filter(**wanted):
+        for policy in MaintenancePolicy.objects.filter(**targets):
             self._policies[_key(policy)] = dict(policy.values)
 
     def namespace(self, row: Namespace) -> dict[str, Any]:
-        kept = row.retention_seconds
+        retention = row.retention_seconds
         return {
             **self._target("namespace", row),
-            "retention_seconds": "inherited" if kept is None else kept,
+            "retention_seconds": "inherited" if retention is None else retention,
             "approvals": sorted(row.guarded),
-        } | ({} if kept is not None else {"retention_seconds": None})
+        } | ({} if retention is not None else {"retention_seconds": None})
 
     def table(self, row: Table) -> dict[str, Any]:
         return {**self._target("table", row), "columns": self.columns(row)}
@@ -283,24 +285,24 @@ class _Told:
                 if pk == row.pk and column
             }
         )
-        found: dict[str, Any] = {}
+        columns: dict[str, Any] = {}
         for column in keys:
-            said = self._facts.get(("table", row.pk, column))
-            part = {
-                "description": said.description if said else "",
-                "sensitivity": (said.sensitivity or None) if said else None,
+            annotation = self._facts.get(("table", row.pk, column))
+            entry = {
+                "description": annotation.description if annotation else "",
+                "sensitivity": (annotation.sensitivity or None) if annotation else None,
                 "labels": self._labels.get(("table", row.pk, column), {}),
             }
-            found[column] = {name: value for name, value in part.items() if value}
-        return found
+            columns[column] = {name: value for name, value in entry.items() if value}
+        return columns
 
     def _target(self, kind: str, row: Namespace | Table) -> dict[str, Any]:
-        said = self._facts.get((kind, row.pk, ""))
+        annotation = self._facts.get((kind, row.pk, ""))
         return {
             "owner": row.owner,
-            "description": said.description if said else "",
-            "sensitivity": str(said.sensitivity) if said else "",
-            "links": list(said.links) if said else [],
+            "description": annotation.description if annotation else "",
+            "sensitivity": str(annotation.sensitivity) if annotation else "",
+            "links": list(annotation.links) if annotation else [],
             "labels": self._labels.get((kind, row.pk, ""), {}),
             "protected": row.is_protected,
             "grants": dict(sorted(self._grants.get((kind, row.pk), {}).items())),
@@ -317,13 +319,13 @@ def _key(row: Facts | LabelAssignment | Grant | MaintenancePolicy) -> tuple[str,
 # --- bringing it back ----------------------------------------------------------------------------
 
 
-def read(found: Any) -> Document:
+def read(values: Any) -> Document:
     """A document of plain values. Raises InvalidInput that tells where it is wrong."""
     try:
-        return Document.model_validate(found)
+        return Document.model_validate(values)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
+        where = ".".join(str(step) for step in first["loc"])
         raise InvalidInput(f"{where}: {first['msg']}" if where else first["msg"]) from None
 
 
@@ -338,8 +340,8 @@ def plan(*, actor: access.Principal, document: Document) -> list[Change]:
     return [
         *_plan_principals(document.principals),
         *_plan_labels(document.labels),
-        *(change for part in document.namespaces for change in _plan_namespace(part)),
-        *(change for part in document.tables for change in _plan_table(part)),
+        *(change for entry in document.namespaces for change in _plan_namespace(entry)),
+        *(change for entry in document.tables for change in _plan_table(entry)),
     ]
 
 
@@ -353,7 +355,7 @@ def apply(*, actor: access.Principal, document: Document) -> list[Change]:
         for change in changes:
             if change.call is not None:
                 change.call(actor)
-        operations = [each for change in changes for each in change.operations]
+        operations = [operation for change in changes for operation in change.operations]
         if operations:
             commit(operations, actor=actor)
     known_keys.forget_keys()
@@ -362,52 +364,54 @@ def apply(*, actor: access.Principal, document: Document) -> list[Change]:
 
 def _refuse_twice(document: Document) -> None:
     names = [
-        *(f"principal '{part.name}'" for part in document.principals),
-        *(f"label '{part.key}'" for part in document.labels),
-        *(f"namespace '{label(check(part.name))}'" for part in document.namespaces),
-        *(f"table '{label(check_table(tuple(part.name)))}'" for part in document.tables),
+        *(f"principal '{entry.name}'" for entry in document.principals),
+        *(f"label '{entry.key}'" for entry in document.labels),
+        *(f"namespace '{label(check(entry.name))}'" for entry in document.namespaces),
+        *(f"table '{label(check_table(tuple(entry.name)))}'" for entry in document.tables),
     ]
-    seen: set[str] = set()
+    names_so_far: set[str] = set()
     for name in names:
-        if name in seen:
+        if name in names_so_far:
             raise InvalidInput(f"The document has {name} twice")
-        seen.add(name)
+        names_so_far.add(name)
 
 
-def _plan_principals(parts: Iterable[PrincipalPart]) -> Iterator[Change]:
+def _plan_principals(entries: Iterable[PrincipalPart]) -> Iterator[Change]:
     # Those that are made come first: others may be members of them.
-    parts = sorted(parts, key=lambda part: (part.kind != PrincipalKind.GROUP, part.name))
-    for part in parts:
-        row = Principal.objects.filter(name=part.name).first()
+    entries = sorted(entries, key=lambda entry: (entry.kind != PrincipalKind.GROUP, entry.name))
+    for entry in entries:
+        row = Principal.objects.filter(name=entry.name).first()
         before = {} if row is None else _principal(row)
-        if row is None and part.kind == PrincipalKind.USER:
-            raise PrincipalNotFound(part.name)
-        if row is not None and row.kind != part.kind:
-            raise InvalidInput(f"Principal '{part.name}' is a {row.kind}, not a {part.kind}")
-        wanted = part.model_dump(exclude={"name", "kind", "groups"}, exclude_none=True)
-        changed = {name: value for name, value in wanted.items() if before.get(name) != value}
+        if row is None and entry.kind == PrincipalKind.USER:
+            raise PrincipalNotFound(entry.name)
+        if row is not None and row.kind != entry.kind:
+            raise InvalidInput(f"Principal '{entry.name}' is a {row.kind}, not a {entry.kind}")
+        values = entry.model_dump(exclude={"name", "kind", "groups"}, exclude_none=True)
+        changed = {name: value for name, value in values.items() if before.get(name) != value}
         if row is None:
-            yield Change(part.name, "principal", None, wanted, call=_creating(part))
+            yield Change(entry.name, "principal", None, values, call=_creating(entry))
         elif changed:
-            told = {name: before[name] for name in changed}
-            yield Change(part.name, "principal", told, changed, call=_updating(part.name, changed))
-        if part.groups is not None and sorted(part.groups) != (before.get("groups") or []):
+            replaced = {name: before[name] for name in changed}
+            yield Change(
+                entry.name, "principal", replaced, changed, call=_updating(entry.name, changed)
+            )
+        if entry.groups is not None and sorted(entry.groups) != (before.get("groups") or []):
             old = before.get("groups") or []
-            call = _joining(part.name, set(old), set(part.groups))
-            yield Change(part.name, "groups", old, sorted(part.groups), call=call)
+            call = _joining(entry.name, set(old), set(entry.groups))
+            yield Change(entry.name, "groups", old, sorted(entry.groups), call=call)
 
 
-def _creating(part: PrincipalPart) -> Callable[[access.Principal], object]:
+def _creating(entry: PrincipalPart) -> Callable[[access.Principal], object]:
     def call(actor: access.Principal) -> None:
         principals.create_principal(
             actor=actor,
-            name=part.name,
-            kind=part.kind,
-            level=part.level or PrincipalLevel.GRANTED,
-            description=part.description or "",
+            name=entry.name,
+            kind=entry.kind,
+            level=entry.level or PrincipalLevel.GRANTED,
+            description=entry.description or "",
         )
-        if part.is_active is False:
-            principals.update_principal(actor=actor, name=part.name, is_active=False)
+        if entry.is_active is False:
+            principals.update_principal(actor=actor, name=entry.name, is_active=False)
 
     return call
 
@@ -426,48 +430,48 @@ def _joining(name: str, before: set[str], after: set[str]) -> Callable[[access.P
     return call
 
 
-def _plan_labels(parts: Iterable[LabelPart]) -> Iterator[Change]:
-    for part in parts:
-        row = LabelDefinition.objects.filter(key=part.key).first()
-        wanted = part.model_dump(exclude={"key"}, exclude_none=True)
+def _plan_labels(entries: Iterable[LabelPart]) -> Iterator[Change]:
+    for entry in entries:
+        row = LabelDefinition.objects.filter(key=entry.key).first()
+        values = entry.model_dump(exclude={"key"}, exclude_none=True)
         if row is None:
             yield Change(
-                part.key,
+                entry.key,
                 "label",
                 None,
-                wanted,
-                call=lambda actor, part=part, wanted=wanted: annotations.create_label(  # type: ignore[misc]
-                    actor=actor, key=part.key, **wanted
+                values,
+                call=lambda actor, entry=entry, values=values: annotations.create_label(  # type: ignore[misc]
+                    actor=actor, key=entry.key, **values
                 ),
             )
             continue
         before = _label(row)
-        changed = {name: value for name, value in wanted.items() if before[name] != value}
+        changed = {name: value for name, value in values.items() if before[name] != value}
         if changed:
-            told = {name: before[name] for name in changed}
+            replaced = {name: before[name] for name in changed}
             yield Change(
-                part.key,
+                entry.key,
                 "label",
-                told,
+                replaced,
                 changed,
-                call=lambda actor, part=part, changed=changed: annotations.update_label(  # type: ignore[misc]
-                    actor=actor, key=part.key, **changed
+                call=lambda actor, entry=entry, changed=changed: annotations.update_label(  # type: ignore[misc]
+                    actor=actor, key=entry.key, **changed
                 ),
             )
 
 
-def _plan_namespace(part: NamespacePart) -> Iterator[Change]:
-    name = check(part.name)
+def _plan_namespace(entry: NamespacePart) -> Iterator[Change]:
+    name = check(entry.name)
     row = Namespace.objects.named(name).first()
     if row is None:
         raise NamespaceNotFound(name)
     before = _Told(namespaces=[row]).namespace(row)
     # Spelled as the catalog spells it.
-    target = _Target(row.identifier, part, before, is_table=False)
+    target = _Target(row.identifier, entry, before, is_table=False)
     yield from target.changes()
-    kept = part.retention_seconds
-    if kept is not None:
-        seconds = None if kept == "inherited" else kept
+    retention = entry.retention_seconds
+    if retention is not None:
+        seconds = None if retention == "inherited" else retention
         if seconds != row.retention_seconds:
             yield target.change(
                 "retention_seconds",
@@ -475,29 +479,29 @@ def _plan_namespace(part: NamespacePart) -> Iterator[Change]:
                 seconds,
                 recovery_operations.SetRetention(namespace=target.name, seconds=seconds),
             )
-    if part.approvals is not None and sorted(part.approvals) != before["approvals"]:
+    if entry.approvals is not None and sorted(entry.approvals) != before["approvals"]:
         yield target.change(
             "approvals",
             before["approvals"],
-            sorted(part.approvals),
-            recovery_operations.SetApprovalRule(namespace=target.name, actions=part.approvals),
+            sorted(entry.approvals),
+            recovery_operations.SetApprovalRule(namespace=target.name, actions=entry.approvals),
         )
 
 
-def _plan_table(part: TablePart) -> Iterator[Change]:
-    name = check_table(tuple(part.name))
+def _plan_table(entry: TablePart) -> Iterator[Change]:
+    name = check_table(tuple(entry.name))
     row = Table.objects.named(name).select_related("namespace").first()
     if row is None:
         raise TableNotFound(name)
     before = _Told(tables=[row]).table(row)
-    target = _Target(row.identifier, part, before, is_table=True, format=TableFormat(row.format))
+    target = _Target(row.identifier, entry, before, is_table=True, format=TableFormat(row.format))
     yield from target.changes()
-    if part.columns is None:
+    if entry.columns is None:
         return
-    for column in sorted({*part.columns, *before["columns"]}):
-        wanted = part.columns.get(column, ColumnPart())
-        old = ColumnPart.model_validate(before["columns"].get(column, {}))
-        yield from target.said(wanted, old.model_dump(mode="json"), column=column)
+    for column in sorted({*entry.columns, *before["columns"]}):
+        requested = entry.columns.get(column, ColumnPart())
+        current = ColumnPart.model_validate(before["columns"].get(column, {}))
+        yield from target.said(requested, current.model_dump(mode="json"), column=column)
 
 
 @dataclass(frozen=True)
@@ -514,14 +518,14 @@ class _Target:
         return Change(label(self.name), what, before, after, operations)
 
     def changes(self) -> Iterator[Change]:
-        part, before = self.part, self.before
+        entry, before = self.part, self.before
         named: dict[str, Any] = {"target": self.name, "is_table": self.is_table}
-        if part.owner is not None and part.owner != before["owner"]:
-            operation: Operation = annotation_operations.SetOwner(**named, owner=part.owner)
-            yield self.change("owner", before["owner"], part.owner, operation)
-        yield from self.said(part, before)
-        if part.links is not None:
-            links = [link.model_dump() for link in part.links]
+        if entry.owner is not None and entry.owner != before["owner"]:
+            operation: Operation = annotation_operations.SetOwner(**named, owner=entry.owner)
+            yield self.change("owner", before["owner"], entry.owner, operation)
+        yield from self.said(entry, before)
+        if entry.links is not None:
+            links = [link.model_dump() for link in entry.links]
             if links != before["links"]:
                 new = [annotation_operations.Link(**link) for link in links]
                 yield self.change(
@@ -530,49 +534,49 @@ class _Target:
                     links,
                     annotation_operations.SetLinks(**named, links=new),
                 )
-        if part.protected is not None and part.protected != before["protected"]:
+        if entry.protected is not None and entry.protected != before["protected"]:
             operation = recovery_operations.SetProtection(
                 identifier=self.name,
                 is_namespace=not self.is_table,
-                is_protected=part.protected,
+                is_protected=entry.protected,
             )
-            yield self.change("protected", before["protected"], part.protected, operation)
-        if part.grants is not None:
-            yield from self._grants(part.grants)
-        if part.maintenance is not None and part.maintenance != before["maintenance"]:
+            yield self.change("protected", before["protected"], entry.protected, operation)
+        if entry.grants is not None:
+            yield from self._grants(entry.grants)
+        if entry.maintenance is not None and entry.maintenance != before["maintenance"]:
             policy: Operation = (
                 policy_operations.SetTablePolicy(
-                    table=self.name, format=self.format, values=part.maintenance
+                    table=self.name, format=self.format, values=entry.maintenance
                 )
                 if self.is_table
                 else policy_operations.SetNamespacePolicy(
-                    namespace=self.name, values=part.maintenance
+                    namespace=self.name, values=entry.maintenance
                 )
             )
-            yield self.change("maintenance", before["maintenance"], part.maintenance, policy)
+            yield self.change("maintenance", before["maintenance"], entry.maintenance, policy)
 
     def said(
-        self, part: _TargetPart | ColumnPart, before: Mapping[str, Any], column: str = ""
+        self, entry: _TargetPart | ColumnPart, before: Mapping[str, Any], column: str = ""
     ) -> Iterator[Change]:
         """Description, sensitivity and labels, which columns have as well."""
         named: dict[str, Any] = {"target": self.name, "is_table": self.is_table, "column": column}
         of = f"column {column}, " if column else ""
-        if part.description is not None and part.description != before["description"]:
+        if entry.description is not None and entry.description != before["description"]:
             operation: Operation = annotation_operations.SetDescription(
-                **named, description=part.description
+                **named, description=entry.description
             )
             yield self.change(
-                f"{of}description", before["description"], part.description, operation
+                f"{of}description", before["description"], entry.description, operation
             )
-        told = part.sensitivity if not column else part.sensitivity or ""
-        if told is not None and told != (before["sensitivity"] or ""):
-            wanted = Sensitivity(told) if told else None
-            operation = annotation_operations.SetClassification(**named, sensitivity=wanted)
-            yield self.change(f"{of}sensitivity", before["sensitivity"], str(told), operation)
-        if part.labels is None:
+        requested = entry.sensitivity if not column else entry.sensitivity or ""
+        if requested is not None and requested != (before["sensitivity"] or ""):
+            sensitivity = Sensitivity(requested) if requested else None
+            operation = annotation_operations.SetClassification(**named, sensitivity=sensitivity)
+            yield self.change(f"{of}sensitivity", before["sensitivity"], str(requested), operation)
+        if entry.labels is None:
             return
-        for key in sorted({*part.labels, *before["labels"]}):
-            values, old = part.labels.get(key, []), before["labels"].get(key, [])
+        for key in sorted({*entry.labels, *before["labels"]}):
+            values, old = entry.labels.get(key, []), before["labels"].get(key, [])
             if sorted(values) == sorted(old):
                 continue
             operation = (
@@ -582,10 +586,10 @@ class _Target:
             )
             yield self.change(f"{of}label {key}", old, values, operation)
 
-    def _grants(self, wanted: Mapping[str, Sequence[str]]) -> Iterator[Change]:
+    def _grants(self, requested: Mapping[str, Sequence[str]]) -> Iterator[Change]:
         on = On.table(self.name) if self.is_table else On.namespace(self.name)
-        for principal in sorted({*wanted, *self.before["grants"]}):
-            privileges = parse(wanted.get(principal, []))
+        for principal in sorted({*requested, *self.before["grants"]}):
+            privileges = parse(requested.get(principal, []))
             old = parse(self.before["grants"].get(principal, []))
             if closure(privileges) != closure(old):
                 operation = grant_operations.SetGrant(
@@ -603,6 +607,6 @@ def _shown(value: Any) -> str:
     if value in (None, "", [], {}):
         return "nothing"
     if isinstance(value, list):
-        return ", ".join(str(each) for each in value)
+        return ", ".join(str(item) for item in value)
     text = str(value)
     return text if len(text) <= 100 else text[:97] + "..."

@@ -32,13 +32,13 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        seen = set()
+        keys = set()
         for key, _ in node.value:
-            if key.value in seen:
+            if key.value in keys:
                 raise yaml.MarkedYAMLError(
                     problem=f"{key.value!r} is there twice", problem_mark=key.start_mark
                 )
-            seen.add(key.value)
+            keys.add(key.value)
         return super().construct_mapping(node, deep=deep)
 
 

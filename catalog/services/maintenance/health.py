@@ -84,6 +84,8 @@ def table_health(
 
 def _behind(token: str) -> Q:
     score, _, table = token.partition(".")
-    if not all(part.isascii() and part.isdigit() and len(part) < 19 for part in (score, table)):
+    if not all(
+        number.isascii() and number.isdigit() and len(number) < 19 for number in (score, table)
+    ):
         raise InvalidInput(f"Page token {token!r} is not one of this list")
     return Q(score__gt=int(score)) | Q(score=int(score), table__gt=int(table))

@@ -63,7 +63,7 @@ _RETIRED_AT_ONCE = 10_000
 _RECORDED = 100  # paths of removed files in an audit event
 
 _Key = tuple[int, int, tuple[Any, ...]]
-_known: "OrderedDict[_Key, Statistics]" = OrderedDict()
+_measured: "OrderedDict[_Key, Statistics]" = OrderedDict()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +102,13 @@ def measure(table: Table, policy: EffectivePolicy) -> Statistics | None:
         return None
     rules = (*_compaction(policy).items(), policy["min_delete_files"])
     key: _Key = (table.pk, current.sequence, rules)
-    found = _known.get(key)
-    if found is None:
-        found = _known[key] = _measure(_reader(table), current, policy)
-        if len(_known) > _KNOWN_TABLES:
-            _known.popitem(last=False)
+    statistics = _measured.get(key)
+    if statistics is None:
+        statistics = _measured[key] = _measure(_reader(table), current, policy)
+        if len(_measured) > _KNOWN_TABLES:
+            _measured.popitem(last=False)
     return replace(
-        found, old_versions=len(_expiring(current.document, policy, _older_than(policy)))
+        statistics, old_versions=len(_expiring(current.document, policy, _older_than(policy)))
     )
 
 
@@ -131,16 +131,16 @@ def compact(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]:
         return {"before": before.as_json(), "note": "there was nothing to rewrite"}
     require_readable(job.table, _require_current(job.table).document, JobKind.COMPACT)
     report(0, before.rewrite_files)
-    done = _run(
+    procedure_result = _run(
         job,
         report,
         spark,
         options=_options(before, policy),
         total=before.rewrite_files,
     )
-    rewritten = done.get("rewritten_data_files_count", 0)
+    rewritten = procedure_result.get("rewritten_data_files_count", 0)
     report(rewritten, max(rewritten, 1))
-    return _outcome(job, policy, before, done) | {"planned": planned}
+    return _outcome(job, policy, before, procedure_result) | {"planned": planned}
 
 
 def _options(before: Statistics, policy: EffectivePolicy) -> dict[str, str]:
@@ -172,26 +172,32 @@ def clean_up(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]
     require_no_dependents(job)
     reader = _reader(job.table)
     require_readable(job.table, current.document, JobKind.CLEAN_UP)
-    found = iceberg_maintenance.files_of(current.document, set(expiring), reader, _MAX_FILES)
-    own = None if found is None else reader.files.own_paths(found)
-    going = None if own is None else _sizes(own.values())
+    expiring_files = iceberg_maintenance.files_of(
+        current.document, set(expiring), reader, _MAX_FILES
+    )
+    own_files = None if expiring_files is None else reader.files.own_paths(expiring_files)
+    sizes = None if own_files is None else _sizes(own_files.values())
     forgotten = _forgotten_versions(job.table, current, policy)
     planned: dict[str, Any] = {
         "snapshots_count": len(expiring),
         "snapshots": expiring[:_SHOWN],
         "forgotten_versions": len(forgotten),
     }
-    if going is not None:
-        planned |= {"files": len(going), "bytes": sum(going.values())}
-    if found is not None and own is not None and len(found) > len(own):
-        planned |= {"foreign_files": len(found) - len(own)}
+    if sizes is not None:
+        planned |= {"files": len(sizes), "bytes": sum(sizes.values())}
+    if (
+        expiring_files is not None
+        and own_files is not None
+        and len(expiring_files) > len(own_files)
+    ):
+        planned |= {"foreign_files": len(expiring_files) - len(own_files)}
     if job.is_dry_run:
         return {"before": before.as_json(), "planned": planned}
     _retire(job, report, forgotten)
     if not expiring:
         note = "every snapshot is to be kept"
         return {"before": before.as_json(), "planned": planned, "note": note}
-    done = _run(
+    procedure_result = _run(
         job,
         report,
         spark,
@@ -201,15 +207,18 @@ def clean_up(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]
     )
     removed = sum(
         count or 0
-        for name, count in done.items()
+        for name, count in procedure_result.items()
         if name.startswith("deleted_") and name.endswith("_count")
     )
     report(removed, max(removed, 1))
-    _record_removed(job, done, removed)
-    outcome = _outcome(job, policy, before, done) | {"planned": planned, "files": removed}
-    if going is not None:
+    _record_removed(job, procedure_result, removed)
+    outcome = _outcome(job, policy, before, procedure_result) | {
+        "planned": planned,
+        "files": removed,
+    }
+    if sizes is not None:
         outcome["bytes"] = sum(
-            size for path, size in going.items() if storage.file_size(path) is None
+            size for path, size in sizes.items() if storage.file_size(path) is None
         )
     return outcome
 
@@ -228,7 +237,7 @@ def remove_orphans(job: Job, report: Report, *, spark: Spark | None) -> dict[str
     require_no_dependents(job)
     require_readable(job.table, current.document, JobKind.REMOVE_ORPHANS)
     age = max(policy["orphan_age"], _ORPHAN_AGE)
-    done = _run(
+    procedure_result = _run(
         job,
         report,
         spark,
@@ -238,17 +247,20 @@ def remove_orphans(job: Job, report: Report, *, spark: Spark | None) -> dict[str
         **_prefixes(job.table),
     )
     if job.is_dry_run:
-        return {"before": before.as_json(), "planned": done}
-    removed = {"files": done["orphan_files_count"], "bytes": done["orphan_bytes"]}
+        return {"before": before.as_json(), "planned": procedure_result}
+    removed = {
+        "files": procedure_result["orphan_files_count"],
+        "bytes": procedure_result["orphan_bytes"],
+    }
     report(removed["files"], max(removed["files"], 1))
     if removed["files"]:
         record = cleanup_operations.RecordOrphans(
             table=jobs.identify(job),
             format=TableFormat.ICEBERG,
-            facts={"job": job.pk, **removed, "paths": done["orphan_files"][:_RECORDED]},
+            facts={"job": job.pk, **removed, "paths": procedure_result["orphan_files"][:_RECORDED]},
         )
         commit([record], actor=jobs.principal(job))
-    return _outcome(job, policy, before, done) | removed
+    return _outcome(job, policy, before, procedure_result) | removed
 
 
 def rewrite_manifests(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]:
@@ -294,9 +306,18 @@ def require_alone(table: Table, document: Document) -> None:
         if holder is None and used is not None:
             holder = used.table
         # A table that was dropped keeps its files, unless they were to be purged.
-        kept = others.filter(state=TableState.DROPPED, location__startswith=location + "/")
+        dropped_tables = others.filter(
+            state=TableState.DROPPED, location__startswith=location + "/"
+        )
         if holder is None:
-            holder = next((one for one in kept.iterator() if Path(one.location).exists()), None)
+            holder = next(
+                (
+                    dropped
+                    for dropped in dropped_tables.iterator()
+                    if Path(dropped.location).exists()
+                ),
+                None,
+            )
         if holder is None:
             holder = purge.holder(table)  # by its metadata files
         if holder is not None:
@@ -313,10 +334,10 @@ def require_alone(table: Table, document: Document) -> None:
 
 def _policy(job: Job) -> EffectivePolicy:
     """What was asked for with the job, else what holds for the table."""
-    holding = policies.effective_policy(job.table)
-    asked = job.parameters.get("policy") or {}
+    effective = policies.effective_policy(job.table)
+    overrides = job.parameters.get("policy") or {}
     return EffectivePolicy(
-        {**holding.values, **{name: Value(value, "the job") for name, value in asked.items()}}
+        {**effective.values, **{name: Value(value, "the job") for name, value in overrides.items()}}
     )
 
 
@@ -328,10 +349,10 @@ def _require_current(table: Table) -> _Current:
 
 
 def _statistics(job: Job, policy: EffectivePolicy) -> Statistics:
-    found = measure(job.table, policy)
-    if found is None:
+    statistics = measure(job.table, policy)
+    if statistics is None:
         raise Unsupported(f"'{job.table}' has no metadata")
-    return found
+    return statistics
 
 
 def _simple(
@@ -351,35 +372,38 @@ def _simple(
     return _outcome(job, policy, before, _run(job, report, spark, **request))
 
 
-def _planned_manifests(found: Statistics) -> dict[str, Any]:
-    return {"manifests": found.manifests, "rewritten_manifests": found.rewritten_manifests}
-
-
-def _planned_deletes(found: Statistics) -> dict[str, Any]:
+def _planned_manifests(statistics: Statistics) -> dict[str, Any]:
     return {
-        "delete_files": found.delete_files,
-        "rewritten_delete_files": found.rewritten_delete_files,
+        "manifests": statistics.manifests,
+        "rewritten_manifests": statistics.rewritten_manifests,
     }
 
 
-def _has_snapshots(found: Statistics) -> bool:
-    return found.versions > 0
+def _planned_deletes(statistics: Statistics) -> dict[str, Any]:
+    return {
+        "delete_files": statistics.delete_files,
+        "rewritten_delete_files": statistics.rewritten_delete_files,
+    }
+
+
+def _has_snapshots(statistics: Statistics) -> bool:
+    return statistics.versions > 0
 
 
 def _run(job: Job, report: Report, spark: Spark | None, **request: Any) -> dict[str, Any]:
     if spark is None:
         raise Unsupported("Maintenance of Iceberg tables needs a worker that runs Spark")
-    facts = {"action": str(job.kind), "table": list(jobs.identify(job)), **request}
-    return spark(job, SCRIPT, facts, report, needs_iceberg=True)
+    arguments = {"action": str(job.kind), "table": list(jobs.identify(job)), **request}
+    return spark(job, SCRIPT, arguments, report, needs_iceberg=True)
 
 
 def _outcome(
-    job: Job, policy: EffectivePolicy, before: Statistics, done: Mapping[str, Any]
+    job: Job, policy: EffectivePolicy, before: Statistics, procedure_result: Mapping[str, Any]
 ) -> dict[str, Any]:
     return {
         "before": before.as_json(),
         "after": _statistics(job, policy).as_json(),
-        "done": dict(done),
+        "done": dict(procedure_result),
     }
 
 
@@ -405,26 +429,26 @@ def _prefixes(table: Table) -> dict[str, list[str]]:
     return {"own_prefixes": own, "foreign_prefixes": foreign}
 
 
-def _record_removed(job: Job, done: Mapping[str, Any], removed: int) -> None:
+def _record_removed(job: Job, procedure_result: Mapping[str, Any], removed: int) -> None:
     """What was removed stands in the audit trail of the table; all of it was this table's own."""
     if not removed:
         return
-    paths = list(done.get("deleted_files") or [])[:_RECORDED]
-    facts = {"job": job.pk, "files": removed, "paths": paths}
+    paths = list(procedure_result.get("deleted_files") or [])[:_RECORDED]
+    details = {"job": job.pk, "files": removed, "paths": paths}
     record = cleanup_operations.RecordCleanUp(
-        table=jobs.identify(job), format=TableFormat.ICEBERG, facts=facts
+        table=jobs.identify(job), format=TableFormat.ICEBERG, facts=details
     )
     commit([record], actor=jobs.principal(job))
 
 
 def _sizes(paths: Collection[str]) -> dict[str, int]:
     """The files that are there, by path, and how large each is."""
-    found = {}
+    sizes = {}
     for path in paths:
         size = storage.file_size(path)
         if size is not None:
-            found[path] = size
-    return found
+            sizes[path] = size
+    return sizes
 
 
 def _forgotten_versions(table: Table, current: _Current, policy: EffectivePolicy) -> list[int]:
@@ -504,21 +528,25 @@ def _expiring(document: Document, policy: EffectivePolicy, older_than: int) -> l
 
 def _measure(reader: TableFileIO, current: _Current, policy: EffectivePolicy) -> Statistics:
     snapshot = current.snapshot
-    found = _Found([], 0, 0, 0, 0, 0, 0)
+    contents = _Found([], 0, 0, 0, 0, 0, 0)
     if snapshot is not None and snapshot.get("manifest-list"):
-        found = _read(reader, snapshot["manifest-list"], current.document, policy)
-    rewrite = iceberg_maintenance.compaction(found.files, **_compaction(policy))
+        contents = _read(reader, snapshot["manifest-list"], current.document, policy)
+    rewrite = iceberg_maintenance.compaction(contents.files, **_compaction(policy))
     summary: Mapping[str, Any] = (snapshot or {}).get("summary") or {}
-    times = found.times
-    deleted = _total(summary, "total-position-deletes", round(found.deleted_rows * times))
-    rows = _total(summary, "total-records", round(sum(one.rows for one in found.files) * times))
-    size = _total(summary, "total-files-size", round(sum(one.size for one in found.files) * times))
+    times = contents.times
+    deleted = _total(summary, "total-position-deletes", round(contents.deleted_rows * times))
+    rows = _total(
+        summary, "total-records", round(sum(file.rows for file in contents.files) * times)
+    )
+    size = _total(
+        summary, "total-files-size", round(sum(file.size for file in contents.files) * times)
+    )
     return Statistics(
         format="iceberg",
         version=current.sequence,
         rows=max(rows - deleted, 0),
         deleted_rows=deleted,
-        files=_total(summary, "total-data-files", round(len(found.files) * times)),
+        files=_total(summary, "total-data-files", round(len(contents.files) * times)),
         bytes=size,
         small_files=round(rewrite.small_files * times),
         rewrite_files=round(rewrite.files * times),
@@ -527,13 +555,13 @@ def _measure(reader: TableFileIO, current: _Current, policy: EffectivePolicy) ->
         versions=len(current.document.get("snapshots") or []),
         old_versions=0,
         metadata_bytes=current.size,
-        manifests=found.manifests,
-        rewritten_manifests=found.rewritten_manifests,
-        delete_files=round(found.delete_files * times),
-        rewritten_delete_files=round(found.rewritten_delete_files * times),
-        equality_delete_files=round(found.equality_delete_files * times),
+        manifests=contents.manifests,
+        rewritten_manifests=contents.rewritten_manifests,
+        delete_files=round(contents.delete_files * times),
+        rewritten_delete_files=round(contents.rewritten_delete_files * times),
+        equality_delete_files=round(contents.equality_delete_files * times),
         equality_deletes=_total(
-            summary, "total-equality-deletes", round(found.equality_deletes * times)
+            summary, "total-equality-deletes", round(contents.equality_deletes * times)
         ),
     )
 
@@ -618,19 +646,21 @@ class _EqualityDeletes:
     """The equality deletes of a snapshot (spec: Scan Planning)."""
 
     def __init__(self, entries: Sequence[Entry], document: Document) -> None:
-        found = [one for one in entries if one.file.content == DataFileContent.EQUALITY_DELETES]
-        self.files = len(found)
-        self.keys = sum(one.file.record_count for one in found)
+        deletes = [
+            entry for entry in entries if entry.file.content == DataFileContent.EQUALITY_DELETES
+        ]
+        self.files = len(deletes)
+        self.keys = sum(entry.file.record_count for entry in deletes)
         self._newest: dict[tuple[Any, ...], int] = {}
         partitioned = {
             spec.get("spec-id", 0)
             for spec in document.get("partition-specs") or []
             if any(field["transform"] != "void" for field in spec["fields"])
         }
-        for one in found:
+        for entry in deletes:
             # Of a spec without partitions they apply to the whole table.
-            key = (one.spec_id, *_partition(one)) if one.spec_id in partitioned else ()
-            self._newest[key] = max(self._newest.get(key, 0), one.sequence_number)
+            key = (entry.spec_id, *_partition(entry)) if entry.spec_id in partitioned else ()
+            self._newest[key] = max(self._newest.get(key, 0), entry.sequence_number)
 
     def may_apply(self, data: Entry) -> bool:
         """Whether there are any that are newer than a data file, for its partition or for all."""

@@ -99,10 +99,10 @@ def list_jobs(
 
 def find_job(*, actor: Principal, job: int) -> Job:
     """A job of any kind, of a table that the actor may browse. Raises JobNotFound."""
-    found = Job.objects.select_related("table__namespace", "transaction").filter(pk=job).first()
-    if found is None or not access.holds(actor, Privilege.BROWSE, found.table):
+    row = Job.objects.select_related("table__namespace", "transaction").filter(pk=job).first()
+    if row is None or not access.holds(actor, Privilege.BROWSE, row.table):
         raise JobNotFound(job)
-    return found
+    return row
 
 
 def list_events(
@@ -121,15 +121,15 @@ def cancel_job(*, actor: Principal, job: int) -> Job:
 
     Raises JobNotFound, and InvalidJobState for a job that is over.
     """
-    found = find_job(actor=actor, job=job)
-    access.require(actor, Privilege.MAINTAIN, found.table)
-    if found.status not in scheduler.ACTIVE:
-        raise InvalidJobState(job, found.status, "canceled")
-    if found.transaction_id is None:
+    row = find_job(actor=actor, job=job)
+    access.require(actor, Privilege.MAINTAIN, row.table)
+    if row.status not in scheduler.ACTIVE:
+        raise InvalidJobState(job, row.status, "canceled")
+    if row.transaction_id is None:
         raise InvalidInput(f"Job {job} belongs to no transaction and cannot be canceled")
     alter_transaction(
         actor=actor,
-        transaction=(str(found.transaction_id),),
+        transaction=(str(row.transaction_id),),
         actions=[SetStatus(TransactionStatus.CANCELED)],
     )
     return find_job(actor=actor, job=job)
@@ -199,9 +199,9 @@ def summarize(*, actor: Principal, days: int = 30) -> Summary:
     """What maintenance did on the last days. One statement."""
     access.require(actor, Privilege.READ)
     since = timezone.now() - timedelta(days=min(days, MAX_DAYS))
-    found = account(since=since)
-    summary = Summary(since, found.queued, found.running)
-    for (_, kind), tally in found.tallies.items():
+    activity = account(since=since)
+    summary = Summary(since, activity.queued, activity.running)
+    for (_, kind), tally in activity.tallies.items():
         summary.total.add(tally)
         summary.by_kind.setdefault(kind, Tally()).add(tally)
     return summary

@@ -55,10 +55,10 @@ def measure(table: Table, policy: EffectivePolicy) -> Statistics | None:
         indexes = index_summaries(dataset)
         rows = dataset.count_rows()
     built = tuple(
-        replace(each, obstacle=_obstacle(identifier, dataset, index))
-        if planning.wear(each, layout.rows, policy)
-        else each
-        for each, index in zip(_built(table, indexes, rows), indexes, strict=True)
+        replace(built_index, obstacle=_obstacle(identifier, dataset, index))
+        if planning.wear(built_index, layout.rows, policy)
+        else built_index
+        for built_index, index in zip(_built(table, indexes, rows), indexes, strict=True)
     )
     ledger = lance_cleanup.count_versions(table, policy)
     return Statistics(
@@ -76,7 +76,9 @@ def measure(table: Table, policy: EffectivePolicy) -> Statistics | None:
         old_versions=ledger.old_versions,
         metadata_bytes=ledger.manifest_bytes,
         stale_indexes=tuple(
-            StaleIndex(each.name, each.unindexed_rows) for each in indexes if each.unindexed_rows
+            StaleIndex(index.name, index.unindexed_rows)
+            for index in indexes
+            if index.unindexed_rows
         ),
         indexes=len(indexes),
         built_indexes=built,
@@ -89,14 +91,14 @@ def _built(table: Table, indexes: Sequence[IndexSummary], rows: int) -> tuple[Bu
     That is asked of the version that they were trained on, as long as it is there, and kept from
     one measurement to the next. If it was gone before, the count begins with the rows of today.
     """
-    versions = {each.name: each.trained_version for each in indexes if _is_trained(each)}
-    known = _measured_before(table) if versions else {}
+    versions = {index.name: index.trained_version for index in indexes if _is_trained(index)}
+    trained_rows = _measured_before(table) if versions else {}
 
     def built(index: IndexSummary) -> BuiltIndex:
         version, trained = versions.get(index.name), 0
         if version is not None:
-            kept = known.get((index.name, version))
-            trained = _rows_of(table, version, rows) if kept is None else kept
+            recorded = trained_rows.get((index.name, version))
+            trained = _rows_of(table, version, rows) if recorded is None else recorded
         return BuiltIndex(index.name, index.segments or 0, index.size_bytes or 0, version, trained)
 
     return tuple(map(built, indexes))
@@ -107,8 +109,8 @@ def _measured_before(table: Table) -> dict[tuple[str, int], int]:
     measured = TableHealth.objects.filter(table=table, statistics__has_key="built_indexes")
     last = measured.order_by("-measured_at").values_list("statistics", flat=True).first() or {}
     return {
-        (each["name"], each["trained_version"]): each["trained_rows"]
-        for each in last.get("built_indexes", ())
+        (index["name"], index["trained_version"]): index["trained_rows"]
+        for index in last.get("built_indexes", ())
     }
 
 
@@ -150,18 +152,18 @@ def optimize_indexes(job: Job, report: Report) -> Mapping[str, Any]:
     dataset = lance_datasets.read(actor=actor, table=table)
     with refusing(table):
         before = index_summaries(dataset)
-    asked = job.parameters.get("indexes")
-    there = [each for each in before if asked is None or each.name in asked]
-    if asked and not there:
-        raise IndexNotFound(table, asked[0])
-    stale = [each for each in there if each.unindexed_rows]
-    names = [each.name for each in stale]
-    total = sum(each.unindexed_rows or 0 for each in stale)
+    requested = job.parameters.get("indexes")
+    selected = [index for index in before if requested is None or index.name in requested]
+    if requested and not selected:
+        raise IndexNotFound(table, requested[0])
+    stale = [index for index in selected if index.unindexed_rows]
+    names = [index.name for index in stale]
+    total = sum(index.unindexed_rows or 0 for index in stale)
     outcome = {"plan": {"indexes": names, "rows": total}, "before": _figures(before)}
     if job.is_dry_run:
-        done = [IndexSummary(each.name, "", (), "", unindexed_rows=0) for each in stale]
-        kept = [each for each in before if each.name not in names]
-        return {**outcome, "after": _figures([*kept, *done])}
+        optimized = [IndexSummary(index.name, "", (), "", unindexed_rows=0) for index in stale]
+        unchanged = [index for index in before if index.name not in names]
+        return {**outcome, "after": _figures([*unchanged, *optimized])}
     if not names:
         return {**outcome, "after": outcome["before"], "note": "every index was up to date"}
     report(0, total)
@@ -181,10 +183,10 @@ class _Optimize:
 
     def run(self, stale: Sequence[IndexSummary]) -> dict[str, Any]:
         """In one version those that need nothing of their own; each of the others in its own."""
-        together = [each for each in stale if not (_is_trained(each) or _is_empty(each))]
-        alone = [each for each in stale if each not in together]
+        together = [index for index in stale if not (_is_trained(index) or _is_empty(index))]
+        separate = [index for index in stale if index not in together]
         outcome: dict[str, Any] = {}
-        for group in filter(None, [together, *([each] for each in alone)]):
+        for group in filter(None, [together, *([index] for index in separate)]):
             for written in self._bring_up(group):
                 outcome["after"] = _figures(written.result)
                 outcome["version"] = written.version
@@ -203,15 +205,15 @@ class _Optimize:
             yield self._write(group)
         except (InvalidInput, SchemaMismatch, ColumnNotFound, IndexNotFound) as refused:
             if len(group) > 1:
-                for each in group:
-                    yield from self._bring_up([each])
+                for member in group:
+                    yield from self._bring_up([member])
                 return
             (index,) = group
             self.left[index.name] = f"Index '{index.name}' is left as it is: {refused.message}"
             jobs.log_event(self.job, self.left[index.name], JobEvent.Level.WARNING)
 
     def _write(self, group: Sequence[IndexSummary]) -> Written[list[IndexSummary]]:
-        names = [each.name for each in group]
+        names = [index.name for index in group]
         written = lance_commits.write(
             actor=jobs.principal(self.job),
             table=self.table,
@@ -220,15 +222,15 @@ class _Optimize:
             summary={"job": self.job.pk, "indexes": names},
             may_commit=lambda: self.report(self.job.progress, None),
         )
-        self.done += sum(each.unindexed_rows or 0 for each in group)
+        self.done += sum(index.unindexed_rows or 0 for index in group)
         self.report(min(self.done, self.total), None)
         version = f"committed version {written.version}"
         jobs.log_event(self.job, version, data={"indexes": names})
         return written
 
     def _work(self, newest: LanceDataset, names: list[str]) -> list[IndexSummary]:
-        found = {each.name: each for each in index_summaries(newest)}
-        index = found.get(names[0]) if len(names) == 1 else None
+        indexes = {existing.name: existing for existing in index_summaries(newest)}
+        index = indexes.get(names[0]) if len(names) == 1 else None
         if index is not None and _is_empty(index):
             # Of a field inside of another Lance cannot bring up what it built without rows.
             plan = lance_rebuilds.plan_rebuild(newest, index)
@@ -258,14 +260,16 @@ def _segments_to_merge(dataset: LanceDataset, index: IndexSummary) -> int | None
     is_plain = "`" not in index.columns[0]  # else Lance does not find the vectors to divide or join
     if is_plain and (index.details or {}).get("target_partition_size"):
         return None
-    parts = [
-        [each["size"] for each in segment["partitions"]]
+    segments = [
+        [partition["size"] for partition in segment["partitions"]]
         for segment in dataset.stats.index_stats(index.name)["indices"]
     ]
-    smallest = min(map(sum, zip(*parts, strict=False)), default=0)
+    smallest = min(map(sum, zip(*segments, strict=False)), default=0)
     if is_plain and not kind.is_graph and smallest >= _NEVER_JOINED:
         return None
-    return planning.segments_to_merge([sum(part) for part in parts], index.unindexed_rows or 0)
+    return planning.segments_to_merge(
+        [sum(partition_sizes) for partition_sizes in segments], index.unindexed_rows or 0
+    )
 
 
 _NEVER_JOINED = 8192
@@ -275,8 +279,8 @@ _NEVER_JOINED = 8192
 def _figures(indexes: list[IndexSummary]) -> dict[str, int]:
     return {
         "indexes": len(indexes),
-        "stale_indexes": sum(bool(each.unindexed_rows) for each in indexes),
-        "unindexed_rows": sum(each.unindexed_rows or 0 for each in indexes),
+        "stale_indexes": sum(bool(index.unindexed_rows) for index in indexes),
+        "unindexed_rows": sum(index.unindexed_rows or 0 for index in indexes),
     }
 
 

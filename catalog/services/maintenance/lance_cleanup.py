@@ -73,9 +73,9 @@ class LedgerCount:
 def count_versions(table: Table, policy: Mapping[str, Any] | Any) -> LedgerCount:
     """Count a table's versions, and those that the policy keeps no longer."""
     of_table = TableVersion.objects.visible().filter(table=table)
-    found = of_table.aggregate(number=Count("pk"), size=Sum("manifest_size"))
+    totals = of_table.aggregate(number=Count("pk"), size=Sum("manifest_size"))
     old = sum(map(len, old_versions(table, policy).values()))
-    return LedgerCount(found["number"], old, found["size"] or 0)
+    return LedgerCount(totals["number"], old, totals["size"] or 0)
 
 
 def old_versions(table: Table, policy: Mapping[str, Any] | Any) -> dict[str, set[int]]:
@@ -90,12 +90,12 @@ def old_versions(table: Table, policy: Mapping[str, Any] | Any) -> dict[str, set
         )
         .filter(place__gt=policy["keep_versions"], ended_at__lt=before)
     )
-    found = defaultdict(set)
+    candidates = defaultdict(set)
     for branch, version in rows.values_list("branch", "version"):
-        found[branch].add(version)
-    held = held_versions(table) if found else {}
-    left = {branch: old - held.get(branch, set()) for branch, old in found.items()}
-    return {branch: old for branch, old in left.items() if old}
+        candidates[branch].add(version)
+    held = held_versions(table) if candidates else {}
+    removable = {branch: old - held.get(branch, set()) for branch, old in candidates.items()}
+    return {branch: old for branch, old in removable.items() if old}
 
 
 def held_versions(table: Table) -> dict[str, set[int]]:
@@ -226,20 +226,23 @@ class _Cleaner:
         if link is not None:
             return {"before": before, "after": before, "note": link_note(link)}
         self._needed = lance_dependents.needed_files(self._table)
-        found = [each for branch in self._branches() if (each := self._choose(branch))]
-        outcome: dict[str, Any] = {"plan": [each.figures() for each in found], "before": before}
+        removals = [removal for branch in self._branches() if (removal := self._choose(branch))]
+        outcome: dict[str, Any] = {
+            "plan": [removal.figures() for removal in removals],
+            "before": before,
+        }
         if self._spared:
             names = lance_dependents.describe(self._actor, self._table)
             outcome["note"] = f"{self._spared} versions stay: the table has dependents: {names}"
         if self._job.is_dry_run:
-            gone = sum(len(each.visible) for each in found)
-            kept = {"versions": before["versions"] - gone, "old_versions": 0}
-            return {**outcome, "after": kept}
-        total = sum(each.files for each in found)
+            removed = sum(len(removal.visible) for removal in removals)
+            expected = {"versions": before["versions"] - removed, "old_versions": 0}
+            return {**outcome, "after": expected}
+        total = sum(removal.files for removal in removals)
         self._report(0, total)
-        for each in found:
+        for removal in removals:
             self._report(self._files, total)
-            self._remove(each)
+            self._remove(removal)
         after = count_versions(self._table, self._policy).figures()
         return {**outcome, "after": after, "files": self._files, "bytes": self._bytes}
 
@@ -272,10 +275,10 @@ class _Cleaner:
         if tombstones & in_storage:
             old |= tombstones - held_versions(table).get(branch, set())
         missing = visible - in_storage
-        asked = sorted(old & in_storage)
+        requested = sorted(old & in_storage)
         if self._needed:
-            asked = self._unneeded(branch, asked)
-        removed, files, size = self._explain(branch, asked)
+            requested = self._unneeded(branch, requested)
+        removed, files, size = self._explain(branch, requested)
         if not removed and not missing:
             return None
         return _Found(
@@ -287,61 +290,61 @@ class _Cleaner:
             size,
         )
 
-    def _unneeded(self, branch: str, asked: list[int]) -> list[int]:
+    def _unneeded(self, branch: str, versions: list[int]) -> list[int]:
         """Those of the versions that have no file which other tables refer to."""
-        free = []
-        for version in asked:
+        unneeded = []
+        for version in versions:
             files = lance_dependents.files_of(self._table, branch, version)
             if files is not None and not files & self._needed:
-                free.append(version)
-        spared = len(asked) - len(free)
-        if spared:
+                unneeded.append(version)
+        retained = len(versions) - len(unneeded)
+        if retained:
             text = (
-                f"{spared} versions of {branch or 'main'} stay: other tables refer to their files"
+                f"{retained} versions of {branch or 'main'} stay: other tables refer to their files"
             )
-            jobs.log_event(self._job, text, data={"spared": spared})
-            self._spared += spared
-        return free
+            jobs.log_event(self._job, text, data={"spared": retained})
+            self._spared += retained
+        return unneeded
 
-    def _explain(self, branch: str, asked: list[int]) -> tuple[list[int], int, int]:
+    def _explain(self, branch: str, requested: list[int]) -> tuple[list[int], int, int]:
         """Which of these versions Lance would remove, and how many files and bytes with them."""
-        if not asked:
+        if not requested:
             return [], 0, 0
         with no_panic():
-            told = open_branch(self._table, branch).explain_cleanup_old_versions(
-                versions=asked,
+            explanation = open_branch(self._table, branch).explain_cleanup_old_versions(
+                versions=requested,
                 error_if_tagged_old_versions=False,
                 include_files=True,
                 max_files=_MOST_FILES,
             )
         removed = [
             version
-            for file in told.candidate_files
+            for file in explanation.candidate_files
             if file.kind == "manifest"
             and (version := _version_of(self._table, branch, file.path)) is not None
         ]
         return (
-            sorted(set(removed) & set(asked)),
-            len(told.candidate_files),
-            told.stats.bytes_removed,
+            sorted(set(removed) & set(requested)),
+            len(explanation.candidate_files),
+            explanation.stats.bytes_removed,
         )
 
-    def _remove(self, found: _Found) -> None:
-        table, branch = jobs.identify(self._job), found.branch
+    def _remove(self, removal: _Found) -> None:
+        table, branch = jobs.identify(self._job), removal.branch
         job = {"job": self._job.pk}
-        if found.visible:
-            self._job.result = {_RETIRED: {branch: list(found.visible)}}
+        if removal.visible:
+            self._job.result = {_RETIRED: {branch: list(removal.visible)}}
             jobs.save_result(self._job)
-            facts = (
-                {**job, "missing": cleanup_operations.ranges(found.missing)}
-                if found.missing
+            details = (
+                {**job, "missing": cleanup_operations.ranges(removal.missing)}
+                if removal.missing
                 else job
             )
             retire = cleanup_operations.RetireVersions(
-                table=table, branch=branch, versions=found.visible, facts=facts
+                table=table, branch=branch, versions=removal.visible, facts=details
             )
             commit([retire], actor=self._actor)
-        if not found.versions:
+        if not removal.versions:
             return
         try:
             if not lance_versions.settle(self._table) or find_elsewhere(self._table):
@@ -352,39 +355,43 @@ class _Cleaner:
                 raise InvalidTableState(link_note(link))
             with no_panic():
                 stats = open_branch(self._table, branch).cleanup_old_versions(
-                    versions=list(found.versions), error_if_tagged_old_versions=False
+                    versions=list(removal.versions), error_if_tagged_old_versions=False
                 )
         except Exception:
-            self._bring_back(branch, found.visible)
+            self._bring_back(branch, removal.visible)
             raise
         files = stats.old_versions + sum(
             getattr(stats, f"{kind}_files_removed")
             for kind in ("data", "transaction", "index", "deletion")
         )
         self._files, self._bytes = self._files + files, self._bytes + stats.bytes_removed
-        done = {"versions": stats.old_versions, "files": files, "bytes": stats.bytes_removed}
-        kept = self._kept(branch, found.visible)
+        figures = {"versions": stats.old_versions, "files": files, "bytes": stats.bytes_removed}
+        restored = self._kept(branch, removal.visible)
         record = cleanup_operations.RecordCleanUp(
-            table=table, branch=branch, kept=kept, facts={**job, **done}
+            table=table, branch=branch, kept=restored, facts={**job, **figures}
         )
         commit([record], actor=self._actor)
         level = JobEvent.Level.WARNING if stats.failed_deletes else JobEvent.Level.INFO
         text = f"removed {stats.old_versions} versions of {branch or 'main'}"
         if stats.failed_deletes:
             text += f"; {stats.failed_deletes} files could not be removed"
-        jobs.log_event(self._job, text, level, data=done)
+        jobs.log_event(self._job, text, level, data=figures)
 
     def _kept(self, branch: str, retired: Collection[int]) -> tuple[int, ...]:
         """Of what was retired: the versions that somebody named by a tag, or a branch, meanwhile."""
-        kept = versions_in_storage(self._table, branch) & set(retired)
-        return tuple(sorted(kept & held_versions(self._table).get(branch, set()))) if kept else ()
+        present = versions_in_storage(self._table, branch) & set(retired)
+        return (
+            tuple(sorted(present & held_versions(self._table).get(branch, set())))
+            if present
+            else ()
+        )
 
     def _bring_back(self, branch: str, retired: Collection[int]) -> None:
         """After an attempt that ended between retiring versions and removing their files."""
-        if kept := self._kept(branch, retired):
+        if restored := self._kept(branch, retired):
             table = jobs.identify(self._job)
             record = cleanup_operations.RecordCleanUp(
-                table=table, branch=branch, kept=kept, facts={"job": self._job.pk}
+                table=table, branch=branch, kept=restored, facts={"job": self._job.pk}
             )
             commit([record], actor=self._actor)
 

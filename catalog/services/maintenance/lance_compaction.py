@@ -52,9 +52,9 @@ class Layout:
     """Fragments that are large enough, and have few enough deleted rows, to stay."""
 
     def figures(self) -> dict[str, int]:
-        found = asdict(self)
-        del found["kept"]
-        return found
+        values = asdict(self)
+        del values["kept"]
+        return values
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,33 +89,33 @@ def lay_out(dataset: LanceDataset, policy: Mapping[str, Any] | Any) -> Layout:
     """Read a version's layout from its manifest alone."""
     small_below = policy["small_ratio"] * policy["target_rows"]
     rows = deleted = files = size = small = 0
-    kept = []
+    excluded = []
     for fragment in dataset.get_fragments():
         metadata = fragment.metadata
-        gone = _deleted_rows(metadata)
-        live = metadata.physical_rows - gone
-        files, rows, deleted = files + 1, rows + live, deleted + gone
+        deleted_here = _deleted_rows(metadata)
+        live = metadata.physical_rows - deleted_here
+        files, rows, deleted = files + 1, rows + live, deleted + deleted_here
         size += sum(file.file_size_bytes or 0 for file in metadata.files)
         if live < small_below:
             small += 1
-        elif gone <= policy["deleted_ratio"] * metadata.physical_rows:
-            kept.append(metadata.id)
-    return Layout(dataset.version, rows, deleted, files, size, small, tuple(kept))
+        elif deleted_here <= policy["deleted_ratio"] * metadata.physical_rows:
+            excluded.append(metadata.id)
+    return Layout(dataset.version, rows, deleted, files, size, small, tuple(excluded))
 
 
 def plan(dataset: LanceDataset, layout: Layout, policy: Mapping[str, Any] | Any) -> Plan:
     """What there is to do. Only metadata is read."""
     tasks = Compaction.plan(dataset, _options(layout, policy)).tasks
     sizes = [_size(task, policy["target_rows"]) for task in tasks]
-    totals = [sum(each) for each in zip(*sizes, strict=True)] or [0] * 5
+    totals = [sum(column) for column in zip(*sizes, strict=True)] or [0] * 5
     return Plan(tasks, *totals)
 
 
 def _size(task: CompactionTask, target: int) -> tuple[int, int, int, int, int]:
     fragments = task.fragments
     deleted = sum(map(_deleted_rows, fragments))
-    rows = sum(each.physical_rows for each in fragments) - deleted
-    size = sum(file.file_size_bytes or 0 for each in fragments for file in each.files)
+    rows = sum(fragment.physical_rows for fragment in fragments) - deleted
+    size = sum(file.file_size_bytes or 0 for fragment in fragments for file in fragment.files)
     return len(fragments), size, rows, deleted, -(-rows // target)
 
 
@@ -155,10 +155,10 @@ class _Compactor:
     transactions: list[str] = field(default_factory=list)
 
     def run(self) -> dict[str, Any]:
-        _, before, found = self._look()
-        promised = {"plan": found.figures(), "before": before.figures()}
+        _, before, plan = self._look()
+        promised = {"plan": plan.figures(), "before": before.figures()}
         if self.job.is_dry_run:
-            return {**promised, "after": _expected(before, found)}
+            return {**promised, "after": _expected(before, plan)}
         for _ in range(_ROUNDS):
             lost = self.lost
             self._round()
@@ -187,35 +187,35 @@ class _Compactor:
             return snapshot, layout, plan(dataset, layout, self.policy)
 
     def _round(self) -> None:
-        snapshot, layout, found = self._look()
-        self.total = self.done + found.files
+        snapshot, layout, plan = self._look()
+        self.total = self.done + plan.files
         self.report(self.done, self.total)
         access.require(
             jobs.principal(self.job), Privilege.MAINTAIN, self.job.table
         )  # before anything is written
-        if not found.tasks:
+        if not plan.tasks:
             return
         options = _options(layout, self.policy)
-        jobs.log_event(self.job, "planned", data={"version": snapshot.version, **found.figures()})
-        is_large = found.bytes > self.policy["spark_above"]
+        jobs.log_event(self.job, "planned", data={"version": snapshot.version, **plan.figures()})
+        is_large = plan.bytes > self.policy["spark_above"]
         if is_large and self.spark is not None and snapshot.is_in_place:
-            self._commit(self._on_spark(snapshot, found.tasks, self.spark), options)
+            self._commit(self._on_spark(snapshot, plan.tasks, self.spark), options)
             return
         dataset = lance_datasets.open_dataset(snapshot)
         waiting: list[RewriteResult] = []
-        written = spent = 0.0
-        for task in found.tasks:
+        write_seconds = commit_seconds = 0.0
+        for task in plan.tasks:
             self.report(self.done, self.total)
             began = time.monotonic()
             with no_panic():
                 waiting.append(task.execute(dataset))
             committing = time.monotonic()
-            written += committing - began
+            write_seconds += committing - began
             self.done += len(task.fragments)
-            if spent <= _COMMIT_SHARE * written:
+            if commit_seconds <= _COMMIT_SHARE * write_seconds:
                 self._commit(waiting, options)
-                waiting, written = [], 0.0
-                spent = time.monotonic() - committing
+                waiting, write_seconds = [], 0.0
+                commit_seconds = time.monotonic() - committing
         self._commit(waiting, options)
 
     def _commit(self, rewrites: Sequence[RewriteResult], options: CompactionOptions) -> None:
@@ -256,10 +256,10 @@ class _Compactor:
         self, snapshot: Snapshot, tasks: Sequence[CompactionTask], spark: Spark
     ) -> list[RewriteResult]:
         """Let executors write the groups anew; a group that failed there is left as it is."""
-        begun = self.done
+        already_done = self.done
 
-        def report(done: int, _total: int | None = None) -> None:
-            self.report(begun + done, self.total)
+        def report(completed: int, _total: int | None = None) -> None:
+            self.report(already_done + completed, self.total)
 
         request = {
             "uri": snapshot.uri,
@@ -267,14 +267,14 @@ class _Compactor:
             "tasks": [task.json() for task in tasks],  # type: ignore[attr-defined]
             "sizes": [len(task.fragments) for task in tasks],
         }
-        found = spark(self.job, SCRIPT, request, report)
+        answer = spark(self.job, SCRIPT, request, report)
         self.done = self.total
-        for error in found["failed"]:
+        for error in answer["failed"]:
             text = f"a group failed on Spark: {error}"
             jobs.log_event(self.job, text, JobEvent.Level.ERROR)
-        if not found["rewrites"]:
+        if not answer["rewrites"]:
             raise RuntimeError("All groups failed on Spark; the job's log says why")
-        return [RewriteResult.from_json(text) for text in found["rewrites"]]  # type: ignore[attr-defined]
+        return [RewriteResult.from_json(text) for text in answer["rewrites"]]  # type: ignore[attr-defined]
 
 
 def _commit(
@@ -284,9 +284,9 @@ def _commit(
     return {"files_removed": metrics.fragments_removed, "files_added": metrics.fragments_added}
 
 
-def _expected(before: Layout, found: Plan) -> dict[str, int]:
+def _expected(before: Layout, plan: Plan) -> dict[str, int]:
     return {
         "rows": before.rows,
-        "deleted_rows": before.deleted_rows - found.deleted_rows,
-        "files": before.files - found.files + found.new_files,
+        "deleted_rows": before.deleted_rows - plan.deleted_rows,
+        "files": before.files - plan.files + plan.new_files,
     }

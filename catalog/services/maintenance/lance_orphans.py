@@ -73,7 +73,7 @@ def remove_orphans(job: Job, report: Report) -> Mapping[str, Any]:
         return {"before": nothing, "after": nothing, "note": f"left alone: {reason}"}
     written_before = time.time() - max(values(job)["orphan_age"], _YOUNGEST)
     branches = ["", *table.branches.order_by("name").values_list("name", flat=True)]
-    found = [
+    orphans = [
         orphan
         for orphan in chain(
             *(_staged_in_vain(table, branch) for branch in branches + _unknown_branches(table)),
@@ -81,35 +81,35 @@ def remove_orphans(job: Job, report: Report) -> Mapping[str, Any]:
         )
         if _is_older(f"{table.location}/{orphan.path}", written_before)
     ]
-    spared = [orphan for orphan in found if f"{table.location}/{orphan.path}" in needed]
-    found = [orphan for orphan in found if orphan not in spared]
-    before = {"orphans": len(found), "bytes": sum(orphan.size for orphan in found)}
-    plan = {**before, "paths": [orphan.path for orphan in found[:_SHOWN]]}
+    referenced = [orphan for orphan in orphans if f"{table.location}/{orphan.path}" in needed]
+    orphans = [orphan for orphan in orphans if orphan not in referenced]
+    before = {"orphans": len(orphans), "bytes": sum(orphan.size for orphan in orphans)}
+    plan = {**before, "paths": [orphan.path for orphan in orphans[:_SHOWN]]}
     outcome = {"plan": plan, "before": before, "after": {"orphans": 0, "bytes": 0}}
-    if spared:
+    if referenced:
         names = lance_dependents.describe(jobs.principal(job), table)
-        outcome["note"] = f"{len(spared)} files stay: the table has dependents: {names}"
+        outcome["note"] = f"{len(referenced)} files stay: the table has dependents: {names}"
     if job.is_dry_run:
         return outcome
-    report(0, len(found))
+    report(0, len(orphans))
     removed = size = 0
     try:
-        for orphan in found:
+        for orphan in orphans:
             if removed % _REPORT_EVERY == 0:
-                report(removed, len(found))
+                report(removed, len(orphans))
             path = f"{table.location}/{orphan.path}"
             # Written again meanwhile, under the same name: no longer what was looked at.
             if _is_older(path, written_before) and _remove(path):
                 removed, size = removed + 1, size + orphan.size
     finally:
         if removed:
-            facts = {"job": job.pk, "files": removed, "bytes": size}
+            details = {"job": job.pk, "files": removed, "bytes": size}
             commit(
-                [cleanup_operations.RecordOrphans(table=identifier, facts=facts)],
+                [cleanup_operations.RecordOrphans(table=identifier, facts=details)],
                 actor=jobs.principal(job),
             )
-            jobs.log_event(job, f"removed {removed} files", data=facts)
-    report(removed, len(found))
+            jobs.log_event(job, f"removed {removed} files", data=details)
+    report(removed, len(orphans))
     return {**outcome, "files": removed, "bytes": size}
 
 
@@ -141,14 +141,14 @@ def _reason_to_stay(table: Table) -> str:
 
 def _unknown_branches(table: Table) -> list[str]:
     """Branches that are in storage alone; one that was refused has no more than a staged manifest."""
-    known = set(table.branches.values_list("name", flat=True))
-    return [name for name in storage.list_branches(table.location) if name not in known]
+    ledger_branches = set(table.branches.values_list("name", flat=True))
+    return [name for name in storage.list_branches(table.location) if name not in ledger_branches]
 
 
 def _unreferenced(table: Table, branch: str) -> Iterator[_Orphan]:
     """The files of a branch that no version has, however young."""
     with no_panic():
-        told = lance_cleanup.open_branch(table, branch).explain_cleanup_old_versions(
+        explanation = lance_cleanup.open_branch(table, branch).explain_cleanup_old_versions(
             older_than=_NO_VERSION_IS_SO_OLD,
             delete_unverified=True,
             error_if_tagged_old_versions=False,
@@ -156,7 +156,7 @@ def _unreferenced(table: Table, branch: str) -> Iterator[_Orphan]:
             max_files=_MOST_FILES,
         )
     root = storage.store_path(table.location, "")
-    for file in told.candidate_files:
+    for file in explanation.candidate_files:
         if file.unverified and file.path.startswith(root):
             yield _Orphan(file.path[len(root) :], file.kind, file.size_bytes)
 

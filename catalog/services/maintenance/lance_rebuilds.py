@@ -47,17 +47,17 @@ def names_of(*, table: Identifier, names: Sequence[str] | None = None) -> list[s
 
     Raises IndexNotFound for one that is not there, and InvalidInput for a table without any.
     """
-    there = _there(table)
+    indexes = _there(table)
     if names is None:
-        if not there:
+        if not indexes:
             raise _without_indexes(table)
-        return [each.name for each in there]
-    return list(dict.fromkeys(find_index(table, there, name).name for name in names))
+        return [index.name for index in indexes]
+    return list(dict.fromkeys(find_index(table, indexes, name).name for name in names))
 
 
 def names_there(*, table: Identifier) -> list[str]:
     """The names of all indexes of the newest version. Raises TableNotFound, TableHasNoData."""
-    return [each.name for each in _there(table)]
+    return [index.name for index in _there(table)]
 
 
 def _there(table: Identifier) -> list[IndexSummary]:
@@ -76,8 +76,8 @@ def plan_rebuild(dataset: LanceDataset, index: IndexSummary) -> Plan:
     """
     kind = find_kind(index.type)
     if kind is None or len(index.columns) != 1:
-        what = index.type if kind is None else "index of several columns"
-        raise _refused(index, f"the catalog builds no {what}")
+        unsupported = index.type if kind is None else "index of several columns"
+        raise _refused(index, f"the catalog builds no {unsupported}")
     details = dict(index.details or {})
     if kind.is_vector and "metric_type" not in details:
         raise _refused(index, "it is so old that Lance does not tell what it was built with")
@@ -118,25 +118,25 @@ class _Rebuild:
         with refusing(self.table):
             rows, before = dataset.count_rows(), index_summaries(dataset)
             chosen = self._chosen(before)
-            plans, left = self._plan(dataset, chosen)
+            plans, skipped = self._plan(dataset, chosen)
         state = dict(self.job.result or {})
         since = state.get(_SINCE, dataset.version)
         if _SINCE in state:  # an earlier attempt had built them, or somebody else
-            through = {each.name for each in chosen if (each.trained_version or 0) >= since}
+            rebuilt = {index.name for index in chosen if (index.trained_version or 0) >= since}
         else:
-            through = set()
+            rebuilt = set()
         promised = {
-            "plan": {"indexes": [_told(plan, each) for plan, each in plans], "rows": rows},
+            "plan": {"indexes": [_told(plan, index) for plan, index in plans], "rows": rows},
             "before": figures(before),
-            **({"left": left} if left else {}),
+            **({"left": skipped} if skipped else {}),
         }
         if self.job.is_dry_run:
             return {**promised, "after": _expected(before, {p.name for p, _ in plans})}
-        if through:  # the figures of the whole job
+        if rebuilt:  # the figures of the whole job
             promised |= {"plan": state["plan"], "before": state["before"]}
         self.job.result = {**promised, _SINCE: since}
         jobs.save_result(self.job)
-        waiting = [plan for plan, each in plans if each.name not in through]
+        waiting = [plan for plan, index in plans if index.name not in rebuilt]
         self.total = rows * len(waiting)
         self.report(0, self.total)
         outcome = dict(promised)
@@ -146,42 +146,46 @@ class _Rebuild:
             after = written.result
             outcome |= {"version": written.version, "transaction_id": written.transaction_id}
         self.report(self.total, self.total)
-        if through:
-            outcome["note"] = "built since the job began: " + ", ".join(sorted(through))
-        elif left:
-            outcome["note"] = "left as they were: " + ", ".join(sorted(left))
+        if rebuilt:
+            outcome["note"] = "built since the job began: " + ", ".join(sorted(rebuilt))
+        elif skipped:
+            outcome["note"] = "left as they were: " + ", ".join(sorted(skipped))
         return {**outcome, "after": figures(after)}
 
-    def _chosen(self, there: Sequence[IndexSummary]) -> list[IndexSummary]:
-        asked = self.job.parameters.get("indexes")
-        found = [each for each in there if asked is None or each.name in asked]
-        if not found:
-            raise IndexNotFound(self.table, asked[0]) if asked else _without_indexes(self.table)
-        return found
+    def _chosen(self, indexes: Sequence[IndexSummary]) -> list[IndexSummary]:
+        requested = self.job.parameters.get("indexes")
+        chosen = [index for index in indexes if requested is None or index.name in requested]
+        if not chosen:
+            raise (
+                IndexNotFound(self.table, requested[0])
+                if requested
+                else _without_indexes(self.table)
+            )
+        return chosen
 
     def _plan(
         self, dataset: LanceDataset, chosen: Sequence[IndexSummary]
     ) -> tuple[list[tuple[Plan, IndexSummary]], dict[str, str]]:
         """The builds, and why which index is left as it is. Raises the refusal of all."""
         plans: list[tuple[Plan, IndexSummary]] = []
-        there = {each.name for each in chosen}
-        left = {
+        existing = {index.name for index in chosen}
+        skipped = {
             name: IndexNotFound(self.table, name).message
             for name in self.job.parameters.get("indexes") or ()
-            if name not in there
+            if name not in existing
         }
         for index in chosen:
             try:
                 with refusing(self.table):
                     plans.append((plan_rebuild(dataset, index), index))
             except CatalogError as refused:
-                if len(chosen) == 1 and not left:
+                if len(chosen) == 1 and not skipped:
                     raise
-                left[index.name] = refused.message
+                skipped[index.name] = refused.message
                 jobs.log_event(self.job, refused.message, JobEvent.Level.WARNING)
         if not plans:
-            raise InvalidInput("; ".join(left.values()))
-        return plans, left
+            raise InvalidInput("; ".join(skipped.values()))
+        return plans, skipped
 
     def _build(self, plan: Plan, rows: int) -> lance_commits.Written[list[IndexSummary]]:
         self.table = jobs.identify(self.job)  # it may have been renamed
@@ -201,8 +205,8 @@ class _Rebuild:
 
     def _work(self, newest: LanceDataset, plan: Plan) -> list[IndexSummary]:
         """Build it from the newest version; when others changed what it is made of, once more."""
-        there = index_summaries(newest)
-        index = next((each for each in there if each.name == plan.name), None)
+        indexes = index_summaries(newest)
+        index = next((candidate for candidate in indexes if candidate.name == plan.name), None)
         if index is None:
             raise IndexNotFound(self.table, plan.name)
         again = plan_rebuild(newest, index)
@@ -223,7 +227,7 @@ class _Rebuild:
         self.report(self.job.progress, None)
         # Lance would bring back an index whose column was dropped meanwhile.
         newest = lance_datasets.read(actor=jobs.principal(self.job), table=self.table)
-        if all(each.name != plan.name for each in newest.describe_indices()):
+        if all(index.name != plan.name for index in newest.describe_indices()):
             raise IndexNotFound(self.table, plan.name)
 
 
@@ -231,22 +235,22 @@ def figures(indexes: Sequence[IndexSummary]) -> dict[str, int]:
     """What a job tells of a table's indexes, before it and after it."""
     return {
         "indexes": len(indexes),
-        "stale_indexes": sum(bool(each.unindexed_rows) for each in indexes),
-        "unindexed_rows": sum(each.unindexed_rows or 0 for each in indexes),
-        "segments": sum(each.segments or 0 for each in indexes),
-        "index_bytes": sum(each.size_bytes or 0 for each in indexes),
+        "stale_indexes": sum(bool(index.unindexed_rows) for index in indexes),
+        "unindexed_rows": sum(index.unindexed_rows or 0 for index in indexes),
+        "segments": sum(index.segments or 0 for index in indexes),
+        "index_bytes": sum(index.size_bytes or 0 for index in indexes),
     }
 
 
 def _expected(before: Sequence[IndexSummary], rebuilt: set[str]) -> dict[str, int]:
     """The figures after the job, as far as they are known; the size is not."""
-    kept = [each for each in before if each.name not in rebuilt]
-    found = figures(kept)
-    del found["index_bytes"]
+    unchanged = [index for index in before if index.name not in rebuilt]
+    expected = figures(unchanged)
+    del expected["index_bytes"]
     return {
-        **found,
+        **expected,
         "indexes": len(before),
-        "segments": found["segments"] + len(before) - len(kept),
+        "segments": expected["segments"] + len(before) - len(unchanged),
     }
 
 
@@ -270,7 +274,7 @@ def _vector_options(dataset: LanceDataset, name: str, details: Mapping[str, Any]
         options["target_partition_size"] = size
     else:
         options["num_partitions"] = max(
-            each["num_partitions"] for each in dataset.stats.index_stats(name)["indices"]
+            segment["num_partitions"] for segment in dataset.stats.index_stats(name)["indices"]
         )
     compression, graph = details.get("compression") or {}, details.get("hnsw") or {}
     options |= {key: compression[key] for key in _COMPRESSION if key in compression}
@@ -311,20 +315,26 @@ _IN_STATISTICS = {
 def _public_path(dataset: LanceDataset, path: str) -> str:
     """The path by which an index is asked for; the one that Lance tells goes through list items."""
     fields = dataset.lance_schema.fields()
-    return next((public for told, public in _paths(fields) if told == path), path)
+    return next((public for lance_path, public in _paths(fields) if lance_path == path), path)
 
 
 def _paths(
-    fields: "Sequence[LanceField]", told: str = "", public: str = "", *, is_list: bool = False
+    fields: "Sequence[LanceField]",
+    lance_prefix: str = "",
+    public_prefix: str = "",
+    *,
+    is_list: bool = False,
 ) -> Iterator[tuple[str, str]]:
-    for each in fields:
-        name = lance_index_plans.quoted_name(each.name())
-        ours = f"{told}.{name}" if told else name
-        theirs = public if is_list else (f"{public}.{name}" if public else name)
-        yield ours, theirs
-        kind = each.to_arrow().type  # type: ignore[attr-defined]
+    for field in fields:
+        name = lance_index_plans.quoted_name(field.name())
+        lance_path = f"{lance_prefix}.{name}" if lance_prefix else name
+        public_path = (
+            public_prefix if is_list else (f"{public_prefix}.{name}" if public_prefix else name)
+        )
+        yield lance_path, public_path
+        kind = field.to_arrow().type  # type: ignore[attr-defined]
         is_nested = pa.types.is_list(kind) or pa.types.is_large_list(kind)
-        yield from _paths(each.children(), ours, theirs, is_list=is_nested)
+        yield from _paths(field.children(), lance_path, public_path, is_list=is_nested)
 
 
 def _compare(index: IndexSummary, dataset: LanceDataset, plan: Plan) -> None:

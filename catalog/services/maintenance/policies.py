@@ -20,11 +20,11 @@ def set_namespace_policy(
 
     What is left out is inherited. Raises NamespaceNotFound, InvalidInput.
     """
-    done = commit(
+    committed = commit(
         [policy_operations.SetNamespacePolicy(namespace=namespace, values=values)], actor=actor
     )
-    said: dict[str, Any] = done.results[0]
-    return said
+    policy: dict[str, Any] = committed.results[0]
+    return policy
 
 
 def set_table_policy(
@@ -35,8 +35,8 @@ def set_table_policy(
     operation = policy_operations.SetTablePolicy(
         table=table, format=TableFormat(row.format), values=values
     )
-    said: dict[str, Any] = commit([operation], actor=actor).results[0]
-    return said
+    policy: dict[str, Any] = commit([operation], actor=actor).results[0]
+    return policy
 
 
 def policy_of_namespace(
@@ -44,9 +44,9 @@ def policy_of_namespace(
 ) -> tuple[EffectivePolicy, dict[str, Any]]:
     """What holds for tables of a namespace, and what its own policy says of it."""
     namespaces.describe_namespace(actor=actor, namespace=namespace)
-    said = _said([namespace])
-    own = dict(said.get(digest(namespace), {}))
-    return policies.effective(_chain(said, namespace)), own
+    policies_by_digest = _said([namespace])
+    own = dict(policies_by_digest.get(digest(namespace), {}))
+    return policies.effective(_chain(policies_by_digest, namespace)), own
 
 
 def policy_of_table(
@@ -65,35 +65,38 @@ def effective_policy(table: Table) -> EffectivePolicy:
 
 def effective_policies(rows: Iterable[Table]) -> dict[int, EffectivePolicy]:
     """The same for many tables, by primary key; their namespaces should be loaded."""
-    found = list(rows)
-    said = _said([tuple(row.namespace.path) for row in found])
+    tables_ = list(rows)
+    policies_by_digest = _said([tuple(row.namespace.path) for row in tables_])
     own: dict[int | None, dict[str, Any]] = dict(
-        MaintenancePolicy.objects.filter(table__in=[row.pk for row in found]).values_list(
+        MaintenancePolicy.objects.filter(table__in=[row.pk for row in tables_]).values_list(
             "table", "values"
         )
     )
     return {
         row.pk: policies.effective(
-            [*_chain(said, tuple(row.namespace.path)), (str(row), own.get(row.pk, {}))]
+            [
+                *_chain(policies_by_digest, tuple(row.namespace.path)),
+                (str(row), own.get(row.pk, {})),
+            ]
         )
-        for row in found
+        for row in tables_
     }
 
 
 def _said(paths: Iterable[Identifier]) -> dict[Any, dict[str, Any]]:
     """What the policies of these namespaces and of those above them say, by digest."""
-    wanted = {digest(path[:depth]) for path in paths for depth in range(len(path) + 1)}
+    digests = {digest(path[:depth]) for path in paths for depth in range(len(path) + 1)}
     return dict(
         MaintenancePolicy.objects.filter(
-            namespace__digest__in=wanted, namespace__dropped_at=None
+            namespace__digest__in=digests, namespace__dropped_at=None
         ).values_list("namespace__digest", "values")
     )
 
 
 def _chain(
-    said: Mapping[Any, Mapping[str, Any]], path: Identifier
+    policies_by_digest: Mapping[Any, Mapping[str, Any]], path: Identifier
 ) -> Iterable[tuple[str, Mapping[str, Any]]]:
     for depth in range(len(path) + 1):
-        values = said.get(digest(path[:depth]))
+        values = policies_by_digest.get(digest(path[:depth]))
         if values:
             yield label(path[:depth]), values

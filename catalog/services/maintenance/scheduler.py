@@ -117,20 +117,20 @@ def plan(*, actor: Principal, table: Identifier) -> Measurement:
     if not access.holds(actor, Privilege.MAINTAIN, On.table(table)):
         access.require(actor, Privilege.READ, On.table(table))
     row = tables.find_any(actor=actor, table=table)
-    found = _measure(row, policies.effective_policy(row))
-    if found is None:
+    measurement = _measure(row, policies.effective_policy(row))
+    if measurement is None:
         raise TableHasNoData(table)
-    return found
+    return measurement
 
 
 def measure(*, actor: Principal, table: Identifier) -> TableHealth:
     """Measure a table now and keep the figures. Raises TableNotFound, TableHasNoData."""
     access.require(actor, Privilege.MAINTAIN, On.table(table))
     now = timezone.now()
-    kept = _record(plan(actor=actor, table=table), now)
-    if kept is None:
+    health = _record(plan(actor=actor, table=table), now)
+    if health is None:
         raise TableNotFound(table)
-    return kept
+    return health
 
 
 def start(
@@ -155,8 +155,10 @@ def start(
         raise InvalidInput(f"Tables in {row.get_format_display()} format have no '{kind}'")
     if row.state == TableState.DECLARED:
         raise TableHasNoData(table)
-    asked = _asked(row, kind, indexes)
-    return _start(actor, row, kind, policies.effective_policy(row), asked, is_dry_run=is_dry_run)
+    parameters = _asked(row, kind, indexes)
+    return _start(
+        actor, row, kind, policies.effective_policy(row), parameters, is_dry_run=is_dry_run
+    )
 
 
 def _asked(row: Table, kind: JobKind, indexes: Sequence[str] | None) -> Mapping[str, Any]:
@@ -167,8 +169,8 @@ def _asked(row: Table, kind: JobKind, indexes: Sequence[str] | None) -> Mapping[
         raise InvalidInput(f"'{kind}' is not of indexes: only {' and '.join(OF_INDEXES)} are")
     if indexes is not None and not indexes:
         raise InvalidInput("No index is named; leave 'indexes' out for all of them")
-    found = lance_rebuilds.names_of(table=row.identifier, names=indexes)
-    return {} if indexes is None else {"indexes": found}
+    names = lance_rebuilds.names_of(table=row.identifier, names=indexes)
+    return {} if indexes is None else {"indexes": names}
 
 
 def index_names(*, actor: Principal, table: Identifier) -> list[str]:
@@ -198,9 +200,9 @@ def retry(*, actor: Principal, job: int) -> Job:
     row = old.table
     if row.state == TableState.DROPPED:
         raise TableNotFound(row.identifier)
-    asked = {name: value for name, value in old.parameters.items() if name != "policy"}
+    parameters = {name: value for name, value in old.parameters.items() if name != "policy"}
     policy = policies.effective_policy(row)
-    return _start(actor, row, kind, policy, asked, is_dry_run=old.is_dry_run)
+    return _start(actor, row, kind, policy, parameters, is_dry_run=old.is_dry_run)
 
 
 # --- by the clock: measuring -----------------------------------------------------------------------
@@ -210,9 +212,9 @@ def measure_due(limit: int = _AT_ONCE) -> int:
     """Measure tables that changed since they were measured, longest ago first; returns how many."""
     deadline = time.monotonic() + _SECONDS
     rows = list(_due_for_measuring()[:limit])
-    found = policies.effective_policies(rows)
+    effective = policies.effective_policies(rows)
     for count, row in enumerate(rows, 1):
-        _measure_and_record(row, found[row.pk])
+        _measure_and_record(row, effective[row.pk])
         if time.monotonic() > deadline:
             return count
     return len(rows)
@@ -271,15 +273,15 @@ def _due_for_measuring() -> Any:
 
 def _under_new_policies(now: datetime) -> Q:
     """Tables that were not measured since a policy that may be theirs was changed."""
-    found = Q(pk__in=[])
+    outdated = Q(pk__in=[])
     changed = MaintenancePolicy.objects.filter(updated_at__gt=now - _MEASURE_AGAIN)
     for policy in changed.select_related("namespace").order_by("-updated_at")[:_AT_ONCE]:
         if policy.namespace is None:
-            of_it = Q(pk=policy.table_id)
+            governed = Q(pk=policy.table_id)
         else:
-            of_it = tables.at_or_below(policy.namespace.identifier)
-        found |= Q(of_it, measured_at__lt=policy.updated_at)
-    return found
+            governed = tables.at_or_below(policy.namespace.identifier)
+        outdated |= Q(governed, measured_at__lt=policy.updated_at)
+    return outdated
 
 
 def _measure(row: Table, policy: EffectivePolicy) -> Measurement | None:
@@ -300,7 +302,7 @@ def _measure_and_record(row: Table, policy: EffectivePolicy) -> None:
     """A table that cannot be read must not keep the others waiting: it is told why."""
     now = timezone.now()
     try:
-        found = _measure(row, policy)
+        measurement = _measure(row, policy)
     except CatalogError as refused:
         log.warning("Table %s cannot be measured: %s", row, refused)
         _record_nothing(row, now, refused.message)
@@ -308,22 +310,22 @@ def _measure_and_record(row: Table, policy: EffectivePolicy) -> None:
         log.warning("Table %s cannot be measured", row, exc_info=True)
         _record_nothing(row, now, f"{type(error).__name__}: {error}")
     else:
-        if found is None:
+        if measurement is None:
             _record_nothing(row, now)
         else:
-            _record(found, now)
+            _record(measurement, now)
 
 
-def _record(found: Measurement, now: datetime) -> TableHealth | None:
+def _record(measurement: Measurement, now: datetime) -> TableHealth | None:
     return _keep(
         TableHealth(
-            table=found.table,
+            table=measurement.table,
             measured_at=now,
-            score=found.score,
-            statistics=found.statistics.as_json(),
-            planned=[job.as_json() for job in found.planned],
-            files_gone=sum(job.files_gone for job in found.planned),
-            bytes_read=sum(job.bytes_read for job in found.planned),
+            score=measurement.score,
+            statistics=measurement.statistics.as_json(),
+            planned=[job.as_json() for job in measurement.planned],
+            files_gone=sum(job.files_gone for job in measurement.planned),
+            bytes_read=sum(job.bytes_read for job in measurement.planned),
         )
     )
 
@@ -432,30 +434,30 @@ class _Round:
         Those that had a job a short while ago come last: a table that is always the worst, because
         it is busy, would leave the others nothing of what their policy allows.
         """
-        found = Job.objects.filter(table=OuterRef("table"))
+        jobs_of_table = Job.objects.filter(table=OuterRef("table"))
         since = self._now - _TURN_EVERY
-        had_turn = Exists(
-            found.filter(kind__in=list(MODES), is_dry_run=False, created_at__gt=since)
+        had_job = Exists(
+            jobs_of_table.filter(kind__in=list(MODES), is_dry_run=False, created_at__gt=since)
         )
         rows = (
             TableHealth.objects.newest()
             .filter(table__state=TableState.LIVE)
-            .exclude(Exists(found.filter(status__in=ACTIVE)))
+            .exclude(Exists(jobs_of_table.filter(status__in=ACTIVE)))
             .select_related("table__namespace")
             .order_by("score", "table")
         )
-        for some in (rows.exclude(had_turn), rows.filter(had_turn)):
-            behind = Q()
-            while batch := list(some.filter(behind)[:_BATCH]):
+        for group in (rows.exclude(had_job), rows.filter(had_job)):
+            after = Q()
+            while batch := list(group.filter(after)[:_BATCH]):
                 yield batch
                 last = batch[-1]
-                behind = Q(score__gt=last.score) | Q(score=last.score, table__gt=last.table_id)
+                after = Q(score__gt=last.score) | Q(score=last.score, table__gt=last.table_id)
 
     def _start_in(self, batch: list[TableHealth]) -> int:
-        found = policies.effective_policies([row.table for row in batch])
-        rows = [row for row in batch if self._may_begin(row, found[row.table_id])]
+        effective = policies.effective_policies([row.table for row in batch])
+        rows = [row for row in batch if self._may_begin(row, effective[row.table_id])]
         last = self._last(rows)
-        return sum(self._start_one(row, found[row.table_id], last) for row in rows)
+        return sum(self._start_one(row, effective[row.table_id], last) for row in rows)
 
     def _may_begin(self, row: TableHealth, policy: EffectivePolicy) -> bool:
         if not row.statistics or "error" in row.statistics:
@@ -477,7 +479,7 @@ class _Round:
         if not self._has_room(policy):
             return False
         due = list(self._due(row, policy, last))
-        due.sort(key=lambda one: _turn(last.get((row.table_id, one[0]))))
+        due.sort(key=lambda item: _turn(last.get((row.table_id, item[0]))))
         for kind, parameters in due:
             try:
                 _start(SYSTEM, row.table, kind, policy, parameters, only_if_idle=True)
@@ -529,7 +531,7 @@ class _Round:
     def _last(rows: Iterable[TableHealth]) -> dict[tuple[int, str], _Last]:
         with connection.cursor() as cursor:
             cursor.execute(_LAST, [[row.table_id for row in rows], [str(kind) for kind in MODES]])
-            return {(table, kind): _Last(*facts) for table, kind, *facts in cursor.fetchall()}
+            return {(table, kind): _Last(*columns) for table, kind, *columns in cursor.fetchall()}
 
 
 def _turn(before: _Last | None) -> float:
@@ -538,10 +540,10 @@ def _turn(before: _Last | None) -> float:
 
 def _switched_on() -> set[str]:
     """The modes that are on anywhere: mostly none is, and then no table need be looked at."""
-    found = {mode for mode in MODES.values() if BY_NAME[mode].default == Mode.ON}
+    modes = {mode for mode in MODES.values() if BY_NAME[mode].default == Mode.ON}
     for values in MaintenancePolicy.objects.values_list("values", flat=True):
-        found.update(mode for mode in MODES.values() if values.get(mode) == Mode.ON)
-    return found
+        modes.update(mode for mode in MODES.values() if values.get(mode) == Mode.ON)
+    return modes
 
 
 def _running_by_policy() -> Counter[str]:
@@ -556,8 +558,8 @@ def _running_by_policy() -> Counter[str]:
         Q(status=JobStatus.RUNNING) | Q(is_next, status=JobStatus.QUEUED), kind__in=list(MODES)
     )
     rows = list(Table.objects.filter(pk__in=at_work.values("table")).select_related("namespace"))
-    found = policies.effective_policies(rows)
-    return Counter(found[row.pk].values["max_jobs"].source for row in rows)
+    effective = policies.effective_policies(rows)
+    return Counter(effective[row.pk].values["max_jobs"].source for row in rows)
 
 
 def _start(
@@ -570,7 +572,7 @@ def _start(
     is_dry_run: bool = False,
     only_if_idle: bool = False,
 ) -> Job:
-    values = {name: found.value for name, found in policy.values.items()}
+    values = {name: setting.value for name, setting in policy.values.items()}
     operation = job_operations.StartMaintenance(
         table=row.identifier,
         format=TableFormat(row.format),

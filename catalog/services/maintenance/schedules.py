@@ -28,12 +28,12 @@ def is_of_system(task: PeriodicTask) -> bool:
 
 def is_unchanged(task: PeriodicTask) -> bool:
     """Whether a task of this release is enabled, and runs what and when it should."""
-    wanted = settings.CELERY_BEAT_SCHEDULE.get(task.name)
-    if wanted is None:
+    entry = settings.CELERY_BEAT_SCHEDULE.get(task.name)
+    if entry is None:
         return bool(task.enabled)
     every = task.schedule.run_every.total_seconds() if task.interval else None
     return (task.enabled, task.task, every, task.one_off, task.start_time, task.expires) == (
-        *(True, wanted["task"], wanted["schedule"], False),
+        *(True, entry["task"], entry["schedule"], False),
         *(None, None),
     )
 
@@ -44,11 +44,11 @@ def run_task(*, actor: Principal, task: PeriodicTask) -> None:
     Raises PermissionDenied, InvalidInput for another task, and ServiceUnavailable without a broker.
     """
     access.require(actor, Privilege.ALL)
-    wanted = _wanted(task)
+    entry = _wanted(task)
     with transaction.atomic():
         audit_records.record(actor, "periodic_task.run", task.name)
         try:
-            current_app.send_task(wanted["task"], retry=False, **wanted.get("options", {}))
+            current_app.send_task(entry["task"], retry=False, **entry.get("options", {}))
         except OperationalError:
             raise ServiceUnavailable(
                 f"Task '{task.name}' was not started: the broker does not answer"
@@ -61,13 +61,13 @@ def restore_task(*, actor: Principal, task: PeriodicTask) -> None:
     Raises PermissionDenied, and InvalidInput for another task.
     """
     access.require(actor, Privilege.ALL)
-    wanted = _wanted(task)
+    entry = _wanted(task)
     with transaction.atomic():
         before = _facts(task)
         PeriodicTask.objects.filter(pk=task.pk).update(
             enabled=True, one_off=False, start_time=None, expires=None
         )
-        ModelEntry.from_entry(task.name, app=current_app, **wanted)
+        ModelEntry.from_entry(task.name, app=current_app, **entry)
         task.refresh_from_db()
         PeriodicTasks.update_changed()
         audit_records.record(
@@ -99,10 +99,10 @@ def restore_changed_tasks() -> int:
 
 def _wanted(task: PeriodicTask) -> Mapping[str, Any]:
     """The entry of a task in the settings. Raises InvalidInput for another task."""
-    wanted: Mapping[str, Any] | None = settings.CELERY_BEAT_SCHEDULE.get(task.name)
-    if wanted is None:
+    entry: Mapping[str, Any] | None = settings.CELERY_BEAT_SCHEDULE.get(task.name)
+    if entry is None:
         raise InvalidInput(f"Periodic task '{task.name}' is not a task of this release")
-    return wanted
+    return entry
 
 
 def _facts(task: PeriodicTask) -> dict[str, Any]:

@@ -91,7 +91,7 @@ def make(pks: Collection[int], columns: Mapping[int, Columns] | None = None) -> 
     rows = locks.lock_documents(pks)
     for row in rows:
         if columns and (read := columns.get(row.pk)) is not None:
-            row.columns = [[each.path, each.type, each.comment] for each in read.columns]
+            row.columns = [[column.path, column.type, column.comment] for column in read.columns]
             row.schema_version = read.version
     facts, labels = _said(rows)
     vectors, words = [], set()
@@ -129,18 +129,18 @@ def _said(
     of_these = Q(table__in=[row.table_id for row in rows if row.table_id]) | Q(
         namespace__in=[row.namespace_id for row in rows if row.namespace_id]
     )
-    facts: dict[_Key, list[Facts]] = defaultdict(list)
-    for fact in Facts.objects.filter(of_these).order_by("column"):
-        facts[fact.table_id, fact.namespace_id].append(fact)
+    annotations: dict[_Key, list[Facts]] = defaultdict(list)
+    for annotation in Facts.objects.filter(of_these).order_by("column"):
+        annotations[annotation.table_id, annotation.namespace_id].append(annotation)
     labels: dict[_Key, list[LabelAssignment]] = defaultdict(list)
-    given = LabelAssignment.objects.filter(of_these).select_related("definition")
-    for one in given.order_by("column", "pk"):
-        labels[one.table_id, one.namespace_id].append(one)
-    return facts, labels
+    assignments = LabelAssignment.objects.filter(of_these).select_related("definition")
+    for assignment in assignments.order_by("column", "pk"):
+        labels[assignment.table_id, assignment.namespace_id].append(assignment)
+    return annotations, labels
 
 
 def _vector(
-    row: SearchDocument, facts: Sequence[Facts], labels: Sequence[LabelAssignment]
+    row: SearchDocument, annotations: Sequence[Facts], labels: Sequence[LabelAssignment]
 ) -> Vector:
     vector = Vector()
     if row.table is not None:
@@ -158,20 +158,20 @@ def _vector(
         raise AssertionError("the database has a constraint for this")
     vector.mark(mark("e", name))
     vector.mark(mark("e", label((*above, name))))
-    for part in above:
-        vector.add(part, "D", follows=True)
+    for level in above:
+        vector.add(level, "D", follows=True)
     vector.add(name, "A", ":n:", follows=True)
     for depth in range(1, len(above) + 1):
         vector.mark(mark("i", label(above[:depth])))
     for pk in above_ids:
         vector.mark(mark("p", str(pk)))
     _add_owner(vector, owner)
-    for one in labels:
-        kind = "m" if one.column else "l"
-        vector.mark(mark(kind, one.definition.key))
-        vector.mark(mark(kind, f"{one.definition.key}={one.value}"))
-        vector.add(f"{one.definition.key} {one.value}", "B")
-    _add_facts(vector, facts)
+    for assignment in labels:
+        kind = "m" if assignment.column else "l"
+        vector.mark(mark(kind, assignment.definition.key))
+        vector.mark(mark(kind, f"{assignment.definition.key}={assignment.value}"))
+        vector.add(f"{assignment.definition.key} {assignment.value}", "B")
+    _add_facts(vector, annotations)
     for path, type_, comment in row.columns:
         vector.mark(f":c={search_words.fold(path, 400)}")
         vector.add(path, "B", ":c:")
@@ -187,17 +187,17 @@ def _add_owner(vector: Vector, owner: str) -> None:
         vector.add(owner, "D")
 
 
-def _add_facts(vector: Vector, facts: Sequence[Facts]) -> None:
+def _add_facts(vector: Vector, annotations: Sequence[Facts]) -> None:
     highest = None
-    for fact in facts:
-        vector.add(fact.description, "C")
-        if fact.sensitivity and fact.column:
-            found = Sensitivity(fact.sensitivity)
-            highest = found if highest is None or found.rank > highest.rank else highest
-        elif fact.sensitivity:
+    for annotation in annotations:
+        vector.add(annotation.description, "C")
+        if annotation.sensitivity and annotation.column:
+            sensitivity = Sensitivity(annotation.sensitivity)
+            highest = sensitivity if highest is None or sensitivity.rank > highest.rank else highest
+        elif annotation.sensitivity:
             vector.mark(mark("s"))
-            vector.mark(mark("s", fact.sensitivity))
-        for link in fact.links:
+            vector.mark(mark("s", annotation.sensitivity))
+        for link in annotation.links:
             vector.add(str(link.get("title", "")), "C")
     if highest is not None:
         vector.mark(mark("t", highest))
@@ -247,8 +247,8 @@ def follow() -> int:
     Returns how many events it has seen. One transaction, so no event is lost or seen for nothing.
     """
     with transaction.atomic(), connection.cursor() as cursor:
-        place = SearchCursor.objects.filter(pk=1).values_list("xid", "event").first()
-        if place is None:
+        position = SearchCursor.objects.filter(pk=1).values_list("xid", "event").first()
+        if position is None:
             _begin()
             return 0
         cursor.execute(
@@ -257,14 +257,16 @@ def follow() -> int:
             WHERE (xid, id) > (%s::text::xid8, %s) AND xid < pg_snapshot_xmin(pg_current_snapshot())
             ORDER BY xid, id LIMIT %s
             """,
-            [str(place[0]), place[1], _EVENTS],
+            [str(position[0]), position[1], _EVENTS],
         )
         events = cursor.fetchall()
         if not events:
             return 0
-        told = [each for each in events if each[4] == "done" and each[2] not in _WITHOUT_EFFECT]
-        _mark_tables({uuid for _, _, _, uuid, _ in told if uuid is not None})
-        if any(action.startswith("namespace.") for _, _, action, _, _ in told):
+        relevant = [
+            event for event in events if event[4] == "done" and event[2] not in _WITHOUT_EFFECT
+        ]
+        _mark_tables({uuid for _, _, _, uuid, _ in relevant if uuid is not None})
+        if any(action.startswith("namespace.") for _, _, action, _, _ in relevant):
             _mark_namespaces()
         last, xid, *_ = events[-1]
         SearchCursor.objects.filter(pk=1).update(xid=xid, event=last)
@@ -351,10 +353,10 @@ def make_due(*, until: float) -> int:
             if row.table.state == TableState.LIVE:
                 errors[row.pk] = str(error)[:1000]
                 log.warning("The columns of '%s' cannot be read: %s", row.table, error)
-    done = [row.pk for row in rows if row.pk not in errors and row.pk not in late]
+    updated = [row.pk for row in rows if row.pk not in errors and row.pk not in late]
     with transaction.atomic():
         words = make([row.pk for row in rows], read)
-        _finish(done, late, errors)
+        _finish(updated, late, errors)
     learn(words)
     return len(rows)
 
@@ -372,9 +374,9 @@ def _set_next_attempt(pks: Sequence[int]) -> None:
         )
 
 
-def _finish(done: Sequence[int], late: Sequence[int], errors: Mapping[int, str]) -> None:
+def _finish(updated: Sequence[int], late: Sequence[int], errors: Mapping[int, str]) -> None:
     rows = SearchDocument.objects
-    rows.filter(pk__in=done, attempts__gt=0).update(due_at=None, attempts=0, error="")
+    rows.filter(pk__in=updated, attempts__gt=0).update(due_at=None, attempts=0, error="")
     rows.filter(pk__in=late).update(due_at=timezone.now(), attempts=0)
     for pk, text in errors.items():
         rows.filter(pk=pk).update(error=text)

@@ -58,15 +58,15 @@ class Term:
         if self.in_columns:
             return self.in_marks("c")
         return phrase(
-            self._spelled(spellings, self._is_open(place))
-            for place, spellings in enumerate(self.parts)
+            self._spelled(spellings, self._is_open(position))
+            for position, spellings in enumerate(self.parts)
         )
 
     def in_marks(self, kind: str) -> str:
         """As a tsquery over the marks of names, or of columns: places do not count there."""
         return all_of(
-            self._marked(kind, spellings, self._is_open(place))
-            for place, spellings in enumerate(self.parts)
+            self._marked(kind, spellings, self._is_open(position))
+            for position, spellings in enumerate(self.parts)
         )
 
     def near(self, place: Callable[[str, str], str]) -> str:
@@ -76,33 +76,34 @@ class Term:
         """
         if self.is_quoted:
             return self.query()
-        found = []
+        queries = []
         for position, spellings in enumerate(self.parts):
             singles = spellings[:1] if len(spellings) == 1 else spellings[1:]
             for word in singles:
                 kind = mark("c") if self.in_columns else ""
                 exact = term(kind + word, is_prefix=self._is_open(position))
                 likely = (place(kind, word),) if can_be_corrected(word) else ()
-                found.append(any_of((exact, *likely)))
-        return all_of(found)
+                queries.append(any_of((exact, *likely)))
+        return all_of(queries)
 
-    def _is_open(self, place: int) -> bool:
-        return self.is_prefix and place == len(self.parts) - 1
+    def _is_open(self, position: int) -> bool:
+        return self.is_prefix and position == len(self.parts) - 1
 
     @staticmethod
     def _marked(kind: str, spellings: Sequence[str], is_open: bool) -> str:
-        whole, *parts = (mark(kind, spelling) for spelling in spellings)
+        whole, *subwords = (mark(kind, spelling) for spelling in spellings)
         exact = term(whole, is_prefix=is_open)
-        return any_of((exact, all_of(term(part) for part in parts))) if parts else exact
+        return any_of((exact, all_of(term(subword) for subword in subwords))) if subwords else exact
 
     @staticmethod
     def _spelled(spellings: Sequence[str], is_open: bool) -> str:
-        whole, *parts = spellings
-        if not parts:
+        whole, *subwords = spellings
+        if not subwords:
             return term(whole, is_prefix=is_open)
-        last = len(parts) - 1
+        last = len(subwords) - 1
         beside = phrase(
-            term(part, is_prefix=is_open and place == last) for place, part in enumerate(parts)
+            term(subword, is_prefix=is_open and position == last)
+            for position, subword in enumerate(subwords)
         )
         return any_of((term(whole, is_prefix=is_open), beside))
 
@@ -123,7 +124,7 @@ class Query:
     @property
     def words(self) -> list[str]:
         """All words, to be found again in what was found."""
-        return [word for one in self.terms for word in one.words]
+        return [word for term in self.terms for word in term.words]
 
 
 def parse(text: str) -> Query:
@@ -145,8 +146,8 @@ def parse(text: str) -> Query:
         if field in FIELDS and not plain.strip():
             raise InvalidInput(f"'{field}:' needs a value: {_EXAMPLES[field]}")
         if field == "label":
-            key, equals, wanted = plain.partition("=")
-            labels.append((fold(key, MARK), fold(wanted, MARK) if equals else None))
+            key, equals, label_value = plain.partition("=")
+            labels.append((fold(key, MARK), fold(label_value, MARK) if equals else None))
         elif field == "sensitivity":
             sensitivities.append(Sensitivity(_one(field, plain, Sensitivity.values)))
         elif field in _FILTERS:
@@ -155,7 +156,7 @@ def parse(text: str) -> Query:
             # What looks like a filter and is none, is words.
             words_of = plain if field in {"", "column"} else f"{token['field']} {plain}"
             terms += _terms(words_of, is_open, '"' in value, in_columns=field == "column")
-    if sum(len(one.words) for one in terms) > _MOST_WORDS:
+    if sum(len(entry.words) for entry in terms) > _MOST_WORDS:
         raise InvalidInput(f"The query has more than {_MOST_WORDS} words")
     if not (terms or filters or labels or sensitivities):
         raise InvalidInput("There is nothing to search for: give a word, or a filter as kind:view")
@@ -173,9 +174,9 @@ _EXAMPLES = {
 }
 
 
-def _one(field: str, value: str, known: Sequence[str]) -> str:
-    if value.lower() not in known:
-        raise InvalidInput(f"'{field}:{value}' is unknown; there are {', '.join(known)}")
+def _one(field: str, value: str, choices: Sequence[str]) -> str:
+    if value.lower() not in choices:
+        raise InvalidInput(f"'{field}:{value}' is unknown; there are {', '.join(choices)}")
     return value.lower()
 
 
@@ -198,4 +199,4 @@ def _terms(text: str, is_open: bool, is_quoted: bool, *, in_columns: bool = Fals
             ends_at = word.end
     if not parts:
         return []
-    return [Term(tuple(tuple(one) for one in parts), is_open, is_quoted, in_columns)]
+    return [Term(tuple(tuple(spellings) for spellings in parts), is_open, is_quoted, in_columns)]

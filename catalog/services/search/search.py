@@ -101,27 +101,27 @@ def search(
     """
     query = search_query.parse(text)
     size = min(limit or PAGE_SIZE, MAX_PAGE)
-    place = _read_token(page_token) if page_token else None
-    look = _Look(actor, query, size, place)
-    found, is_corrected = [], place is not None and place.is_corrected
+    position = _read_token(page_token) if page_token else None
+    look = _Look(actor, query, size, position)
+    rows, is_corrected = [], position is not None and position.is_corrected
     if not is_corrected:
-        found = look.exactly()
-    if is_corrected or (not found and place is None and _may_be_misspelled(query)):
-        found = look.nearly()
-        is_corrected = is_corrected or bool(found)
+        rows = look.exactly()
+    if is_corrected or (not rows and position is None and _may_be_misspelled(query)):
+        rows = look.nearly()
+        is_corrected = is_corrected or bool(rows)
     token = None
-    if len(found) > size:
-        found = found[:size]
-        token = _token(_Place.of(found[-1], is_corrected=is_corrected))
-    return Page([_result(row, query, look.likely) for row in found], token, is_corrected)
+    if len(rows) > size:
+        rows = rows[:size]
+        token = _token(_Place.of(rows[-1], is_corrected=is_corrected))
+    return Page([_result(row, query, look.likely) for row in rows], token, is_corrected)
 
 
 def _may_be_misspelled(query: Query) -> bool:
     return any(
         search_words.can_be_corrected(word)
-        for one in query.terms
-        if not one.is_quoted
-        for word in one.words
+        for query_term in query.terms
+        if not query_term.is_quoted
+        for word in query_term.words
     )
 
 
@@ -140,15 +140,17 @@ class _Place:
         return cls(row["tier"], row["rank"], list(row["path"]), row["id"], is_corrected)
 
 
-def _token(place: _Place) -> str:
-    told = orjson.dumps([place.tier, place.rank, place.path, place.pk, place.is_corrected])
-    return base64.urlsafe_b64encode(told).decode().rstrip("=")
+def _token(position: _Place) -> str:
+    encoded = orjson.dumps(
+        [position.tier, position.rank, position.path, position.pk, position.is_corrected]
+    )
+    return base64.urlsafe_b64encode(encoded).decode().rstrip("=")
 
 
 def _read_token(text: str) -> _Place:
     try:
-        told = orjson.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
-        tier, rank, path, pk, is_corrected = told
+        values = orjson.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+        tier, rank, path, pk, is_corrected = values
     except (ValueError, TypeError, binascii.Error):
         raise InvalidInput("The page token is not one of this list") from None
     if not (
@@ -156,7 +158,7 @@ def _read_token(text: str) -> _Place:
         and 0 <= tier <= _EXACT
         and isinstance(rank, (int, float))
         and isinstance(path, list)
-        and all(isinstance(part, str) and "\0" not in part for part in path)
+        and all(isinstance(name, str) and "\0" not in name for name in path)
         and type(pk) is int
         and 0 <= pk < 2**63
         and isinstance(is_corrected, bool)
@@ -301,18 +303,22 @@ class _Look:
         terms, filters = self._query.terms, self._filters
         if not terms:
             return self._run([(_ANYWHERE, all_of(filters), [])], "0::float8", [])
-        words = all_of([*(one.query() for one in terms), *filters])
-        plain = [one for one in terms if not one.in_columns]
+        words = all_of([*(query_term.query() for query_term in terms), *filters])
+        plain = [query_term for query_term in terms if not query_term.in_columns]
         tiers: list[tuple[int, str, Sequence[Any]]] = [(_ANYWHERE, words, [])]
         if plain:
             # A word of the name is a word, so what the marks say is not asked for once more.
-            in_name = [one.in_marks("n") for one in plain]
-            others = [one.query() for one in terms if one.in_columns or one.is_in_order]
+            in_name = [query_term.in_marks("n") for query_term in plain]
+            others = [
+                query_term.query()
+                for query_term in terms
+                if query_term.in_columns or query_term.is_in_order
+            ]
             tiers.insert(0, (_IN_NAME, all_of([*in_name, *others, *filters]), []))
             whole = term(mark("e", self._query.whole))
             tiers.insert(0, (_EXACT, all_of([whole, *filters]), []))
         rank = "ts_rank(d.vector, %s::tsquery, 1)::float8"
-        return self._run(tiers, rank, [all_of(one.query() for one in terms)])
+        return self._run(tiers, rank, [all_of(query_term.query() for query_term in terms)])
 
     def nearly(self) -> list[dict[str, Any]]:
         """The same for words like those of the query: what they are, the statement finds itself."""
@@ -322,8 +328,8 @@ class _Look:
             return f"%{places.setdefault((kind, word), len(places) + 1)}$s"
 
         # PostgreSQL's format() puts the words in. Words hold no percent sign; filters may.
-        near = all_of(one.near(place) for one in self._query.terms)
-        template_filters = [each.replace("%", "%%") for each in self._filters]
+        near = all_of(query_term.near(place) for query_term in self._query.terms)
+        template_filters = [condition.replace("%", "%%") for condition in self._filters]
         template = all_of([near, *template_filters])
         words = [
             {
@@ -368,16 +374,16 @@ class _Look:
                 output_field=BooleanField(),
             )
             rows = SearchDocument.objects.filter(self._visible).filter(condition)
-            sql, given = rows.order_by().values("pk").query.sql_with_params()
+            sql, row_parameters = rows.order_by().values("pk").query.sql_with_params()
             before = "".join(_LESS.format(tier=other) for other, _, _ in tiers[:number])
             hits.append(_HIT.format(tier=tier, rows=sql, depth=DEPTH, before=before))
-            parameters += given
+            parameters += row_parameters
         parameters += rank_parameters
         behind = ""
         if self._place is not None:
             behind = "WHERE (-tier, -rank, path, id) > (%s, %s, %s::text[], %s)"
-            at = self._place
-            parameters += [-at.tier, -at.rank, at.path, at.pk]
+            position = self._place
+            parameters += [-position.tier, -position.rank, position.path, position.pk]
         likely = ""
         if near is not None:
             likely = ", ARRAY(SELECT DISTINCT word FROM near) AS likely"
@@ -393,10 +399,10 @@ class _Look:
         with connection.cursor() as cursor:
             cursor.execute(f"WITH {text}", parameters)
             names = [column.name for column in cursor.description or ()]
-            found = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
-        if found and near is not None:
-            self.likely = found[0]["likely"]
-        return found
+            rows_found = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+        if rows_found and near is not None:
+            self.likely = rows_found[0]["likely"]
+        return rows_found
 
     @cached_property
     def _visible(self) -> Q:
@@ -433,30 +439,35 @@ class _Look:
         with connection.cursor() as cursor:
             keys = [key for key, _ in query.labels]
             cursor.execute(_CARRIERS, [keys, bool(query.sensitivities)])
-            for key, *rest in cursor.fetchall():
-                carriers.setdefault(key, []).append(_Carrier(*rest))
+            for key, *values in cursor.fetchall():
+                carriers.setdefault(key, []).append(_Carrier(*values))
         return [
             *query.filters,
             *(_of_label(key, value, carriers.get(key, ())) for key, value in query.labels),
-            *(_of_sensitivity(one, carriers.get("", ())) for one in query.sensitivities),
+            *(
+                _of_sensitivity(sensitivity, carriers.get("", ()))
+                for sensitivity in query.sensitivities
+            ),
         ]
 
 
 def _of_label(key: str, value: str | None, carriers: Sequence[_Carrier]) -> str:
-    told = key if value is None else f"{key}={value}"
+    text = key if value is None else f"{key}={value}"
     matching = {
-        one.pk
-        for one in carriers
+        carrier.pk
+        for carrier in carriers
         if value is None
-        or any(search_words.fold(given, search_words.MARK) == value for given in one.values)
+        or any(
+            search_words.fold(assigned, search_words.MARK) == value for assigned in carrier.values
+        )
     }
-    own = [term(mark("l", told)), term(mark("m", told))]
+    own = [term(mark("l", text)), term(mark("m", text))]
     return any_of([*own, *_inherited(mark("l", key), carriers, matching)])
 
 
-def _of_sensitivity(wanted: Sensitivity, carriers: Sequence[_Carrier]) -> str:
-    matching = {one.pk for one in carriers if wanted in one.values}
-    own = [term(mark("s", wanted)), term(mark("t", wanted))]
+def _of_sensitivity(sensitivity: Sensitivity, carriers: Sequence[_Carrier]) -> str:
+    matching = {carrier.pk for carrier in carriers if sensitivity in carrier.values}
+    own = [term(mark("s", sensitivity)), term(mark("t", sensitivity))]
     return any_of([*own, *_inherited(mark("s"), carriers, matching)])
 
 
@@ -464,19 +475,19 @@ def _inherited(own: str, carriers: Sequence[_Carrier], matching: set[int]) -> li
     """What lies below a namespace that matches, with nothing nearer that says otherwise."""
     if not matching:
         return []
-    known = {one.pk for one in carriers}
+    carrier_ids = {carrier.pk for carrier in carriers}
     below: dict[int, list[int]] = {}
-    for one in carriers:
-        nearest = next((pk for pk in reversed(one.ancestors[:-1]) if pk in known), None)
+    for carrier in carriers:
+        nearest = next((pk for pk in reversed(carrier.ancestors[:-1]) if pk in carrier_ids), None)
         if nearest is not None:
-            below.setdefault(nearest, []).append(one.pk)
-    found = []
+            below.setdefault(nearest, []).append(carrier.pk)
+    subtrees = []
     for pk in sorted(matching):
         inside = term(mark("p", str(pk)))
         if nearer := below.get(pk):
-            inside = f"({inside} & !{any_of(term(mark('p', str(one))) for one in nearer)})"
-        found.append(inside)
-    return [f"(!{term(own)} & {any_of(found)})"]
+            inside = f"({inside} & !{any_of(term(mark('p', str(carrier))) for carrier in nearer)})"
+        subtrees.append(inside)
+    return [f"(!{term(own)} & {any_of(subtrees)})"]
 
 
 # --- what is shown -----------------------------------------------------------------------------
@@ -497,46 +508,46 @@ def _result(row: Mapping[str, Any], query: Query, likely: Sequence[str]) -> Resu
 
 def _matches(row: Mapping[str, Any], query: Query, likely: Sequence[str]) -> list[Match]:
     """Where the words are, the most telling place first; the last word counts as a beginning."""
-    exact = {word for one in query.terms for word in one.words} | set(likely)
-    open_words = tuple(one.words[-1] for one in query.terms if one.is_prefix)
-    only_columns = all(one.in_columns for one in query.terms)
-    wanted_labels = {key for key, _ in query.labels}
+    exact = {word for query_term in query.terms for word in query_term.words} | set(likely)
+    open_words = tuple(query_term.words[-1] for query_term in query.terms if query_term.is_prefix)
+    only_columns = all(query_term.in_columns for query_term in query.terms)
+    label_filters = {key for key, _ in query.labels}
     *above, name = row["path"]
-    found: list[Match] = []
+    matches: list[Match] = []
     if not only_columns:
-        found += _match("name", name, exact, open_words)
+        matches += _match("name", name, exact, open_words)
     for path, _, comment in _json(row["columns"]):
-        if len(found) >= _MOST_MATCHES:
-            return found
-        found += _match("column", path, exact, open_words)
+        if len(matches) >= _MOST_MATCHES:
+            return matches
+        matches += _match("column", path, exact, open_words)
         if not only_columns:
-            found += _match("comment", comment, exact, open_words)
-    if not only_columns or wanted_labels:
-        found += _match_labels(row, exact, open_words, wanted_labels)
+            matches += _match("comment", comment, exact, open_words)
+    if not only_columns or label_filters:
+        matches += _match_labels(row, exact, open_words, label_filters)
     if not only_columns:
-        found += _match("description", row["description"], exact, open_words)
+        matches += _match("description", row["description"], exact, open_words)
         for _, text in map(_json, row["column_descriptions"]):
-            found += _match("description", text, exact, open_words)
-        found += _match("owner", row["owner"], exact, open_words)
-        found += _match("path", ".".join(above), exact, open_words)
-    return found[:_MOST_MATCHES]
+            matches += _match("description", text, exact, open_words)
+        matches += _match("owner", row["owner"], exact, open_words)
+        matches += _match("path", ".".join(above), exact, open_words)
+    return matches[:_MOST_MATCHES]
 
 
 def _match_labels(
-    row: Mapping[str, Any], exact: set[str], open_words: tuple[str, ...], wanted: set[str]
+    row: Mapping[str, Any], exact: set[str], open_words: tuple[str, ...], label_filters: set[str]
 ) -> list[Match]:
-    labels = [_json(one) for one in row["labels"]]
-    found = [
+    labels = [_json(entry) for entry in row["labels"]]
+    matches = [
         Match("label", (Part(key, is_hit=True), Part(" (inherited)", is_hit=False)))
-        for key in sorted(wanted - {key for key, *_ in labels})
+        for key in sorted(label_filters - {key for key, *_ in labels})
     ]
     for key, value, column in labels:
         text = f"{key}={value}" if value else key
-        if key in wanted:
-            found.append(Match("label", (Part(text, is_hit=True),)))
+        if key in label_filters:
+            matches.append(Match("label", (Part(text, is_hit=True),)))
         else:
-            found += _match("label", f"{column}: {text}" if column else text, exact, open_words)
-    return found
+            matches += _match("label", f"{column}: {text}" if column else text, exact, open_words)
+    return matches
 
 
 def _json(value: Any) -> Any:

@@ -42,8 +42,8 @@ def newest_version(table: Table) -> str:
         of_this = IcebergMetadata.objects.filter(table=table)
         return of_this.values_list("metadata_location", flat=True).first() or ""
     newest = TableVersion.objects.visible().on("").filter(table=table).order_by("-version")
-    found = newest.values_list("version", "created_at").first()
-    return "" if found is None else f"{found[0]} {found[1].isoformat()}"
+    row = newest.values_list("version", "created_at").first()
+    return "" if row is None else f"{row[0]} {row[1].isoformat()}"
 
 
 def read(table: Table) -> Columns:
@@ -81,14 +81,14 @@ def _read_lance(table: Table) -> Columns:
     version = newest_version(table)
     dataset = lance_contents.open_table(actor=SYSTEM, table=table)
     with lance_contents.reading():
-        found = lance_columns.columns(dataset.schema)
+        columns = lance_columns.columns(dataset.schema)
         notes = [
             _note(
                 column.path,
                 column.type,
                 next((column.metadata[key] for key in _COMMENTS if key in column.metadata), ""),
             )
-            for column in islice(found, MOST)
+            for column in islice(columns, MOST)
         ]
     return Columns(version, tuple(notes))
 

@@ -47,8 +47,8 @@ class Word:
 def fold(text: str, longest: int = LONGEST) -> str:
     """Without case and accents, in which words do not differ; shortened."""
     plain = unicodedata.normalize("NFKD", text)
-    kept = "".join(c for c in plain if not unicodedata.combining(c) and c != "\0")
-    return kept.casefold()[:longest]
+    letters = "".join(c for c in plain if not unicodedata.combining(c) and c != "\0")
+    return letters.casefold()[:longest]
 
 
 def mark(kind: str, text: str = "") -> str:
@@ -151,8 +151,8 @@ def phrase(terms: Iterable[str]) -> str:
 
 
 def _joined(terms: Iterable[str], operator: str) -> str:
-    found = list(terms)
-    return found[0] if len(found) == 1 else f"({operator.join(found)})"
+    operands = list(terms)
+    return operands[0] if len(operands) == 1 else f"({operator.join(operands)})"
 
 
 # --- words like another --------------------------------------------------------------------------
