@@ -10,10 +10,10 @@ from api.management.messages import _Request as Request
 from catalog.models import LabelColour, LabelDefinition, LabelPlace, Sensitivity, TableFormat
 from catalog.services.governance.annotation_operations import Link
 from catalog.services.governance.annotations import (
+    Annotations,
     Changes,
+    ColumnAnnotations,
     ColumnChanges,
-    ColumnFacts,
-    FactsOf,
     GivenLabel,
 )
 from catalog.services.search.search import Page
@@ -87,7 +87,7 @@ class ColumnFactsModel(BaseModel):
     labels: list[GivenLabelModel]
 
     @classmethod
-    def of(cls, found: ColumnFacts) -> Self:
+    def of(cls, found: ColumnAnnotations) -> Self:
         told = {name: getattr(found, name) for name in cls.model_fields}
         return cls(**told | {"labels": [GivenLabelModel.of(one) for one in found.labels]})
 
@@ -111,7 +111,7 @@ class FactsModel(BaseModel):
     columns: list[ColumnFactsModel]
 
     @classmethod
-    def of(cls, found: FactsOf) -> Self:
+    def of(cls, found: Annotations) -> Self:
         told = {name: getattr(found, name) for name in cls.model_fields}
         told["links"] = [LinkModel(title=one.title, url=one.url) for one in found.links]
         told["labels"] = [GivenLabelModel.of(one) for one in found.labels]

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.timeout(900)]
 # What beat has done from time to time.
 _PASSES = """
 from catalog.services import search_documents, upkeep
-search_documents.keep()
+search_documents.update()
 upkeep.measure_due()
 """
 _TABLES = "/admin/catalog/table/"

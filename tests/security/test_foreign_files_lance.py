@@ -37,8 +37,7 @@ from catalog.services.engine.commit import commit
 from catalog.services.lance import data as lance_data
 from catalog.services.lance import datasets as lance_datasets
 from catalog.services.lance.ledger import versions as lance_versions
-from catalog.services.maintenance import job_runner
-from catalog.services.maintenance import scheduler as maintenance_scheduler
+from catalog.services.maintenance import job_runner, measurements
 from catalog.services.recovery import lance_repair
 from catalog.services.tables import job_operations, table_operations
 from tests.access.doors import KEY, give, principal, who_asks
@@ -299,7 +298,7 @@ def test_no_use_of_a_version_touches_foreign_files(world, attack):
                 faults.append((name, answer.status_code, answer.content[:300]))
         jobs = _run_jobs(world)
         with pytest.raises(InvalidInput):
-            maintenance_scheduler.measure(actor=SYSTEM, table=MINE)
+            measurements.measure(actor=SYSTEM, table=MINE)
         lance_repair.repair(actor=SYSTEM, table=MINE, is_dry_run=True)
     assert faults == []
     assert seen.events == []

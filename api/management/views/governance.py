@@ -6,6 +6,7 @@ from pydantic import BaseModel
 
 from api.management.operation import ManagementOperation
 from catalog.access import Principal
+from catalog.services.governance import document_export, document_format
 from catalog.services.governance import documents as governance_documents
 
 
@@ -31,13 +32,13 @@ class Changes(BaseModel):
         )
 
 
-class State(governance_documents.Document):
+class State(document_format.Document):
     """A document that leaves nothing out."""
 
-    principals: list[governance_documents.PrincipalPart]
-    labels: list[governance_documents.LabelPart]
-    namespaces: list[governance_documents.NamespacePart]
-    tables: list[governance_documents.TablePart]
+    principals: list[document_format.PrincipalPart]
+    labels: list[document_format.LabelPart]
+    namespaces: list[document_format.NamespacePart]
+    tables: list[document_format.TablePart]
 
 
 class GetGovernance(ManagementOperation):
@@ -53,18 +54,18 @@ class GetGovernance(ManagementOperation):
     }
 
     def handle(self, actor: Principal, body: None) -> State:
-        found = governance_documents.export(actor=actor, namespace=self.named("namespace") or ())
-        return State(**dict(governance_documents.read(found)))
+        found = document_export.export(actor=actor, namespace=self.named("namespace") or ())
+        return State(**dict(document_format.read(found)))
 
 
 class PlanGovernance(ManagementOperation):
     """What applying a document would change; nothing is changed."""
 
     verb = "POST"
-    request_model = governance_documents.Document
+    request_model = document_format.Document
     response_model = Changes
 
-    def handle(self, actor: Principal, body: governance_documents.Document) -> Changes:
+    def handle(self, actor: Principal, body: document_format.Document) -> Changes:
         return Changes.of(governance_documents.plan(actor=actor, document=body))
 
 
@@ -73,8 +74,8 @@ class ApplyGovernance(ManagementOperation):
 
     verb = "PUT"
     changes = True
-    request_model = governance_documents.Document
+    request_model = document_format.Document
     response_model = Changes
 
-    def handle(self, actor: Principal, body: governance_documents.Document) -> Changes:
+    def handle(self, actor: Principal, body: document_format.Document) -> Changes:
         return Changes.of(governance_documents.apply(actor=actor, document=body))

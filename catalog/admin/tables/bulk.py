@@ -150,7 +150,7 @@ ACTIONS = [label_many, protect_many, drop_many]
 
 def _label(asking: Principal, row: Table, data: dict[str, Any]) -> None:
     changes = Changes(labels={data["label"]: data["values"]})
-    annotations.change_table_facts(actor=asking, table=row.identifier, changes=changes)
+    annotations.annotate_table(actor=asking, table=row.identifier, changes=changes)
 
 
 def _protect(asking: Principal, row: Table, _data: dict[str, Any]) -> None:

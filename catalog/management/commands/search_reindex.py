@@ -17,5 +17,5 @@ class Command(BaseCommand):
                 self.stdout.write(f"{made:,} documents")
                 self.stdout.flush()
 
-        made = search_documents.reindex(told=told)
+        made = search_documents.reindex(progress=told)
         self.stdout.write(f"{made:,} documents were made")

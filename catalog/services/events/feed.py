@@ -42,7 +42,7 @@ _LOOKED_AT = 2000
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Place:
+class Position:
     """Behind an event of the stream; what clients send to go on from there."""
 
     xid: int
@@ -65,11 +65,11 @@ class Place:
         return f"{self.xid}-{self.event}"
 
 
-BEGINNING = Place(0, 0)
+BEGINNING = Position(0, 0)
 
 
 @dataclass(frozen=True)
-class Choice:
+class EventFilter:
     """Which events are wanted."""
 
     types: tuple[str, ...] = ()
@@ -85,7 +85,7 @@ class Choice:
                     f"'{pattern}' is no type of events; use such as table.create, or table.*"
                 )
 
-    def wants(self, action: str) -> bool:
+    def matches(self, action: str) -> bool:
         return not self.types or any(fnmatchcase(action, pattern) for pattern in self.types)
 
 
@@ -94,15 +94,15 @@ class Page:
     """Events in their order, and where to go on; ``is_last``: there is nothing behind it yet."""
 
     rows: list[AuditEvent]
-    place: Place
+    position: Position
     is_last: bool
 
 
 def read(
     *,
     actor: Principal,
-    after: Place | None = None,
-    choice: Choice | None = None,
+    after: Position | None = None,
+    event_filter: EventFilter | None = None,
     limit: int | None = None,
 ) -> Page:
     """The events behind a place, by default the next; fewer than asked for, or none, say nothing.
@@ -112,9 +112,9 @@ def read(
     they may browse.
     Raises NamespaceNotFound, InvalidInput. Three statements at most.
     """
-    choice = choice or Choice()
-    if choice.namespace:
-        namespaces.describe_namespace(actor=actor, namespace=choice.namespace)
+    event_filter = event_filter or EventFilter()
+    if event_filter.namespace:
+        namespaces.describe_namespace(actor=actor, namespace=event_filter.namespace)
     top = _horizon()
     start = after or _behind(top)
     ended = AuditEvent.objects.extra(where=["xid < %s::text::xid8"], params=[top])
@@ -131,43 +131,45 @@ def read(
     matching = [
         pk
         for _, pk, action, outcome in looked_at
-        if outcome == Outcome.DONE and choice.wants(action)
+        if outcome == Outcome.DONE and event_filter.matches(action)
     ]
-    rows = AuditEvent.objects.filter(pk__in=matching).filter(_where(choice), _seen_by(actor))
+    rows = AuditEvent.objects.filter(pk__in=matching).filter(
+        _where(event_filter), _visible_to(actor)
+    )
     page_rows = sorted(rows, key=lambda row: (row.xid, row.pk))
     if not actor.holds_everywhere(Privilege.MANAGE):
-        _without_details(page_rows)
+        _remove_details(page_rows)
     if len(page_rows) > size:
         page_rows = page_rows[:size]
-        return Page(page_rows, place_of(page_rows[-1]), is_last=False)
-    last = Place(looked_at[-1][0], looked_at[-1][1]) if looked_at else start
+        return Page(page_rows, position_of(page_rows[-1]), is_last=False)
+    last = Position(looked_at[-1][0], looked_at[-1][1]) if looked_at else start
     return Page(page_rows, last, is_last=len(looked_at) < _LOOKED_AT)
 
 
-def _without_details(rows: Sequence[AuditEvent]) -> None:
+def _remove_details(rows: Sequence[AuditEvent]) -> None:
     """What a change wrote may be more than who only browses a table is told of it."""
     for row in rows:
         row.before = row.after = None
 
 
-def newest_place() -> Place:
+def newest_position() -> Position:
     """Behind all that happened so far. What is under way comes behind it."""
     return _behind(_horizon())
 
 
-def _behind(horizon: int) -> Place:
-    return Place(horizon - 1, (1 << 63) - 1)
+def _behind(horizon: int) -> Position:
+    return Position(horizon - 1, (1 << 63) - 1)
 
 
-def place_of(row: AuditEvent) -> Place:
-    return Place(row.xid, row.pk)
+def position_of(row: AuditEvent) -> Position:
+    return Position(row.xid, row.pk)
 
 
 def as_cloud_event(row: AuditEvent) -> dict[str, Any]:
     """CloudEvents 1.0, section 3; ``sequence`` of its extension of that name orders those of a table."""
     return {
         "specversion": "1.0",
-        "id": str(place_of(row)),
+        "id": str(position_of(row)),
         "source": settings.MONODON_URL,
         "type": TYPE_PREFIX + row.action,
         "subject": row.target,
@@ -191,20 +193,22 @@ def as_stream(rows: Sequence[AuditEvent]) -> Iterator[str]:
     """Server-sent events (HTML, section 9.2): a client that comes back sends the last id."""
     for row in rows:
         text = json.dumps(as_cloud_event(row), separators=(",", ":"))
-        yield f"id: {place_of(row)}\nevent: {TYPE_PREFIX}{row.action}\ndata: {text}\n\n"
+        yield f"id: {position_of(row)}\nevent: {TYPE_PREFIX}{row.action}\ndata: {text}\n\n"
 
 
-def _where(choice: Choice) -> Q:
-    if not choice.namespace:
+def _where(event_filter: EventFilter) -> Q:
+    if not event_filter.namespace:
         return Q()
-    name = label(choice.namespace)
-    path = Namespace.objects.named(choice.namespace).values_list("ancestors", flat=True).first()
+    name = label(event_filter.namespace)
+    path = (
+        Namespace.objects.named(event_filter.namespace).values_list("ancestors", flat=True).first()
+    )
     inside = Table.objects.filter(namespace__ancestors__contains=list(path or [])[-1:])
     of_tables = Q(table_uuid__in=inside.values("uuid"))
     return of_tables | Q(table_uuid=None) & (Q(target=name) | Q(target__startswith=name + "."))
 
 
-def _seen_by(actor: Principal) -> Q:
+def _visible_to(actor: Principal) -> Q:
     if actor.holds_everywhere(Privilege.MANAGE):
         return Q()
     of_data = Q()

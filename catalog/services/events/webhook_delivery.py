@@ -30,8 +30,8 @@ SECRET_PREFIX = "whsec_"  # noqa: S105 -- how a secret begins
 MAX_ANSWER = 500
 """Characters of an answer that are kept."""
 _CONNECT_SECONDS, _WHOLE_SECONDS = 5.0, 20.0
-_MOST_ADDRESSES = 3
-_LONGEST_URL = 2000
+_MAX_ADDRESSES = 3
+_MAX_URL = 2000
 
 
 class Refused(Exception):
@@ -68,7 +68,7 @@ def check_url(url: str) -> None:
         raise InvalidInput(f"{url[:100]!r} is no URL") from None
     host = parts.hostname or ""
     is_plain = url.isascii() and url.isprintable() and not set(' "<>\\^`{|}') & set(url)
-    if len(url) > _LONGEST_URL or not is_plain or not host or port == 0:
+    if len(url) > _MAX_URL or not is_plain or not host or port == 0:
         raise InvalidInput(
             f"{url[:100]!r} is no URL of a receiver; percent-encode what is not ASCII"
         )
@@ -113,7 +113,7 @@ def post(url: str, secret: str, event_id: str, body: bytes) -> tuple[int, str]:
             )
             response = connection.getresponse()
             if deadline.is_over:
-                raise Refused(_SLOW)
+                raise Refused(_TIMEOUT_MESSAGE)
             text = b""
             if not 200 <= response.status < 300:  # else it has been taken, whatever it says
                 with contextlib.suppress(urllib3.exceptions.HTTPError, OSError):
@@ -121,12 +121,12 @@ def post(url: str, secret: str, event_id: str, body: bytes) -> tuple[int, str]:
     return response.status, text.decode("utf-8", "replace")
 
 
-def told(text: str) -> str:
+def printable(text: str) -> str:
     """What may be stored and shown of it: receivers choose answers, and what errors quote."""
     return "".join(char if char.isprintable() else " " for char in text)[:MAX_ANSWER].strip()
 
 
-_SLOW = f"TimeoutError: it took longer than {_WHOLE_SECONDS:.0f} s"
+_TIMEOUT_MESSAGE = f"TimeoutError: it took longer than {_WHOLE_SECONDS:.0f} s"
 
 
 class _Deadline:
@@ -170,7 +170,7 @@ def _connect(parts: SplitResult, deadline: _Deadline) -> HTTPConnection:
     """A connection to the first of the addresses that lets us in."""
     host = parts.hostname or ""
     port = parts.port or (443 if parts.scheme == "https" else 80)
-    addresses = _addresses(host, port)[:_MOST_ADDRESSES]
+    addresses = _addresses(host, port)[:_MAX_ADDRESSES]
     for address in addresses:
         connection = _connection(parts.scheme, host, address, port, deadline)
         try:

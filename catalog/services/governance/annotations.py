@@ -30,7 +30,7 @@ from catalog.models import (
 )
 from catalog.privileges import Privilege
 from catalog.services.engine.commit import Operation, commit
-from catalog.services.governance import annotation_operations
+from catalog.services.governance import annotation_operations, label_operations
 from catalog.services.governance.annotation_operations import Link
 
 
@@ -47,7 +47,7 @@ class GivenLabel:
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnFacts:
+class ColumnAnnotations:
     """What is known and said of a column."""
 
     path: str
@@ -61,7 +61,7 @@ class ColumnFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class FactsOf:
+class Annotations:
     """All that a page needs to show of what is said of a namespace, a table or a view."""
 
     identifier: Identifier
@@ -81,7 +81,7 @@ class FactsOf:
     """Who says so, dotted; empty: nobody."""
     highest_sensitivity: Sensitivity | None
     """The highest of what holds and of what is said of columns."""
-    columns: tuple[ColumnFacts, ...]
+    columns: tuple[ColumnAnnotations, ...]
     """Those of the schema, as far as it was read, and then others of which something is said."""
 
 
@@ -108,7 +108,7 @@ class Changes(ColumnChanges):
 # --- what holds ----------------------------------------------------------------------------------
 
 
-def facts_of_table(*, actor: Principal, table: Identifier) -> FactsOf:
+def table_annotations(*, actor: Principal, table: Identifier) -> Annotations:
     """What is said of a table or view. Raises NamespaceNotFound, TableNotFound. Four statements."""
     access.require(actor, Privilege.BROWSE, access.On.table(table))
     row = Table.objects.named(table).select_related("namespace").first()
@@ -116,19 +116,19 @@ def facts_of_table(*, actor: Principal, table: Identifier) -> FactsOf:
         if not Namespace.objects.named(table[:-1]).exists():
             raise NamespaceNotFound(table[:-1])
         raise TableNotFound(table)
-    return facts_of(row)
+    return annotations_of(row)
 
 
-def facts_of_namespace(*, actor: Principal, namespace: Identifier) -> FactsOf:
+def namespace_annotations(*, actor: Principal, namespace: Identifier) -> Annotations:
     """The same for a namespace. Raises NamespaceNotFound."""
     access.require(actor, Privilege.BROWSE, access.On.namespace(namespace))
     row = Namespace.objects.named(namespace).first()
     if row is None:
         raise NamespaceNotFound(namespace)
-    return facts_of(row)
+    return annotations_of(row)
 
 
-def facts_of(row: Table | Namespace) -> FactsOf:
+def annotations_of(row: Table | Namespace) -> Annotations:
     """The same for a row at hand, whoever asks; of a table, its namespace should be loaded.
 
     Three statements.
@@ -160,7 +160,7 @@ def facts_of(row: Table | Namespace) -> FactsOf:
         [*column_sensitivities, *([sensitivity] if sensitivity else [])],
         key=lambda annotation: annotation.rank,
     )
-    return FactsOf(
+    return Annotations(
         identifier=row.identifier,
         kind=row.kind if isinstance(row, Table) else "namespace",
         format=row.format if isinstance(row, Table) else None,
@@ -226,7 +226,7 @@ def _effective_labels(
 
 def _columns(
     row: Table, of_row: Iterable[Facts], assignments: Iterable[LabelAssignment]
-) -> Iterable[ColumnFacts]:
+) -> Iterable[ColumnAnnotations]:
     annotations = {entry.column: entry for entry in of_row if entry.column}
     labels: dict[str, dict[str, list[LabelAssignment]]] = {}
     for entry in assignments:
@@ -239,7 +239,7 @@ def _columns(
     missing = sorted((annotations.keys() | labels.keys()) - paths)
     for path, type_, comment in [*schema_columns, *([path, "", ""] for path in missing)]:
         annotation = annotations.get(path)
-        yield ColumnFacts(
+        yield ColumnAnnotations(
             path=path,
             type=type_,
             comment=comment,
@@ -263,7 +263,7 @@ def _columns(
 # --- saying it -----------------------------------------------------------------------------------
 
 
-def change_table_facts(*, actor: Principal, table: Identifier, changes: Changes) -> None:
+def annotate_table(*, actor: Principal, table: Identifier, changes: Changes) -> None:
     """Say something of a table or view and its columns: all of it, or nothing.
 
     Raises NamespaceNotFound, TableNotFound, ColumnNotFound, LabelNotFound, InvalidInput and
@@ -272,7 +272,7 @@ def change_table_facts(*, actor: Principal, table: Identifier, changes: Changes)
     _commit(actor, table, changes, is_table=True)
 
 
-def change_namespace_facts(*, actor: Principal, namespace: Identifier, changes: Changes) -> None:
+def annotate_namespace(*, actor: Principal, namespace: Identifier, changes: Changes) -> None:
     """The same for a namespace."""
     _commit(actor, namespace, changes, is_table=False)
 
@@ -307,9 +307,9 @@ def _operations(
         yield annotation_operations.SetClassification(**where, sensitivity=changes.sensitivity)
     for key, values in changes.labels.items():
         if values:
-            yield annotation_operations.AssignLabel(**where, key=key, values=values)
+            yield label_operations.AssignLabel(**where, key=key, values=values)
         else:
-            yield annotation_operations.RemoveLabel(**where, key=key)
+            yield label_operations.RemoveLabel(**where, key=key)
 
 
 # --- labels --------------------------------------------------------------------------------------
@@ -339,7 +339,7 @@ def create_label(
     places: Sequence[LabelPlace] = tuple(LabelPlace),
 ) -> LabelDefinition:
     """Define a label. Raises LabelAlreadyExists, InvalidInput, PermissionDenied."""
-    create = annotation_operations.CreateLabel(
+    create = label_operations.CreateLabel(
         key=key,
         description=description,
         colour=colour,
@@ -362,7 +362,7 @@ def update_label(
     places: Sequence[LabelPlace] | None = None,
 ) -> LabelDefinition:
     """Change a label; None: as it is. Raises LabelNotFound, LabelInUse, InvalidInput."""
-    update = annotation_operations.UpdateLabel(
+    update = label_operations.UpdateLabel(
         key=key,
         description=description,
         colour=colour,
@@ -376,7 +376,7 @@ def update_label(
 
 def delete_label(*, actor: Principal, key: str) -> None:
     """Do away with a label that nothing has. Raises LabelNotFound, LabelInUse."""
-    commit([annotation_operations.DeleteLabel(key=key)], actor=actor)
+    commit([label_operations.DeleteLabel(key=key)], actor=actor)
 
 
 # --- descriptions --------------------------------------------------------------------------------

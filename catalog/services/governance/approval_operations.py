@@ -51,19 +51,19 @@ class ApproveRequest(Operation):
         return replace(self, stored=restored.prepare())
 
     @property
-    def asked(self) -> Operation:
+    def stored_operation(self) -> Operation:
         if self.stored is None:
             raise AssertionError("it was not prepared")
         return self.stored
 
     def namespaces(self) -> Iterable[Identifier]:
-        return self.asked.namespaces()
+        return self.stored_operation.namespaces()
 
     def subtrees(self) -> Iterable[Identifier]:
-        return self.asked.subtrees()
+        return self.stored_operation.subtrees()
 
     def tables(self) -> Iterable[Identifier]:
-        return self.asked.tables()
+        return self.stored_operation.tables()
 
     def apply(self, batch: Batch) -> ApprovalRequest:
         batch.flush()
@@ -96,9 +96,9 @@ class ApproveRequest(Operation):
         )
         batch.transaction.actor = requester.name
         batch.transaction.properties["monodon.approved_by"] = approver.name
-        batch.actor, batch.current = requester, self.asked
+        batch.actor, batch.current = requester, self.stored_operation
         try:
-            self.asked.apply(batch)
+            self.stored_operation.apply(batch)
         finally:
             batch.actor, batch.current = approver, self
         return {"requester": row.requester, "action": row.action}

@@ -21,7 +21,7 @@ POINTS, MAX_POINTS = 200, 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class HealthHistory:
     """The last measurement of a table, and those before it, oldest first."""
 
     newest: TableHealth | None
@@ -65,7 +65,7 @@ def list_health(
 
 def table_health(
     *, actor: Principal, table: Identifier, days: int = DAYS, points: int = POINTS
-) -> Course:
+) -> HealthHistory:
     """How a table is, and how it was on these last days. Raises TableNotFound.
 
     Of more measurements than ``points``, every second is told, or every third, and so on.
@@ -79,7 +79,7 @@ def table_health(
     ).annotate(offset=Mod(F("place") - 1, step))
     series = list(numbered.filter(offset=0).order_by("measured_at", "pk"))
     newest = TableHealth.objects.newest().filter(table=row).first()
-    return Course(newest, series)
+    return HealthHistory(newest, series)
 
 
 def _behind(token: str) -> Q:

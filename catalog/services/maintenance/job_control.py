@@ -45,7 +45,7 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class Activity:
     """What maintenance came to since a moment, by day (UTC) and kind, and what goes on now."""
 
     tallies: Mapping[tuple[date, str], Tally]
@@ -136,7 +136,7 @@ def cancel_job(*, actor: Principal, job: int) -> Job:
 
 
 # Whatever removes files tells "files" and "bytes"; what odd results say does not count.
-_ACCOUNT = """
+_ACTIVITY_SQL = """
     WITH ended AS MATERIALIZED (
         SELECT kind, status, is_dry_run, finished_at, result
         FROM catalog_job WHERE finished_at >= %(since)s ORDER BY finished_at DESC LIMIT %(limit)s
@@ -171,14 +171,14 @@ _ACCOUNT = """
 """
 
 
-def account(*, since: datetime, limit: int | None = None) -> Account:
+def count_activity(*, since: datetime, limit: int | None = None) -> Activity:
     """Count what maintenance came to. One statement, which looks at the newest ``limit`` jobs."""
     tallies: dict[tuple[date, str], Tally] = defaultdict(Tally)
     active: Counter[str] = Counter()
     whole_since = None
     with connection.cursor() as cursor:
         kinds = [str(kind) for kind in scheduler.MODES]
-        cursor.execute(_ACCOUNT, {"since": since, "limit": limit, "kinds": kinds})
+        cursor.execute(_ACTIVITY_SQL, {"since": since, "limit": limit, "kinds": kinds})
         for day, kind, ending, count, files, size, merged, oldest in cursor.fetchall():
             if day is not None:
                 tally = Tally(
@@ -192,14 +192,14 @@ def account(*, since: datetime, limit: int | None = None) -> Account:
                 active[ending] = count
             elif count == limit:
                 whole_since = oldest
-    return Account(dict(tallies), active["queued"], active["running"], whole_since)
+    return Activity(dict(tallies), active["queued"], active["running"], whole_since)
 
 
 def summarize(*, actor: Principal, days: int = 30) -> Summary:
     """What maintenance did on the last days. One statement."""
     access.require(actor, Privilege.READ)
     since = timezone.now() - timedelta(days=min(days, MAX_DAYS))
-    activity = account(since=since)
+    activity = count_activity(since=since)
     summary = Summary(since, activity.queued, activity.running)
     for (_, kind), tally in activity.tallies.items():
         summary.total.add(tally)

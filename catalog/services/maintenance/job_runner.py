@@ -29,7 +29,7 @@ from catalog.services.storage import file_references
 log = logging.getLogger(__name__)
 
 _RENEW_EVERY = 500  # files between two looks at the row
-_HEALING = (CommitConflict, OutcomeUnknown, ServiceUnavailable)
+_RETRYABLE = (CommitConflict, OutcomeUnknown, ServiceUnavailable)
 
 Work = Callable[[Job, Report], Mapping[str, Any] | None]
 """Does a job and returns what came of it, as JSON; ``note`` in it is shown as a remark.
@@ -55,7 +55,7 @@ def run_job(pk: int, spark: Spark | None = None) -> None:
     except JobLost:
         log.warning("Job %s was taken over by another worker", job.pk)
     except CatalogError as refused:
-        again = isinstance(refused, _HEALING) and job.attempts < jobs.MAX_ATTEMPTS
+        again = isinstance(refused, _RETRYABLE) and job.attempts < jobs.MAX_ATTEMPTS
         log.warning("Job %s was refused in attempt %s: %s", job.pk, job.attempts, refused)
         jobs.finish(job, JobStatus.QUEUED if again else JobStatus.FAILED, refused.message)
     except Exception as error:  # a task's outermost frame
@@ -72,10 +72,10 @@ def _work(job: Job, spark: Spark | None) -> Work:
     kind = JobKind(job.kind)
     if work := _WORK.get(kind):
         return work
-    upkeep = _UPKEEP[TableFormat(job.table.format)].get(kind)
-    if upkeep is None:
+    maintenance = _MAINTENANCE[TableFormat(job.table.format)].get(kind)
+    if maintenance is None:
         raise Unsupported(f"This worker cannot {job.get_kind_display()}")
-    return partial(upkeep, spark=spark)
+    return partial(maintenance, spark=spark)
 
 
 def _purge_table(job: Job, _report: Report) -> dict[str, Any]:
@@ -146,7 +146,7 @@ _WORK: dict[JobKind, Work] = {
     JobKind.REFRESH_VIEW: materialized_views.refresh_view,
 }
 # Maintenance, by the table's format: functions of the job, ``report`` and ``spark``.
-_UPKEEP: Mapping[TableFormat, Mapping[JobKind, Callable[..., Mapping[str, Any]]]] = {
+_MAINTENANCE: Mapping[TableFormat, Mapping[JobKind, Callable[..., Mapping[str, Any]]]] = {
     TableFormat.LANCE: lance_actions.WORK,
     TableFormat.ICEBERG: iceberg_actions.WORK,
 }

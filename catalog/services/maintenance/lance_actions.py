@@ -92,7 +92,7 @@ def _built(table: Table, indexes: Sequence[IndexSummary], rows: int) -> tuple[Bu
     one measurement to the next. If it was gone before, the count begins with the rows of today.
     """
     versions = {index.name: index.trained_version for index in indexes if _is_trained(index)}
-    trained_rows = _measured_before(table) if versions else {}
+    trained_rows = _recorded_trained_rows(table) if versions else {}
 
     def built(index: IndexSummary) -> BuiltIndex:
         version, trained = versions.get(index.name), 0
@@ -104,7 +104,7 @@ def _built(table: Table, indexes: Sequence[IndexSummary], rows: int) -> tuple[Bu
     return tuple(map(built, indexes))
 
 
-def _measured_before(table: Table) -> dict[tuple[str, int], int]:
+def _recorded_trained_rows(table: Table) -> dict[tuple[str, int], int]:
     """The rows that indexes were trained on, by their names and that version."""
     measured = TableHealth.objects.filter(table=table, statistics__has_key="built_indexes")
     last = measured.order_by("-measured_at").values_list("statistics", flat=True).first() or {}
@@ -167,18 +167,18 @@ def optimize_indexes(job: Job, report: Report) -> Mapping[str, Any]:
     if not names:
         return {**outcome, "after": outcome["before"], "note": "every index was up to date"}
     report(0, total)
-    return {**outcome, **_Optimize(job, table, report, total).run(stale)}
+    return {**outcome, **_Optimizer(job, table, report, total).run(stale)}
 
 
 @dataclass(slots=True)
-class _Optimize:
+class _Optimizer:
     job: Job
     table: Identifier
     report: Report
     total: int
-    done: int = 0
+    completed: int = 0
     """Rows of the indexes that are through."""
-    left: dict[str, str] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
     """Why which index is left as it is."""
 
     def run(self, stale: Sequence[IndexSummary]) -> dict[str, Any]:
@@ -187,30 +187,30 @@ class _Optimize:
         separate = [index for index in stale if index not in together]
         outcome: dict[str, Any] = {}
         for group in filter(None, [together, *([index] for index in separate)]):
-            for written in self._bring_up(group):
+            for written in self._optimize(group):
                 outcome["after"] = _figures(written.result)
                 outcome["version"] = written.version
                 outcome["transaction_id"] = written.transaction_id
         if not outcome:
-            raise InvalidInput("; ".join(self.left.values()))
+            raise InvalidInput("; ".join(self.skipped.values()))
         self.report(self.total, self.total)
-        if self.left:
-            outcome["left"] = self.left
-            outcome["note"] = "left as they were: " + ", ".join(sorted(self.left))
+        if self.skipped:
+            outcome["left"] = self.skipped
+            outcome["note"] = "left as they were: " + ", ".join(sorted(self.skipped))
         return outcome
 
-    def _bring_up(self, group: Sequence[IndexSummary]) -> Iterator[Written[list[IndexSummary]]]:
+    def _optimize(self, group: Sequence[IndexSummary]) -> Iterator[Written[list[IndexSummary]]]:
         """One after the other, when Lance refuses them together."""
         try:
             yield self._write(group)
         except (InvalidInput, SchemaMismatch, ColumnNotFound, IndexNotFound) as refused:
             if len(group) > 1:
                 for member in group:
-                    yield from self._bring_up([member])
+                    yield from self._optimize([member])
                 return
             (index,) = group
-            self.left[index.name] = f"Index '{index.name}' is left as it is: {refused.message}"
-            jobs.log_event(self.job, self.left[index.name], JobEvent.Level.WARNING)
+            self.skipped[index.name] = f"Index '{index.name}' is left as it is: {refused.message}"
+            jobs.log_event(self.job, self.skipped[index.name], JobEvent.Level.WARNING)
 
     def _write(self, group: Sequence[IndexSummary]) -> Written[list[IndexSummary]]:
         names = [index.name for index in group]
@@ -218,17 +218,17 @@ class _Optimize:
             actor=jobs.principal(self.job),
             table=self.table,
             operation=data_operations.OptimizeIndexes,
-            work=partial(self._work, names=names),
+            work=partial(self._run, names=names),
             summary={"job": self.job.pk, "indexes": names},
             may_commit=lambda: self.report(self.job.progress, None),
         )
-        self.done += sum(index.unindexed_rows or 0 for index in group)
-        self.report(min(self.done, self.total), None)
+        self.completed += sum(index.unindexed_rows or 0 for index in group)
+        self.report(min(self.completed, self.total), None)
         version = f"committed version {written.version}"
         jobs.log_event(self.job, version, data={"indexes": names})
         return written
 
-    def _work(self, newest: LanceDataset, names: list[str]) -> list[IndexSummary]:
+    def _run(self, newest: LanceDataset, names: list[str]) -> list[IndexSummary]:
         indexes = {existing.name: existing for existing in index_summaries(newest)}
         index = indexes.get(names[0]) if len(names) == 1 else None
         if index is not None and _is_empty(index):
@@ -265,14 +265,14 @@ def _segments_to_merge(dataset: LanceDataset, index: IndexSummary) -> int | None
         for segment in dataset.stats.index_stats(index.name)["indices"]
     ]
     smallest = min(map(sum, zip(*segments, strict=False)), default=0)
-    if is_plain and not kind.is_graph and smallest >= _NEVER_JOINED:
+    if is_plain and not kind.is_graph and smallest >= _MAX_JOINED_PARTITION:
         return None
     return planning.segments_to_merge(
         [sum(partition_sizes) for partition_sizes in segments], index.unindexed_rows or 0
     )
 
 
-_NEVER_JOINED = 8192
+_MAX_JOINED_PARTITION = 8192
 """Rows of a partition which Lance itself would give it at most; with a graph it would a million."""
 
 

@@ -19,104 +19,33 @@ A version is old when it has not been the newest for as long as the policy keeps
 opened the newest has that long to read it, whenever it was written.
 """
 
-from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from django.db.models import Count, F, Sum, Window
-from django.db.models.functions import RowNumber
 from django.utils import timezone
 from lance.dataset import LanceDataset
 
 from catalog import regular_files, storage
-from catalog.access import SYSTEM
 from catalog.errors import InvalidTableState, ServiceUnavailable
 from catalog.formats.lance import naming as lance_naming
-from catalog.identifiers import Identifier
-from catalog.models import Job, JobEvent, JobKind, JobStatus, MaterializedView, Table, TableVersion
+from catalog.models import Job, JobEvent, Table, TableVersion
 from catalog.services.engine import jobs
 from catalog.services.engine.commit import commit
 from catalog.services.engine.jobs import Report
-from catalog.services.lance import refs as lance_refs
 from catalog.services.lance.errors import no_panic
 from catalog.services.lance.ledger import versions as lance_versions
 from catalog.services.maintenance import lance_dependents
-from catalog.services.maintenance.lance_compaction import values
+from catalog.services.maintenance.lance_compaction import policy_values
+from catalog.services.maintenance.lance_retention import count_versions, held_versions, old_versions
 from catalog.services.tables import cleanup_operations
 
 _AT_ONCE = 10_000
-_MOST_FILES = 10_000_000
-_ACTIVE = (JobStatus.QUEUED, JobStatus.RUNNING)
+_MAX_FILES = 10_000_000
 _RETIRED = "retired"  # in the result of a job that goes on: what it took out of the ledger
 Versions = Mapping[str, Collection[int]]
 """By branch; the empty one is main."""
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerCount:
-    """How many versions the ledger has, on all branches."""
-
-    versions: int
-    old_versions: int
-    manifest_bytes: int
-
-    def figures(self) -> dict[str, int]:
-        return {
-            "versions": self.versions,
-            "old_versions": self.old_versions,
-            "manifest_bytes": self.manifest_bytes,
-        }
-
-
-def count_versions(table: Table, policy: Mapping[str, Any] | Any) -> LedgerCount:
-    """Count a table's versions, and those that the policy keeps no longer."""
-    of_table = TableVersion.objects.visible().filter(table=table)
-    totals = of_table.aggregate(number=Count("pk"), size=Sum("manifest_size"))
-    old = sum(map(len, old_versions(table, policy).values()))
-    return LedgerCount(totals["number"], old, totals["size"] or 0)
-
-
-def old_versions(table: Table, policy: Mapping[str, Any] | Any) -> dict[str, set[int]]:
-    """The versions that the policy keeps no longer and nothing else holds."""
-    before = timezone.now() - timedelta(seconds=policy["keep_for"])
-    rows = (
-        TableVersion.objects.visible()
-        .filter(table=table)
-        .with_end()
-        .annotate(
-            place=Window(RowNumber(), partition_by=F("branch"), order_by=F("version").desc()),
-        )
-        .filter(place__gt=policy["keep_versions"], ended_at__lt=before)
-    )
-    candidates = defaultdict(set)
-    for branch, version in rows.values_list("branch", "version"):
-        candidates[branch].add(version)
-    held = held_versions(table) if candidates else {}
-    removable = {branch: old - held.get(branch, set()) for branch, old in candidates.items()}
-    return {branch: old for branch, old in removable.items() if old}
-
-
-def held_versions(table: Table) -> dict[str, set[int]]:
-    """What may not go, however old: what has a tag, where branches began, what views and jobs read."""
-    held = defaultdict(set)
-    for tag in pages(lance_refs.list_tags, table.identifier):
-        held[tag.branch].add(tag.version)
-    for branch in pages(lance_refs.list_branches, table.identifier):
-        held[branch.parent].add(branch.parent_version)
-    for view in MaterializedView.objects.filter(source=table):
-        held[""].update({view.source_version, view.definition.get("version")} - {None})
-    reading = Job.objects.filter(status__in=_ACTIVE)
-    refreshes = reading.filter(
-        kind=JobKind.REFRESH_VIEW, table__materialized_view__source=table
-    ).values_list("parameters", flat=True)
-    for parameters in refreshes:
-        held[""].update({parameters.get("src_version")} - {None})
-    backfills = reading.filter(kind=JobKind.BACKFILL_COLUMN, table=table)
-    for parameters in backfills.values_list("parameters", flat=True):
-        held[parameters.get("branch") or ""].update({parameters.get("read_version")} - {None})
-    return held
 
 
 def clean_up(job: Job, report: Report) -> Mapping[str, Any]:
@@ -132,7 +61,7 @@ def link_note(link: str) -> str:
     return f"left alone: '{link}' in the table's directory is a symbolic link"
 
 
-def find_elsewhere(table: Table) -> str:
+def find_misplaced_manifest(table: Table) -> str:
     """A version whose manifest is not where Lance looks for it, if there is one.
 
     Nothing of such a table may be removed: Lance does not know what that version needs.
@@ -177,7 +106,7 @@ def versions_in_storage(table: Table, branch: str) -> set[int]:
 
 
 @dataclass(slots=True)
-class _Found:
+class _Removal:
     """What there is to do on a branch."""
 
     branch: str
@@ -203,37 +132,37 @@ class _Found:
 class _Cleaner:
     def __init__(self, job: Job, report: Report) -> None:
         self._job, self._report = job, report
-        self._policy = values(job)
+        self._policy = policy_values(job)
         self._table = Table.objects.select_related("namespace").get(pk=job.table_id)
         self._actor = jobs.principal(job)
-        self._files = self._bytes = self._spared = 0
-        self._needed: frozenset[str] = frozenset()
+        self._files = self._bytes = self._retained = 0
+        self._referenced_files: frozenset[str] = frozenset()
         """Files of this table that others refer to."""
 
     def run(self) -> dict[str, Any]:
         jobs.identify(self._job)
         storage.require_reachable(self._table.location)
         for branch, retired in (self._job.result or {}).get(_RETIRED, {}).items():
-            self._bring_back(branch, retired)
+            self._restore(branch, retired)
         before = count_versions(self._table, self._policy).figures()
         if not lance_versions.settle(self._table):
             raise _not_settled()
-        elsewhere = find_elsewhere(self._table)
-        if elsewhere:
-            note = f"left alone: the manifest of version {elsewhere} lies elsewhere"
+        misplaced = find_misplaced_manifest(self._table)
+        if misplaced:
+            note = f"left alone: the manifest of version {misplaced} lies elsewhere"
             return {"before": before, "after": before, "note": note}
         link = regular_files.find_link(self._table.location)
         if link is not None:
             return {"before": before, "after": before, "note": link_note(link)}
-        self._needed = lance_dependents.needed_files(self._table)
+        self._referenced_files = lance_dependents.needed_files(self._table)
         removals = [removal for branch in self._branches() if (removal := self._choose(branch))]
         outcome: dict[str, Any] = {
             "plan": [removal.figures() for removal in removals],
             "before": before,
         }
-        if self._spared:
+        if self._retained:
             names = lance_dependents.describe(self._actor, self._table)
-            outcome["note"] = f"{self._spared} versions stay: the table has dependents: {names}"
+            outcome["note"] = f"{self._retained} versions stay: the table has dependents: {names}"
         if self._job.is_dry_run:
             removed = sum(len(removal.visible) for removal in removals)
             expected = {"versions": before["versions"] - removed, "old_versions": 0}
@@ -251,7 +180,7 @@ class _Cleaner:
         names = self._table.branches.order_by("-created_at").values_list("name", flat=True)
         return [*names, ""]
 
-    def _choose(self, branch: str) -> _Found | None:
+    def _choose(self, branch: str) -> _Removal | None:
         table = self._table
         rows = TableVersion.objects.on(branch).filter(table=table)
         ended = list(rows.with_end().values_list("version", "deleted_at", "ended_at"))
@@ -276,12 +205,12 @@ class _Cleaner:
             old |= tombstones - held_versions(table).get(branch, set())
         missing = visible - in_storage
         requested = sorted(old & in_storage)
-        if self._needed:
+        if self._referenced_files:
             requested = self._unneeded(branch, requested)
         removed, files, size = self._explain(branch, requested)
         if not removed and not missing:
             return None
-        return _Found(
+        return _Removal(
             branch,
             tuple(removed),
             tuple(sorted((set(removed) & visible) | missing)),
@@ -295,7 +224,7 @@ class _Cleaner:
         unneeded = []
         for version in versions:
             files = lance_dependents.files_of(self._table, branch, version)
-            if files is not None and not files & self._needed:
+            if files is not None and not files & self._referenced_files:
                 unneeded.append(version)
         retained = len(versions) - len(unneeded)
         if retained:
@@ -303,7 +232,7 @@ class _Cleaner:
                 f"{retained} versions of {branch or 'main'} stay: other tables refer to their files"
             )
             jobs.log_event(self._job, text, data={"spared": retained})
-            self._spared += retained
+            self._retained += retained
         return unneeded
 
     def _explain(self, branch: str, requested: list[int]) -> tuple[list[int], int, int]:
@@ -315,7 +244,7 @@ class _Cleaner:
                 versions=requested,
                 error_if_tagged_old_versions=False,
                 include_files=True,
-                max_files=_MOST_FILES,
+                max_files=_MAX_FILES,
             )
         removed = [
             version
@@ -329,7 +258,7 @@ class _Cleaner:
             explanation.stats.bytes_removed,
         )
 
-    def _remove(self, removal: _Found) -> None:
+    def _remove(self, removal: _Removal) -> None:
         table, branch = jobs.identify(self._job), removal.branch
         job = {"job": self._job.pk}
         if removal.visible:
@@ -347,7 +276,7 @@ class _Cleaner:
         if not removal.versions:
             return
         try:
-            if not lance_versions.settle(self._table) or find_elsewhere(self._table):
+            if not lance_versions.settle(self._table) or find_misplaced_manifest(self._table):
                 # What was entered since step 1 may need what is to go, and Lance could not see it.
                 raise _not_settled()
             link = regular_files.find_link(self._table.location)
@@ -358,7 +287,7 @@ class _Cleaner:
                     versions=list(removal.versions), error_if_tagged_old_versions=False
                 )
         except Exception:
-            self._bring_back(branch, removal.visible)
+            self._restore(branch, removal.visible)
             raise
         files = stats.old_versions + sum(
             getattr(stats, f"{kind}_files_removed")
@@ -366,7 +295,7 @@ class _Cleaner:
         )
         self._files, self._bytes = self._files + files, self._bytes + stats.bytes_removed
         figures = {"versions": stats.old_versions, "files": files, "bytes": stats.bytes_removed}
-        restored = self._kept(branch, removal.visible)
+        restored = self._restorable(branch, removal.visible)
         record = cleanup_operations.RecordCleanUp(
             table=table, branch=branch, kept=restored, facts={**job, **figures}
         )
@@ -377,7 +306,7 @@ class _Cleaner:
             text += f"; {stats.failed_deletes} files could not be removed"
         jobs.log_event(self._job, text, level, data=figures)
 
-    def _kept(self, branch: str, retired: Collection[int]) -> tuple[int, ...]:
+    def _restorable(self, branch: str, retired: Collection[int]) -> tuple[int, ...]:
         """Of what was retired: the versions that somebody named by a tag, or a branch, meanwhile."""
         present = versions_in_storage(self._table, branch) & set(retired)
         return (
@@ -386,9 +315,9 @@ class _Cleaner:
             else ()
         )
 
-    def _bring_back(self, branch: str, retired: Collection[int]) -> None:
+    def _restore(self, branch: str, retired: Collection[int]) -> None:
         """After an attempt that ended between retiring versions and removing their files."""
-        if restored := self._kept(branch, retired):
+        if restored := self._restorable(branch, retired):
             table = jobs.identify(self._job)
             record = cleanup_operations.RecordCleanUp(
                 table=table, branch=branch, kept=restored, facts={"job": self._job.pk}
@@ -403,15 +332,6 @@ def _version_of(table: Table, branch: str, path: str) -> int | None:
         return None
     parsed = lance_naming.parse_manifest_name(path[len(directory) :])
     return None if parsed is None else parsed.version
-
-
-def pages(listing: Any, table: Identifier) -> Iterator[Any]:
-    token = None
-    while True:
-        page, token = listing(actor=SYSTEM, table=table, page_token=token)
-        yield from page
-        if token is None:
-            return
 
 
 def _not_settled() -> ServiceUnavailable:

@@ -48,12 +48,12 @@ class Layout:
     files: int
     bytes: int
     small_files: int
-    kept: tuple[int, ...] = ()
+    excluded: tuple[int, ...] = ()
     """Fragments that are large enough, and have few enough deleted rows, to stay."""
 
     def figures(self) -> dict[str, int]:
         values = asdict(self)
-        del values["kept"]
+        del values["excluded"]
         return values
 
 
@@ -80,7 +80,7 @@ class Plan:
         }
 
 
-def values(job: Job) -> dict[str, Any]:
+def policy_values(job: Job) -> dict[str, Any]:
     """The policy that held when a job was asked for."""
     return {**{rule.name: rule.default for rule in RULES}, **job.parameters.get("policy", {})}
 
@@ -127,7 +127,7 @@ def _options(layout: Layout, policy: Mapping[str, Any] | Any) -> CompactionOptio
     return {
         "target_rows_per_fragment": policy["target_rows"],
         "materialize_deletions_threshold": policy["deleted_ratio"],
-        "excluded_fragment_ids": list(layout.kept),
+        "excluded_fragment_ids": list(layout.excluded),
     }
 
 
@@ -136,7 +136,7 @@ def compact(job: Job, report: Report, *, spark: Spark | None = None) -> Mapping[
 
     Raises CommitConflict when others changed every group meanwhile, again and again.
     """
-    return _Compactor(job, report, values(job), spark).run()
+    return _Compactor(job, report, policy_values(job), spark).run()
 
 
 @dataclass(slots=True)
@@ -145,40 +145,44 @@ class _Compactor:
     report: Report
     policy: Mapping[str, Any]
     spark: Spark | None
-    done: int = 0
+    completed: int = 0
     """Fragments of the groups that are through."""
     total: int = 0
     groups: int = 0
     """Groups that were committed."""
-    lost: int = 0
+    conflicts: int = 0
     """Groups that others had changed meanwhile."""
     transactions: list[str] = field(default_factory=list)
 
     def run(self) -> dict[str, Any]:
-        _, before, plan = self._look()
-        promised = {"plan": plan.figures(), "before": before.figures()}
+        _, before, plan = self._plan()
+        outcome_so_far = {"plan": plan.figures(), "before": before.figures()}
         if self.job.is_dry_run:
-            return {**promised, "after": _expected(before, plan)}
+            return {**outcome_so_far, "after": _expected(before, plan)}
         for _ in range(_ROUNDS):
-            lost = self.lost
+            conflicts_before = self.conflicts
             self._round()
-            if self.lost == lost:
+            if self.conflicts == conflicts_before:
                 break
         else:
             if not self.groups:
                 raise CommitConflict("Others changed the table again and again meanwhile")
-        _, after, _ = self._look()
-        outcome = {**promised, "after": after.figures(), "groups": self.groups}
+        _, after, _ = self._plan()
+        outcome = {**outcome_so_far, "after": after.figures(), "groups": self.groups}
         if self.transactions:
             outcome["transaction_id"] = self.transactions[-1]
         if not self.groups:
             outcome["note"] = "there was nothing to compact"
-        elif self.lost:
-            again = "they were done again" if self.lost == lost else "some are left as they were"
-            outcome["note"] = f"others changed {self.lost} groups meanwhile; {again}"
+        elif self.conflicts:
+            again = (
+                "they were done again"
+                if self.conflicts == conflicts_before
+                else "some are left as they were"
+            )
+            outcome["note"] = f"others changed {self.conflicts} groups meanwhile; {again}"
         return outcome
 
-    def _look(self) -> tuple[Snapshot, Layout, Plan]:
+    def _plan(self) -> tuple[Snapshot, Layout, Plan]:
         table = jobs.identify(self.job)
         snapshot = lance_datasets.find_snapshot(actor=jobs.principal(self.job), table=table)
         dataset = lance_datasets.open_dataset(snapshot)
@@ -187,9 +191,9 @@ class _Compactor:
             return snapshot, layout, plan(dataset, layout, self.policy)
 
     def _round(self) -> None:
-        snapshot, layout, plan = self._look()
-        self.total = self.done + plan.files
-        self.report(self.done, self.total)
+        snapshot, layout, plan = self._plan()
+        self.total = self.completed + plan.files
+        self.report(self.completed, self.total)
         access.require(
             jobs.principal(self.job), Privilege.MAINTAIN, self.job.table
         )  # before anything is written
@@ -205,13 +209,13 @@ class _Compactor:
         waiting: list[RewriteResult] = []
         write_seconds = commit_seconds = 0.0
         for task in plan.tasks:
-            self.report(self.done, self.total)
+            self.report(self.completed, self.total)
             began = time.monotonic()
             with no_panic():
                 waiting.append(task.execute(dataset))
             committing = time.monotonic()
             write_seconds += committing - began
-            self.done += len(task.fragments)
+            self.completed += len(task.fragments)
             if commit_seconds <= _COMMIT_SHARE * write_seconds:
                 self._commit(waiting, options)
                 waiting, write_seconds = [], 0.0
@@ -222,7 +226,7 @@ class _Compactor:
         """Commit groups together, and each by itself when others changed some of them."""
         if not rewrites:
             return
-        self.report(self.done, self.total)
+        self.report(self.completed, self.total)
         try:
             written = lance_commits.write(
                 actor=jobs.principal(self.job),
@@ -231,14 +235,14 @@ class _Compactor:
                 work=partial(_commit, rewrites=list(rewrites), options=options),
                 summary={"job": self.job.pk, "groups": len(rewrites)},
                 can_repeat=False,
-                may_commit=lambda: self.report(self.done, self.total),
+                may_commit=lambda: self.report(self.completed, self.total),
             )
         except CommitConflict as conflict:
             if len(rewrites) > 1:
                 for rewrite in rewrites:
                     self._commit([rewrite], options)
                 return
-            self.lost += 1
+            self.conflicts += 1
             jobs.log_event(
                 self.job, f"a group has to be done again: {conflict}", JobEvent.Level.WARNING
             )
@@ -256,7 +260,7 @@ class _Compactor:
         self, snapshot: Snapshot, tasks: Sequence[CompactionTask], spark: Spark
     ) -> list[RewriteResult]:
         """Let executors write the groups anew; a group that failed there is left as it is."""
-        already_done = self.done
+        already_done = self.completed
 
         def report(completed: int, _total: int | None = None) -> None:
             self.report(already_done + completed, self.total)
@@ -268,7 +272,7 @@ class _Compactor:
             "sizes": [len(task.fragments) for task in tasks],
         }
         answer = spark(self.job, SCRIPT, request, report)
-        self.done = self.total
+        self.completed = self.total
         for error in answer["failed"]:
             text = f"a group failed on Spark: {error}"
             jobs.log_event(self.job, text, JobEvent.Level.ERROR)

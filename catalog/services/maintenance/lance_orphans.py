@@ -30,18 +30,18 @@ from catalog.services.engine.jobs import Report
 from catalog.services.lance import refs as lance_refs
 from catalog.services.lance.errors import no_panic
 from catalog.services.lance.ledger import versions as lance_versions
-from catalog.services.maintenance import lance_cleanup, lance_dependents
-from catalog.services.maintenance.lance_compaction import values
+from catalog.services.maintenance import lance_cleanup, lance_dependents, lance_retention
+from catalog.services.maintenance.lance_compaction import policy_values
 from catalog.services.recovery import purge
 from catalog.services.tables import cleanup_operations
 
 log = logging.getLogger(__name__)
 
-_MOST_FILES = 10_000_000
-_SHOWN = 1000
-_YOUNGEST = 86_400  # whatever a job is asked: a writer may take its time
+_MAX_FILES = 10_000_000
+_MAX_LISTED_PATHS = 1000
+_MIN_ORPHAN_AGE = 86_400  # whatever a job is asked: a writer may take its time
 _REPORT_EVERY = 100
-_NO_VERSION_IS_SO_OLD = timedelta(days=36500)
+_ANY_AGE = timedelta(days=36500)
 _STAGED = re.compile(r"[0-9]{1,20}\.manifest-.+")
 
 
@@ -64,27 +64,32 @@ def remove_orphans(job: Job, report: Report) -> Mapping[str, Any]:
     storage.require_reachable(table.location)
     if not lance_versions.settle(table):
         raise ServiceUnavailable("A manifest is not at its place yet, so nothing can be removed")
-    reason = _reason_to_stay(table)
-    needed: frozenset[str] = frozenset()
+    reason = _reason_to_skip(table)
+    referenced_files: frozenset[str] = frozenset()
     if not reason:
-        needed = lance_dependents.needed_files(table)
+        referenced_files = lance_dependents.needed_files(table)
     if reason:
         nothing = {"orphans": 0, "bytes": 0}
         return {"before": nothing, "after": nothing, "note": f"left alone: {reason}"}
-    written_before = time.time() - max(values(job)["orphan_age"], _YOUNGEST)
+    written_before = time.time() - max(policy_values(job)["orphan_age"], _MIN_ORPHAN_AGE)
     branches = ["", *table.branches.order_by("name").values_list("name", flat=True)]
     orphans = [
         orphan
         for orphan in chain(
-            *(_staged_in_vain(table, branch) for branch in branches + _unknown_branches(table)),
+            *(
+                _unused_staged_manifests(table, branch)
+                for branch in branches + _unknown_branches(table)
+            ),
             *(_unreferenced(table, branch) for branch in branches),
         )
         if _is_older(f"{table.location}/{orphan.path}", written_before)
     ]
-    referenced = [orphan for orphan in orphans if f"{table.location}/{orphan.path}" in needed]
+    referenced = [
+        orphan for orphan in orphans if f"{table.location}/{orphan.path}" in referenced_files
+    ]
     orphans = [orphan for orphan in orphans if orphan not in referenced]
     before = {"orphans": len(orphans), "bytes": sum(orphan.size for orphan in orphans)}
-    plan = {**before, "paths": [orphan.path for orphan in orphans[:_SHOWN]]}
+    plan = {**before, "paths": [orphan.path for orphan in orphans[:_MAX_LISTED_PATHS]]}
     outcome = {"plan": plan, "before": before, "after": {"orphans": 0, "bytes": 0}}
     if referenced:
         names = lance_dependents.describe(jobs.principal(job), table)
@@ -113,21 +118,21 @@ def remove_orphans(job: Job, report: Report) -> Mapping[str, Any]:
     return {**outcome, "files": removed, "bytes": size}
 
 
-def _reason_to_stay(table: Table) -> str:
+def _reason_to_skip(table: Table) -> str:
     """Why Lance cannot tell what is needed, or empty."""
     holder = purge.holder(table)
     if holder is not None:
         # Whoever may see the job may not be one who may see that table.
         log.warning("Table '%s' has files at the location of '%s' too", holder, table)
         return "another table has files there too"
-    elsewhere = lance_cleanup.find_elsewhere(table)
-    if elsewhere:
-        return f"the manifest of version {elsewhere} lies elsewhere"
+    misplaced = lance_cleanup.find_misplaced_manifest(table)
+    if misplaced:
+        return f"the manifest of version {misplaced} lies elsewhere"
     link = regular_files.find_link(table.location)
     if link is not None:
         return lance_cleanup.link_note(link).removeprefix("left alone: ")
     in_storage: dict[str, set[int]] = {}
-    for branch in lance_cleanup.pages(lance_refs.list_branches, table.identifier):
+    for branch in lance_retention.pages(lance_refs.list_branches, table.identifier):
         parent = branch.parent
         if parent not in in_storage:
             in_storage[parent] = lance_cleanup.versions_in_storage(table, parent)
@@ -149,11 +154,11 @@ def _unreferenced(table: Table, branch: str) -> Iterator[_Orphan]:
     """The files of a branch that no version has, however young."""
     with no_panic():
         explanation = lance_cleanup.open_branch(table, branch).explain_cleanup_old_versions(
-            older_than=_NO_VERSION_IS_SO_OLD,
+            older_than=_ANY_AGE,
             delete_unverified=True,
             error_if_tagged_old_versions=False,
             include_files=True,
-            max_files=_MOST_FILES,
+            max_files=_MAX_FILES,
         )
     root = storage.store_path(table.location, "")
     for file in explanation.candidate_files:
@@ -161,7 +166,7 @@ def _unreferenced(table: Table, branch: str) -> Iterator[_Orphan]:
             yield _Orphan(file.path[len(root) :], file.kind, file.size_bytes)
 
 
-def _staged_in_vain(table: Table, branch: str) -> Iterator[_Orphan]:
+def _unused_staged_manifests(table: Table, branch: str) -> Iterator[_Orphan]:
     """Staged manifests of versions that were refused, or of which the catalog was never told."""
     directory = lance_naming.versions_directory(branch)
     files = {

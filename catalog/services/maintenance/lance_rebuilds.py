@@ -36,18 +36,18 @@ if TYPE_CHECKING:
 # Statistics are asked for the number of partitions; a large index has megabytes of centroids.
 os.environ.setdefault("LANCE_INCLUDE_VECTOR_CENTROIDS", "false")
 
-_SINCE = "since_version"
+_SINCE_VERSION = "since_version"
 """In the result of a job that is not through: the version that its first attempt found."""
 _NOT_COMPARED = {"runtime_hints", "target_partition_size"}
 """Of the details: hints for the build, and what a rehearsal on a few rows leaves out."""
 
 
-def names_of(*, table: Identifier, names: Sequence[str] | None = None) -> list[str]:
+def resolve_names(*, table: Identifier, names: Sequence[str] | None = None) -> list[str]:
     """The canonical names of the indexes to build anew: those asked for, or all there are.
 
     Raises IndexNotFound for one that is not there, and InvalidInput for a table without any.
     """
-    indexes = _there(table)
+    indexes = _indexes(table)
     if names is None:
         if not indexes:
             raise _without_indexes(table)
@@ -55,12 +55,12 @@ def names_of(*, table: Identifier, names: Sequence[str] | None = None) -> list[s
     return list(dict.fromkeys(find_index(table, indexes, name).name for name in names))
 
 
-def names_there(*, table: Identifier) -> list[str]:
+def index_names(*, table: Identifier) -> list[str]:
     """The names of all indexes of the newest version. Raises TableNotFound, TableHasNoData."""
-    return [index.name for index in _there(table)]
+    return [index.name for index in _indexes(table)]
 
 
-def _there(table: Identifier) -> list[IndexSummary]:
+def _indexes(table: Identifier) -> list[IndexSummary]:
     dataset = lance_datasets.read(actor=SYSTEM, table=table)
     with refusing(table):
         return index_summaries(dataset)
@@ -109,7 +109,7 @@ class _Rebuild:
     job: Job
     table: Identifier
     report: Report
-    done: int = 0
+    completed: int = 0
     """Rows of the indexes that are through."""
     total: int = 0
 
@@ -120,26 +120,26 @@ class _Rebuild:
             chosen = self._chosen(before)
             plans, skipped = self._plan(dataset, chosen)
         state = dict(self.job.result or {})
-        since = state.get(_SINCE, dataset.version)
-        if _SINCE in state:  # an earlier attempt had built them, or somebody else
+        since = state.get(_SINCE_VERSION, dataset.version)
+        if _SINCE_VERSION in state:  # an earlier attempt had built them, or somebody else
             rebuilt = {index.name for index in chosen if (index.trained_version or 0) >= since}
         else:
             rebuilt = set()
-        promised = {
-            "plan": {"indexes": [_told(plan, index) for plan, index in plans], "rows": rows},
+        outcome_so_far = {
+            "plan": {"indexes": [_plan_json(plan, index) for plan, index in plans], "rows": rows},
             "before": figures(before),
             **({"left": skipped} if skipped else {}),
         }
         if self.job.is_dry_run:
-            return {**promised, "after": _expected(before, {p.name for p, _ in plans})}
+            return {**outcome_so_far, "after": _expected(before, {p.name for p, _ in plans})}
         if rebuilt:  # the figures of the whole job
-            promised |= {"plan": state["plan"], "before": state["before"]}
-        self.job.result = {**promised, _SINCE: since}
+            outcome_so_far |= {"plan": state["plan"], "before": state["before"]}
+        self.job.result = {**outcome_so_far, _SINCE_VERSION: since}
         jobs.save_result(self.job)
         waiting = [plan for plan, index in plans if index.name not in rebuilt]
         self.total = rows * len(waiting)
         self.report(0, self.total)
-        outcome = dict(promised)
+        outcome = dict(outcome_so_far)
         after = before
         for plan in waiting:
             written = self._build(plan, rows)
@@ -198,8 +198,8 @@ class _Rebuild:
             summary={**plan.summary, "job": self.job.pk},
             may_commit=partial(self._may_commit, plan),
         )
-        self.done += rows
-        self.report(self.done, self.total)
+        self.completed += rows
+        self.report(self.completed, self.total)
         jobs.log_event(self.job, f"committed version {written.version}", data={"index": plan.name})
         return written
 
@@ -218,7 +218,7 @@ class _Rebuild:
         def progress(event: IndexProgress) -> None:
             # Other stages count other things.
             rows = (event.completed or 0) if event.unit == "rows" else 0
-            self.report(max(self.job.progress, min(self.done + rows, self.total)), None)
+            self.report(max(self.job.progress, min(self.completed + rows, self.total)), None)
 
         lance_index_plans.build(newest, plan, progress, replace=True)
         return index_summaries(newest)
@@ -254,7 +254,7 @@ def _expected(before: Sequence[IndexSummary], rebuilt: set[str]) -> dict[str, in
     }
 
 
-def _told(plan: Plan, index: IndexSummary) -> dict[str, Any]:
+def _plan_json(plan: Plan, index: IndexSummary) -> dict[str, Any]:
     """What the plan says of an index: how it will be built, and how it is now."""
     return {
         **plan.summary,

@@ -44,7 +44,7 @@ def policy_of_namespace(
 ) -> tuple[EffectivePolicy, dict[str, Any]]:
     """What holds for tables of a namespace, and what its own policy says of it."""
     namespaces.describe_namespace(actor=actor, namespace=namespace)
-    policies_by_digest = _said([namespace])
+    policies_by_digest = _own_policies([namespace])
     own = dict(policies_by_digest.get(digest(namespace), {}))
     return policies.effective(_chain(policies_by_digest, namespace)), own
 
@@ -66,7 +66,7 @@ def effective_policy(table: Table) -> EffectivePolicy:
 def effective_policies(rows: Iterable[Table]) -> dict[int, EffectivePolicy]:
     """The same for many tables, by primary key; their namespaces should be loaded."""
     tables_ = list(rows)
-    policies_by_digest = _said([tuple(row.namespace.path) for row in tables_])
+    policies_by_digest = _own_policies([tuple(row.namespace.path) for row in tables_])
     own: dict[int | None, dict[str, Any]] = dict(
         MaintenancePolicy.objects.filter(table__in=[row.pk for row in tables_]).values_list(
             "table", "values"
@@ -83,7 +83,7 @@ def effective_policies(rows: Iterable[Table]) -> dict[int, EffectivePolicy]:
     }
 
 
-def _said(paths: Iterable[Identifier]) -> dict[Any, dict[str, Any]]:
+def _own_policies(paths: Iterable[Identifier]) -> dict[Any, dict[str, Any]]:
     """What the policies of these namespaces and of those above them say, by digest."""
     digests = {digest(path[:depth]) for path in paths for depth in range(len(path) + 1)}
     return dict(

@@ -34,7 +34,7 @@ class SetNamespacePolicy(Operation):
     def apply(self, batch: Batch) -> dict[str, Any]:
         row = batch.namespace(self.namespace)
         access.require(batch.actor, Privilege.MAINTAIN, row)
-        return _say(batch, label(self.namespace), self.values, namespace=row)
+        return _store(batch, label(self.namespace), self.values, namespace=row)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,10 +53,10 @@ class SetTablePolicy(TableOperation):
 
     def apply(self, batch: Batch) -> dict[str, Any]:
         row = self.locked(batch)
-        return _say(batch, label(self.table), self.values, table=row)
+        return _store(batch, label(self.table), self.values, table=row)
 
 
-def _say(
+def _store(
     batch: Batch,
     target: str,
     values: Mapping[str, Any],
@@ -65,13 +65,13 @@ def _say(
     table: Table | None = None,
 ) -> dict[str, Any]:
     batch.flush()
-    of_this = MaintenancePolicy.objects.filter(namespace=namespace, table=table)
-    before = of_this.values_list("values", flat=True).first() or {}
+    own = MaintenancePolicy.objects.filter(namespace=namespace, table=table)
+    before = own.values_list("values", flat=True).first() or {}
     after = dict(values)
     if after == before:
         return after
     if not after:
-        of_this.delete()
+        own.delete()
     else:
         MaintenancePolicy.objects.update_or_create(
             namespace=namespace,

@@ -10,17 +10,14 @@ everything but change anything; nothing but a person asks for it.
 """
 
 import logging
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import connection, transaction
-from django.db.models import BigIntegerField, Exists, F, OuterRef, Q, Subquery, Window
-from django.db.models.fields.json import KT
-from django.db.models.functions import Cast, RowNumber, TruncHour
+from django.db import connection
+from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
 from catalog import access, planning
@@ -42,18 +39,14 @@ from catalog.models import (
     Table,
     TableFormat,
     TableHealth,
-    TableKind,
     TableState,
-    TableVersion,
 )
-from catalog.planning import Planned, Statistics
+from catalog.planning import Statistics
 from catalog.policies import BY_NAME, EffectivePolicy, Mode
 from catalog.privileges import Privilege
 from catalog.services.engine import locks
 from catalog.services.engine.commit import commit
 from catalog.services.maintenance import (
-    iceberg_actions,
-    lance_actions,
     lance_rebuilds,
     policies,
 )
@@ -78,59 +71,14 @@ FORMATS: Mapping[JobKind, frozenset[str]] = {
 OF_INDEXES = (JobKind.OPTIMIZE_INDEXES, JobKind.REBUILD_INDEXES)
 """The kinds that may be asked for of some indexes alone."""
 ACTIVE = (JobStatus.QUEUED, JobStatus.RUNNING)
-_UNDONE = (JobStatus.FAILED, JobStatus.CANCELED)
-_KEEP_HEALTH = timedelta(days=90)
-_KEEP_EVERY = timedelta(days=2)
-"""So long every measurement is kept, and then the last one of each hour."""
-_MEASURE_AGAIN = timedelta(days=1)
-_TRY_AGAIN = timedelta(hours=1)
-"""When a table that could not be measured is looked at again."""
-_AT_ONCE = 200
-_SECONDS = 45.0
-"""So long a round of measuring lasts at most; the next one begins a minute after it began."""
+_UNSUCCESSFUL = (JobStatus.FAILED, JobStatus.CANCELED)
 _BATCH = 1000
 # After a job that failed, or changed nothing, the same is not tried again at once.
 _PAUSE = timedelta(hours=1)
 # What these come to depends on the files of a version alone.
-_OF_FILES = (JobKind.REWRITE_MANIFESTS, JobKind.REWRITE_POSITION_DELETES)
-_TURN_EVERY = timedelta(hours=1)
+_DEPENDS_ON_FILES_ONLY = (JobKind.REWRITE_MANIFESTS, JobKind.REWRITE_POSITION_DELETES)
+_RECENT_JOB = timedelta(hours=1)
 _STATISTICS_EVERY = timedelta(days=1)
-_LONGEST_REASON = 500
-
-
-@dataclass(frozen=True, slots=True)
-class Measurement:
-    """How well a table is under its policy, and what there is to do."""
-
-    table: Table
-    policy: EffectivePolicy
-    statistics: Statistics
-    score: int
-    planned: list[Planned]
-
-
-def plan(*, actor: Principal, table: Identifier) -> Measurement:
-    """Measure a table now and plan; nothing is kept. Raises TableNotFound, TableHasNoData.
-
-    Needs READ or MAINTAIN.
-    """
-    if not access.holds(actor, Privilege.MAINTAIN, On.table(table)):
-        access.require(actor, Privilege.READ, On.table(table))
-    row = tables.find_any(actor=actor, table=table)
-    measurement = _measure(row, policies.effective_policy(row))
-    if measurement is None:
-        raise TableHasNoData(table)
-    return measurement
-
-
-def measure(*, actor: Principal, table: Identifier) -> TableHealth:
-    """Measure a table now and keep the figures. Raises TableNotFound, TableHasNoData."""
-    access.require(actor, Privilege.MAINTAIN, On.table(table))
-    now = timezone.now()
-    health = _record(plan(actor=actor, table=table), now)
-    if health is None:
-        raise TableNotFound(table)
-    return health
 
 
 def start(
@@ -155,13 +103,15 @@ def start(
         raise InvalidInput(f"Tables in {row.get_format_display()} format have no '{kind}'")
     if row.state == TableState.DECLARED:
         raise TableHasNoData(table)
-    parameters = _asked(row, kind, indexes)
+    parameters = _index_parameters(row, kind, indexes)
     return _start(
         actor, row, kind, policies.effective_policy(row), parameters, is_dry_run=is_dry_run
     )
 
 
-def _asked(row: Table, kind: JobKind, indexes: Sequence[str] | None) -> Mapping[str, Any]:
+def _index_parameters(
+    row: Table, kind: JobKind, indexes: Sequence[str] | None
+) -> Mapping[str, Any]:
     """The parameters of a job of some indexes, each under its own name."""
     if indexes is None and kind != JobKind.REBUILD_INDEXES:
         return {}
@@ -169,7 +119,7 @@ def _asked(row: Table, kind: JobKind, indexes: Sequence[str] | None) -> Mapping[
         raise InvalidInput(f"'{kind}' is not of indexes: only {' and '.join(OF_INDEXES)} are")
     if indexes is not None and not indexes:
         raise InvalidInput("No index is named; leave 'indexes' out for all of them")
-    names = lance_rebuilds.names_of(table=row.identifier, names=indexes)
+    names = lance_rebuilds.resolve_names(table=row.identifier, names=indexes)
     return {} if indexes is None else {"indexes": names}
 
 
@@ -179,7 +129,7 @@ def index_names(*, actor: Principal, table: Identifier) -> list[str]:
     row = tables.find_any(actor=actor, table=table)
     if row.format != TableFormat.LANCE:
         return []
-    return lance_rebuilds.names_there(table=table)
+    return lance_rebuilds.index_names(table=table)
 
 
 def retry(*, actor: Principal, job: int) -> Job:
@@ -195,7 +145,7 @@ def retry(*, actor: Principal, job: int) -> Job:
     kind = JobKind(old.kind)
     if kind not in MODES:
         raise InvalidInput(f"'{kind}' is no maintenance: ask for it again where it was asked for")
-    if old.status not in _UNDONE:
+    if old.status not in _UNSUCCESSFUL:
         raise InvalidJobState(job, old.status, "retried")
     row = old.table
     if row.state == TableState.DROPPED:
@@ -203,159 +153,6 @@ def retry(*, actor: Principal, job: int) -> Job:
     parameters = {name: value for name, value in old.parameters.items() if name != "policy"}
     policy = policies.effective_policy(row)
     return _start(actor, row, kind, policy, parameters, is_dry_run=old.is_dry_run)
-
-
-# --- by the clock: measuring -----------------------------------------------------------------------
-
-
-def measure_due(limit: int = _AT_ONCE) -> int:
-    """Measure tables that changed since they were measured, longest ago first; returns how many."""
-    deadline = time.monotonic() + _SECONDS
-    rows = list(_due_for_measuring()[:limit])
-    effective = policies.effective_policies(rows)
-    for count, row in enumerate(rows, 1):
-        _measure_and_record(row, effective[row.pk])
-        if time.monotonic() > deadline:
-            return count
-    return len(rows)
-
-
-def delete_old_health() -> int:
-    """Forget measurements older than 90 days, and thin those older than two; returns how many."""
-    now = timezone.now()
-    past = TableHealth.objects.filter(is_newest=False)
-    deleted = past.filter(measured_at__lt=now - _KEEP_HEALTH).delete()[0]
-    by_hour = past.filter(measured_at__lt=now - _KEEP_EVERY).annotate(
-        place=Window(
-            RowNumber(),
-            partition_by=[F("table"), TruncHour("measured_at")],
-            order_by=F("measured_at").desc(),
-        )
-    )
-    thinned = list(by_hour.filter(place__gt=1).values_list("pk", flat=True))
-    for begin in range(0, len(thinned), _BATCH):
-        deleted += TableHealth.objects.filter(pk__in=thinned[begin : begin + _BATCH]).delete()[0]
-    return deleted
-
-
-def _due_for_measuring() -> Any:
-    """Tables whose figures may be out of date, those measured longest ago first."""
-    now = timezone.now()
-    newest = TableHealth.objects.newest().filter(table=OuterRef("pk"))
-    # By its number, because a version shows later than the moment that it bears.
-    changed = TableVersion.objects.visible().on("").filter(table=OuterRef("pk"))
-    maintained = Job.objects.filter(
-        table=OuterRef("pk"),
-        kind__in=list(MODES),
-        status=JobStatus.SUCCEEDED,
-        is_dry_run=False,
-        finished_at__gt=OuterRef("measured_at"),
-    )
-    figures = newest.annotate(number=Cast(KT("statistics__version"), BigIntegerField()))
-    return (
-        Table.objects.filter(state=TableState.LIVE, kind=TableKind.TABLE)
-        .annotate(
-            measured_at=Subquery(newest.values("measured_at")[:1]),
-            measured_version=Subquery(figures.values("number")[:1]),
-        )
-        .filter(
-            Q(measured_at=None)
-            | Q(measured_at__lt=now - _MEASURE_AGAIN)
-            | Q(measured_version=None, measured_at__lt=now - _TRY_AGAIN)
-            | Q(Exists(changed.filter(version__gt=OuterRef("measured_version"))))
-            | Q(Exists(maintained))
-            | _under_new_policies(now)
-        )
-        .select_related("namespace")
-        .order_by(F("measured_at").asc(nulls_first=True), "pk")
-    )
-
-
-def _under_new_policies(now: datetime) -> Q:
-    """Tables that were not measured since a policy that may be theirs was changed."""
-    outdated = Q(pk__in=[])
-    changed = MaintenancePolicy.objects.filter(updated_at__gt=now - _MEASURE_AGAIN)
-    for policy in changed.select_related("namespace").order_by("-updated_at")[:_AT_ONCE]:
-        if policy.namespace is None:
-            governed = Q(pk=policy.table_id)
-        else:
-            governed = tables.at_or_below(policy.namespace.identifier)
-        outdated |= Q(governed, measured_at__lt=policy.updated_at)
-    return outdated
-
-
-def _measure(row: Table, policy: EffectivePolicy) -> Measurement | None:
-    measure = lance_actions.measure if row.format == TableFormat.LANCE else iceberg_actions.measure
-    statistics = measure(row, policy)
-    if statistics is None:
-        return None
-    return Measurement(
-        row,
-        policy,
-        statistics,
-        planning.score(statistics, policy),
-        planning.plan(statistics, policy),
-    )
-
-
-def _measure_and_record(row: Table, policy: EffectivePolicy) -> None:
-    """A table that cannot be read must not keep the others waiting: it is told why."""
-    now = timezone.now()
-    try:
-        measurement = _measure(row, policy)
-    except CatalogError as refused:
-        log.warning("Table %s cannot be measured: %s", row, refused)
-        _record_nothing(row, now, refused.message)
-    except Exception as error:  # a batch's outermost frame
-        log.warning("Table %s cannot be measured", row, exc_info=True)
-        _record_nothing(row, now, f"{type(error).__name__}: {error}")
-    else:
-        if measurement is None:
-            _record_nothing(row, now)
-        else:
-            _record(measurement, now)
-
-
-def _record(measurement: Measurement, now: datetime) -> TableHealth | None:
-    return _keep(
-        TableHealth(
-            table=measurement.table,
-            measured_at=now,
-            score=measurement.score,
-            statistics=measurement.statistics.as_json(),
-            planned=[job.as_json() for job in measurement.planned],
-            files_gone=sum(job.files_gone for job in measurement.planned),
-            bytes_read=sum(job.bytes_read for job in measurement.planned),
-        )
-    )
-
-
-def _record_nothing(row: Table, now: datetime, reason: str = "") -> None:
-    """That a table was looked at: it has no data, or could not be measured for this reason."""
-    statistics = {"error": reason[:_LONGEST_REASON].replace("\0", "")} if reason else {}
-    _keep(
-        TableHealth(
-            table=row,
-            measured_at=now,
-            score=0 if reason else 100,
-            statistics=statistics,
-            planned=[],
-        )
-    )
-
-
-def _keep(health: TableHealth) -> TableHealth | None:
-    """Enter a measurement as the newest; None: the table was dropped meanwhile.
-
-    ``measured_at`` is the moment before the table was read: what comes later is not in the figures.
-    """
-    with transaction.atomic():
-        row = locks.lock_table_row(health.table_id)
-        if row.state == TableState.DROPPED:
-            return None
-        TableHealth.objects.newest().filter(table=row).update(is_newest=False)
-        health.save(force_insert=True)
-    return health
 
 
 # --- by the clock: starting jobs -------------------------------------------------------------------
@@ -368,11 +165,11 @@ def start_due() -> int:
     One job of a table at a time; no more under one policy than it allows; only in its window.
     """
     with locks.alone("start_due") as is_alone:
-        return _Round().start() if is_alone else 0
+        return _SchedulingPass().run() if is_alone else 0
 
 
 @dataclass(frozen=True, slots=True)
-class _Last:
+class _LastJob:
     """The last job of a kind that a table had."""
 
     created_at: datetime
@@ -382,18 +179,22 @@ class _Last:
     version: int | None
     """Of the table, when it was done."""
 
-    def rests(self, kind: JobKind, row: TableHealth, now: datetime) -> bool:
+    def is_on_hold(self, kind: JobKind, row: TableHealth, now: datetime) -> bool:
         """Whether the same is not to be done again yet."""
         if self.finished_at is None:
             return True
-        if self.was_useless and kind in _OF_FILES and self.version == row.statistics["version"]:
+        if (
+            self.was_useless
+            and kind in _DEPENDS_ON_FILES_ONLY
+            and self.version == row.statistics["version"]
+        ):
             return True  # it would find what it left
-        if self.status in _UNDONE or self.was_useless:
+        if self.status in _UNSUCCESSFUL or self.was_useless:
             return now - self.finished_at <= _PAUSE
         return row.measured_at <= self.finished_at  # what is planned is what it did
 
 
-_LAST = """
+_LAST_JOBS_SQL = """
     SELECT t.id, k.kind, j.*
     FROM unnest(%s::bigint[]) AS t(id)
     CROSS JOIN unnest(%s::text[]) AS k(kind)
@@ -414,7 +215,7 @@ _LAST = """
 """
 
 
-class _Round:
+class _SchedulingPass:
     """One look at all tables."""
 
     def __init__(self) -> None:
@@ -422,7 +223,7 @@ class _Round:
         self._modes = _switched_on()
         self._running: Counter[str] = Counter()
 
-    def start(self) -> int:
+    def run(self) -> int:
         if not self._modes:
             return 0
         self._running = _running_by_policy()
@@ -435,7 +236,7 @@ class _Round:
         it is busy, would leave the others nothing of what their policy allows.
         """
         jobs_of_table = Job.objects.filter(table=OuterRef("table"))
-        since = self._now - _TURN_EVERY
+        since = self._now - _RECENT_JOB
         had_job = Exists(
             jobs_of_table.filter(kind__in=list(MODES), is_dry_run=False, created_at__gt=since)
         )
@@ -455,11 +256,11 @@ class _Round:
 
     def _start_in(self, batch: list[TableHealth]) -> int:
         effective = policies.effective_policies([row.table for row in batch])
-        rows = [row for row in batch if self._may_begin(row, effective[row.table_id])]
-        last = self._last(rows)
-        return sum(self._start_one(row, effective[row.table_id], last) for row in rows)
+        rows = [row for row in batch if self._is_eligible(row, effective[row.table_id])]
+        last = self._last_jobs(rows)
+        return sum(self._start_first_due(row, effective[row.table_id], last) for row in rows)
 
-    def _may_begin(self, row: TableHealth, policy: EffectivePolicy) -> bool:
+    def _is_eligible(self, row: TableHealth, policy: EffectivePolicy) -> bool:
         if not row.statistics or "error" in row.statistics:
             return False
         is_on = any(policy.mode(mode) is Mode.ON for mode in self._modes)
@@ -468,8 +269,8 @@ class _Round:
     def _has_room(self, policy: EffectivePolicy) -> bool:
         return self._running[policy.values["max_jobs"].source] < int(policy["max_jobs"])
 
-    def _start_one(
-        self, row: TableHealth, policy: EffectivePolicy, last: Mapping[tuple[int, str], _Last]
+    def _start_first_due(
+        self, row: TableHealth, policy: EffectivePolicy, last: Mapping[tuple[int, str], _LastJob]
     ) -> bool:
         """Start one thing that is due, if there is one.
 
@@ -479,7 +280,7 @@ class _Round:
         if not self._has_room(policy):
             return False
         due = list(self._due(row, policy, last))
-        due.sort(key=lambda item: _turn(last.get((row.table_id, item[0]))))
+        due.sort(key=lambda item: _last_started(last.get((row.table_id, item[0]))))
         for kind, parameters in due:
             try:
                 _start(SYSTEM, row.table, kind, policy, parameters, only_if_idle=True)
@@ -491,14 +292,14 @@ class _Round:
         return False
 
     def _due(
-        self, row: TableHealth, policy: EffectivePolicy, last: Mapping[tuple[int, str], _Last]
+        self, row: TableHealth, policy: EffectivePolicy, last: Mapping[tuple[int, str], _LastJob]
     ) -> Iterator[tuple[JobKind, Mapping[str, Any]]]:
         statistics = Statistics.from_json(row.statistics)
         for planned in planning.plan(statistics, policy):
             kind = JobKind(planned.kind)
             before = last.get((row.table_id, kind))
-            rests = before is not None and before.rests(kind, row, self._now)
-            if planned.mode is Mode.ON and not rests:
+            on_hold = before is not None and before.is_on_hold(kind, row, self._now)
+            if planned.mode is Mode.ON and not on_hold:
                 yield kind, planned.parameters
         if self._is_time_for_orphans(row, policy, last.get((row.table_id, JobKind.REMOVE_ORPHANS))):
             yield JobKind.REMOVE_ORPHANS, {}
@@ -507,7 +308,7 @@ class _Round:
             yield JobKind.COMPUTE_STATISTICS, {}
 
     def _is_time_for_orphans(
-        self, row: TableHealth, policy: EffectivePolicy, last: _Last | None
+        self, row: TableHealth, policy: EffectivePolicy, last: _LastJob | None
     ) -> bool:
         """Metadata does not tell of orphans; they are looked for as often as they may be removed."""
         since = row.table.created_at if last is None else last.created_at
@@ -515,7 +316,7 @@ class _Round:
         return is_time and policy.mode("orphans") is Mode.ON
 
     def _is_time_for_statistics(
-        self, statistics: Statistics, policy: EffectivePolicy, last: _Last | None
+        self, statistics: Statistics, policy: EffectivePolicy, last: _LastJob | None
     ) -> bool:
         """Of an Iceberg table that has rows, and got new ones since; once a day at most."""
         is_on = statistics.format == TableFormat.ICEBERG and policy.mode("statistics") is Mode.ON
@@ -524,17 +325,21 @@ class _Round:
         if last is None:
             return True
         return self._now - last.created_at > _STATISTICS_EVERY and (
-            last.status in _UNDONE or last.version != statistics.version
+            last.status in _UNSUCCESSFUL or last.version != statistics.version
         )
 
     @staticmethod
-    def _last(rows: Iterable[TableHealth]) -> dict[tuple[int, str], _Last]:
+    def _last_jobs(rows: Iterable[TableHealth]) -> dict[tuple[int, str], _LastJob]:
         with connection.cursor() as cursor:
-            cursor.execute(_LAST, [[row.table_id for row in rows], [str(kind) for kind in MODES]])
-            return {(table, kind): _Last(*columns) for table, kind, *columns in cursor.fetchall()}
+            cursor.execute(
+                _LAST_JOBS_SQL, [[row.table_id for row in rows], [str(kind) for kind in MODES]]
+            )
+            return {
+                (table, kind): _LastJob(*columns) for table, kind, *columns in cursor.fetchall()
+            }
 
 
-def _turn(before: _Last | None) -> float:
+def _last_started(before: _LastJob | None) -> float:
     return 0.0 if before is None else before.created_at.timestamp()
 
 

@@ -44,7 +44,7 @@ def run_task(*, actor: Principal, task: PeriodicTask) -> None:
     Raises PermissionDenied, InvalidInput for another task, and ServiceUnavailable without a broker.
     """
     access.require(actor, Privilege.ALL)
-    entry = _wanted(task)
+    entry = _entry(task)
     with transaction.atomic():
         audit_records.record(actor, "periodic_task.run", task.name)
         try:
@@ -61,9 +61,9 @@ def restore_task(*, actor: Principal, task: PeriodicTask) -> None:
     Raises PermissionDenied, and InvalidInput for another task.
     """
     access.require(actor, Privilege.ALL)
-    entry = _wanted(task)
+    entry = _entry(task)
     with transaction.atomic():
-        before = _facts(task)
+        before = _state(task)
         PeriodicTask.objects.filter(pk=task.pk).update(
             enabled=True, one_off=False, start_time=None, expires=None
         )
@@ -71,7 +71,7 @@ def restore_task(*, actor: Principal, task: PeriodicTask) -> None:
         task.refresh_from_db()
         PeriodicTasks.update_changed()
         audit_records.record(
-            actor, "periodic_task.restore", task.name, before=before, after=_facts(task)
+            actor, "periodic_task.restore", task.name, before=before, after=_state(task)
         )
 
 
@@ -84,7 +84,7 @@ def delete_task(*, actor: Principal, task: PeriodicTask) -> None:
     if is_of_system(task):
         raise InvalidInput(f"Periodic task '{task.name}' is part of Monodon and cannot be deleted")
     with transaction.atomic():
-        audit_records.record(actor, "periodic_task.delete", task.name, before=_facts(task))
+        audit_records.record(actor, "periodic_task.delete", task.name, before=_state(task))
         task.delete()
 
 
@@ -97,7 +97,7 @@ def restore_changed_tasks() -> int:
     return len(changed)
 
 
-def _wanted(task: PeriodicTask) -> Mapping[str, Any]:
+def _entry(task: PeriodicTask) -> Mapping[str, Any]:
     """The entry of a task in the settings. Raises InvalidInput for another task."""
     entry: Mapping[str, Any] | None = settings.CELERY_BEAT_SCHEDULE.get(task.name)
     if entry is None:
@@ -105,5 +105,5 @@ def _wanted(task: PeriodicTask) -> Mapping[str, Any]:
     return entry
 
 
-def _facts(task: PeriodicTask) -> dict[str, Any]:
+def _state(task: PeriodicTask) -> dict[str, Any]:
     return {"task": task.task, "schedule": str(task.scheduler), "enabled": task.enabled}

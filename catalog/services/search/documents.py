@@ -1,7 +1,7 @@
 """The documents by which namespaces, tables and views are found, and what keeps them true.
 
     a commit that changes facts     makes the document of its row anew, in its own transaction
-    the pass (``keep``)             follows the audit trail: what was made, renamed, dropped or
+    the pass (``update``)             follows the audit trail: what was made, renamed, dropped or
                                     written to is due; then reads the columns of what is due
     ``reindex``                     makes all of them anew
 
@@ -22,14 +22,12 @@ from django.utils import timezone
 from prometheus_client import Gauge
 
 from catalog.errors import CatalogError
-from catalog.identifiers import label
 from catalog.models import (
     Facts,
     LabelAssignment,
     Namespace,
     SearchCursor,
     SearchDocument,
-    Sensitivity,
     Table,
     TableState,
 )
@@ -37,8 +35,8 @@ from catalog.services.engine import locks
 from catalog.services.lance.contents import Unreadable
 from catalog.services.search import table_columns
 from catalog.services.search import words as search_words
+from catalog.services.search.document_vectors import correctable_words, vector_of
 from catalog.services.search.table_columns import Columns
-from catalog.services.search.words import Vector, mark
 
 log = logging.getLogger(__name__)
 DUE = Gauge(
@@ -49,10 +47,10 @@ DUE = Gauge(
 
 SECONDS = 20.0
 """How long a pass goes on taking what is due."""
-_EVENTS = 10_000  # of the audit trail, followed in one transaction
+_MAX_EVENTS = 10_000  # of the audit trail, followed in one transaction
 _BATCH = 100  # documents made in one transaction
-_FIRST_PAUSE, _LONGEST_PAUSE = 30.0, 6 * 3600.0  # seconds
-_WORK = "search documents"
+_MIN_PAUSE, _MAX_PAUSE = 30.0, 6 * 3600.0  # seconds
+_LOCK_NAME = "search documents"
 # What changes nothing that is searched for, or has changed its document itself.
 _WITHOUT_EFFECT = (
     "description.set",
@@ -93,12 +91,12 @@ def make(pks: Collection[int], columns: Mapping[int, Columns] | None = None) -> 
         if columns and (read := columns.get(row.pk)) is not None:
             row.columns = [[column.path, column.type, column.comment] for column in read.columns]
             row.schema_version = read.version
-    facts, labels = _said(rows)
+    facts, labels = _annotations_of(rows)
     vectors, words = [], set()
     for row in rows:
         key = (row.table_id, row.namespace_id)
-        vectors.append(str(_vector(row, facts[key], labels[key])))
-        words |= set(_words(row))
+        vectors.append(str(vector_of(row, facts[key], labels[key])))
+        words |= set(correctable_words(row))
     with connection.cursor() as cursor:
         cursor.execute(
             """
@@ -122,7 +120,7 @@ def make(pks: Collection[int], columns: Mapping[int, Columns] | None = None) -> 
 _Key = tuple[int | None, int | None]
 
 
-def _said(
+def _annotations_of(
     rows: Iterable[SearchDocument],
 ) -> tuple[dict[_Key, list[Facts]], dict[_Key, list[LabelAssignment]]]:
     """What is said of these and of their columns, each by its table or namespace."""
@@ -139,79 +137,6 @@ def _said(
     return annotations, labels
 
 
-def _vector(
-    row: SearchDocument, annotations: Sequence[Facts], labels: Sequence[LabelAssignment]
-) -> Vector:
-    vector = Vector()
-    if row.table is not None:
-        above, name, owner = row.table.namespace.identifier, row.table.name, row.table.owner
-        above_ids = row.table.namespace.ancestors
-        vector.mark(mark("d", str(row.table_id)))
-        vector.mark(mark("f", row.table.format))
-        vector.mark(mark("k", row.table.kind))
-    elif row.namespace is not None:
-        above, name, owner = row.namespace.identifier[:-1], row.namespace.name, row.namespace.owner
-        above_ids = row.namespace.ancestors[:-1]
-        vector.mark(mark("w", str(row.namespace_id)))
-        vector.mark(mark("k", "namespace"))
-    else:
-        raise AssertionError("the database has a constraint for this")
-    vector.mark(mark("e", name))
-    vector.mark(mark("e", label((*above, name))))
-    for level in above:
-        vector.add(level, "D", follows=True)
-    vector.add(name, "A", ":n:", follows=True)
-    for depth in range(1, len(above) + 1):
-        vector.mark(mark("i", label(above[:depth])))
-    for pk in above_ids:
-        vector.mark(mark("p", str(pk)))
-    _add_owner(vector, owner)
-    for assignment in labels:
-        kind = "m" if assignment.column else "l"
-        vector.mark(mark(kind, assignment.definition.key))
-        vector.mark(mark(kind, f"{assignment.definition.key}={assignment.value}"))
-        vector.add(f"{assignment.definition.key} {assignment.value}", "B")
-    _add_facts(vector, annotations)
-    for path, type_, comment in row.columns:
-        vector.mark(f":c={search_words.fold(path, 400)}")
-        vector.add(path, "B", ":c:")
-        vector.add(type_, "D")
-        vector.add(comment, "C")
-    return vector
-
-
-def _add_owner(vector: Vector, owner: str) -> None:
-    if owner:
-        vector.mark(mark("o", owner))
-        vector.mark(mark("o", owner.rpartition(":")[2]))
-        vector.add(owner, "D")
-
-
-def _add_facts(vector: Vector, annotations: Sequence[Facts]) -> None:
-    highest = None
-    for annotation in annotations:
-        vector.add(annotation.description, "C")
-        if annotation.sensitivity and annotation.column:
-            sensitivity = Sensitivity(annotation.sensitivity)
-            highest = sensitivity if highest is None or sensitivity.rank > highest.rank else highest
-        elif annotation.sensitivity:
-            vector.mark(mark("s"))
-            vector.mark(mark("s", annotation.sensitivity))
-        for link in annotation.links:
-            vector.add(str(link.get("title", "")), "C")
-    if highest is not None:
-        vector.mark(mark("t", highest))
-
-
-def _words(row: SearchDocument) -> Iterable[str]:
-    """The words that a search may mean with one that is misspelled."""
-    name = row.table.name if row.table else row.namespace.name if row.namespace else ""
-    for text in (name, *(path for path, *_ in row.columns)):
-        for word in search_words.words(text):
-            if search_words.can_be_corrected(word.text):
-                yield word.text
-
-
 def _json(value: Any) -> str:
     return orjson.dumps(value).decode()
 
@@ -219,17 +144,17 @@ def _json(value: Any) -> str:
 # --- the pass ----------------------------------------------------------------------------------
 
 
-def keep(*, seconds: float = SECONDS) -> int:
+def update(*, seconds: float = SECONDS) -> int:
     """Follow the audit trail and make what is due; returns how many documents were made.
 
     Takes nothing more after so many seconds. What cannot be read is logged and tried again, with
     growing pauses; what is known of it stays searchable. Another pass at the same time does nothing.
     """
-    with locks.alone(_WORK) as is_alone:
+    with locks.alone(_LOCK_NAME) as is_alone:
         if not is_alone:
             return 0
         until = time.monotonic() + seconds
-        while follow() == _EVENTS and time.monotonic() < until:
+        while follow() == _MAX_EVENTS and time.monotonic() < until:
             pass
         made = 0
         while time.monotonic() < until:
@@ -257,7 +182,7 @@ def follow() -> int:
             WHERE (xid, id) > (%s::text::xid8, %s) AND xid < pg_snapshot_xmin(pg_current_snapshot())
             ORDER BY xid, id LIMIT %s
             """,
-            [str(position[0]), position[1], _EVENTS],
+            [str(position[0]), position[1], _MAX_EVENTS],
         )
         events = cursor.fetchall()
         if not events:
@@ -370,7 +295,7 @@ def _set_next_attempt(pks: Sequence[int]) -> None:
                 attempts = least(attempts + 1, 20)
             WHERE id = ANY(%s)
             """,
-            [_FIRST_PAUSE, _LONGEST_PAUSE, list(pks)],
+            [_MIN_PAUSE, _MAX_PAUSE, list(pks)],
         )
 
 
@@ -397,32 +322,32 @@ def learn(words: Collection[str]) -> int:
     return len(new)
 
 
-def reindex(*, told: Callable[[int], None] = lambda made: None) -> int:
+def reindex(*, progress: Callable[[int], None] = lambda made: None) -> int:
     """Make all documents anew, and forget the words that are in none; returns how many there are.
 
     Searches go on meanwhile. Waits for a pass that is under way. ``told`` hears how many are done.
     """
     while True:
-        with locks.alone(_WORK) as is_alone:
+        with locks.alone(_LOCK_NAME) as is_alone:
             if is_alone:
-                return _reindex(told)
+                return _reindex(progress)
         time.sleep(0.5)
 
 
-def _reindex(told: Callable[[int], None]) -> int:
+def _reindex(progress: Callable[[int], None]) -> int:
     with transaction.atomic():
         _begin()
         SearchDocument.objects.update(schema_version="")
     made = 0
     while (batch := make_due(until=time.monotonic() + 3600)) > 0:
         made += batch
-        told(made)
-    _forget_words()
+        progress(made)
+    _delete_unused_words()
     follow()
     return made
 
 
-def _forget_words() -> None:
+def _delete_unused_words() -> None:
     """Only here: counting who has a word would make every commit wait for others at the same words."""
     with connection.cursor() as cursor:
         cursor.execute(

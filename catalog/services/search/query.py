@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from catalog.errors import InvalidInput
 from catalog.models import Sensitivity, TableFormat, TableKind
 from catalog.services.search.words import (
-    MARK,
+    MAX_MARK,
     all_of,
     any_of,
     can_be_corrected,
@@ -24,7 +24,7 @@ from catalog.services.search.words import (
 )
 
 MAX_QUERY = 500  # characters
-_MOST_WORDS = 20
+_MAX_WORDS = 20
 KINDS = (*TableKind.values, "namespace")
 FIELDS = ("column", "format", "in", "kind", "label", "owner", "sensitivity")
 _TOKEN = re.compile(
@@ -147,17 +147,17 @@ def parse(text: str) -> Query:
             raise InvalidInput(f"'{field}:' needs a value: {_EXAMPLES[field]}")
         if field == "label":
             key, equals, label_value = plain.partition("=")
-            labels.append((fold(key, MARK), fold(label_value, MARK) if equals else None))
+            labels.append((fold(key, MAX_MARK), fold(label_value, MAX_MARK) if equals else None))
         elif field == "sensitivity":
-            sensitivities.append(Sensitivity(_one(field, plain, Sensitivity.values)))
+            sensitivities.append(Sensitivity(_choice(field, plain, Sensitivity.values)))
         elif field in _FILTERS:
             filters.append(term(_FILTERS[field](plain)))
         else:
             # What looks like a filter and is none, is words.
             words_of = plain if field in {"", "column"} else f"{token['field']} {plain}"
             terms += _terms(words_of, is_open, '"' in value, in_columns=field == "column")
-    if sum(len(entry.words) for entry in terms) > _MOST_WORDS:
-        raise InvalidInput(f"The query has more than {_MOST_WORDS} words")
+    if sum(len(entry.words) for entry in terms) > _MAX_WORDS:
+        raise InvalidInput(f"The query has more than {_MAX_WORDS} words")
     if not (terms or filters or labels or sensitivities):
         raise InvalidInput("There is nothing to search for: give a word, or a filter as kind:view")
     return Query(tuple(terms), tuple(filters), tuple(labels), tuple(sensitivities), text.strip())
@@ -174,7 +174,7 @@ _EXAMPLES = {
 }
 
 
-def _one(field: str, value: str, choices: Sequence[str]) -> str:
+def _choice(field: str, value: str, choices: Sequence[str]) -> str:
     if value.lower() not in choices:
         raise InvalidInput(f"'{field}:{value}' is unknown; there are {', '.join(choices)}")
     return value.lower()
@@ -182,8 +182,8 @@ def _one(field: str, value: str, choices: Sequence[str]) -> str:
 
 _FILTERS: dict[str, Callable[[str], str]] = {
     "owner": lambda value: mark("o", value),
-    "format": lambda value: mark("f", _one("format", value, TableFormat.values)),
-    "kind": lambda value: mark("k", _one("kind", value, KINDS)),
+    "format": lambda value: mark("f", _choice("format", value, TableFormat.values)),
+    "kind": lambda value: mark("k", _choice("kind", value, KINDS)),
     "in": lambda value: mark("i", value),
 }
 

@@ -11,10 +11,10 @@ from catalog.models import IcebergMetadata, Table, TableFormat, TableKind, Table
 from catalog.services.iceberg import metadata_files
 from catalog.services.lance import contents as lance_contents
 
-MOST = 2_000
+MAX_COLUMNS = 2_000
 """So many columns are known of a table; of those behind them nothing is found."""
 _COMMENTS = ("comment", "description", "doc")
-_LONGEST = 500  # characters of a comment or path
+_MAX_CHARACTERS = 500  # characters of a comment or path
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def _read_iceberg(table: Table) -> Columns:
         current = describe_views.version(version).schema_id if version else current
     schema = describe.schema(document, current)
     fields = iter(()) if schema is None else describe.fields(schema)
-    notes = [_note(field.path, field.type, field.doc) for field in islice(fields, MOST)]
+    notes = [_note(field.path, field.type, field.doc) for field in islice(fields, MAX_COLUMNS)]
     return Columns(row.metadata_location, tuple(notes))
 
 
@@ -88,7 +88,7 @@ def _read_lance(table: Table) -> Columns:
                 column.type,
                 next((column.metadata[key] for key in _COMMENTS if key in column.metadata), ""),
             )
-            for column in islice(columns, MOST)
+            for column in islice(columns, MAX_COLUMNS)
         ]
     return Columns(version, tuple(notes))
 
@@ -96,4 +96,4 @@ def _read_lance(table: Table) -> Columns:
 def _note(path: str, type_: str, comment: str) -> ColumnNote:
     # PostgreSQL stores no NUL.
     path, type_, comment = (text.replace("\0", "") for text in (path, type_, comment))
-    return ColumnNote(path[:_LONGEST], type_, comment[:_LONGEST])
+    return ColumnNote(path[:_MAX_CHARACTERS], type_, comment[:_MAX_CHARACTERS])

@@ -23,14 +23,14 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-LONGEST = 100  # characters of a word; what follows does not count
-MARK = 450  # characters of a mark; PostgreSQL takes 2 kB
-_MOST_PLACES = 250  # of one word; PostgreSQL keeps 255
-_LAST_PLACE = 16_000  # PostgreSQL counts to 16,383
-_MOST_LEXEMES = 20_000  # of a vector, which may have 1 MB
+MAX_WORD = 100  # characters of a word; what follows does not count
+MAX_MARK = 450  # characters of a mark; PostgreSQL takes 2 kB
+_MAX_POSITIONS = 250  # of one word; PostgreSQL keeps 255
+_MAX_POSITION = 16_000  # PostgreSQL counts to 16,383
+_MAX_LEXEMES = 20_000  # of a vector, which may have 1 MB
 _GAP = 8  # between two texts, so that no phrase reaches over it
 _CHUNK = re.compile(r"(?:[^\W_][\u0300-\u036f]*)+")
-_SHORTEST = 3  # letters of a word that is corrected
+_MIN_CORRECTED = 3  # letters of a word that is corrected
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Word:
     """How many words it holds: 2 for ``events2024``, which is one word and two."""
 
 
-def fold(text: str, longest: int = LONGEST) -> str:
+def fold(text: str, longest: int = MAX_WORD) -> str:
     """Without case and accents, in which words do not differ; shortened."""
     plain = unicodedata.normalize("NFKD", text)
     letters = "".join(c for c in plain if not unicodedata.combining(c) and c != "\0")
@@ -53,7 +53,7 @@ def fold(text: str, longest: int = LONGEST) -> str:
 
 def mark(kind: str, text: str = "") -> str:
     """The mark of this kind for a text: ``mark("l", "pii=yes")``."""
-    return f":{kind}:{fold(text, MARK)}"[:MARK]
+    return f":{kind}:{fold(text, MAX_MARK)}"[:MAX_MARK]
 
 
 def words(text: str) -> Iterator[Word]:
@@ -92,8 +92,8 @@ class Vector:
     """Collects the words and marks of one document."""
 
     def __init__(self) -> None:
-        self._places: dict[str, list[str]] = {}
-        self._place = 1
+        self._positions: dict[str, list[str]] = {}
+        self._position = 1
 
     def add(self, text: str, weight: str, mark: str = "", *, follows: bool = False) -> None:
         """The words of a text; with ``mark`` each is a mark too.
@@ -101,29 +101,29 @@ class Vector:
         With ``follows`` they directly follow the words before, so that a phrase may reach over.
         """
         if not follows:
-            self._place += _GAP
+            self._position += _GAP
         for word in words(text):
-            self._enter(word.text, f"{min(self._place, _LAST_PLACE)}{weight}")
+            self._enter(word.text, f"{min(self._position, _MAX_POSITION)}{weight}")
             if mark:
                 self.mark(mark + word.text)
             if word.parts == 1:
-                self._place += 1
+                self._position += 1
 
     def mark(self, mark: str) -> None:
-        self._enter(mark[:MARK], "")
+        self._enter(mark[:MAX_MARK], "")
 
-    def _enter(self, lexeme: str, place: str) -> None:
-        if lexeme not in self._places and len(self._places) >= _MOST_LEXEMES:
+    def _enter(self, lexeme: str, position: str) -> None:
+        if lexeme not in self._positions and len(self._positions) >= _MAX_LEXEMES:
             return
-        places = self._places.setdefault(lexeme, [])
-        if place and len(places) < _MOST_PLACES:
-            places.append(place)
+        positions = self._positions.setdefault(lexeme, [])
+        if position and len(positions) < _MAX_POSITIONS:
+            positions.append(position)
 
     def __str__(self) -> str:
         """As PostgreSQL reads a tsvector."""
         return " ".join(
-            f"{quote(lexeme)}:{','.join(places)}" if places else quote(lexeme)
-            for lexeme, places in self._places.items()
+            f"{quote(lexeme)}:{','.join(positions)}" if positions else quote(lexeme)
+            for lexeme, positions in self._positions.items()
         )
 
 
@@ -160,7 +160,7 @@ def _joined(terms: Iterable[str], operator: str) -> str:
 
 def can_be_corrected(word: str) -> bool:
     """Whether words like it are looked for: numbers and short words are like too many."""
-    return len(word) >= _SHORTEST and word.isalpha()
+    return len(word) >= _MIN_CORRECTED and word.isalpha()
 
 
 def keys(word: str) -> set[str]:

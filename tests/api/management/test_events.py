@@ -8,7 +8,7 @@ from catalog.access import SYSTEM
 from catalog.models import AuditEvent, DeliveryStatus, Webhook, WebhookDelivery
 from catalog.services.engine import audit_records
 from catalog.services.events import feed as event_feed
-from catalog.services.events import webhooks
+from catalog.services.events import webhook_dispatch
 from tests.factories import make_namespace, make_root, unchanged
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
@@ -126,7 +126,7 @@ def test_dead_letters_are_sent_again(management):
         type="monodon.table.drop",
         target="x",
         status=DeliveryStatus.DEAD,
-        attempts=webhooks.MAX_ATTEMPTS,
+        attempts=webhook_dispatch.MAX_ATTEMPTS,
         answer="500",
     )
     (letter,) = management.get("webhooks/hook/deliveries?status=dead")["deliveries"]

@@ -41,7 +41,7 @@ def test_nothing_is_said_at_first(reader: Management):
     table = {"identifier": ["ws", "t"], "kind": "table", "format": "lance", "columns": []}
     with unchanged():
         assert reader.get("tables/ws$t/facts") == EMPTY | table
-    search_documents.keep()
+    search_documents.update()
     columns = reader.get("tables/ws$i/facts")["columns"]
     assert [(one["path"], one["type"]) for one in columns] == [("id", "long"), ("name", "string")]
     namespace = {"identifier": ["ws"], "kind": "namespace", "format": None, "columns": []}

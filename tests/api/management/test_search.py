@@ -12,7 +12,7 @@ def _catalog(db):
     make_root()
     make_lance_table(("ws", "orders"))
     make_iceberg_table("ws", "old_orders")
-    search_documents.keep()
+    search_documents.update()
 
 
 @pytest.mark.operation("Search")

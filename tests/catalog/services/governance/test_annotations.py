@@ -71,15 +71,15 @@ def make_principal(name: str, **grants: Privilege) -> Principal:
 
 
 def on_table(table=ORDERS, actor=SYSTEM, **changes) -> None:
-    annotations.change_table_facts(actor=actor, table=table, changes=Changes(**changes))
+    annotations.annotate_table(actor=actor, table=table, changes=Changes(**changes))
 
 
 def on_namespace(*namespace: str, actor=SYSTEM, **changes) -> None:
-    annotations.change_namespace_facts(actor=actor, namespace=namespace, changes=Changes(**changes))
+    annotations.annotate_namespace(actor=actor, namespace=namespace, changes=Changes(**changes))
 
 
 def of_table(table=ORDERS):
-    return annotations.facts_of_table(actor=SYSTEM, table=table)
+    return annotations.table_annotations(actor=SYSTEM, table=table)
 
 
 def last_event() -> AuditEvent:
@@ -260,7 +260,7 @@ def test_the_nearest_sensitivity_holds():
     on_table(sensitivity=None, sets_sensitivity=True)
     assert of_table().sensitivity == "confidential"
     assert told(last_event())[2:] == ({"sensitivity": "internal"}, {"sensitivity": ""})
-    namespace = annotations.facts_of_namespace(actor=SYSTEM, namespace=("prod",))
+    namespace = annotations.namespace_annotations(actor=SYSTEM, namespace=("prod",))
     assert (namespace.sensitivity, namespace.said_sensitivity) == ("confidential", "confidential")
 
 
@@ -475,9 +475,9 @@ def test_what_may_not_be_browsed_is_not_there(change):
     with unchanged(), pytest.raises(NamespaceNotFound):
         on_namespace("prod", actor=stranger, **change)
     with pytest.raises((TableNotFound, NamespaceNotFound)):
-        annotations.facts_of_table(actor=stranger, table=ORDERS)
+        annotations.table_annotations(actor=stranger, table=ORDERS)
     with pytest.raises(NamespaceNotFound):
-        annotations.facts_of_namespace(actor=stranger, namespace=("prod",))
+        annotations.namespace_annotations(actor=stranger, namespace=("prod",))
 
 
 def test_a_stranger_does_not_learn_which_columns_there_are():
@@ -497,7 +497,7 @@ def test_what_is_not_there():
     with pytest.raises(TableNotFound):
         of_table(("prod", "nothing"))
     with pytest.raises(NamespaceNotFound):
-        annotations.facts_of_namespace(actor=SYSTEM, namespace=("nothing",))
+        annotations.namespace_annotations(actor=SYSTEM, namespace=("nothing",))
     with unchanged(), pytest.raises(InvalidInput, match="no columns"):
         on_namespace("prod", columns={"id": ColumnChanges(description="x")})
 
@@ -534,7 +534,7 @@ def test_reading_takes_a_fixed_number_of_statements():
         of_table()
     assert len(queries) == 4
     with CaptureQueriesContext(connection) as queries:
-        annotations.facts_of_namespace(actor=SYSTEM, namespace=("prod",))
+        annotations.namespace_annotations(actor=SYSTEM, namespace=("prod",))
     assert len(queries) == 3
 
 

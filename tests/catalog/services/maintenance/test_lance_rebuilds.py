@@ -46,7 +46,7 @@ from catalog.services.lance import index_plans as lance_index_plans
 from catalog.services.lance import indexes as lance_indexes
 from catalog.services.lance import refs as lance_refs
 from catalog.services.lance.indexes import IndexSummary, index_summaries
-from catalog.services.maintenance import job_runner, lance_rebuilds, policies
+from catalog.services.maintenance import job_runner, lance_rebuilds, measurements, policies
 from catalog.services.maintenance import scheduler as maintenance_scheduler
 from tests.factories import files, make_administrator, make_lance_table, make_root
 
@@ -892,7 +892,7 @@ def test_the_log_tells_what_is_left(monkeypatch):
 
 
 def built() -> dict[str, BuiltIndex]:
-    found = maintenance_scheduler.measure(actor=SYSTEM, table=TABLE).statistics["built_indexes"]
+    found = measurements.measure(actor=SYSTEM, table=TABLE).statistics["built_indexes"]
     return {each["name"]: BuiltIndex(**each) for each in found}
 
 
