@@ -221,7 +221,9 @@ def test_what_cannot_be_run():
     assert error("run", "ws$no", "compact") == "Table 'ws.no' does not exist"
     assert error("run", "no$no", "compact") == "Namespace 'no' does not exist"
     assert "declared" in error("run", "ws$empty", "compact")
-    assert "Lance format have no 'rewrite_manifests'" in error("run", "ws$t", "rewrite_manifests")
+    assert "Lance format do not support 'rewrite_manifests'" in error(
+        "run", "ws$t", "rewrite_manifests"
+    )
     assert "name must not be empty" in error("run", "ws$", "compact")
     assert error("plan", "ws$no") == "Table 'ws.no' does not exist"
     assert "declared" in error("plan", "ws$empty")

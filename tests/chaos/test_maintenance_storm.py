@@ -100,7 +100,7 @@ _HURRY = (
     created_at = created_at - interval '3 d' WHERE status IN ('succeeded', 'failed')
     AND finished_at BETWEEN now() - interval '1 h' AND now() - interval '20 s'""",
 )
-_NOTHING_TO_DO = "every snapshot is to be kept"  # the clock was faster
+_NOTHING_TO_DO = "no snapshots to expire"  # the clock was faster
 _FINAL = """
 from catalog.services import upkeep
 from catalog.services.access import SYSTEM

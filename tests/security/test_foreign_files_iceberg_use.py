@@ -238,7 +238,7 @@ def test_files_of_a_table_that_one_may_read_are_planned_and_spared(world, attack
     assert (job.status, job.error) == (
         JobStatus.FAILED,
         (
-            "Table 'secret.t' has dependents: 'mine.t'. They refer to its files, so none of them are"
+            "Table 'secret.t' has dependents: 'mine.t'. They refer to its files, so no files are"
             " removed"
         ),
     )

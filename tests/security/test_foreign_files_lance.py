@@ -487,7 +487,7 @@ def test_a_source_keeps_what_its_clone_needs(world):
         job.refresh_from_db()
         assert job.status == JobStatus.SUCCEEDED
         if kind == JobKind.CLEAN_UP:
-            expected = "1 versions stay: the table has dependents: 'mine.t'"
+            expected = "1 versions retained for dependents: 'mine.t'"
             assert job.error == expected
     left = TableVersion.objects.visible().filter(table=hidden).values_list("version", flat=True)
     assert sorted(left) == [1, 4]

@@ -26,7 +26,7 @@ class Changes(BaseModel):
     def of(cls, found: list[governance_documents.Change]) -> "Changes":
         return cls(
             changes=[
-                ChangeModel(target=one.target, what=one.what, before=one.before, after=one.after)
+                ChangeModel(target=one.target, what=one.aspect, before=one.before, after=one.after)
                 for one in found
             ]
         )

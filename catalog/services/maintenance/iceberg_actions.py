@@ -1,8 +1,4 @@
-"""Maintenance of Iceberg tables: measuring them, and the jobs that Iceberg's procedures do on Spark.
-
-The procedures come back to this catalog as any client does, with a token of the job. So each of
-their commits goes through the commit engine, and none counts once the job has lost its lease.
-"""
+"""Maintenance jobs of Iceberg tables, which run Iceberg's procedures on Spark."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -39,7 +35,7 @@ def compact(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]:
     if job.is_dry_run:
         return {"before": before.as_json(), "planned": planned}
     if not before.rewrite_files:
-        return {"before": before.as_json(), "note": "there was nothing to rewrite"}
+        return {"before": before.as_json(), "note": "no files to rewrite"}
     require_readable(job.table, require_metadata(job.table).document, JobKind.COMPACT)
     report(0, before.rewrite_files)
     procedure_result = run_procedure(
@@ -62,24 +58,24 @@ def _options(before: Statistics, policy: EffectivePolicy) -> dict[str, str]:
         rows=before.rows,
         policy=policy,
     ):
-        # Of equality deletes the procedure counts files alone: any that applies to a data file.
+        # The procedure counts the equality delete files that apply to a data file, not their rows.
         options["delete-file-threshold"] = "1"
     return options
 
 
 def rewrite_manifests(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]:
-    """Make few manifests of many small ones, sorted by partition (rewrite_manifests)."""
+    """Merge small manifests, sorted by partition (rewrite_manifests)."""
     return _rewrite(job, report, spark, _planned_manifests)
 
 
 def rewrite_position_deletes(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]:
-    """Merge position delete files, without those of files that are gone."""
+    """Merge position delete files, and drop those whose data files were removed."""
     options = {"partial-progress.enabled": "true", "min-input-files": "2"}
     return _rewrite(job, report, spark, _planned_deletes, options=options)
 
 
 def compute_statistics(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]:
-    """Compute the distinct values of the columns, into a Puffin file (compute_table_stats)."""
+    """Compute the number of distinct values per column into a Puffin file (compute_table_stats)."""
     return _rewrite(job, report, spark, lambda s: {"rows": s.rows})
 
 

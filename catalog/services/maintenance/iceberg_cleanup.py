@@ -56,11 +56,11 @@ _MAX_RECORDED_PATHS = 100  # paths of removed files in an audit event
 
 
 def clean_up(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]:
-    """Remove snapshots that the policy keeps no longer, and their files (expire_snapshots).
+    """Expire snapshots that the policy no longer retains, and remove their files (expire_snapshots).
 
-    As many bytes are told as the files had of which the metadata said that they would go, and which
-    went; of more than 200,000 files none. The ledger forgets old versions whose metadata files the
-    metadata's log has unlogged.
+    ``bytes`` in the result is the total size of the files that the metadata listed for removal and
+    that were removed; it is left out above 200,000 files. Old versions whose metadata files are no
+    longer in the metadata log get tombstones in the ledger.
     """
     policy = policy_of(job)
     before = statistics_of(job, policy)
@@ -94,7 +94,7 @@ def clean_up(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]
         return {"before": before.as_json(), "planned": planned}
     _retire_versions(job, report, unlogged)
     if not expiring_ids:
-        note = "every snapshot is to be kept"
+        note = "no snapshots to expire"
         return {"before": before.as_json(), "planned": planned, "note": note}
     procedure_result = run_procedure(
         job,
@@ -123,10 +123,10 @@ def clean_up(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]
 
 
 def remove_orphans(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]:
-    """Remove files below the table's location that no snapshot has (remove_orphan_files).
+    """Remove files below the table's location that no snapshot refers to (remove_orphan_files).
 
-    Metadata files that the ledger names stay. Refused where another table owns anything there. Raises
-    Unsupported.
+    Metadata files that the ledger names stay. Raises Unsupported if another table may have files
+    there.
     """
     policy = policy_of(job)
     before = statistics_of(job, policy)
@@ -167,7 +167,7 @@ def remove_orphans(job: Job, report: Report, *, spark: Spark | None) -> dict[str
 
 
 def require_exclusive_location(table: Table, document: Document) -> None:
-    """Refuse to look for orphans where files may be another table's. Raises Unsupported."""
+    """Raise Unsupported if files at the table's location may belong to another table."""
     locations = {table.location, storage.iceberg_path(document["location"])}
     for location in locations:
         above = [location, *storage.parents(location)]
@@ -181,7 +181,7 @@ def require_exclusive_location(table: Table, document: Document) -> None:
         )
         if holder is None and used is not None:
             holder = used.table
-        # A table that was dropped keeps its files, unless they were to be purged.
+        # A dropped table keeps its files unless it was purged.
         dropped_tables = others.filter(
             state=TableState.DROPPED, location__startswith=location + "/"
         )
@@ -197,7 +197,7 @@ def require_exclusive_location(table: Table, document: Document) -> None:
         if holder is None:
             holder = purge.holder(table)  # by its metadata files
         if holder is not None:
-            # Whoever may see the job may not be one who may see that table.
+            # The message does not name the other table: readers of the job may not browse it.
             log.warning("Files in %s of '%s' may belong to table '%s'", location, table, holder)
             raise Unsupported(
                 f"Orphans of '{table}' are not removed: files at its location may belong to another"
@@ -206,29 +206,29 @@ def require_exclusive_location(table: Table, document: Document) -> None:
 
 
 def _require_gc(document: Document) -> None:
-    """A table with ``gc.enabled=false`` shares its files with others, whatever catalog has them."""
+    """Raise Unsupported for ``gc.enabled=false``: tables of any catalog may share the files."""
     if str((document.get("properties") or {}).get("gc.enabled", "true")).lower() == "false":
-        raise Unsupported("The table says gc.enabled=false: files of it are not removed")
+        raise Unsupported("The table has gc.enabled=false, so its files are not removed")
 
 
 def require_no_dependents(job: Job) -> None:
-    """Refuse to remove files to which other tables may refer. Raises Unsupported."""
+    """Raise Unsupported if other tables may refer to the table's files."""
     names = file_references.names_of_dependents(jobs.principal(job), job.table)
     if names:
         raise Unsupported(
-            f"Table '{job.table}' has dependents: {', '.join(names)}. They refer to its files, so none"
-            " of them are removed"
+            f"Table '{job.table}' has dependents: {', '.join(names)}. They refer to its files, so no"
+            " files are removed"
         )
 
 
 def _prefixes(table: Table) -> dict[str, list[str]]:
-    """What the process that deletes files needs to know whose they are."""
+    """Locations by which the process that deletes files tells the table's files from others."""
     own, foreign = TableFiles(table).prefixes()
     return {"own_prefixes": own, "foreign_prefixes": foreign}
 
 
 def _record_clean_up(job: Job, procedure_result: Mapping[str, Any], removed: int) -> None:
-    """What was removed stands in the audit trail of the table; all of it was this table's own."""
+    """Record the removed files in the table's audit trail; all of them belonged to this table."""
     if not removed:
         return
     paths = list(procedure_result.get("deleted_files") or [])[:_MAX_RECORDED_PATHS]
@@ -240,7 +240,7 @@ def _record_clean_up(job: Job, procedure_result: Mapping[str, Any], removed: int
 
 
 def _sizes(paths: Collection[str]) -> dict[str, int]:
-    """The files that are there, by path, and how large each is."""
+    """Sizes of the files that exist, by path."""
     sizes = {}
     for path in paths:
         size = storage.file_size(path)
@@ -252,7 +252,7 @@ def _sizes(paths: Collection[str]) -> dict[str, int]:
 def _unlogged_versions(
     table: Table, current: CurrentMetadata, policy: EffectivePolicy
 ) -> list[int]:
-    """Versions of the ledger that the metadata's log has unlogged and the policy does not keep."""
+    """Versions that are neither in the metadata log nor retained by the policy."""
     before = timezone.now() - timedelta(seconds=policy["keep_for"])
     rows = TableVersion.objects.visible().on("").filter(table=table).with_end()
     old = rows.filter(ended_at__lt=before).values_list("version", "manifest_path")
@@ -265,7 +265,7 @@ def _unlogged_versions(
 
 
 def _retire_versions(job: Job, report: Report, unlogged: Sequence[int]) -> None:
-    """Leave tombstones in the ledger; the files go with the orphans, once they are old enough."""
+    """Replace versions with tombstones; the files are removed as orphans once they are old enough."""
     for begin in range(0, len(unlogged), _RETIRE_BATCH):
         report(0, None)
         operation = cleanup_operations.RetireVersions(
@@ -278,9 +278,9 @@ def _retire_versions(job: Job, report: Report, unlogged: Sequence[int]) -> None:
 
 
 def _metadata_names_in_ledger(table: Table) -> list[str]:
-    """The names of the metadata files that the ledger has.
+    """Names of the metadata files in the ledger.
 
-    Those that the metadata's log has too: it may forget them before Spark looks at it.
+    Includes those in the metadata log, because they may leave the log before Spark reads it.
     """
     rows = (
         TableVersion.objects.visible().filter(table=table).values_list("manifest_path", flat=True)

@@ -30,7 +30,7 @@ SCRIPT = "iceberg"
 
 
 def policy_of(job: Job) -> EffectivePolicy:
-    """What was asked for with the job, else what holds for the table."""
+    """The policy that was requested with the job, else the effective policy of the table."""
     effective = policies.effective_policy(job.table)
     overrides = job.parameters.get("policy") or {}
     return EffectivePolicy(
@@ -54,7 +54,7 @@ def statistics_of(job: Job, policy: EffectivePolicy) -> Statistics:
 
 def run_procedure(job: Job, report: Report, spark: Spark | None, **request: Any) -> dict[str, Any]:
     if spark is None:
-        raise Unsupported("Maintenance of Iceberg tables needs a worker that runs Spark")
+        raise Unsupported("Maintenance of Iceberg tables requires a worker with Spark")
     arguments = {"action": str(job.kind), "table": list(jobs.identify(job)), **request}
     return spark(job, SCRIPT, arguments, report, needs_iceberg=True)
 

@@ -24,9 +24,9 @@ from catalog.services.iceberg.files import TableFileIO
 from catalog.services.storage.table_files import NOBODY, TableFiles
 
 MAX_FILES = 200_000
-"""So many live files are looked at; of larger tables the rest is taken to be alike."""
+"""Maximum number of live files to read; larger tables are extrapolated from these."""
 _MIN_INPUT_FILES = 5
-"""Iceberg's own: so many files of one partition are worth being rewritten."""
+"""Iceberg's default: rewrite a partition that has at least this many files."""
 _DELETED_PATH = 2_147_483_546  # the id of file_path in position delete files
 _MAX_CACHED_TABLES = 256
 
@@ -36,7 +36,7 @@ _measured: "OrderedDict[_Key, Statistics]" = OrderedDict()
 
 @dataclass(frozen=True, slots=True)
 class CurrentMetadata:
-    """A table's metadata as it is now."""
+    """Current metadata of a table."""
 
     sequence: int
     location: str
@@ -53,16 +53,16 @@ class CurrentMetadata:
 
     @property
     def metadata_files(self) -> set[str]:
-        """Those that the metadata's log has, and the current one."""
+        """The current metadata file and those in the metadata log."""
         log = self.document.get("metadata-log") or []
         return {self.location, *(entry["metadata-file"] for entry in log)}
 
 
 def measure(table: Table, policy: EffectivePolicy) -> Statistics | None:
-    """What the metadata says of a table; None: there is none.
+    """Measure a table from its metadata and manifests; None if it has no metadata.
 
-    Reads the manifests, and of very large tables a part of them. Raises InvalidMetadata for those
-    that cannot be read, and ForeignFile for those that may not.
+    Of very large tables only a part of the manifests is read. Raises InvalidMetadata for manifests
+    that are malformed, and ForeignFile for manifests that the table may not read.
     """
     current = current_metadata(table)
     if current is None:
@@ -164,20 +164,20 @@ def _measure(reader: TableFileIO, current: CurrentMetadata, policy: EffectivePol
 
 @dataclass(frozen=True, slots=True)
 class _Contents:
-    """What the manifests of a snapshot say."""
+    """Files and deletes that the manifests of a snapshot list."""
 
     files: Sequence[iceberg_maintenance.File]
     manifests: int
     rewritten_manifests: int
     delete_files: int
-    """Position delete files; deletion vectors are none that could be merged."""
+    """Position delete files, without deletion vectors, which cannot be merged."""
     rewritten_delete_files: int
     deleted_rows: int
     times: float
-    """The whole table is so many times what was read."""
+    """Ratio of the whole table to the part that was read."""
     equality_delete_files: int = 0
     equality_deletes: int = 0
-    """The keys in them."""
+    """Rows in the equality delete files."""
 
 
 def _read_manifests(
@@ -185,7 +185,7 @@ def _read_manifests(
 ) -> _Contents:
     spec = document.get("default-spec-id", 0)
     every = manifests.read_list(io, manifest_list)
-    # Deletes first: they come to few, and tell of the data files.
+    # Delete manifests first: they are few, and the data files are judged by them.
     every.sort(key=lambda manifest: manifest.content != 1)
     total = sum(map(manifests.live_files, every))
     entries = list(islice(_live_entries(io, every), MAX_FILES))
@@ -254,12 +254,12 @@ class _EqualityDeletes:
             if any(field["transform"] != "void" for field in spec["fields"])
         }
         for entry in deletes:
-            # Of a spec without partitions they apply to the whole table.
+            # Deletes of an unpartitioned spec apply to the whole table.
             key = (entry.spec_id, *_partition(entry)) if entry.spec_id in partitioned else ()
             self._newest[key] = max(self._newest.get(key, 0), entry.sequence_number)
 
     def may_apply(self, data: Entry) -> bool:
-        """Whether there are any that are newer than a data file, for its partition or for all."""
+        """True if a newer equality delete covers the file's partition or the whole table."""
         keys = ((), (data.spec_id, *_partition(data)))
         return any(self._newest.get(key, 0) > data.sequence_number for key in keys)
 
@@ -275,7 +275,7 @@ def _partition(entry: Entry) -> tuple[Any, ...]:
 
 
 def _single_data_file(entry: Entry) -> str | None:
-    """The one data file whose rows a delete file deletes, if it is one (Java's isFileScoped)."""
+    """The only data file that a delete file refers to, if there is one (Java's isFileScoped)."""
     if entry.referenced_data_file is not None:
         return entry.referenced_data_file
     low = (entry.file.lower_bounds or {}).get(_DELETED_PATH)
@@ -284,7 +284,7 @@ def _single_data_file(entry: Entry) -> str | None:
 
 
 def _total(summary: Mapping[str, Any], name: str, otherwise: int) -> int:
-    """A total of the snapshot's summary, which writers may leave out."""
+    """A total from the snapshot summary, or ``otherwise`` if the writer left it out."""
     try:
         return max(int(summary[name]), 0)
     except (KeyError, TypeError, ValueError):

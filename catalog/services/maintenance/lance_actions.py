@@ -1,4 +1,4 @@
-"""Keeping Lance tables well: measuring them, and what the jobs of their maintenance do."""
+"""Maintenance of Lance tables: measurement, index optimization, and the job functions."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -35,14 +35,15 @@ from catalog.services.maintenance import (
     lance_cleanup,
     lance_compaction,
     lance_orphans,
+    lance_retention,
     lance_rebuilds,
 )
 
 
 def measure(table: Table, policy: EffectivePolicy) -> Statistics | None:
-    """What the newest version's manifest and the ledger say of a table; nothing is listed.
+    """Measure a table from the newest manifest and the ledger, without listing storage.
 
-    None for a table that has no data.
+    Returns None for a table without data.
     """
     identifier = table.identifier
     try:
@@ -60,7 +61,7 @@ def measure(table: Table, policy: EffectivePolicy) -> Statistics | None:
         else built_index
         for built_index, index in zip(_built(table, indexes, rows), indexes, strict=True)
     )
-    ledger = lance_cleanup.count_versions(table, policy)
+    ledger = lance_retention.count_versions(table, policy)
     return Statistics(
         format=table.format,
         version=layout.version,
@@ -86,10 +87,10 @@ def measure(table: Table, policy: EffectivePolicy) -> Statistics | None:
 
 
 def _built(table: Table, indexes: Sequence[IndexSummary], rows: int) -> tuple[BuiltIndex, ...]:
-    """The indexes, with how many rows there were when they were trained.
+    """The indexes, with the number of rows at the time each was trained.
 
-    That is asked of the version that they were trained on, as long as it is there, and kept from
-    one measurement to the next. If it was gone before, the count begins with the rows of today.
+    The number is read from the version that the index was trained on and carried over from one
+    measurement to the next. If that version no longer exists, the current number of rows is used.
     """
     versions = {index.name: index.trained_version for index in indexes if _is_trained(index)}
     trained_rows = _recorded_trained_rows(table) if versions else {}
@@ -105,7 +106,7 @@ def _built(table: Table, indexes: Sequence[IndexSummary], rows: int) -> tuple[Bu
 
 
 def _recorded_trained_rows(table: Table) -> dict[tuple[str, int], int]:
-    """The rows that indexes were trained on, by their names and that version."""
+    """Row counts at training from the last measurement, by index name and trained version."""
     measured = TableHealth.objects.filter(table=table, statistics__has_key="built_indexes")
     last = measured.order_by("-measured_at").values_list("statistics", flat=True).first() or {}
     return {
@@ -115,7 +116,7 @@ def _recorded_trained_rows(table: Table) -> dict[tuple[str, int], int]:
 
 
 def _obstacle(table: Identifier, dataset: LanceDataset, index: IndexSummary) -> str:
-    """Why an index cannot be built anew; what is planned of it would fail again and again."""
+    """The reason why an index cannot be rebuilt, so that no job is planned that fails every time."""
     try:
         with refusing(table):
             lance_rebuilds.plan_rebuild(dataset, index)
@@ -132,7 +133,7 @@ def _is_trained(index: IndexSummary) -> bool:
 
 
 def _rows_of(table: Table, version: int, otherwise: int) -> int:
-    """How many rows a version has; if it cannot be read any more, what the caller says."""
+    """The number of rows of a version, or ``otherwise`` if it cannot be read any more."""
     try:
         dataset = lance_datasets.read(actor=SYSTEM, table=table.identifier, version=version)
         with refusing(table.identifier):
@@ -142,11 +143,11 @@ def _rows_of(table: Table, version: int, otherwise: int) -> int:
 
 
 def optimize_indexes(job: Job, report: Report) -> Mapping[str, Any]:
-    """Bring the indexes that the job names, or all that are behind, up to date with the rows.
+    """Add unindexed rows to the indexes that the job names, or to all stale indexes.
 
-    What an index was trained with stays. What Lance refuses to bring up is left as it is, and the
-    result tells why. Raises IndexNotFound when none of those named is there, and the refusal when
-    none of those that are behind can be brought up.
+    The training of an index is kept. An index that Lance refuses to optimize is left as it is, and
+    the result gives the reason. Raises IndexNotFound if none of the named indexes exists, and the
+    refusal if none of the stale ones can be optimized.
     """
     actor, table = jobs.principal(job), jobs.identify(job)
     dataset = lance_datasets.read(actor=actor, table=table)
@@ -165,7 +166,7 @@ def optimize_indexes(job: Job, report: Report) -> Mapping[str, Any]:
         unchanged = [index for index in before if index.name not in names]
         return {**outcome, "after": _figures([*unchanged, *optimized])}
     if not names:
-        return {**outcome, "after": outcome["before"], "note": "every index was up to date"}
+        return {**outcome, "after": outcome["before"], "note": "all indexes are up to date"}
     report(0, total)
     return {**outcome, **_Optimizer(job, table, report, total).run(stale)}
 
@@ -177,12 +178,12 @@ class _Optimizer:
     report: Report
     total: int
     completed: int = 0
-    """Rows of the indexes that are through."""
+    """Rows of the finished indexes."""
     skipped: dict[str, str] = field(default_factory=dict)
-    """Why which index is left as it is."""
+    """The reason for each index that is left as it is."""
 
     def run(self, stale: Sequence[IndexSummary]) -> dict[str, Any]:
-        """In one version those that need nothing of their own; each of the others in its own."""
+        """Optimize plain indexes in one version, and trained or empty ones in one version each."""
         together = [index for index in stale if not (_is_trained(index) or _is_empty(index))]
         separate = [index for index in stale if index not in together]
         outcome: dict[str, Any] = {}
@@ -196,11 +197,11 @@ class _Optimizer:
         self.report(self.total, self.total)
         if self.skipped:
             outcome["left"] = self.skipped
-            outcome["note"] = "left as they were: " + ", ".join(sorted(self.skipped))
+            outcome["note"] = "not optimized: " + ", ".join(sorted(self.skipped))
         return outcome
 
     def _optimize(self, group: Sequence[IndexSummary]) -> Iterator[Written[list[IndexSummary]]]:
-        """One after the other, when Lance refuses them together."""
+        """Optimize a group in one version, or one by one if Lance refuses the group."""
         try:
             yield self._write(group)
         except (InvalidInput, SchemaMismatch, ColumnNotFound, IndexNotFound) as refused:
@@ -209,7 +210,7 @@ class _Optimizer:
                     yield from self._optimize([member])
                 return
             (index,) = group
-            self.skipped[index.name] = f"Index '{index.name}' is left as it is: {refused.message}"
+            self.skipped[index.name] = f"Index '{index.name}' was not optimized: {refused.message}"
             jobs.log_event(self.job, self.skipped[index.name], JobEvent.Level.WARNING)
 
     def _write(self, group: Sequence[IndexSummary]) -> Written[list[IndexSummary]]:
@@ -232,7 +233,7 @@ class _Optimizer:
         indexes = {existing.name: existing for existing in index_summaries(newest)}
         index = indexes.get(names[0]) if len(names) == 1 else None
         if index is not None and _is_empty(index):
-            # Of a field inside of another Lance cannot bring up what it built without rows.
+            # Lance cannot optimize an index of a nested field that was built without rows.
             plan = lance_rebuilds.plan_rebuild(newest, index)
             lance_index_plans.build(newest, plan, replace=True)
         else:
@@ -242,22 +243,22 @@ class _Optimizer:
 
 
 def _is_empty(index: IndexSummary) -> bool:
-    """It knows no row, so that there is nothing in it to keep; a vector index has its training."""
+    """True if the index covers no row. A vector index is never empty, because it has its training."""
     return not index.indexed_rows and not _is_trained(index)
 
 
 def _segments_to_merge(dataset: LanceDataset, index: IndexSummary) -> int | None:
-    """How many of an index's newest segments become one with the rows that it did not know.
+    """Number of the index's newest segments to merge with the unindexed rows; None: Lance decides.
 
-    None leaves it to Lance. It may then divide partitions of vectors that have grown too large, and
-    joins those that it holds for too small, whatever number was asked for: of 50 partitions of 400
-    rows it leaves two. So it is asked only where there is nothing to join, or where the index was
-    built by the size of its partitions, to which it then keeps.
+    If Lance decides, it may split vector partitions that have grown too large, and it joins those
+    that it considers too small, whatever number was requested: 50 partitions of 400 rows become
+    two. So it may decide only if no partition is small enough to be joined, or if the index was
+    built by partition size, which Lance then keeps.
     """
     kind = find_kind(index.type)
     if kind is None or not kind.is_vector:
         return None
-    is_plain = "`" not in index.columns[0]  # else Lance does not find the vectors to divide or join
+    is_plain = "`" not in index.columns[0]  # else Lance does not find the vectors to split or join
     if is_plain and (index.details or {}).get("target_partition_size"):
         return None
     segments = [
@@ -273,7 +274,7 @@ def _segments_to_merge(dataset: LanceDataset, index: IndexSummary) -> int | None
 
 
 _MAX_JOINED_PARTITION = 8192
-"""Rows of a partition which Lance itself would give it at most; with a graph it would a million."""
+"""Largest partition that Lance would create by itself; with a graph it would be a million rows."""
 
 
 def _figures(indexes: list[IndexSummary]) -> dict[str, int]:
@@ -288,7 +289,7 @@ def _in_process(
     work: Callable[[Job, Report], Mapping[str, Any]],
 ) -> Callable[..., Mapping[str, Any]]:
     def run(job: Job, report: Report, *, spark: Spark | None) -> Mapping[str, Any]:
-        del spark  # such work touches little more than metadata
+        del spark  # this work reads and writes little more than metadata
         return work(job, report)
 
     return run
@@ -301,4 +302,4 @@ WORK: Mapping[JobKind, Callable[..., Mapping[str, Any]]] = {
     JobKind.OPTIMIZE_INDEXES: _in_process(optimize_indexes),
     JobKind.REBUILD_INDEXES: _in_process(lance_rebuilds.rebuild_indexes),
 }
-"""What the jobs of Lance tables do: functions of the job, ``report`` and ``spark``."""
+"""Job functions of Lance tables by kind: functions of the job, ``report`` and ``spark``."""

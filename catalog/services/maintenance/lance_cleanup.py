@@ -1,22 +1,23 @@
-"""Removing old versions of Lance tables, and the files that only they have.
+"""Clean-up of Lance tables: remove old versions, and the files that only they refer to.
 
-Lance removes files and tells nobody; the ledger decides which versions there are. So, branch by
-branch:
+Lance removes files without telling the catalog, but the ledger decides which versions exist. So,
+branch by branch:
 
     1. choose    old versions that nothing holds; Lance says which of them it would remove
-    2. retire    one commit leaves tombstones: from now on nobody is given these versions, and nothing
-                 is made from them, since a commit looks at what it was made from (WriteVersion.base)
-    3. settle    every manifest gets its final name, by which Lance finds what the others need
-    4. remove    Lance removes exactly those versions, with the files that no other version has
-    5. record    another commit tells what went; a version that got a tag between 1 and 4 comes back
+    2. retire    one commit replaces them with tombstones: readers no longer get these versions, and
+                 no commit is based on them, because a commit checks its base (WriteVersion.base)
+    3. settle    every manifest gets its final name, by which Lance finds the files others need
+    4. remove    Lance removes exactly these versions, with the files that no other version has
+    5. record    another commit records the removal; a version that was tagged between 1 and 4 is
+                 restored
 
-Killed after 2, tombstones are left whose manifests are there still: the next run takes them along,
-as it does what a client deleted from the ledger, which leaves files. No version is ever in the
-ledger without its files, except when somebody removed them past the catalog; such versions get
-tombstones as well.
+A job that is killed after step 2 leaves tombstones whose manifests still exist. The next run removes
+them, as it removes versions that a client deleted from the ledger, which leaves their files. No
+version is in the ledger without its files, unless they were removed outside the catalog; such
+versions get tombstones as well.
 
-A version is old when it has not been the newest for as long as the policy keeps versions. So who
-opened the newest has that long to read it, whenever it was written.
+A version is old when it has not been the newest for as long as the policy retains versions. So a
+reader that opened the newest version has that much time to read it, whenever it was written.
 """
 
 from collections.abc import Collection, Mapping
@@ -43,28 +44,28 @@ from catalog.services.tables import cleanup_operations
 
 _AT_ONCE = 10_000
 _MAX_FILES = 10_000_000
-_RETIRED = "retired"  # in the result of a job that goes on: what it took out of the ledger
+_RETIRED = "retired"  # key in the result of an unfinished job: versions it removed from the ledger
 Versions = Mapping[str, Collection[int]]
 """By branch; the empty one is main."""
 
 
 def clean_up(job: Job, report: Report) -> Mapping[str, Any]:
-    """Do the job: remove the versions that its policy keeps no longer.
+    """Remove the versions that the job's policy no longer retains.
 
-    Raises ServiceUnavailable while a manifest cannot be brought to its place.
+    Raises ServiceUnavailable while a manifest cannot be renamed to its final name.
     """
     return _Cleaner(job, report).run()
 
 
 def link_note(link: str) -> str:
-    """Why nothing is removed from a directory with links: Lance follows them, and removes there."""
-    return f"left alone: '{link}' in the table's directory is a symbolic link"
+    """Note for a table with symbolic links: Lance would follow them and remove files elsewhere."""
+    return f"nothing removed: '{link}' in the table's directory is a symbolic link"
 
 
 def find_misplaced_manifest(table: Table) -> str:
-    """A version whose manifest is not where Lance looks for it, if there is one.
+    """A version whose manifest is not where Lance looks for it, or an empty string.
 
-    Nothing of such a table may be removed: Lance does not know what that version needs.
+    Nothing may be removed from such a table: Lance does not know the files of that version.
     """
     rows = TableVersion.objects.visible().filter(table=table)
     for row in rows.only("branch", "version", "manifest_path").iterator():
@@ -74,10 +75,10 @@ def find_misplaced_manifest(table: Table) -> str:
 
 
 def open_branch(table: Table, branch: str) -> LanceDataset:
-    """The newest version of a branch, in a dataset that may be used to remove files.
+    """Open the newest version of a branch as a dataset that may be used to remove files.
 
-    Raises ServiceUnavailable while the manifest of a newest version is not at its place: it was
-    entered a moment ago.
+    Raises ServiceUnavailable while the manifest of a newest version, which was committed a moment
+    ago, does not have its final name.
     """
     newest = {
         name: TableVersion.objects.visible()
@@ -90,14 +91,14 @@ def open_branch(table: Table, branch: str) -> LanceDataset:
     try:
         dataset: LanceDataset = LanceDataset(table.location, newest[""])
         return dataset.checkout_version((branch, newest[branch])) if branch else dataset
-    except ValueError as error:  # Lance's only word for it
+    except ValueError as error:  # Lance raises no narrower class for a missing version
         if "was not found" not in str(error):
             raise
         raise _not_settled() from error
 
 
 def versions_in_storage(table: Table, branch: str) -> set[int]:
-    """The versions whose manifests have their final names."""
+    """Versions whose manifests have their final names."""
     names = (
         lance_naming.parse_manifest_name(file.name)
         for file in storage.list_files(table.location, lance_naming.versions_directory(branch))
@@ -107,15 +108,15 @@ def versions_in_storage(table: Table, branch: str) -> set[int]:
 
 @dataclass(slots=True)
 class _Removal:
-    """What there is to do on a branch."""
+    """Versions and files to remove from a branch."""
 
     branch: str
     versions: tuple[int, ...]
-    """Those that Lance would remove."""
+    """Versions that Lance would remove."""
     visible: tuple[int, ...]
-    """Of them, and of those without a manifest, the ones that the ledger still gives out."""
+    """Of these, and of versions without a manifest, those that are visible in the ledger."""
     missing: tuple[int, ...]
-    """Those in the ledger whose manifests are gone."""
+    """Versions in the ledger whose manifests no longer exist."""
     files: int
     bytes: int
 
@@ -137,7 +138,7 @@ class _Cleaner:
         self._actor = jobs.principal(job)
         self._files = self._bytes = self._retained = 0
         self._referenced_files: frozenset[str] = frozenset()
-        """Files of this table that others refer to."""
+        """Files of this table that other tables refer to."""
 
     def run(self) -> dict[str, Any]:
         jobs.identify(self._job)
@@ -149,7 +150,9 @@ class _Cleaner:
             raise _not_settled()
         misplaced = find_misplaced_manifest(self._table)
         if misplaced:
-            note = f"left alone: the manifest of version {misplaced} lies elsewhere"
+            note = (
+                f"nothing removed: the manifest of version {misplaced} is not at its expected path"
+            )
             return {"before": before, "after": before, "note": note}
         link = regular_files.find_link(self._table.location)
         if link is not None:
@@ -162,7 +165,7 @@ class _Cleaner:
         }
         if self._retained:
             names = lance_dependents.describe(self._actor, self._table)
-            outcome["note"] = f"{self._retained} versions stay: the table has dependents: {names}"
+            outcome["note"] = f"{self._retained} versions retained for dependents: {names}"
         if self._job.is_dry_run:
             removed = sum(len(removal.visible) for removal in removals)
             expected = {"versions": before["versions"] - removed, "old_versions": 0}
@@ -176,7 +179,7 @@ class _Cleaner:
         return {**outcome, "after": after, "files": self._files, "bytes": self._bytes}
 
     def _branches(self) -> list[str]:
-        """Branches before what they were made from, as far as their order of making tells."""
+        """Branches, newest first, so that a branch comes before the one it was created from."""
         names = self._table.branches.order_by("-created_at").values_list("name", flat=True)
         return [*names, ""]
 
@@ -188,7 +191,7 @@ class _Cleaner:
         if not visible:
             return None
         newest = max(visible)
-        in_storage = versions_in_storage(table, branch)  # after the rows: what they name is there
+        in_storage = versions_in_storage(table, branch)  # after the rows, whose files exist by then
         if newest not in in_storage:
             text = f"The newest manifest of {branch or 'main'}, version {newest}, is not in storage"
             jobs.log_event(self._job, text, JobEvent.Level.ERROR)
@@ -220,7 +223,7 @@ class _Cleaner:
         )
 
     def _unneeded(self, branch: str, versions: list[int]) -> list[int]:
-        """Those of the versions that have no file which other tables refer to."""
+        """The versions without files that other tables refer to."""
         unneeded = []
         for version in versions:
             files = lance_dependents.files_of(self._table, branch, version)
@@ -228,15 +231,13 @@ class _Cleaner:
                 unneeded.append(version)
         retained = len(versions) - len(unneeded)
         if retained:
-            text = (
-                f"{retained} versions of {branch or 'main'} stay: other tables refer to their files"
-            )
+            text = f"{retained} versions of {branch or 'main'} retained: other tables refer to their files"
             jobs.log_event(self._job, text, data={"spared": retained})
             self._retained += retained
         return unneeded
 
     def _explain(self, branch: str, requested: list[int]) -> tuple[list[int], int, int]:
-        """Which of these versions Lance would remove, and how many files and bytes with them."""
+        """The versions that Lance would remove, with the number of files and bytes."""
         if not requested:
             return [], 0, 0
         with no_panic():
@@ -277,7 +278,8 @@ class _Cleaner:
             return
         try:
             if not lance_versions.settle(self._table) or find_misplaced_manifest(self._table):
-                # What was entered since step 1 may need what is to go, and Lance could not see it.
+                # A version that was committed after step 1 may need these files, and Lance does not
+                # see it.
                 raise _not_settled()
             link = regular_files.find_link(self._table.location)
             if link is not None:
@@ -307,7 +309,7 @@ class _Cleaner:
         jobs.log_event(self._job, text, level, data=figures)
 
     def _restorable(self, branch: str, retired: Collection[int]) -> tuple[int, ...]:
-        """Of what was retired: the versions that somebody named by a tag, or a branch, meanwhile."""
+        """Retired versions that were tagged, or became the parent of a branch, meanwhile."""
         present = versions_in_storage(self._table, branch) & set(retired)
         return (
             tuple(sorted(present & held_versions(self._table).get(branch, set())))
@@ -316,7 +318,7 @@ class _Cleaner:
         )
 
     def _restore(self, branch: str, retired: Collection[int]) -> None:
-        """After an attempt that ended between retiring versions and removing their files."""
+        """Restore versions after an attempt that ended between retirement and removal."""
         if restored := self._restorable(branch, retired):
             table = jobs.identify(self._job)
             record = cleanup_operations.RecordCleanUp(
@@ -326,7 +328,7 @@ class _Cleaner:
 
 
 def _version_of(table: Table, branch: str, path: str) -> int | None:
-    """The version whose manifest has this path, if it is a final one of this branch."""
+    """The version whose manifest has this path; None unless it is a final name on this branch."""
     directory = storage.store_path(table.location, f"{lance_naming.versions_directory(branch)}/")
     if not path.startswith(directory):
         return None
@@ -335,4 +337,6 @@ def _version_of(table: Table, branch: str, path: str) -> int | None:
 
 
 def _not_settled() -> ServiceUnavailable:
-    return ServiceUnavailable("A manifest is not at its place yet, so nothing can be removed")
+    return ServiceUnavailable(
+        "A manifest does not have its final name yet, so no files can be removed; retry later"
+    )

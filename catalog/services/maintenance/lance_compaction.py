@@ -1,12 +1,12 @@
-"""Compacting Lance tables: few large fragments for many small ones, without the deleted rows.
+"""Compaction of Lance tables: replace small fragments with large ones, and drop deleted rows.
 
-Lance plans groups of neighbouring fragments; each is written anew by itself, in this process or on
-Spark, and nothing of that is seen. Then it is committed as any write. Appends meanwhile are no
-conflict; a group in which rows were deleted or changed meanwhile is planned again, the others stand.
-Indexes are brought to the new places of the rows in the same commit, so none has a gap; that takes
-its time, so groups wait for each other as long as committing each would cost more than it saves.
+Lance plans groups of neighbouring fragments. Each group is rewritten by itself, in this process or
+on Spark, and is invisible until it is committed as any write. Concurrent appends do not conflict. A
+group in which rows were deleted or changed meanwhile is planned again; the other groups are kept.
+The same commit updates the row addresses in the indexes, so no index has a gap. Because that takes
+time, finished groups are collected as long as committing each one would cost more than it saves.
 
-Only main is compacted: a branch shares most of its files with the version that it began with.
+Only main is compacted: a branch shares most of its files with the version it was created from.
 """
 
 import time
@@ -34,13 +34,13 @@ from catalog.services.lance.ledger.snapshots import Snapshot
 
 SCRIPT = "lance_compact"
 _ROUNDS = 5
-# A commit may take so much of the time that writing takes, when there are indexes to bring along.
+# Maximum ratio of commit time to write time; commits are slow when there are indexes to update.
 _COMMIT_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a version lies in fragments."""
+    """Fragments of a version, summarized."""
 
     version: int
     rows: int
@@ -49,7 +49,7 @@ class Layout:
     bytes: int
     small_files: int
     excluded: tuple[int, ...] = ()
-    """Fragments that are large enough, and have few enough deleted rows, to stay."""
+    """Ids of fragments that are large enough, and have few enough deleted rows, to be left alone."""
 
     def figures(self) -> dict[str, int]:
         values = asdict(self)
@@ -59,11 +59,11 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What compaction would do to a version."""
+    """Work of a compaction of one version."""
 
     tasks: Sequence[CompactionTask] = ()
     files: int = 0
-    """Fragments that it reads."""
+    """Fragments to read."""
     bytes: int = 0
     rows: int = 0
     deleted_rows: int = 0
@@ -81,7 +81,7 @@ class Plan:
 
 
 def policy_values(job: Job) -> dict[str, Any]:
-    """The policy that held when a job was asked for."""
+    """The policy that was in force when the job was requested."""
     return {**{rule.name: rule.default for rule in RULES}, **job.parameters.get("policy", {})}
 
 
@@ -104,7 +104,7 @@ def lay_out(dataset: LanceDataset, policy: Mapping[str, Any] | Any) -> Layout:
 
 
 def plan(dataset: LanceDataset, layout: Layout, policy: Mapping[str, Any] | Any) -> Plan:
-    """What there is to do. Only metadata is read."""
+    """Plan a compaction. Reads metadata only."""
     tasks = Compaction.plan(dataset, _options(layout, policy)).tasks
     sizes = [_size(task, policy["target_rows"]) for task in tasks]
     totals = [sum(column) for column in zip(*sizes, strict=True)] or [0] * 5
@@ -132,9 +132,9 @@ def _options(layout: Layout, policy: Mapping[str, Any] | Any) -> CompactionOptio
 
 
 def compact(job: Job, report: Report, *, spark: Spark | None = None) -> Mapping[str, Any]:
-    """Do the job. It may be stopped after any group; what is committed stays.
+    """Compact the job's table. The job may stop after any group; committed groups stay.
 
-    Raises CommitConflict when others changed every group meanwhile, again and again.
+    Raises CommitConflict if concurrent writes changed every group in every round.
     """
     return _Compactor(job, report, policy_values(job), spark).run()
 
@@ -146,12 +146,12 @@ class _Compactor:
     policy: Mapping[str, Any]
     spark: Spark | None
     completed: int = 0
-    """Fragments of the groups that are through."""
+    """Fragments of the finished groups."""
     total: int = 0
     groups: int = 0
-    """Groups that were committed."""
+    """Committed groups."""
     conflicts: int = 0
-    """Groups that others had changed meanwhile."""
+    """Groups that concurrent writes had changed."""
     transactions: list[str] = field(default_factory=list)
 
     def run(self) -> dict[str, Any]:
@@ -166,13 +166,16 @@ class _Compactor:
                 break
         else:
             if not self.groups:
-                raise CommitConflict("Others changed the table again and again meanwhile")
+                raise CommitConflict(
+                    f"Concurrent writes changed the table in each of {_ROUNDS} rounds; run the job"
+                    " again when there are fewer writes"
+                )
         _, after, _ = self._plan()
         outcome = {**outcome_so_far, "after": after.figures(), "groups": self.groups}
         if self.transactions:
             outcome["transaction_id"] = self.transactions[-1]
         if not self.groups:
-            outcome["note"] = "there was nothing to compact"
+            outcome["note"] = "nothing to compact"
         elif self.conflicts:
             again = (
                 "they were done again"
@@ -223,7 +226,7 @@ class _Compactor:
         self._commit(waiting, options)
 
     def _commit(self, rewrites: Sequence[RewriteResult], options: CompactionOptions) -> None:
-        """Commit groups together, and each by itself when others changed some of them."""
+        """Commit groups together, or one by one if concurrent writes changed some of them."""
         if not rewrites:
             return
         self.report(self.completed, self.total)
@@ -244,7 +247,7 @@ class _Compactor:
                 return
             self.conflicts += 1
             jobs.log_event(
-                self.job, f"a group has to be done again: {conflict}", JobEvent.Level.WARNING
+                self.job, f"a group must be compacted again: {conflict}", JobEvent.Level.WARNING
             )
         else:
             self.groups += len(rewrites)
@@ -259,7 +262,7 @@ class _Compactor:
     def _on_spark(
         self, snapshot: Snapshot, tasks: Sequence[CompactionTask], spark: Spark
     ) -> list[RewriteResult]:
-        """Let executors write the groups anew; a group that failed there is left as it is."""
+        """Rewrite the groups on Spark executors; a group that fails there is left as it is."""
         already_done = self.completed
 
         def report(completed: int, _total: int | None = None) -> None:
@@ -277,7 +280,7 @@ class _Compactor:
             text = f"a group failed on Spark: {error}"
             jobs.log_event(self.job, text, JobEvent.Level.ERROR)
         if not answer["rewrites"]:
-            raise RuntimeError("All groups failed on Spark; the job's log says why")
+            raise RuntimeError("All groups failed on Spark; see the job's log for the errors")
         return [RewriteResult.from_json(text) for text in answer["rewrites"]]  # type: ignore[attr-defined]
 
 

@@ -20,7 +20,7 @@ _ACTIVE = (JobStatus.QUEUED, JobStatus.RUNNING)
 
 @dataclass(frozen=True, slots=True)
 class LedgerCount:
-    """How many versions the ledger has, on all branches."""
+    """Number of versions in the ledger, on all branches."""
 
     versions: int
     old_versions: int
@@ -35,7 +35,7 @@ class LedgerCount:
 
 
 def count_versions(table: Table, policy: Mapping[str, Any] | Any) -> LedgerCount:
-    """Count a table's versions, and those that the policy keeps no longer."""
+    """Count a table's versions, and those that the policy no longer retains."""
     of_table = TableVersion.objects.visible().filter(table=table)
     totals = of_table.aggregate(number=Count("pk"), size=Sum("manifest_size"))
     old = sum(map(len, old_versions(table, policy).values()))
@@ -43,16 +43,16 @@ def count_versions(table: Table, policy: Mapping[str, Any] | Any) -> LedgerCount
 
 
 def old_versions(table: Table, policy: Mapping[str, Any] | Any) -> dict[str, set[int]]:
-    """The versions that the policy keeps no longer and nothing else holds."""
+    """Versions that the policy no longer retains and nothing else holds, by branch."""
     before = timezone.now() - timedelta(seconds=policy["keep_for"])
     rows = (
         TableVersion.objects.visible()
         .filter(table=table)
         .with_end()
         .annotate(
-            place=Window(RowNumber(), partition_by=F("branch"), order_by=F("version").desc()),
+            number=Window(RowNumber(), partition_by=F("branch"), order_by=F("version").desc()),
         )
-        .filter(place__gt=policy["keep_versions"], ended_at__lt=before)
+        .filter(number__gt=policy["keep_versions"], ended_at__lt=before)
     )
     candidates = defaultdict(set)
     for branch, version in rows.values_list("branch", "version"):
@@ -63,7 +63,7 @@ def old_versions(table: Table, policy: Mapping[str, Any] | Any) -> dict[str, set
 
 
 def held_versions(table: Table) -> dict[str, set[int]]:
-    """What may not go, however old: what has a tag, where branches began, what views and jobs read."""
+    """Versions that are held at any age: tagged, parents of branches, read by views or jobs."""
     held = defaultdict(set)
     for tag in pages(lance_refs.list_tags, table.identifier):
         held[tag.branch].add(tag.version)

@@ -1,4 +1,7 @@
-"""x"""
+"""Measurements of tables: figures, a score, and the maintenance that they require.
+
+Measuring reads metadata only. A measurement is recorded as a TableHealth row.
+"""
 
 import logging
 import time
@@ -48,19 +51,19 @@ _BATCH = 1000
 
 _KEEP_HEALTH = timedelta(days=90)
 _KEEP_EVERY = timedelta(days=2)
-"""So long every measurement is kept, and then the last one of each hour."""
+"""Age up to which every measurement is kept; after that, only the last one of each hour."""
 _MEASURE_AGAIN = timedelta(days=1)
-_TRY_AGAIN = timedelta(hours=1)
-"""When a table that could not be measured is looked at again."""
+_RETRY_FAILED_AFTER = timedelta(hours=1)
+"""Interval between two attempts to measure a table that could not be measured."""
 _AT_ONCE = 200
 _SECONDS = 45.0
-"""So long a round of measuring lasts at most; the next one begins a minute after it began."""
+"""Maximum duration of a pass in seconds; the next pass starts a minute after this one started."""
 _LONGEST_REASON = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """How well a table is under its policy, and what there is to do."""
+    """Score of a table under its policy, with the figures and the planned maintenance."""
 
     table: Table
     policy: EffectivePolicy
@@ -70,9 +73,9 @@ class Measurement:
 
 
 def plan(*, actor: Principal, table: Identifier) -> Measurement:
-    """Measure a table now and plan; nothing is kept. Raises TableNotFound, TableHasNoData.
+    """Measure a table now and plan its maintenance, without recording the measurement.
 
-    Needs READ or MAINTAIN.
+    Requires READ or MAINTAIN. Raises TableNotFound, TableHasNoData.
     """
     if not access.holds(actor, Privilege.MAINTAIN, On.table(table)):
         access.require(actor, Privilege.READ, On.table(table))
@@ -84,7 +87,7 @@ def plan(*, actor: Principal, table: Identifier) -> Measurement:
 
 
 def measure(*, actor: Principal, table: Identifier) -> TableHealth:
-    """Measure a table now and keep the figures. Raises TableNotFound, TableHasNoData."""
+    """Measure a table now and record the measurement. Raises TableNotFound, TableHasNoData."""
     access.require(actor, Privilege.MAINTAIN, On.table(table))
     now = timezone.now()
     health = _record(plan(actor=actor, table=table), now)
@@ -93,11 +96,11 @@ def measure(*, actor: Principal, table: Identifier) -> TableHealth:
     return health
 
 
-# --- by the clock: measuring -----------------------------------------------------------------------
+# --- periodic measuring -------------------------------------------------------------------------------
 
 
 def measure_due(limit: int = _AT_ONCE) -> int:
-    """Measure tables that changed since they were measured, longest ago first; returns how many."""
+    """Measure changed tables, the least recently measured first; returns their number."""
     deadline = time.monotonic() + _SECONDS
     rows = list(_due_for_measuring()[:limit])
     effective = policies.effective_policies(rows)
@@ -109,28 +112,28 @@ def measure_due(limit: int = _AT_ONCE) -> int:
 
 
 def delete_old_health() -> int:
-    """Forget measurements older than 90 days, and thin those older than two; returns how many."""
+    """Delete measurements older than 90 days, and thin those older than two; returns the number."""
     now = timezone.now()
     past = TableHealth.objects.filter(is_newest=False)
     deleted = past.filter(measured_at__lt=now - _KEEP_HEALTH).delete()[0]
     by_hour = past.filter(measured_at__lt=now - _KEEP_EVERY).annotate(
-        place=Window(
+        number=Window(
             RowNumber(),
             partition_by=[F("table"), TruncHour("measured_at")],
             order_by=F("measured_at").desc(),
         )
     )
-    thinned = list(by_hour.filter(place__gt=1).values_list("pk", flat=True))
+    thinned = list(by_hour.filter(number__gt=1).values_list("pk", flat=True))
     for begin in range(0, len(thinned), _BATCH):
         deleted += TableHealth.objects.filter(pk__in=thinned[begin : begin + _BATCH]).delete()[0]
     return deleted
 
 
 def _due_for_measuring() -> Any:
-    """Tables whose figures may be out of date, those measured longest ago first."""
+    """Tables whose figures may be out of date, the least recently measured first."""
     now = timezone.now()
     newest = TableHealth.objects.newest().filter(table=OuterRef("pk"))
-    # By its number, because a version shows later than the moment that it bears.
+    # By number, because a version becomes visible later than its timestamp says.
     changed = TableVersion.objects.visible().on("").filter(table=OuterRef("pk"))
     maintained = Job.objects.filter(
         table=OuterRef("pk"),
@@ -149,7 +152,7 @@ def _due_for_measuring() -> Any:
         .filter(
             Q(measured_at=None)
             | Q(measured_at__lt=now - _MEASURE_AGAIN)
-            | Q(measured_version=None, measured_at__lt=now - _TRY_AGAIN)
+            | Q(measured_version=None, measured_at__lt=now - _RETRY_FAILED_AFTER)
             | Q(Exists(changed.filter(version__gt=OuterRef("measured_version"))))
             | Q(Exists(maintained))
             | _under_new_policies(now)
@@ -160,7 +163,7 @@ def _due_for_measuring() -> Any:
 
 
 def _under_new_policies(now: datetime) -> Q:
-    """Tables that were not measured since a policy that may be theirs was changed."""
+    """Tables not measured since a policy that may apply to them was changed."""
     outdated = Q(pk__in=[])
     changed = MaintenancePolicy.objects.filter(updated_at__gt=now - _MEASURE_AGAIN)
     for policy in changed.select_related("namespace").order_by("-updated_at")[:_AT_ONCE]:
@@ -189,7 +192,7 @@ def _measure(row: Table, policy: EffectivePolicy) -> Measurement | None:
 
 
 def _measure_and_record(row: Table, policy: EffectivePolicy) -> None:
-    """A table that cannot be read must not keep the others waiting: it is told why."""
+    """Measure a table and record the result, or the error, so that other tables do not wait."""
     now = timezone.now()
     try:
         measurement = _measure(row, policy)
@@ -207,7 +210,7 @@ def _measure_and_record(row: Table, policy: EffectivePolicy) -> None:
 
 
 def _record(measurement: Measurement, now: datetime) -> TableHealth | None:
-    return _keep(
+    return _insert(
         TableHealth(
             table=measurement.table,
             measured_at=now,
@@ -221,9 +224,9 @@ def _record(measurement: Measurement, now: datetime) -> TableHealth | None:
 
 
 def _record_nothing(row: Table, now: datetime, reason: str = "") -> None:
-    """That a table was looked at: it has no data, or could not be measured for this reason."""
+    """Record that a table has no data, or could not be measured for the given reason."""
     statistics = {"error": reason[:_LONGEST_REASON].replace("\0", "")} if reason else {}
-    _keep(
+    _insert(
         TableHealth(
             table=row,
             measured_at=now,
@@ -234,10 +237,10 @@ def _record_nothing(row: Table, now: datetime, reason: str = "") -> None:
     )
 
 
-def _keep(health: TableHealth) -> TableHealth | None:
-    """Enter a measurement as the newest; None: the table was dropped meanwhile.
+def _insert(health: TableHealth) -> TableHealth | None:
+    """Insert a measurement as the newest one; returns None if the table was dropped meanwhile.
 
-    ``measured_at`` is the moment before the table was read: what comes later is not in the figures.
+    ``measured_at`` is the moment before the table was read, so the figures lack later changes.
     """
     with transaction.atomic():
         row = locks.lock_table_row(health.table_id)

@@ -1,4 +1,4 @@
-"""Policies of maintenance: saying them, and what holds for a table."""
+"""Maintenance policies: set them, and resolve the effective policy of a table."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -16,9 +16,9 @@ from catalog.services.tables import namespaces, tables
 def set_namespace_policy(
     *, actor: Principal, namespace: Identifier, values: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Say how the tables of a namespace and below it are maintained; returns what is said now.
+    """Set the maintenance policy of a namespace and of everything below it; returns the new policy.
 
-    What is left out is inherited. Raises NamespaceNotFound, InvalidInput.
+    Values that are left out are inherited. Raises NamespaceNotFound, InvalidInput.
     """
     committed = commit(
         [policy_operations.SetNamespacePolicy(namespace=namespace, values=values)], actor=actor
@@ -30,7 +30,7 @@ def set_namespace_policy(
 def set_table_policy(
     *, actor: Principal, table: Identifier, values: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The same for one table of either format. Raises TableNotFound, InvalidInput."""
+    """Set the maintenance policy of a table; returns it. Raises TableNotFound, InvalidInput."""
     row = tables.find_any(actor=actor, table=table)
     operation = policy_operations.SetTablePolicy(
         table=table, format=TableFormat(row.format), values=values
@@ -42,7 +42,7 @@ def set_table_policy(
 def policy_of_namespace(
     *, actor: Principal, namespace: Identifier
 ) -> tuple[EffectivePolicy, dict[str, Any]]:
-    """What holds for tables of a namespace, and what its own policy says of it."""
+    """The effective policy for tables of a namespace, and the namespace's own policy."""
     namespaces.describe_namespace(actor=actor, namespace=namespace)
     policies_by_digest = _own_policies([namespace])
     own = dict(policies_by_digest.get(digest(namespace), {}))
@@ -52,19 +52,19 @@ def policy_of_namespace(
 def policy_of_table(
     *, actor: Principal, table: Identifier
 ) -> tuple[EffectivePolicy, dict[str, Any]]:
-    """What holds for a table, and what its own policy says of it. Raises TableNotFound."""
+    """The effective policy of a table, and its own policy. Raises TableNotFound."""
     row = tables.find_any(actor=actor, table=table)
     own = MaintenancePolicy.objects.filter(table=row).values_list("values", flat=True).first()
     return effective_policy(row), own or {}
 
 
 def effective_policy(table: Table) -> EffectivePolicy:
-    """What holds for a table, and where each value comes from. Two statements."""
+    """The effective policy of a table, with the source of each value. Two statements."""
     return effective_policies([table])[table.pk]
 
 
 def effective_policies(rows: Iterable[Table]) -> dict[int, EffectivePolicy]:
-    """The same for many tables, by primary key; their namespaces should be loaded."""
+    """Effective policies of many tables by primary key; their namespaces should be loaded."""
     tables_ = list(rows)
     policies_by_digest = _own_policies([tuple(row.namespace.path) for row in tables_])
     own: dict[int | None, dict[str, Any]] = dict(
@@ -84,7 +84,7 @@ def effective_policies(rows: Iterable[Table]) -> dict[int, EffectivePolicy]:
 
 
 def _own_policies(paths: Iterable[Identifier]) -> dict[Any, dict[str, Any]]:
-    """What the policies of these namespaces and of those above them say, by digest."""
+    """Policies of the namespaces and their ancestors, by digest of the name."""
     digests = {digest(path[:depth]) for path in paths for depth in range(len(path) + 1)}
     return dict(
         MaintenancePolicy.objects.filter(

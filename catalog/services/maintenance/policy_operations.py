@@ -1,4 +1,4 @@
-"""Policies of maintenance, as the engine enters them."""
+"""Operations of the commit engine that set maintenance policies."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -14,9 +14,9 @@ from catalog.services.tables.table_operations import TableOperation
 
 @dataclass(frozen=True, kw_only=True)
 class SetNamespacePolicy(Operation):
-    """Say how the tables of a namespace and below it are maintained. The result is what is said.
+    """Set the maintenance policy of a namespace and of everything below it. Returns the policy.
 
-    What ``values`` leaves out is inherited; empty, nothing is said here any more.
+    Names that ``values`` leaves out are inherited; an empty mapping removes the policy.
     """
 
     name = "SetMaintenancePolicy"
@@ -39,7 +39,7 @@ class SetNamespacePolicy(Operation):
 
 @dataclass(frozen=True, kw_only=True)
 class SetTablePolicy(TableOperation):
-    """The same for one table, of the format that is told."""
+    """Set the maintenance policy of a table of the given format. Returns the policy."""
 
     name = "SetMaintenancePolicy"
     action = "policy.set"

@@ -1,12 +1,11 @@
-"""Keeping tables well: measuring them, and starting what their policies ask for.
+"""Maintenance scheduler: start the jobs that policies require, or that people request.
 
-    measure_due ──▶ TableHealth: figures, a score, and what is planned
-    start_due   ──▶ a Job for each thing that is planned and switched on
-    start       ──▶ a Job because somebody asked for it, now
+    measurements.measure_due ──▶ TableHealth: figures, a score, and the planned maintenance
+    start_due                ──▶ a Job for each planned maintenance that the policy switches on
+    start                    ──▶ a Job on request
 
-Measuring reads metadata only. What is planned is worked out anew from the figures whenever jobs are
-started, so that a policy that was changed holds at once. A dry run is a job as well: it does
-everything but change anything; nothing but a person asks for it.
+Maintenance is planned again from the recorded figures whenever jobs are started, so a changed policy
+takes effect at once. A dry run is a job that changes nothing; only people request dry runs.
 """
 
 import logging
@@ -64,18 +63,18 @@ MODES: Mapping[JobKind, str] = {
     JobKind.REWRITE_POSITION_DELETES: "position_deletes",
     JobKind.COMPUTE_STATISTICS: "statistics",
 }
-"""The kinds of maintenance, each with the policy that switches it."""
+"""Kinds of maintenance, with the policy value that switches each on."""
 FORMATS: Mapping[JobKind, frozenset[str]] = {
     kind: BY_NAME[mode].formats for kind, mode in MODES.items()
 }
 OF_INDEXES = (JobKind.OPTIMIZE_INDEXES, JobKind.REBUILD_INDEXES)
-"""The kinds that may be asked for of some indexes alone."""
+"""Kinds that can be limited to some indexes."""
 ACTIVE = (JobStatus.QUEUED, JobStatus.RUNNING)
 _UNSUCCESSFUL = (JobStatus.FAILED, JobStatus.CANCELED)
 _BATCH = 1000
-# After a job that failed, or changed nothing, the same is not tried again at once.
+# Minimum time between a job that failed, or changed nothing, and the next one of its kind.
 _PAUSE = timedelta(hours=1)
-# What these come to depends on the files of a version alone.
+# Kinds whose result depends only on the files of a version.
 _DEPENDS_ON_FILES_ONLY = (JobKind.REWRITE_MANIFESTS, JobKind.REWRITE_POSITION_DELETES)
 _RECENT_JOB = timedelta(hours=1)
 _STATISTICS_EVERY = timedelta(days=1)
@@ -89,18 +88,18 @@ def start(
     is_dry_run: bool = False,
     indexes: Sequence[str] | None = None,
 ) -> Job:
-    """Ask for maintenance of a table now, whatever its policy's mode and window are.
+    """Start maintenance of a table now, regardless of its policy's mode and window.
 
-    ``indexes`` names those that are to be brought up to date or built anew; None: all that are
-    behind, or all there are. Raises TableNotFound, TableHasNoData, IndexNotFound, and InvalidInput
-    for what tables of its format do not have and where there is no index to build anew.
+    ``indexes`` names the indexes to optimize or rebuild; None means all stale indexes, or all
+    indexes. Raises TableNotFound, TableHasNoData, IndexNotFound, and InvalidInput for a kind that
+    tables of this format do not have and for a rebuild of a table without indexes.
     """
     access.require(actor, Privilege.MAINTAIN, On.table(table))
     row = tables.find_any(actor=actor, table=table)
     if kind not in MODES:
-        raise InvalidInput(f"'{kind}' is no maintenance; use one of {', '.join(MODES)}")
+        raise InvalidInput(f"'{kind}' is not a kind of maintenance; use one of {', '.join(MODES)}")
     if row.format not in FORMATS[kind]:
-        raise InvalidInput(f"Tables in {row.get_format_display()} format have no '{kind}'")
+        raise InvalidInput(f"Tables in {row.get_format_display()} format do not support '{kind}'")
     if row.state == TableState.DECLARED:
         raise TableHasNoData(table)
     parameters = _index_parameters(row, kind, indexes)
@@ -112,19 +111,22 @@ def start(
 def _index_parameters(
     row: Table, kind: JobKind, indexes: Sequence[str] | None
 ) -> Mapping[str, Any]:
-    """The parameters of a job of some indexes, each under its own name."""
+    """Job parameters that name the indexes by their canonical names."""
     if indexes is None and kind != JobKind.REBUILD_INDEXES:
         return {}
     if kind not in OF_INDEXES:
-        raise InvalidInput(f"'{kind}' is not of indexes: only {' and '.join(OF_INDEXES)} are")
+        raise InvalidInput(f"'{kind}' does not take 'indexes'; only {' and '.join(OF_INDEXES)} do")
     if indexes is not None and not indexes:
-        raise InvalidInput("No index is named; leave 'indexes' out for all of them")
+        raise InvalidInput("'indexes' is empty; leave it out to select all indexes")
     names = lance_rebuilds.resolve_names(table=row.identifier, names=indexes)
     return {} if indexes is None else {"indexes": names}
 
 
 def index_names(*, actor: Principal, table: Identifier) -> list[str]:
-    """The indexes that a job may be asked for. Needs MAINTAIN. Raises TableNotFound, TableHasNoData."""
+    """Indexes that a job can be limited to; none for an Iceberg table.
+
+    Requires MAINTAIN. Raises TableNotFound, TableHasNoData.
+    """
     access.require(actor, Privilege.MAINTAIN, On.table(table))
     row = tables.find_any(actor=actor, table=table)
     if row.format != TableFormat.LANCE:
@@ -133,10 +135,10 @@ def index_names(*, actor: Principal, table: Identifier) -> list[str]:
 
 
 def retry(*, actor: Principal, job: int) -> Job:
-    """Ask once more for maintenance that failed or was canceled, as a new job.
+    """Start failed or canceled maintenance again, as a new job under the current policy.
 
-    It goes by the policy that holds now. Raises JobNotFound, InvalidJobState, TableNotFound, and
-    InvalidInput for other work, which whoever wants it asks for where it was asked for.
+    Raises JobNotFound, InvalidJobState, TableNotFound, and InvalidInput for jobs that are not
+    maintenance: those are requested again by the operation that started them.
     """
     old = Job.objects.select_related("table__namespace").filter(pk=job).first()
     if old is None or not access.holds(actor, Privilege.BROWSE, old.table):
@@ -144,7 +146,9 @@ def retry(*, actor: Principal, job: int) -> Job:
     access.require(actor, Privilege.MAINTAIN, old.table)
     kind = JobKind(old.kind)
     if kind not in MODES:
-        raise InvalidInput(f"'{kind}' is no maintenance: ask for it again where it was asked for")
+        raise InvalidInput(
+            f"Job {job} is '{kind}', which is not maintenance; repeat the operation that started it"
+        )
     if old.status not in _UNSUCCESSFUL:
         raise InvalidJobState(job, old.status, "retried")
     row = old.table
@@ -155,14 +159,14 @@ def retry(*, actor: Principal, job: int) -> Job:
     return _start(actor, row, kind, policy, parameters, is_dry_run=old.is_dry_run)
 
 
-# --- by the clock: starting jobs -------------------------------------------------------------------
+# --- periodic start of jobs -------------------------------------------------------------------------
 
 
 def start_due() -> int:
-    """Start what is planned and switched on, the worst tables first; returns how many jobs.
+    """Start planned maintenance that is switched on, lowest scores first; returns the number of jobs.
 
-    Before those that had a job within the last hour come all others.
-    One job of a table at a time; no more under one policy than it allows; only in its window.
+    Tables that had a job within the last hour come last. A table has one job at a time, a policy
+    limits the number of its jobs, and jobs start only in the policy's window.
     """
     with locks.alone("start_due") as is_alone:
         return _SchedulingPass().run() if is_alone else 0
@@ -170,17 +174,17 @@ def start_due() -> int:
 
 @dataclass(frozen=True, slots=True)
 class _LastJob:
-    """The last job of a kind that a table had."""
+    """The last job of one kind on a table."""
 
     created_at: datetime
     finished_at: datetime | None
     status: str
     was_useless: bool
     version: int | None
-    """Of the table, when it was done."""
+    """Version of the table when the job ended."""
 
     def is_on_hold(self, kind: JobKind, row: TableHealth, now: datetime) -> bool:
-        """Whether the same is not to be done again yet."""
+        """True if the same maintenance must not start again yet."""
         if self.finished_at is None:
             return True
         if (
@@ -188,10 +192,10 @@ class _LastJob:
             and kind in _DEPENDS_ON_FILES_ONLY
             and self.version == row.statistics["version"]
         ):
-            return True  # it would find what it left
+            return True  # the files are the same, so the result would be the same
         if self.status in _UNSUCCESSFUL or self.was_useless:
             return now - self.finished_at <= _PAUSE
-        return row.measured_at <= self.finished_at  # what is planned is what it did
+        return row.measured_at <= self.finished_at  # the plan is from before this job
 
 
 _LAST_JOBS_SQL = """
@@ -216,7 +220,7 @@ _LAST_JOBS_SQL = """
 
 
 class _SchedulingPass:
-    """One look at all tables."""
+    """One pass over all tables."""
 
     def __init__(self) -> None:
         self._now = timezone.now()
@@ -230,10 +234,10 @@ class _SchedulingPass:
         return sum(self._start_in(batch) for batch in self._batches())
 
     def _batches(self) -> Iterator[list[TableHealth]]:
-        """Tables without an active job, the worst first; so many statements for so many tables.
+        """Tables without an active job in batches, lowest scores first.
 
-        Those that had a job a short while ago come last: a table that is always the worst, because
-        it is busy, would leave the others nothing of what their policy allows.
+        Tables that had a job recently come last. Otherwise a busy table that always has the lowest
+        score would use up the number of jobs that the policy allows.
         """
         jobs_of_table = Job.objects.filter(table=OuterRef("table"))
         since = self._now - _RECENT_JOB
@@ -272,10 +276,10 @@ class _SchedulingPass:
     def _start_first_due(
         self, row: TableHealth, policy: EffectivePolicy, last: Mapping[tuple[int, str], _LastJob]
     ) -> bool:
-        """Start one thing that is due, if there is one.
+        """Start the maintenance of this table that is due and ran least recently; False if none is.
 
-        What was done longest ago goes first: a busy table needs some things again all the time, and
-        the others must have their turn.
+        A busy table requires some kinds all the time, so without this order other kinds would
+        never run.
         """
         if not self._has_room(policy):
             return False
@@ -284,7 +288,7 @@ class _SchedulingPass:
         for kind, parameters in due:
             try:
                 _start(SYSTEM, row.table, kind, policy, parameters, only_if_idle=True)
-            except CatalogError as refused:  # dropped meanwhile, or somebody else asked for a job
+            except CatalogError as refused:  # dropped meanwhile, or a job was requested meanwhile
                 log.warning("Maintenance of %s was refused: %s", row.table, refused)
                 return False
             self._running[policy.values["max_jobs"].source] += 1
@@ -310,7 +314,7 @@ class _SchedulingPass:
     def _is_time_for_orphans(
         self, row: TableHealth, policy: EffectivePolicy, last: _LastJob | None
     ) -> bool:
-        """Metadata does not tell of orphans; they are looked for as often as they may be removed."""
+        """True if ``orphan_age`` has passed since the last job; metadata does not show orphans."""
         since = row.table.created_at if last is None else last.created_at
         is_time = (self._now - since).total_seconds() > policy["orphan_age"]
         return is_time and policy.mode("orphans") is Mode.ON
@@ -318,7 +322,7 @@ class _SchedulingPass:
     def _is_time_for_statistics(
         self, statistics: Statistics, policy: EffectivePolicy, last: _LastJob | None
     ) -> bool:
-        """Of an Iceberg table that has rows, and got new ones since; once a day at most."""
+        """True for an Iceberg table with rows that changed since the last job, once a day at most."""
         is_on = statistics.format == TableFormat.ICEBERG and policy.mode("statistics") is Mode.ON
         if not (is_on and statistics.rows):
             return False
@@ -344,7 +348,7 @@ def _last_started(before: _LastJob | None) -> float:
 
 
 def _switched_on() -> set[str]:
-    """The modes that are on anywhere: mostly none is, and then no table need be looked at."""
+    """Modes that any policy switches on; usually there are none, and the pass ends at once."""
     modes = {mode for mode in MODES.values() if BY_NAME[mode].default == Mode.ON}
     for values in MaintenancePolicy.objects.values_list("values", flat=True):
         modes.update(mode for mode in MODES.values() if values.get(mode) == Mode.ON)
@@ -352,11 +356,11 @@ def _switched_on() -> set[str]:
 
 
 def _running_by_policy() -> Counter[str]:
-    """How many tables are at work, or soon are, under each policy that says how many may be.
+    """Number of tables with a running or imminent job, by the source of ``max_jobs``.
 
-    A table has one job at a time, so what waits behind another of its jobs takes no place of its own;
-    neither does what failed and waits for its next attempt, which may be hours away. What waits for
-    a worker does: those that came after it would wait too.
+    A table runs one job at a time, so a job that waits for another job of its table does not count.
+    Neither does a failed job that waits for its next attempt, which may be hours away. A job that
+    waits for a worker counts, because jobs that are started later would wait too.
     """
     is_next = Q(lease_until=None) | Q(lease_until__lte=timezone.now())
     at_work = Job.objects.filter(

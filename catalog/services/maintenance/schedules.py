@@ -1,7 +1,7 @@
-"""Periodic tasks: the ones of this release cannot be changed, others can only be deleted.
+"""Periodic tasks: those of this release cannot be changed, others can only be deleted.
 
-The tasks and their times are those of CELERY_BEAT_SCHEDULE. The rows of django-celery-beat only carry
-them, so nobody can stop the sealing of the audit trail, or have Celery run a task of their own.
+CELERY_BEAT_SCHEDULE defines the tasks and their schedules; the rows of django-celery-beat only
+store them. So nobody can stop the sealing of the audit trail, or have Celery run other tasks.
 """
 
 from collections.abc import Mapping
@@ -22,12 +22,12 @@ from catalog.services.engine import audit_records
 
 
 def is_of_system(task: PeriodicTask) -> bool:
-    """Whether this release, or Celery itself, makes the task."""
+    """True if this release, or Celery itself, defines the task."""
     return task.name in settings.CELERY_BEAT_SCHEDULE or task.name.startswith("celery.")
 
 
 def is_unchanged(task: PeriodicTask) -> bool:
-    """Whether a task of this release is enabled, and runs what and when it should."""
+    """True if a task is enabled and, for a task of this release, matches CELERY_BEAT_SCHEDULE."""
     entry = settings.CELERY_BEAT_SCHEDULE.get(task.name)
     if entry is None:
         return bool(task.enabled)
@@ -39,7 +39,7 @@ def is_unchanged(task: PeriodicTask) -> bool:
 
 
 def run_task(*, actor: Principal, task: PeriodicTask) -> None:
-    """Have a worker do a task of this release now, beside its times.
+    """Send a task of this release to a worker now, in addition to its schedule.
 
     Raises PermissionDenied, InvalidInput for another task, and ServiceUnavailable without a broker.
     """
@@ -51,12 +51,12 @@ def run_task(*, actor: Principal, task: PeriodicTask) -> None:
             current_app.send_task(entry["task"], retry=False, **entry.get("options", {}))
         except OperationalError:
             raise ServiceUnavailable(
-                f"Task '{task.name}' was not started: the broker does not answer"
+                f"Task '{task.name}' was not started: the broker is unavailable"
             ) from None
 
 
 def restore_task(*, actor: Principal, task: PeriodicTask) -> None:
-    """Enable a task of this release, and give it the times of this release.
+    """Enable a task of this release and reset its schedule.
 
     Raises PermissionDenied, and InvalidInput for another task.
     """
@@ -76,7 +76,7 @@ def restore_task(*, actor: Principal, task: PeriodicTask) -> None:
 
 
 def delete_task(*, actor: Principal, task: PeriodicTask) -> None:
-    """Delete a task that this release does not have: one of an older release, or somebody's own.
+    """Delete a task that this release does not define.
 
     Raises PermissionDenied, and InvalidInput for a task of this release.
     """
@@ -89,7 +89,7 @@ def delete_task(*, actor: Principal, task: PeriodicTask) -> None:
 
 
 def restore_changed_tasks() -> int:
-    """Restore every task of this release that was changed in the database; returns how many."""
+    """Restore the tasks of this release that were changed in the database; returns the number."""
     rows = PeriodicTask.objects.filter(name__in=list(settings.CELERY_BEAT_SCHEDULE))
     changed = [task for task in rows if not is_unchanged(task)]
     for task in changed:
@@ -98,7 +98,7 @@ def restore_changed_tasks() -> int:
 
 
 def _entry(task: PeriodicTask) -> Mapping[str, Any]:
-    """The entry of a task in the settings. Raises InvalidInput for another task."""
+    """The entry of a task in CELERY_BEAT_SCHEDULE. Raises InvalidInput for another task."""
     entry: Mapping[str, Any] | None = settings.CELERY_BEAT_SCHEDULE.get(task.name)
     if entry is None:
         raise InvalidInput(f"Periodic task '{task.name}' is not a task of this release")

@@ -150,7 +150,7 @@ def test_a_dry_run_tells_what_the_job_then_does():
 def test_what_is_large_enough_stays():
     make_small(fragments=4, rows=1500)
     job = run(target_rows=2048)  # a fragment is small below 1,024 rows
-    assert (job.status, job.error) == (JobStatus.SUCCEEDED, "there was nothing to compact")
+    assert (job.status, job.error) == (JobStatus.SUCCEEDED, "nothing to compact")
     assert len(newest().get_fragments()) == 4
 
 

@@ -837,11 +837,13 @@ def test_what_nobody_can_start():
             start("no", "no")
         with pytest.raises(TableHasNoData):
             start("ws", "empty")
-        with pytest.raises(InvalidInput, match="'build_index' is no maintenance; use one of"):
+        with pytest.raises(
+            InvalidInput, match="'build_index' is not a kind of maintenance; use one of"
+        ):
             start("ws", "t", kind=JobKind.BUILD_INDEX)
-        with pytest.raises(InvalidInput, match="Lance format have no 'rewrite_manifests'"):
+        with pytest.raises(InvalidInput, match="Lance format do not support 'rewrite_manifests'"):
             start("ws", "t", kind=JobKind.REWRITE_MANIFESTS)
-        with pytest.raises(InvalidInput, match="Iceberg format have no 'optimize_indexes'"):
+        with pytest.raises(InvalidInput, match="Iceberg format do not support 'optimize_indexes'"):
             start("ws", "i", kind=JobKind.OPTIMIZE_INDEXES)
 
 
@@ -887,7 +889,10 @@ def test_what_cannot_be_retried():
         maintenance_scheduler.retry(actor=SYSTEM, job=waiting.pk)
     commit([job_operations.StartBuildIndex(table=("ws", "t"), parameters={})], actor=SYSTEM)
     build = end(JobStatus.FAILED)
-    with unchanged(), pytest.raises(InvalidInput, match="'build_index' is no maintenance"):
+    with (
+        unchanged(),
+        pytest.raises(InvalidInput, match="is 'build_index', which is not maintenance"),
+    ):
         maintenance_scheduler.retry(actor=SYSTEM, job=build.pk)
     Job.objects.filter(pk=waiting.pk).update(status=JobStatus.FAILED)
     commit([table_operations.DropTable(table=("ws", "t"))], actor=SYSTEM)
