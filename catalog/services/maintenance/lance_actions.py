@@ -35,8 +35,8 @@ from catalog.services.maintenance import (
     lance_cleanup,
     lance_compaction,
     lance_orphans,
-    lance_retention,
     lance_rebuilds,
+    lance_retention,
 )
 
 

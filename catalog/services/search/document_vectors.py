@@ -1,4 +1,4 @@
-"""x"""
+"""Text search vectors of search documents."""
 
 from collections.abc import Iterable, Sequence
 
@@ -16,6 +16,7 @@ from catalog.services.search.words import Vector, mark
 def vector_of(
     row: SearchDocument, annotations: Sequence[Facts], labels: Sequence[LabelAssignment]
 ) -> Vector:
+    """Words and marks of a namespace, table or view."""
     vector = Vector()
     if row.table is not None:
         above, name, owner = row.table.namespace.identifier, row.table.name, row.table.owner
@@ -78,7 +79,7 @@ def _add_annotations(vector: Vector, annotations: Sequence[Facts]) -> None:
 
 
 def correctable_words(row: SearchDocument) -> Iterable[str]:
-    """The words that a search may mean with one that is misspelled."""
+    """Words of names and columns that can replace a misspelled word of a query."""
     name = row.table.name if row.table else row.namespace.name if row.namespace else ""
     for text in (name, *(path for path, *_ in row.columns)):
         for word in search_words.words(text):

@@ -1,12 +1,12 @@
-"""The documents by which namespaces, tables and views are found, and what keeps them true.
+"""Search documents of namespaces, tables and views, and how they are kept up to date.
 
-    a commit that changes facts     makes the document of its row anew, in its own transaction
-    the pass (``update``)             follows the audit trail: what was made, renamed, dropped or
-                                    written to is due; then reads the columns of what is due
-    ``reindex``                     makes all of them anew
+    commits of annotations   rebuild the document of their row, in their own transaction
+    ``update`` (periodic)    follows the audit trail: objects that were created, renamed, dropped or
+                             written to are due; then reads the columns of due tables
+    ``reindex``              rebuilds all documents
 
-What a table inherits from namespaces is not in its document: a search resolves it, so that a label
-of a namespace is one small change, however much lies below.
+Values that a table inherits from namespaces are not in its document; a search resolves them. So
+labelling a namespace is one small change, however many tables are below it.
 """
 
 import logging
@@ -41,17 +41,17 @@ from catalog.services.search.table_columns import Columns
 log = logging.getLogger(__name__)
 DUE = Gauge(
     "monodon_search_due",
-    "Search documents that are to be made anew.",
+    "Search documents that are due for an update.",
     multiprocess_mode="mostrecent",
 )
 
 SECONDS = 20.0
-"""How long a pass goes on taking what is due."""
-_MAX_EVENTS = 10_000  # of the audit trail, followed in one transaction
-_BATCH = 100  # documents made in one transaction
+"""Seconds after which a pass takes no more due documents."""
+_MAX_EVENTS = 10_000  # audit events read in one transaction
+_BATCH = 100  # documents updated in one transaction
 _MIN_PAUSE, _MAX_PAUSE = 30.0, 6 * 3600.0  # seconds
 _LOCK_NAME = "search documents"
-# What changes nothing that is searched for, or has changed its document itself.
+# Actions that do not change a document, or update the document in their own transaction.
 _WITHOUT_EFFECT = (
     "description.set",
     "owner.set",
@@ -67,10 +67,10 @@ _WITHOUT_EFFECT = (
 
 
 def enter(row: Table | Namespace) -> None:
-    """Make the document of a locked table or namespace anew, in the transaction under way."""
+    """Update the document of a locked table or namespace, in the current transaction."""
     column = "table_id" if isinstance(row, Table) else "namespace_id"
     with connection.cursor() as cursor:
-        # A new one is due at once: its columns were not read yet.
+        # A new document is due at once, because its columns have not been read yet.
         cursor.execute(
             f"INSERT INTO catalog_searchdocument ({column}, columns, schema_version, attempts, error,"  # noqa: S608 -- one of two
             f" due_at) VALUES (%s, '[]', '', 0, '', now()) ON CONFLICT ({column}) DO NOTHING",
@@ -82,9 +82,9 @@ def enter(row: Table | Namespace) -> None:
 
 
 def make(pks: Collection[int], columns: Mapping[int, Columns] | None = None) -> set[str]:
-    """Make documents anew, with the columns given by primary key, else with those they have.
+    """Rebuild documents, with ``columns`` by primary key, or else with their stored columns.
 
-    Needs a transaction. Returns the words of their names and columns.
+    Requires a transaction. Returns the words of the names and columns.
     """
     rows = locks.lock_documents(pks)
     for row in rows:
@@ -123,7 +123,7 @@ _Key = tuple[int | None, int | None]
 def _annotations_of(
     rows: Iterable[SearchDocument],
 ) -> tuple[dict[_Key, list[Facts]], dict[_Key, list[LabelAssignment]]]:
-    """What is said of these and of their columns, each by its table or namespace."""
+    """Annotations and labels of the objects and their columns, by table or namespace."""
     of_these = Q(table__in=[row.table_id for row in rows if row.table_id]) | Q(
         namespace__in=[row.namespace_id for row in rows if row.namespace_id]
     )
@@ -141,14 +141,14 @@ def _json(value: Any) -> str:
     return orjson.dumps(value).decode()
 
 
-# --- the pass ----------------------------------------------------------------------------------
+# --- periodic update ---------------------------------------------------------------------------
 
 
 def update(*, seconds: float = SECONDS) -> int:
-    """Follow the audit trail and make what is due; returns how many documents were made.
+    """Follow the audit trail and update due documents; returns the number of updated documents.
 
-    Takes nothing more after so many seconds. What cannot be read is logged and tried again, with
-    growing pauses; what is known of it stays searchable. Another pass at the same time does nothing.
+    Takes no more documents after ``seconds``. A table that cannot be read is logged and retried with
+    growing pauses; its previous document stays searchable. Does nothing if another pass is running.
     """
     with locks.alone(_LOCK_NAME) as is_alone:
         if not is_alone:
@@ -167,9 +167,9 @@ def update(*, seconds: float = SECONDS) -> int:
 
 
 def follow() -> int:
-    """Mark what the audit trail's next events are about as due, and remove what was dropped.
+    """Mark the objects of the next audit events as due, and remove the documents of dropped ones.
 
-    Returns how many events it has seen. One transaction, so no event is lost or seen for nothing.
+    Returns the number of events. One transaction, so no event is lost or counted without effect.
     """
     with transaction.atomic(), connection.cursor() as cursor:
         position = SearchCursor.objects.filter(pk=1).values_list("xid", "event").first()
@@ -199,7 +199,7 @@ def follow() -> int:
 
 
 def _begin() -> None:
-    """Everything is due; what happens from now on, the trail tells."""
+    """Mark everything as due and set the cursor to the end of the audit trail."""
     with connection.cursor() as cursor:
         cursor.execute(
             """
@@ -231,7 +231,7 @@ def _mark_tables(uuids: Collection[Any]) -> None:
 
 
 def _mark_namespaces() -> None:
-    """Their events tell no key: those without a document get one."""
+    """Create documents for namespaces without one, because namespace events carry no key."""
     with connection.cursor() as cursor:
         cursor.execute(
             """
@@ -252,10 +252,10 @@ def _remove_dropped() -> None:
 
 
 def make_due(*, until: float) -> int:
-    """Make a batch of the documents that are due, the longest due first; returns how many.
+    """Update a batch of due documents, the longest due first; returns the number.
 
-    Before a table is read, its next attempt is set: one that a pass dies of does not keep the
-    others from being read.
+    The next attempt is scheduled before a table is read, so a table that crashes the pass does not
+    block the others.
     """
     due = SearchDocument.objects.filter(due_at__lte=timezone.now()).order_by("due_at", "pk")
     rows = list(due.select_related("namespace", "table__namespace").defer("vector")[:_BATCH])
@@ -308,7 +308,7 @@ def _finish(updated: Sequence[int], late: Sequence[int], errors: Mapping[int, st
 
 
 def learn(words: Collection[str]) -> int:
-    """Enter words among those that a misspelled one may mean; returns how many are new."""
+    """Add words to the dictionary for spelling correction; returns the number of new words."""
     with connection.cursor() as cursor:
         marks = [f"={word}" for word in words]
         cursor.execute("SELECT word FROM catalog_searchword WHERE key = ANY(%s)", [marks])
@@ -323,9 +323,10 @@ def learn(words: Collection[str]) -> int:
 
 
 def reindex(*, progress: Callable[[int], None] = lambda made: None) -> int:
-    """Make all documents anew, and forget the words that are in none; returns how many there are.
+    """Rebuild all documents and delete unused words; returns the number of documents.
 
-    Searches go on meanwhile. Waits for a pass that is under way. ``told`` hears how many are done.
+    Searches continue meanwhile. Waits for a running pass. Calls ``progress`` with the number of
+    documents after each batch.
     """
     while True:
         with locks.alone(_LOCK_NAME) as is_alone:
@@ -348,7 +349,11 @@ def _reindex(progress: Callable[[int], None]) -> int:
 
 
 def _delete_unused_words() -> None:
-    """Only here: counting who has a word would make every commit wait for others at the same words."""
+    """Delete words that are in no document.
+
+    Only ``reindex`` does this: with reference counts, commits with common words would wait for each
+    other.
+    """
     with connection.cursor() as cursor:
         cursor.execute(
             """

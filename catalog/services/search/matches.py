@@ -9,13 +9,13 @@ import orjson
 from catalog.services.search import words as search_words
 from catalog.services.search.query import Query
 
-_MAX_MATCHES = 5  # told of one result
+_MAX_MATCHES = 5  # per result
 _CONTEXT = 80  # characters shown before and behind what matched in a long text
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A piece of a text, and whether the query is in it. Plain text: who shows it escapes it."""
+    """Piece of a text that matches the query or not. Plain text that must be escaped for display."""
 
     text: str
     is_hit: bool
@@ -23,7 +23,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Where a result matched."""
+    """Text of a result that contains words of the query."""
 
     field: str
     """name, column, comment, label, description, owner or path."""
@@ -31,7 +31,7 @@ class Match:
 
 
 def matches_of(row: Mapping[str, Any], query: Query, likely: Sequence[str]) -> list[Match]:
-    """Where the words are, the most telling place first; the last word counts as a beginning."""
+    """Texts that contain the words, most relevant field first; the last word matches as a prefix."""
     exact = {word for query_term in query.terms for word in query_term.words} | set(likely)
     open_words = tuple(query_term.words[-1] for query_term in query.terms if query_term.is_prefix)
     only_columns = all(query_term.in_columns for query_term in query.terms)
@@ -84,16 +84,16 @@ def _match(field: str, text: str, exact: set[str], open_words: tuple[str, ...]) 
 
 
 def highlight(text: str, exact: set[str], open_words: tuple[str, ...] = ()) -> tuple[Part, ...]:
-    """The text around the first of these words, in pieces; nothing when it has none of them.
+    """The text around the first of these words, in pieces; empty if it contains none of them.
 
-    ``open_words`` are beginnings of words.
+    ``open_words`` are prefixes of words.
     """
     spans: list[tuple[int, int]] = []
     for word in search_words.words(text):
         if word.text not in exact and not (open_words and word.text.startswith(open_words)):
             continue
         span = (word.start, word.end)
-        if spans and span[0] < spans[-1][1]:  # a part of a compound that is marked already
+        if spans and span[0] < spans[-1][1]:  # part of a compound that is already highlighted
             continue
         spans.append(span)
     if not spans:

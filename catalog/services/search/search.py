@@ -1,11 +1,7 @@
-"""Searching: from a query to a page of what the actor may browse.
+"""Search: from a query to a page of results that the actor may browse.
 
-At most three statements: what namespaces say that is inherited, if the query asks for labels or
-sensitivity; the search; and, when nothing is found, the search for words like those of the query.
-
-A word may be in a million documents, and an index of words knows no order. So of those that have the
-whole query as their name first, of those that have all its words in their names next and of all
-others last, ``DEPTH`` are taken, ranked, and paged through.
+At most three statements: inherited labels and sensitivities of namespaces, if the query filters by
+them; the search; and, if it returns nothing, the search for similar words.
 """
 
 import base64
@@ -31,10 +27,10 @@ MAX_PAGE = 100
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A namespace, a table or a view that was found."""
+    """A namespace, a table or a view that matches the query."""
 
     pk: int
-    """Of the namespace or table."""
+    """Primary key of the namespace or table."""
     kind: str
     """namespace, table or view."""
     format: str | None
@@ -46,21 +42,20 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some results, the best first."""
+    """Results, best first."""
 
     results: list[Result]
     next_page: str | None
     is_corrected: bool = False
-    """Whether nothing was found, and these are for words like those of the query."""
+    """True if the query had no results and these match similar words."""
 
 
 def search(
     *, actor: Principal, text: str, limit: int | None = None, page_token: str | None = None
 ) -> Page:
-    """A page of what the actor may browse and the query finds. At most three statements.
+    """A page of results that the actor may browse. At most three statements.
 
-    Raises InvalidInput for a query that means nothing, saying how to put it, and for a token that
-    is none.
+    Raises InvalidInput for an invalid query, with a valid example, and for an invalid page token.
     """
     query = search_query.parse(text)
     size = min(limit or PAGE_SIZE, MAX_PAGE)
@@ -115,7 +110,7 @@ def _read_token(text: str) -> Position:
     return Position(tier, float(rank), path, pk, is_corrected)
 
 
-# --- what is shown -----------------------------------------------------------------------------
+# --- results -----------------------------------------------------------------------------------
 
 
 def _result(row: Mapping[str, Any], query: Query, likely: Sequence[str]) -> Result:

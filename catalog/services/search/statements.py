@@ -1,4 +1,9 @@
-"""x"""
+"""SQL statements of a search.
+
+A word may be in a million documents, and a text index has no order. So ``DEPTH`` documents are taken
+and ranked: first those whose name is the whole query, then those with all words in their names, then
+all others.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +30,7 @@ EXACT_TIER, _NAME_TIER, _ANY_TIER = 3, 2, 1
 
 @dataclass(frozen=True, slots=True)
 class _Carrier:
-    """A namespace that has a label, or a sensitivity, which what lies below inherits."""
+    """A namespace with a label or a sensitivity that its descendants inherit."""
 
     pk: int
     ancestors: Sequence[int]
@@ -34,7 +39,7 @@ class _Carrier:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a page ends."""
+    """Sort key of the last result of a page."""
 
     tier: int
     rank: float
@@ -62,7 +67,7 @@ _CARRIERS = """
     WHERE %s AND f.table_id IS NULL AND f.sensitivity <> '' AND n.dropped_at IS NULL
 """
 
-# What is shown is read for the page alone.
+# Details for display are read only for the rows of the page.
 _PAGE = """
     {near}
     {hits},
@@ -106,12 +111,12 @@ _PAGE = """
     ORDER BY page.tier DESC, page.rank DESC, page.path, page.id
 """
 
-# Words like each word of the query, with how like they are: trigrams in common of all, as pg_trgm
-# has it; a word that is the same but for a letter left out or two exchanged counts as much alike.
+# Words similar to each word of the query, with their similarity: the share of common trigrams, as in
+# pg_trgm, plus 0.5 if the words differ by one missing letter or two swapped letters.
 _NEAR = """
     near AS MATERIALIZED (
-        SELECT q.place, q.mark, w.word
-        FROM jsonb_to_recordset(%s::jsonb) AS q (place int, mark text, word text, keys text[])
+        SELECT q.slot, q.mark, w.word
+        FROM jsonb_to_recordset(%s::jsonb) AS q (slot int, mark text, word text, keys text[])
         CROSS JOIN LATERAL (
             SELECT word, likeness, max(likeness) OVER () AS most FROM (
                 SELECT word,
@@ -120,7 +125,7 @@ _NEAR = """
                             - count(*) FILTER (WHERE key NOT LIKE '-%%'))
                     + CASE WHEN bool_or(key LIKE '-%%') THEN 0.5 ELSE 0 END AS likeness
                 FROM catalog_searchword WHERE key = ANY(q.keys) GROUP BY word
-            ) alike
+            ) similar_words
             WHERE likeness >= 0.3 ORDER BY likeness DESC, word LIMIT 8
         ) w
         WHERE w.likeness >= 0.7 * w.most
@@ -128,10 +133,10 @@ _NEAR = """
 """
 
 
-# Of each kind of hits, as many as those before have left over.
+# Each tier takes as many hits as the tiers before it leave of DEPTH.
 _HIT = """
     hit{tier} (id, tier) AS MATERIALIZED (
-        SELECT id, {tier} FROM ({rows}) AS found (id) LIMIT greatest(0, {depth}{before})
+        SELECT id, {tier} FROM ({rows}) AS matching (id) LIMIT greatest(0, {depth}{before})
     )
 """
 _LESS = " - (SELECT count(*) FROM hit{tier})"
@@ -156,28 +161,29 @@ _WITHIN = """
     ) AS reach (mark)
 """
 
-# Words in the places of a query. A word to which none is like gets one that is in no document.
+# Fills the positions of a query with words. A word without similar words becomes a word that is in
+# no document.
 _PUT_IN = """
     (SELECT format(%s::text, VARIADIC ARRAY(
         SELECT coalesce(
             string_agg(quote_literal({mark} || near.word), ' | '), quote_literal(':none:')
         )
-        FROM generate_series(1, %s) AS p LEFT JOIN near ON near.place = p
+        FROM generate_series(1, %s) AS p LEFT JOIN near ON near.slot = p
         GROUP BY p ORDER BY p
     ))::tsquery)
 """
 
 
 class Lookup:
-    """One search: its statements, and what they have in common."""
+    """One search: builds and runs its statements."""
 
-    def __init__(self, actor: Principal, query: Query, size: int, place: Position | None) -> None:
+    def __init__(self, actor: Principal, query: Query, size: int, after: Position | None) -> None:
         self._actor = actor
         self._query = query
         self._size = size
-        self._place = place
+        self._after = after
         self.likely: list[str] = []
-        """The words that were looked for in place of those that were not found."""
+        """The similar words that replaced the words of the query."""
 
     def exactly(self) -> list[dict[str, Any]]:
         terms, filters = self._query.terms, self._filters
@@ -187,7 +193,7 @@ class Lookup:
         plain = [query_term for query_term in terms if not query_term.in_columns]
         tiers: list[tuple[int, str, Sequence[Any]]] = [(_ANY_TIER, words, [])]
         if plain:
-            # A word of the name is a word, so what the marks say is not asked for once more.
+            # A word of the name is also a plain word, so the marks make the plain term redundant.
             in_name = [query_term.in_marks("n") for query_term in plain]
             others = [
                 query_term.query()
@@ -201,30 +207,30 @@ class Lookup:
         return self._run(tiers, rank, [all_of(query_term.query() for query_term in terms)])
 
     def nearly(self) -> list[dict[str, Any]]:
-        """The same for words like those of the query: what they are, the statement finds itself."""
-        places: dict[tuple[str, str], int] = {}
+        """Search for words similar to those of the query, which the same statement looks up."""
+        placeholders: dict[tuple[str, str], int] = {}
 
-        def place(kind: str, word: str) -> str:
-            return f"%{places.setdefault((kind, word), len(places) + 1)}$s"
+        def placeholder(kind: str, word: str) -> str:
+            return f"%{placeholders.setdefault((kind, word), len(placeholders) + 1)}$s"
 
-        # PostgreSQL's format() puts the words in. Words hold no percent sign; filters may.
-        near = all_of(query_term.near(place) for query_term in self._query.terms)
+        # PostgreSQL's format() inserts the words. Words contain no percent sign; filters may.
+        near = all_of(query_term.near(placeholder) for query_term in self._query.terms)
         template_filters = [condition.replace("%", "%%") for condition in self._filters]
         template = all_of([near, *template_filters])
         words = [
             {
-                "place": number,
+                "slot": number,
                 "mark": kind,
                 "word": word,
                 "keys": sorted(search_words.likeness(word)),
             }
-            for (kind, word), number in places.items()
+            for (kind, word), number in placeholders.items()
         ]
-        parameters = [template, len(places)]
+        parameters = [template, len(placeholders)]
         put_in = _PUT_IN.format(mark="near.mark")
         tiers: list[tuple[int, str, Sequence[Any]]] = [(_ANY_TIER, put_in, parameters)]
-        if len(places) == 1 and not self._query.terms[0].in_columns:
-            # What has such a word as its whole name comes first.
+        if len(placeholders) == 1 and not self._query.terms[0].in_columns:
+            # Results with a similar word as their whole name come first.
             whole = all_of(["%1$s", *template_filters])
             tiers.insert(0, (EXACT_TIER, _PUT_IN.format(mark="':e:'"), [whole, 1]))
         return self._run(
@@ -246,7 +252,7 @@ class Lookup:
         hits: list[str] = []
         parameters: list[Any] = [] if near is None else [near]
         for number, (tier, query, of_query) in enumerate(tiers):
-            # A query that is made in the statement comes as its text, others as a parameter.
+            # A query that the statement builds is SQL text; any other query is a parameter.
             text = query if of_query else "%s::tsquery"
             condition = RawSQL(  # noqa: S611 -- a fixed text
                 f"catalog_searchdocument.vector @@ ({text}{within})",
@@ -260,9 +266,9 @@ class Lookup:
             parameters += row_parameters
         parameters += rank_parameters
         behind = ""
-        if self._place is not None:
+        if self._after is not None:
             behind = "WHERE (-tier, -rank, path, id) > (%s, %s, %s::text[], %s)"
-            position = self._place
+            position = self._after
             parameters += [-position.tier, -position.rank, position.path, position.pk]
         likely = ""
         if near is not None:
@@ -294,9 +300,9 @@ class Lookup:
 
     @cached_property
     def _reach(self) -> tuple[str, list[Any]]:
-        """What the actor may browse once more, as marks, so that the index leaves out the rest.
+        """Marks of everything that the actor may browse, so that the index skips other documents.
 
-        Somewhat more than that: whether it is so, ``_visible`` says of what the index finds.
+        The marks cover slightly more; ``_visible`` checks each document that the index returns.
         """
         actor = self._actor
         text, parameters = "", []
@@ -353,7 +359,7 @@ def _of_sensitivity(sensitivity: Sensitivity, carriers: Sequence[_Carrier]) -> s
 
 
 def _inherited(own: str, carriers: Sequence[_Carrier], matching: set[int]) -> list[str]:
-    """What lies below a namespace that matches, with nothing nearer that says otherwise."""
+    """Documents below a matching namespace, without a nearer carrier and a value of their own."""
     if not matching:
         return []
     carrier_ids = {carrier.pk for carrier in carriers}

@@ -1,4 +1,4 @@
-"""The columns of a table or view of either format, as its newest version has them."""
+"""Columns of the newest version of a table or view of either format."""
 
 from dataclasses import dataclass
 from itertools import islice
@@ -12,17 +12,17 @@ from catalog.services.iceberg import metadata_files
 from catalog.services.lance import contents as lance_contents
 
 MAX_COLUMNS = 2_000
-"""So many columns are known of a table; of those behind them nothing is found."""
+"""Maximum number of columns per table; further columns are not searchable."""
 _COMMENTS = ("comment", "description", "doc")
 _MAX_CHARACTERS = 500  # characters of a comment or path
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnNote:
-    """A column at any depth, as far as a search needs it."""
+    """A column at any depth, with the attributes that search uses."""
 
     path: str
-    """Its name below the names of what it is in: ``point.x``."""
+    """Name with the names of the enclosing fields: ``point.x``."""
     type: str
     comment: str
 
@@ -32,12 +32,12 @@ class Columns:
     """The columns of one version."""
 
     version: str
-    """What no other version of this table has."""
+    """Cache key, unique per table version."""
     columns: tuple[ColumnNote, ...]
 
 
 def newest_version(table: Table) -> str:
-    """What ``read`` would have as its version; empty: there is none yet. One statement."""
+    """The ``version`` that ``read`` would return; empty if the table has none yet. One statement."""
     if table.format == TableFormat.ICEBERG:
         of_this = IcebergMetadata.objects.filter(table=table)
         return of_this.values_list("metadata_location", flat=True).first() or ""
@@ -47,9 +47,9 @@ def newest_version(table: Table) -> str:
 
 
 def read(table: Table) -> Columns:
-    """The columns of the newest version. Looks into storage for a Lance table.
+    """Read the columns of the newest version, from storage for a Lance table.
 
-    Raises Unreadable, and a CatalogError for a table that is gone or has no version.
+    Raises Unreadable, and a CatalogError if the table was dropped or has no version.
     """
     if table.format == TableFormat.ICEBERG:
         return _read_iceberg(table)
@@ -57,7 +57,7 @@ def read(table: Table) -> Columns:
 
 
 def find(identifier: Identifier) -> Table | None:
-    """The table or view of this name, with its namespace."""
+    """The table or view of this name, with its namespace, or None."""
     return Table.objects.named(identifier).select_related("namespace").first()
 
 
@@ -77,7 +77,7 @@ def _read_iceberg(table: Table) -> Columns:
 
 
 def _read_lance(table: Table) -> Columns:
-    # Asked before the table is opened: should a version come in between, it is read once more.
+    # Read before the table is opened: if a version is committed in between, the table is read again.
     version = newest_version(table)
     dataset = lance_contents.open_table(actor=SYSTEM, table=table)
     with lance_contents.reading():

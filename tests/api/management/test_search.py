@@ -59,7 +59,7 @@ def test_a_misspelled_word(reader: Management):
 
 
 def test_refusals(reader: Management):
-    reader.refused(400, "invalid-input", "nothing to search for", "GET search")
+    reader.refused(400, "invalid-input", "The query is empty", "GET search")
     reader.refused(400, "invalid-input", "label:pii=yes", "GET search?q=label:")
     reader.refused(400, "invalid-input", "page token", "GET search?q=a&page_token=x")
     reader.refused(400, "invalid-input", "limit", "GET search?q=a&limit=0")

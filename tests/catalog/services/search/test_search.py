@@ -276,8 +276,8 @@ def test_a_token_of_another_list_is_refused(token):
 @pytest.mark.parametrize(
     ("text", "cause"),
     [
-        ("", "nothing to search for"),
-        ("  -- ", "nothing to search for"),
+        ("", "The query is empty"),
+        ("  -- ", "The query is empty"),
         ("label:", "label:pii=yes"),
         ('owner:""', "owner:ada"),
         ("format:csv", "lance, iceberg"),
@@ -318,7 +318,7 @@ def test_a_query_that_means_nothing_says_how_to_put_it(text, cause):
 )
 def test_no_text_breaks_a_search(text):
     if not re.search(r"\w", text):
-        with pytest.raises(InvalidInput, match="nothing to search for"):
+        with pytest.raises(InvalidInput, match="The query is empty"):
             search.search(actor=SYSTEM, text=text)
     else:
         search.search(actor=SYSTEM, text=text)
