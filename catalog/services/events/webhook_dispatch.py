@@ -1,4 +1,16 @@
-"""x"""
+"""Delivery of events to webhooks, by POST, until the receivers accept them.
+
+    fan_out()   advances each webhook's position in the stream and creates deliveries for matching
+                events, in one transaction: no delivery is left out or created twice
+    deliver()   sends due deliveries. A 2xx response completes a delivery. Any other outcome is
+                retried with growing pauses, and ends as a dead letter, which can be replayed
+
+An event may be delivered more than once, for example if a response is lost: receivers recognize it
+by its id. Bodies are CloudEvents, signed according to Standard Webhooks
+(https://www.standardwebhooks.com), so libraries of many languages can verify them.
+
+``webhook_delivery`` sends the requests and restricts their addresses.
+"""
 
 import json
 import logging
@@ -30,18 +42,16 @@ _FIRST_PAUSE, _MAX_PAUSE = timedelta(seconds=5), timedelta(hours=1)
 _SENDERS = 8
 _AT_ONCE = 5 * _SENDERS
 _CLAIM = timedelta(minutes=4)
-"""Longer than it takes to send ``_AT_ONCE`` to receivers that all are as slow as they may be."""
+"""Longer than it takes to send ``_AT_ONCE`` events if every receiver times out."""
 _PAGES = 10
 _GONE = 410
 
 
-# --- telling -------------------------------------------------------------------------------------
-
 
 def fan_out() -> int:
-    """Make deliveries of what happened; returns how many. One at a time does it, on all machines.
+    """Create deliveries for new events; returns the number. Only one process does this at a time.
 
-    Who is far behind gets some thousands of events, and the next ones in the next pass.
+    A webhook that is far behind gets at most ``_PAGES`` pages of events per pass.
     """
     made = 0
     with locks.alone("webhooks") as is_alone:
@@ -70,7 +80,7 @@ def _advance(pk: int) -> tuple[int, bool]:
             limit=feed.MAX_PAGE,
         )
     except NamespaceNotFound:
-        return 0, True  # it was dropped, and may come back; then nothing is missed
+        return 0, True  # dropped; if it is undropped, the webhook continues from its position
     WebhookDelivery.objects.bulk_create(
         [
             WebhookDelivery(
@@ -90,10 +100,10 @@ def _advance(pk: int) -> tuple[int, bool]:
 
 
 def deliver() -> int:
-    """Send what is due; returns how many attempts were made.
+    """Send due deliveries; returns the number of attempts.
 
-    Who sends has claimed the attempt for a while, so it is made once; if this process dies, the
-    next one makes another when the claim is over.
+    The sender claims each attempt for ``_CLAIM``, so it is made once; if this process dies, another
+    one makes the next attempt when the claim expires.
     """
     claimed = _claim()
     if not claimed:
@@ -118,13 +128,13 @@ class _PreparedRequest:
 
 @dataclass(frozen=True)
 class _Outcome:
-    is_taken: bool
+    is_accepted: bool
     answer: str
     is_gone: bool = False
 
 
 def _claim() -> list[WebhookDelivery]:
-    """Some of what is due for each webhook: one that is slow takes no turns of the others."""
+    """Claim some due deliveries of each webhook, so that a slow receiver does not delay others."""
     now = timezone.now()
     due = WebhookDelivery.objects.filter(status=DeliveryStatus.PENDING, due_at__lte=now)
     waiting = Webhook.objects.filter(Exists(due.filter(webhook=OuterRef("pk"))), is_active=True)
@@ -144,21 +154,21 @@ def _claim() -> list[WebhookDelivery]:
 
 
 def _events_of(claimed: Sequence[WebhookDelivery]) -> list[AuditEvent | None]:
-    moments = {row.event_at for row in claimed}  # they lead to the partitions
+    moments = {row.event_at for row in claimed}  # the key of the partitions
     rows = AuditEvent.objects.filter(pk__in=[row.event for row in claimed], at__in=moments)
     events = {row.pk: row for row in rows}
     return [events.get(row.event) for row in claimed]
 
 
 def _prepare(delivery: WebhookDelivery, event: AuditEvent | None) -> _PreparedRequest | None:
-    """None when there is nothing to send; the delivery tells why."""
+    """Prepare a request; None if there is nothing to send, with the reason in the delivery."""
     if event is None:
-        _mark_dead(delivery, "the audit trail has this event no more")
+        _mark_dead(delivery, "the event is no longer in the audit trail")
         return None
     try:
         secret = encryption.decrypt(bytes(delivery.webhook.secret))
     except ServiceUnavailable as error:
-        # The secrets of other webhooks may be fine; rotating this one makes it so.
+        # Other webhooks may have valid secrets; rotating this secret fixes the webhook.
         _record_outcome(delivery, _Outcome(False, str(error)))
         return None
     body = json.dumps(feed.as_cloud_event(event), separators=(",", ":")).encode()
@@ -166,7 +176,7 @@ def _prepare(delivery: WebhookDelivery, event: AuditEvent | None) -> _PreparedRe
 
 
 def _attempt(requests: _PreparedRequest) -> _Outcome:
-    """Send once. Touches no database: it runs in a thread of its own."""
+    """Send a request once. Runs in a thread of its own, so it does not use the database."""
     url = requests.delivery.webhook.url
     try:
         status, text = webhook_delivery.post(url, requests.secret, requests.event_id, requests.body)
@@ -178,16 +188,16 @@ def _attempt(requests: _PreparedRequest) -> _Outcome:
 
 
 def _record_outcome(delivery: WebhookDelivery, outcome: _Outcome) -> None:
-    if outcome.is_taken:
+    if outcome.is_accepted:
         now = timezone.now()
         WebhookDelivery.objects.filter(pk=delivery.pk).update(
             status=DeliveryStatus.DELIVERED, answer=outcome.answer, delivered_at=now
         )
         return
-    log.info("Webhook '%s' did not take an event: %s", delivery.webhook, outcome.answer)
+    log.info("Webhook '%s' did not accept an event: %s", delivery.webhook, outcome.answer)
     if outcome.is_gone:
         with transaction.atomic():
-            # Not if it was given another address meanwhile.
+            # Unless the URL was changed meanwhile.
             stopped = Webhook.objects.filter(
                 pk=delivery.webhook_id, url=delivery.webhook.url, is_active=True
             )
@@ -207,12 +217,12 @@ def _mark_dead(delivery: WebhookDelivery, why: str) -> None:
 
 
 def _pending(delivery: WebhookDelivery) -> QuerySet[WebhookDelivery]:
-    """It, unless somebody else has delivered it, because the claim was over."""
+    """The delivery, unless another process delivered it after the claim expired."""
     return WebhookDelivery.objects.filter(pk=delivery.pk, status=DeliveryStatus.PENDING)
 
 
 def delete_expired_deliveries() -> int:
-    """Delete what was delivered a week ago, and dead letters of three months; returns how many."""
+    """Delete deliveries after a week, and dead letters after three months; returns the number."""
     now = timezone.now()
     over = Q(status=DeliveryStatus.DELIVERED, delivered_at__lt=now - KEEP_DELIVERED) | Q(
         status=DeliveryStatus.DEAD, event_at__lt=now - KEEP_DEAD

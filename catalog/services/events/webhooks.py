@@ -1,18 +1,5 @@
-"""Webhooks: telling others of events, by POST, until they have taken them.
+"""Webhooks: create, change, list and replay them. ``webhook_dispatch`` delivers the events."""
 
-    fan_out()   each webhook's place in the stream moves on, and what it wants becomes deliveries, in
-                one transaction: none is left out, and none is made twice
-    deliver()   what is due is sent; an answer of 2xx ends it. Anything else is tried again, later
-                each time, and in the end left as a dead letter, which can be replayed
-
-An event may come more than once, as when an answer is lost: receivers know it by its id. Bodies are
-CloudEvents, signed as Standard Webhooks says (https://www.standardwebhooks.com), so that libraries
-of many languages can verify them.
-
-What is sent, and where it may go, is in webhook_posts.
-"""
-
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,19 +20,14 @@ from catalog.services.engine import audit_records, locks
 from catalog.services.events import encryption, feed, webhook_delivery
 from catalog.services.tables import namespaces
 
-log = logging.getLogger(__name__)
-
-
 @dataclass(frozen=True)
 class Changes:
-    """What an update changes; None: nothing."""
+    """Changes of a webhook; None: unchanged."""
 
     url: str | None = None
     types: Sequence[str] | None = None
     is_active: bool | None = None
 
-
-# --- who is told ---------------------------------------------------------------------------------
 
 
 def create_webhook(
@@ -56,14 +38,15 @@ def create_webhook(
     types: Sequence[str] = (),
     namespace: Identifier = (),
 ) -> tuple[Webhook, str]:
-    """A webhook for what happens from now on, and its signing secret, which is told only now.
+    """Create a webhook for events from now on; returns it with its signing secret.
 
-    Administrators alone make webhooks. Raises InvalidInput, NamespaceNotFound.
+    The secret is returned only here. Requires ALL on everything. Raises InvalidInput,
+    NamespaceNotFound.
     """
     access.require(actor, Privilege.ALL)
     if not name.strip() or not name.isprintable() or "/" in name or len(name) > 100:
         raise InvalidInput(
-            "A webhook's name must be printable, without a slash, and not longer than 100"
+            "A webhook's name must be printable, without a slash, and at most 100 characters long"
         )
     webhook_delivery.check_url(url)
     feed.EventFilter(types=tuple(types))
@@ -84,15 +67,15 @@ def create_webhook(
             )
             audit_records.record(actor, "webhook.create", name, after=_state(row))
     except IntegrityError:
-        raise InvalidInput(f"A webhook named '{name}' exists already") from None
+        raise InvalidInput(f"Webhook '{name}' already exists") from None
     return row, secret
 
 
 def update_webhook(*, actor: Principal, name: str, changes: Changes) -> Webhook:
-    """Change where it is, what it wants, or whether it is told. Raises WebhookNotFound, InvalidInput."""
+    """Change a webhook's URL, types or activation. Raises WebhookNotFound, InvalidInput."""
     access.require(actor, Privilege.ALL)
     if changes == Changes():
-        raise InvalidInput("Say what to change: url, types or is_active")
+        raise InvalidInput("The request changes nothing; set url, types or is_active")
     if changes.url is not None:
         webhook_delivery.check_url(changes.url)
     if changes.types is not None:
@@ -110,7 +93,7 @@ def update_webhook(*, actor: Principal, name: str, changes: Changes) -> Webhook:
 
 
 def rotate_secret(*, actor: Principal, name: str) -> str:
-    """A new signing secret; the next attempt is signed with it. Raises WebhookNotFound."""
+    """Replace the signing secret; it signs the next attempt. Raises WebhookNotFound."""
     access.require(actor, Privilege.ALL)
     secret = webhook_delivery.new_secret()
     with transaction.atomic():
@@ -122,7 +105,7 @@ def rotate_secret(*, actor: Principal, name: str) -> str:
 
 
 def delete_webhook(*, actor: Principal, name: str) -> None:
-    """Tell it nothing any more, and forget what it was told. Raises WebhookNotFound."""
+    """Delete a webhook with its deliveries. Raises WebhookNotFound."""
     access.require(actor, Privilege.ALL)
     with transaction.atomic():
         row = _locked(name)
@@ -131,7 +114,7 @@ def delete_webhook(*, actor: Principal, name: str) -> None:
 
 
 def find_webhook(*, actor: Principal, name: str) -> Webhook:
-    """Raises WebhookNotFound."""
+    """The webhook of this name. Raises WebhookNotFound."""
     access.require(actor, Privilege.ALL)
     row = Webhook.objects.select_related("namespace").filter(name=name).first()
     if row is None:
@@ -142,7 +125,7 @@ def find_webhook(*, actor: Principal, name: str) -> Webhook:
 def list_webhooks(
     *, actor: Principal, limit: int | None = None, page_token: str | None = None
 ) -> tuple[list[Webhook], str | None]:
-    """A page of webhooks by name, and the token of the next."""
+    """A page of webhooks by name, and the token of the next page."""
     access.require(actor, Privilege.ALL)
     size = min(limit or feed.PAGE_SIZE, feed.MAX_PAGE)
     rows = Webhook.objects.select_related("namespace").filter(name__gt=page_token or "")
@@ -158,7 +141,7 @@ def list_deliveries(
     limit: int | None = None,
     page_token: str | None = None,
 ) -> tuple[list[WebhookDelivery], str | None]:
-    """A page of what a webhook was told, the newest first. Raises WebhookNotFound, InvalidInput."""
+    """A page of a webhook's deliveries, newest first. Raises WebhookNotFound, InvalidInput."""
     row = find_webhook(actor=actor, name=name)
     size = min(limit or feed.PAGE_SIZE, feed.MAX_PAGE)
     rows = row.deliveries.all()
@@ -173,7 +156,7 @@ def list_deliveries(
 
 
 def replay(*, actor: Principal, name: str, deliveries: Sequence[int] | None = None) -> int:
-    """Send dead letters again, all of them or these; returns how many. Raises WebhookNotFound."""
+    """Send dead letters again, all or the given ones; returns the number. Raises WebhookNotFound."""
     row = find_webhook(actor=actor, name=name)
     dead = row.deliveries.filter(status=DeliveryStatus.DEAD)
     if deliveries is not None:
@@ -188,15 +171,18 @@ def replay(*, actor: Principal, name: str, deliveries: Sequence[int] | None = No
 
 
 def replay_from(*, actor: Principal, name: str, position: feed.Position) -> None:
-    """Let a webhook go on from an earlier place: what it wants of all behind it is sent again.
+    """Move a webhook back to an earlier position, and send the matching events after it again.
 
-    Raises WebhookNotFound, and InvalidInput for a place that is still to come.
+    Raises WebhookNotFound, and InvalidInput for a position that the webhook has not reached.
     """
     access.require(actor, Privilege.ALL)
     with transaction.atomic():
         row = _locked(name)
         if position > feed.Position(row.xid, row.event):
-            raise InvalidInput(f"The webhook has not got so far: it is at {row.xid}-{row.event}")
+            raise InvalidInput(
+                f"Position {position} is ahead of webhook '{name}', which is at"
+                f" {row.xid}-{row.event}; use an earlier position"
+            )
         row.deliveries.exclude(status=DeliveryStatus.PENDING).filter(event__gt=0).filter(
             event__in=_events_behind(position)
         ).delete()
