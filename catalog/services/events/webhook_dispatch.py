@@ -47,7 +47,6 @@ _PAGES = 10
 _GONE = 410
 
 
-
 def fan_out() -> int:
     """Create deliveries for new events; returns the number. Only one process does this at a time.
 

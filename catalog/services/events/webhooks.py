@@ -20,6 +20,7 @@ from catalog.services.engine import audit_records, locks
 from catalog.services.events import encryption, feed, webhook_delivery
 from catalog.services.tables import namespaces
 
+
 @dataclass(frozen=True)
 class Changes:
     """Changes of a webhook; None: unchanged."""
@@ -27,7 +28,6 @@ class Changes:
     url: str | None = None
     types: Sequence[str] | None = None
     is_active: bool | None = None
-
 
 
 def create_webhook(

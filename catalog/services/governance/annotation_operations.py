@@ -1,4 +1,4 @@
-"""What people say of namespaces, tables and columns, and the labels that they may give."""
+"""Operations of the commit engine that annotate namespaces, tables and columns."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -44,22 +44,22 @@ class Link:
 
 @dataclass(frozen=True, kw_only=True)
 class AnnotationOperation(Operation):
-    """An operation on what is said of a namespace, a table or view, or a column of one.
+    """An operation on the annotations of a namespace, a table or view, or a column of one.
 
-    Who may MANAGE the namespace or table may say it. What was said stays with the table when that
-    is renamed; what is said of a column goes by its path.
+    Requires MANAGE on the namespace or table. Annotations stay with a table when it is renamed;
+    annotations of a column belong to its path.
     """
 
     target: Identifier
     is_table: bool
     column: str = ""
-    """The path of a column; empty: the namespace or table itself."""
+    """Path of a column; empty: the namespace or table itself."""
     columns: frozenset[str] | None = None
-    """The table's columns, from ``prepare``; None: not known, or not needed."""
+    """The table's columns, from ``prepare``; None: unknown, or not needed."""
 
     @property
     def is_removal(self) -> bool:
-        """Whether nothing is said afterwards that was not said before."""
+        """True if the operation only removes annotations."""
         return False
 
     def prepare(self) -> Self:
@@ -68,7 +68,7 @@ class AnnotationOperation(Operation):
         if not self.column:
             return self
         if not self.is_table:
-            raise InvalidInput("A namespace has no columns")
+            raise InvalidInput(f"Namespace '{label(self.target)}' has no columns")
         if len(self.column.encode(errors="replace")) > _MAX_COLUMN or "\0" in self.column:
             raise InvalidInput("The path of the column is too long, or holds a NUL character")
         row = table_columns.find(self.target)
@@ -89,15 +89,15 @@ class AnnotationOperation(Operation):
         return LabelPlace.COLUMN if self.column else LabelPlace.TABLE
 
     def locked(self, batch: Batch) -> dict[str, Namespace | Table]:
-        """The row as the filter of what is said of it, once the actor may manage it."""
-        # Asked by name, before the rows: whether there is one, not everybody may know.
+        """Check the actor's privilege, lock the target and return it as a filter of annotations."""
+        # Checked by name, before the row is read: not everybody may know whether it exists.
         named = access.On.table(self.target) if self.is_table else access.On.namespace(self.target)
         access.require(batch.actor, Privilege.MANAGE, named)
         batch.flush()
         if not self.is_table:
             return {"namespace": batch.namespace(self.target)}
         row = batch.table(self.target)
-        # From a column that is there no more, all can still be taken.
+        # Annotations of a column that no longer exists can still be removed.
         missing = self.columns is not None and self.column not in self.columns
         if self.column and missing and not self.is_removal:
             raise ColumnNotFound(self.target, f"Column '{self.column[:200]}' does not exist")
@@ -110,7 +110,7 @@ class AnnotationOperation(Operation):
         before: dict[str, Any],
         after: dict[str, Any],
     ) -> None:
-        """Enter the change in the audit trail, and in the document by which the row is found."""
+        """Record the change in the audit trail and update the target's search document."""
         column = {"column": self.column} if self.column else {}
         row = target_filter.get("table")
         batch.record(
@@ -122,7 +122,7 @@ class AnnotationOperation(Operation):
         search_documents.enter(*target_filter.values())
 
     def set_field(self, batch: Batch, field: str, value: Any, empty: Any) -> Any:
-        """Set a field of the row of facts, and return the value."""
+        """Set a field of the annotation row and return the value."""
         target_filter = self.locked(batch)
         row = Facts.objects.filter(**target_filter, column=self.column).first()
         before = empty if row is None else getattr(row, field)
@@ -151,7 +151,7 @@ def _column_paths(row: Table) -> frozenset[str] | None:
 
 @dataclass(frozen=True, kw_only=True)
 class SetDescription(AnnotationOperation):
-    """Describe a namespace, a table or a column in Markdown; an empty text takes it away."""
+    """Describe a namespace, a table or a column in Markdown; an empty text removes the description."""
 
     name = "SetDescription"
     action = "description.set"
@@ -177,7 +177,7 @@ class SetDescription(AnnotationOperation):
 
 @dataclass(frozen=True, kw_only=True)
 class SetClassification(AnnotationOperation):
-    """Say how sensitive a namespace, a table or a column is; None: as what it lies in."""
+    """Set the sensitivity of a namespace, a table or a column; None: inherit it."""
 
     name = "SetClassification"
     action = "classification.set"
@@ -197,7 +197,7 @@ class SetClassification(AnnotationOperation):
 
 @dataclass(frozen=True, kw_only=True)
 class SetLinks(AnnotationOperation):
-    """Name the pages about a namespace or a table, in place of those that were named."""
+    """Replace the links of a namespace or a table."""
 
     name = "SetLinks"
     action = "links.set"
@@ -206,9 +206,9 @@ class SetLinks(AnnotationOperation):
 
     def prepare(self) -> Self:
         if self.column:
-            raise InvalidInput("A column has no links: put them on its table")
+            raise InvalidInput("A column cannot have links; set them on its table")
         if len(self.links) > MAX_LINKS:
-            raise InvalidInput(f"{len(self.links)} links are given; {MAX_LINKS} are allowed")
+            raise InvalidInput(f"{len(self.links)} links exceed the limit of {MAX_LINKS}")
         for link in self.links:
             check_link(link)
         return super().prepare()
@@ -220,7 +220,7 @@ class SetLinks(AnnotationOperation):
 
 
 def check_link(link: Link) -> None:
-    """Raises InvalidInput for a link without a title, or that is no http or https URL."""
+    """Check a link. Raises InvalidInput without a title or without an http or https URL."""
     if not link.title.strip() or len(link.title) > _MAX_TITLE:
         raise InvalidInput(f"A link needs a title of 1 to {_MAX_TITLE} characters")
     url = link.url.strip()
@@ -234,7 +234,7 @@ def check_link(link: Link) -> None:
         parts.scheme.lower() not in {"http", "https"}
         or not host
         or len(url) > _MAX_URL
-        # What a browser would drop or read as something else.
+        # Characters that a browser would drop or reinterpret.
         or any(not c.isprintable() or c.isspace() or c in '"<>\\^`{|}' for c in url)
     ):
         raise InvalidInput(f"The link '{link.title[:40]}' must be an http or https URL")
@@ -242,12 +242,12 @@ def check_link(link: Link) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class SetOwner(AnnotationOperation):
-    """Make a principal the owner of a namespace or a table; an empty name: nobody owns it.
+    """Set the owner of a namespace or a table; an empty name removes the owner.
 
-    Who owns something may do everything with it, so only who may do that already gives it away.
-    A materialized view is refreshed with the rights of its owner, so only an administrator makes
-    somebody else its owner. Raises InvalidInput where no such principal is active, and
-    PermissionDenied.
+    An owner has every privilege on the object, so only principals with every privilege may change
+    the owner. A materialized view is refreshed with the privileges of its owner, so only an
+    administrator may make another principal its owner. Raises InvalidInput if the principal does
+    not exist or is inactive, and PermissionDenied.
     """
 
     name = "SetOwner"
@@ -257,7 +257,7 @@ class SetOwner(AnnotationOperation):
 
     def prepare(self) -> Self:
         if self.column:
-            raise InvalidInput("A column has no owner: its table has")
+            raise InvalidInput("A column cannot have an owner; set the owner of its table")
         return super().prepare()
 
     def apply(self, batch: Batch) -> str:
@@ -267,7 +267,9 @@ class SetOwner(AnnotationOperation):
         if row.owner == self.owner:
             return self.owner
         if self.owner and access.named(self.owner) is None:
-            raise InvalidInput(f"There is no principal '{self.owner[:200]}' who could own it")
+            raise InvalidInput(
+                f"Principal '{self.owner[:200]}' does not exist or is inactive, so it cannot be an owner"
+            )
         self._require_own_rights(batch.actor, row)
         before, row.owner = row.owner, self.owner
         row.save(update_fields=["owner", "updated_at"])
@@ -275,12 +277,12 @@ class SetOwner(AnnotationOperation):
         return self.owner
 
     def _require_own_rights(self, actor: Principal, row: Namespace | Table) -> None:
-        """Raises PermissionDenied for a view that would be refreshed with somebody else's rights."""
+        """Raise PermissionDenied if a view would be refreshed with another principal's privileges."""
         is_view = isinstance(row, Table) and row.is_materialized
         is_own = not self.owner or self.owner in actor.names
         if is_view and not is_own and not actor.holds_everywhere(Privilege.ALL):
             raise PermissionDenied(
                 f"'{actor.name}' may not make '{self.owner}' the owner of view '{row}', which is"
-                " refreshed with the rights of its owner",
-                detail="An administrator may.",
+                " refreshed with the privileges of its owner",
+                detail="Ask an administrator to do it.",
             )

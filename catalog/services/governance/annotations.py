@@ -1,7 +1,7 @@
-"""What is said of namespaces, tables and columns: saying it, and what holds.
+"""Annotations of namespaces, tables and columns: change them, and resolve the effective ones.
 
-A label or a sensitivity that nothing says of a thing comes from the nearest namespace above it that
-says one. Descriptions, links and owners are not inherited.
+Labels and sensitivities are inherited from the nearest ancestor that has one. Descriptions, links and
+owners are not inherited.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,25 +36,25 @@ from catalog.services.governance.annotation_operations import Link
 
 @dataclass(frozen=True, slots=True)
 class GivenLabel:
-    """The values of a label that something has."""
+    """Effective values of a label."""
 
     key: str
     values: tuple[str, ...]
     colour: str
     source: str
-    """Who has it of its own: the thing itself, or a namespace above it, dotted."""
+    """Dotted name of the object that carries the label: the object itself or an ancestor."""
     is_inherited: bool
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnAnnotations:
-    """What is known and said of a column."""
+    """Schema and annotations of a column."""
 
     path: str
     type: str
-    """Empty: the column is not there any more, or its schema was not read yet."""
+    """Empty: the column no longer exists, or the schema has not been read yet."""
     comment: str
-    """What the schema itself says of it."""
+    """Comment of the schema."""
     description: str = ""
     sensitivity: Sensitivity | None = None
     labels: tuple[GivenLabel, ...] = ()
@@ -62,7 +62,7 @@ class ColumnAnnotations:
 
 @dataclass(frozen=True, slots=True)
 class Annotations:
-    """All that a page needs to show of what is said of a namespace, a table or a view."""
+    """Annotations of a namespace, a table or a view, with the inherited ones."""
 
     identifier: Identifier
     kind: str
@@ -70,46 +70,46 @@ class Annotations:
     format: str | None
     owner: str
     description: str
-    """Markdown; ``render`` makes HTML of it."""
+    """Markdown; ``render`` converts it to HTML."""
     links: tuple[Link, ...]
     labels: tuple[GivenLabel, ...]
-    """What holds: its own, and what it inherits of others."""
+    """Effective labels: own and inherited ones."""
     said_sensitivity: Sensitivity | None
     sensitivity: Sensitivity | None
-    """What holds: the nearest that is said."""
+    """Effective sensitivity: the own one, or that of the nearest ancestor."""
     sensitivity_source: str
-    """Who says so, dotted; empty: nobody."""
+    """Dotted name of the object that sets the effective sensitivity; empty: none."""
     highest_sensitivity: Sensitivity | None
-    """The highest of what holds and of what is said of columns."""
+    """Highest of the effective sensitivity and those of the columns."""
     columns: tuple[ColumnAnnotations, ...]
-    """Those of the schema, as far as it was read, and then others of which something is said."""
+    """Columns of the schema, if it has been read, and then other annotated columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnChanges:
-    """What is to be said of a column; what is left out stays."""
+    """Changes to the annotations of a column; None: unchanged."""
 
     description: str | None = None
     sensitivity: Sensitivity | None = None
     sets_sensitivity: bool = False
     labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Values by key; none: the label is taken away."""
+    """Values by key; no values: remove the label."""
 
 
 @dataclass(frozen=True, slots=True)
 class Changes(ColumnChanges):
-    """What is to be said of a namespace or a table; what is left out stays."""
+    """Changes to the annotations of a namespace or a table; None: unchanged."""
 
     owner: str | None = None
     links: Sequence[Link] | None = None
     columns: Mapping[str, ColumnChanges] = field(default_factory=dict)
 
 
-# --- what holds ----------------------------------------------------------------------------------
+# --- effective annotations -----------------------------------------------------------------------
 
 
 def table_annotations(*, actor: Principal, table: Identifier) -> Annotations:
-    """What is said of a table or view. Raises NamespaceNotFound, TableNotFound. Four statements."""
+    """Annotations of a table or view. Raises NamespaceNotFound, TableNotFound. Four statements."""
     access.require(actor, Privilege.BROWSE, access.On.table(table))
     row = Table.objects.named(table).select_related("namespace").first()
     if row is None:
@@ -120,7 +120,7 @@ def table_annotations(*, actor: Principal, table: Identifier) -> Annotations:
 
 
 def namespace_annotations(*, actor: Principal, namespace: Identifier) -> Annotations:
-    """The same for a namespace. Raises NamespaceNotFound."""
+    """Annotations of a namespace. Raises NamespaceNotFound."""
     access.require(actor, Privilege.BROWSE, access.On.namespace(namespace))
     row = Namespace.objects.named(namespace).first()
     if row is None:
@@ -129,13 +129,13 @@ def namespace_annotations(*, actor: Principal, namespace: Identifier) -> Annotat
 
 
 def annotations_of(row: Table | Namespace) -> Annotations:
-    """The same for a row at hand, whoever asks; of a table, its namespace should be loaded.
+    """Annotations of a row, without an access check. Three statements.
 
-    Three statements.
+    The namespace of a table should be loaded.
     """
     is_table = isinstance(row, Table)
     above = row.namespace if isinstance(row, Table) else row
-    # From the nearest on.
+    # Ancestors, nearest first.
     chain = [pk for pk in reversed(above.ancestors) if is_table or pk != row.pk]
     own = Q(table=row) if is_table else Q(namespace=row)
     annotations = list(
@@ -260,11 +260,11 @@ def _columns(
         )
 
 
-# --- saying it -----------------------------------------------------------------------------------
+# --- changes -------------------------------------------------------------------------------------
 
 
 def annotate_table(*, actor: Principal, table: Identifier, changes: Changes) -> None:
-    """Say something of a table or view and its columns: all of it, or nothing.
+    """Change annotations of a table or view and its columns: all of them, or none.
 
     Raises NamespaceNotFound, TableNotFound, ColumnNotFound, LabelNotFound, InvalidInput and
     PermissionDenied.
@@ -273,7 +273,7 @@ def annotate_table(*, actor: Principal, table: Identifier, changes: Changes) -> 
 
 
 def annotate_namespace(*, actor: Principal, namespace: Identifier, changes: Changes) -> None:
-    """The same for a namespace."""
+    """Change annotations of a namespace: all of them, or none. Raises as ``annotate_table``."""
     _commit(actor, namespace, changes, is_table=False)
 
 
@@ -286,7 +286,7 @@ def _commit(actor: Principal, target: Identifier, changes: Changes, *, is_table:
     for path, of_column in changes.columns.items():
         operations += _operations(target, path, of_column, is_table=is_table)
     if changes.owner is not None:
-        # At last: who gives it away may not be allowed the rest any more.
+        # Last: with the ownership the actor may lose the privilege for the other changes.
         operations.append(
             annotation_operations.SetOwner(target=target, is_table=is_table, owner=changes.owner)
         )
@@ -316,12 +316,12 @@ def _operations(
 
 
 def list_labels() -> list[LabelDefinition]:
-    """All labels that there are, by key: whoever comes in may know them. One statement."""
+    """All label definitions, by key; every principal may see them. One statement."""
     return list(LabelDefinition.objects.order_by("key"))
 
 
 def find_label(*, key: str) -> LabelDefinition:
-    """Raises LabelNotFound."""
+    """The definition of a label. Raises LabelNotFound."""
     definition = LabelDefinition.objects.filter(key=key).first()
     if definition is None:
         raise LabelNotFound(key)
@@ -361,7 +361,7 @@ def update_label(
     is_multiple: bool | None = None,
     places: Sequence[LabelPlace] | None = None,
 ) -> LabelDefinition:
-    """Change a label; None: as it is. Raises LabelNotFound, LabelInUse, InvalidInput."""
+    """Change a label; None: unchanged. Raises LabelNotFound, LabelInUse, InvalidInput."""
     update = label_operations.UpdateLabel(
         key=key,
         description=description,
@@ -375,7 +375,7 @@ def update_label(
 
 
 def delete_label(*, actor: Principal, key: str) -> None:
-    """Do away with a label that nothing has. Raises LabelNotFound, LabelInUse."""
+    """Delete a label without assignments. Raises LabelNotFound, LabelInUse."""
     commit([label_operations.DeleteLabel(key=key)], actor=actor)
 
 
@@ -385,10 +385,10 @@ _SCHEMES = ("http:", "https:", "mailto:")
 
 
 def render(markdown: str) -> SafeString:
-    """A description as HTML that is safe to show.
+    """Convert a description to HTML that is safe to display.
 
-    CommonMark with tables. Raw HTML stays text, links lead to http, https and mailto only, and
-    images are not fetched: what would be one is a link.
+    CommonMark with tables. Raw HTML is shown as text, only http, https and mailto links are allowed,
+    and images become links, so that they are not fetched.
     """
     html: str = _renderer().render(markdown)
     return SafeString(html)  # the renderer escapes

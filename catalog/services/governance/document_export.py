@@ -1,4 +1,4 @@
-"""x"""
+"""Export of the governance state as a document."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -23,14 +23,11 @@ from catalog.services.governance.document_format import VERSION
 _BATCH = 500
 
 
-# --- taking it along -----------------------------------------------------------------------------
-
-
 def export(*, actor: access.Principal, namespace: Identifier = ()) -> dict[str, Any]:
-    """The document of everything, or of a namespace and all below it, as plain values.
+    """Export everything, or a namespace and everything below it, as a document of plain values.
 
-    Of namespaces and tables only what is said: those of which nothing is said are left out.
-    Administrators only. Raises NamespaceNotFound.
+    Leaves out empty values, and namespaces and tables without any other value. Requires ALL on
+    everything. Raises NamespaceNotFound.
     """
     access.require(actor, Privilege.ALL)
     inside = _inside(namespace)
@@ -121,7 +118,7 @@ def label_entry(row: LabelDefinition) -> dict[str, Any]:
 
 
 class GovernanceState:
-    """What is said of some namespaces and tables, in five statements."""
+    """Governance state of some namespaces or tables, read in four statements."""
 
     def __init__(
         self, *, namespaces: Sequence[Namespace] = (), tables: Sequence[Table] = ()

@@ -1,4 +1,4 @@
-"""x"""
+"""Format of governance documents."""
 
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ VERSION = 1
 
 
 class _Part(BaseModel):
-    # What is misspelled must not be taken for what is left out.
+    # Otherwise a misspelled name would count as left out.
     model_config = ConfigDict(extra="forbid")
 
 
@@ -27,7 +27,9 @@ class PrincipalPart(_Part):
     level: PrincipalLevel | None = None
     description: str | None = None
     is_active: bool | None = None
-    groups: list[str] | None = Field(default=None, description="All groups that it is in.")
+    groups: list[str] | None = Field(
+        default=None, description="All groups that the principal is a member of."
+    )
 
 
 class LabelPart(_Part):
@@ -55,23 +57,24 @@ class TargetPart(_Part):
     owner: str | None = None
     description: str | None = None
     sensitivity: Sensitivity | Literal[""] | None = Field(
-        default=None, description="An empty one is inherited."
+        default=None, description="An empty value inherits the sensitivity."
     )
     links: list[LinkPart] | None = None
     labels: dict[str, list[str]] | None = None
     protected: bool | None = None
     grants: dict[str, list[str]] | None = Field(
-        default=None, description="By principal; all that is granted on this very thing."
+        default=None, description="Privileges by principal; all direct grants on the object."
     )
     maintenance: dict[str, Any] | None = Field(
-        default=None, description="What the maintenance policy says here."
+        default=None, description="The object's own maintenance policy."
     )
 
 
 class NamespacePart(TargetPart):
     retention_seconds: int | Literal["inherited"] | None = None
     approvals: list[str] | None = Field(
-        default=None, description="What needs a second person, here and below."
+        default=None,
+        description="Actions that require approval by a second person, here and below.",
     )
 
 
@@ -87,11 +90,8 @@ class Document(_Part):
     tables: list[TablePart] = []
 
 
-# --- bringing it back ----------------------------------------------------------------------------
-
-
 def read(values: Any) -> Document:
-    """A document of plain values. Raises InvalidInput that tells where it is wrong."""
+    """Validate a document of plain values. Raises InvalidInput with the path of the error."""
     try:
         return Document.model_validate(values)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""The state of governance as a document, to be reviewed in git and applied.
+"""Governance documents: compare a document with the catalog, and apply it.
 
     version: 1
     principals:
@@ -14,12 +14,13 @@
       labels: {pii: ["yes"]}
       columns: {email: {sensitivity: restricted}}
 
-What a document names is made to be what it says; what it leaves out stays as it is: a principal that
-is not in it, a namespace, or, of one that is, its description. But a mapping is whole: ``grants`` are
-all grants on that thing, ``labels`` all its labels, ``columns`` all that is said of its columns. So
-applying a document twice changes nothing the second time.
+Applying a document sets the values that it names and leaves everything else unchanged: principals and
+namespaces that it does not name, and attributes that an entry leaves out. A mapping is complete:
+``grants`` are all direct grants on the object, ``labels`` all its labels, ``columns`` all annotations
+of its columns. So applying a document twice changes nothing the second time.
 
-Keys, passwords and secrets are in no document; neither are users, who are made where they sign on.
+Documents never contain keys, passwords or secrets. They do not create users, who are created when
+they sign in.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -66,7 +67,7 @@ from catalog.services.recovery import recovery_operations
 
 @dataclass(frozen=True)
 class Change:
-    """One thing that a document wants otherwise than it is."""
+    """One difference between a document and the catalog."""
 
     target: str
     aspect: str
@@ -80,10 +81,10 @@ class Change:
 
 
 def plan(*, actor: access.Principal, document: Document) -> list[Change]:
-    """What is otherwise than the document says, in the order in which it would be changed.
+    """Differences between the document and the catalog, in the order in which they are applied.
 
-    Administrators only. Raises NamespaceNotFound and TableNotFound for what it names and is not
-    there, PrincipalNotFound for users, and InvalidInput for what comes twice.
+    Requires ALL on everything. Raises NamespaceNotFound and TableNotFound for names that do not
+    exist, PrincipalNotFound for users that do not exist, and InvalidInput for duplicate entries.
     """
     access.require(actor, Privilege.ALL)
     _refuse_twice(document)
@@ -96,9 +97,9 @@ def plan(*, actor: access.Principal, document: Document) -> list[Change]:
 
 
 def apply(*, actor: access.Principal, document: Document) -> list[Change]:
-    """Make everything as the document says, all or nothing; returns what was changed.
+    """Apply a document, all of it or nothing; returns the changes.
 
-    Raises as ``plan`` does, and what the single changes raise: nothing is changed then.
+    Raises as ``plan``, and the errors of the changes; after an error nothing is changed.
     """
     with transaction.atomic():
         changes = plan(actor=actor, document=document)
@@ -122,12 +123,12 @@ def _refuse_twice(document: Document) -> None:
     names_so_far: set[str] = set()
     for name in names:
         if name in names_so_far:
-            raise InvalidInput(f"The document has {name} twice")
+            raise InvalidInput(f"The document contains {name} twice")
         names_so_far.add(name)
 
 
 def _plan_principals(entries: Iterable[PrincipalPart]) -> Iterator[Change]:
-    # Those that are made come first: others may be members of them.
+    # Groups first: other principals may become members of them.
     entries = sorted(entries, key=lambda entry: (entry.kind != PrincipalKind.GROUP, entry.name))
     for entry in entries:
         row = Principal.objects.filter(name=entry.name).first()
@@ -216,7 +217,7 @@ def _plan_namespace(entry: NamespacePart) -> Iterator[Change]:
     if row is None:
         raise NamespaceNotFound(name)
     before = GovernanceState(namespaces=[row]).namespace(row)
-    # Spelled as the catalog spells it.
+    # The name as stored in the catalog.
     target = _TargetPlan(row.identifier, entry, before, is_table=False)
     yield from target.changes()
     retention = entry.retention_seconds
@@ -260,7 +261,7 @@ def _plan_table(entry: TablePart) -> Iterator[Change]:
 
 @dataclass(frozen=True)
 class _TargetPlan:
-    """What a part says of a namespace or a table, beside what is so now."""
+    """Requested and current state of a namespace or a table."""
 
     name: Identifier
     entry: TargetPart
@@ -312,7 +313,7 @@ class _TargetPlan:
     def annotation_changes(
         self, entry: TargetPart | ColumnPart, before: Mapping[str, Any], column: str = ""
     ) -> Iterator[Change]:
-        """Description, sensitivity and labels, which columns have as well."""
+        """Changes of description, sensitivity and labels, which columns have as well."""
         named: dict[str, Any] = {"target": self.name, "is_table": self.is_table, "column": column}
         of = f"column {column}, " if column else ""
         if entry.description is not None and entry.description != before["description"]:

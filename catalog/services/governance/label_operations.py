@@ -1,4 +1,4 @@
-"""x"""
+"""Operations of the commit engine that define labels, and assign and remove them."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -38,9 +38,9 @@ _KEY = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}", re.ASCII)
 
 @dataclass(frozen=True, kw_only=True)
 class AssignLabel(AnnotationOperation):
-    """Give a label with these values, in place of those that the same thing had of it.
+    """Assign a label with values, which replace the previous values of this label.
 
-    Raises LabelNotFound, and InvalidInput for a value or a place that the label does not take.
+    Raises LabelNotFound, and InvalidInput for a value or a target that the label does not allow.
     """
 
     name = "AssignLabel"
@@ -78,20 +78,20 @@ class AssignLabel(AnnotationOperation):
     def _checked(self, definition: LabelDefinition) -> list[str]:
         values = list(dict.fromkeys(value.strip() for value in self.values))
         if not values:
-            raise InvalidInput(f"Label '{self.key}' needs a value")
+            raise InvalidInput(f"Label '{self.key}' requires a value")
         if len(values) > 1 and not definition.is_multiple:
-            raise InvalidInput(f"Label '{self.key}' has one value, and {len(values)} are given")
+            raise InvalidInput(f"Label '{self.key}' takes one value, not {len(values)}")
         if self.place not in definition.places:
             raise InvalidInput(
-                f"Label '{self.key}' may be put on a {' or '.join(definition.places)}, not on a"
+                f"Label '{self.key}' can be assigned to a {' or '.join(definition.places)}, not to a"
                 f" {self.place}"
             )
         if len(values) > MAX_VALUES:
-            raise InvalidInput(f"{len(values)} values are given; {MAX_VALUES} are allowed")
+            raise InvalidInput(f"{len(values)} values exceed the limit of {MAX_VALUES}")
         for value in values:
             if definition.values and value not in definition.values:
                 raise InvalidInput(
-                    f"Label '{self.key}' takes {', '.join(definition.values)}, not"
+                    f"Label '{self.key}' allows {', '.join(definition.values)}, not"
                     f" '{value[:MAX_VALUE]}'"
                 )
             _check_value(value)
@@ -100,9 +100,9 @@ class AssignLabel(AnnotationOperation):
 
 @dataclass(frozen=True, kw_only=True)
 class RemoveLabel(AnnotationOperation):
-    """Take a label away with all its values. The result is the values. Raises LabelNotFound.
+    """Remove a label with all its values. Returns the values. Raises LabelNotFound.
 
-    What the namespaces above have of it holds again.
+    Values of the parent namespaces apply again.
     """
 
     name = "RemoveLabel"
@@ -127,7 +127,7 @@ class RemoveLabel(AnnotationOperation):
 
 
 def _definition(key: str) -> LabelDefinition:
-    """Locked, so that it takes what it takes until the commit."""
+    """Lock a label definition, so that it does not change until the commit. Raises LabelNotFound."""
     definition = locks.lock_label(key)
     if definition is None:
         raise LabelNotFound(key)
@@ -151,15 +151,17 @@ def _delete_assignments(
 
 def _check_value(value: str) -> None:
     if len(value) > MAX_VALUE or not value.isprintable():
-        raise InvalidInput(f"A label's value has at most {MAX_VALUE} characters, all printable")
+        raise InvalidInput(
+            f"A label's value must be printable and at most {MAX_VALUE} characters long"
+        )
 
 
-# --- their definitions ---------------------------------------------------------------------------
+# --- definitions ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabelOperation(Operation):
-    """An operation on a label's definition: who may do everything everywhere may."""
+    """An operation on the definition of a label. Requires ALL on everything."""
 
     key: str
 
@@ -175,7 +177,7 @@ class LabelOperation(Operation):
 
 @dataclass(frozen=True, kw_only=True)
 class CreateLabel(LabelOperation):
-    """Define a label. The result is its row. Raises LabelAlreadyExists, InvalidInput."""
+    """Define a label. Returns its row. Raises LabelAlreadyExists, InvalidInput."""
 
     name = "CreateLabel"
     action = "label.create"
@@ -183,15 +185,15 @@ class CreateLabel(LabelOperation):
     description: str = ""
     colour: LabelColour = LabelColour.GREY
     values: Sequence[str] = ()
-    """None: any text is a value."""
+    """Allowed values; empty: any text."""
     is_multiple: bool = False
     places: Sequence[LabelPlace] = tuple(LabelPlace)
 
     def prepare(self) -> "CreateLabel":
         if not _KEY.fullmatch(self.key):
             raise InvalidInput(
-                "A label's key has up to 63 of a-z, 0-9, '_', '-' and '.', and begins with a letter"
-                " or a digit"
+                "A label's key must have up to 63 characters of a-z, 0-9, '_', '-' and '.', and begin"
+                " with a letter or a digit"
             )
         return self
 
@@ -218,9 +220,9 @@ class CreateLabel(LabelOperation):
 
 @dataclass(frozen=True, kw_only=True)
 class UpdateLabel(LabelOperation):
-    """Change a label's definition; what is None stays. The result is its row.
+    """Change the definition of a label; None leaves a value unchanged. Returns its row.
 
-    Raises LabelNotFound, InvalidInput, and LabelInUse when it was given as it could not be any more.
+    Raises LabelNotFound, InvalidInput, and LabelInUse if existing assignments violate the change.
     """
 
     name = "UpdateLabel"
@@ -259,7 +261,7 @@ class UpdateLabel(LabelOperation):
 
 @dataclass(frozen=True, kw_only=True)
 class DeleteLabel(LabelOperation):
-    """Do away with a label that nothing has. Raises LabelNotFound, LabelInUse."""
+    """Delete the definition of a label without assignments. Raises LabelNotFound, LabelInUse."""
 
     name = "DeleteLabel"
     action = "label.delete"
@@ -269,41 +271,41 @@ class DeleteLabel(LabelOperation):
         row = _definition(self.key)
         number = LabelAssignment.objects.filter(definition=row).count()
         if number:
-            raise LabelInUse(self.key, f"{number} assignments have it")
+            raise LabelInUse(self.key, f"it has {number} assignments")
         before = self.described(row)
         row.delete()
         batch.record(self.key, before=before)
 
 
 def check_definition(row: LabelDefinition) -> None:
-    """Raises InvalidInput for a definition that makes no sense."""
+    """Check the definition of a label. Raises InvalidInput."""
     if not row.places or len(set(row.places)) < len(row.places):
-        raise InvalidInput("A label needs places where it may be put, each once")
+        raise InvalidInput("'places' of a label must not be empty or contain duplicates")
     if len(row.values) > MAX_VALUES or len(set(row.values)) < len(row.values):
-        raise InvalidInput(f"A label has at most {MAX_VALUES} values, each once")
+        raise InvalidInput(f"A label allows at most {MAX_VALUES} values, without duplicates")
     for value in row.values:
         _check_value(value)
         if not value or value != value.strip():
-            raise InvalidInput("A label's values are not empty, and have no blanks around them")
+            raise InvalidInput("A label's values must not be empty or have surrounding spaces")
     if len(row.description) > MAX_DESCRIPTION:
-        raise InvalidInput(f"A description has at most {MAX_DESCRIPTION} characters")
+        raise InvalidInput(f"A description must not exceed {MAX_DESCRIPTION} characters")
 
 
 def _require_assignments_fit(row: LabelDefinition) -> None:
-    """Raises LabelInUse when the label was given as the new definition does not let it."""
+    """Raise LabelInUse if an existing assignment violates the new definition."""
     assignments = LabelAssignment.objects.filter(definition=row)
     if row.values:
         other = assignments.exclude(value__in=row.values).values_list("value", flat=True).first()
         if other is not None:
-            raise LabelInUse(row.key, f"value '{other}' is given")
+            raise LabelInUse(row.key, f"value '{other}' is assigned")
     for target, affected in (
         (LabelPlace.NAMESPACE, assignments.exclude(namespace=None)),
         (LabelPlace.TABLE, assignments.filter(column="").exclude(table=None)),
         (LabelPlace.COLUMN, assignments.exclude(column="")),
     ):
         if target not in row.places and affected.exists():
-            raise LabelInUse(row.key, f"a {target} has it")
+            raise LabelInUse(row.key, f"it is assigned to a {target}")
     if not row.is_multiple:
         of_one = assignments.order_by().values("namespace", "table", "column")
         if of_one.annotate(number=Count("pk")).filter(number__gt=1).exists():
-            raise LabelInUse(row.key, "something has several of its values")
+            raise LabelInUse(row.key, "an object has several of its values")

@@ -63,9 +63,9 @@ def test_a_label_in_use_stays(browser):
     )
     with unchanged():
         answer = browser.post(action("edit", row), {**FORM, "values": "no"})
-        assert "value &#x27;yes&#x27; is given" in text(answer)
+        assert "value &#x27;yes&#x27; is assigned" in text(answer)
         answer = browser.post(action("remove", row), follow=True)
-        assert "1 assignments have it" in text(answer)
+        assert "it has 1 assignments" in text(answer)
     annotations.annotate_table(
         actor=SYSTEM, table=("prod", "orders"), changes=Changes(labels={"pii": []})
     )

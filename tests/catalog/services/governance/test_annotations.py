@@ -204,7 +204,7 @@ def test_links_have_titles_and_no_column_has_links():
             on_table(links=[Link(title, "https://example.org")])
     with unchanged(), pytest.raises(InvalidInput, match="51 links"):
         on_table(links=[Link("x", "https://example.org")] * 51)
-    with unchanged(), pytest.raises(InvalidInput, match="column has no links"):
+    with unchanged(), pytest.raises(InvalidInput, match="column cannot have links"):
         commit(
             [annotation_operations.SetLinks(target=ORDERS, is_table=True, column="id", links=[])],
             actor=SYSTEM,
@@ -222,7 +222,7 @@ def test_an_owner_is_a_principal():
         {"owner": "system"},
         {"owner": "user:ada"},
     )
-    with unchanged(), pytest.raises(InvalidInput, match="no principal 'user:bob'"):
+    with unchanged(), pytest.raises(InvalidInput, match="Principal 'user:bob' does not exist"):
         on_table(owner="user:bob")
     on_table(owner="")
     assert of_table().owner == ""
@@ -319,9 +319,9 @@ def test_labels_of_columns_stay_with_them():
 @pytest.mark.parametrize(
     ("values", "cause"),
     [
-        (["maybe"], "takes yes, no, not 'maybe'"),
-        (["yes", "no"], "has one value, and 2 are given"),
-        (["Yes"], "takes yes, no"),
+        (["maybe"], "allows yes, no, not 'maybe'"),
+        (["yes", "no"], "takes one value, not 2"),
+        (["Yes"], "allows yes, no"),
     ],
 )
 def test_values_that_a_label_does_not_take(values, cause):
@@ -332,9 +332,9 @@ def test_values_that_a_label_does_not_take(values, cause):
 
 def test_places_that_a_label_does_not_take():
     annotations.create_label(actor=SYSTEM, key="pii", places=[LabelPlace.COLUMN])
-    with unchanged(), pytest.raises(InvalidInput, match="on a column, not on a table"):
+    with unchanged(), pytest.raises(InvalidInput, match="to a column, not to a table"):
         on_table(labels={"pii": ["yes"]})
-    with unchanged(), pytest.raises(InvalidInput, match="not on a namespace"):
+    with unchanged(), pytest.raises(InvalidInput, match="not to a namespace"):
         on_namespace("prod", labels={"pii": ["yes"]})
 
 
@@ -417,10 +417,10 @@ def test_definitions_that_make_no_sense(wrong):
 @pytest.mark.parametrize(
     ("change", "cause"),
     [
-        ({"values": ["b"]}, "value 'a' is given"),
+        ({"values": ["b"]}, "value 'a' is assigned"),
         ({"is_multiple": False}, "several of its values"),
-        ({"places": [LabelPlace.NAMESPACE]}, "a table has it"),
-        ({"places": [LabelPlace.TABLE]}, "a column has it"),
+        ({"places": [LabelPlace.NAMESPACE]}, "it is assigned to a table"),
+        ({"places": [LabelPlace.TABLE]}, "it is assigned to a column"),
     ],
 )
 def test_a_label_in_use_is_not_changed_under_those_who_have_it(change, cause):

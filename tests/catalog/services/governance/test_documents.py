@@ -129,12 +129,12 @@ def test_all_or_nothing():
         ("version: 1\ntables: [{name: [prod, nothing], owner: etl}]", "does not exist"),
         ("version: 1\ntables: [{name: [prod, users]}, {name: [prod, users]}]", "twice"),
         ('version: 1\nprincipals: [{name: "user:ada", kind: user}]', "does not exist"),
-        ("version: 1\nversion: 1", "line 2, column 1: 'version' is there twice"),
+        ("version: 1\nversion: 1", "line 2, column 1: duplicate key 'version'"),
         ("version: &a 1\nlabels: *a", "anchors and aliases"),
         ("version: !!python/object/apply:os.system ['true']", "could not determine a constructor"),
         ("version: 1\nlabels: " + "[" * 40 + "]" * 40, "nested too deeply"),
-        ("a: [", "no YAML"),
-        ("\x00", "no YAML"),
+        ("a: [", "not valid YAML"),
+        ("\x00", "not valid YAML"),
     ],
 )
 def test_what_is_wrong_is_told_and_changes_nothing(text, told):
