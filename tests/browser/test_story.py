@@ -15,9 +15,10 @@ pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.timeout(900)]
 
 # What beat has done from time to time.
 _PASSES = """
-from catalog.services import search_documents, upkeep
+from catalog.services.maintenance import measurements
+from catalog.services.search import documents as search_documents
 search_documents.update()
-upkeep.measure_due()
+measurements.measure_due()
 """
 _TABLES = "/admin/catalog/table/"
 
