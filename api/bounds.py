@@ -37,11 +37,11 @@ def check(body: Any) -> None:
         value, path = waiting.pop()
         if isinstance(value, dict):
             size, limit = len(value), MAX_ENTRIES
-            inner = [(part, (path, key)) for key, part in value.items() if _is_container(part)]
+            inner = [(child, (path, key)) for key, child in value.items() if _is_container(child)]
         else:
             size, limit = len(value), _limit_of_list(path)
             inner = [
-                (part, (path, place)) for place, part in enumerate(value) if _is_container(part)
+                (child, (path, index)) for index, child in enumerate(value) if _is_container(child)
             ]
         if size > limit:
             raise InvalidInput(f"{_shown(path)} has {size} entries; at most {limit} are allowed")
@@ -63,7 +63,7 @@ def _limit_of_list(path: _Path) -> int:
 def _shown(path: _Path) -> str:
     parts: list[str] = []
     while path is not None:
-        path, place = path
-        text = place[:80] if isinstance(place, str) else f"[{place}]"
+        path, step = path
+        text = step[:80] if isinstance(step, str) else f"[{step}]"
         parts.append(text)
     return ".".join(reversed(parts)).replace(".[", "[") or "The request body"

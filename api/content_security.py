@@ -53,8 +53,8 @@ def _policy(path: str, nonce: str) -> str:
 
 def _form_action() -> Sequence[str]:
     """A log-out is a form, and leads on to the issuer's own page, on whatever host that is."""
-    found = list(_POLICY["form-action"])
+    targets = list(_POLICY["form-action"])
     if settings.MONODON_OIDC_ISSUERS and settings.MONODON_OIDC_SIGN_OUT:
         plain = (urlsplit(issuer) for issuer in settings.MONODON_OIDC_ISSUERS)
-        found += ["https:", *(f"http://{one.netloc}" for one in plain if one.scheme == "http")]
-    return found
+        targets += ["https:", *(f"http://{url.netloc}" for url in plain if url.scheme == "http")]
+    return targets

@@ -50,8 +50,8 @@ class RequestMiddleware:
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         started = time.perf_counter()
-        given = request.META.get("HTTP_X_REQUEST_ID", "")
-        current = given if _GIVEN_ID.fullmatch(given) else os.urandom(16).hex()
+        sent = request.META.get("HTTP_X_REQUEST_ID", "")
+        current = sent if _GIVEN_ID.fullmatch(sent) else os.urandom(16).hex()
         token = request_id.set(current)
         request.request_id = current  # type: ignore[attr-defined]  # for the admin, which knows no api
         if settings.MONODON_PROXIES:
@@ -105,7 +105,7 @@ def client_address(forwarded: str, peer: str) -> str:
     proxies = settings.MONODON_PROXIES
     if not proxies:
         return peer
-    addresses = [part.strip() for part in forwarded.split(",")]
+    addresses = [address.strip() for address in forwarded.split(",")]
     return (addresses[-proxies] if len(addresses) >= proxies else "") or peer
 
 

@@ -245,9 +245,9 @@ def _action(name: str, among: type[commit.Operation] = commit.Operation) -> str:
     for kind in among.__subclasses__():
         if kind.__dict__.get("name") == name:
             return kind.action
-        found = _action(name, kind)
-        if found != name:
-            return found
+        action = _action(name, kind)
+        if action != name:
+            return action
     return name
 
 
@@ -292,11 +292,11 @@ def refuse_repeated_keys(content: bytes) -> None:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> None:
-    seen: set[str] = set()
+    names: set[str] = set()
     for key, _ in pairs:
-        if key in seen:
+        if key in names:
             raise ContradictoryInput(f"The key {key!r} is there more than once")
-        seen.add(key)
+        names.add(key)
 
 
 def _walk(body: dict[str, Any]) -> None:
@@ -304,11 +304,11 @@ def _walk(body: dict[str, Any]) -> None:
     level: list[Any] = [body]
     for _ in range(MAX_DEPTH):
         inner: list[Any] = []
-        for part in level:
-            if isinstance(part, dict):
-                values: Any = (*part, *part.values())
+        for item in level:
+            if isinstance(item, dict):
+                values: Any = (*item, *item.values())
             else:
-                values = part
+                values = item
             for value in values:
                 if isinstance(value, str):
                     if "\0" in value:
@@ -324,7 +324,7 @@ def _walk(body: dict[str, Any]) -> None:
 def complaint(error: ValidationError) -> str:
     """The first thing that is wrong with a body, with the path to it."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    where = ".".join(str(part) for part in first["loc"])
+    where = ".".join(str(step) for step in first["loc"])
     return f"{where}: {first['msg']}" if where else f"The request body is not valid: {first['msg']}"
 
 

@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import Self
 
 from benchmarks.errors import BenchmarkError
-from server import processes
+from server import commands, processes
 from server.options import PROJECT, Options
 from server.paths import Home
 from server.postgres import Postgres
 from server.processes import Child
-from server.supervisor import web_command
 
 API_KEY = "benchmark-key-0123456789"
 
@@ -133,7 +132,7 @@ class Stack:
         metrics.mkdir()
         child = Child(
             "web",
-            [sys.executable, *(wsgi_command(options, wsgi) if wsgi else web_command(options))],
+            [sys.executable, *(wsgi_command(options, wsgi) if wsgi else commands.web(options))],
             sink=self._keep,
             environment=self.environment(database_url)
             | {"PROMETHEUS_MULTIPROC_DIR": str(metrics)}

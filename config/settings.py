@@ -4,87 +4,30 @@ A value that nobody changes is a constant where it is used, not a setting here.
 """
 
 import os
-import secrets
-import shlex
 from datetime import timedelta
 from pathlib import Path
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
-from psycopg import ProgrammingError
-from psycopg.conninfo import conninfo_to_dict
+
+from config import admin_site
+from config.environment import (
+    choice,
+    database,
+    database_url,
+    flag,
+    items,
+    manifest_paths,
+    number,
+    own_url,
+    redis_url,
+    secret_key,
+    spark_conf,
+    web_url,
+    wrong,
+)
 
 BASE_DIR = Path(__file__).resolve().parent.parent
-
-
-def _wrong(name: str, value: str, allowed: str) -> ImproperlyConfigured:
-    return ImproperlyConfigured(f"{name} is {value!r}; it must be {allowed}")
-
-
-def _flag(name: str, *, default: bool = False) -> bool:
-    value = os.environ.get(name, "").strip().lower() or str(default).lower()
-    if value in {"1", "true", "yes", "on"}:
-        return True
-    if value in {"", "0", "false", "no", "off"}:
-        return False
-    raise _wrong(name, value, "true or false")
-
-
-def _choice(name: str, default: str, allowed: tuple[str, ...]) -> str:
-    value = os.environ.get(name, "").strip().lower() or default
-    if value not in allowed:
-        raise _wrong(name, value, f"one of {', '.join(allowed)}")
-    return value
-
-
-def _number(name: str, default: int, *, least: int = 1) -> int:
-    value = os.environ.get(name, "").strip() or str(default)
-    if not (value.isascii() and value.isdigit() and len(value) < 19 and int(value) >= least):
-        raise _wrong(name, value, "a positive number" if least else "0 or a positive number")
-    return int(value)
-
-
-def _list(name: str) -> list[str]:
-    return [part.strip() for part in os.environ.get(name, "").split(",") if part.strip()]
-
-
-def _manifest_paths(name: str) -> list[str]:
-    """Prefixes of paths and URIs; the one word 'inside' stands for none."""
-    values = _list(name)
-    prefixes = [] if [value.lower() for value in values] == ["inside"] else values
-    if not all("/" in prefix for prefix in prefixes):
-        allowed = "inside, or prefixes such as /mnt/staging/ or s3://bucket/staging/"
-        raise _wrong(name, ",".join(values), allowed)
-    return prefixes
-
-
-def _web_url(name: str, value: str) -> str:
-    """An address that secrets may be sent to: https, or on this machine."""
-    try:
-        parts = urlsplit(value)
-        is_fine = parts.scheme == "https" or (
-            parts.scheme == "http" and parts.hostname in {"localhost", "127.0.0.1", "::1"}
-        )
-    except ValueError:
-        is_fine = False
-    if not is_fine or not parts.hostname or parts.query or parts.fragment or parts.username:
-        raise _wrong(name, value, "an https:// URL without a query; http:// only on this machine")
-    return value
-
-
-def _spark_conf(text: str) -> dict[str, str]:
-    """Pairs such as spark.executor.memory=4g, between blanks; quotes keep a value together."""
-    try:
-        pairs = [part.partition("=") for part in shlex.split(text)]
-    except ValueError:
-        pairs = [("", "", "")]
-    for name, equals, _ in pairs:
-        if not (name.startswith("spark.") and equals):
-            # Not the text: a value may be a secret.
-            raise ImproperlyConfigured(
-                "MONODON_SPARK_CONF must be pairs such as spark.executor.memory=4g, with blanks between"
-            )
-    return {name: value for name, _, value in pairs}
 
 
 # --- where things live -------------------------------------------------------------------------
@@ -94,35 +37,35 @@ MONODON_WAREHOUSE = os.environ.get("MONODON_WAREHOUSE") or str(MONODON_HOME / "w
 """The directory under which the catalog places new tables."""
 MONODON_WAREHOUSE_NAME = os.environ.get("MONODON_WAREHOUSE_NAME", "monodon").strip()
 """What Iceberg clients call the whole catalog as a warehouse; empty: it has no name."""
-MONODON_ALLOWED_ROOTS = _list("MONODON_ALLOWED_ROOTS")
+MONODON_ALLOWED_ROOTS = items("MONODON_ALLOWED_ROOTS")
 """Further directories in which a declared or registered table may lie."""
 
 # --- what the catalog does ---------------------------------------------------------------------
 
-MONODON_ANONYMOUS = _choice("MONODON_ANONYMOUS", "none", ("none", "read", "admin"))
-MONODON_MANIFEST_PATHS = _manifest_paths("MONODON_MANIFEST_PATHS")
+MONODON_ANONYMOUS = choice("MONODON_ANONYMOUS", "none", ("none", "read", "admin"))
+MONODON_MANIFEST_PATHS = manifest_paths("MONODON_MANIFEST_PATHS")
 """Prefixes of manifest paths outside their table that are recorded, and never read or moved."""
-MONODON_MAX_BODY_BYTES = _number("MONODON_MAX_BODY_BYTES", 16 * 1024 * 1024)
-MONODON_BODY_MEMORY_BYTES = _number("MONODON_BODY_MEMORY_BYTES", 256 * 1024**2)
+MONODON_MAX_BODY_BYTES = number("MONODON_MAX_BODY_BYTES", 16 * 1024 * 1024)
+MONODON_BODY_MEMORY_BYTES = number("MONODON_BODY_MEMORY_BYTES", 256 * 1024**2)
 """The memory for request bodies of one web process."""
-MONODON_MAX_DATA_BYTES = _number("MONODON_MAX_DATA_BYTES", 16 * 1024**3)
+MONODON_MAX_DATA_BYTES = number("MONODON_MAX_DATA_BYTES", 16 * 1024**3)
 """The most data that one request may carry as an Arrow stream."""
-MONODON_LANCE_CACHE_BYTES = _number("MONODON_LANCE_CACHE_BYTES", 512 * 1024**2)
+MONODON_LANCE_CACHE_BYTES = number("MONODON_LANCE_CACHE_BYTES", 512 * 1024**2)
 """What each process keeps of opened Lance tables, their metadata and their indexes."""
-MONODON_INDEX_IN_REQUEST_ROWS = _number("MONODON_INDEX_IN_REQUEST_ROWS", 5_000_000)
+MONODON_INDEX_IN_REQUEST_ROWS = number("MONODON_INDEX_IN_REQUEST_ROWS", 5_000_000)
 """How many rows a request indexes itself; larger tables are left to a job. Rows of a BTREE: types
 that take longer count a row several times (lance_index_plans)."""
-MONODON_TRASH_SECONDS = _number("MONODON_TRASH_SECONDS", 7 * 86_400, least=0)
+MONODON_TRASH_SECONDS = number("MONODON_TRASH_SECONDS", 7 * 86_400, least=0)
 """How long what is dropped can be brought back, unless a namespace says otherwise; 0: not at all."""
-MONODON_PURGE_GRACE_SECONDS = _number("MONODON_PURGE_GRACE_SECONDS", 300, least=0)
+MONODON_PURGE_GRACE_SECONDS = number("MONODON_PURGE_GRACE_SECONDS", 300, least=0)
 """How long a purge that was asked for, or is due, can still be stopped."""
-MONODON_APPROVAL_DAYS = _number("MONODON_APPROVAL_DAYS", 7)
+MONODON_APPROVAL_DAYS = number("MONODON_APPROVAL_DAYS", 7)
 """How long a request waits for a second person."""
 # Months of the audit trail that are kept before the present one; 0: all.
-MONODON_AUDIT_KEEP_MONTHS = _number("MONODON_AUDIT_KEEP_MONTHS", 0, least=0)
-MONODON_WEBHOOK_HOSTS = {host.lower() for host in _list("MONODON_WEBHOOK_HOSTS")}
+MONODON_AUDIT_KEEP_MONTHS = number("MONODON_AUDIT_KEEP_MONTHS", 0, least=0)
+MONODON_WEBHOOK_HOSTS = {host.lower() for host in items("MONODON_WEBHOOK_HOSTS")}
 """Receivers of webhooks that need no public address and no https."""
-MONODON_EVENT_STREAMS = _number("MONODON_EVENT_STREAMS", 2, least=0)
+MONODON_EVENT_STREAMS = number("MONODON_EVENT_STREAMS", 2, least=0)
 """How many streams of events a web process has open at once; each takes a thread."""
 MONODON_ADMIN_USER = os.environ.get("MONODON_ADMIN_USER", "admin")
 MONODON_ADMIN_PASSWORD = os.environ.get("MONODON_ADMIN_PASSWORD", "")
@@ -130,54 +73,54 @@ MONODON_ADMIN_API_KEY = os.environ.get("MONODON_ADMIN_API_KEY", "")
 
 # --- the web server's threads and limits, all of one process ------------------------------------
 
-MONODON_WEB_THREADS = _number("MONODON_WEB_THREADS", 4)
+MONODON_WEB_THREADS = number("MONODON_WEB_THREADS", 4)
 """How many requests are worked on at once."""
-MONODON_DATA_THREADS = _number("MONODON_DATA_THREADS", 2)
+MONODON_DATA_THREADS = number("MONODON_DATA_THREADS", 2)
 """How many streamed Arrow bodies are read at once."""
-MONODON_ANSWER_STREAMS = _number("MONODON_ANSWER_STREAMS", 8)
+MONODON_ANSWER_STREAMS = number("MONODON_ANSWER_STREAMS", 8)
 """How many large answers are sent piece by piece at once; each takes a thread of its own."""
-MONODON_BODY_SECONDS = _number("MONODON_BODY_SECONDS", 10)
+MONODON_BODY_SECONDS = number("MONODON_BODY_SECONDS", 10)
 """How long a request body may take, whatever its size."""
-MONODON_BODY_MIN_RATE = _number("MONODON_BODY_MIN_RATE", 16 * 1024)
+MONODON_BODY_MIN_RATE = number("MONODON_BODY_MIN_RATE", 16 * 1024)
 """Bytes a second: a body may take a further second for each so many bytes; answers likewise."""
-MONODON_ANSWER_SECONDS = _number("MONODON_ANSWER_SECONDS", 60)
+MONODON_ANSWER_SECONDS = number("MONODON_ANSWER_SECONDS", 60)
 """How long a client may not read its answer."""
-MONODON_MAX_CONNECTIONS = _number("MONODON_MAX_CONNECTIONS", 4096)
-MONODON_CONNECTIONS_PER_ADDRESS = _number("MONODON_CONNECTIONS_PER_ADDRESS", 1024, least=0)
+MONODON_MAX_CONNECTIONS = number("MONODON_MAX_CONNECTIONS", 4096)
+MONODON_CONNECTIONS_PER_ADDRESS = number("MONODON_CONNECTIONS_PER_ADDRESS", 1024, least=0)
 """0: no limit, as for the next two."""
-MONODON_REQUESTS_PER_ADDRESS = _number("MONODON_REQUESTS_PER_ADDRESS", 256, least=0)
-MONODON_REQUESTS_PER_PRINCIPAL = _number("MONODON_REQUESTS_PER_PRINCIPAL", 256, least=0)
+MONODON_REQUESTS_PER_ADDRESS = number("MONODON_REQUESTS_PER_ADDRESS", 256, least=0)
+MONODON_REQUESTS_PER_PRINCIPAL = number("MONODON_REQUESTS_PER_PRINCIPAL", 256, least=0)
 
 # --- who is let in -----------------------------------------------------------------------------
 
-MONODON_PROXIES = _number("MONODON_PROXIES", 0, least=0)
+MONODON_PROXIES = number("MONODON_PROXIES", 0, least=0)
 """How many proxies stand before the server, each adding to X-Forwarded-For; 0: none is believed."""
 MONODON_PUBLIC_URL = os.environ.get("MONODON_PUBLIC_URL", "").strip().rstrip("/")
 """Where browsers find the server, such as https://catalog.example.com; empty: what they ask for."""
 
 MONODON_OIDC_ISSUERS = [
-    _web_url("MONODON_OIDC_ISSUERS", issuer) for issuer in _list("MONODON_OIDC_ISSUERS")
+    web_url("MONODON_OIDC_ISSUERS", issuer) for issuer in items("MONODON_OIDC_ISSUERS")
 ]
 """OpenID Connect issuers whose tokens stand for principals."""
-MONODON_OIDC_AUDIENCES = _list("MONODON_OIDC_AUDIENCES")
+MONODON_OIDC_AUDIENCES = items("MONODON_OIDC_AUDIENCES")
 """Whom a token must be for: one of these."""
-MONODON_OIDC_ALGORITHMS = _list("MONODON_OIDC_ALGORITHMS") or ["RS256", "PS256", "ES256", "EdDSA"]
+MONODON_OIDC_ALGORITHMS = items("MONODON_OIDC_ALGORITHMS") or ["RS256", "PS256", "ES256", "EdDSA"]
 MONODON_OIDC_NAME_CLAIM = os.environ.get("MONODON_OIDC_NAME_CLAIM") or "preferred_username"
 MONODON_OIDC_GROUPS_CLAIM = os.environ.get("MONODON_OIDC_GROUPS_CLAIM") or "groups"
-MONODON_OIDC_AUTO_CREATE = _flag("MONODON_OIDC_AUTO_CREATE")
+MONODON_OIDC_AUTO_CREATE = flag("MONODON_OIDC_AUTO_CREATE")
 """Whether an unknown subject gets a principal, to which nothing is granted yet."""
-MONODON_OIDC_KEY_DAYS = _number("MONODON_OIDC_KEY_DAYS", 30, least=0)
+MONODON_OIDC_KEY_DAYS = number("MONODON_OIDC_KEY_DAYS", 30, least=0)
 """How long a key holds that somebody makes who came with an issuer's token; 0: as long as that."""
 MONODON_OIDC_CLIENT_ID = os.environ.get("MONODON_OIDC_CLIENT_ID", "")
 """Of the web admin at the first issuer; with it, its log-in page has a button."""
 MONODON_OIDC_CLIENT_SECRET = os.environ.get("MONODON_OIDC_CLIENT_SECRET", "")
 MONODON_OIDC_SCOPES = os.environ.get("MONODON_OIDC_SCOPES") or "openid profile email"
 MONODON_OIDC_BUTTON = os.environ.get("MONODON_OIDC_BUTTON") or "Single sign-on"
-MONODON_OIDC_SIGN_OUT = _flag("MONODON_OIDC_SIGN_OUT", default=True)
+MONODON_OIDC_SIGN_OUT = flag("MONODON_OIDC_SIGN_OUT", default=True)
 """Whether who signed on and logs out is sent to the issuer, to be signed out there too."""
-MONODON_OIDC_STAFF_GROUPS = _list("MONODON_OIDC_STAFF_GROUPS")
+MONODON_OIDC_STAFF_GROUPS = items("MONODON_OIDC_STAFF_GROUPS")
 """Who is in one of these groups of the issuer may enter the admin."""
-MONODON_OIDC_ADMIN_GROUPS = _list("MONODON_OIDC_ADMIN_GROUPS")
+MONODON_OIDC_ADMIN_GROUPS = items("MONODON_OIDC_ADMIN_GROUPS")
 """Who is in one of these may do everything, in the admin and elsewhere."""
 
 _SIGNATURES = {
@@ -186,13 +129,13 @@ _SIGNATURES = {
 }
 if not _SIGNATURES.issuperset(MONODON_OIDC_ALGORITHMS):
     # With a shared secret (HS256) whoever reads tokens could make them, too.
-    raise _wrong(
+    raise wrong(
         "MONODON_OIDC_ALGORITHMS",
         ",".join(MONODON_OIDC_ALGORITHMS),
         f"some of {', '.join(sorted(_SIGNATURES))}",
     )
 if MONODON_PUBLIC_URL:
-    _web_url("MONODON_PUBLIC_URL", MONODON_PUBLIC_URL)
+    web_url("MONODON_PUBLIC_URL", MONODON_PUBLIC_URL)
 if MONODON_OIDC_CLIENT_ID and not MONODON_OIDC_ISSUERS:
     raise ImproperlyConfigured("MONODON_OIDC_CLIENT_ID needs MONODON_OIDC_ISSUERS")
 if MONODON_OIDC_ISSUERS and not (MONODON_OIDC_AUDIENCES or MONODON_OIDC_CLIENT_ID):
@@ -204,45 +147,21 @@ if MONODON_OIDC_ISSUERS and not (MONODON_OIDC_AUDIENCES or MONODON_OIDC_CLIENT_I
 # --- Django ------------------------------------------------------------------------------------
 
 
-def _secret_key() -> str:
-    """The signing key: from the environment, else made once and kept in MONODON_HOME."""
-    if key := os.environ.get("MONODON_SECRET_KEY"):
-        return key
-    path = MONODON_HOME / "secret_key"
-    try:
-        return path.read_text().strip()
-    except FileNotFoundError:
-        pass
-    MONODON_HOME.mkdir(parents=True, exist_ok=True)
-    key = secrets.token_urlsafe(48)
-    draft = path.with_name(f"secret_key.{os.getpid()}")
-    draft.touch(mode=0o600)
-    draft.write_text(key)
-    try:
-        # A hard link publishes the whole file at once, and only if no other process was first.
-        os.link(draft, path)
-    except FileExistsError:
-        key = path.read_text().strip()
-    finally:
-        draft.unlink()
-    return key
-
-
-SECRET_KEY = _secret_key()
-DEBUG = _flag("MONODON_DEBUG")
+SECRET_KEY = secret_key(MONODON_HOME)
+DEBUG = flag("MONODON_DEBUG")
 
 
 def _allowed_hosts() -> list[str]:
     """The names by which people, programs and this installation's own jobs reach the server."""
     own = [os.environ.get("MONODON_HOST", "").strip(), urlsplit(MONODON_PUBLIC_URL).hostname]
     own.append(urlsplit(os.environ.get("MONODON_URL", "").strip()).hostname)
-    found = {f"[{host}]" if ":" in host else host for host in own if host}
-    found -= {"0.0.0.0", "[::]"}  # noqa: S104 -- no names
-    return ["localhost", "127.0.0.1", "[::1]", *sorted(found), *_list("MONODON_ALLOWED_HOSTS")]
+    hosts = {f"[{host}]" if ":" in host else host for host in own if host}
+    hosts -= {"0.0.0.0", "[::]"}  # noqa: S104 -- no names
+    return ["localhost", "127.0.0.1", "[::1]", *sorted(hosts), *items("MONODON_ALLOWED_HOSTS")]
 
 
 ALLOWED_HOSTS = _allowed_hosts()
-CSRF_TRUSTED_ORIGINS = _list("MONODON_TRUSTED_ORIGINS")
+CSRF_TRUSTED_ORIGINS = items("MONODON_TRUSTED_ORIGINS")
 ROOT_URLCONF = "config.urls"
 WSGI_APPLICATION = "config.wsgi.application"
 APPEND_SLASH = False
@@ -257,7 +176,7 @@ SESSION_COOKIE_AGE = 12 * 3600
 SESSION_COOKIE_HTTPONLY = CSRF_COOKIE_HTTPONLY = True
 # Lax, not Strict: the way back from the issuer of a single sign-on comes from another site.
 SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
-SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _flag(
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = flag(
     "MONODON_SECURE_COOKIES", default=MONODON_PUBLIC_URL.startswith("https://")
 )
 if MONODON_PROXIES:
@@ -357,79 +276,20 @@ AUTH_PASSWORD_VALIDATORS = [
 # --- database ----------------------------------------------------------------------------------
 
 
-def _database(url: str) -> dict[str, object]:
-    """Django's DATABASES entry of a libpq URI; every parameter that libpq knows may be in it."""
-    scheme = url.partition(":")[0] if "://" in url else ""
-    if scheme not in {"postgres", "postgresql"}:
-        raise ImproperlyConfigured(
-            f"DATABASE_URL names {scheme or 'no scheme'}; Monodon needs postgresql://, because its "
-            "commits rest on PostgreSQL's row locks"
-        )
-    try:
-        parameters = conninfo_to_dict(url)
-    except ProgrammingError:
-        # Neither the value nor what libpq says of it, which repeats it: a password may be in it.
-        raise ImproperlyConfigured(
-            "DATABASE_URL cannot be read; it must be a URI that libpq knows, such as "
-            "postgresql://user:password@host:5432/database"
-        ) from None
-    # Nobody waits for a lock for ever, and a process that was stopped inside a commit gives up its
-    # own: PostgreSQL then ends the one with an error, the other's session.
-    timeouts = "-c lock_timeout=30s -c idle_in_transaction_session_timeout=60s"
-    parameters["options"] = f"{timeouts} {parameters.get('options') or ''}".strip()
-    parameters.setdefault("connect_timeout", "5")
-    return {
-        "ENGINE": "catalog.postgresql",
-        "NAME": parameters.pop("dbname", "monodon"),
-        "USER": parameters.pop("user", ""),
-        "PASSWORD": parameters.pop("password", ""),
-        "HOST": parameters.pop("host", ""),
-        "PORT": parameters.pop("port", ""),
-        "CONN_MAX_AGE": None,
-        "OPTIONS": {
-            # Prepared statements on the server: reads 1.6 times, writes 1.5 times faster.
-            "server_side_binding": True,
-            "prepare_threshold": 2,
-            **parameters,
-        },
-    }
-
-
-def _database_url() -> str:
-    """The server that is named, else the embedded one, so that manage.py finds what runs."""
-    if url := os.environ.get("DATABASE_URL"):
-        return url
-    sockets, file = MONODON_HOME / "run" / "postgres", MONODON_HOME / "postgres.password"
-    if (sockets / ".s.PGSQL.5432").exists():
-        host, passfile = quote(str(sockets), safe=""), quote(str(file), safe="")
-        return f"postgresql://monodon@/monodon?host={host}&passfile={passfile}"
-    return "postgresql:///monodon"
-
-
-DATABASES = {"default": _database(_database_url())}
-MONODON_CONNECT_SECONDS = _number("MONODON_CONNECT_SECONDS", 4, least=0)
+DATABASES = {"default": database(database_url(MONODON_HOME))}
+MONODON_CONNECT_SECONDS = number("MONODON_CONNECT_SECONDS", 4, least=0)
 """How long a database that starts or recovers is tried again before a request is refused."""
-MONODON_LOCK_SECONDS = _number("MONODON_LOCK_SECONDS", 3)
+MONODON_LOCK_SECONDS = number("MONODON_LOCK_SECONDS", 3)
 """How long a request waits for a lock; jobs and commands wait 30 s."""
-MONODON_STATEMENT_SECONDS = _number("MONODON_STATEMENT_SECONDS", 30)
+MONODON_STATEMENT_SECONDS = number("MONODON_STATEMENT_SECONDS", 30)
 """How long one statement of a request may take; those of jobs and commands have no limit."""
-MONODON_WEB_THREADS = _number("MONODON_WEB_THREADS", 4)
+MONODON_WEB_THREADS = number("MONODON_WEB_THREADS", 4)
 """How many threads of a web process answer requests."""
 
 # --- Celery ------------------------------------------------------------------------------------
 
 
-def _redis_url() -> str:
-    """The broker of ``make up`` for whoever runs manage.py beside it, as with the database."""
-    if url := os.environ.get("REDIS_URL"):
-        return url
-    socket = MONODON_HOME / "run" / "valkey.sock"
-    if socket.exists():
-        return f"unix://{quote(str(socket))}"
-    return "redis://localhost:6379/0"
-
-
-REDIS_URL = _redis_url()
+REDIS_URL = redis_url(MONODON_HOME)
 CELERY_BROKER_URL = (
     "redis+socket://" + REDIS_URL.removeprefix("unix://")
     if REDIS_URL.startswith("unix://")
@@ -508,24 +368,14 @@ CELERY_BEAT_SCHEDULE = {
 # --- Spark -------------------------------------------------------------------------------------
 
 
-def _own_url() -> str:
-    """Where jobs reach this catalog: over the loopback of the same machine, unless it is said."""
-    if url := os.environ.get("MONODON_URL", "").strip():
-        return url.rstrip("/")
-    host = os.environ.get("MONODON_HOST", "").strip() or "127.0.0.1"
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
-    port = os.environ.get("MONODON_PORT", "").strip() or "2333"
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-MONODON_URL = _own_url()
+MONODON_URL = own_url()
 SPARK_MASTER = os.environ.get("SPARK_MASTER", "").strip() or "local[2,4]"
 """Where Spark jobs run; the second number of a local master is how often a task is tried."""
-MONODON_SPARK_PACKAGES = _list("MONODON_SPARK_PACKAGES")
+MONODON_SPARK_PACKAGES = items("MONODON_SPARK_PACKAGES")
 """The Iceberg runtime as Maven coordinates, and whatever else is to be there."""
-MONODON_SPARK_JARS = _list("MONODON_SPARK_JARS")
+MONODON_SPARK_JARS = items("MONODON_SPARK_JARS")
 """The same as files."""
-MONODON_SPARK_CONF = _spark_conf(os.environ.get("MONODON_SPARK_CONF", ""))
+MONODON_SPARK_CONF = spark_conf(os.environ.get("MONODON_SPARK_CONF", ""))
 
 # --- REST framework and the OpenAPI documents --------------------------------------------------
 
@@ -550,45 +400,11 @@ SPECTACULAR_SETTINGS = {
 
 # --- logs --------------------------------------------------------------------------------------
 
-LOG_FORMAT = _choice("MONODON_LOG_FORMAT", "text", ("text", "json"))
-LOG_LEVEL = _choice("MONODON_LOG_LEVEL", "info", ("debug", "info", "warning", "error")).upper()
+LOG_FORMAT = choice("MONODON_LOG_FORMAT", "text", ("text", "json"))
+LOG_LEVEL = choice("MONODON_LOG_LEVEL", "info", ("debug", "info", "warning", "error")).upper()
 LOGGING_CONFIG = "config.logging.configure"
 LOGGING = {"format": LOG_FORMAT, "level": LOG_LEVEL}
 
 # --- the web admin -----------------------------------------------------------------------------
 
-UNFOLD = {
-    "SITE_TITLE": "Monodon",
-    "SITE_HEADER": "Monodon",
-    "SITE_SUBHEADER": "Lance and Iceberg catalog",
-    "SITE_URL": "/admin/",
-    "SITE_ICON": "catalog.admin.site.navigation.sign",
-    "SITE_FAVICONS": [
-        {"rel": "icon", "type": "image/svg+xml", "href": "catalog.admin.site.navigation.sign"}
-    ],
-    "SHOW_HISTORY": False,  # the audit trail tells more, and cannot be edited
-    "SHOW_VIEW_ON_SITE": False,
-    "BORDER_RADIUS": "8px",
-    "DASHBOARD_CALLBACK": "catalog.admin.site.dashboard.dashboard",
-    "COMMAND": {"search_callback": "catalog.admin.site.navigation.search"},
-    "SIDEBAR": {
-        "command_search": True,
-        "navigation": "catalog.admin.site.navigation.navigation",
-    },
-    # Ice: the blues of deep water, in the theme's own notation.
-    "COLORS": {
-        "primary": {
-            "50": "oklch(98.4% .019 200.873)",
-            "100": "oklch(95.6% .045 203.388)",
-            "200": "oklch(91.7% .08 205.041)",
-            "300": "oklch(86.5% .127 207.078)",
-            "400": "oklch(78.9% .154 211.53)",
-            "500": "oklch(71.5% .143 215.221)",
-            "600": "oklch(52% .105 223.128)",
-            "700": "oklch(45% .085 224.283)",
-            "800": "oklch(39.8% .07 227.392)",
-            "900": "oklch(34.8% .06 229)",
-            "950": "oklch(30.2% .056 229.695)",
-        },
-    },
-}
+UNFOLD = admin_site.UNFOLD

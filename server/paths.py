@@ -94,9 +94,9 @@ def private_directory(path: Path) -> Path:
     try:
         path.mkdir(mode=0o711)
     except FileExistsError:
-        found = path.lstat()
-        ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
-        if not ours or found.st_mode & 0o022:
+        status = path.lstat()
+        ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+        if not ours or status.st_mode & 0o022:
             raise ServerError(
                 f"{path} is not a directory of ours: remove it, or set TMPDIR to another directory."
             ) from None

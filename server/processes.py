@@ -155,42 +155,42 @@ def alive(pid: int) -> bool:
 
 def with_mark(mark: str) -> list[int]:
     """Every living process, except this one, that carries the mark in its environment."""
-    wanted = os.fsencode(f"{MARK}={mark}")
-    found = []
+    variable = os.fsencode(f"{MARK}={mark}")
+    processes = []
     for pid in _process_ids():
         with contextlib.suppress(OSError):
             environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-            if pid != os.getpid() and wanted in environment and alive(pid):
-                found.append(pid)
-    return found
+            if pid != os.getpid() and variable in environment and alive(pid):
+                processes.append(pid)
+    return processes
 
 
 def working_in(directory: Path) -> list[int]:
     """Every living process whose working directory is `directory`."""
-    wanted = os.path.realpath(directory)
-    found = []
+    path = os.path.realpath(directory)
+    processes = []
     for pid in _process_ids():
         with contextlib.suppress(OSError):
-            if str(Path(f"/proc/{pid}/cwd").readlink()) == wanted and alive(pid):
-                found.append(pid)
-    return found
+            if str(Path(f"/proc/{pid}/cwd").readlink()) == path and alive(pid):
+                processes.append(pid)
+    return processes
 
 
 def sweep(mark: str, *, patience: float) -> int:
     """End what carries the mark: politely, then by force. Returns how many there were."""
-    found = with_mark(mark)
-    _signal_all(found, signal.SIGTERM)
+    processes = with_mark(mark)
+    _signal_all(processes, signal.SIGTERM)
     deadline = time.monotonic() + patience
-    left = found
-    while left and time.monotonic() < deadline:
+    remaining = processes
+    while remaining and time.monotonic() < deadline:
         time.sleep(0.05)
-        left = with_mark(mark)
+        remaining = with_mark(mark)
     deadline = time.monotonic() + 2.0  # one stuck in the kernel's hands may outlive this
-    while left and time.monotonic() < deadline:
-        _signal_all(left, signal.SIGKILL)
+    while remaining and time.monotonic() < deadline:
+        _signal_all(remaining, signal.SIGKILL)
         time.sleep(0.05)
-        left = with_mark(mark)
-    return len(found)
+        remaining = with_mark(mark)
+    return len(processes)
 
 
 def _signal_all(pids: Sequence[int], number: signal.Signals) -> None:

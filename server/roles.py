@@ -186,5 +186,5 @@ def scram_verifier(password: str, iterations: int = 4096) -> str:
     salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, iterations)
     stored = hashlib.sha256(hmac.digest(salted, b"Client Key", "sha256")).digest()
     server = hmac.digest(salted, b"Server Key", "sha256")
-    encoded = [base64.b64encode(part).decode() for part in (salt, stored, server)]
+    encoded = [base64.b64encode(piece).decode() for piece in (salt, stored, server)]
     return f"SCRAM-SHA-256${iterations}:{encoded[0]}${encoded[1]}:{encoded[2]}"

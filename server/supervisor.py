@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from server import postgres, processes
+from server import commands, postgres, processes
 from server.errors import GaveUp, ServerError
 from server.locks import HomeLock
 from server.options import PROJECT, Options
@@ -117,11 +117,11 @@ class Supervisor:
         environment["DATABASE_URL"], environment["REDIS_URL"] = self._start_stores()
         self._bootstrap(environment)
         metrics = {"PROMETHEUS_MULTIPROC_DIR": str(self._home.fresh_metrics())}
-        self._web = self._python("web", environment | metrics, *web_command(options))
+        self._web = self._python("web", environment | metrics, *commands.web(options))
         self._keep(self._web)
         self._wait_for_web()
-        self._keep(self._python("worker", environment, *worker_command(options)))
-        self._keep(self._python("beat", environment, *BEAT_COMMAND))
+        self._keep(self._python("worker", environment, *commands.worker(options)))
+        self._keep(self._python("beat", environment, *commands.BEAT))
 
     def _wait_for_web(self) -> None:
         """On few cores the worker's and beat's imports would slow down what people wait for."""
@@ -284,14 +284,14 @@ class Supervisor:
                 self._watchdog.kill()
 
     def _stop_together(self, children: Iterable[Child], patience: float) -> None:
-        left = [child for child in children if child.running]
-        for child in left:
+        running = [child for child in children if child.running]
+        for child in running:
             child.signal(child.polite)
         deadline = time.monotonic() + patience
-        while left and time.monotonic() < deadline and not self._hurry.is_set():
+        while running and time.monotonic() < deadline and not self._hurry.is_set():
             time.sleep(0.03)
-            left = [child for child in left if child.running]
-        for child in left:
+            running = [child for child in running if child.running]
+        for child in running:
             self._say(f"{child.name} did not stop in time; killing it")
         for child in children:
             child.kill_group()
@@ -358,37 +358,6 @@ class Supervisor:
             self._output.line(name, text)
 
         return sink
-
-
-def web_command(options: Options) -> list[str]:
-    return [
-        *("-m", "granian", "--interface", "rsgi", "--loop", "uvloop"),
-        *("--host", options.host, "--port", str(options.port)),
-        *("--workers", str(options.web_workers)),
-        # Counts open connections of one worker, idle ones too; what exceeds it waits in the backlog.
-        *("--backlog", "2048", "--backpressure", str(options.max_connections)),
-        # Also the time after which an idle connection is closed.
-        *("--http1-header-read-timeout", "30000"),
-        *("--no-ws", "--http", "1", "--log-level", "warning"),
-        *("--respawn-failed-workers", "--workers-kill-timeout", "3"),
-        "config.rsgi:application",
-    ]
-
-
-def worker_command(options: Options) -> list[str]:
-    return [
-        *("-W", "ignore:You're running the worker with superuser privileges"),
-        *("-m", "celery", "--quiet", "-A", "tasks", "worker"),
-        *("--concurrency", str(options.worker_concurrency)),
-        *("--loglevel", "info", "--without-gossip", "--without-mingle"),
-    ]
-
-
-BEAT_COMMAND = (
-    *("-m", "celery", "--quiet", "-A", "tasks", "beat"),
-    *("--scheduler", "django_celery_beat.schedulers:DatabaseScheduler"),
-    *("--pidfile", "", "--loglevel", "info"),
-)
 
 
 def _get(url: str) -> tuple[int, str]:

@@ -37,11 +37,11 @@ def end(groups: dict[int, int]) -> None:
     for group, polite in groups.items():
         send(group, polite)
     stages = [(QUIT_AFTER, signal.SIGQUIT), (KILL_AFTER, signal.SIGKILL)]
-    while left := [group for group in groups if not gone(group)]:
+    while remaining := [group for group in groups if not gone(group)]:
         elapsed = time.monotonic() - started
         if stages and elapsed > stages[0][0]:
             number = stages.pop(0)[1]
-            for group in left:
+            for group in remaining:
                 send(group, number)
         elif not stages and elapsed > KILL_AFTER + 2.0:  # zombies that nobody collects
             return

@@ -74,10 +74,10 @@ def start_due() -> int:
 def deliver_webhooks() -> int:
     """Until nothing is due, for half a minute at most; beat calls again soon."""
     until = time.monotonic() + 30
-    told = webhook_dispatch.fan_out()
+    deliveries = webhook_dispatch.fan_out()
     while (sent := webhook_dispatch.deliver()) and time.monotonic() < until:
-        told += sent
-    return told
+        deliveries += sent
+    return deliveries
 
 
 @shared_task(name="tasks.maintenance.delete_expired_deliveries", time_limit=300)

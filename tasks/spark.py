@@ -106,12 +106,12 @@ def run(
 
 def _follow(job: Job, driver: "_Driver", report: Report) -> dict[str, Any]:
     """Until the driver has ended. Raises for everything but a result."""
-    done, total = 0, job.total
+    finished, total = 0, job.total
     result: dict[str, Any] | None = None
     failure: Mapping[str, Any] | None = None
     for event in driver.events():
         match event:
-            case {"event": "progress", "done": int(done)}:
+            case {"event": "progress", "done": int(finished)}:
                 total = event.get("total") or total
             case {"event": "log", "message": str(message)}:
                 level = JobEvent.Level(event.get("level", JobEvent.Level.INFO))
@@ -122,7 +122,7 @@ def _follow(job: Job, driver: "_Driver", report: Report) -> dict[str, Any]:
                 failure = event
             case _:
                 pass
-        report(done, total)  # raises when the job has to stop
+        report(finished, total)  # raises when the job has to stop
     if result is not None:
         return result
     if driver.said("unresolved dependency"):
@@ -143,7 +143,7 @@ def _follow(job: Job, driver: "_Driver", report: Report) -> dict[str, Any]:
         case "conflict":
             raise CommitConflict(message)
         case "stopped":
-            _wait_for_reason(report, done)
+            _wait_for_reason(report, finished)
             raise ServiceUnavailable(message)
     raise RuntimeError(f"{message}: {driver.tail()}")
 
@@ -290,10 +290,10 @@ def _pump(pipe: IO[bytes], put: Callable[[bytes | None], None]) -> None:
 def _event(line: bytes) -> Mapping[str, Any]:
     """A line that is no event is Spark's, and says nothing here."""
     try:
-        found = json.loads(line)
+        result = json.loads(line)
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return result if isinstance(result, dict) else {}
 
 
 # --- what Spark needs ----------------------------------------------------------------------------
@@ -301,27 +301,29 @@ def _event(line: bytes) -> Mapping[str, Any]:
 
 def _spark_home() -> str:
     """Of the PySpark that is installed with us, which the Iceberg runtime fits."""
-    found = importlib.util.find_spec("pyspark")
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
         raise Unsupported("This worker has no Spark: pip install pyspark, as in requirements.txt")
-    return str(Path(found.origin).parent)
+    return str(Path(spec.origin).parent)
 
 
 def _java_home() -> str:
     """What JAVA_HOME is to be; empty: what is on the PATH will do. Raises Unsupported."""
     home = os.environ.get("JAVA_HOME", "")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
-    wanted = f"Spark needs Java {_OLDEST_JAVA} to {_NEWEST_JAVA}"
+    requirement = f"Spark needs Java {_OLDEST_JAVA} to {_NEWEST_JAVA}"
     if java is None or not Path(java).exists():
         where = f"there is none in JAVA_HOME ({home})" if home else "none is installed"
-        raise Unsupported(f"{wanted}, and {where}: install one and set JAVA_HOME")
-    told = subprocess.run(  # noqa: S603
+        raise Unsupported(f"{requirement}, and {where}: install one and set JAVA_HOME")
+    output = subprocess.run(  # noqa: S603
         [java, "-version"], capture_output=True, text=True, check=False, timeout=60
     ).stderr
-    version = re.search(r'version "(\d+)', told)
+    version = re.search(r'version "(\d+)', output)
     if version is None or not _OLDEST_JAVA <= int(version[1]) <= _NEWEST_JAVA:
-        found = version[1] if version else "none that runs"
-        raise Unsupported(f"{wanted}, not {found} ({java}): install one and set JAVA_HOME")
+        java_version = version[1] if version else "none that runs"
+        raise Unsupported(
+            f"{requirement}, not {java_version} ({java}): install one and set JAVA_HOME"
+        )
     return home
 
 
@@ -332,8 +334,8 @@ def _require_iceberg() -> None:
         if "://" not in path and not Path(path).is_file():
             raise Unsupported(f"MONODON_SPARK_JARS names '{jar}', and there is no such file")
     extra = settings.MONODON_SPARK_CONF
-    known = (extra.get(name) for name in ("spark.jars", "spark.jars.packages"))
-    if not (settings.MONODON_SPARK_JARS or settings.MONODON_SPARK_PACKAGES or any(known)):
+    jars = (extra.get(name) for name in ("spark.jars", "spark.jars.packages"))
+    if not (settings.MONODON_SPARK_JARS or settings.MONODON_SPARK_PACKAGES or any(jars)):
         raise Unsupported(
             "Spark has no Iceberg runtime: set MONODON_SPARK_PACKAGES to"
             f" {ICEBERG_PACKAGE}, or MONODON_SPARK_JARS to the path of its jar"

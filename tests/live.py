@@ -26,10 +26,9 @@ import pytest
 import urllib3
 from psycopg import sql
 
-from server import processes
+from server import commands, processes
 from server.options import PROJECT, Options
 from server.processes import Child
-from server.supervisor import BEAT_COMMAND, web_command, worker_command
 
 KEY = "live-server-key-of-the-tests"
 _NOT_INHERITED = ("MONODON_", "DATABASE_URL", "PYTEST_", "DJANGO_", "PROMETHEUS_")
@@ -101,19 +100,19 @@ class LiveServer:
         metrics = self.home / f"metrics-{next(_numbers)}"
         metrics.mkdir()
         environment = self._environment | {"PROMETHEUS_MULTIPROC_DIR": str(metrics)}
-        self._web = self._child("web", environment, web_command(self._options))
+        self._web = self._child("web", environment, commands.web(self._options))
         self._web.start()
         if wait:
             self.wait_ready()
 
     def start_worker(self) -> None:
         """A Celery worker, which runs the jobs that the server asks for."""
-        self._worker = self._child("worker", self._environment, worker_command(self._options))
+        self._worker = self._child("worker", self._environment, commands.worker(self._options))
         self._worker.start()
 
     def start_beat(self) -> None:
         """What sends the periodic tasks to the worker."""
-        self._beat = self._child("beat", self._environment, [*BEAT_COMMAND])
+        self._beat = self._child("beat", self._environment, [*commands.BEAT])
         self._beat.start()
 
     def kill_worker(self) -> None:

@@ -95,8 +95,8 @@ class Front:
 def _raise_file_limit() -> None:
     """Every connection is an open file."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = settings.MONODON_MAX_CONNECTIONS + 1024
+    needed = settings.MONODON_MAX_CONNECTIONS + 1024
     if hard != resource.RLIM_INFINITY:
-        wanted = min(wanted, hard)
-    if soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        needed = min(needed, hard)
+    if soft < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))

@@ -122,18 +122,18 @@ class Guard:
     def scan(self, now: float) -> None:
         """Close what is too much or too slow."""
         ports = _listening_ports()
-        found: dict[str, tuple[socket.socket, str]] = {}
+        sockets: dict[str, tuple[socket.socket, str]] = {}
         try:
             for connection, peer in _open_sockets():
                 # The descriptor of the directory may have become one of our duplicates.
-                if connection.getsockname()[1] in ports and peer not in found:
-                    found[peer] = connection, network(peer.rpartition(":")[0].strip("[]"))
+                if connection.getsockname()[1] in ports and peer not in sockets:
+                    sockets[peer] = connection, network(peer.rpartition(":")[0].strip("[]"))
                 else:
                     connection.close()
-            self._close_slow_readers(found, now)
-            self._close_idle(found)
+            self._close_slow_readers(sockets, now)
+            self._close_idle(sockets)
         finally:
-            for connection, _ in found.values():
+            for connection, _ in sockets.values():
                 connection.close()
 
     def _close_idle(self, found: dict[str, tuple[socket.socket, str]]) -> None:

@@ -53,16 +53,16 @@ class Limits:
         """The principal that a credential stood for when it was last seen, else the credential."""
         if credential is None:
             return None
-        known = self._proven.get(credential)
-        return credential if known is None else known[0]
+        proof = self._proven.get(credential)
+        return credential if proof is None else proof[0]
 
     def is_proven(self, credential: int) -> bool:
         """Whether the credential was valid a moment ago, so that its body may be read at once.
 
         Only the reading depends on it: the request itself is authenticated in any case.
         """
-        known = self._proven.get(credential)
-        return known is not None and known[1] > time.monotonic()
+        proof = self._proven.get(credential)
+        return proof is not None and proof[1] > time.monotonic()
 
     def prove(self, credential: int, principal: str) -> None:
         self._proven[credential] = (principal, time.monotonic() + _PROVEN_SECONDS)

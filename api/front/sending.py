@@ -77,8 +77,8 @@ class _Pace:
         allowed = settings.MONODON_ANSWER_SECONDS + self._sent / settings.MONODON_BODY_MIN_RATE
         began = time.monotonic()
         while True:
-            left = began + allowed - self._waited - time.monotonic()
-            if left <= 0 or not self._is_writable(left):
+            seconds_left = began + allowed - self._waited - time.monotonic()
+            if seconds_left <= 0 or not self._is_writable(seconds_left):
                 raise _ClientGone
             if not self._sent:
                 break

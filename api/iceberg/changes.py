@@ -18,19 +18,19 @@ def read_change(table: tuple[str, ...], body: dict[str, Any]) -> TableChange:
     """A commit to one table (specification: CommitTableRequest). Raises InvalidInput."""
     return TableChange(
         table=table,
-        requirements=[_lowered(each, "type") for each in _list_at(body, "requirements")],
-        updates=[_present(_lowered(each, "action")) for each in _list_at(body, "updates")],
+        requirements=[_lowered(item, "type") for item in _list_at(body, "requirements")],
+        updates=[_present(_lowered(item, "action")) for item in _list_at(body, "updates")],
     )
 
 
 def _list_at(body: dict[str, Any], name: str) -> list[Any]:
     """A list that may be left out or null."""
-    found = body.get(name)
-    if found is None:
+    items = body.get(name)
+    if items is None:
         return []
-    if not isinstance(found, list):
+    if not isinstance(items, list):
         raise InvalidInput(f"{name}: expected a list")
-    return found
+    return items
 
 
 def _lowered(value: Any, key: str) -> Any:

@@ -17,7 +17,11 @@ def read(query: str) -> list[Identifier]:
     It gives no right: what is loaded must be the caller's to read, whatever view names it. Some
     clients quote each name and then the whole, so both are read.
     """
-    texts = [part.partition("=")[2] for part in query.split("&") if part.partition("=")[0] == _NAME]
+    texts = [
+        parameter.partition("=")[2]
+        for parameter in query.split("&")
+        if parameter.partition("=")[0] == _NAME
+    ]
     if not texts:
         return []
     text = texts[-1]
@@ -26,7 +30,7 @@ def read(query: str) -> list[Identifier]:
     parts = text.split(",") if "," in text else unquote_plus(text).split(",")
     if len(parts) > _MAX_VIEWS:
         raise InvalidInput(f"Query parameter '{_NAME}' names more than {_MAX_VIEWS} views")
-    return [_view(part) for part in parts]
+    return [_view(text) for text in parts]
 
 
 def _view(part: str) -> Identifier:

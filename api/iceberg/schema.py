@@ -116,8 +116,8 @@ class IcebergSchemaGenerator(SchemaGenerator):
             name = model.__name__
             template = "#/components/schemas/{model}"
             schema = model.model_json_schema(by_alias=True, ref_template=template)
-            for part, described in schema.pop("$defs", {}).items():
-                self._register(part, described)
+            for definition_name, described in schema.pop("$defs", {}).items():
+                self._register(definition_name, described)
             self._register(name, schema)
         return {media: {"schema": {"$ref": f"#/components/schemas/{name}"}}}
 
@@ -129,7 +129,7 @@ class IcebergSchemaGenerator(SchemaGenerator):
 
 
 def _parameters(path: str, operation: type[IcebergOperation]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = [
+    parameters: list[dict[str, Any]] = [
         {
             "name": name,
             "in": "path",
@@ -140,11 +140,11 @@ def _parameters(path: str, operation: type[IcebergOperation]) -> list[dict[str, 
         for name, text in _PATH.items()
         if f"{{{name}}}" in path
     ]
-    found += [{"name": n, "in": "query", "schema": _type(n)} for n in operation.query]
-    found += [
+    parameters += [{"name": n, "in": "query", "schema": _type(n)} for n in operation.query]
+    parameters += [
         {"name": n, "in": "header", "schema": {"type": "string"}} for n in operation.request_headers
     ]
-    return [*found, _IDEMPOTENCY_KEY] if operation.is_idempotent else found
+    return [*parameters, _IDEMPOTENCY_KEY] if operation.is_idempotent else parameters
 
 
 def _type(name: str) -> dict[str, Any]:

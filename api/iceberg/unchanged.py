@@ -60,11 +60,11 @@ def headers(environ: dict[str, Any]) -> list[tuple[str, str]] | None:
 def _answer(request: HttpRequest) -> HttpResponse:
     check_host(request)
     meta = request.META
-    wanted = _WANTED.get(meta.get("QUERY_STRING", ""))
-    found = urls.find(request.path)
-    if wanted is None or found is None:
+    snapshots = _WANTED.get(meta.get("QUERY_STRING", ""))
+    route = urls.find(request.path)
+    if snapshots is None or route is None:
         raise _OrdinaryWay
-    path = found[2]
+    path = route[2]
     operation = LoadTable()
     operation.request = request
     actor = operation.authenticate()
@@ -72,10 +72,10 @@ def _answer(request: HttpRequest) -> HttpResponse:
         operation.warehouse = prefixes.read(path["prefix"])
     identifier = operation.identify(path["namespace"], path["table"])
     etag = iceberg_tables.find_etag(actor=actor, table=identifier)
-    known = known_tags(meta["HTTP_IF_NONE_MATCH"], wanted)
-    if etag is None or not ("*" in known or etag in known):
+    tags = known_tags(meta["HTTP_IF_NONE_MATCH"], snapshots)
+    if etag is None or not ("*" in tags or etag in tags):
         raise _OrdinaryWay
-    return cast(HttpResponse, _NotModified(tag_of(etag, wanted)))
+    return cast(HttpResponse, _NotModified(tag_of(etag, snapshots)))
 
 
 _through_middleware = RequestMiddleware(_answer)

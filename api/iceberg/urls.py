@@ -137,14 +137,14 @@ def find(path: str) -> tuple[_View, tuple[()], dict[str, str]] | None:
     view = _VIEWS.get(_TABLE)
     if view is None or not path.startswith("/v1/"):
         return None
-    prefix, _, rest = path[4:].partition("/")
+    prefix, _, remainder = path[4:].partition("/")
     arguments: dict[str, str] = {}
     if prefix != "namespaces":
-        if prefix in RESERVED or not prefix or not rest.startswith("namespaces/"):
+        if prefix in RESERVED or not prefix or not remainder.startswith("namespaces/"):
             return None
         arguments["prefix"] = prefix
-        rest = rest[len("namespaces/") :]
-    namespace, _, table = rest.partition("/tables/")
+        remainder = remainder[len("namespaces/") :]
+    namespace, _, table = remainder.partition("/tables/")
     if not namespace or not table or "/" in table or "/" in namespace:
         return None  # a slash of a name, or a route that goes on
     return view, (), arguments | {"namespace": namespace, "table": table}

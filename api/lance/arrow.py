@@ -142,19 +142,19 @@ class _Body(io.RawIOBase):
     def _whole(self) -> bytes:
         """All that was told."""
         content = b""
-        while self._told and (part := self._take(self._told)):
-            content = content + part if content else part
+        while self._told and (piece := self._take(self._told)):
+            content = content + piece if content else piece
         return content
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        wanted = len(buffer)
+        size = len(buffer)
         if self._told is not None:
             # Not a byte more than was told: some servers wait for it.
-            wanted = min(wanted, self._told)
-        content = self._take(wanted)
+            size = min(size, self._told)
+        content = self._take(size)
         buffer[: len(content)] = content
         return len(content)
 

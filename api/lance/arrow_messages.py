@@ -78,9 +78,9 @@ class Messages(io.RawIOBase):
     def _read(self, size: int) -> bytes:
         """So many bytes, fewer at the end; never room for what was only promised."""
         parts = []
-        while size and (part := self._source.read(min(size, _PIECE))):
-            parts.append(part)
-            size -= len(part)
+        while size and (piece := self._source.read(min(size, _PIECE))):
+            parts.append(piece)
+            size -= len(piece)
         return b"".join(parts)
 
 
@@ -96,14 +96,14 @@ def _look_at(metadata: bytes) -> tuple[int, list[tuple[int, int]] | None]:
         message = _Table(metadata, *struct.unpack_from("<I", metadata))
         length = message.number(3, "<q")
         kind = message.number(1, "<B")
-        found = message.table(2) if kind in {_DICTIONARY, _BATCH} else None
-        if kind == _DICTIONARY and found is not None:
-            found = found.table(1)
+        header = message.table(2) if kind in {_DICTIONARY, _BATCH} else None
+        if kind == _DICTIONARY and header is not None:
+            header = header.table(1)
         if length < 0:
             raise ValueError("the body of a message has a negative length")
-        if found is None or found.table(3) is None:
+        if header is None or header.table(3) is None:
             return length, None
-        start = found.follow(2)
+        start = header.follow(2)
         if start is None:
             return length, []
         (count,) = struct.unpack_from("<I", metadata, start)
@@ -133,15 +133,15 @@ class _Table:
         return self._start + offset if offset else None
 
     def number(self, field: int, form: str) -> int:
-        place = self._place(field)
-        return 0 if place is None else int(struct.unpack_from(form, self._content, place)[0])
+        position = self._place(field)
+        return 0 if position is None else int(struct.unpack_from(form, self._content, position)[0])
 
     def follow(self, field: int) -> int | None:
-        place = self._place(field)
-        if place is None:
+        position = self._place(field)
+        if position is None:
             return None
-        return place + int(struct.unpack_from("<I", self._content, place)[0])
+        return position + int(struct.unpack_from("<I", self._content, position)[0])
 
     def table(self, field: int) -> "_Table | None":
-        place = self.follow(field)
-        return None if place is None else _Table(self._content, place)
+        position = self.follow(field)
+        return None if position is None else _Table(self._content, position)

@@ -165,9 +165,9 @@ def choose(kind: type[_E], text: str | None, default: _E) -> _E:
     """The member that a mode names, in any case, as PascalCase or as snake_case."""
     if not text:
         return default
-    wanted = text.replace("_", "").lower()
+    normalized = text.replace("_", "").lower()
     for member in kind:
-        if member.value.replace("_", "").lower() == wanted:
+        if member.value.replace("_", "").lower() == normalized:
             return member
-    known = ", ".join(member.value for member in kind)
-    raise InvalidInput(f"{text!r} is not known; use one of {known}")
+    members = ", ".join(member.value for member in kind)
+    raise InvalidInput(f"{text!r} is not known; use one of {members}")

@@ -169,9 +169,9 @@ class LanceSchema(AutoSchema):
             by_alias=True, ref_template="#/components/schemas/{model}", mode="serialization"
         )
         parts = schema.pop("$defs", {}) | {model.__name__: schema}
-        for name, part in parts.items():
+        for name, definition in parts.items():
             component = ResolvedComponent(  # type: ignore[no-untyped-call]
-                name=name, type=ResolvedComponent.SCHEMA, object=name, schema=part
+                name=name, type=ResolvedComponent.SCHEMA, object=name, schema=definition
             )
             self.registry.register_on_missing(component)
 

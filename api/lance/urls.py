@@ -114,10 +114,10 @@ def find(path: str) -> tuple[_View, tuple[()], dict[str, str]] | None:
         return fixed, (), {}
     if not path.startswith("/v1/") or "/index/" in path:
         return None
-    kind, _, rest = path[4:].partition("/")
-    rest, _, last = rest.removesuffix("/").rpartition("/")
-    shorter, _, before = rest.rpartition("/")
-    for identifier, ending in ((shorter, f"{before}/{last}"), (rest, last)):
+    kind, _, remainder = path[4:].partition("/")
+    remainder, _, last = remainder.removesuffix("/").rpartition("/")
+    shorter, _, before = remainder.rpartition("/")
+    for identifier, ending in ((shorter, f"{before}/{last}"), (remainder, last)):
         view = _BY_ENDING.get((kind, ending))
         if identifier and view is not None:
             return view, (), {"id": identifier}

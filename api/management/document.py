@@ -42,8 +42,8 @@ _PATH: dict[str, dict[str, Any]] = {
 
 
 def _count(most: int, default: int | None = None) -> dict[str, Any]:
-    found = {"type": "integer", "minimum": 1, "maximum": most}
-    return found if default is None else found | {"default": default}
+    limit = {"type": "integer", "minimum": 1, "maximum": most}
+    return limit if default is None else limit | {"default": default}
 
 
 _QUERY: dict[str, dict[str, Any]] = {
@@ -143,22 +143,24 @@ class ManagementSchemaGenerator(SchemaGenerator):
 
     def _content(self, model: type[BaseModel], media: str = JSON) -> dict[str, Any]:
         schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
-        for name, part in (schema.pop("$defs", {}) | {model.__name__: schema}).items():
+        for name, definition in (schema.pop("$defs", {}) | {model.__name__: schema}).items():
             component = ResolvedComponent(  # type: ignore[no-untyped-call]
-                name=name, type=ResolvedComponent.SCHEMA, object=name, schema=part
+                name=name, type=ResolvedComponent.SCHEMA, object=name, schema=definition
             )
             self.registry.register_on_missing(component)
         return {media: {"schema": {"$ref": f"#/components/schemas/{model.__name__}"}}}
 
 
 def _parameters(path: str, operation: type[ManagementOperation]) -> list[dict[str, Any]]:
-    found = [
+    parameters = [
         {"name": name, "in": "path", "required": True, **described}
         for name, described in _PATH.items()
         if f"{{{name}}}" in path
     ]
     names = set(operation.query) & {"namespace", "table"}
     spelled = ("delimiter",) if "{id}" in path or names else ()
-    known = _QUERY | dict(operation.described)
-    described = [{"name": n, "in": "query", **known[n]} for n in (*operation.query, *spelled)]
-    return found + described
+    parameters_described = _QUERY | dict(operation.described)
+    described = [
+        {"name": n, "in": "query", **parameters_described[n]} for n in (*operation.query, *spelled)
+    ]
+    return parameters + described

@@ -88,8 +88,8 @@ class ColumnFactsModel(BaseModel):
 
     @classmethod
     def of(cls, found: ColumnAnnotations) -> Self:
-        told = {name: getattr(found, name) for name in cls.model_fields}
-        return cls(**told | {"labels": [GivenLabelModel.of(one) for one in found.labels]})
+        values = {name: getattr(found, name) for name in cls.model_fields}
+        return cls(**values | {"labels": [GivenLabelModel.of(label) for label in found.labels]})
 
 
 class FactsModel(BaseModel):
@@ -112,11 +112,11 @@ class FactsModel(BaseModel):
 
     @classmethod
     def of(cls, found: Annotations) -> Self:
-        told = {name: getattr(found, name) for name in cls.model_fields}
-        told["links"] = [LinkModel(title=one.title, url=one.url) for one in found.links]
-        told["labels"] = [GivenLabelModel.of(one) for one in found.labels]
-        told["columns"] = [ColumnFactsModel.of(one) for one in found.columns]
-        return cls(**told | {"identifier": list(found.identifier)})
+        values = {name: getattr(found, name) for name in cls.model_fields}
+        values["links"] = [LinkModel(title=link.title, url=link.url) for link in found.links]
+        values["labels"] = [GivenLabelModel.of(label) for label in found.labels]
+        values["columns"] = [ColumnFactsModel.of(column) for column in found.columns]
+        return cls(**values | {"identifier": list(found.identifier)})
 
 
 _LABELS: Any = Field(default={}, description="Values by key; none: the label is taken away.")
@@ -145,7 +145,7 @@ class UpdateNamespaceFactsRequest(UpdateColumnFacts):
     links: list[LinkModel] | None = Field(default=None, description="All that are to be there.")
 
     def changes(self) -> Changes:
-        links = None if self.links is None else [Link(one.title, one.url) for one in self.links]
+        links = None if self.links is None else [Link(link.title, link.url) for link in self.links]
         return Changes(**self.of_column(), owner=self.owner, links=links)
 
 
@@ -155,7 +155,9 @@ class UpdateTableFactsRequest(UpdateNamespaceFactsRequest):
     columns: dict[str, UpdateColumnFacts] = Field(default={}, description="By path: point.x.")
 
     def changes(self) -> Changes:
-        columns = {path: ColumnChanges(**one.of_column()) for path, one in self.columns.items()}
+        columns = {
+            path: ColumnChanges(**changes.of_column()) for path, changes in self.columns.items()
+        }
         return replace(super().changes(), columns=columns)
 
 
@@ -195,20 +197,20 @@ class SearchPage(BaseModel):
     def of(cls, found: Page) -> Self:
         results = [
             SearchResult(
-                kind=one.kind,
-                format=None if one.format is None else TableFormat(one.format),
-                identifier=list(one.identifier),
-                owner=one.owner,
-                description=one.description,
+                kind=result.kind,
+                format=None if result.format is None else TableFormat(result.format),
+                identifier=list(result.identifier),
+                owner=result.owner,
+                description=result.description,
                 matches=[
                     SearchMatch(
                         field=match.field,
                         parts=[SearchPart(text=p.text, is_hit=p.is_hit) for p in match.parts],
                     )
-                    for match in one.matches
+                    for match in result.matches
                 ],
             )
-            for one in found.results
+            for result in found.results
         ]
         return cls(
             results=results, is_corrected=found.is_corrected, next_page_token=found.next_page

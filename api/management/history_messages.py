@@ -54,13 +54,13 @@ class PastTable(BaseModel):
 
     @classmethod
     def of(cls, found: past.TableState) -> Self:
-        told = {
+        values = {
             name: getattr(found, name)
             for name in cls.model_fields
             if name not in {"table", "branches"}
         }
         branches = [PastBranch.of(branch) for branch in found.branches]
-        return cls(table=list(found.identifier), branches=branches, **told)
+        return cls(table=list(found.identifier), branches=branches, **values)
 
 
 class HistoryPage(BaseModel):

@@ -53,7 +53,7 @@ class RuleModel(BaseModel):
             unit=rule.unit,
             default=rule.default,
             help=rule.help,
-            formats=sorted(TableFormat(one) for one in rule.formats),
+            formats=sorted(TableFormat(format_) for format_ in rule.formats),
             minimum=rule.low if bounded else None,
             maximum=rule.high if bounded else None,
         )
@@ -69,18 +69,18 @@ class PolicyValue(BaseModel):
 
 
 class Policy(BaseModel):
-    """What holds, and what is said here; the rest is inherited."""
+    """The effective policy, and the values set directly at this place; the others are inherited."""
 
     effective: dict[str, PolicyValue]
-    said: dict[str, Any]
+    direct: dict[str, Any]
 
     @classmethod
-    def of(cls, found: EffectivePolicy, said: Mapping[str, Any]) -> Self:
+    def of(cls, policy: EffectivePolicy, direct: Mapping[str, Any]) -> Self:
         effective = {
-            name: PolicyValue(value=each.value, source=each.source)
-            for name, each in found.values.items()
+            name: PolicyValue(value=value.value, source=value.source)
+            for name, value in policy.values.items()
         }
-        return cls(effective=effective, said=dict(said))
+        return cls(effective=effective, direct=dict(direct))
 
 
 class SetPolicyRequest(_Request):
@@ -324,5 +324,5 @@ class SummaryModel(BaseModel):
             queued=found.queued,
             running=found.running,
             total=TallyModel.of(found.total),
-            by_kind={kind: TallyModel.of(one) for kind, one in sorted(found.by_kind.items())},
+            by_kind={kind: TallyModel.of(tally) for kind, tally in sorted(found.by_kind.items())},
         )

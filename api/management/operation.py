@@ -61,12 +61,12 @@ class ManagementOperation(Operation):
             raise InvalidInput(complaint(error)) from None
 
     def _path(self, path: dict[str, str]) -> dict[str, Any]:
-        found: dict[str, Any] = dict(path)
+        arguments: dict[str, Any] = dict(path)
         if "id" in path:
-            found["id"] = self.identify(path["id"])
+            arguments["id"] = self.identify(path["id"])
         if "job" in path:
-            found["job"] = _job(path["job"])
-        return found
+            arguments["job"] = _job(path["job"])
+        return arguments
 
     def identify(self, text: str) -> Identifier:
         """What a path, or a parameter, names. The delimiter alone is the root namespace."""
@@ -83,14 +83,14 @@ class ManagementOperation(Operation):
         text = self.query_values.get(name)
         if not text:
             return []
-        known = {member.value: member for member in kind}
-        for part in text.split(","):
-            if part not in known:
+        members = {member.value: member for member in kind}
+        for word in text.split(","):
+            if word not in members:
                 raise InvalidInput(
-                    f"Query parameter '{name}' is {text!r}; use {', '.join(known)}, with commas"
+                    f"Query parameter '{name}' is {text!r}; use {', '.join(members)}, with commas"
                     " between several"
                 )
-        return [known[part] for part in text.split(",")]
+        return [members[name] for name in text.split(",")]
 
     def moment(self, name: str) -> datetime | None:
         """A moment such as 2027-01-31T12:00:00Z; without a zone it is in UTC."""
@@ -99,8 +99,8 @@ class ManagementOperation(Operation):
             return None
         try:
             # In a query a plus is a blank, unless it was encoded.
-            found = datetime.fromisoformat(text.replace(" ", "+") if "T" in text else text)
-            return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
+            moment = datetime.fromisoformat(text.replace(" ", "+") if "T" in text else text)
+            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
         except (ValueError, OverflowError):
             raise InvalidInput(
                 f"Query parameter '{name}' is {text!r}; use a time such as 2027-01-31T12:00:00Z"
@@ -108,10 +108,10 @@ class ManagementOperation(Operation):
 
     def number(self, name: str, default: int, *, most: int) -> int:
         """A whole number from 1 on. Raises InvalidInput for one that is larger than ``most``."""
-        found = self.count(name) or default
-        if found > most:
-            raise InvalidInput(f"Query parameter '{name}' is {found}; use 1 to {most}")
-        return found
+        value = self.count(name) or default
+        if value > most:
+            raise InvalidInput(f"Query parameter '{name}' is {value}; use 1 to {most}")
+        return value
 
     @property
     def page(self) -> dict[str, Any]:

@@ -56,14 +56,16 @@ class SetRetentionRequest(_Request):
 class Retention(BaseModel):
     """How long what is dropped in a namespace and below can be brought back."""
 
-    said: int | None = Field(description="What is said at this namespace, in seconds.")
-    seconds: int = Field(description="What holds.")
-    source: str = Field(description="The namespace that says so; empty: it is the default.")
+    direct: int | None = Field(
+        description="The retention set at this namespace, in seconds; null: it is inherited."
+    )
+    seconds: int = Field(description="The effective retention, in seconds.")
+    source: str = Field(description="The namespace that sets it; empty: the default.")
 
     @classmethod
     def of(cls, found: NamespaceRules) -> Self:
         return cls(
-            said=found.namespace.retention_seconds,
+            direct=found.namespace.retention_seconds,
             seconds=found.rules.seconds,
             source=found.rules.retention_source,
         )
@@ -79,15 +81,15 @@ class SetApprovalRuleRequest(_Request):
 class ApprovalRule(BaseModel):
     """What needs a second person in a namespace and below."""
 
-    said: list[GuardedAction] = Field(description="What is said at this namespace.")
+    direct: list[GuardedAction] = Field(description="The rule set at this namespace.")
     effective: dict[str, str] = Field(
-        description="What holds, each with the highest namespace that says so."
+        description="The effective rule: each action with the highest namespace that sets it."
     )
 
     @classmethod
     def of(cls, found: NamespaceRules) -> Self:
         return cls(
-            said=[GuardedAction(one) for one in found.namespace.guarded],
+            direct=[GuardedAction(action) for action in found.namespace.guarded],
             effective={
                 str(action): label(source) for action, source in found.rules.guarded.items()
             },

@@ -42,8 +42,8 @@ class RepairReport(BaseModel):
         return cls.model_validate(
             {
                 "branches": [
-                    {name: getattr(each, name) for name in BranchReportModel.model_fields}
-                    for each in found.branches
+                    {name: getattr(branch, name) for name in BranchReportModel.model_fields}
+                    for branch in found.branches
                 ],
                 "published": found.published,
                 "dry_run": found.is_dry_run,

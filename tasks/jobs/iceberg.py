@@ -104,20 +104,24 @@ def from_command_line() -> dict[str, Any]:
     parser.add_argument("--older-than-days", type=float, default=7.0)
     parser.add_argument("--retain-last", type=int, default=10)
     parser.add_argument("--dry-run", action="store_true", help="of remove_orphans only")
-    given = parser.parse_args()
-    if given.dry_run and given.action != "remove_orphans":
+    arguments = parser.parse_args()
+    if arguments.dry_run and arguments.action != "remove_orphans":
         parser.error("only remove_orphans can tell what it would do")
-    table = json.loads(given.table) if given.table.startswith("[") else given.table.split(".")
+    table = (
+        json.loads(arguments.table)
+        if arguments.table.startswith("[")
+        else arguments.table.split(".")
+    )
     return {
-        "action": given.action,
+        "action": arguments.action,
         "table": table,
-        "url": given.url,
+        "url": arguments.url,
         "token": os.environ.get("MONODON_API_KEY", ""),
-        "catalog": given.catalog,
-        "options": dict(option.split("=", 1) for option in given.option),
-        "older_than_ms": int((time.time() - given.older_than_days * 86_400) * 1000),
-        "retain_last": given.retain_last,
-        "is_dry_run": given.dry_run,
+        "catalog": arguments.catalog,
+        "options": dict(option.split("=", 1) for option in arguments.option),
+        "older_than_ms": int((time.time() - arguments.older_than_days * 86_400) * 1000),
+        "retain_last": arguments.retain_last,
+        "is_dry_run": arguments.dry_run,
     }
 
 
@@ -133,14 +137,14 @@ class Procedures:
         self._request = request
 
     def compact(self) -> dict[str, Any]:
-        found = self._one("rewrite_data_files", options=self._options())
-        if found.get("failed_data_files_count"):
+        result = self._one("rewrite_data_files", options=self._options())
+        if result.get("failed_data_files_count"):
             raise Failed(
                 "conflict",
-                f"{found['failed_data_files_count']} files were not rewritten, because others changed"
-                f" them; {found['rewritten_data_files_count']} were",
+                f"{result['failed_data_files_count']} files were not rewritten, because others changed"
+                f" them; {result['rewritten_data_files_count']} were",
             )
-        return found
+        return result
 
     def clean_up(self) -> dict[str, Any]:
         """Expire snapshots, then delete those of their files that are the table's own.
@@ -176,20 +180,20 @@ class Procedures:
         """Lists first, to tell how large the files are, and to leave those that the ledger names."""
         guard = self._guard()
         listed = [file for file in self._orphans(is_dry_run=True) if not self._is_kept(file)]
-        found = [file for file in listed if guard.is_own(file)]
-        bytes_found = self._sizes(found[:_SIZED])
-        if not self._request["is_dry_run"] and found:
-            tell("log", message=f"{len(found)} orphans were found")
+        orphans = [file for file in listed if guard.is_own(file)]
+        bytes_found = self._sizes(orphans[:_SIZED])
+        if not self._request["is_dry_run"] and orphans:
+            tell("log", message=f"{len(orphans)} orphans were found")
             # Of a view it takes what begins with the location, which listed files spell otherwise.
-            found = self._orphans(
+            orphans = self._orphans(
                 is_dry_run=False,
-                file_list_view=self._view(found),
-                location=_text(os.path.commonprefix(found)),  # noqa: RUF071 -- to the letter
+                file_list_view=self._view(orphans),
+                location=_text(os.path.commonprefix(orphans)),  # noqa: RUF071 -- to the letter
             )
         return {
-            "orphan_files_count": len(found),
+            "orphan_files_count": len(orphans),
             "orphan_bytes": bytes_found,
-            "orphan_files": found[:_SHOWN],
+            "orphan_files": orphans[:_SHOWN],
             **_spared([file for file in listed if not guard.is_own(file)]),
         }
 
@@ -222,20 +226,20 @@ class Procedures:
         if not paths:
             return
         io = self._load().io()
-        found = self._jvm.java.util.ArrayList()
+        java_paths = self._jvm.java.util.ArrayList()
         for path in paths:
-            found.add(path)
+            java_paths.add(path)
         util = self._jvm.org.apache.iceberg.CatalogUtil
-        util.deleteFiles(io, found, "expired", True)
+        util.deleteFiles(io, java_paths, "expired", True)
 
     def _is_kept(self, file: str) -> bool:
         """Metadata files are the catalog's, which may name them when their log does not any more.
 
         By hand nobody tells which it names.
         """
-        kept = self._request.get("kept_metadata")
+        kept_metadata = self._request.get("kept_metadata")
         name = file.rpartition("/")[2]
-        return ".metadata.json" in name and (kept is None or name in kept)
+        return ".metadata.json" in name and (kept_metadata is None or name in kept_metadata)
 
     def _view(self, files: list[str]) -> str:
         """A view of files to choose from, which the procedure looks at once more."""
@@ -289,8 +293,8 @@ class Procedures:
         return rows[0] if rows else {}
 
     def _call(self, procedure: str, **arguments: str) -> list[dict[str, Any]]:
-        given = {"table": self._table} | {name: value for name, value in arguments.items() if value}
-        text = ", ".join(f"{name} => {value}" for name, value in given.items())
+        named = {"table": self._table} | {name: value for name, value in arguments.items() if value}
+        text = ", ".join(f"{name} => {value}" for name, value in named.items())
         tell("log", message=f"{procedure}({text})")
         rows = self._spark.sql(f"CALL {self._catalog}.system.{procedure}({text})").collect()
         return [row.asDict(recursive=True) for row in rows]
@@ -322,8 +326,12 @@ class Guard:
         return self._directories[directory]
 
     def _is_own(self, directory: str) -> bool:
-        own = max((len(each) for each in self._own if _is_in(directory, each)), default=-1)
-        foreign = max((len(each) for each in self._foreign if _is_in(directory, each)), default=-1)
+        own = max(
+            (len(location) for location in self._own if _is_in(directory, location)), default=-1
+        )
+        foreign = max(
+            (len(location) for location in self._foreign if _is_in(directory, location)), default=-1
+        )
         return own > foreign
 
 
@@ -342,8 +350,8 @@ def _local(path: str) -> str | None:
     """The local path that Hadoop reads for a text; None for another storage's."""
     for prefix in ("file://localhost/", "file:///", "file:/"):
         if path.startswith(prefix):
-            found = "/" + path.removeprefix(prefix)
-            return None if found.startswith("//") else found
+            local_path = "/" + path.removeprefix(prefix)
+            return None if local_path.startswith("//") else local_path
     return path if path.startswith("/") and not path.startswith("//") else None
 
 
@@ -426,7 +434,7 @@ def open_session(request: dict[str, Any]) -> SparkSession:
 def watch_progress(spark: SparkSession, total: int | None, ended: threading.Event) -> None:
     """Tell how many files the finished jobs of Spark rewrote; their descriptions say it."""
     store: Any = spark.sparkContext._jsc.sc().statusStore()  # noqa: SLF001
-    told = -1
+    reported = -1
     while not ended.wait(1.0):
         groups: dict[str, int] = {}
         try:
@@ -434,15 +442,15 @@ def watch_progress(spark: SparkSession, total: int | None, ended: threading.Even
             for number in range(jobs.size()):
                 job = jobs.apply(number)
                 text = job.description().get() if job.description().isDefined() else ""
-                found = _GROUP.search(text)
-                if found is not None and str(job.status()) == "SUCCEEDED":
-                    groups[text] = int(found[1])
+                match = _GROUP.search(text)
+                if match is not None and str(job.status()) == "SUCCEEDED":
+                    groups[text] = int(match[1])
         except Py4JError:
             continue
-        done = sum(groups.values())
-        if done != told:
-            tell("progress", done=done, total=total)
-            told = done
+        finished = sum(groups.values())
+        if finished != reported:
+            tell("progress", done=finished, total=total)
+            reported = finished
 
 
 def run(request: dict[str, Any]) -> dict[str, Any]:

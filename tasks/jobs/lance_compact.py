@@ -67,16 +67,20 @@ def from_command_line() -> dict[str, Any]:
     parser.add_argument("--target-rows", type=int, default=1024 * 1024)
     parser.add_argument("--deleted-ratio", type=float, default=0.1)
     parser.add_argument("--dry-run", action="store_true")
-    given = parser.parse_args()
-    table = json.loads(given.table) if given.table.startswith("[") else given.table.split(".")
+    arguments = parser.parse_args()
+    table = (
+        json.loads(arguments.table)
+        if arguments.table.startswith("[")
+        else arguments.table.split(".")
+    )
     return {
         "table": table,
-        "url": given.url,
+        "url": arguments.url,
         "options": {
-            "target_rows_per_fragment": given.target_rows,
-            "materialize_deletions_threshold": given.deleted_ratio,
+            "target_rows_per_fragment": arguments.target_rows,
+            "materialize_deletions_threshold": arguments.deleted_ratio,
         },
-        "is_dry_run": given.dry_run,
+        "is_dry_run": arguments.dry_run,
     }
 
 
@@ -123,7 +127,7 @@ def _last_line(error: BaseException) -> str:
 
 def for_worker(context: SparkContext, request: dict[str, Any]) -> dict[str, Any]:
     """Only the executors' part; the worker commits."""
-    sizes, done = request["sizes"], 0
+    sizes, finished = request["sizes"], 0
     rewrites, failed = [], []
     for number, result, error in execute(
         context, request["uri"], request["version"], request["tasks"]
@@ -132,8 +136,8 @@ def for_worker(context: SparkContext, request: dict[str, Any]) -> dict[str, Any]
             failed.append(error)
         else:
             rewrites.append(result)
-        done += sizes[number]
-        tell("progress", done=done, total=sum(sizes))
+        finished += sizes[number]
+        tell("progress", done=finished, total=sum(sizes))
     return {"rewrites": rewrites, "failed": failed}
 
 
@@ -153,7 +157,7 @@ def by_hand(context: SparkContext, request: dict[str, Any]) -> dict[str, Any]:
     if request["is_dry_run"]:
         return result
     tasks = [task.json() for task in planned]  # type: ignore[attr-defined]
-    done = committed = left = 0
+    finished = committed = remaining = 0
     for number, text, error in execute(context, dataset.uri, dataset.version, tasks):
         reason = error
         if text is not None:
@@ -165,11 +169,11 @@ def by_hand(context: SparkContext, request: dict[str, Any]) -> dict[str, Any]:
                     raise
                 reason = "others changed it meanwhile"
         if reason:
-            left += 1
+            remaining += 1
             tell("log", level="warning", message=f"group {number} is left as it was: {reason}")
-        done += sizes[number]
-        tell("progress", done=done, total=sum(sizes))
-    return {**result, "committed": committed, "left": left, "version": newest().version}
+        finished += sizes[number]
+        tell("progress", done=finished, total=sum(sizes))
+    return {**result, "committed": committed, "left": remaining, "version": newest().version}
 
 
 def main() -> int:

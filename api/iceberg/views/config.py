@@ -29,10 +29,12 @@ class GetConfig(IcebergOperation):
         overrides = {"namespace-separator": prefixes.ESCAPED_SEPARATOR}
         warehouse = self.query_values.get("warehouse")
         if warehouse and warehouse != settings.MONODON_WAREHOUSE_NAME:
-            found = namespaces.first_namespace(actor=actor, paths=prefixes.candidates(warehouse))
-            if found is None:
+            warehouse_path = namespaces.first_namespace(
+                actor=actor, paths=prefixes.candidates(warehouse)
+            )
+            if warehouse_path is None:
                 raise WarehouseNotFound(warehouse)
-            overrides["prefix"] = prefixes.spell(found.identifier)
+            overrides["prefix"] = prefixes.spell(warehouse_path.identifier)
         return {
             "defaults": {},
             "overrides": overrides,

@@ -18,11 +18,11 @@ class ListNamespaces(IcebergOperation):
     query = ("parent", "pageToken", "pageSize")
 
     def handle(self, actor: Principal, body: None) -> dict[str, Any]:
-        found = namespaces.list_children(actor=actor, namespace=self._parent(actor), **self.page)
-        parent = self.relative(found.parent)
+        children = namespaces.list_children(actor=actor, namespace=self._parent(actor), **self.page)
+        parent = self.relative(children.parent)
         return {
-            "namespaces": [[*parent, name] for name in found.names],
-            "next-page-token": self.token(found.next_page),
+            "namespaces": [[*parent, name] for name in children.names],
+            "next-page-token": self.token(children.next_page),
         }
 
     def _parent(self, actor: Principal) -> Identifier:
@@ -117,8 +117,8 @@ class UpdateProperties(IcebergOperation):
             removals=body.removals or (),
             updates=body.updates or {},
         )
-        done = commit([update], actor=actor).results[0]
-        return {"updated": done.updated, "removed": done.removed, "missing": done.missing}
+        changes = commit([update], actor=actor).results[0]
+        return {"updated": changes.updated, "removed": changes.removed, "missing": changes.missing}
 
     def replay(
         self, actor: Principal, body: m.UpdateNamespacePropertiesRequest, *, namespace: str

@@ -263,20 +263,22 @@ def _privileges(scope: str | None) -> Privilege:
 
 def _issue(client: _Client, scope: str | None = None, **_: Any) -> dict[str, Any]:
     """The answer with a token. Raises InvalidScopeError for more than what the client may."""
-    asked = _privileges(scope)
-    if asked == Privilege.ALL:
+    requested = _privileges(scope)
+    if requested == Privilege.ALL:
         granted = client.limit
-        told = scope or _DEFAULT_SCOPE if granted == Privilege.ALL else " ".join(essence(granted))
+        granted_scope = (
+            scope or _DEFAULT_SCOPE if granted == Privilege.ALL else " ".join(essence(granted))
+        )
     else:
-        granted, told = asked, scope or _DEFAULT_SCOPE
-        if beyond := asked & ~client.limit:
+        granted, granted_scope = requested, scope or _DEFAULT_SCOPE
+        if beyond := requested & ~client.limit:
             raise InvalidScopeError(f"Beyond what was presented: {' '.join(essence(beyond))}")
     return {
         "access_token": tokens.issue_token(client.key.pk, granted),
         "token_type": "bearer",
         "expires_in": _lifetime(client.key),
         "issued_token_type": _ACCESS_TOKEN,
-        "scope": told,
+        "scope": granted_scope,
     }
 
 

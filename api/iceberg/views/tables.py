@@ -209,20 +209,20 @@ class LoadCredentials(IcebergOperation):
 
 def load(operation: IcebergOperation, actor: Principal, namespace: str, table: str) -> HttpResponse:
     """The answer to loadTable: as it is stored, or 304 if the client has it."""
-    wanted = operation.query_values.get("snapshots") or "all"
-    if wanted not in {"all", "refs"}:
-        raise InvalidInput(f"Query parameter 'snapshots' is {wanted!r}; use all or refs")
-    known = known_tags(operation.request.META.get("HTTP_IF_NONE_MATCH", ""), wanted)
+    snapshots = operation.query_values.get("snapshots") or "all"
+    if snapshots not in {"all", "refs"}:
+        raise InvalidInput(f"Query parameter 'snapshots' is {snapshots!r}; use all or refs")
+    tags = known_tags(operation.request.META.get("HTTP_IF_NONE_MATCH", ""), snapshots)
     loaded = iceberg_tables.load_table(
-        actor=actor, table=operation.identify(namespace, table), known=known
+        actor=actor, table=operation.identify(namespace, table), known=tags
     )
     if loaded.answer is None:
-        return HttpResponseNotModified(headers={"ETag": tag_of(loaded.etag, wanted)})
-    if wanted == "all":
+        return HttpResponseNotModified(headers={"ETag": tag_of(loaded.etag, snapshots)})
+    if snapshots == "all":
         return respond(operation, loaded)
     text = metadata_documents.dump(metadata_documents.refs_only(loaded.document))
     answer = metadata_files.answer(loaded.metadata_location, text)
-    return _send(operation, answer, tag_of(loaded.etag, wanted))
+    return _send(operation, answer, tag_of(loaded.etag, snapshots))
 
 
 def respond(operation: IcebergOperation, table: LoadedTable) -> HttpResponse:

@@ -231,10 +231,10 @@ def _timeout(text: Any) -> timedelta | None:
     """A duration such as ``500ms``, ``30s``, ``5m`` or ``1h``."""
     if not text:
         return None
-    found = _TIMEOUT.fullmatch(text.strip())
-    if found is None:
+    match = _TIMEOUT.fullmatch(text.strip())
+    if match is None:
         raise InvalidInput(
             f"Query parameter 'timeout' is {text!r}; use a duration such as 30s or 5m"
         )
     # More than that no machine stays up, and Python's and Lance's clocks cannot hold.
-    return timedelta(seconds=min(float(found[1]) * _UNIT[found[2]], _LONGEST_SECONDS))
+    return timedelta(seconds=min(float(match[1]) * _UNIT[match[2]], _LONGEST_SECONDS))

@@ -16,7 +16,7 @@ from catalog.services.lance.index_plans import NewIndex
 from catalog.services.lance.indexes import IndexSummary
 
 _Created = type[m.CreateTableIndexResponse | m.CreateTableScalarIndexResponse]
-_PARAMETERS = {each.name for each in dataclasses.fields(NewIndex)}
+_PARAMETERS = {field.name for field in dataclasses.fields(NewIndex)}
 
 
 class CreateTableIndex(LanceOperation):
@@ -56,7 +56,7 @@ class ListTableIndices(LanceOperation):
     def handle(
         self, actor: Principal, body: m.ListTableIndicesRequest, *, id: Identifier
     ) -> m.ListTableIndicesResponse:
-        found, page_token = lance_indexes.list_indexes(
+        indexes, page_token = lance_indexes.list_indexes(
             actor=actor,
             table=id,
             version=body.version,
@@ -65,7 +65,7 @@ class ListTableIndices(LanceOperation):
             page_token=body.page_token,
         )
         return m.ListTableIndicesResponse(
-            indexes=[_content(each) for each in found], page_token=page_token
+            indexes=[_content(index) for index in indexes], page_token=page_token
         )
 
 

@@ -34,7 +34,7 @@ class CreateNamespace(LanceOperation):
     def handle(
         self, actor: Principal, body: m.CreateNamespaceRequest, *, id: Identifier
     ) -> m.CreateNamespaceResponse:
-        done = commit(
+        committed = commit(
             [
                 namespace_operations.CreateNamespace(
                     namespace=id,
@@ -49,7 +49,7 @@ class CreateNamespace(LanceOperation):
             actor=actor,
         )
         return m.CreateNamespaceResponse(
-            properties=done.results[0].properties, transaction_id=done.id
+            properties=committed.results[0].properties, transaction_id=committed.id
         )
 
 
@@ -100,11 +100,11 @@ class DropNamespace(LanceOperation):
             cascade=behavior is DropBehavior.CASCADE,
             missing_ok=choose(DropMode, body.mode, DropMode.FAIL) is DropMode.SKIP,
         )
-        done = commit([drop], actor=actor)
-        row = done.results[0]
+        committed = commit([drop], actor=actor)
+        row = committed.results[0]
         return m.DropNamespaceResponse(
             properties=row.properties if row else None,
-            transaction_id=[done.id] if done.id and done.goes_on else None,
+            transaction_id=[committed.id] if committed.id and committed.goes_on else None,
         )
 
 

@@ -38,9 +38,9 @@ class QueryTable(_QueryOperation):
             actor=actor, table=id, query=body, branch=branch_name(body.branch)
         )
         request = self.content()
-        kept = lance_queries.kept_answer(snapshot, request)
-        if kept is not None:
-            return HttpResponse(kept, content_type=FILE_TYPE)
+        cached = lance_queries.kept_answer(snapshot, request)
+        if cached is not None:
+            return HttpResponse(cached, content_type=FILE_TYPE)
         rows = lance_queries.query(snapshot=snapshot, query=body)
         response = file_response(rows.schema, rows.batches)
         if isinstance(response, HttpResponse):

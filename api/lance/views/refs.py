@@ -14,7 +14,7 @@ class ListTableTags(LanceOperation):
     query = ("page_token", "limit")
 
     def handle(self, actor: Principal, body: None, *, id: Identifier) -> m.ListTableTagsResponse:
-        found, token = lance_refs.list_tags(actor=actor, table=id, **self.page)
+        tags, token = lance_refs.list_tags(actor=actor, table=id, **self.page)
         return m.ListTableTagsResponse(
             tags={
                 tag.name: m.TagContents(
@@ -22,7 +22,7 @@ class ListTableTags(LanceOperation):
                     branch=tag.branch or None,
                     manifest_size=tag.manifest_size,
                 )
-                for tag in found
+                for tag in tags
             },
             page_token=token,
         )
@@ -104,7 +104,7 @@ class ListTableBranches(LanceOperation):
     def handle(
         self, actor: Principal, body: None, *, id: Identifier
     ) -> m.ListTableBranchesResponse:
-        found, token = lance_refs.list_branches(actor=actor, table=id, **self.page)
+        branches, token = lance_refs.list_branches(actor=actor, table=id, **self.page)
         return m.ListTableBranchesResponse(
             branches={
                 branch.name: m.BranchContents(
@@ -114,7 +114,7 @@ class ListTableBranches(LanceOperation):
                     manifest_size=branch.manifest_size,
                     metadata=branch.metadata or None,
                 )
-                for branch in found
+                for branch in branches
             },
             page_token=token,
         )

@@ -50,13 +50,13 @@ class ListAllTables(LanceOperation):
     query = ("page_token", "limit", "include_declared")
 
     def handle(self, actor: Principal, body: None) -> m.ListTablesResponse:
-        found, token = tables.list_all_tables(
+        names, token = tables.list_all_tables(
             actor=actor,
             include_declared=self.flag("include_declared", default=True) is not False,
             **self.page,
         )
         return m.ListTablesResponse(
-            tables=[self.delimiter.join(identifier) for identifier in found], page_token=token
+            tables=[self.delimiter.join(identifier) for identifier in names], page_token=token
         )
 
 
@@ -70,14 +70,14 @@ class DescribeTable(LanceOperation):
     def handle(
         self, actor: Principal, body: m.DescribeTableRequest, *, id: Identifier
     ) -> m.DescribeTableResponse | dict[str, Any]:
-        asked: dict[str, Any] = {
+        options: dict[str, Any] = {
             "actor": actor,
             "table": id,
             "version": body.version,
             "branch": branch_name(body.branch),
             "tag": body.tag,
         }
-        facts = lance_describe.describe_table(**asked)
+        facts = lance_describe.describe_table(**options)
         answer = m.DescribeTableResponse(
             location=facts.location,
             table_uri=storage.uri(facts.location)
@@ -90,7 +90,7 @@ class DescribeTable(LanceOperation):
             else None,
         )
         if self.flag("load_detailed_metadata", body.load_detailed_metadata):
-            return _detailed(answer, id, lance_describe.load_details(**asked))
+            return _detailed(answer, id, lance_describe.load_details(**options))
         return answer
 
 
@@ -116,8 +116,8 @@ class DeclareTable(LanceOperation):
     def handle(
         self, actor: Principal, body: m.DeclareTableRequest, *, id: Identifier
     ) -> m.DeclareTableResponse:
-        done = commit([declare_operation(id, body)], actor=actor)
-        return declare_response(done.results[0], done.id)
+        committed = commit([declare_operation(id, body)], actor=actor)
+        return declare_response(committed.results[0], committed.id)
 
 
 class RegisterTable(LanceOperation):
@@ -137,12 +137,12 @@ class RegisterTable(LanceOperation):
             overwrite=mode is RegisterMode.OVERWRITE,
             properties=body.properties or {},
         )
-        done = commit([register], actor=actor)
-        row = done.results[0]
+        committed = commit([register], actor=actor)
+        row = committed.results[0]
         # As the reference does: clients compare it with what they sent.
         location = body.location if storage.is_relative(body.location) else row.location
         return m.RegisterTableResponse(
-            location=location, properties=row.properties, transaction_id=done.id
+            location=location, properties=row.properties, transaction_id=committed.id
         )
 
 
@@ -153,13 +153,13 @@ class DropTable(LanceOperation):
     changes = True
 
     def handle(self, actor: Principal, body: None, *, id: Identifier) -> m.DropTableResponse:
-        done = commit([table_operations.DropTable(table=id)], actor=actor)
-        row = done.results[0]
+        committed = commit([table_operations.DropTable(table=id)], actor=actor)
+        row = committed.results[0]
         return m.DropTableResponse(
             id=list(id),
             location=row.location,
             properties=row.properties,
-            transaction_id=done.id,
+            transaction_id=committed.id,
         )
 
 
@@ -173,8 +173,8 @@ class DeregisterTable(LanceOperation):
     def handle(
         self, actor: Principal, body: m.DeregisterTableRequest, *, id: Identifier
     ) -> m.DeregisterTableResponse:
-        done = commit([table_operations.DeregisterTable(table=id)], actor=actor)
-        return deregister_response(id, done.results[0], done.id)
+        committed = commit([table_operations.DeregisterTable(table=id)], actor=actor)
+        return deregister_response(id, committed.results[0], committed.id)
 
 
 class RenameTable(LanceOperation):
@@ -189,8 +189,8 @@ class RenameTable(LanceOperation):
     ) -> m.RenameTableResponse:
         namespace = id[:-1] if body.new_namespace_id is None else tuple(body.new_namespace_id)
         rename = table_operations.RenameTable(table=id, new=(*namespace, body.new_table_name))
-        done = commit([rename], actor=actor)
-        return m.RenameTableResponse(transaction_id=done.id)
+        committed = commit([rename], actor=actor)
+        return m.RenameTableResponse(transaction_id=committed.id)
 
 
 def _detailed(

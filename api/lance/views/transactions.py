@@ -63,7 +63,7 @@ def _action(index: int, action: m.AlterTransactionAction) -> Alteration:
         action.set_property_action,
         action.unset_property_action,
     )
-    if sum(given is not None for given in (status, put, unset)) != 1:
+    if sum(action is not None for action in (status, put, unset)) != 1:
         raise InvalidInput(
             f"Action {index}: exactly one of setStatusAction, setPropertyAction and "
             "unsetPropertyAction must be given"

@@ -36,7 +36,7 @@ class ListTableVersions(LanceOperation):
         if body.limit is not None and body.limit < 1:
             raise InvalidInput(f"limit is {body.limit}; use a positive integer")
         page = self.page
-        found, token = lance_versions.list_versions(
+        rows, token = lance_versions.list_versions(
             actor=actor,
             table=id,
             branch=branch_name(self.query_values.get("branch", body.branch)),
@@ -45,7 +45,7 @@ class ListTableVersions(LanceOperation):
             page_token=page["page_token"] or body.page_token,
         )
         return m.ListTableVersionsResponse(
-            versions=[_version(row) for row in found], page_token=token
+            versions=[_version(row) for row in rows], page_token=token
         )
 
 
@@ -59,9 +59,9 @@ class CreateTableVersion(LanceOperation):
     def handle(
         self, actor: Principal, body: m.CreateTableVersionRequest, *, id: Identifier
     ) -> m.CreateTableVersionResponse:
-        done = commit([_create_operation(id, body)], actor=actor)
+        committed = commit([_create_operation(id, body)], actor=actor)
         return m.CreateTableVersionResponse(
-            transaction_id=done.id, version=_version(done.results[0])
+            transaction_id=committed.id, version=_version(committed.results[0])
         )
 
 
@@ -91,9 +91,9 @@ class BatchDeleteTableVersions(LanceOperation):
     def handle(
         self, actor: Principal, body: m.BatchDeleteTableVersionsRequest, *, id: Identifier
     ) -> m.BatchDeleteTableVersionsResponse:
-        done = commit([_delete_operation(id, body)], actor=actor)
+        committed = commit([_delete_operation(id, body)], actor=actor)
         return m.BatchDeleteTableVersionsResponse(
-            deleted_count=done.results[0], transaction_id=done.id
+            deleted_count=committed.results[0], transaction_id=committed.id
         )
 
 
@@ -109,9 +109,9 @@ class BatchCreateTableVersions(LanceOperation):
         self, actor: Principal, body: m.BatchCreateTableVersionsRequest
     ) -> m.BatchCreateTableVersionsResponse:
         create = [_create_operation(tuple(entry.id), entry) for entry in body.entries]
-        done = commit(create, actor=actor)
+        committed = commit(create, actor=actor)
         return m.BatchCreateTableVersionsResponse(
-            transaction_id=done.id, versions=[_version(row) for row in done.results]
+            transaction_id=committed.id, versions=[_version(row) for row in committed.results]
         )
 
 
@@ -127,31 +127,31 @@ class BatchCommitTables(LanceOperation):
         self, actor: Principal, body: m.BatchCommitTablesRequest
     ) -> m.BatchCommitTablesResponse:
         operations = [_operation(index, entry) for index, entry in enumerate(body.operations)]
-        done = commit(operations, actor=actor)
-        transaction_id = done.id
+        committed = commit(operations, actor=actor)
+        transaction_id = committed.id
         return m.BatchCommitTablesResponse(
             transaction_id=transaction_id,
             results=[
                 _result(operation, result, transaction_id)
-                for operation, result in zip(operations, done.results, strict=True)
+                for operation, result in zip(operations, committed.results, strict=True)
             ],
         )
 
 
 def _operation(index: int, entry: m.CommitTableOperation) -> Operation:
     """One operation of a batch; the entry must have exactly one field. Errors name its index."""
-    given = [kind for kind in _KINDS if getattr(entry, kind) is not None]
+    kinds = [kind for kind in _KINDS if getattr(entry, kind) is not None]
     try:
-        if len(given) != 1:
+        if len(kinds) != 1:
             raise InvalidInput(
                 f"exactly one of {', '.join(_KINDS)} must be given, not "
-                f"{' and '.join(given) or 'none'}"
+                f"{' and '.join(kinds) or 'none'}"
             )
-        request = getattr(entry, given[0])
+        request = getattr(entry, kinds[0])
         if not request.id:
-            raise InvalidInput(f"{given[0]} has no id")
+            raise InvalidInput(f"{kinds[0]} has no id")
         table = tuple(request.id)  # the commit checks the names
-        match given[0]:
+        match kinds[0]:
             case "declare_table":
                 return declare_operation(table, request)
             case "create_table_version":

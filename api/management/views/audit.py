@@ -72,10 +72,10 @@ class ListAudit(_AuditOperation):
     query = (*_SEARCH, "limit", "page_token")
 
     def handle(self, actor: Principal, body: None) -> AuditPage:
-        found = audit_trail.list_events(actor=actor, search=self.search(), **self.page)
+        events = audit_trail.list_events(actor=actor, search=self.search(), **self.page)
         return AuditPage(
-            events=[AuditEventModel.of(row) for row in found.events],
-            next_page_token=found.next_page_token,
+            events=[AuditEventModel.of(row) for row in events.events],
+            next_page_token=events.next_page_token,
         )
 
 

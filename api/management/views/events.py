@@ -48,7 +48,7 @@ class _EventOperation(ManagementOperation):
         """What the parameters say. Raises InvalidInput."""
         types = self.query_values.get("types") or ""
         return event_feed.EventFilter(
-            types=tuple(part.strip() for part in types.split(",")) if types else (),
+            types=tuple(name.strip() for name in types.split(",")) if types else (),
             namespace=self.named("namespace") or (),
         )
 
@@ -67,8 +67,8 @@ class ListEvents(_EventOperation):
         page = event_feed.read(
             actor=actor, after=self.after(), event_filter=self.choice(), limit=self.count("limit")
         )
-        told = [event_feed.as_cloud_event(row) for row in page.rows]
-        return m.EventPage(events=told, place=str(page.position), is_last=page.is_last)
+        events = [event_feed.as_cloud_event(row) for row in page.rows]
+        return m.EventPage(events=events, place=str(page.position), is_last=page.is_last)
 
 
 class StreamEvents(_EventOperation):
@@ -262,8 +262,8 @@ class ReplayWebhook(_WebhookOperation):
         if [body.dead, body.deliveries, body.place].count(None) != 2:
             raise InvalidInput("Say one of 'dead', 'deliveries' and 'place'")
         if body.place is not None:
-            place = event_feed.Position.parse(body.place)
-            webhooks.replay_from(actor=actor, name=webhook, position=place)
+            position = event_feed.Position.parse(body.place)
+            webhooks.replay_from(actor=actor, name=webhook, position=position)
             return m.Replayed(deliveries=None)
         count = webhooks.replay(actor=actor, name=webhook, deliveries=body.deliveries)
         return m.Replayed(deliveries=count)

@@ -12,7 +12,7 @@ from catalog.services.governance import documents as governance_documents
 
 class ChangeModel(BaseModel):
     target: str
-    what: str
+    field: str
     before: Any
     after: Any
 
@@ -26,8 +26,10 @@ class Changes(BaseModel):
     def of(cls, found: list[governance_documents.Change]) -> "Changes":
         return cls(
             changes=[
-                ChangeModel(target=one.target, what=one.aspect, before=one.before, after=one.after)
-                for one in found
+                ChangeModel(
+                    target=step.target, field=step.aspect, before=step.before, after=step.after
+                )
+                for step in found
             ]
         )
 
@@ -54,8 +56,8 @@ class GetGovernance(ManagementOperation):
     }
 
     def handle(self, actor: Principal, body: None) -> State:
-        found = document_export.export(actor=actor, namespace=self.named("namespace") or ())
-        return State(**dict(document_format.read(found)))
+        document = document_export.export(actor=actor, namespace=self.named("namespace") or ())
+        return State(**dict(document_format.read(document)))
 
 
 class PlanGovernance(ManagementOperation):

@@ -68,9 +68,11 @@ class _Explain(_Grants):
 
     def handle(self, actor: Principal, body: None, id: Identifier) -> m.AccessPage:
         principal = self.query_values.get("principal") or None
-        found, token = grants.explain(actor=actor, on=self.on(id), principal=principal, **self.page)
+        explanation, token = grants.explain(
+            actor=actor, on=self.on(id), principal=principal, **self.page
+        )
         return m.AccessPage(
-            principals=[m.HolderModel.of(holder) for holder in found], next_page_token=token
+            principals=[m.HolderModel.of(holder) for holder in explanation], next_page_token=token
         )
 
 
@@ -81,7 +83,7 @@ class _WhatIf(_Grants):
     query = ("limit", "page_token")
 
     def handle(self, actor: Principal, body: m.WhatIfRequest, id: Identifier) -> m.LossPage:
-        found, token = grants.what_if(
+        losses, token = grants.what_if(
             actor=actor,
             on=self.on(id),
             principal=body.principal,
@@ -89,7 +91,7 @@ class _WhatIf(_Grants):
             **self.page,
         )
         return m.LossPage(
-            principals=[m.LossModel.of(loss) for loss in found], next_page_token=token
+            principals=[m.LossModel.of(loss) for loss in losses], next_page_token=token
         )
 
 

@@ -26,8 +26,8 @@ class ListHealth(ManagementOperation):
         return m.HealthPage(tables=[m.Health.of(row) for row in rows], next_page_token=token)
 
     def _format(self) -> TableFormat | None:
-        found = self.chosen("format", TableFormat)
-        return found[0] if len(found) == 1 else None
+        chosen = self.chosen("format", TableFormat)
+        return chosen[0] if len(chosen) == 1 else None
 
     def _max_score(self) -> int | None:
         text = self.query_values.get("max_score")
@@ -45,13 +45,13 @@ class GetTableHealth(ManagementOperation):
     query = ("days", "points")
 
     def handle(self, actor: Principal, body: None, id: Identifier) -> m.TableCourse:
-        found = health.table_health(
+        report = health.table_health(
             actor=actor,
             table=id,
             days=self.number("days", health.DAYS, most=health.MAX_DAYS),
             points=self.number("points", health.POINTS, most=health.MAX_POINTS),
         )
-        return m.TableCourse.of(found)
+        return m.TableCourse.of(report)
 
 
 class MeasureTable(ManagementOperation):

@@ -24,13 +24,13 @@ class GetHistory(_OfMoments):
     query = ("at", "namespace", "limit", "page_token")
 
     def handle(self, actor: Principal, body: None) -> m.HistoryPage:
-        found = history.catalog_at(
+        state = history.catalog_at(
             actor=actor,
             moment=self.the_moment("at"),
             namespace=self.named("namespace") or (),
             **self.page,
         )
-        return m.HistoryPage.of(found)
+        return m.HistoryPage.of(state)
 
 
 class ListChanges(_OfMoments):
@@ -40,14 +40,14 @@ class ListChanges(_OfMoments):
     query = ("from", "to", "namespace", "limit", "page_token")
 
     def handle(self, actor: Principal, body: None) -> m.ChangesPage:
-        found = history.changes_between(
+        changes = history.changes_between(
             actor=actor,
             since=self.the_moment("from"),
             until=self.the_moment("to"),
             namespace=self.named("namespace") or (),
             **self.page,
         )
-        return m.ChangesPage.of(found)
+        return m.ChangesPage.of(changes)
 
 
 class CountChanges(_OfMoments):
@@ -57,10 +57,10 @@ class CountChanges(_OfMoments):
     query = ("from", "to", "namespace")
 
     def handle(self, actor: Principal, body: None) -> m.ChangeCounts:
-        found = history.count_changes(
+        counts = history.count_changes(
             actor=actor,
             since=self.the_moment("from"),
             until=self.the_moment("to"),
             namespace=self.named("namespace") or (),
         )
-        return m.ChangeCounts.of(found)
+        return m.ChangeCounts.of(counts)

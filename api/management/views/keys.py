@@ -37,10 +37,10 @@ class CreateKey(SecretOperation):
     def handle(self, actor: Principal, body: m.CreateKeyRequest) -> m.NewKey:
         # Null says "never"; a request without an end gets the default.
         says_never = "expires_at" in body.model_fields_set and body.expires_at is None
-        asked = dict(body) | {"never_expires": says_never}
+        options = dict(body) | {"never_expires": says_never}
         if body.namespace is not None:
-            asked["namespace"] = identifiers.check(body.namespace)
-        row, secret = api_keys.add_key(actor=actor, **asked)
+            options["namespace"] = identifiers.check(body.namespace)
+        row, secret = api_keys.add_key(actor=actor, **options)
         return m.NewKey(key=secret, details=m.KeyModel.of(row))
 
 

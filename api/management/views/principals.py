@@ -25,8 +25,8 @@ class ListPrincipals(ManagementOperation):
         rows, token = principals.list_principals(
             actor=actor, kinds=self.chosen("kind", PrincipalKind), **self.page
         )
-        found = [m.PrincipalModel.of(row) for row in rows]
-        return m.PrincipalPage(principals=found, next_page_token=token)
+        items = [m.PrincipalModel.of(row) for row in rows]
+        return m.PrincipalPage(principals=items, next_page_token=token)
 
 
 class CreatePrincipal(ManagementOperation):

@@ -18,5 +18,5 @@ class RepairTable(ManagementOperation):
     def handle(
         self, actor: Principal, body: m.RepairTableRequest, id: Identifier
     ) -> m.RepairReport:
-        found = lance_repair.repair(actor=actor, table=id, is_dry_run=body.dry_run)
-        return m.RepairReport.of(found)
+        report = lance_repair.repair(actor=actor, table=id, is_dry_run=body.dry_run)
+        return m.RepairReport.of(report)

@@ -50,16 +50,16 @@ def test_each_value_says_where_it_comes_from(management: Management, reader: Man
     management.put("tables/ws$inner$t/policy", {"values": {"target_rows": 4096}})
     with unchanged():
         found = reader.get("tables/ws$inner$t/policy")
-    assert found["said"] == {"target_rows": 4096}
+    assert found["direct"] == {"target_rows": 4096}
     assert found["effective"]["target_rows"] == {"value": 4096, "source": "ws.inner.t"}
     assert found["effective"]["keep_versions"] == {"value": 4, "source": "ws"}
     assert found["effective"]["cleanup"] == {"value": "on", "source": "(root)"}
     assert found["effective"]["orphans"] == {"value": "dry_run", "source": ""}
     assert list(found["effective"]) == [rule.name for rule in RULES]
     inner = reader.get("namespaces/ws$inner/policy")
-    assert inner["said"] == {}
+    assert inner["direct"] == {}
     assert inner["effective"]["keep_versions"] == {"value": 4, "source": "ws"}
-    assert reader.get("namespaces/$/policy")["said"] == {"keep_versions": 3, "cleanup": "on"}
+    assert reader.get("namespaces/$/policy")["direct"] == {"keep_versions": 3, "cleanup": "on"}
 
 
 @pytest.mark.operation("SetTablePolicy")
@@ -68,12 +68,12 @@ def test_a_table_of_either_format_has_a_policy(management: Management, table):
     path = f"tables/{table}/policy"
     answer = management.put(path, {"values": {"compaction": "on", "keep_versions": 5}})
     assert answer == management.get(path)
-    assert answer["said"] == {"compaction": "on", "keep_versions": 5}
+    assert answer["direct"] == {"compaction": "on", "keep_versions": 5}
     event = AuditEvent.objects.get(action="policy.set")
     assert (event.actor, event.target) == ("tester", table.replace("$", "."))
     management.put(path, {"values": {"compaction": "off"}})
-    assert management.get(path)["said"] == {"compaction": "off"}
-    assert management.put(path, {"values": {}})["said"] == {}
+    assert management.get(path)["direct"] == {"compaction": "off"}
+    assert management.put(path, {"values": {}})["direct"] == {}
     assert not MaintenancePolicy.objects.exists()
 
 
@@ -85,7 +85,7 @@ def test_a_namespace_has_a_policy(management: Management):
     assert answer["effective"]["window_from"] == {"value": "22:00", "source": "ws"}
     assert MaintenancePolicy.objects.get().updated_by == "tester"
     with unchanged():
-        assert management.put(path, {"values": answer["said"]}) == answer
+        assert management.put(path, {"values": answer["direct"]}) == answer
 
 
 @pytest.mark.operation("DeleteNamespacePolicy")
@@ -94,7 +94,7 @@ def test_a_namespace_has_a_policy(management: Management):
 def test_nothing_is_said_any_more(management: Management, path):
     management.put(path, {"values": {"keep_versions": 5}})
     management.delete(path)
-    assert management.get(path)["said"] == {}
+    assert management.get(path)["direct"] == {}
     assert not MaintenancePolicy.objects.exists()
     with unchanged():
         management.delete(path)

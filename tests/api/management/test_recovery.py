@@ -98,13 +98,13 @@ def test_a_protected_namespace(management: Management, reader: Management, keys)
 def test_retention(management: Management, reader: Management):
     make_namespace("ws", "in")
     assert management.get("namespaces/ws/retention") == {
-        "said": None,
+        "direct": None,
         "seconds": 3600,
         "source": "",
     }
-    said = {"said": 60, "seconds": 60, "source": "ws"}
+    said = {"direct": 60, "seconds": 60, "source": "ws"}
     assert management.put("namespaces/ws/retention", {"seconds": 60}) == said
-    assert reader.get("namespaces/ws$in/retention") == {**said, "said": None}
+    assert reader.get("namespaces/ws$in/retention") == {**said, "direct": None}
     put = "PUT namespaces/ws/retention"
     management.refused(400, "invalid-input", "0 to", put, {"seconds": -1})
     management.refused(400, "invalid-input", "seconds", put, {})
@@ -173,8 +173,8 @@ def test_a_second_person_approves(keys, reader: Management):
     ada, bob = Management(keys["ada"]), Management(keys["bob"])
     make_namespace("ws", "in")
     rule = ada.put("namespaces/ws/approval-rule", {"actions": ["drop_protected"]})
-    assert rule == {"said": ["drop_protected"], "effective": {"drop_protected": "ws"}}
-    assert ada.get("namespaces/ws$in/approval-rule") == {**rule, "said": []}
+    assert rule == {"direct": ["drop_protected"], "effective": {"drop_protected": "ws"}}
+    assert ada.get("namespaces/ws$in/approval-rule") == {**rule, "direct": []}
     ada.put("namespaces/ws$in/protection", {"protected": True})
     answer = Lance(keys["ada"]).call("POST", "/v1/namespace/ws$in/drop", {})
     request = ApprovalRequest.objects.get()
@@ -230,7 +230,7 @@ def test_a_second_person_refuses(keys):
     ada.call("PUT", "namespaces/ws/approval-rule", loosen)
     again = ApprovalRequest.objects.latest("pk")
     assert ada.post(f"approvals/{again.pk}/withdraw")["status"] == "withdrawn"
-    assert ada.get("namespaces/ws/approval-rule")["said"] == ["purge"]
+    assert ada.get("namespaces/ws/approval-rule")["direct"] == ["purge"]
 
 
 def test_who_sees_nothing_of_it_is_told_nothing(keys):

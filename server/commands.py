@@ -1,0 +1,34 @@
+"""The command lines of the web server, the worker and the scheduler, without the interpreter."""
+
+from server.options import Options
+
+
+def web(options: Options) -> list[str]:
+    return [
+        *("-m", "granian", "--interface", "rsgi", "--loop", "uvloop"),
+        *("--host", options.host, "--port", str(options.port)),
+        *("--workers", str(options.web_workers)),
+        # Counts open connections of one worker, idle ones too; what exceeds it waits in the backlog.
+        *("--backlog", "2048", "--backpressure", str(options.max_connections)),
+        # Also the time after which an idle connection is closed.
+        *("--http1-header-read-timeout", "30000"),
+        *("--no-ws", "--http", "1", "--log-level", "warning"),
+        *("--respawn-failed-workers", "--workers-kill-timeout", "3"),
+        "config.rsgi:application",
+    ]
+
+
+def worker(options: Options) -> list[str]:
+    return [
+        *("-W", "ignore:You're running the worker with superuser privileges"),
+        *("-m", "celery", "--quiet", "-A", "tasks", "worker"),
+        *("--concurrency", str(options.worker_concurrency)),
+        *("--loglevel", "info", "--without-gossip", "--without-mingle"),
+    ]
+
+
+BEAT = (
+    *("-m", "celery", "--quiet", "-A", "tasks", "beat"),
+    *("--scheduler", "django_celery_beat.schedulers:DatabaseScheduler"),
+    *("--pidfile", "", "--loglevel", "info"),
+)
