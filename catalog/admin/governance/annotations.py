@@ -8,7 +8,7 @@ from django.utils.safestring import SafeString
 
 from catalog.admin import cells
 from catalog.models import LabelColour, Namespace, Sensitivity, Table
-from catalog.services.governance import annotations
+from catalog.services.governance import annotations, descriptions
 from catalog.services.governance.annotations import Annotations, GivenLabel
 
 LABEL_COLOURS: dict[str, str] = {
@@ -61,7 +61,7 @@ def for_page(row: Table | Namespace) -> Shown:
     return Shown(
         facts=found,
         owner=cells.who(found.owner),
-        description=annotations.render(found.description) if found.description else SafeString(""),
+        description=descriptions.render(found.description) if found.description else SafeString(""),
         labels=labels(found.labels),
         sensitivity=_sensitivity_of(found),
         links=[
@@ -79,7 +79,7 @@ def for_page(row: Table | Namespace) -> Shown:
                 cells.lines(
                     part
                     for part in (
-                        annotations.render(column.description) if column.description else "",
+                        descriptions.render(column.description) if column.description else "",
                         cells.muted(column.comment) if column.comment else "",
                     )
                     if part

@@ -6,12 +6,9 @@ owners are not inherited.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 from django.db.models import Q
-from django.utils.safestring import SafeString
-from markdown_it import MarkdownIt
 
 from catalog import access
 from catalog.access import Principal
@@ -377,40 +374,3 @@ def update_label(
 def delete_label(*, actor: Principal, key: str) -> None:
     """Delete a label without assignments. Raises LabelNotFound, LabelInUse."""
     commit([label_operations.DeleteLabel(key=key)], actor=actor)
-
-
-# --- descriptions --------------------------------------------------------------------------------
-
-_SCHEMES = ("http:", "https:", "mailto:")
-
-
-def render(markdown: str) -> SafeString:
-    """Convert a description to HTML that is safe to display.
-
-    CommonMark with tables. Raw HTML is shown as text, only http, https and mailto links are allowed,
-    and images become links, so that they are not fetched.
-    """
-    html: str = _renderer().render(markdown)
-    return SafeString(html)  # the renderer escapes
-
-
-@cache
-def _renderer() -> MarkdownIt:
-    renderer = MarkdownIt("commonmark", {"html": False, "linkify": False}).enable(
-        ["table", "strikethrough"]
-    )
-    renderer.disable("image")
-    renderer.validateLink = _is_allowed  # type: ignore[method-assign]
-    renderer.add_render_rule("link_open", _open_link)
-    return renderer
-
-
-def _is_allowed(url: str) -> bool:
-    return url.strip().lower().startswith(_SCHEMES)
-
-
-def _open_link(renderer: Any, tokens: Any, index: int, options: Any, env: Any) -> str:
-    tokens[index].attrSet("rel", "noopener noreferrer nofollow")
-    tokens[index].attrSet("target", "_blank")
-    html: str = renderer.renderToken(tokens, index, options, env)
-    return html

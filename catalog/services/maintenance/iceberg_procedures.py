@@ -26,9 +26,6 @@ from catalog.services.maintenance.iceberg_statistics import (
 SCRIPT = "iceberg"
 
 
-# --- jobs --------------------------------------------------------------------------------------
-
-
 def policy_of(job: Job) -> EffectivePolicy:
     """The policy that was requested with the job, else the effective policy of the table."""
     effective = policies.effective_policy(job.table)

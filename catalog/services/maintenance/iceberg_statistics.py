@@ -84,9 +84,6 @@ def reader_of(table: Table) -> TableFileIO:
     return TableFileIO(TableFiles(table), NOBODY)
 
 
-# --- measuring ---------------------------------------------------------------------------------
-
-
 def current_metadata(table: Table) -> CurrentMetadata | None:
     row = IcebergMetadata.objects.filter(table=table).first()
     if row is None:

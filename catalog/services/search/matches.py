@@ -10,7 +10,7 @@ from catalog.services.search import words as search_words
 from catalog.services.search.query import Query
 
 _MAX_MATCHES = 5  # per result
-_CONTEXT = 80  # characters shown before and behind what matched in a long text
+_CONTEXT = 80  # characters shown before and after a match in a long text
 
 
 @dataclass(frozen=True, slots=True)

@@ -359,7 +359,7 @@ def _of_sensitivity(sensitivity: Sensitivity, carriers: Sequence[_Carrier]) -> s
 
 
 def _inherited(own: str, carriers: Sequence[_Carrier], matching: set[int]) -> list[str]:
-    """Documents below a matching namespace, without a nearer carrier and a value of their own."""
+    """Query for documents below a matching namespace with neither a nearer carrier nor an own value."""
     if not matching:
         return []
     carrier_ids = {carrier.pk for carrier in carriers}

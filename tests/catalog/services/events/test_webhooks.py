@@ -728,7 +728,7 @@ def test_with_another_key_of_the_server_a_webhook_waits_and_others_do_not(receiv
     assert is_signed(new, headers, body)
     of_old = WebhookDelivery.objects.get(webhook__name="old")
     assert of_old.status == DeliveryStatus.PENDING
-    assert "MONODON_SECRET_KEY is not what it was" in of_old.answer
+    assert "MONODON_SECRET_KEY has changed" in of_old.answer
     rotated = webhooks.rotate_secret(actor=SYSTEM, name="old")
     hurry()
     assert tell() == 1

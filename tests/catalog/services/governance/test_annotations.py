@@ -36,7 +36,7 @@ from catalog.models import (
 from catalog.models import Principal as PrincipalRow
 from catalog.privileges import Privilege
 from catalog.services.engine.commit import commit
-from catalog.services.governance import annotation_operations, annotations
+from catalog.services.governance import annotation_operations, annotations, descriptions
 from catalog.services.governance.annotation_operations import Link
 from catalog.services.governance.annotations import Changes, ColumnChanges
 from catalog.services.tables import table_operations
@@ -585,15 +585,15 @@ def test_a_definition_is_locked_before_a_label_is_given():
 
 
 def test_markdown():
-    assert annotations.render("All **orders**\n\n- `a`") == (
+    assert descriptions.render("All **orders**\n\n- `a`") == (
         "<p>All <strong>orders</strong></p>\n<ul>\n<li><code>a</code></li>\n</ul>\n"
     )
-    assert "<table>" in annotations.render("|a|\n|-|\n|1|")
-    assert annotations.render("[x](https://example.org)") == (
+    assert "<table>" in descriptions.render("|a|\n|-|\n|1|")
+    assert descriptions.render("[x](https://example.org)") == (
         '<p><a href="https://example.org" rel="noopener noreferrer nofollow" target="_blank">x</a>'
         "</p>\n"
     )
-    assert 'href="mailto:a@b.c"' in annotations.render("<a@b.c>")
+    assert 'href="mailto:a@b.c"' in descriptions.render("<a@b.c>")
 
 
 @pytest.mark.parametrize(
@@ -636,7 +636,7 @@ def test_no_description_runs_anything(text):
                 if name == "href":
                     assert value.startswith(("https://", "http://", "mailto:")), value
 
-    html = annotations.render(text)
+    html = descriptions.render(text)
     parser = Parser()
     parser.feed(html)
     parser.close()
