@@ -29,6 +29,7 @@ from catalog.services.engine import jobs
 from catalog.services.engine.commit import commit
 from catalog.services.engine.jobs import Report, Spark
 from catalog.services.iceberg.files import require_readable
+from catalog.services.maintenance import iceberg_statistics
 from catalog.services.maintenance.iceberg_procedures import (
     outcome_of,
     policy_of,
@@ -37,7 +38,6 @@ from catalog.services.maintenance.iceberg_procedures import (
     statistics_of,
 )
 from catalog.services.maintenance.iceberg_statistics import (
-    MAX_FILES,
     CurrentMetadata,
     expire_before_ms,
     expiring_snapshots,
@@ -72,7 +72,7 @@ def clean_up(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]
     reader = reader_of(job.table)
     require_readable(job.table, current.document, JobKind.CLEAN_UP)
     expiring_files = iceberg_maintenance.files_of(
-        current.document, set(expiring_ids), reader, MAX_FILES
+        current.document, set(expiring_ids), reader, iceberg_statistics.MAX_FILES
     )
     own_files = None if expiring_files is None else reader.files.own_paths(expiring_files)
     sizes = None if own_files is None else _sizes(own_files.values())

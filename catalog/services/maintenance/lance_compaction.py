@@ -178,11 +178,11 @@ class _Compactor:
             outcome["note"] = "nothing to compact"
         elif self.conflicts:
             again = (
-                "they were done again"
+                "they were compacted again"
                 if self.conflicts == conflicts_before
-                else "some are left as they were"
+                else "some were not compacted"
             )
-            outcome["note"] = f"others changed {self.conflicts} groups meanwhile; {again}"
+            outcome["note"] = f"{self.conflicts} groups were changed concurrently; {again}"
         return outcome
 
     def _plan(self) -> tuple[Snapshot, Layout, Plan]:

@@ -141,7 +141,7 @@ def test_some_indexes_are_asked_for(management: Management, sent, warehouse):
         ({"indexes": []}, (400, "invalid-input", "'indexes' is empty")),
         (
             {"kind": "compact", "indexes": ["a"]},
-            (400, "invalid-input", "'compact' is not of index"),
+            (400, "invalid-input", "'compact' does not take 'indexes'"),
         ),
         ({"indexes": "a"}, (400, "invalid-input", "indexes: Input")),
         ({"indexes": [1]}, (400, "invalid-input", "indexes.0: Input")),

@@ -186,7 +186,7 @@ def test_nothing_is_lost_to_one_group_that_others_changed(monkeypatch):
     assert ids() == [i for i in range(8192) if i != 5000]
     assert job.result["after"]["files"] == 2
     assert job.result["after"]["deleted_rows"] == 0
-    assert "others changed 1 groups meanwhile" in job.error
+    assert "1 groups were changed concurrently" in job.error
 
 
 def test_a_canceled_job_keeps_what_it_has_committed(monkeypatch):

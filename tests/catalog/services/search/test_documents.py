@@ -49,7 +49,7 @@ def _patient(request):
         return wait_first
 
     with pytest.MonkeyPatch.context() as patched:
-        for name in ("keep", "follow"):
+        for name in ("update", "follow"):
             patched.setattr(search_documents, name, patiently(getattr(search_documents, name)))
         yield
 
