@@ -9,6 +9,9 @@ PY := .venv/bin/python
 N ?=
 MINUTES ?= 60
 SEED ?=
+KILLS ?= 0
+OPERATIONS ?= 0
+REPLICA ?=
 PYTEST ?=
 # Parts of the project that exist; the demo and the benchmarks are checked by running them.
 PACKAGES := config catalog api tasks server
@@ -56,7 +59,8 @@ screens: install-dev ## take the pictures of the docs anew, in Chromium
 
 chaos: install-dev ## break a server of its own and judge every answer (MINUTES=60 SEED=7), or repeat the kill tests (N=20)
 	@exec $(if $(N),env MONODON_CHAOS_ROUNDS=$(N) $(PY) -m pytest tests/chaos tests/clients -m chaos --timeout 0 $(PYTEST),\
-		$(PY) -m tests.chaos.harness --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)))
+		$(PY) -m tests.chaos.harness --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) \
+			--kills $(KILLS) --operations $(OPERATIONS) $(if $(REPLICA),--replica))
 
 bench: install-dev ## measure against the reference server and plain PostgreSQL
 	@exec $(PY) -m benchmarks

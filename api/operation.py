@@ -33,11 +33,13 @@ from catalog.errors import (
     Unauthenticated,
 )
 from catalog.identifiers import DEFAULT_DELIMITER
+from catalog.models import Table
 from catalog.postgresql import outcomes
 from catalog.services.access import authentication, oidc
 from catalog.services.access.throttle import attempts
 from catalog.services.audit import refusals
 from catalog.services.engine import commit
+from catalog.services.storage import file_references
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +48,9 @@ _TRUE, _FALSE = frozenset({"true", "1"}), frozenset({"false", "0"})
 MAX_DEPTH = 200
 _NUL = b"\\u0000"
 _LONGEST_KEPT = 500
+
+
+DEPENDENTS = "Monodon-Dependents"
 
 
 class Operation(APIView):
@@ -330,3 +335,10 @@ def complaint(error: ValidationError) -> str:
 
 def first_line(error: Exception) -> str:
     return str(error).partition("\n")[0]
+
+
+def announce_dependents(response: HttpResponse, dropped: Table) -> HttpResponse:
+    """Say in a header how many tables refer to files of a table that was dropped, if some do."""
+    if number := file_references.dependents(dropped).count():
+        response[DEPENDENTS] = str(number)
+    return response

@@ -47,6 +47,7 @@ from catalog.models import (
     TableVersion,
     Transaction,
     TrashItem,
+    UnreadSnapshot,
     Webhook,
     WebhookDelivery,
 )
@@ -82,6 +83,7 @@ _MODELS = (
     Function,
     Facts,
     FileReference,
+    UnreadSnapshot,
     LabelAssignment,
     LabelDefinition,
     LedgerCheck,

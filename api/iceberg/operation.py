@@ -12,7 +12,7 @@ from django.http import HttpResponse
 from pydantic import BaseModel, ValidationError
 
 from api.iceberg import errors, prefixes, wording
-from api.operation import Operation, complaint, parse_object
+from api.operation import DEPENDENTS, Operation, complaint, parse_object
 from catalog import identifiers
 from catalog.access import Principal
 from catalog.errors import CatalogError, InvalidInput, OutcomeUnknown, ServiceUnavailable
@@ -23,7 +23,7 @@ from catalog.services.engine import idempotency
 
 JSON = "application/json"
 MAX_PAGE = 10_000
-_KEPT_HEADERS = ("Content-Type", "ETag", "Vary")
+_KEPT_HEADERS = ("Content-Type", "ETag", "Vary", DEPENDENTS)
 _SURELY_FAILED = {HTTPStatus.BAD_REQUEST, HTTPStatus.CONFLICT}
 
 

@@ -20,6 +20,7 @@ from catalog.models import (
     TrashState,
 )
 from catalog.services.recovery.undrop import NamespaceRules
+from catalog.services.storage import file_references
 
 _WHY = "Read by whoever has to approve it, and kept in the audit trail."
 
@@ -99,6 +100,19 @@ class ApprovalRule(BaseModel):
 # --- the trash -------------------------------------------------------------------------------------
 
 
+class Dependents(BaseModel):
+    """Tables that refer to files of a table."""
+
+    tables: list[list[str]] = Field(
+        description="Those that whoever asks may browse: the first 100."
+    )
+    others: int = Field(description="How many more there are.")
+
+    @classmethod
+    def of(cls, found: file_references.Dependents) -> Self:
+        return cls(tables=[list(name) for name in found.visible], others=found.others)
+
+
 class TrashItemModel(BaseModel):
     """What was dropped and may come back."""
 
@@ -113,12 +127,18 @@ class TrashItemModel(BaseModel):
     purge_at: datetime | None = Field(description="Null: it is kept until somebody purges it.")
     bytes: int | None = Field(description="When it was measured last; null: it was not.")
     job: int | None = Field(description="What purges it.")
+    dependents: Dependents = Field(
+        description="What refers to its files, which stay while something does; nobody for who may"
+        " not read the table."
+    )
     transaction_id: UUID | None = Field(
         description="The drop. A namespace comes back with all that was dropped by the same."
     )
 
     @classmethod
-    def of(cls, row: TrashItem, readable: Collection[int]) -> Self:
+    def of(
+        cls, row: TrashItem, readable: Collection[int], dependents: file_references.Dependents
+    ) -> Self:
         table = row.table
         return cls(
             id=row.pk,
@@ -132,6 +152,7 @@ class TrashItemModel(BaseModel):
             purge_at=row.purge_at,
             bytes=getattr(row, "size", None),
             job=row.job_id,
+            dependents=Dependents.of(dependents),
             transaction_id=row.transaction_id,
         )
 

@@ -138,6 +138,7 @@ urlpatterns = [
     _route("history/counts", history.CountChanges),
     _route("namespaces/{id}/facts", facts.GetNamespaceFacts, facts.UpdateNamespaceFacts),
     _route("tables/{id}/facts", facts.GetTableFacts, facts.UpdateTableFacts),
+    _route("tables/{id}/dependents", facts.GetTableDependents),
     _route("labels", labels.ListLabels, labels.CreateLabel),
     _route("labels/{label}", labels.GetLabel, labels.UpdateLabel, labels.DeleteLabel),
     _route("search", search.Search),

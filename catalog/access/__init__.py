@@ -23,6 +23,7 @@ from catalog.access.authorization import (
 from catalog.access.identity import anonymous, named, of_row, of_user, on_behalf_of
 from catalog.access.principal import COMMAND, SYSTEM, IdempotencyKey, Principal, Progress
 from catalog.access.visibility import (
+    readable_namespaces,
     readable_tables,
     visible_contents,
     visible_namespaces,
@@ -46,6 +47,7 @@ __all__ = [
     "of_row",
     "of_user",
     "on_behalf_of",
+    "readable_namespaces",
     "readable_tables",
     "require",
     "sees_all_in",

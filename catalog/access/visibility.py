@@ -48,6 +48,33 @@ def readable_tables(actor: Principal, tables: Collection[int]) -> set[int]:
         return found | {pk for (pk,) in cursor.fetchall()}
 
 
+_READABLE_NAMESPACES = """
+    SELECT n.id FROM catalog_namespace n
+    WHERE n.id = ANY(%(asked)s::bigint[])
+        AND (%(within)s::bigint IS NULL OR %(within)s::bigint = ANY(n.ancestors))
+        AND (
+            %(everywhere)s
+            OR monodon_held(%(ids)s::bigint[], %(names)s::text[], n.ancestors) & %(read)s <> 0
+        )
+"""
+
+
+def readable_namespaces(actor: Principal, namespaces: Collection[int]) -> set[int]:
+    """Those of these namespaces, dropped ones too, that the actor may read. One statement at most."""
+    if not namespaces or actor.holds_everywhere(Privilege.READ):
+        return set(namespaces)
+    if Privilege.READ not in actor.ceiling:
+        return set()
+    parameters: dict[str, Any] = {
+        "asked": list(namespaces),
+        "everywhere": Privilege.READ in actor.everywhere,
+        "read": Privilege.READ.value,
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(_READABLE_NAMESPACES, {**identities(actor), **parameters})
+        return {pk for (pk,) in cursor.fetchall()}
+
+
 # What is below the namespaces on which something is held, asked once for a statement: with an array
 # of thousands of them, each row of a list would be compared with each.
 _INSIDE = """

@@ -14,7 +14,7 @@ from catalog.models.facts import (
     SearchWord,
     Sensitivity,
 )
-from catalog.models.files import FileReference
+from catalog.models.files import FileReference, UnreadSnapshot
 from catalog.models.iceberg import (
     Function,
     IcebergMetadata,
@@ -87,6 +87,7 @@ __all__ = [
     "TransactionStatus",
     "TrashItem",
     "TrashState",
+    "UnreadSnapshot",
     "Webhook",
     "WebhookDelivery",
 ]

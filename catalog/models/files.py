@@ -33,3 +33,31 @@ class FileReference(models.Model):
 
     def __str__(self) -> str:
         return f"{self.table} → {self.source}"
+
+
+class UnreadSnapshot(models.Model):
+    """A snapshot of an Iceberg table whose manifests the commit that brought it in did not read to the end.
+
+    They may name files of other tables. So they are read before files of any table are removed.
+    """
+
+    table = models.ForeignKey(
+        Table,
+        models.CASCADE,
+        related_name="unread_snapshots",
+        db_index=False,  # unread_snapshot_unique serves
+    )
+    snapshot_id = models.BigIntegerField()
+    is_whole = models.BooleanField(
+        help_text="Whether all its manifests are to be read, rather than those that it added."
+    )
+    principal = models.TextField(help_text="The name of the principal who committed it.")
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["table", "snapshot_id"], name="unread_snapshot_unique"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.table} @{self.snapshot_id}"

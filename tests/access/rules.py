@@ -213,6 +213,7 @@ MANAGEMENT: dict[str, Rule] = {
     "GetNamespaceFacts": BROWSE_NAMESPACE,
     "UpdateNamespaceFacts": MANAGE_NAMESPACE,
     "GetTableFacts": BROWSE,
+    "GetTableDependents": READ,
     "UpdateTableFacts": MANAGE,  # the owner: who holds everything there
     "ListLabels": ANYBODY,
     "GetLabel": ANYBODY,

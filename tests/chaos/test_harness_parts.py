@@ -1,7 +1,10 @@
 """What the fault harness is made of does what it says."""
 
 import http.server
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote
@@ -11,7 +14,8 @@ import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import read_manifest_list
 
-from tests.chaos.harness.history import FAIL, OK, UNKNOWN, History, Operation, read
+from tests.chaos.harness.clock import Clock
+from tests.chaos.harness.history import FAIL, OK, UNKNOWN, History, Operation
 from tests.chaos.harness.judges import Anomaly
 from tests.chaos.harness.manifests import stage_iceberg, stage_lance
 from tests.chaos.harness.proxy import Proxy
@@ -67,12 +71,15 @@ def _ask(url: str, path: str) -> Operation:
         ('/409/{"code":14,"error":"no"}', FAIL, "conflict"),
         ('/503/{"code":17,"error":"no"}', FAIL, "unavailable"),
         ('/400/{"code":13,"error":"no"}', FAIL, "unexpected 400"),
+        ('/409/{"error":{"type":"CommitFailedException","message":"full;%20nothing%20was%20changed"}}',
+         FAIL, "unavailable"),
+        ('/400/{"error":{"message":"Invalid%20snapshot%20timestamp%207"}}', FAIL, "clock"),
         ('/409/{"error":{"type":"CommitFailedException"}}', FAIL, "conflict"),
         ('/409/{"error":{"type":"AlreadyExistsException"}}', FAIL, "exists"),
         ('/500/{"error":{"type":"CommitStateUnknownException"}}', UNKNOWN, ""),
         ("/502/", UNKNOWN, ""),
     ],
-)
+)  # fmt: skip
 def test_an_answer_is_recorded_as_what_it_means(
     server: _Server, path: str, outcome: str, error: str
 ) -> None:
@@ -83,6 +90,42 @@ def test_an_answer_is_recorded_as_what_it_means(
 def test_a_refused_connection_is_no_operation() -> None:
     with pytest.raises(NotSent):
         _ask("http://127.0.0.1:9", "/200/")
+
+
+def test_the_proxy_leads_elsewhere(server: _Server) -> None:
+    with _Server(("127.0.0.1", 0), _Handler) as other, Proxy(server.server_port) as proxy:
+        threading.Thread(target=other.serve_forever).start()
+        connection = Connection(proxy.url, "key")
+        for expected in ([1, 0], [1, 1]):
+            operation = Operation("c1-1", 1, "s1", "latest")
+            connection.send(operation, "GET", "/200/{}")
+            assert operation.outcome == OK
+            assert [server.served, other.served] == expected
+            proxy.switch(other.server_port)
+        connection.close()
+        other.shutdown()
+
+
+def test_the_clock_of_a_process_is_set_off_and_back(tmp_path: Path) -> None:
+    clock = Clock(tmp_path)
+    assert clock.missing == ""
+    ask = "import time\nwhile input(): print(time.time(), time.monotonic(), flush=True)"
+    with subprocess.Popen(
+        [sys.executable, "-c", ask],
+        env=clock.environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin
+        assert process.stdout
+        for seconds in (0, 600, -600, 0):
+            clock.set_off(seconds)
+            print("x", file=process.stdin, flush=True)
+            wall, monotonic = map(float, process.stdout.readline().split())
+            assert wall - time.time() == pytest.approx(seconds, abs=5)
+            assert monotonic == pytest.approx(time.monotonic(), abs=5)
+        print(file=process.stdin, flush=True)
 
 
 def test_the_proxy_loses_the_answer_and_not_the_request(server: _Server) -> None:
@@ -112,15 +155,24 @@ def test_a_staged_manifest_list_is_one(tmp_path: Path) -> None:
 
 
 def test_a_history_is_read_as_it_was_written(tmp_path: Path) -> None:
-    history = History(tmp_path / "history.jsonl")
+    history = History(tmp_path / "history")
     answered = history.begin(Operation("c1-1", 1, "s1", "latest", outcome=OK))
     history.end(answered)
+    assert history.read("s1") == [answered]
     lost = history.begin(Operation("c1-2", 1, "s1", "write", steps=[{"do": "drop"}]))
     history.end(lost)
-    history.close()
-    assert list(read(tmp_path / "history.jsonl")) == [answered, lost]
+    elsewhere = history.begin(
+        Operation("c1-3", 1, "s2", "write", steps=[{"do": "drop"}], outcome=OK)
+    )
+    history.end(elsewhere)
+    assert history.read("s1") == [answered, lost]
+    assert history.read("s2") == [elsewhere]
+    assert history.read("s3") == []
     assert answered.returned >= answered.call > 0
     assert lost.returned == 0
+    assert (history.operations, history.acknowledged) == (3, 1)
+    assert history.outcomes == {OK: 2, UNKNOWN: 1}
+    history.close()
 
 
 def test_false_answers_are_counted_apart() -> None:
@@ -128,6 +180,7 @@ def test_false_answers_are_counted_apart() -> None:
     result = Result(
         seed=7,
         seconds=60.0,
+        sent=3,
         operations=2,
         outcomes={OK: 2},
         commits=1,
@@ -136,7 +189,7 @@ def test_false_answers_are_counted_apart() -> None:
         undecided=0,
         faults={"kill web": 1, "lose answers": 1},
         kills=1,
-        longest_outage=0.5,
+        outages={"kill web": 0.5},
         left_out=[],
         anomalies=anomalies,
     )

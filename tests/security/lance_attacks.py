@@ -16,8 +16,11 @@ Change = Callable[[bytes], bytes]
 
 def manifest_of(table: Table) -> bytes:
     """The newest manifest of a table that was never touched."""
-    newest = min(Path(f"{table.location}/_versions").glob("*.manifest"))
-    return newest.read_bytes()
+    return manifest_in(Path(table.location))
+
+
+def manifest_in(directory: Path) -> bytes:
+    return min((directory / "_versions").glob("*.manifest")).read_bytes()
 
 
 def clone_of(table: Table, version: int, directory: Path) -> bytes:
@@ -27,6 +30,15 @@ def clone_of(table: Table, version: int, directory: Path) -> bytes:
     source.shallow_clone(str(directory), source.version)
     (path,) = Path(f"{directory}/_versions").glob("*.manifest")
     return lance_manifest.with_version(path.read_bytes(), version)
+
+
+def indexed(table: Table, version: int, directory: Path) -> tuple[bytes, Path]:
+    """The manifest, and the directory, of an index that a copy of the attacker's table has."""
+    shutil.rmtree(directory, ignore_errors=True)
+    shutil.copytree(table.location, directory)
+    lance.dataset(str(directory)).create_scalar_index("id", "BTREE")
+    (index,) = (directory / "_indices").iterdir()
+    return lance_manifest.with_version(manifest_in(directory), version), index
 
 
 def edited(manifest: bytes, path: Sequence[int], change: Change, *, index: bool = False) -> bytes:
@@ -52,6 +64,25 @@ def edited(manifest: bytes, path: Sequence[int], change: Change, *, index: bool 
 def with_field(manifest: bytes, path: Sequence[int], field: bytes) -> bytes:
     """The manifest with a field added to each message at a path; the empty path is the manifest."""
     return edited(manifest, path, lambda content: content + field)
+
+
+def without_field(number: int) -> Change:
+    """A change that takes a field out of a message."""
+
+    def change(message: bytes) -> bytes:
+        kept = b""
+        for field, kind, first, second in lance_wire.fields(message, 0, len(message)):
+            if field == number:
+                continue
+            if kind == lance_wire.VARINT:
+                kept += number_field(field, first)
+            elif kind == lance_wire.BYTES:
+                kept += bytes_field(field, message[first:second])
+            else:
+                kept += lance_wire.encode_varint(field << 3 | kind) + message[first:second]
+        return kept
+
+    return change
 
 
 def base_path(path: str, number: int = 0, *, is_root: bool = True) -> bytes:

@@ -69,7 +69,7 @@ def planted(world: World, monkeypatch) -> Iterator[Any]:
     def plant(kind: str, slot: str) -> str:
         path = world.path(kind, "data" if slot == "deletes" else slot)
         with monkeypatch.context() as unguarded:
-            unguarded.setattr(iceberg_files, "check_updates", lambda *_: frozenset())
+            unguarded.setattr(iceberg_files, "check_updates", lambda *_: iceberg_files.References())
             change = TableChange(table=MINE, requirements=[], updates=updates(snapshot(slot, path)))
             iceberg_commits.commit_table(actor=SYSTEM, change=change)
         return path

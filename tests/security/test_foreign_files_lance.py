@@ -8,6 +8,7 @@ use; and the operating system sees none of the others' files opened, linked, cha
 
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,11 +38,13 @@ from catalog.services.engine.commit import commit
 from catalog.services.lance import data as lance_data
 from catalog.services.lance import datasets as lance_datasets
 from catalog.services.lance.ledger import versions as lance_versions
-from catalog.services.maintenance import job_runner, measurements
+from catalog.services.lance.ledger import versions as lance_versions_module
+from catalog.services.maintenance import job_runner, lance_dependents, measurements
+from catalog.services.maintenance import job_runner as maintenance_job_runner
 from catalog.services.recovery import lance_repair
 from catalog.services.tables import job_operations, table_operations
 from tests.access.doors import KEY, give, principal, who_asks
-from tests.api.client import Lance, stream
+from tests.api.client import Lance, encoded_schema, stream
 from tests.factories import files, make_lance_table, make_namespace, make_root, snapshot
 from tests.security import lance_attacks as attacks
 from tests.security.inotify import watched
@@ -157,6 +160,68 @@ def _transaction(world: World) -> bytes:
     return attacks.edited(_real(world), [12], lambda _: name[2:])
 
 
+def _index(place: Callable[[World], Path], change: attacks.Change = lambda index: index) -> Attack:
+    """An index of the own column, whose files lie in another directory; its entry is changed."""
+
+    def make(world: World) -> bytes:
+        manifest, directory = attacks.indexed(world.mine, NEXT, world.clones / "indexed")
+        target = place(world) / "_indices" / directory.name
+        shutil.copytree(directory, target, dirs_exist_ok=True)
+        return attacks.edited(manifest, [1], change, index=True)
+
+    return make
+
+
+def _index_elsewhere(change: attacks.Change) -> Attack:
+    """The same with the base path of a hidden table."""
+    make = _index(lambda world: Path(world.victims["hidden"].location), change)
+    return lambda world: attacks.with_field(
+        make(world), [], attacks.base_path(world.victims["hidden"].location)
+    )
+
+
+def _in_base(index: bytes) -> bytes:
+    return index + attacks.number_field(9, 0)
+
+
+def _naming(path: Callable[[World], str]) -> Attack:
+    """The own index, with one more file."""
+
+    def make(world: World) -> bytes:
+        file = attacks.bytes_field(10, attacks.text_field(1, path(world)))
+        return _index(_own, lambda index: index + file)(world)
+
+    return make
+
+
+def _own(world: World) -> Path:
+    return Path(world.mine.location)
+
+
+def _index_linked(world: World) -> bytes:
+    """The own index, without the names of its files, which are links to another's."""
+    manifest = _index(_own, attacks.without_field(10))(world)
+    hidden = Path(world.victims["hidden"].location) / "_indices"
+    (directory,) = (_own(world) / "_indices").iterdir()
+    directory.rename(hidden / directory.name) if hidden.is_dir() else shutil.copytree(
+        directory, hidden / directory.name
+    )
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir()
+    for path in (hidden / directory.name).iterdir():
+        (directory / path.name).symlink_to(path)
+    return manifest
+
+
+def _deletion_linked(world: World) -> bytes:
+    link = Path(world.mine.location) / "_deletions" / "0-1-77.arrow"
+    link.parent.mkdir(exist_ok=True)
+    link.unlink(missing_ok=True)
+    link.symlink_to(_hidden_file(world))
+    deletion = attacks.number_field(2, 1) + attacks.number_field(3, 77) + attacks.number_field(4, 1)
+    return attacks.with_field(_real(world), [2], attacks.bytes_field(3, deletion))
+
+
 ATTACKS: dict[str, Attack] = {
     "clone of a hidden table": _clone("hidden"),
     "clone of a dropped table": _clone("dropped"),
@@ -183,6 +248,15 @@ ATTACKS: dict[str, Attack] = {
     "deletion file": _deletion,
     "row ids": _row_ids,
     "transaction file": _transaction,
+    "base path of an index": _index_elsewhere(_in_base),
+    "base path of an index without names": _index_elsewhere(
+        lambda index: _in_base(attacks.without_field(10)(index))
+    ),
+    "index file that is absolute": _naming(_hidden_file),
+    "index file that climbs": _naming(lambda w: "../" + _climb(w)),
+    "index file outside": _naming(lambda w: f"../../../../outside/{w.secret.name}"),
+    "links as index files": _index_linked,
+    "link as deletion file": _deletion_linked,
 }
 AT_ENTRY = {name for name in ATTACKS if name.startswith(("clone", "base path", "deletion"))}
 """What the top of a manifest shows; the rest is seen before the version is used."""
@@ -249,12 +323,12 @@ def test_a_manifest_elsewhere_is_not_entered(world, victim, way):
 # --- what older releases entered -----------------------------------------------------------------
 
 
-def _enter(world: World, content: bytes) -> None:
+def _enter(world: World, content: bytes, version: int = NEXT) -> None:
     """As a release did that did not look at manifests."""
-    path = Path(f"{world.mine.location}/_versions/{2**64 - 1 - NEXT:020d}.manifest")
+    path = Path(f"{world.mine.location}/_versions/{2**64 - 1 - version:020d}.manifest")
     path.write_bytes(content)
     TableVersion.objects.create(
-        table=world.mine, version=NEXT, manifest_path=str(path).lstrip("/"), manifest_size=1
+        table=world.mine, version=version, manifest_path=str(path).lstrip("/"), manifest_size=1
     )
     lance_datasets.forget_opened()
 
@@ -280,7 +354,15 @@ USES: dict[str, tuple[str, Any]] = {
     "restore": ("restore", {"version": NEXT}),
     "tag": ("tags/create", {"tag": "v", "version": NEXT}),
     "branch": ("branches/create", {"name": "b", "from_version": NEXT}),
-    "view": ("../mine$v/create_materialized_view", {}),
+    "backfill": ("backfill_column", {"column": "c"}),
+    "view": (
+        "../../materialized_view/mine$v/create",
+        {
+            "kind": "query",
+            "source_query": json.dumps({"source": list(MINE), "columns": ["id"]}),
+            "output_schema": encoded_schema(pa.schema([pa.field("id", pa.int64())])),
+        },
+    ),
 }
 
 
@@ -494,6 +576,22 @@ def test_a_source_keeps_what_its_clone_needs(world):
     assert _read(Lance(KEY)) == (200, 2)
 
 
+def test_a_source_keeps_the_blobs_and_indexes_of_its_clone(world):
+    """A manifest names neither the blobs beside a data file nor, when it is old, an index's files."""
+    location = _blob_table(world)
+    lance.dataset(str(location)).create_scalar_index("id", "BTREE")
+    Lance(KEY).post("/v1/table/mine$b/deregister", {})
+    Lance(KEY).post("/v1/table/mine$b/register", {"location": str(location)})
+    source = Table.objects.named(("mine", "b")).get()
+    staged = world.stage(attacks.clone_of(source, NEXT, world.clones / "blobs"))
+    Lance(KEY).post("/v1/table/mine$t/version/create", _body(str(staged)))
+    needed = lance_dependents.needed_files(source)
+    beside = [*location.glob("data/*/*.blob"), *location.glob("_indices/*/*")]
+    assert len(beside) > 2
+    assert [path for path in beside if not lance_dependents.is_needed(str(path), needed)] == []
+    assert not lance_dependents.is_needed(f"{location}/data/other/1.blob", needed)
+
+
 # --- external blobs ------------------------------------------------------------------------------
 
 
@@ -523,3 +621,112 @@ def test_external_blobs_are_never_opened(world):
             assert answer.status_code < 500, (name, answer.content)
         _run_jobs(world, table=("mine", "b"))
     assert seen.events == []
+
+
+def _blob_table(world: World) -> Path:
+    """A table of the attacker's with blobs that lie beside its rows, in two fragments."""
+    rows = pa.table({"id": [1], "b": lance.blob_array([os.urandom(200_000)])})
+    location = Path(world.mine.location).parent / "blobs"
+    for mode in ("create", "append"):
+        lance.write_dataset(rows, str(location), mode=mode, data_storage_version="2.2")
+    Lance(KEY).post("/v1/table/mine$b/register", {"location": str(location)})
+    return location
+
+
+@pytest.mark.parametrize("moment", ["before the first read", "after a read"])
+def test_blobs_that_are_links_are_never_opened(world, moment):
+    location = _blob_table(world)
+    if moment == "after a read":
+        assert Lance(KEY).call("POST", "/v1/table/mine$b/count_rows", {}).status_code == 200
+    blobs = list(location.glob("data/*/*.blob"))
+    assert len(blobs) == 2
+    for path in blobs:
+        path.unlink()
+        path.symlink_to(_hidden_file(world))
+    before = files(str(location))
+    with watched(*world.canaries) as seen:
+        for name, (path, body) in USES.items():
+            given = {"raw": body} if isinstance(body, bytes) else {"body": body}
+            answer = Lance(KEY).call("POST", f"/v1/table/mine$b/{path}", **given)
+            assert 400 <= answer.status_code < 500, name
+        jobs = _run_jobs(world, table=("mine", "b"))
+    assert seen.events == []
+    assert {job.status for job in jobs if job.kind == JobKind.COMPACT} == {JobStatus.FAILED}
+    assert files(str(location)) == before
+
+
+LATE_LINKS = {
+    name: LINKS[name] for name in ("data file to a hidden one", "data file is a pipe", "data")
+}
+
+
+@pytest.mark.parametrize("link", LATE_LINKS)
+def test_a_link_that_comes_after_a_read_is_not_followed(world, link):
+    """What was checked before is checked again when its directory has changed."""
+    for _ in range(2):  # the second is served by what is open
+        assert _read(Lance(KEY)) == (200, 4)
+    rows = stream(pa.table({"id": [5], "name": ["e"]}))  # and a writer has it open
+    Lance(KEY).call("POST", "/v1/table/mine$t/insert", raw=rows)
+    assert _read(Lance(KEY)) == (200, 5)
+    LATE_LINKS[link](world)
+    lance_datasets.answers.clear()
+    ledger = snapshot()
+    with watched(*world.canaries) as seen:
+        for path, body in (
+            ("query", {"k": 10, "vector": {}}),
+            ("count_rows", {"predicate": "id > 0"}),
+            ("update", {"updates": [["name", "'q'"]]}),
+            ("delete", {"predicate": "name = 'd'"}),
+        ):
+            answer = Lance(KEY).call("POST", f"/v1/table/mine$t/{path}", body)
+            assert answer.status_code == 400, (path, answer.content)
+    assert seen.events == []
+    assert snapshot() == ledger
+
+
+# --- jobs of columns and views -------------------------------------------------------------------
+
+
+def _lead_to_hidden(world: World) -> None:
+    """Enter a next version, as an older release did, whose data files lie in a hidden table."""
+    last = TableVersion.objects.filter(table=world.mine).latest("version").version
+    lance_versions_module.settle_pending()
+    manifest = attacks.with_field(
+        attacks.manifest_of(world.mine), [2, 2], attacks.number_field(7, 0)
+    )
+    base = attacks.base_path(world.victims["hidden"].location)
+    manifest = attacks.lance_manifest.with_version(attacks.with_field(manifest, [], base), last + 1)
+    _enter(world, manifest, last + 1)
+
+
+@pytest.mark.parametrize("change", ["links", "base path"])
+def test_jobs_of_columns_and_views_touch_no_foreign_files(world, change):
+    """Asked for while the table was well; what they read leads elsewhere by the time they run."""
+    column = {"name": "c", "computed": "id * 2"}
+    Lance(KEY).post("/v1/table/mine$t/add_columns", {"new_columns": [column]})
+    body = USES["view"][1]
+    Lance(KEY).post("/v1/materialized_view/mine$v/create", body, status=201)
+    jobs = [
+        Job.objects.get(transaction=Lance(KEY).post(path, asked, status=202)["job_id"])
+        for path, asked in (
+            ("/v1/table/mine$t/backfill_column", {"column": "c"}),
+            ("/v1/table/mine$t/backfill_column", {"column": "c", "read_version": 3}),
+            ("/v1/materialized_view/mine$v/refresh", {}),
+        )
+    ]
+    if change == "links":
+        _data_file_linked(_hidden_file)(world)
+    else:
+        _lead_to_hidden(world)
+    before = list(TableVersion.objects.order_by("pk").values_list("pk", "manifest_path"))
+    with watched(*world.canaries) as seen:
+        for job in jobs:
+            maintenance_job_runner.run_job(job.pk)
+            job.refresh_from_db()
+    assert [(job.kind, job.status) for job in jobs] == [
+        (job.kind, JobStatus.FAILED) for job in jobs
+    ]
+    assert ["does not belong to table 'mine.t'" in job.error for job in jobs] == [True, True, False]
+    assert jobs[2].error == "The source of the view leads to files that may not be read for it"
+    assert seen.events == []
+    assert list(TableVersion.objects.order_by("pk").values_list("pk", "manifest_path")) == before

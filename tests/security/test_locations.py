@@ -6,6 +6,7 @@ directory that lies in the warehouse; nothing outside is opened, made or changed
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -554,3 +555,16 @@ def test_options_of_a_storage_are_strings(lance, world):
         answer = _create(lance, 1, "", query={"storage_options": text})
         assert answer.status_code == 400, (text, answer.content)
         assert (snapshot(), files(world)) == (before, on_disk)
+
+
+def test_a_default_location_does_not_tell_the_namespaces_of_its_table(lance, iceberg, warehouse):
+    """Nor where a table was when it was made: a location stays when a table is renamed."""
+    make_namespace("hidden", "project")
+    schema = {"type": "struct", "schema-id": 0, "fields": []}
+    iceberg.post("namespaces/hidden%1Fproject/tables", {"name": "t1", "schema": schema})
+    lance.post("/v1/table/hidden$project$t2/declare", {})
+    lance.post("/v1/table/hidden$project$t3/create", raw=stream(pa.table({"id": [1]})))
+    found = dict(Table.objects.values_list("name", "location"))
+    assert len(found) == 3
+    for name, location in found.items():
+        assert re.fullmatch(rf"{warehouse}/{name}-[0-9a-f]{{32}}", location)

@@ -1,9 +1,11 @@
 from enum import StrEnum
 from typing import Any
 
+from django.http import HttpResponse
 from lance_namespace_urllib3_client import models as m
 
 from api.lance.operation import LanceOperation, choose
+from api.operation import announce_dependents
 from catalog import storage
 from catalog.access import Principal
 from catalog.formats.lance.naming import branch_name
@@ -147,20 +149,24 @@ class RegisterTable(LanceOperation):
 
 
 class DropTable(LanceOperation):
-    """Drop a table. A job removes its data; the transaction id follows it."""
+    """Drop a table. A job removes its data; the transaction id follows it.
+
+    The header ``Monodon-Dependents`` says how many tables refer to its files; while some do, they stay.
+    """
 
     response_model = m.DropTableResponse
     changes = True
 
-    def handle(self, actor: Principal, body: None, *, id: Identifier) -> m.DropTableResponse:
+    def handle(self, actor: Principal, body: None, *, id: Identifier) -> HttpResponse:
         committed = commit([table_operations.DropTable(table=id)], actor=actor)
         row = committed.results[0]
-        return m.DropTableResponse(
+        answer = m.DropTableResponse(
             id=list(id),
             location=row.location,
             properties=row.properties,
             transaction_id=committed.id,
         )
+        return announce_dependents(self._render(answer), row)
 
 
 class DeregisterTable(LanceOperation):

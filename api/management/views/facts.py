@@ -2,9 +2,11 @@
 
 from api.management import fact_messages as m
 from api.management.operation import ManagementOperation
+from api.management.recovery_messages import Dependents
 from catalog.access import Principal
 from catalog.identifiers import Identifier
 from catalog.services.governance import annotations
+from catalog.services.tables import dependents
 
 
 class GetNamespaceFacts(ManagementOperation):
@@ -38,6 +40,18 @@ class GetTableFacts(ManagementOperation):
 
     def handle(self, actor: Principal, body: None, id: Identifier) -> m.FactsModel:
         return m.FactsModel.of(annotations.table_annotations(actor=actor, table=id))
+
+
+class GetTableDependents(ManagementOperation):
+    """The tables that refer to files of a table, as shallow clones and snapshots of tables do.
+
+    While some do, clean-up spares the files that they need, or removes none, and nothing is purged.
+    """
+
+    response_model = Dependents
+
+    def handle(self, actor: Principal, body: None, id: Identifier) -> Dependents:
+        return Dependents.of(dependents.dependents_of_table(actor=actor, table=id))
 
 
 class UpdateTableFacts(ManagementOperation):

@@ -11,6 +11,8 @@ from catalog.access import Principal
 from catalog.errors import TrashItemNotFound
 from catalog.models import TrashItem
 from catalog.services.recovery import undrop
+from catalog.services.storage import file_references
+from catalog.services.storage.file_references import Dependents
 
 
 def _number(text: str) -> int:
@@ -22,7 +24,11 @@ def _number(text: str) -> int:
 def _told(actor: Principal, rows: Sequence[TrashItem]) -> list[m.TrashItemModel]:
     tables = [row.table_id for row in rows if row.table_id is not None]
     readable = access.readable_tables(actor, tables)
-    return [m.TrashItemModel.of(row, readable) for row in rows]
+    dependents = file_references.dependents_of(actor, readable)
+    return [
+        m.TrashItemModel.of(row, readable, dependents.get(row.table_id or 0, Dependents()))
+        for row in rows
+    ]
 
 
 class ListTrash(ManagementOperation):

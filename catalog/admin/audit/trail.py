@@ -1,7 +1,7 @@
 """Audit events: who changed what, and what was refused. Nobody edits or deletes them."""
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
@@ -334,8 +334,12 @@ def _seal(row: AuditEvent) -> SafeString:
     return format_html("{} {}", seal.number, cells.exact(bytes(seal.hash).hex()))
 
 
-def panel(request: HttpRequest, rows: QuerySet[AuditEvent]) -> Panel:
-    """A page of events, newest first."""
+def panel(
+    request: HttpRequest,
+    rows: QuerySet[AuditEvent],
+    hide: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
+) -> Panel:
+    """A page of events, newest first; ``hide`` leaves out what is not to be told of a change."""
     before = number(request, "before")
     if before is not None:
         rows = rows.filter(pk__lt=before)
@@ -348,7 +352,7 @@ def panel(request: HttpRequest, rows: QuerySet[AuditEvent]) -> Panel:
                 row.target,
                 cells.who(row.actor),
                 cells.moment(row.at),
-                cells.mapping(row.after or row.before or {}),
+                cells.mapping((hide or dict)(row.after or row.before or {})),
             )
             for row in found[:PANEL_SIZE]
         ],

@@ -23,9 +23,11 @@ from catalog.services.governance.annotations import Changes
 from catalog.services.iceberg import tables as iceberg_tables
 from catalog.services.iceberg import views as iceberg_views
 from catalog.services.recovery import undrop
+from catalog.services.storage import file_references
 from catalog.services.tables.table_operations import DropTable
 
 AT_ONCE = 200
+_DEPENDENTS_SHOWN = 10
 """An action changes so many tables, and no more."""
 _TOLD = 5
 _Change = Callable[[Principal, Table, dict[str, Any]], None]
@@ -67,6 +69,7 @@ def _asked(
     form: type[forms.Form] = forms.Form,
     text: str = "",
     danger: bool = False,
+    warn: Callable[[Principal, Sequence[Table]], str] | None = None,
 ) -> HttpResponseBase | None:
     """Show what was chosen and ask; when that is sent, do it and go back to the list."""
     rows = list(chosen.select_related("namespace").order_by("pk")[: AT_ONCE + 1])
@@ -83,7 +86,7 @@ def _asked(
         {
             "title": title.format(f"{len(rows)} {'table' if len(rows) == 1 else 'tables'}"),
             "form": filled,
-            "text": text,
+            "text": text + (warn(actor(request), rows) if warn else ""),
             "submit_text": submit,
             "danger": danger,
             "rows": rows,
@@ -142,10 +145,22 @@ def drop_many(
         done="dropped",
         change=_drop,
         danger=True,
+        warn=dependents_warning,
     )
 
 
 ACTIONS = [label_many, protect_many, drop_many]
+
+
+def dependents_warning(asking: Principal, rows: Sequence[Table]) -> str:
+    """What else refers to files of tables that are about to be dropped, as sentences; or empty."""
+    found = file_references.dependents_of(asking, [row.pk for row in rows], _DEPENDENTS_SHOWN)
+    texts = [
+        f" Other tables refer to files of '{row}': {found[row.pk]}."
+        for row in rows
+        if row.pk in found
+    ]
+    return "".join(texts) + " While they do, these files stay." if texts else ""
 
 
 def _label(asking: Principal, row: Table, data: dict[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """Namespaces: the tree, a namespace's page, creating and dropping one."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from django import forms
@@ -430,4 +430,13 @@ def _events(request: HttpRequest, row: Namespace) -> Panel:
     rows = AuditEvent.objects.filter(
         table_uuid=None, action__startswith="namespace.", target=str(row)
     )
-    return audit_trail.panel(request, rows)
+    is_readable = access.holds(actor(request), Privilege.READ, row)
+    return audit_trail.panel(request, rows, hide=None if is_readable else _without_location)
+
+
+def _without_location(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """What an event tells who may not read the namespace."""
+    return {
+        name: namespace_locations.without_location(told) if name == "properties" else told
+        for name, told in facts.items()
+    }

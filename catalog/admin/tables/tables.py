@@ -31,6 +31,7 @@ from catalog.admin.maintenance.policies import table_policy
 from catalog.admin.pages import Page, ReadOnlyAdmin, Tab, button, sent, word
 from catalog.admin.recovery import protection
 from catalog.admin.tables import bulk, lineage
+from catalog.admin.tables.bulk import dependents_warning
 from catalog.errors import CatalogError, TableNotFound, ViewNotFound
 from catalog.identifiers import DEFAULT_DELIMITER, Identifier, check_name, digest, parse
 from catalog.models import Table, TableFormat, TableKind, TableState
@@ -288,7 +289,7 @@ class TableAdmin(MaintainActions, RepairAction, ReadOnlyAdmin):
         return self.ask(
             request,
             title=f"Drop {row.kind} '{row}'?",
-            text=_drop_warning(row, has_choice),
+            text=_drop_warning(row, has_choice) + dependents_warning(actor(request), [row]),
             submit="Drop",
             danger=True,
             form=PurgeForm(sent(request)) if has_choice else None,

@@ -37,6 +37,8 @@ _UUID_BYTES, _INDEX_FILE_PATH, _ANY_TYPE, _ANY_VALUE = 1, 1, 1, 2
 _REUSE_DETAILS, _REUSE_EXTERNAL = "FragmentReuseIndexDetails", 2
 
 _BLOB_TYPE = b"lance.blob.v2"
+_DATA_ENDING = ".lance"
+"""Blobs of a data file lie in the directory of its name without the ending."""
 
 
 class NotAManifest(ValueError):
@@ -78,19 +80,28 @@ class Contents:
 
     head: Head
     files: tuple[File, ...]
+    directories: tuple[File, ...]
+    """Where files lie that the manifest need not name: those of indexes, and blobs beside rows."""
     has_blobs: bool
     """Whether columns may refer to files outside the manifest, by their base paths."""
 
     def needed_bases(self) -> dict[int, BasePath]:
         """The base paths in which a reader of this version may open files."""
-        used = {file.base_id for file in self.files}
+        used = {file.base_id for file in (*self.files, *self.directories)}
         bases = {base.id: base for base in self.head.base_paths}
         return {key: base for key, base in bases.items() if self.has_blobs or key in used}
 
     def paths(self) -> Iterator[tuple[BasePath | None, str]]:
         """Each file as a base path (None: the table itself) and a path in it."""
+        return self._placed(self.files)
+
+    def directory_paths(self) -> Iterator[tuple[BasePath | None, str]]:
+        """The same for the directories."""
+        return self._placed(self.directories)
+
+    def _placed(self, files: Sequence[File]) -> Iterator[tuple[BasePath | None, str]]:
         bases = {base.id: base for base in self.head.base_paths}
-        for file in self.files:
+        for file in files:
             base = None if file.base_id is None else bases[file.base_id]
             # A plain directory of data files has no directory 'data' in it.
             flat = base is not None and not base.is_root
@@ -128,14 +139,23 @@ def read(data: bytes) -> Contents:
     try:
         top = _top(data, start)
         head = _head(data, [field for field in top if field[0] in _HEAD])
-        files = (*_fragment_files(data, top), *_index_files(data, top), *_transaction(data, top))
+        of_fragments = tuple(_fragment_files(data, top))
+        of_indexes, directories = _index_files(data, top)
+        files = (*of_fragments, *of_indexes, *_transaction(data, top))
     except MalformedMessage as error:
         raise NotAManifest(f"its message is malformed: {error}") from None
+    has_blobs = _BLOB_TYPE in data
+    if has_blobs:
+        directories += [
+            File(file.path.removesuffix(_DATA_ENDING), file.base_id)
+            for file in of_fragments
+            if file.path.endswith(_DATA_ENDING)
+        ]
     known = {base.id for base in head.base_paths}
-    for file in files:
+    for file in (*files, *directories):
         if file.base_id is not None and file.base_id not in known:
             raise NotAManifest(f"it names base path {file.base_id}, which it does not have")
-    return Contents(head, files, _BLOB_TYPE in data)
+    return Contents(head, files, tuple(directories), has_blobs)
 
 
 def with_version(data: bytes, version: int) -> bytes:
@@ -247,10 +267,13 @@ def _deletion_file(fragment: int, deletion: Sequence[Field]) -> File:
     return _file(path, wire.number(deletion, _FILE_BASE))
 
 
-def _index_files(data: bytes, top: Sequence[Field]) -> Iterator[File]:
+def _index_files(data: bytes, top: Sequence[Field]) -> tuple[list[File], list[File]]:
+    """The files that indexes name, and their directories: Lance opens others there as well."""
+    files: list[File] = []
+    directories: list[File] = []
     position = wire.number(top, _INDEX_SECTION)
     if position is None:
-        return
+        return files, directories
     begin = position + _LENGTH_BYTES
     end = begin + int.from_bytes(data[position:begin], "little")
     if end > len(data):
@@ -261,13 +284,14 @@ def _index_files(data: bytes, top: Sequence[Field]) -> Iterator[File]:
         if len(raw) != 16:
             raise MalformedMessage("an index has no UUID")
         directory, base = f"_indices/{uuid.UUID(bytes=raw)}", wire.number(index, _INDEX_BASE)
+        directories.append(File(directory, base))
         names = [
             wire.text(data, file, _INDEX_FILE_PATH) or ""
             for file in wire.messages(data, index, _INDEX_FILES)
         ]
         names += _reuse_file(data, index)
-        for name in names:
-            yield _file(f"{directory}/{name}", base)
+        files += [_file(f"{directory}/{name}", base) for name in names]
+    return files, directories
 
 
 def _reuse_file(data: bytes, index: Sequence[Field]) -> list[str]:

@@ -27,6 +27,7 @@ from catalog.identifiers import Identifier, digest, label
 from catalog.models import Namespace, Table, Transaction
 from catalog.privileges import Privilege
 from catalog.services.audit import history_statements
+from catalog.services.storage import namespace_locations
 
 PAGE_SIZE = 100
 MAX_PAGE = 1000
@@ -144,7 +145,7 @@ def changes_between(
 
     Raises what ``catalog_at`` raises, and InvalidInput when ``since`` is after ``until``. Of what
     may not be read only that its properties changed is told, and of namespaces that only lead on not
-    who changed them. Seventeen statements at most.
+    who changed them. Eighteen statements at most.
     """
     before, after = _both(since, until)
     size = _size(limit)
@@ -371,13 +372,16 @@ def _told_of_tables(actor: Principal, changes: list[h.TableChange]) -> list[h.Ta
 def _told_of_namespaces(
     actor: Principal, changes: list[h.NamespaceChange]
 ) -> list[h.NamespaceChange]:
-    if not changes or actor.holds_everywhere(Privilege.BROWSE):
+    if not changes or actor.holds_everywhere(Privilege.READ):
         return changes
     ids = [change.id for change in changes]
+    readable = access.readable_namespaces(actor, ids)
     rows = Namespace.objects.filter(access.visible_contents(actor, ""), pk__in=ids)
     browsed = set(rows.values_list("pk", flat=True))
     return [
         change
+        if change.id in readable
+        else replace(change, properties=_without_location(change.properties))
         if change.id in browsed
         else replace(change, actor="", properties=_HIDDEN if change.properties else None)
         for change in changes
@@ -385,6 +389,17 @@ def _told_of_namespaces(
 
 
 _HIDDEN = h.PropertyChange(None, None)
+
+
+def _without_location(found: h.PropertyChange | None) -> h.PropertyChange | None:
+    """Properties as who may not read a namespace is told them."""
+    if found is None:
+        return None
+    before, after = (
+        None if told is None else namespace_locations.without_location(dict(told))
+        for told in (found.before, found.after)
+    )
+    return h.PropertyChange(before, after)
 
 
 def _placeless(branch: h.BranchState) -> h.BranchState:

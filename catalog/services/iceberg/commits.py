@@ -141,10 +141,14 @@ def register_table(
     file = metadata_files.existing(document, metadata_location, path)
     location = check_paths(actor, document)
     files = files_of(FutureTable(table, location), document)
-    sources = iceberg_files.check_document(actor, files, document)
-    sources |= files.foreign_sources([metadata_location])
+    references = iceberg_files.check_document(actor, files, document)
     operation = RegisterFromMetadata(
-        table=table, file=file, location=location, overwrite=overwrite, sources=sources
+        table=table,
+        file=file,
+        location=location,
+        overwrite=overwrite,
+        sources=references.sources | files.foreign_sources([metadata_location]),
+        unread=references.unread,
     )
     row = commit([operation], actor=actor).results[0]
     return loaded(table, row.pk, TableKind.TABLE, location, file)
@@ -174,7 +178,7 @@ def new_location(actor: Principal, table: Identifier) -> str:
         location = f"{base.rstrip('/')}/{slug(table[-1:], 60)}-{uuid.uuid4().hex}"
         require_free_location(actor, storage.iceberg_path(location))
         return location
-    return storage.iceberg_uri(storage.new_location(slug(table, 60)))
+    return storage.iceberg_uri(storage.new_location(slug(table[-1:], 60)))
 
 
 def chosen_location(actor: Principal, table: Identifier, location: str | None) -> str:
@@ -376,12 +380,16 @@ def _prepare_each(actor: Principal, changes: Sequence[TableChange]) -> list[_Ste
 
 
 def _current(tables: Sequence[Identifier]) -> dict[uuid.UUID, LoadedTable]:
-    """What holds these names now. One statement, which leaves out the metadata that is kept here."""
-    kept = {name: table_cache.documents.get(name) for name in map(digest, tables)}
-    found = find(tables, [document.etag for document in kept.values() if document is not None])
+    """What holds these names now. One statement, which leaves out the metadata that is kept here.
+
+    Renamed tables may have exchanged their names since, so a table's metadata is looked up by its ETag.
+    """
+    kept = [table_cache.documents.get(digest(table)) for table in tables]
+    by_etag = {document.etag: document for document in kept if document is not None}
+    found = find(tables, list(by_etag))
     for name, table in found.items():
-        document = kept[name]
-        if table.answer is None and document is not None and document.etag == table.etag:
+        document = by_etag.get(table.etag)
+        if table.answer is None and document is not None:
             found[name] = _with_document(replace(table, answer=document.answer), document.document)
     return found
 
@@ -427,12 +435,16 @@ def _prepare(actor: Principal, change: TableChange, base: LoadedTable | None) ->
         require_free_location(actor, location, pk=base.pk if base is not None else 0)
     holder = base if base is not None else FutureTable(change.table, location)
     files = files_of(holder, document, location)
-    sources = iceberg_files.check_updates(actor, files, change.updates)
+    references = iceberg_files.check_updates(actor, files, change.updates)
     file = metadata_files.draft(document, base.sequence + 1 if base is not None else 0)
     operation: Operation
     if base is None:
         operation = CreateFromMetadata(
-            table=change.table, file=file, location=location, sources=sources
+            table=change.table,
+            file=file,
+            location=location,
+            sources=references.sources,
+            unread=references.unread,
         )
     else:
         operation = CommitMetadata(
@@ -442,7 +454,8 @@ def _prepare(actor: Principal, change: TableChange, base: LoadedTable | None) ->
             file=file,
             location=location if location != base.location else None,
             updates=tuple(str(update.get("action")) for update in change.updates),
-            sources=sources,
+            sources=references.sources,
+            unread=references.unread,
             forgotten=metadata_removal.forgotten(base.document, document),
         )
     pk = base.pk if base is not None else 0

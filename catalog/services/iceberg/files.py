@@ -11,6 +11,7 @@ server does not reach. They are checked before anything is planned, measured or 
 
 import io
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -38,10 +39,20 @@ _MAX_LISTS = 100
 # --- when metadata comes in --------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class References:
+    """What was learned about the files that metadata names."""
+
+    sources: frozenset[int] = frozenset()
+    """The other tables to which some belong."""
+    unread: frozenset[int] = frozenset()
+    """Snapshots of which not every manifest was read."""
+
+
 def check_updates(
     actor: Principal, files: TableFiles, updates: Iterable[Mapping[str, Any]]
-) -> frozenset[int]:
-    """Check the files that updates bring in; returns the other tables to which some belong.
+) -> References:
+    """Check the files that updates bring in.
 
     No statement where all lie below the table's location. Raises ForeignFile.
     """
@@ -55,11 +66,11 @@ def check_updates(
             case "set-partition-statistics":
                 named.append(update["partition-statistics"]["statistics-path"])
     if not snapshots and not named:
-        return frozenset()
+        return References()
     return _check(actor, files, snapshots, named)
 
 
-def check_document(actor: Principal, files: TableFiles, document: Document) -> frozenset[int]:
+def check_document(actor: Principal, files: TableFiles, document: Document) -> References:
     """The same for all that a metadata document names. Raises ForeignFile."""
     named = [
         file["statistics-path"]
@@ -67,7 +78,7 @@ def check_document(actor: Principal, files: TableFiles, document: Document) -> f
         for file in document.get(key) or []
     ]
     named += [entry["metadata-file"] for entry in document.get("metadata-log") or []]
-    return _check(actor, files, document.get("snapshots") or [], named)
+    return _check(actor, files, document.get("snapshots") or [], named, is_whole=True)
 
 
 def _check(
@@ -75,40 +86,60 @@ def _check(
     files: TableFiles,
     snapshots: Collection[Mapping[str, Any]],
     named: Collection[str],
-) -> frozenset[int]:
+    *,
+    is_whole: bool = False,
+) -> References:
+    """``is_whole``: the snapshots' older manifests came in before no commit that looked at them."""
     lists = {s["manifest-list"]: s["snapshot-id"] for s in snapshots if s.get("manifest-list")}
-    listed = {
-        path for s in snapshots if not s.get("manifest-list") for path in s.get("manifests") or ()
+    added = {
+        path: s["snapshot-id"]
+        for s in snapshots
+        if not s.get("manifest-list")
+        for path in s.get("manifests") or ()
     }
+    listed = set(added)
     real = files.require_readable(actor, {*named, *lists, *listed})
-    added: list[str] = []
+    unread = set(islice(lists.values(), max(len(lists) - _MAX_LISTS, 0)))
     for location, snapshot_id in islice(reversed(lists.items()), _MAX_LISTS):
-        for path, added_by in _listed(real[location]):
+        manifests_in_list = _listed(real[location])
+        if manifests_in_list is None or len(manifests_in_list) >= _MAX_MANIFESTS:
+            unread.add(snapshot_id)
+        for path, added_by in manifests_in_list or ():
             listed.add(path)
-            if added_by is None or added_by == snapshot_id:
-                added.append(path)
+            if is_whole or added_by is None or added_by == snapshot_id:
+                added.setdefault(path, snapshot_id)
     real |= files.require_readable(actor, listed)
     data: set[str] = set()
-    for path in added:
-        if len(data) < _MAX_ENTRIES:
-            data.update(_entries(real[path], _MAX_ENTRIES - len(data)))
+    for path, snapshot_id in added.items():
+        left = _MAX_ENTRIES - len(data)
+        entries = _entries(real[path], left) if left > 0 else None
+        data.update(entries or ())
+        if entries is None or len(entries) >= left:
+            unread.add(snapshot_id)
     sources = files.foreign_sources({*real, *data})
-    return frozenset(access.readable_tables(actor, sources)) if sources else frozenset()
+    readable = access.readable_tables(actor, sources) if sources else set()
+    return References(frozenset(readable), frozenset(unread))
 
 
-def _listed(path: str) -> list[tuple[str, int | None]]:
-    """The manifests in a list. What cannot be read now is met when it is used."""
+def _listed(path: str) -> list[tuple[str, int | None]] | None:
+    """The manifests in a list; None for one that is too large or not there.
+
+    What is no list has none: whoever uses it meets that.
+    """
     content = _content(path, _MAX_LIST_BYTES)
     try:
-        return manifests.paths_in_list(content, _MAX_MANIFESTS) if content else []
+        return None if content is None else manifests.paths_in_list(content, _MAX_MANIFESTS)
     except InvalidMetadata:
         return []
 
 
-def _entries(path: str, limit: int) -> list[str]:
+def _entries(path: str, limit: int) -> list[str] | None:
+    """The same for the first files in a manifest."""
     content = _content(path, _MAX_MANIFEST_BYTES)
     try:
-        return list(islice(manifests.paths_in_manifest(content), limit)) if content else []
+        return (
+            None if content is None else list(islice(manifests.paths_in_manifest(content), limit))
+        )
     except InvalidMetadata:
         return []
 
@@ -240,10 +271,11 @@ def _require_snapshots(
                 continue
             seen.add(path)
             if with_data:
-                reader.require(_data_files(reader, path))
+                reader.require(data_files(reader, path))
 
 
-def _data_files(reader: TableFileIO, location: str) -> Iterator[str]:
+def data_files(reader: TableFileIO, location: str) -> Iterator[str]:
+    """The files that a manifest names. Raises ForeignFile, InvalidMetadata."""
     try:
         with reader.new_input(location).open() as stream:
             content = stream.read()

@@ -1,5 +1,5 @@
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from catalog import access, storage
 from catalog.errors import CommitConflict
@@ -60,6 +60,11 @@ class CreateFromMetadata(NewTableOperation):
     """Where its properties put its files, from ``prepare``."""
     sources: frozenset[int] = frozenset()
     """Other tables whose files it refers to, as the actor may."""
+    unread: frozenset[int] = frozenset()
+    """Snapshots of which not every manifest was read."""
+
+    is_whole: ClassVar[bool] = False
+    """Whether of unread snapshots the older manifests are unread as well."""
 
     def prepare(self) -> "CreateFromMetadata":
         check_table(self.table)
@@ -90,10 +95,13 @@ class CreateFromMetadata(NewTableOperation):
         if self.paths:
             batch.flush()
             iceberg_paths.claim(batch.actor, row, self.paths)
-        if self.sources:
+        if self.sources or self.unread:
             batch.flush()
             file_references.record_references(
                 actor=batch.actor, table_id=row.pk, sources=self.sources
+            )
+            file_references.record_unread(
+                actor=batch.actor, table_id=row.pk, snapshots=self.unread, is_whole=self.is_whole
             )
         if self.is_staged:
             metadata_files.unstage(self.file)
@@ -108,6 +116,7 @@ class RegisterFromMetadata(CreateFromMetadata):
     action = "table.register"
 
     is_staged: bool = False
+    is_whole: ClassVar[bool] = True
 
     def apply(self, batch: Batch) -> Table:
         metadata_files.require_lasting(self.file.path)
@@ -144,6 +153,8 @@ class CommitMetadata(TableOperation):
     """Where its properties put its files, if the commit sets some; from ``prepare``."""
     sources: frozenset[int] = frozenset()
     """Other tables whose files the commit refers to, as the actor may."""
+    unread: frozenset[int] = frozenset()
+    """Snapshots of which not every manifest was read."""
 
     def prepare(self) -> "CommitMetadata":
         check_table(self.table)
@@ -185,10 +196,11 @@ class CommitMetadata(TableOperation):
         if self.paths:
             batch.flush()
             iceberg_paths.claim(batch.actor, row, self.paths)
-        if self.sources:
+        if self.sources or self.unread:
             file_references.record_references(
                 actor=batch.actor, table_id=row.pk, sources=self.sources
             )
+            file_references.record_unread(actor=batch.actor, table_id=row.pk, snapshots=self.unread)
         enter_version(batch, row, self.file)
         if self.forgotten:
             removed = metadata_removal.retire(batch, row, self.forgotten)

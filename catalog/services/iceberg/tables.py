@@ -220,12 +220,14 @@ def require_kind(table: Identifier, found: LoadedTable | None, kind: TableKind) 
     return found
 
 
-def drop_table(*, actor: Principal, table: Identifier, purge: bool = False) -> None:
-    """Drop an Iceberg table; with ``purge`` a job removes the files of its metadata.
+def drop_table(*, actor: Principal, table: Identifier, purge: bool = False) -> Table:
+    """Drop an Iceberg table; with ``purge`` a job removes the files of its metadata. Returns its row.
 
     Raises TableNotFound.
     """
-    commit([DropTable(table=table, format=TableFormat.ICEBERG, purge=purge)], actor=actor)
+    operation = DropTable(table=table, format=TableFormat.ICEBERG, purge=purge)
+    row: Table = commit([operation], actor=actor).results[0]
+    return row
 
 
 def unregister_table(*, actor: Principal, table: Identifier) -> LoadedTable:

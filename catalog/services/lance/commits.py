@@ -207,7 +207,7 @@ def create(
     so that nothing of it stays if this process dies.
     """
     access.require(actor, Privilege.CREATE, On.namespace(table[:-1]))
-    location = storage.new_location(slug(table, 60))
+    location = storage.new_location(slug(table[-1:], 60))
     note = f"{location}/"
     outcomes.repeated(
         lambda: StagedFile.objects.bulk_create([StagedFile(path=note)], ignore_conflicts=True)
@@ -292,7 +292,7 @@ class _Opened:
     def check(self, snapshot: Snapshot) -> None:
         """Check whose files the version leads to, before Lance opens, uses or adds to it."""
         lance_files.require_plain_directories(snapshot)
-        if self._dataset is None:
+        if self._dataset is None or not lance_files.is_plain(snapshot):
             self._foreign = datasets.check(snapshot)
         else:
             lance_files.require_rights(snapshot, self._foreign)

@@ -94,7 +94,10 @@ def open_dataset(snapshot: Snapshot) -> LanceDataset:
     kept = _opened.get(snapshot.key)
     if kept is not None:
         dataset, foreign = kept
-        lance_files.require_rights(snapshot, foreign)
+        if lance_files.is_plain(snapshot):
+            lance_files.require_rights(snapshot, foreign)
+        else:
+            check(snapshot)
         return dataset
     foreign = check(snapshot)
     with refusing(snapshot.table):

@@ -4,6 +4,7 @@ Lance tells what went wrong by its text alone: the class of the exception is the
 mistake and a broken disk. What is not known here is no refusal, and stays the failure it is.
 """
 
+import logging
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,6 +29,8 @@ from catalog.errors import (
 )
 from catalog.formats.lance import naming as lance_naming
 from catalog.identifiers import Identifier, label
+
+log = logging.getLogger(__name__)
 
 RETRYABLE = "Retryable commit conflict"
 
@@ -76,6 +79,15 @@ _STORAGE = re.compile(
 )
 """A disk or a store that fails is nobody's mistake."""
 
+_TORN = re.compile(
+    r"failed to decode Protobuf|file size is too small|does not have sufficient data"
+    r"|Invalid range \S+ for object|does not have a transaction file|out of range for slice"
+    r"|Generic N/A error: Not found"
+    # A number of a torn manifest, with which Lance asks the catalog.
+    r"|Python error in describe_table_version: ValidationError"
+)
+"""A file of the table, not the disk: repeating the request does not help."""
+
 _UNKNOWN = "An expression has what Lance does not know, such as a placeholder"
 
 _Refusal = Callable[[Identifier, str], CatalogError]
@@ -110,12 +122,18 @@ def refusal(error: BaseException, table: Identifier) -> CatalogError | None:
     """The refusal behind what Lance or Arrow raised; None when it is not the caller's doing."""
     if isinstance(error, CatalogError):
         return error
-    if isinstance(error, LancePanic):
-        # What its SQL parser knows, and Lance does not.
-        return InvalidInput(_UNKNOWN) if "not yet implemented" in str(error) else None
     raw = _text(error)
     if missing := _named(table, raw):
         return missing
+    if _TORN.search(raw):
+        log.error("Files of table '%s' are torn or missing: %s", label(table), raw)
+        return InvalidTableState(
+            f"Files of table '{label(table)}' are torn or missing",
+            detail="The operation 'repair' shows which version is whole, and makes it the newest.",
+        )
+    if isinstance(error, LancePanic):
+        # What its SQL parser knows, and Lance does not.
+        return InvalidInput(_UNKNOWN) if "not yet implemented" in str(error) else None
     text = readable(raw)
     if _CONFLICT.search(raw):
         return CommitConflict(

@@ -26,6 +26,7 @@ from catalog import access
 from catalog.access import On, Principal
 from catalog.errors import (
     CatalogError,
+    ForeignFile,
     InvalidInput,
     InvalidTableState,
     NamespaceNotFound,
@@ -157,6 +158,10 @@ def start_refresh(
         source = _source(view)
         with _naming_no(source):
             datasets.find_snapshot(actor=actor, table=source, version=refresh.src_version)
+    elif view.source.state != TableState.DROPPED:
+        # The job has the rights of the principal, whose key may be narrower.
+        with _naming_no(view.source.identifier):
+            access.require(actor, Privilege.READ, view.source)
     parameters = {
         "src_version": refresh.src_version,
         "max_rows_per_fragment": refresh.max_rows_per_fragment,
@@ -291,6 +296,11 @@ def _naming_no(source: Identifier) -> Iterator[None]:
         log.warning("The source of a view: %s", error)
         raise InvalidTableState(
             "The source of the view is gone, or may not be read by who refreshes it"
+        ) from error
+    except ForeignFile as error:  # its path may tell the name
+        log.warning("The source of a view: %s", error)
+        raise InvalidTableState(
+            "The source of the view leads to files that may not be read for it"
         ) from error
     except CatalogError as error:
         name = f"able '{label(source)}'"

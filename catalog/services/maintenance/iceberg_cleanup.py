@@ -28,6 +28,7 @@ from catalog.policies import EffectivePolicy
 from catalog.services.engine import jobs
 from catalog.services.engine.commit import commit
 from catalog.services.engine.jobs import Report, Spark
+from catalog.services.iceberg import references
 from catalog.services.iceberg.files import require_readable
 from catalog.services.maintenance import iceberg_statistics
 from catalog.services.maintenance.iceberg_procedures import (
@@ -212,11 +213,15 @@ def _require_gc(document: Document) -> None:
 
 
 def require_no_dependents(job: Job) -> None:
-    """Raise Unsupported if other tables may refer to the table's files."""
+    """Raise Unsupported if other tables may refer to the table's files.
+
+    Raises OSError while manifests that have not been read yet cannot be reached.
+    """
+    references.read_unread()
     names = file_references.names_of_dependents(jobs.principal(job), job.table)
     if names:
         raise Unsupported(
-            f"Table '{job.table}' has dependents: {', '.join(names)}. They refer to its files, so no"
+            f"Table '{job.table}' has dependents: {names}. They refer to its files, so no"
             " files are removed"
         )
 

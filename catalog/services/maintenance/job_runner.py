@@ -19,6 +19,7 @@ from catalog.errors import (
 from catalog.models import Job, JobKind, JobStatus, Table, TableFormat, TableState, TrashItem
 from catalog.services.engine import audit_records, jobs, locks
 from catalog.services.engine.jobs import JobCanceled, JobLost, Report, Spark
+from catalog.services.iceberg import references
 from catalog.services.lance import backfill as lance_backfill
 from catalog.services.lance import indexes as lance_indexes
 from catalog.services.lance import materialized_views
@@ -83,6 +84,7 @@ def _purge_table(job: Job, _report: Report) -> dict[str, Any]:
 
     Raises OSError when the storage fails.
     """
+    references.read_unread(partial(jobs.renew, job))
     with transaction.atomic():
         table = locks.lock_table_row(job.table_id)
         if table.state != TableState.DROPPED:

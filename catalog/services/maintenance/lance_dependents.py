@@ -4,6 +4,7 @@ Clean-up and the removal of orphans spare them. What a clone that never went thr
 unknown here.
 """
 
+from catalog import storage
 from catalog.access import Principal
 from catalog.errors import CatalogError
 from catalog.formats.lance import naming as lance_naming
@@ -16,7 +17,7 @@ from catalog.services.storage import file_references
 
 
 def needed_files(table: Table) -> frozenset[str]:
-    """The files below a table's location that versions of its dependents refer to.
+    """The files and directories below a table's location that versions of its dependents need.
 
     A dependent whose versions cannot be read needs what it cannot say; such a version is passed over,
     as nobody can read it.
@@ -34,8 +35,13 @@ def needed_files(table: Table) -> frozenset[str]:
     return frozenset(needed)
 
 
+def is_needed(path: str, needed: frozenset[str]) -> bool:
+    """Whether a file, or a directory around it, is among those that dependents need."""
+    return path in needed or any(parent in needed for parent in storage.parents(path))
+
+
 def files_of(table: Table, branch: str, version: int) -> frozenset[str] | None:
-    """The files that a version in storage refers to; None if its manifest cannot be read."""
+    """The files and directories that a version in storage needs; None if its manifest cannot be read."""
     for scheme in lance_naming.NamingScheme:
         path = lance_naming.final_manifest_path(branch, version, scheme)
         absolute = f"{table.location}/{path}"
@@ -48,7 +54,7 @@ def files_of(table: Table, branch: str, version: int) -> frozenset[str] | None:
 
 def describe(actor: Principal, table: Table) -> str:
     """The dependents of a table, by the names that somebody may see."""
-    return ", ".join(file_references.names_of_dependents(actor, table))
+    return file_references.names_of_dependents(actor, table)
 
 
 def _root(location: str, branch: str) -> str:

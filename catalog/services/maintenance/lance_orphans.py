@@ -86,10 +86,12 @@ def remove_orphans(job: Job, report: Report) -> Mapping[str, Any]:
         )
         if _is_older(f"{table.location}/{orphan.path}", written_before)
     ]
-    referenced = [
-        orphan for orphan in orphans if f"{table.location}/{orphan.path}" in referenced_files
-    ]
-    orphans = [orphan for orphan in orphans if orphan not in referenced]
+    is_referenced = {
+        orphan: lance_dependents.is_needed(f"{table.location}/{orphan.path}", referenced_files)
+        for orphan in orphans
+    }
+    referenced = [orphan for orphan in orphans if is_referenced[orphan]]
+    orphans = [orphan for orphan in orphans if not is_referenced[orphan]]
     before = {"orphans": len(orphans), "bytes": sum(orphan.size for orphan in orphans)}
     plan = {**before, "paths": [orphan.path for orphan in orphans[:_MAX_LISTED_PATHS]]}
     outcome = {"plan": plan, "before": before, "after": {"orphans": 0, "bytes": 0}}

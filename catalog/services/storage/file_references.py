@@ -5,13 +5,44 @@ files through it while that principal may read the source (``table_files``); rem
 source looks for its dependents first.
 """
 
+from collections import defaultdict
 from collections.abc import Collection
+from dataclasses import dataclass
 
 from django.db.models import Exists, OuterRef, QuerySet
 
 from catalog import access
 from catalog.access import Principal
-from catalog.models import FileReference, Job, JobKind, JobStatus, Table, TableState
+from catalog.identifiers import Identifier, label
+from catalog.models import (
+    FileReference,
+    Job,
+    JobKind,
+    JobStatus,
+    Table,
+    TableState,
+    UnreadSnapshot,
+)
+
+_SHOWN = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Dependents:
+    """The tables that refer to files of a table, as somebody may see them."""
+
+    visible: tuple[Identifier, ...] = ()
+    """The first of those that they may browse."""
+    others: int = 0
+    """How many more there are."""
+
+    def __len__(self) -> int:
+        return len(self.visible) + self.others
+
+    def __str__(self) -> str:
+        """As part of a sentence; empty without dependents."""
+        names = [f"'{label(name)}'" for name in self.visible]
+        return ", ".join([*names, f"{self.others} more"] if self.others else names)
 
 
 def record_references(*, actor: Principal, table_id: int, sources: Collection[int]) -> None:
@@ -30,21 +61,55 @@ def record_references(*, actor: Principal, table_id: int, sources: Collection[in
     )
 
 
+def record_unread(
+    *, actor: Principal, table_id: int, snapshots: Collection[int], is_whole: bool = False
+) -> None:
+    """Note snapshots whose manifests may name files of other tables: ``iceberg_references`` reads them."""
+    UnreadSnapshot.objects.bulk_create(
+        [
+            UnreadSnapshot(
+                table_id=table_id, snapshot_id=snapshot, is_whole=is_whole, principal=actor.name
+            )
+            for snapshot in sorted(snapshots)
+        ],
+        ignore_conflicts=True,
+    )
+
+
 def dependents(table: Table) -> QuerySet[Table]:
     """The tables, not yet purged, that refer to files of this one."""
+    references = FileReference.objects.filter(source=table, table=OuterRef("pk"))
+    return _not_purged(Table.objects.filter(Exists(references)))
+
+
+def dependents_of(
+    actor: Principal, tables: Collection[int], limit: int = _SHOWN
+) -> dict[int, Dependents]:
+    """The dependents of each of these tables that has some. One statement, or two."""
+    holders = _not_purged(Table.objects.all())
+    rows = FileReference.objects.filter(source__in=tables, table__in=holders)
+    pairs = list(rows.order_by("table").values_list("source", "table"))
+    if not pairs:
+        return {}
+    browsed = Table.objects.filter(access.visible_tables(actor), pk__in={pk for _, pk in pairs})
+    names = {row.pk: row.identifier for row in browsed.select_related("namespace")}
+    by_source = defaultdict(list)
+    for source, pk in pairs:
+        by_source[source].append(pk)
+    found = {}
+    for source, holders_of in by_source.items():
+        visible = tuple(names[pk] for pk in holders_of if pk in names)[:limit]
+        found[source] = Dependents(visible, len(holders_of) - len(visible))
+    return found
+
+
+def names_of_dependents(actor: Principal, table: Table, limit: int = 10) -> str:
+    """The names of those that ``actor`` may browse, and how many more there are."""
+    return str(dependents_of(actor, [table.pk], limit).get(table.pk, ""))
+
+
+def _not_purged(tables: QuerySet[Table]) -> QuerySet[Table]:
     purged = Job.objects.filter(
         table=OuterRef("pk"), kind=JobKind.PURGE_TABLE, status=JobStatus.SUCCEEDED
     )
-    references = FileReference.objects.filter(source=table, table=OuterRef("pk"))
-    return Table.objects.filter(Exists(references)).exclude(
-        Exists(purged), state=TableState.DROPPED
-    )
-
-
-def names_of_dependents(actor: Principal, table: Table, limit: int = 10) -> list[str]:
-    """The names of those that ``actor`` may browse, and how many more there are."""
-    rows = dependents(table).select_related("namespace")
-    visible = list(rows.filter(access.visible_tables(actor)).order_by("pk")[: limit + 1])
-    names = [f"'{row}'" for row in visible[:limit]]
-    more = rows.count() - len(names)
-    return names if more <= 0 else [*names, f"{more} more"]
+    return tables.exclude(Exists(purged), state=TableState.DROPPED)

@@ -14,7 +14,7 @@ def test_reserves_a_name_and_a_location(lance: Lance, warehouse: Path):
     done = lance.post("/v1/table/ws$t/declare", {"id": ["ws", "t"], "properties": {"k": "v"}})
     assert done["managed_versioning"] is True
     assert done["properties"] == {"k": "v"}
-    assert done["location"].startswith(f"{warehouse}/ws-t-")
+    assert done["location"].startswith(f"{warehouse}/t-")
     row = Table.objects.get()
     assert (row.state, row.location, row.owner) == (
         TableState.DECLARED,

@@ -5,13 +5,24 @@ import json
 import pyarrow as pa
 import pytest
 
-from catalog.access import SYSTEM
-from catalog.models import AuditEvent, Job, JobKind, MaterializedView, Table
+from catalog.access import SYSTEM, credentials
+from catalog.identifiers import digest
+from catalog.models import (
+    ApiKey,
+    AuditEvent,
+    Grant,
+    Job,
+    JobKind,
+    MaterializedView,
+    Principal,
+    Table,
+)
+from catalog.privileges import Privilege, closure
 from catalog.services.lance import datasets as lance_datasets
 from catalog.services.lance.data import delete, insert, update
 from catalog.services.maintenance import job_runner
-from tests.api.client import encoded_schema
-from tests.factories import make_lance_table, make_table
+from tests.api.client import Lance, encoded_schema
+from tests.factories import make_lance_table, make_table, snapshot
 
 pytestmark = [
     pytest.mark.usefixtures("warehouse"),
@@ -302,3 +313,24 @@ def test_what_is_no_view(lance, source):
 
 def test_a_read_only_key(reader, lance, view):
     reader.refused(403, 15, "may not", PATH)
+
+
+def test_a_key_that_may_not_read_the_source_starts_no_refresh(lance, view):
+    """Although its principal may: the job would have the rights of the principal."""
+    elsewhere = make_table("else", "w").namespace
+    Table.objects.filter(pk=view.pk).update(namespace=elsewhere, digest=digest(("else", "v")))
+    owner = Principal.objects.create(name="owner", kind="user")
+    source = Table.objects.named(SOURCE).get().namespace
+    for row, privilege in ((elsewhere, Privilege.ALL), (source, Privilege.READ)):
+        Grant.objects.create(principal=owner, namespace=row, mask=closure(privilege).value)
+    for name, fields in (("wide", {}), ("narrow", {"namespace": elsewhere})):
+        digested = credentials.key_digest(f"mnd_{name}")
+        ApiKey.objects.create(name=name, principal=owner, digest=digested, **fields)
+    before = snapshot()
+    refused = Lance("mnd_narrow").call("POST", "/v1/materialized_view/else$v/refresh")
+    assert (refused.status_code, refused.json()["code"]) == (409, 19)
+    assert refused.json()["error"] == (
+        "The source of the view is gone, or may not be read by who refreshes it"
+    )
+    assert snapshot() == before
+    Lance("mnd_wide").post("/v1/materialized_view/else$v/refresh", status=202)

@@ -94,6 +94,7 @@ EXAMPLES: dict[str, Example] = {
     "GetNamespaceFacts": Example("GET", "namespaces/ws/facts"),
     "UpdateNamespaceFacts": Example("PATCH", "namespaces/ws/facts", {"description": "x"}),
     "GetTableFacts": Example("GET", "tables/ws$t/facts"),
+    "GetTableDependents": Example("GET", "tables/ws$t/dependents"),
     "UpdateTableFacts": Example("PATCH", "tables/ws$t/facts", {"labels": {"known": ["a"]}}),
     "ListLabels": Example("GET", "labels"),
     "CreateLabel": Example("POST", "labels", {"key": "another"}, 201),

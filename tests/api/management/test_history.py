@@ -9,7 +9,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from catalog.access import SYSTEM
-from catalog.models import Grant, PrincipalLevel, Table, Transaction
+from catalog.models import Grant, Namespace, PrincipalLevel, Table, Transaction
 from catalog.privileges import Privilege, closure
 from catalog.services.access import api_keys
 from catalog.services.engine.commit import commit
@@ -216,3 +216,22 @@ def test_where_it_lay_is_told_to_who_may_read_it(privilege, is_told):
     (namespace,) = page["namespaces"]
     assert (namespace["namespace"], namespace["actor"]) == (["a"], "")
     assert namespace["properties"] == {"before": None, "after": None}
+
+
+@pytest.mark.parametrize("privilege", [Privilege.BROWSE, Privilege.READ])
+def test_the_location_of_a_namespace_is_told_to_who_may_read_it(privilege, warehouse):
+    places = [f"file://{warehouse}/place-{number}" for number in range(2)]
+    make_namespace("a", properties={"k": "1", "location": places[0]})
+    key, secret = api_keys.create_api_key(actor=SYSTEM, name="bob", level=PrincipalLevel.GRANTED)
+    mask = int(closure(privilege))
+    namespace = Namespace.objects.named(("a",)).get()
+    Grant.objects.create(principal=key.principal, namespace=namespace, mask=mask)
+    bob, then = Management(secret), now()
+    updates = {"k": "2", "location": places[1]}
+    commit(
+        [namespace_operations.UpdateNamespaceProperties(namespace=("a",), updates=updates)],
+        actor=SYSTEM,
+    )
+    (change,) = bob.get(f"history/changes?from={then}&to={now()}")["namespaces"]
+    told = [{"location": place} if privilege == Privilege.READ else {} for place in places]
+    assert change["properties"] == {"before": {"k": "1"} | told[0], "after": {"k": "2"} | told[1]}

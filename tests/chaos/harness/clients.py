@@ -13,6 +13,8 @@ from tests.chaos.harness.spaces import ICEBERG_NAMES, LANCE_NAMES, Belief, Space
 from tests.chaos.harness.transport import Connection, NotSent
 
 Step = dict[str, Any]
+_FEW = 4
+"""Tables of a namespace. Reads of tables that are missing make a poor history."""
 
 
 class Client(LanceClient, IcebergClient):
@@ -24,25 +26,25 @@ class Client(LanceClient, IcebergClient):
         super().__init__(number, connection, history, seed)
         self._spaces = spaces
         self._kinds: list[tuple[Callable[[Space], None], float]] = [
-            (self._describe, 14),
-            (self._latest, 14),
-            (self._list, 5),
-            (self._load, 16),
-            (self._names, 6),
-            (self._add, 14),
-            (self._add_together, 5),
-            (self._batch, 6),
-            (self._delete, 1.5),
-            (self._declare, 3),
-            (self._replace, 1.5),
-            (self._rename, 1.5),
-            (self._drop, 1.5),
-            (self._undrop, 2.5),
-            (self._drop_namespace, 0.15),
-            (self._create_iceberg, 3),
-            (self._commit, 12),
-            (self._set_property, 3),
-            (self._commit_together, 3),
+            (self._describe, 16),
+            (self._latest, 16),
+            (self._list, 10),
+            (self._load, 20),
+            (self._names, 10),
+            (self._add, 7),
+            (self._add_together, 2.5),
+            (self._batch, 3),
+            (self._delete, 0.8),
+            (self._declare, 1.5),
+            (self._replace, 0.8),
+            (self._rename, 1),
+            (self._drop, 0.8),
+            (self._undrop, 1.2),
+            (self._drop_namespace, 0.1),
+            (self._create_iceberg, 1.2),
+            (self._commit, 6),
+            (self._set_property, 1.5),
+            (self._commit_together, 1.5),
         ]
 
     def run(self, stop: threading.Event, pace: float = 0.0) -> None:
@@ -55,13 +57,20 @@ class Client(LanceClient, IcebergClient):
                 if not space.is_ready:
                     time.sleep(0.01)
                     continue
-                functions, weights = zip(*self._kinds, strict=True)
-                self._dice.choices(functions, weights)[0](space)
+                self._choose(space)(space)
             except NotSent:
                 time.sleep(0.1)
+            finally:
+                self._spaces.release(space)
             if pace:
                 time.sleep(pace)
         self._connection.close()
+
+    def _choose(self, space: Space) -> Callable[[Space], None]:
+        if len(space.tables) < _FEW and self._dice.random() < 0.3:
+            return self._dice.choice((self._declare, self._create_iceberg))
+        functions, weights = zip(*self._kinds, strict=True)
+        return self._dice.choices(functions, weights)[0]
 
     def _create_namespace(self, space: Space) -> None:
         """Sent again until it is there: without it the namespace has no history to judge."""

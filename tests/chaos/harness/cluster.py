@@ -15,6 +15,8 @@ import psutil
 import psycopg
 
 from server.options import PROJECT
+from tests.chaos.harness.clock import Clock
+from tests.chaos.harness.pair import Pair
 
 KEY = "key-of-the-fault-harness"
 _NOT_INHERITED = ("MONODON_", "DATABASE_URL", "REDIS_URL", "PYTEST_", "DJANGO_", "PROMETHEUS_")
@@ -24,8 +26,15 @@ ROLES = ("web", "worker", "beat", "postgres", "broker")
 class Cluster:
     """Everything that ``make up`` starts. ``home`` must be reachable by other users, for PostgreSQL."""
 
-    def __init__(self, home: Path, **settings: str) -> None:
-        self.home = home
+    def __init__(
+        self,
+        home: Path,
+        *,
+        clock: Clock | None = None,
+        pair: Pair | None = None,
+        **settings: str,
+    ) -> None:
+        self.home, self.clock, self.pair = home, clock, pair
         self.port = _free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.settings = {
@@ -36,6 +45,8 @@ class Cluster:
             "MONODON_WEB_THREADS": "8",
             "MONODON_WORKER_CONCURRENCY": "1",
             "MONODON_LOG_LEVEL": "warning",
+            **(clock.environment if clock is not None else {}),
+            **({"DATABASE_URL": pair.url} if pair is not None else {}),
             **settings,
         }
         self._process: subprocess.Popen[bytes] | None = None
@@ -107,6 +118,8 @@ class Cluster:
 
     def process(self, role: str) -> psutil.Process | None:
         """The child of the supervisor that has this role; None while it is being restarted."""
+        if role == "postgres" and self.pair is not None:
+            return self.pair.process()
         assert self._process is not None
         with contextlib.suppress(psutil.Error):
             for child in psutil.Process(self._process.pid).children():
@@ -127,7 +140,8 @@ class Cluster:
         for child in self.children("postgres"):
             with contextlib.suppress(psutil.Error, IndexError):
                 title = child.cmdline()[0]
-                if title.startswith("postgres:") and "[local]" in title:
+                serves = "[local]" in title or "127.0.0.1(" in title
+                if title.startswith("postgres:") and serves and "walsender" not in title:
                     found.append(child)
         return found
 
@@ -157,18 +171,23 @@ class Cluster:
     def database(self, **options: Any) -> psycopg.Connection:
         return psycopg.connect(self.database_url(), autocommit=True, **options)
 
+    def is_idle(self, seconds: float) -> bool:
+        """Whether no transaction of the server's has been open for so long."""
+        with self.database(connect_timeout=5) as connection:
+            return connection.execute(
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+                " AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+                " AND state <> 'idle' AND xact_start < now() - %s * interval '1 s'",
+                [seconds],
+            ).fetchone() == (0,)
+
     def wait_until_idle(self, within: float = 60.0) -> None:
         """Until PostgreSQL has ended the transactions of killed processes."""
         deadline = time.monotonic() + within
-        with self.database() as connection:
-            while connection.execute(
-                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
-                " AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
-                " AND state <> 'idle' AND xact_start < now() - interval '2 s'"
-            ).fetchone() != (0,):
-                if time.monotonic() > deadline:
-                    raise RuntimeError("transactions stay open in the database")
-                time.sleep(0.1)
+        while not self.is_idle(2):
+            if time.monotonic() > deadline:
+                raise RuntimeError("transactions stay open in the database")
+            time.sleep(0.1)
 
 
 def _role(command: list[str]) -> str:
@@ -179,7 +198,8 @@ def _role(command: list[str]) -> str:
         return "beat" if " beat" in words else "worker"
     if command and command[0].endswith("/postgres"):
         return "postgres"
-    return "broker" if command and command[0].endswith("valkey-server") else ""
+    # Valkey replaces its command line by a title.
+    return "broker" if command and "valkey-server" in command[0] else ""
 
 
 def _free_port() -> int:

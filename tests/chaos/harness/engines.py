@@ -1,5 +1,6 @@
 """Real clients, pylance and PyIceberg: each appends rows of its own, and reads what all have appended."""
 
+import contextlib
 import random
 import threading
 import time
@@ -19,22 +20,70 @@ SPACE = "engines"
 SCHEMA = pa.schema([("id", pa.int64())])
 
 
-class Engine:
-    """Appends one row at a time to a table that it shares with the other engines of its format."""
+class Shared:
+    """The table to which the engines of one format append. It is replaced before it grows large."""
 
-    def __init__(self, number: int, url: str, key: str, history: History, *, seed: int) -> None:
+    def __init__(self, prefix: str, lifetime: int = 40) -> None:
+        self._prefix, self._lifetime = prefix, lifetime
+        self._lock = threading.Lock()
+        self._appends = 0
+        self.tables: list[str] = []
+
+    def choose(self) -> tuple[str, bool]:
+        """The table, and whether the caller must create it."""
+        with self._lock:
+            is_new = self._appends % self._lifetime == 0
+            if is_new:
+                self.tables.append(f"{self._prefix}{len(self.tables)}")
+            self._appends += 1
+            return self.tables[-1], is_new
+
+
+class Engine:
+    """Appends one row at a time to a table that it shares with the other engines of its format.
+
+    ``pause`` are the seconds between its operations, on average.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        url: str,
+        key: str,
+        history: History,
+        shared: Shared,
+        *,
+        seed: int,
+        pause: float = 0.3,
+    ) -> None:
         self.number, self._url, self._key = number, url, key
-        self._history = history
+        self._history, self.shared, self._pause = history, shared, pause
         self._dice = random.Random(f"{seed} engine {number}")
         self._rows = 0
+        self.table = ""
 
     def run(self, stop: threading.Event) -> None:
         while not stop.is_set():
-            if self._dice.random() < 0.6:
+            if not self.table or self._dice.random() < 0.6:
+                self.table, is_new = self.shared.choose()
+                if is_new:
+                    self._create(stop)
                 self._append()
             else:
                 self.read()
-            stop.wait(self._dice.uniform(0.1, 0.5))
+            stop.wait(self._dice.uniform(0, 2 * self._pause))
+
+    def _create(self, stop: threading.Event) -> None:
+        """Until it is there, whoever created it; the others fail meanwhile."""
+        while not stop.is_set():
+            try:
+                self.create()
+                return
+            except Exception:  # noqa: BLE001 - whatever a client raises, the table may be there
+                time.sleep(0.2)
+            with contextlib.suppress(Exception):
+                self.rows()
+                return
 
     def _append(self) -> None:
         self._rows += 1
@@ -51,6 +100,12 @@ class Engine:
             time.sleep(0.2)
         self._history.end(operation)
 
+    def read_all(self) -> None:
+        """Every table that the engines of the format have had."""
+        for table in self.shared.tables:
+            self.table = table
+            self.read()
+
     def read(self) -> Operation:
         operation = self._begin("rows")
         try:
@@ -66,8 +121,6 @@ class Engine:
         identity = f"e{self.number}-{time.monotonic_ns()}"
         return self._history.begin(Operation(identity, self.number, SPACE, kind, name=self.table))
 
-    table: str
-
     def create(self) -> None:
         raise NotImplementedError
 
@@ -79,8 +132,6 @@ class Engine:
 
 
 class LanceEngine(Engine):
-    table = "lance"
-
     def _arguments(self) -> dict[str, Any]:
         catalog = lance.namespace.RestNamespace(uri=self._url, **{"header.x-api-key": self._key})
         return {"namespace_client": catalog, "table_id": [SPACE, self.table]}
@@ -96,8 +147,6 @@ class LanceEngine(Engine):
 
 
 class IcebergEngine(Engine):
-    table = "iceberg"
-
     def _catalog(self) -> RestCatalog:
         return RestCatalog("harness", uri=self._url, token=self._key)
 

@@ -1,14 +1,17 @@
 """The history of a run: every operation that a client began, and what it was answered."""
 
-import json
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
+
+import orjson
 
 OK, FAIL, UNKNOWN = "ok", "fail", "unknown"
+_READS = {"names", "describe", "latest", "list", "load", "rows"}
 
 
 @dataclass
@@ -39,13 +42,31 @@ class Operation:
     def is_write(self) -> bool:
         return bool(self.steps)
 
+    @property
+    def is_judged(self) -> bool:
+        """Whether its answer says something that judges can hold against others.
+
+        Each write is judged: what was refused must not have been done, what was not answered at most once.
+        """
+        if self.is_write or self.kind == "append":
+            return True
+        is_refusal = self.output.get("error") in {"missing", "no version"}
+        return self.kind in _READS and (self.outcome == OK or is_refusal)
+
 
 class History:
-    """Thread-safe; keeps the operations in memory and writes each to ``path`` as it returns."""
+    """Thread-safe. Each namespace has a file of its own below ``directory``; none is kept in memory."""
 
-    def __init__(self, path: Path | None = None) -> None:
-        self.operations: list[Operation] = []
-        self._file = path.open("w", encoding="utf-8") if path else None
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.directory = directory
+        self.operations = 0
+        self.judged = 0
+        """Operations that will have been judged."""
+        self.outcomes: Counter[str] = Counter()
+        self.acknowledged = 0
+        """Writes."""
+        self._files: dict[str, BinaryIO] = {}
         self._lock = threading.Lock()
 
     def begin(self, operation: Operation) -> Operation:
@@ -55,18 +76,34 @@ class History:
     def end(self, operation: Operation) -> None:
         if operation.outcome != UNKNOWN:
             operation.returned = time.monotonic_ns()
-        line = json.dumps(asdict(operation)) if self._file else ""
+        line = orjson.dumps(operation) + b"\n"
         with self._lock:
-            self.operations.append(operation)
-            if self._file:
-                self._file.write(line + "\n")
+            self.operations += 1
+            self.judged += operation.is_judged
+            self.outcomes[operation.outcome] += 1
+            self.acknowledged += operation.outcome == OK and operation.is_write
+            file = self._files.get(operation.space)
+            if file is None:
+                file = self._files[operation.space] = self._path(operation.space).open("ab")
+            file.write(line)
+
+    def read(self, space: str) -> list[Operation]:
+        """What clients have done in a namespace so far, in the order in which they were answered."""
+        with self._lock:
+            if file := self._files.pop(space, None):
+                file.close()
+            path = self._path(space)
+            lines = path.read_bytes().splitlines() if path.exists() else []
+        return [Operation(**orjson.loads(line)) for line in lines]
+
+    def spaces(self) -> Iterator[str]:
+        return (path.stem for path in self.directory.glob("*.jsonl"))
 
     def close(self) -> None:
-        if self._file:
-            self._file.close()
+        with self._lock:
+            for file in self._files.values():
+                file.close()
+            self._files.clear()
 
-
-def read(path: Path) -> Iterator[Operation]:
-    with path.open(encoding="utf-8") as lines:
-        for line in lines:
-            yield Operation(**json.loads(line))
+    def _path(self, space: str) -> Path:
+        return self.directory / f"{space}.jsonl"

@@ -3,7 +3,7 @@
 import itertools
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tests.chaos.harness import linearizability
@@ -38,30 +38,48 @@ def judge(
 ) -> tuple[list[Anomaly], list[Verdict]]:
     """All judges; the verdicts are those of linearizability."""
     verdicts = linearizability.judge(operations, ledger.committed)
-    by_id = {operation.id: operation for operation in operations}
-    found = [
-        *answers(operations, ledger),
+    times, values = ledger.times, ledger.values
+    return [
+        *of_operations(operations, times, values),
+        *of_ledger(ledger, events),
+        *of_verdicts(verdicts, operations),
+    ], verdicts
+
+
+def of_operations(
+    operations: Sequence[Operation], times: Mapping[str, int], values: Collection[str]
+) -> list[Anomaly]:
+    """Of a namespace. ``times``: how often each request was carried out; ``values``: of versions."""
+    return [
+        *answers(operations, times),
         *expected(operations),
-        *batches(operations, ledger),
-        *trail(ledger),
-        *outbox(ledger, events),
-        *order(ledger),
+        *batches(operations, values),
         *sessions(operations),
     ]
-    for verdict in linearizability.illegal(verdicts):
-        unplaced = [repr(by_id[identity]) for identity in verdict.unplaced]
-        found.append(Anomaly(verdict.result, f"{verdict.space}: {'; '.join(unplaced)}"))
-    return found, verdicts
 
 
-def answers(operations: Iterable[Operation], ledger: Ledger) -> list[Anomaly]:
+def of_ledger(ledger: Ledger, events: Sequence[AuditRow]) -> list[Anomaly]:
+    return [*trail(ledger), *outbox(ledger, events), *order(ledger)]
+
+
+def of_verdicts(verdicts: Iterable[Verdict], operations: Iterable[Operation]) -> list[Anomaly]:
+    by_id = {operation.id: operation for operation in operations}
+    return [
+        Anomaly(
+            verdict.result,
+            f"{verdict.space}: {'; '.join(repr(by_id[each]) for each in verdict.unplaced)}",
+        )
+        for verdict in linearizability.illegal(verdicts)
+    ]
+
+
+def answers(operations: Iterable[Operation], times: Mapping[str, int]) -> list[Anomaly]:
     """An acknowledged write stands, once; a refused one does not."""
-    times = Counter(request for _, request in ledger.transactions)
     found = []
     for operation in operations:
         if not operation.is_write:
             continue
-        done = times[operation.id]
+        done = times.get(operation.id, 0)
         if operation.outcome == OK and done == 0:
             found.append(Anomaly("lost acknowledgement", repr(operation)))
         if operation.outcome == FAIL and done:
@@ -84,13 +102,12 @@ def expected(operations: Iterable[Operation]) -> list[Anomaly]:
     return found
 
 
-def batches(operations: Iterable[Operation], ledger: Ledger) -> list[Anomaly]:
-    """All versions of a batch are in the ledger, or none."""
-    present = {row.value for row in ledger.versions}
+def batches(operations: Iterable[Operation], present: Collection[str]) -> list[Anomaly]:
+    """All versions of a batch are in the ledger, or none. ``present``: their values."""
     found = []
     for operation in operations:
         values = {step["value"] for step in operation.steps if step["do"] == "add"}
-        if values and 0 < len(values & present) < len(values):
+        if values and 0 < sum(value in present for value in values) < len(values):
             found.append(Anomaly("half batch", repr(operation)))
     return found
 

@@ -2,6 +2,8 @@
 
 import threading
 import time
+from collections import Counter
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 import psycopg
@@ -10,7 +12,7 @@ from tests.chaos.harness.history import OK, Operation
 from tests.chaos.harness.transport import Connection, NotSent
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class VersionRow:
     table: str
     version: int
@@ -20,7 +22,7 @@ class VersionRow:
     format: str = "lance"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class AuditRow:
     id: str
     """Also the id of its event: the number of the database's transaction and that of the row."""
@@ -47,18 +49,30 @@ class Ledger:
     def committed(self) -> set[str]:
         return {request for _, request in self.transactions}
 
+    @property
+    def times(self) -> Counter[str]:
+        """How often each request was carried out."""
+        return Counter(request for _, request in self.transactions)
+
+    @property
+    def values(self) -> set[str]:
+        return {row.value for row in self.versions}
+
+
+# A failed transaction without operations only keeps a lost commit from coming late.
+_CARRIED_OUT = "NOT (lower(status) = 'failed' AND operations = '[]')"
+
 
 def load(connection: psycopg.Connection) -> Ledger:
-    def rows(query: str) -> list[tuple]:
-        return connection.execute(query).fetchall()  # type: ignore[arg-type]
+    def rows(query: str) -> Iterator[tuple]:
+        with connection.cursor() as cursor:
+            yield from cursor.stream(query)  # type: ignore[arg-type]
 
     return Ledger(
         transactions=[
             (identity, request)
             for identity, request in rows(
-                # A failed one without operations only keeps a lost commit from coming late.
-                "SELECT id::text, request_id FROM catalog_transaction"
-                " WHERE NOT (lower(status) = 'failed' AND operations = '[]')"
+                f"SELECT id::text, request_id FROM catalog_transaction WHERE {_CARRIED_OUT}"
             )
         ],
         versions=[
@@ -78,6 +92,15 @@ def load(connection: psycopg.Connection) -> Ledger:
             )
         ],
     )
+
+
+def carried_out(connection: psycopg.Connection, requests: Collection[str]) -> set[str]:
+    """Those of the requests that a transaction names."""
+    query = (
+        "SELECT DISTINCT request_id FROM catalog_transaction"
+        f" WHERE request_id = ANY(%s) AND {_CARRIED_OUT}"
+    )
+    return {request for (request,) in connection.execute(query, [list(requests)])}  # type: ignore[arg-type]
 
 
 class Follower:
@@ -126,3 +149,6 @@ class Follower:
         while reached < 3 and time.monotonic() < deadline:
             reached = reached + 1 if self.ask() and self.is_last else 0
             time.sleep(0.2 if self.is_last else 0)
+
+    def close(self) -> None:
+        self._connection.close()

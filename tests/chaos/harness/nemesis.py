@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 
 import psutil
 import psycopg
@@ -14,10 +15,21 @@ from tests.chaos.harness.cluster import Cluster
 from tests.chaos.harness.disks import Disks
 from tests.chaos.harness.proxy import Proxy
 
-_RESTARTS = 6
-"""Kills of one kind in a minute. The supervisor gives up on a part that dies ten times in one."""
+_RESTARTS = 4
+"""Kills in a minute of what the supervisor keeps running. It starts again ever later what dies often, and
+gives up on what dies ten times."""
+_SUPERVISED = {"kill web", "kill postmaster", "kill broker", "kill worker", "kill beat"}
 _STOPPED = (0.3, 2.5)
-"""Seconds for which a process is stopped."""
+"""Seconds for which a process is stopped, or the clock is off."""
+_JUMPS = (-600, -40, 40, 600)
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How often in a minute. Without it faults follow each other as they come, ``pause`` apart."""
+
+    kills: float
+    others: float
 
 
 class Nemesis:
@@ -35,46 +47,52 @@ class Nemesis:
         seed: int,
         progress: Callable[[], int],
         pause: float = 2.0,
+        pace: Pace | None = None,
         only: Collection[str] = (),
     ) -> None:
         self._cluster, self._proxy, self._disks = cluster, proxy, disks
         self._dice = random.Random(f"{seed} nemesis")
-        self._progress, self._pause = progress, pause
+        self._progress, self._pause, self._pace = progress, pause, pace
         self._recent: dict[str, deque[float]] = {}
         self.counts: Counter[str] = Counter()
-        self.outages: list[float] = []
-        """How long it took after each fault until writes were acknowledged again."""
+        self.outages: dict[str, list[float]] = {}
+        """How long it took after each fault until writes were acknowledged again, by its name."""
         self.stuck = ""
         """The fault after which nothing was acknowledged for two minutes."""
-        self._faults: list[tuple[str, Callable[[], bool], float]] = [
-            ("kill web", lambda: self._kill("web"), 2),
-            ("kill web process", lambda: self._kill_child("web"), 4),
-            ("terminate backend", self._terminate_backend, 4),
-            ("kill backend", self._kill_backend, 4),
-            ("kill postmaster", lambda: self._kill("postgres"), 2),
-            ("kill broker", lambda: self._kill("broker"), 2),
-            ("kill worker", lambda: self._kill("worker"), 2),
-            ("kill beat", lambda: self._kill("beat"), 1),
-            ("stop web process", lambda: self._stop(self._child("web")), 2),
-            ("stop backend", lambda: self._stop(self._backend()), 2),
-            ("stop postmaster", lambda: self._stop(cluster.process("postgres")), 1),
-            ("stop broker", lambda: self._stop(cluster.process("broker")), 1),
-            ("stop worker", lambda: self._stop(self._child("worker")), 1),
-            ("lose answers", self._lose_answers, 3),
-        ]
+        # What takes the server little time to recover from is frequent: it leaves time for operations.
+        self._faults: dict[str, tuple[Callable[[], bool], float]] = {
+            "kill web": (lambda: self._kill("web"), 0.3),
+            "kill web process": (lambda: self._kill_child("web"), 1),
+            "terminate backend": (self._terminate_backend, 9),
+            "kill backend": (self._kill_backend, 2.5),
+            "kill postmaster": (lambda: self._kill("postgres"), 0.7),
+            "kill broker": (lambda: self._kill("broker"), 3.5),
+            "kill worker": (lambda: self._kill("worker"), 0.5),
+            "kill beat": (lambda: self._kill("beat"), 0.4),
+            "stop web process": (lambda: self._stop(self._child("web")), 2),
+            "stop backend": (lambda: self._stop(self._backend()), 2),
+            "stop postmaster": (lambda: self._stop(cluster.process("postgres")), 1),
+            "stop broker": (lambda: self._stop(cluster.process("broker")), 1),
+            "stop worker": (lambda: self._stop(self._child("worker")), 1),
+            "lose answers": (self._lose_answers, 3),
+        }
+        if cluster.clock is not None and cluster.clock.is_there:
+            self._faults["jump clock"] = (self._jump_clock, 2)
         for name in disks.names:
-            self._faults.append((f"fill {name}", lambda name=name: self._fill(name), 1.5))
+            self._faults[f"fill {name}"] = (lambda name=name: self._fill(name), 1)
+        if cluster.pair is not None:
+            self._faults["fail over"] = (self._fail_over, 4)
         if only:
-            self._faults = [fault for fault in self._faults if fault[0] in only]
+            self._faults = {name: fault for name, fault in self._faults.items() if name in only}
 
     def run(self, stop: threading.Event) -> None:
         # Each kind once in random order, so that a short run has them all; then by weight.
-        names = [name for name, _, _ in self._faults]
-        first = self._dice.sample(names, len(names))
-        while not stop.is_set():
-            name = first.pop() if first else self._choose()
-            if not self._is_due(name):
-                stop.wait(0.5)
+        first = self._dice.sample(list(self._faults), len(self._faults))
+        began = time.monotonic()
+        while not stop.is_set() and self._faults:
+            name = first.pop() if first else self._choose(time.monotonic() - began)
+            if not name or not self._is_due(name):
+                stop.wait(0.2)
                 continue
             before = self._progress()
             started = time.monotonic()
@@ -82,27 +100,36 @@ class Nemesis:
                 self.counts[name] += 1
                 self._recent.setdefault(name, deque(maxlen=_RESTARTS)).append(started)
                 self._await_progress(name, before, stop)
-                self.outages.append(time.monotonic() - started)
-            stop.wait(self._dice.uniform(0, 2 * self._pause))
+                self.outages.setdefault(name, []).append(time.monotonic() - started)
+            stop.wait(0.1 if self._pace else self._dice.uniform(0, 2 * self._pause))
 
     @property
     def kills(self) -> int:
-        return sum(n for name, n in self.counts.items() if name.startswith(("kill", "terminate")))
+        return sum(n for name, n in self.counts.items() if _is_kill(name))
 
-    def _choose(self) -> str:
-        names, weights = [name for name, _, _ in self._faults], [w for _, _, w in self._faults]
-        return self._dice.choices(names, weights)[0]
+    def _choose(self, elapsed: float) -> str:
+        """The next fault; empty if it is not yet time for one."""
+        names = list(self._faults)
+        if self._pace is not None:
+            others = self.counts.total() - self.kills
+            if self.kills < self._pace.kills * elapsed / 60:
+                names = [name for name in names if _is_kill(name)]
+            elif others < self._pace.others * elapsed / 60:
+                names = [name for name in names if not _is_kill(name)]
+            else:
+                return ""
+        weights = [self._faults[name][1] for name in names]
+        return self._dice.choices(names, weights)[0] if names else ""
 
     def _is_due(self, name: str) -> bool:
-        if not name.startswith("kill"):
+        if name not in _SUPERVISED:
             return True
         recent = self._recent.get(name, ())
         return len(recent) < _RESTARTS or time.monotonic() - recent[0] > 65
 
     def _do(self, name: str) -> bool:
-        function = next(function for known, function, _ in self._faults if known == name)
         with contextlib.suppress(psutil.Error, psycopg.Error, OSError):
-            return function()
+            return self._faults[name][0]()
         return False
 
     def _await_progress(self, name: str, before: int, stop: threading.Event) -> None:
@@ -178,3 +205,23 @@ class Nemesis:
         with self._disks.full(name):
             time.sleep(self._dice.uniform(0.5, 2.5))
         return True
+
+    def _jump_clock(self) -> bool:
+        """Off, and back again: two jumps."""
+        clock = self._cluster.clock
+        if clock is None:
+            return False
+        clock.set_off(self._dice.choice(_JUMPS))
+        try:
+            time.sleep(self._dice.uniform(*_STOPPED))
+        finally:
+            clock.set_off(0)
+        return True
+
+    def _fail_over(self) -> bool:
+        pair = self._cluster.pair
+        return pair is not None and pair.fail_over()
+
+
+def _is_kill(name: str) -> bool:
+    return name.startswith(("kill", "terminate", "fail over"))

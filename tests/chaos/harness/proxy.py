@@ -1,4 +1,4 @@
-"""A TCP proxy in front of the web server that loses answers when it is told to."""
+"""A TCP proxy that loses answers, or leads elsewhere, when it is told to."""
 
 import asyncio
 import contextlib
@@ -31,6 +31,11 @@ class Proxy:
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
+    def switch(self, port: int) -> None:
+        """Lead there from now on; break the connections that lead elsewhere."""
+        self._upstream = port
+        asyncio.run_coroutine_threadsafe(self._break_all(), self._loop).result(10)
+
     def __exit__(self, *exc: object) -> None:
         asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(10)
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -39,6 +44,9 @@ class Proxy:
 
     async def _close(self) -> None:
         self._server.close()
+        await self._break_all()
+
+    async def _break_all(self) -> None:
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         for task in tasks:
             task.cancel()

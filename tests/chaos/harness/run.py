@@ -1,29 +1,37 @@
 """One run: start, load, break, heal, read everything once more, judge."""
 
 import contextlib
+import queue
+import resource
+import sys
 import tempfile
 import threading
 import time
 import uuid
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from tests.chaos.harness import engines, judges, ledger, report
+from tests.chaos.harness.background import BackgroundJudge, View, read_view
 from tests.chaos.harness.clients import Client
+from tests.chaos.harness.clock import Clock
 from tests.chaos.harness.cluster import KEY, Cluster
 from tests.chaos.harness.disks import Disks
-from tests.chaos.harness.history import OK, History
+from tests.chaos.harness.history import History
 from tests.chaos.harness.judges import Anomaly
-from tests.chaos.harness.nemesis import Nemesis
+from tests.chaos.harness.nemesis import Nemesis, Pace
+from tests.chaos.harness.pair import Pair
 from tests.chaos.harness.proxy import Proxy
-from tests.chaos.harness.spaces import Spaces
+from tests.chaos.harness.spaces import Space, Spaces
 from tests.chaos.harness.transport import Connection, NotSent
 
 _AFTERWARDS = 40.0
 """Seconds that a short run may need after its load: healing, reading, judging, stopping."""
+_READERS = 4
+_OVERTIME = 1.25
+"""How much longer than planned the load may go on to reach the goals of a run."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +44,19 @@ class Plan:
     spaces: int = 5
     lifetime: int = 400
     engines: bool = True
+    engine_pause: float = 0.3
     disks: bool = True
+    clock: bool = True
+    replica: bool = False
+    """Two PostgreSQL servers, and failovers from one to the other."""
     pause: float = 1.5
+    pace: Pace | None = None
+    """How often faults come; else ``pause`` seconds lie between them."""
     faults: tuple[str, ...] = ()
     """The names of the only faults to do; empty: all."""
+    kills: int = 0
+    operations: int = 0
+    """Goals: until both are reached the load goes on, a quarter longer at most."""
     budget: float | None = None
     """Seconds for the whole run: a slow start shortens the load, to a third at most."""
     keep: Path | None = None
@@ -48,23 +65,28 @@ class Plan:
 
 def run(plan: Plan, say: Callable[[str], None] = print) -> report.Result:
     """Raises RuntimeError if Monodon does not start, or does not come back."""
-    clock = _Clock()
+    laps = _Laps()
     with contextlib.ExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="monodon-chaos-")))
         home.chmod(0o711)  # as root, PostgreSQL runs as another user and must pass through
-        disks = stack.enter_context(Disks(home, megabytes=512 + int(plan.seconds * 1.5)))
-        cluster = stack.enter_context(Cluster(home))
-        clock.lap("start")
-        if plan.disks:
+        clock = Clock(home) if plan.clock else None
+        pair = stack.enter_context(Pair(home)) if plan.replica else None
+        disks = stack.enter_context(Disks(home, megabytes=768 + int(plan.seconds * 2)))
+        cluster = stack.enter_context(Cluster(home, clock=clock, pair=pair))
+        laps.lap("start")
+        if plan.disks and pair is None:
             cluster.stop()
             disks.move(home / "postgres")
             cluster.start()
-            clock.lap("moving to small disks")
+            laps.lap("moving to small disks")
+        left_out = _left_out(plan, disks, clock)
+        for reason in left_out:
+            say(f"left out: {reason}")
         say(f"Monodon runs at {cluster.url}; seed {plan.seed}")
-        return _Run(_Parts(plan, cluster, disks, clock, say), stack).result()
+        return _Run(_Parts(plan, cluster, disks, laps, say, left_out), stack).result()
 
 
-class _Clock:
+class _Laps:
     def __init__(self) -> None:
         self.laps: dict[str, float] = {}
         self._last = time.monotonic()
@@ -79,88 +101,83 @@ class _Parts:
     plan: Plan
     cluster: Cluster
     disks: Disks
-    clock: _Clock
+    laps: _Laps
     say: Callable[[str], None]
+    left_out: list[str]
 
 
 class _Run:
     def __init__(self, parts: _Parts, stack: contextlib.ExitStack) -> None:
         plan, cluster, disks = parts.plan, parts.cluster, parts.disks
-        self._plan, self._cluster, self._disks = plan, cluster, disks
-        self._clock, self._say = parts.clock, parts.say
-        self._counted = 0
+        self._plan, self._cluster = plan, cluster
+        self._laps, self._say, self._left_out = parts.laps, parts.say, parts.left_out
         directory = plan.keep or cluster.home
-        directory.mkdir(parents=True, exist_ok=True)
-        self._path = directory / f"history-{plan.seed}.jsonl"
-        self._history = History(self._path)
+        name = f"history-{plan.seed}-{datetime.now(UTC):%Y%m%dT%H%M%S}"
+        self._history = History(directory / name)
         stack.callback(self._history.close)
         self._proxy = stack.enter_context(Proxy(cluster.port))
         self._spaces = Spaces(
             cluster.warehouse / f"harness-{uuid.uuid4().hex[:8]}", plan.spaces, plan.lifetime
         )
-        self._acknowledged = 0
         self._nemesis = Nemesis(
             cluster,
             self._proxy,
             disks,
             seed=plan.seed,
-            progress=self._progress,
+            progress=lambda: self._history.acknowledged,
             pause=plan.pause,
+            pace=plan.pace,
             only=plan.faults,
+        )
+        self._judge = BackgroundJudge(
+            cluster, self._history, self._spaces, self._client(plan.clients), self._say
         )
         self._follower = ledger.Follower(Connection(cluster.url, KEY))
         self._engines: list[engines.Engine] = []
 
-    def _progress(self) -> int:
-        """Acknowledged writes; counted from where it left off."""
-        operations = self._history.operations
-        end = len(operations)
-        done = operations[self._counted : end]
-        self._counted = end
-        self._acknowledged += sum(op.outcome == OK and op.is_write for op in done)
-        return self._acknowledged
-
     def result(self) -> report.Result:
         with self._load():
             self._sleep()
-        self._clock.lap("load and faults")
+        self._laps.lap("load and faults")
         self._cluster.resume_all()
         self._cluster.wait_ready()
         self._cluster.wait_until_idle()
-        self._read_everything()
-        self._clock.lap("reading everything")
+        views = self._read_everything()
+        self._laps.lap("reading everything")
         with self._cluster.database() as connection:
             rows = ledger.load(connection)
-        anomalies, verdicts = judges.judge(self._history.operations, rows, self._follower.events)
-        anomalies += engines.judge(self._history.operations)
-        lines = self._cluster.log.splitlines() if anomalies else []
-        anomalies = [anomaly.with_log(lines) for anomaly in anomalies]
+        judged, anomalies = self._judge_everything(rows, views)
+        if anomalies:
+            lines = self._cluster.log.splitlines()
+            anomalies = [anomaly.with_log(lines) for anomaly in anomalies[:200]] + anomalies[200:]
         if self._plan.keep:
             log = self._plan.keep / f"server-{self._plan.seed}.log"
             log.write_text(self._cluster.log, encoding="utf-8")
         if self._nemesis.stuck:
             anomalies.append(Anomaly("no progress", f"after {self._nemesis.stuck}"))
-        self._clock.lap("judging")
-        operations = self._history.operations
+        self._laps.lap("judging")
+        verdicts = self._judge.verdicts
         return report.Result(
             seed=self._plan.seed,
-            seconds=self._clock.laps["load and faults"],
-            operations=len(operations),
-            outcomes=dict(Counter(operation.outcome for operation in operations)),
+            seconds=self._laps.laps["load and faults"],
+            sent=self._history.operations,
+            operations=judged,
+            outcomes=dict(self._history.outcomes),
             commits=len(rows.transactions),
             events=len(self._follower.events),
             spaces=len(verdicts),
             undecided=sum(verdict.result == "undecided" for verdict in verdicts),
             faults=dict(self._nemesis.counts),
             kills=self._nemesis.kills,
-            longest_outage=max(self._nemesis.outages, default=0.0),
-            left_out=_left_out(self._plan, self._disks),
+            outages={name: max(each) for name, each in self._nemesis.outages.items()},
+            left_out=self._left_out,
             anomalies=anomalies,
             commit=report.commit(),
             at=datetime.now(UTC).isoformat(timespec="seconds"),
             machine=report.machine(),
-            phases=self._clock.laps,
-            history=str(self._path) if self._plan.keep else "",
+            memory=_megabytes(),
+            phases=self._laps.laps,
+            history=str(self._history.directory) if self._plan.keep else "",
         )
 
     @contextlib.contextmanager
@@ -168,7 +185,7 @@ class _Run:
         plan, cluster = self._plan, self._cluster
         clients = [self._client(number) for number in range(plan.clients)]
         if plan.engines:
-            self._engines = _create_engines(cluster, self._history, plan.seed)
+            self._engines = _create_engines(cluster, self._history, plan)
         stop, calm = threading.Event(), threading.Event()
         load = [
             threading.Thread(target=client.run, args=(stop,), name=f"client {client.number}")
@@ -176,6 +193,7 @@ class _Run:
         ]
         load += [threading.Thread(target=engine.run, args=(stop,)) for engine in self._engines]
         load.append(threading.Thread(target=self._follower.run, args=(stop,)))
+        load.append(threading.Thread(target=self._judge.run, args=(stop,)))
         nemesis = threading.Thread(target=self._nemesis.run, args=(calm,))
         for thread in (*load, nemesis):
             thread.start()
@@ -188,6 +206,7 @@ class _Run:
             stop.set()
             for thread in load:
                 thread.join()
+            self._judge.close()
 
     def _client(self, number: int) -> Client:
         """Every fourth goes through the proxy that loses answers."""
@@ -199,50 +218,129 @@ class _Run:
         started = time.monotonic()
         seconds = self._plan.seconds
         if self._plan.budget is not None:
-            left = self._plan.budget - sum(self._clock.laps.values()) - _AFTERWARDS
+            left = self._plan.budget - sum(self._laps.laps.values()) - _AFTERWARDS
             seconds = min(seconds, max(left, seconds / 3))
-        while (elapsed := time.monotonic() - started) < seconds:
-            time.sleep(min(30.0, seconds - elapsed))
+        longest = seconds * _OVERTIME
+        while (elapsed := time.monotonic() - started) < longest:
+            left = seconds - elapsed
+            if left <= 0 and self._goals_are_reached():
+                return
+            time.sleep(min(30.0, left) if left > 0 else min(5.0, longest - elapsed))
             if self._nemesis.stuck:
                 return
-            self._say(
-                f"{time.monotonic() - started:6.0f} s  {len(self._history.operations)} operations,"
-                f" {self._nemesis.kills} kills"
-            )
+            self._report_progress(time.monotonic() - started)
 
-    def _read_everything(self) -> None:
-        connection = Connection(self._cluster.url, KEY)
-        number = self._plan.clients
-        reader = Client(number, connection, self._spaces, self._history, self._plan.seed)
+    def _goals_are_reached(self) -> bool:
+        is_long_enough = self._history.judged >= self._plan.operations
+        return is_long_enough and self._nemesis.kills >= self._plan.kills
+
+    def _report_progress(self, elapsed: float) -> None:
+        operations, kills = self._history.operations, self._nemesis.kills
+        verdicts = self._judge.verdicts
+        wrong = sum(verdict.result != "linearizable" for verdict in verdicts)
+        self._say(
+            f"{elapsed:6.0f} s  {operations} operations ({operations / elapsed:.0f}/s),"
+            f" {kills} kills ({kills / elapsed * 60:.1f}/min),"
+            f" {len(verdicts)} of {len(self._spaces.all)} namespaces judged, {wrong} not linearizable,"
+            f" {_megabytes()} MB"
+        )
+
+    # -- when the load is over
+
+    def _read_everything(self) -> dict[str, View | None]:
+        views: dict[str, View | None] = {}
+        spaces: queue.SimpleQueue[Space] = queue.SimpleQueue()
         for space in self._spaces.all:
-            for _ in range(20):  # the server may still be coming back
-                try:
-                    reader.read_all(space)
-                    break
-                except NotSent:
-                    time.sleep(0.5)
-        for engine in self._engines:
-            engine.read()
+            spaces.put(space)
+
+        def read(number: int) -> None:
+            connection = Connection(self._cluster.url, KEY)
+            reader = Client(number, connection, self._spaces, self._history, self._plan.seed)
+            with contextlib.suppress(queue.Empty), contextlib.closing(connection):
+                while True:
+                    space = spaces.get_nowait()
+                    views[space.name] = _read_patiently(reader, space)
+
+        first = self._plan.clients + 1
+        readers = [threading.Thread(target=read, args=(first + n,)) for n in range(_READERS)]
+        for thread in readers:
+            thread.start()
+        for thread in readers:
+            thread.join()
+        for engine in self._engines[::2]:  # one of each format
+            engine.read_all()
         self._follower.finish()
+        self._follower.close()
+        return views
+
+    def _judge_everything(
+        self, rows: ledger.Ledger, views: dict[str, View | None]
+    ) -> tuple[int, list[Anomaly]]:
+        """How many operations were judged, and the anomalies."""
+        times, values, committed = rows.times, rows.values, rows.committed
+        # With the histories, so that they can be judged again.
+        requests = "\n".join(sorted(committed))
+        (self._history.directory / "committed.txt").write_text(requests + "\n", encoding="utf-8")
+        judged, anomalies = 0, judges.of_ledger(rows, self._follower.events)
+        for name in [space.name for space in self._spaces.all]:
+            operations = self._judge.finish(name, views.get(name), committed)
+            anomalies += self._judge.anomalies.get(name, [])
+            anomalies += judges.of_operations(operations, times, values)
+            judged += sum(operation.is_judged for operation in operations)
+        operations = self._history.read(engines.SPACE)
+        anomalies += engines.judge(operations)
+        judged += sum(operation.is_judged for operation in operations)
+        return judged, anomalies
 
 
-def _create_engines(cluster: Cluster, history: History, seed: int) -> list[engines.Engine]:
+def _read_patiently(reader: Client, space: Space) -> View | None:
+    """Again, while the server is still coming back."""
+    for _ in range(20):
+        with contextlib.suppress(NotSent):
+            if (view := read_view(reader, space)) is not None:
+                return view
+        time.sleep(0.5)
+    return None
+
+
+def _create_engines(cluster: Cluster, history: History, plan: Plan) -> list[engines.Engine]:
     made: list[engines.Engine] = []
     probe = engines.Operation("engines", -1, engines.SPACE, "create namespace")
-    Connection(cluster.url, KEY).send(probe, "POST", f"/v1/namespace/{engines.SPACE}/create")
-    for kind, first in ((engines.LanceEngine, 1001), (engines.IcebergEngine, 2001)):
-        pair = [kind(first + n, cluster.url, KEY, history, seed=seed) for n in range(2)]
-        pair[0].create()
-        made += pair
+    with contextlib.closing(Connection(cluster.url, KEY)) as connection:
+        connection.send(probe, "POST", f"/v1/namespace/{engines.SPACE}/create")
+    for kind, name, first in (
+        (engines.LanceEngine, "lance", 1001),
+        (engines.IcebergEngine, "iceberg", 2001),
+    ):
+        shared = engines.Shared(name)
+        made += [
+            kind(
+                first + n, cluster.url, KEY, history, shared,
+                seed=plan.seed, pause=plan.engine_pause,
+            )
+            for n in range(2)
+        ]  # fmt: skip
     return made
 
 
-def _left_out(plan: Plan, disks: Disks) -> list[str]:
+def _left_out(plan: Plan, disks: Disks, clock: Clock | None) -> list[str]:
     reasons = []
-    if not plan.disks:
-        reasons.append("full disks: not in this version")
-    elif disks.missing:
-        reasons.append(f"full disks: {disks.missing}")
+    if plan.replica:
+        reasons.append("full disks: not with a replica")
+    else:
+        reasons.append("failover: only with a replica")
+        if not plan.disks:
+            reasons.append("full disks: not in this version")
+        elif disks.missing:
+            reasons.append(f"full disks: {disks.missing}")
+    if clock is None or clock.missing:
+        reasons.append(f"jumps of the clock: {clock.missing if clock else 'not in this version'}")
     if plan.faults:
         reasons.append(f"all faults but {', '.join(plan.faults)}")
     return reasons
+
+
+def _megabytes() -> int:
+    """The most memory that this process has had."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak // (2**20 if sys.platform == "darwin" else 2**10)

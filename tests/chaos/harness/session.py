@@ -20,6 +20,9 @@ class Session:
         self._dice = random.Random(f"{seed} {number}")
         self._count = itertools.count(1)
 
+    def close(self) -> None:
+        self._connection.close()
+
     # -- sending
 
     def _operation(self, space: Space, kind: str, **fields: Any) -> Operation:
@@ -32,7 +35,8 @@ class Session:
         self._history.begin(operation)
         answer = self._connection.send(operation, method, path, body)
         if operation.outcome == UNKNOWN or operation.output.get("error") == "unavailable":
-            time.sleep(0.1)  # the server may be away; asking faster makes no better history
+            # The server may be away: it needs its time to come back.
+            time.sleep(self._dice.uniform(0.1, 0.5))
         return answer
 
     def _lance(
@@ -155,14 +159,13 @@ class Session:
 
     # -- at the end of a run
 
-    def read_all(self, space: Space) -> None:
+    def read_all(self, space: Space) -> list[Operation]:
         """Read everything that the namespace has, once no operation is under way any more."""
-        for kind in ("lance", "iceberg"):
-            self.read_names(space, kind)
-        for name in LANCE_NAMES:
-            self.read_versions(space, name)
-        for name in ICEBERG_NAMES:
-            self.read_iceberg(space, name)
+        return [
+            *(self.read_names(space, kind) for kind in ("lance", "iceberg")),
+            *(self.read_versions(space, name) for name in LANCE_NAMES),
+            *(self.read_iceberg(space, name) for name in ICEBERG_NAMES),
+        ]
 
 
 def _value(version: dict[str, Any]) -> str:

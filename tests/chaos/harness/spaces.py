@@ -39,8 +39,12 @@ class Space:
     root: Path
     tables: dict[str, Belief] = field(default_factory=dict)
     begun: int = 0
+    users: int = 0
+    """Clients that have an operation in it under way."""
     is_ready: bool = False
     """Whether the namespace is known to be there."""
+    is_over: bool = False
+    """Whether it has had its operations, and none begins any more."""
 
     def location(self, value: str) -> str:
         """Where a table lies that this operation creates; it identifies the table ever after."""
@@ -57,7 +61,7 @@ class Space:
 
 
 class Spaces:
-    """``width`` namespaces at a time, each for ``lifetime`` operations. ``create`` makes one."""
+    """``width`` namespaces at a time, each for ``lifetime`` operations."""
 
     def __init__(self, root: Path, width: int, lifetime: int, prefix: str = "s") -> None:
         self._root, self._lifetime, self._prefix = root, lifetime, prefix
@@ -72,16 +76,30 @@ class Spaces:
         return space
 
     def choose(self, dice: random.Random) -> tuple[Space, bool]:
-        """A namespace, and whether the caller must create it: the first who chooses it does."""
+        """A namespace, and whether the caller must create it: the first who chooses it does.
+
+        The caller releases it.
+        """
         with self._lock:
             slot = dice.randrange(len(self._current))
             if self._current[slot].begun >= self._lifetime:
+                self._current[slot].is_over = True
                 self._current[slot] = self._fresh()
             space = self._current[slot]
             space.begun += 1
+            space.users += 1
             return space, space.begun == 1
+
+    def release(self, space: Space) -> None:
+        with self._lock:
+            space.users -= 1
 
     def replace(self, space: Space) -> None:
         """Use another instead of a namespace that could not be created."""
         with self._lock:
             space.begun = self._lifetime
+
+    def over(self) -> list[Space]:
+        """Those in which nothing is under way and nothing will begin any more."""
+        with self._lock:
+            return [space for space in self.all if space.is_over and not space.users]

@@ -7,7 +7,9 @@ as a version never changes; the rights of readers to other tables' files are ask
 """
 
 import os
+import stat
 import threading
+import time
 from collections import OrderedDict, defaultdict
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -28,11 +30,17 @@ from catalog.services.storage.table_files import TableFiles
 
 _MOST_KEPT = 10_000
 _WRITTEN = ("data", "_deletions", "_indices", "_transactions", "_versions")
+_READ = ("data", "_deletions", "_indices")
 _MANY = 100
 """From so many files of one directory on, listing it is faster than looking at each."""
 
 _lock = threading.Lock()
 _checked: OrderedDict[Hashable, tuple[Hashable, tuple[str, ...]]] = OrderedDict()
+_listed: OrderedDict[str, tuple[tuple[int, int], tuple[str, ...] | None]] = OrderedDict()
+"""The directories in a directory, by its state; None: there is something that is no regular file."""
+_MOST_LISTED = 100_000
+_SETTLED_NS = 1_000_000_000
+"""A directory that changed so shortly ago may change again without another time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +72,7 @@ def check(snapshot: Snapshot) -> tuple[str, ...]:
     state = (status.st_ino, status.st_size, status.st_mtime_ns)
     with _lock:
         known = _checked.get(snapshot.key)
-    if known is not None and known[0] == state:
+    if known is not None and known[0] == state and is_plain(snapshot):
         require_rights(snapshot, known[1])
         return known[1]
     contents = manifests.read(
@@ -75,14 +83,34 @@ def check(snapshot: Snapshot) -> tuple[str, ...]:
         branch=snapshot.branch,
     )
     own, others = _paths(snapshot, contents)
+    own_directories, other_directories = _directories(snapshot, contents)
     others += _odd(own)
+    others += [f"{directory}/-" for directory in own_directories if _is_linked(directory)]
+    others += [path for directory in own_directories for path in _special_below(directory)]
+    others += [f"{directory}/-" for directory in other_directories]
     require_rights(snapshot, others)
+    linked = [path for directory in other_directories for path in _special_below(directory)]
+    require_rights(snapshot, linked)
+    others += linked
     foreign = tuple({path.rpartition("/")[0]: path for path in others}.values())
     with _lock:
         _checked[snapshot.key] = (state, foreign)
         while len(_checked) > _MOST_KEPT:
             _checked.popitem(last=False)
     return foreign
+
+
+def is_plain(snapshot: Snapshot) -> bool:
+    """Whether only regular files and directories lie where the files of a table's rows and indexes do.
+
+    A version that was checked need not be checked again while this is so: links may have been put in
+    the place of its files since. A few µs, unless a directory has changed.
+    """
+    return all(
+        _is_plain(f"{root}/{directory}")
+        for root in {snapshot.location, snapshot.uri}
+        for directory in _READ
+    )
 
 
 def require_plain_directories(snapshot: Snapshot) -> None:
@@ -116,8 +144,11 @@ def require_rights(snapshot: Snapshot, paths: Iterable[str]) -> None:
 
 
 def absolute_paths(contents: Contents, root: str) -> Iterator[str]:
-    """The paths of a version's files; ``root`` is the directory of its branch."""
-    for base, path in contents.paths():
+    """The paths of a version's files, and of the directories all of whose files it needs.
+
+    ``root`` is the directory of its branch.
+    """
+    for base, path in (*contents.paths(), *contents.directory_paths()):
         directory = root if base is None else _directory(base)
         if directory is not None:
             yield f"{directory}/{path}"
@@ -180,6 +211,74 @@ def _paths(snapshot: Snapshot, contents: Contents) -> tuple[list[str], list[str]
         if not manifests.is_location(base, location)
     )
     return own, others
+
+
+def _directories(snapshot: "Snapshot", contents: Contents) -> tuple[list[str], list[str]]:
+    """The same for the directories whose files a version does not name one by one."""
+    own, others = [], []
+    for base, path in contents.directory_paths():
+        if base is None:
+            own.append(f"{snapshot.uri}/{path}")
+        elif manifests.is_location(base, snapshot.location):
+            own.append(f"{snapshot.location}/{path}")
+        else:
+            others.append(f"{_directory(base)}/{path}")  # that of a file was looked at before
+    return own, others
+
+
+def _is_linked(directory: str) -> bool:
+    return os.path.realpath(directory) != directory
+
+
+def _special_below(directory: str) -> Iterator[str]:
+    """What is no regular file in a directory, or in one that is in it."""
+    try:
+        with os.scandir(directory) as entries:
+            listed = list(entries)
+    except OSError:
+        return
+    for entry in listed:
+        if entry.is_dir(follow_symlinks=False):
+            yield from _special_below(entry.path)
+        elif not entry.is_file(follow_symlinks=False):
+            yield entry.path
+
+
+def _is_plain(directory: str) -> bool:
+    """Whether there are only regular files and directories in a directory, and in those."""
+    try:
+        status = os.lstat(directory)
+    except OSError:
+        return True
+    if not stat.S_ISDIR(status.st_mode):
+        return False
+    state = (status.st_ino, status.st_ctime_ns)
+    with _lock:
+        known = _listed.get(directory)
+    if known is not None and known[0] == state:
+        below = known[1]
+    else:
+        below = _plain_directories_in(directory)
+        if time.time_ns() - status.st_ctime_ns > _SETTLED_NS:
+            with _lock:
+                _listed[directory] = (state, below)
+                while len(_listed) > _MOST_LISTED:
+                    _listed.popitem(last=False)
+    return below is not None and all(_is_plain(path) for path in below)
+
+
+def _plain_directories_in(directory: str) -> tuple[str, ...] | None:
+    below = []
+    try:
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    below.append(entry.path)
+                elif not entry.is_file(follow_symlinks=False):
+                    return None
+    except OSError:
+        return None
+    return tuple(below)
 
 
 def _odd(paths: Iterable[str]) -> list[str]:

@@ -51,7 +51,7 @@ class DeclareTable(NewTableOperation):
             raise already_exists(self.table, holder)
         if self.location is not None:
             claim_location(batch, self.location)
-        location = self.location or storage.new_location(slug(self.table, 60))
+        location = self.location or storage.new_location(slug(self.table[-1:], 60))
         return self.add_table(batch, location, TableState.DECLARED)
 
 

@@ -136,7 +136,7 @@ def test_create(warehouse):
     assert (row.format, row.kind, row.state) == ("iceberg", "table", "live")
     assert row.identifier == T
     assert row.location == created.location
-    assert re.fullmatch(rf"{warehouse}/ns-t-[0-9a-f]{{32}}", row.location)
+    assert re.fullmatch(rf"{warehouse}/t-[0-9a-f]{{32}}", row.location)
     assert re.fullmatch(
         rf"file://{row.location}/metadata/00000-[0-9a-f-]{{36}}\.metadata\.json",
         created.metadata_location,
@@ -586,6 +586,20 @@ def test_all_or_nothing(warehouse, second, error):
         error, lambda: iceberg_commits.commit_tables(actor=SYSTEM, changes=changes), warehouse
     )
     assert found.operation == 1
+
+
+def test_tables_that_exchanged_their_names(warehouse):
+    """A process that has kept the metadata of both uses each for the table that it is of."""
+    for name, value in ((T, "t"), (U, "u")):
+        make_iceberg_table(*name)
+        commit_to(name, set_property("a", value))  # now this process has seen the table
+    aside = ("ns", "aside")
+    for table, new in ((T, aside), (U, T), (aside, U)):
+        iceberg_tables.rename_table(actor=SYSTEM, table=table, new=new)
+    changes = [change(name, set_property("b", "b")) for name in (T, U)]
+    done = iceberg_commits.commit_tables(actor=SYSTEM, changes=changes)
+    assert [each.document["properties"]["a"] for each in done] == ["u", "t"]
+    agrees(T, U)
 
 
 def test_a_table_comes_once(warehouse):

@@ -260,7 +260,7 @@ def test_manifests_outside_the_allowed_roots_are_not_opened(warehouse, tmp_path,
     with unchanged(), pytest.raises(ForeignFile, match="does not belong to table"):
         register(made, "ws", "inside")
     with monkeypatch.context() as unguarded:
-        unguarded.setattr(iceberg_files, "check_document", lambda *_: frozenset())
+        unguarded.setattr(iceberg_files, "check_document", lambda *_: iceberg_files.References())
         register(made, "ws", "inside")
     shutil.rmtree(outside.directory)  # whether it is there is not told
     with unchanged(), pytest.raises(ForeignFile, match="does not belong to table"):

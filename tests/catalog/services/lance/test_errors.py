@@ -26,6 +26,11 @@ T = ("ws", "t")
         (OSError("LanceError(IO): Generic LocalFileSystem error: os error 28"), None),
         (pa.ArrowInvalid("External error: Object at location data/x.lance not found"), None),
         (lance_errors.LancePanic("must be"), None),
+        (lance_errors.LancePanic("range end index 9 out of range for slice of length 3"), errors.InvalidTableState),
+        (OSError("LanceError(IO): file size is too small, x.rs:172:20"), errors.InvalidTableState),
+        (OSError("LanceError(IO): failed to decode Protobuf message: x"), errors.InvalidTableState),
+        (OSError("LanceError(IO): Python error in describe_table_version: ValidationError: 1"), errors.InvalidTableState),
+        (OSError("LanceError(IO): Generic N/A error: Not found: a/data/x.lance"), errors.InvalidTableState),
         (ZeroDivisionError("must be"), None),
     ],
 )  # fmt: skip

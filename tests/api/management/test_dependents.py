@@ -1,0 +1,105 @@
+"""Who drops a table learns which others refer to its files, as far as they may see those."""
+
+import pytest
+
+from catalog.access import SYSTEM, credentials
+from catalog.models import ApiKey, FileReference, Grant, Job, JobKind, JobStatus, Table
+from catalog.models import Principal as PrincipalRow
+from catalog.privileges import Privilege, closure
+from catalog.services.access import api_keys
+from catalog.services.maintenance import job_runner
+from tests.api.client import Lance
+from tests.api.conftest import warehouse
+from tests.api.iceberg.client import Iceberg
+from tests.api.management.client import Management
+from tests.catalog.admin.conftest import _plain_static_files, browser
+from tests.factories import files, make_iceberg_table, make_lance_table, snapshot
+
+__all__ = ["_plain_static_files", "browser", "warehouse"]
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
+KEY = "mnd_dropper"
+REFERS = "While they do, these files stay."
+
+
+@pytest.fixture
+def sources() -> dict[str, Table]:
+    """A table of each format with three dependents, of which 'dropper' may browse two."""
+    found = {"lance": make_lance_table(("ns", "lance"))}
+    make_iceberg_table("ns", "iceberg")
+    found["iceberg"] = Table.objects.named(("ns", "iceberg")).get()
+    dropper = PrincipalRow.objects.create(name="dropper", kind="user")
+    ApiKey.objects.create(name="dropper", principal=dropper, digest=credentials.key_digest(KEY))
+    for row in found.values():
+        Grant.objects.create(principal=dropper, mask=closure(Privilege.ALL).value, table=row)
+    for number in range(3):
+        dependent = make_lance_table(("other", f"d{number}"))
+        if number < 2:
+            mask = closure(Privilege.BROWSE).value
+            Grant.objects.create(principal=dropper, mask=mask, table=dependent)
+        for row in found.values():
+            FileReference.objects.create(table=dependent, source=row, principal="tester")
+    return found
+
+
+VISIBLE = {"tables": [["other", "d0"], ["other", "d1"]], "others": 1}
+
+
+@pytest.mark.operation("GetTableDependents")
+@pytest.mark.parametrize("format_", ["lance", "iceberg"])
+def test_a_drop_says_how_many_tables_refer_to_its_files(sources, format_, settings):
+    settings.MONODON_TRASH_SECONDS = 0
+    row = sources[format_]
+    on_disk = files(row.location)
+    management = Management(KEY)
+    assert management.get(f"tables/ns${format_}/dependents") == VISIBLE
+    if format_ == "lance":
+        dropped = Lance(KEY).call("POST", "/v1/table/ns$lance/drop")
+        assert dropped.status_code == 200
+    else:
+        dropped = Iceberg(KEY).call("DELETE", "namespaces/ns/tables/iceberg?purgeRequested=true")
+        assert dropped.status_code == 204
+    assert dropped["Monodon-Dependents"] == "3"
+    job = Job.objects.get(kind=JobKind.PURGE_TABLE)
+    job_runner.run_job(job.pk)
+    job.refresh_from_db()
+    assert (job.status, job.error) == (JobStatus.CANCELED, "other tables refer to its files")
+    assert files(row.location) == on_disk
+    (item,) = management.get("trash")["items"]
+    assert item["dependents"] == VISIBLE
+    assert management.get(f"trash/{item['id']}")["dependents"] == VISIBLE
+
+
+def test_a_drop_without_dependents_says_nothing(sources):
+    FileReference.objects.all().delete()
+    assert "Monodon-Dependents" not in Lance(KEY).call("POST", "/v1/table/ns$lance/drop")
+    nobody = {"tables": [], "others": 0}
+    assert Management(KEY).get("tables/ns$iceberg/dependents") == nobody
+    assert [item["dependents"] for item in Management(KEY).get("trash")["items"]] == [nobody]
+
+
+def test_only_who_may_read_a_table_learns_of_its_dependents(sources):
+    Grant.objects.filter(table__in=sources.values()).update(mask=closure(Privilege.BROWSE).value)
+    before = snapshot()
+    assert Management(KEY).call("GET", "tables/ns$lance/dependents").status_code == 403
+    assert Management(KEY).call("GET", "tables/ns$none/dependents").status_code == 404
+    assert snapshot() == before
+    _, key = api_keys.create_api_key(actor=SYSTEM, name="everybody")
+    Lance(key).post("/v1/table/ns$lance/drop")
+    (item,) = Management(KEY).get("trash")["items"]
+    assert (item["location"], item["dependents"]) == (None, {"tables": [], "others": 0})
+
+
+def test_the_admin_names_dependents_before_a_drop(sources, browser):
+    row = sources["lance"]
+    before = snapshot()
+    page = browser.get(f"/admin/catalog/table/{row.pk}/drop/").content.decode()
+    names = "&#x27;other.d0&#x27;, &#x27;other.d1&#x27;, &#x27;other.d2&#x27;"
+    assert f"Other tables refer to files of &#x27;ns.lance&#x27;: {names}. {REFERS}" in page
+    chosen = {"action": "drop_many", "_selected_action": [row.pk, sources["iceberg"].pk]}
+    page = browser.post("/admin/catalog/table/", chosen).content.decode()
+    assert f"files of &#x27;ns.iceberg&#x27;: {names}. {REFERS}" in page
+    assert snapshot() == before
+    FileReference.objects.all().delete()
+    page = browser.get(f"/admin/catalog/table/{row.pk}/drop/").content.decode()
+    assert "refer to" not in page
