@@ -39,17 +39,17 @@ _LOOPBACK = "spark.driver.host=127.0.0.1 spark.driver.bindAddress=127.0.0.1"
 _JOB = """
 import json
 from catalog.models import JobEvent, TableFormat
-from catalog.services import maintenance
-from catalog.services import operations as ops
-from catalog.services.access import SYSTEM
+from catalog.access import SYSTEM
 from catalog.services.engine.commit import commit
+from catalog.services.maintenance import job_runner
+from catalog.services.tables import job_operations as ops
 from tasks import spark
 start = ops.StartMaintenance(
     table={table!r}, format=TableFormat({format!r}), kind_of_job="compact",
     parameters={{"policy": {policy!r}}},
 )
 job = commit([start], actor=SYSTEM).results[0]
-maintenance.run_job(job.pk, spark=spark.run)
+job_runner.run_job(job.pk, spark=spark.run)
 job.refresh_from_db()
 up = JobEvent.objects.filter(job=job, message__startswith="Spark ").order_by("pk").first()
 print("JOB " + json.dumps({{

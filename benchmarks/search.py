@@ -264,7 +264,7 @@ def _check(stack: Stack, url: str) -> None:
             "UPDATE catalog_searchdocument SET due_at = now() WHERE table_id = ANY(%s)",
             [[pk for pk, _ in made]],
         )
-        _run(stack, url, "from catalog.services import search_documents as s; s.keep(seconds=60)")
+        _run(stack, url, "from catalog.services.search import documents as s; s.update(seconds=60)")
         left = connection.execute(
             "SELECT count(*) FROM catalog_searchdocument WHERE due_at IS NOT NULL"
         ).fetchone()

@@ -347,15 +347,18 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": 86_400.0,
     },
     "drop-audit-months": {"task": "tasks.maintenance.drop_audit_months", "schedule": 86_400.0},
-    "tell-webhooks": {
-        "task": "tasks.maintenance.tell_webhooks",
+    "deliver-webhooks": {
+        "task": "tasks.maintenance.deliver_webhooks",
         "schedule": 2.0,
         "options": {"expires": 2.0},
     },
-    "forget-deliveries": {"task": "tasks.maintenance.forget_deliveries", "schedule": 3600.0},
+    "delete-expired-deliveries": {
+        "task": "tasks.maintenance.delete_expired_deliveries",
+        "schedule": 3600.0,
+    },
     "empty-trash": {"task": "tasks.maintenance.empty_trash", "schedule": 60.0},
-    "keep-search-documents": {
-        "task": "tasks.maintenance.keep_search_documents",
+    "update-search-documents": {
+        "task": "tasks.maintenance.update_search_documents",
         "schedule": 5.0,
         "options": {"expires": 5.0},
     },

@@ -7,13 +7,13 @@ from celery import shared_task
 from catalog.services.audit import chain as audit_chain
 from catalog.services.audit import partitions as audit_partitions
 from catalog.services.engine import idempotency, jobs
-from catalog.services.events import webhooks
+from catalog.services.events import webhook_dispatch
 from catalog.services.governance import approvals
 from catalog.services.iceberg import metadata_files, scans
 from catalog.services.lance.ledger import reconcile as lance_reconcile
 from catalog.services.lance.ledger import versions as lance_versions
 from catalog.services.lance.materialized_views import refreshes
-from catalog.services.maintenance import job_runner
+from catalog.services.maintenance import job_runner, measurements
 from catalog.services.maintenance import scheduler as maintenance_scheduler
 from catalog.services.recovery import undrop
 from catalog.services.search import documents as search_documents
@@ -62,7 +62,7 @@ def refresh_views() -> int:
 
 @shared_task(name="tasks.maintenance.measure_due", time_limit=300)
 def measure_due() -> int:
-    return maintenance_scheduler.measure_due()
+    return measurements.measure_due()
 
 
 @shared_task(name="tasks.maintenance.start_due", time_limit=300)
@@ -70,19 +70,19 @@ def start_due() -> int:
     return maintenance_scheduler.start_due()
 
 
-@shared_task(name="tasks.maintenance.tell_webhooks", time_limit=300)
-def tell_webhooks() -> int:
+@shared_task(name="tasks.maintenance.deliver_webhooks", time_limit=300)
+def deliver_webhooks() -> int:
     """Until nothing is due, for half a minute at most; beat calls again soon."""
     until = time.monotonic() + 30
-    deliveries = webhooks.fan_out()
-    while (sent := webhooks.deliver()) and time.monotonic() < until:
+    deliveries = webhook_dispatch.fan_out()
+    while (sent := webhook_dispatch.deliver()) and time.monotonic() < until:
         deliveries += sent
     return deliveries
 
 
-@shared_task(name="tasks.maintenance.forget_deliveries", time_limit=300)
-def forget_deliveries() -> int:
-    return webhooks.forget()
+@shared_task(name="tasks.maintenance.delete_expired_deliveries", time_limit=300)
+def delete_expired_deliveries() -> int:
+    return webhook_dispatch.delete_expired_deliveries()
 
 
 @shared_task(name="tasks.maintenance.empty_trash", time_limit=300)
@@ -90,14 +90,14 @@ def empty_trash() -> int:
     return undrop.delete_expired_items() + approvals.expire()
 
 
-@shared_task(name="tasks.maintenance.keep_search_documents", time_limit=120)
-def keep_search_documents() -> int:
-    return search_documents.keep()
+@shared_task(name="tasks.maintenance.update_search_documents", time_limit=120)
+def update_search_documents() -> int:
+    return search_documents.update()
 
 
 @shared_task(name="tasks.maintenance.delete_old_health", time_limit=600)
 def delete_old_health() -> int:
-    return maintenance_scheduler.delete_old_health()
+    return measurements.delete_old_health()
 
 
 @shared_task(name="tasks.maintenance.seal_audit", time_limit=600)

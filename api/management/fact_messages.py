@@ -10,10 +10,10 @@ from api.management.messages import _Request as Request
 from catalog.models import LabelColour, LabelDefinition, LabelPlace, Sensitivity, TableFormat
 from catalog.services.governance.annotation_operations import Link
 from catalog.services.governance.annotations import (
+    Annotations,
     Changes,
+    ColumnAnnotations,
     ColumnChanges,
-    ColumnFacts,
-    FactsOf,
     GivenLabel,
 )
 from catalog.services.search.search import Page
@@ -87,7 +87,7 @@ class ColumnFactsModel(BaseModel):
     labels: list[GivenLabelModel]
 
     @classmethod
-    def of(cls, found: ColumnFacts) -> Self:
+    def of(cls, found: ColumnAnnotations) -> Self:
         values = {name: getattr(found, name) for name in cls.model_fields}
         return cls(**values | {"labels": [GivenLabelModel.of(label) for label in found.labels]})
 
@@ -111,7 +111,7 @@ class FactsModel(BaseModel):
     columns: list[ColumnFactsModel]
 
     @classmethod
-    def of(cls, found: FactsOf) -> Self:
+    def of(cls, found: Annotations) -> Self:
         values = {name: getattr(found, name) for name in cls.model_fields}
         values["links"] = [LinkModel(title=link.title, url=link.url) for link in found.links]
         values["labels"] = [GivenLabelModel.of(label) for label in found.labels]

@@ -10,9 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool
 from catalog.models import Job, JobEvent, JobKind, JobStatus, TableFormat, TableHealth
 from catalog.planning import Planned
 from catalog.policies import EffectivePolicy, Rule, Unit
-from catalog.services.maintenance.health import Course
+from catalog.services.maintenance.health import HealthHistory
 from catalog.services.maintenance.job_control import Summary, Tally
-from catalog.services.maintenance.scheduler import Measurement
+from catalog.services.maintenance.measurements import Measurement
 
 
 class _Request(BaseModel):
@@ -173,7 +173,7 @@ class TableCourse(BaseModel):
     series: list[HealthPoint] = Field(description="Oldest first.")
 
     @classmethod
-    def of(cls, found: Course) -> Self:
+    def of(cls, found: HealthHistory) -> Self:
         newest = None if found.newest is None else HealthWithFigures.of(found.newest)
         return cls(newest=newest, series=[HealthPoint.of(row) for row in found.series])
 

@@ -101,7 +101,7 @@ def _lance(operation: str, who: access.Principal) -> dict[str, str]:
 def _management(operation: str, who: access.Principal) -> dict[str, str]:
     known = management_examples.make_catalog()
     if operation == "Search":
-        search_documents.keep()
+        search_documents.update()
     principal(GRANTEE)
     for place in ({"namespace": _named("ws")}, {"table": _table()}):
         Grant.objects.create(

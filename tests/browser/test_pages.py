@@ -22,11 +22,11 @@ pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.timeout(900)]
 _TELL = """
 import time
 from catalog.models import WebhookDelivery
-from tasks.maintenance import tell_webhooks
+from tasks.maintenance import deliver_webhooks
 until = time.monotonic() + 240
 while not WebhookDelivery.objects.filter(target__startswith={target!r}, status={status!r}).exists():
     assert time.monotonic() < until, list(WebhookDelivery.objects.values())
-    tell_webhooks()
+    deliver_webhooks()
     time.sleep(0.1)
 """
 

@@ -15,9 +15,10 @@ pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.timeout(900)]
 
 # What beat has done from time to time.
 _PASSES = """
-from catalog.services import search_documents, upkeep
-search_documents.keep()
-upkeep.measure_due()
+from catalog.services.maintenance import measurements
+from catalog.services.search import documents as search_documents
+search_documents.update()
+measurements.measure_due()
 """
 _TABLES = "/admin/catalog/table/"
 

@@ -16,7 +16,7 @@ from catalog.services.engine import jobs
 from catalog.services.lance import data as lance_data
 from catalog.services.lance.indexes import indexes as lance_indexes
 from catalog.services.lance.indexes.index_plans import NewIndex
-from catalog.services.maintenance import job_runner, policies
+from catalog.services.maintenance import job_runner, measurements, policies
 from catalog.services.maintenance import scheduler as maintenance_scheduler
 from tests.factories import make_iceberg_table, make_lance_table, make_root, make_table, unchanged
 
@@ -81,14 +81,14 @@ def test_a_plan_tells_what_would_be_done_and_where():
 def test_the_worst_tables():
     assert maintain_("plan") == "No table has been measured yet.\n"
     make_lance_table(("other", "u"))
-    maintenance_scheduler.measure_due()
+    measurements.measure_due()
     assert maintain_("plan").splitlines() == [
         f"100  {name:40} nothing" for name in ("ws.t", "other.u")
     ]
     assert maintain_("plan", "--limit", "1").count("\n") == 1
     assert maintain_("plan", "--namespace", "other") == f"100  {'other.u':40} nothing\n"
     row = Table.objects.select_related("namespace").get(name="u")
-    maintenance_scheduler._record_nothing(row, maintain.timezone.now(), "The storage is away")
+    measurements._record_nothing(row, maintain.timezone.now(), "The storage is away")
     assert maintain_("plan").splitlines()[0] == f"  0  {'other.u':40} The storage is away"
 
 
@@ -223,7 +223,9 @@ def test_what_cannot_be_run():
     assert error("run", "ws$no", "compact") == "Table 'ws.no' does not exist"
     assert error("run", "no$no", "compact") == "Namespace 'no' does not exist"
     assert "declared" in error("run", "ws$empty", "compact")
-    assert "Lance format have no 'rewrite_manifests'" in error("run", "ws$t", "rewrite_manifests")
+    assert "Lance format do not support 'rewrite_manifests'" in error(
+        "run", "ws$t", "rewrite_manifests"
+    )
     assert "name must not be empty" in error("run", "ws$", "compact")
     assert error("plan", "ws$no") == "Table 'ws.no' does not exist"
     assert "declared" in error("plan", "ws$empty")

@@ -18,8 +18,9 @@ from tests.streams import Listener
 
 WRITERS = 6
 _HOOK = """
-from catalog.services import access, webhooks
-webhooks.create_webhook(actor=access.SYSTEM, name="all", url={url!r}, types=["table.*"])
+from catalog.access import SYSTEM
+from catalog.services.events import webhooks
+webhooks.create_webhook(actor=SYSTEM, name="all", url={url!r}, types=["table.*"])
 """
 
 

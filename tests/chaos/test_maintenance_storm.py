@@ -66,8 +66,8 @@ SPARK_CONF = (
 )
 _SET_POLICY = """
 from catalog.models import MaintenancePolicy
-from catalog.services import policies
-from catalog.services.access import SYSTEM
+from catalog.access import SYSTEM
+from catalog.services.maintenance import policies
 policies.set_namespace_policy(actor=SYSTEM, namespace=({space!r},), values={values!r})
 row = MaintenancePolicy.objects.get()
 row.values["keep_for"] = {keep_for}
@@ -77,14 +77,16 @@ row.save()
 _BEAT = """
 import time
 from django.db import connection
-from catalog.services import jobs, upkeep, versions
+from catalog.services.engine import jobs
+from catalog.services.lance.ledger import versions
+from catalog.services.maintenance import measurements, scheduler
 while True:
     for statement in {hurry!r}:
         with connection.cursor() as cursor:
             cursor.execute(statement)
     if {policies}:
-        upkeep.measure_due()
-        upkeep.start_due()
+        measurements.measure_due()
+        scheduler.start_due()
     jobs.send_waiting_jobs()
     versions.settle_pending()
     time.sleep(2)
@@ -100,12 +102,12 @@ _HURRY = (
     created_at = created_at - interval '3 d' WHERE status IN ('succeeded', 'failed')
     AND finished_at BETWEEN now() - interval '1 h' AND now() - interval '20 s'""",
 )
-_NOTHING_TO_DO = "every snapshot is to be kept"  # the clock was faster
+_NOTHING_TO_DO = "no snapshots to expire"  # the clock was faster
 _FINAL = """
-from catalog.services import upkeep
-from catalog.services.access import SYSTEM
+from catalog.access import SYSTEM
+from catalog.services.maintenance import scheduler
 for table in {tables!r}:
-    upkeep.start(actor=SYSTEM, table=tuple(table), kind={kind!r})
+    scheduler.start(actor=SYSTEM, table=tuple(table), kind={kind!r})
 """
 
 

@@ -51,8 +51,8 @@ class Jobs:
         is_dry_run = asked.pop("is_dry_run", False)
         self._live.manage(
             "from catalog.models import TableFormat\n"
-            "from catalog.services import operations as ops\n"
-            "from catalog.services.access import SYSTEM\n"
+            "from catalog.services.tables import job_operations as ops\n"
+            "from catalog.access import SYSTEM\n"
             "from catalog.services.engine.commit import commit\n"
             f"commit([ops.StartMaintenance(table={table!r}, format=TableFormat.ICEBERG,"
             f" kind_of_job={kind!r}, is_dry_run={is_dry_run},"
@@ -72,7 +72,7 @@ class Jobs:
         self.execute(
             "UPDATE catalog_job SET lease_until = now() - interval '1 s' WHERE id = %s", pk
         )
-        self._live.manage("from catalog.services import jobs; jobs.send_waiting_jobs()")
+        self._live.manage("from catalog.services.engine import jobs; jobs.send_waiting_jobs()")
 
     def cancel(self, pk: int) -> datetime:
         """Ask it to stop; returns when that was, by the database's clock."""

@@ -73,8 +73,8 @@ def test_the_worker_lets_spark_write(live: LiveServer) -> None:
     make(live, "lance_upkeep")
     policy = {"target_rows": 4096, "spark_above": 0}
     live.manage(
-        "from catalog.services import operations as ops\n"
-        "from catalog.services.access import SYSTEM\n"
+        "from catalog.services.tables import job_operations as ops\n"
+        "from catalog.access import SYSTEM\n"
         "from catalog.services.engine.commit import commit\n"
         "commit([ops.StartMaintenance(table=('lance_upkeep', 't'), kind_of_job='compact',"
         f" parameters={{'policy': {policy!r}}})], actor=SYSTEM)"

@@ -30,7 +30,7 @@ from catalog.services.iceberg import contents as iceberg_contents
 from catalog.services.iceberg import files as iceberg_files
 from catalog.services.iceberg import tables as iceberg_tables
 from catalog.services.iceberg.commits import TableChange
-from catalog.services.maintenance import iceberg_actions, job_runner, policies
+from catalog.services.maintenance import iceberg_actions, iceberg_statistics, job_runner, policies
 from catalog.services.tables import job_operations
 from tests.access.doors import KEY
 from tests.catalog.services.iceberg.writing import open_table, rows
@@ -106,9 +106,9 @@ READS_ROWS = {JobKind.COMPACT, JobKind.REWRITE_POSITION_DELETES, JobKind.COMPUTE
 @pytest.fixture
 def much_to_do(monkeypatch) -> None:
     """Compaction begins, whatever there is."""
-    real = iceberg_actions._measure
+    real = iceberg_statistics._measure
     monkeypatch.setattr(
-        iceberg_actions, "_measure", lambda *given: replace(real(*given), rewrite_files=9)
+        iceberg_statistics, "_measure", lambda *given: replace(real(*given), rewrite_files=9)
     )
 
 
@@ -135,11 +135,11 @@ def test_what_is_there_all_the_same_is_not_used(world, attacker, planted, slot, 
         policy = policies.effective_policy(row())
         if is_metadata:
             with pytest.raises(ForeignFile) as refused:
-                iceberg_actions.measure(row(), policy)
+                iceberg_statistics.measure(row(), policy)
             assert refused.value.message == refusal(path)
         else:
             # It counts what the own manifest says; nothing is opened for that.
-            found = iceberg_actions.measure(row(), policy)
+            found = iceberg_statistics.measure(row(), policy)
             assert found is not None
             assert found.rows <= 4
         purged(world)
@@ -238,7 +238,7 @@ def test_files_of_a_table_that_one_may_read_are_planned_and_spared(world, attack
     assert (job.status, job.error) == (
         JobStatus.FAILED,
         (
-            "Table 'secret.t' has dependents: 'mine.t'. They refer to its files, so none of them are"
+            "Table 'secret.t' has dependents: 'mine.t'. They refer to its files, so no files are"
             " removed"
         ),
     )
@@ -279,6 +279,6 @@ def test_nothing_else_is_needed_of_who_has_only_their_own(world, attacker):
     open_table(*MINE).append(rows(1, 2))
     assert before != picture()
     assert len(attacker.post(f"{COMMIT}/plan", {})["file-scan-tasks"]) == 1
-    found = iceberg_actions.measure(row(), policies.effective_policy(row()))
+    found = iceberg_statistics.measure(row(), policies.effective_policy(row()))
     assert found is not None
     assert found.rows == 2

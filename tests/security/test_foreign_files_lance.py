@@ -39,9 +39,8 @@ from catalog.services.lance import data as lance_data
 from catalog.services.lance import datasets as lance_datasets
 from catalog.services.lance.ledger import versions as lance_versions
 from catalog.services.lance.ledger import versions as lance_versions_module
-from catalog.services.maintenance import job_runner, lance_dependents
+from catalog.services.maintenance import job_runner, lance_dependents, measurements
 from catalog.services.maintenance import job_runner as maintenance_job_runner
-from catalog.services.maintenance import scheduler as maintenance_scheduler
 from catalog.services.recovery import lance_repair
 from catalog.services.tables import job_operations, table_operations
 from tests.access.doors import KEY, give, principal, who_asks
@@ -381,7 +380,7 @@ def test_no_use_of_a_version_touches_foreign_files(world, attack):
                 faults.append((name, answer.status_code, answer.content[:300]))
         jobs = _run_jobs(world)
         with pytest.raises(InvalidInput):
-            maintenance_scheduler.measure(actor=SYSTEM, table=MINE)
+            measurements.measure(actor=SYSTEM, table=MINE)
         lance_repair.repair(actor=SYSTEM, table=MINE, is_dry_run=True)
     assert faults == []
     assert seen.events == []
@@ -570,7 +569,7 @@ def test_a_source_keeps_what_its_clone_needs(world):
         job.refresh_from_db()
         assert job.status == JobStatus.SUCCEEDED
         if kind == JobKind.CLEAN_UP:
-            expected = "1 versions stay: the table has dependents: 'mine.t'"
+            expected = "1 versions retained for dependents: 'mine.t'"
             assert job.error == expected
     left = TableVersion.objects.visible().filter(table=hidden).values_list("version", flat=True)
     assert sorted(left) == [1, 4]

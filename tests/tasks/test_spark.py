@@ -420,4 +420,4 @@ def test_a_worker_without_spark_tells_so(waiting: Job, monkeypatch: pytest.Monke
 
     job_runner.run_job(waiting.pk)
 
-    assert failed(waiting) == "Maintenance of Iceberg tables needs a worker that runs Spark"
+    assert failed(waiting) == "Maintenance of Iceberg tables requires a worker with Spark"

@@ -44,17 +44,17 @@ _open = threading.BoundedSemaphore(max(settings.MONODON_EVENT_STREAMS, 1))
 class _EventOperation(ManagementOperation):
     described = _DESCRIBED
 
-    def choice(self) -> event_feed.Choice:
+    def choice(self) -> event_feed.EventFilter:
         """What the parameters say. Raises InvalidInput."""
         types = self.query_values.get("types") or ""
-        return event_feed.Choice(
+        return event_feed.EventFilter(
             types=tuple(name.strip() for name in types.split(",")) if types else (),
             namespace=self.named("namespace") or (),
         )
 
-    def after(self) -> event_feed.Place | None:
+    def after(self) -> event_feed.Position | None:
         text = self.query_values.get("after")
-        return event_feed.Place.parse(text) if text else None
+        return event_feed.Position.parse(text) if text else None
 
 
 class ListEvents(_EventOperation):
@@ -65,10 +65,10 @@ class ListEvents(_EventOperation):
 
     def handle(self, actor: Principal, body: None) -> m.EventPage:
         page = event_feed.read(
-            actor=actor, after=self.after(), choice=self.choice(), limit=self.count("limit")
+            actor=actor, after=self.after(), event_filter=self.choice(), limit=self.count("limit")
         )
         events = [event_feed.as_cloud_event(row) for row in page.rows]
-        return m.EventPage(events=events, place=str(page.place), is_last=page.is_last)
+        return m.EventPage(events=events, place=str(page.position), is_last=page.is_last)
 
 
 class StreamEvents(_EventOperation):
@@ -79,12 +79,12 @@ class StreamEvents(_EventOperation):
 
     def handle(self, actor: Principal, body: None) -> StreamingHttpResponse:
         last = self.request.META.get("HTTP_LAST_EVENT_ID")
-        after = event_feed.Place.parse(last) if last else self.after()
+        after = event_feed.Position.parse(last) if last else self.after()
         choice = self.choice()
         if not (settings.MONODON_EVENT_STREAMS and _open.acquire(blocking=False)):
             raise ServiceUnavailable("All streams of events are taken; ask for events instead")
         try:
-            first = event_feed.read(actor=actor, after=after, choice=choice)
+            first = event_feed.read(actor=actor, after=after, event_filter=choice)
         except BaseException:
             _open.release()
             raise
@@ -102,7 +102,7 @@ class _Stream:
         self,
         operation: ManagementOperation,
         actor: Principal,
-        choice: event_feed.Choice,
+        choice: event_feed.EventFilter,
         first: event_feed.Page,
     ) -> None:
         self._operation, self._actor, self._choice, self._page = operation, actor, choice, first
@@ -124,7 +124,7 @@ class _Stream:
     def _run(self) -> Iterator[str]:
         yield f"retry: {_RETRY_MILLISECONDS}\n\n"
         if not self._page.rows:  # so that who loses the stream before the first event has a place
-            yield f"id: {self._page.place}\n\n"
+            yield f"id: {self._page.position}\n\n"
         ends = time.monotonic() + _STREAM_SECONDS
         spoke = checked = time.monotonic()
         while time.monotonic() < ends:
@@ -134,7 +134,7 @@ class _Stream:
             if self._page.is_last:
                 if time.monotonic() - spoke > _SILENCE_SECONDS:
                     # So that proxies keep it open, and who is gone is noticed.
-                    yield f"id: {self._page.place}\n: nothing yet\n\n"
+                    yield f"id: {self._page.position}\n: nothing yet\n\n"
                     spoke = time.monotonic()
                 time.sleep(_LOOK_SECONDS)
             try:
@@ -142,7 +142,7 @@ class _Stream:
                     self._actor = self._operation.authenticate()  # who lost the key hears no more
                     checked = time.monotonic()
                 self._page = event_feed.read(
-                    actor=self._actor, after=self._page.place, choice=self._choice
+                    actor=self._actor, after=self._page.position, event_filter=self._choice
                 )
             except CatalogError:
                 return
@@ -262,8 +262,8 @@ class ReplayWebhook(_WebhookOperation):
         if [body.dead, body.deliveries, body.place].count(None) != 2:
             raise InvalidInput("Say one of 'dead', 'deliveries' and 'place'")
         if body.place is not None:
-            position = event_feed.Place.parse(body.place)
-            webhooks.replay_from(actor=actor, name=webhook, place=position)
+            position = event_feed.Position.parse(body.place)
+            webhooks.replay_from(actor=actor, name=webhook, position=position)
             return m.Replayed(deliveries=None)
         count = webhooks.replay(actor=actor, name=webhook, deliveries=body.deliveries)
         return m.Replayed(deliveries=count)

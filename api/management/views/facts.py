@@ -15,7 +15,7 @@ class GetNamespaceFacts(ManagementOperation):
     response_model = m.FactsModel
 
     def handle(self, actor: Principal, body: None, id: Identifier) -> m.FactsModel:
-        return m.FactsModel.of(annotations.facts_of_namespace(actor=actor, namespace=id))
+        return m.FactsModel.of(annotations.namespace_annotations(actor=actor, namespace=id))
 
 
 class UpdateNamespaceFacts(ManagementOperation):
@@ -29,8 +29,8 @@ class UpdateNamespaceFacts(ManagementOperation):
     def handle(
         self, actor: Principal, body: m.UpdateNamespaceFactsRequest, id: Identifier
     ) -> m.FactsModel:
-        annotations.change_namespace_facts(actor=actor, namespace=id, changes=body.changes())
-        return m.FactsModel.of(annotations.facts_of_namespace(actor=actor, namespace=id))
+        annotations.annotate_namespace(actor=actor, namespace=id, changes=body.changes())
+        return m.FactsModel.of(annotations.namespace_annotations(actor=actor, namespace=id))
 
 
 class GetTableFacts(ManagementOperation):
@@ -39,7 +39,7 @@ class GetTableFacts(ManagementOperation):
     response_model = m.FactsModel
 
     def handle(self, actor: Principal, body: None, id: Identifier) -> m.FactsModel:
-        return m.FactsModel.of(annotations.facts_of_table(actor=actor, table=id))
+        return m.FactsModel.of(annotations.table_annotations(actor=actor, table=id))
 
 
 class GetTableDependents(ManagementOperation):
@@ -65,5 +65,5 @@ class UpdateTableFacts(ManagementOperation):
     def handle(
         self, actor: Principal, body: m.UpdateTableFactsRequest, id: Identifier
     ) -> m.FactsModel:
-        annotations.change_table_facts(actor=actor, table=id, changes=body.changes())
-        return m.FactsModel.of(annotations.facts_of_table(actor=actor, table=id))
+        annotations.annotate_table(actor=actor, table=id, changes=body.changes())
+        return m.FactsModel.of(annotations.table_annotations(actor=actor, table=id))

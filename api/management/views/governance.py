@@ -6,6 +6,7 @@ from pydantic import BaseModel
 
 from api.management.operation import ManagementOperation
 from catalog.access import Principal
+from catalog.services.governance import document_export, document_format
 from catalog.services.governance import documents as governance_documents
 
 
@@ -26,20 +27,20 @@ class Changes(BaseModel):
         return cls(
             changes=[
                 ChangeModel(
-                    target=step.target, field=step.what, before=step.before, after=step.after
+                    target=step.target, field=step.aspect, before=step.before, after=step.after
                 )
                 for step in found
             ]
         )
 
 
-class State(governance_documents.Document):
+class State(document_format.Document):
     """A document that leaves nothing out."""
 
-    principals: list[governance_documents.PrincipalPart]
-    labels: list[governance_documents.LabelPart]
-    namespaces: list[governance_documents.NamespacePart]
-    tables: list[governance_documents.TablePart]
+    principals: list[document_format.PrincipalPart]
+    labels: list[document_format.LabelPart]
+    namespaces: list[document_format.NamespacePart]
+    tables: list[document_format.TablePart]
 
 
 class GetGovernance(ManagementOperation):
@@ -55,18 +56,18 @@ class GetGovernance(ManagementOperation):
     }
 
     def handle(self, actor: Principal, body: None) -> State:
-        document = governance_documents.export(actor=actor, namespace=self.named("namespace") or ())
-        return State(**dict(governance_documents.read(document)))
+        document = document_export.export(actor=actor, namespace=self.named("namespace") or ())
+        return State(**dict(document_format.read(document)))
 
 
 class PlanGovernance(ManagementOperation):
     """What applying a document would change; nothing is changed."""
 
     verb = "POST"
-    request_model = governance_documents.Document
+    request_model = document_format.Document
     response_model = Changes
 
-    def handle(self, actor: Principal, body: governance_documents.Document) -> Changes:
+    def handle(self, actor: Principal, body: document_format.Document) -> Changes:
         return Changes.of(governance_documents.plan(actor=actor, document=body))
 
 
@@ -75,8 +76,8 @@ class ApplyGovernance(ManagementOperation):
 
     verb = "PUT"
     changes = True
-    request_model = governance_documents.Document
+    request_model = document_format.Document
     response_model = Changes
 
-    def handle(self, actor: Principal, body: governance_documents.Document) -> Changes:
+    def handle(self, actor: Principal, body: document_format.Document) -> Changes:
         return Changes.of(governance_documents.apply(actor=actor, document=body))

@@ -6,8 +6,7 @@ from catalog.access import Principal
 from catalog.errors import InvalidInput
 from catalog.identifiers import Identifier
 from catalog.models import TableFormat
-from catalog.services.maintenance import health
-from catalog.services.maintenance import scheduler as maintenance_scheduler
+from catalog.services.maintenance import health, measurements
 
 
 class ListHealth(ManagementOperation):
@@ -63,7 +62,7 @@ class MeasureTable(ManagementOperation):
     response_model = m.HealthWithFigures
 
     def handle(self, actor: Principal, body: None, id: Identifier) -> m.HealthWithFigures:
-        return m.HealthWithFigures.of(maintenance_scheduler.measure(actor=actor, table=id))
+        return m.HealthWithFigures.of(measurements.measure(actor=actor, table=id))
 
 
 class PlanMaintenance(ManagementOperation):
@@ -73,4 +72,4 @@ class PlanMaintenance(ManagementOperation):
     response_model = m.Plan
 
     def handle(self, actor: Principal, body: None, id: Identifier) -> m.Plan:
-        return m.Plan.of(maintenance_scheduler.plan(actor=actor, table=id))
+        return m.Plan.of(measurements.plan(actor=actor, table=id))

@@ -101,5 +101,5 @@ def _kind(text: str) -> JobKind:
         if kind == text:
             return kind
     raise InvalidInput(
-        f"'{text}' is no maintenance; use one of {', '.join(maintenance_scheduler.MODES)}"
+        f"'{text}' is not a kind of maintenance; use one of {', '.join(maintenance_scheduler.MODES)}"
     )

@@ -95,7 +95,7 @@ def _told(one: LabelDefinition) -> str:
 
 def describe(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace | Table) -> HttpResponseBase:
     """Ask for owner, description, sensitivity and links, and save what changed of them."""
-    found = annotations.facts_of(row)
+    found = annotations.annotations_of(row)
     before = {
         "owner": found.owner,
         "description": found.description,
@@ -171,11 +171,11 @@ def _change(request: HttpRequest, row: Namespace | Table, changes: Changes) -> N
     if isinstance(row, Table):
         if row.state == TableState.DROPPED:
             raise TableNotFound(row.identifier)
-        annotations.change_table_facts(actor=asking, table=row.identifier, changes=changes)
+        annotations.annotate_table(actor=asking, table=row.identifier, changes=changes)
     else:
         if row.dropped_at is not None:
             raise NamespaceNotFound(row.identifier)
-        annotations.change_namespace_facts(actor=asking, namespace=row.identifier, changes=changes)
+        annotations.annotate_namespace(actor=asking, namespace=row.identifier, changes=changes)
 
 
 # --- showing it --------------------------------------------------------------------------------

@@ -8,8 +8,8 @@ from django.utils.safestring import SafeString
 
 from catalog.admin import cells
 from catalog.models import LabelColour, Namespace, Sensitivity, Table
-from catalog.services.governance import annotations
-from catalog.services.governance.annotations import FactsOf, GivenLabel
+from catalog.services.governance import annotations, descriptions
+from catalog.services.governance.annotations import Annotations, GivenLabel
 
 LABEL_COLOURS: dict[str, str] = {
     LabelColour.GREY: "plain",
@@ -31,7 +31,7 @@ _SENSITIVITY: dict[str, str] = {
 class Shown:
     """Everything that a page needs, all of it safe to show."""
 
-    facts: FactsOf
+    facts: Annotations
     owner: SafeString
     description: SafeString
     """As HTML; empty when there is none."""
@@ -57,11 +57,11 @@ def for_page(row: Table | Namespace) -> Shown:
 
     Three statements.
     """
-    found = annotations.facts_of(row)
+    found = annotations.annotations_of(row)
     return Shown(
         facts=found,
         owner=cells.who(found.owner),
-        description=annotations.render(found.description) if found.description else SafeString(""),
+        description=descriptions.render(found.description) if found.description else SafeString(""),
         labels=labels(found.labels),
         sensitivity=_sensitivity_of(found),
         links=[
@@ -79,7 +79,7 @@ def for_page(row: Table | Namespace) -> Shown:
                 cells.lines(
                     part
                     for part in (
-                        annotations.render(column.description) if column.description else "",
+                        descriptions.render(column.description) if column.description else "",
                         cells.muted(column.comment) if column.comment else "",
                     )
                     if part
@@ -114,7 +114,7 @@ def sensitivity(found: Sensitivity | None) -> SafeString:
     return cells.NOTHING if found is None else cells.badge(found.value, _SENSITIVITY[found])
 
 
-def _sensitivity_of(found: FactsOf) -> SafeString:
+def _sensitivity_of(found: Annotations) -> SafeString:
     parts: list[object] = [sensitivity(found.sensitivity)]
     if found.sensitivity is not None and found.said_sensitivity is None:
         parts.append(cells.muted(f"inherited from {found.sensitivity_source}"))

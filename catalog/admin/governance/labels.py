@@ -24,7 +24,7 @@ from catalog.admin.pages import Page, Panel, ReadOnlyAdmin, button, sent
 from catalog.admin.search import search
 from catalog.models import LabelAssignment, LabelColour, LabelDefinition, LabelPlace
 from catalog.privileges import Privilege
-from catalog.services.governance import annotations
+from catalog.services.governance import annotations, descriptions
 
 _SHOWN = 25
 
@@ -127,7 +127,7 @@ class LabelAdmin(ReadOnlyAdmin):
         return Page(
             facts=(
                 ("Key", self.badge(row)),
-                ("Description", annotations.render(row.description) or cells.NOTHING),
+                ("Description", descriptions.render(row.description) or cells.NOTHING),
                 ("Values", self.shown_values(row)),
                 ("Several at once", "yes" if row.is_multiple else "no"),
                 ("May be put on", self.shown_places(row)),

@@ -22,6 +22,7 @@ from catalog.admin.pages import ReadOnlyAdmin, button, sent
 from catalog.errors import CatalogError, TableNotFound
 from catalog.models import Job, JobKind, Table, TableFormat, TableHealth, TableState
 from catalog.privileges import Privilege
+from catalog.services.maintenance import measurements
 from catalog.services.maintenance import scheduler as maintenance_scheduler
 
 AT_ONCE = 200
@@ -191,7 +192,7 @@ class MaintainActions:
     @button("Measure now", permission="maintain", icon="monitor_heart")
     def measure(self, request: HttpRequest, row: Table) -> HttpResponseBase:
         def call(_data: dict[str, Any]) -> HttpResponseBase:
-            found = maintenance_scheduler.measure(actor=_asking(request, row), table=row.identifier)
+            found = measurements.measure(actor=_asking(request, row), table=row.identifier)
             messages.success(request, f"Table '{row}' was measured: health {found.score} of 100")
             return HttpResponseRedirect(cells.page_url(row) + "?tab=maintenance")
 

@@ -19,7 +19,8 @@ from catalog.errors import CatalogError
 from catalog.identifiers import digest, label
 from catalog.models import Namespace, Table
 from catalog.services.search import search
-from catalog.services.search.search import Match, Result
+from catalog.services.search.matches import Match
+from catalog.services.search.search import Result
 
 NAME = "admin:catalog_search"
 _PERMISSION = "catalog.view_table"

@@ -35,7 +35,7 @@ def month() -> Month:
     today = datetime.now(UTC).date()
     first = today - timedelta(days=DAYS - 1)
     since = datetime(first.year, first.month, first.day, tzinfo=UTC)
-    found = job_control.account(since=since, limit=LOOKED_AT)
+    found = job_control.count_activity(since=since, limit=LOOKED_AT)
     total = Tally()
     by_day: dict[date, Tally] = defaultdict(Tally)
     for (day, _), tally in found.tallies.items():

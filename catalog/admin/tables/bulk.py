@@ -165,7 +165,7 @@ def dependents_warning(asking: Principal, rows: Sequence[Table]) -> str:
 
 def _label(asking: Principal, row: Table, data: dict[str, Any]) -> None:
     changes = Changes(labels={data["label"]: data["values"]})
-    annotations.change_table_facts(actor=asking, table=row.identifier, changes=changes)
+    annotations.annotate_table(actor=asking, table=row.identifier, changes=changes)
 
 
 def _protect(asking: Principal, row: Table, _data: dict[str, Any]) -> None:

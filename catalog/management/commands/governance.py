@@ -10,8 +10,8 @@ from django.core.management.base import BaseCommand, CommandError
 from catalog import identifiers
 from catalog.access import COMMAND
 from catalog.errors import CatalogError
+from catalog.services.governance import document_export, document_format, yaml_files
 from catalog.services.governance import documents as governance_documents
-from catalog.services.governance import yaml_files
 
 
 class Command(BaseCommand):
@@ -43,7 +43,7 @@ class Command(BaseCommand):
     def _export(self, options: dict[str, Any]) -> None:
         text = options["namespace"]
         namespace = identifiers.parse(text, identifiers.DEFAULT_DELIMITER) if text else ()
-        written = yaml_files.write(governance_documents.export(actor=COMMAND, namespace=namespace))
+        written = yaml_files.write(document_export.export(actor=COMMAND, namespace=namespace))
         if options["output"]:
             Path(options["output"]).write_text(written, encoding="utf-8")
         else:
@@ -65,7 +65,7 @@ class Command(BaseCommand):
         self.stdout.write(f"{len(changes) or 'nothing'} {verb}")
 
 
-def _document(name: str) -> governance_documents.Document:
+def _document(name: str) -> document_format.Document:
     if name == "-":
-        return governance_documents.read(yaml_files.parse(sys.stdin.read()))
-    return governance_documents.read(yaml_files.parse(Path(name).read_text(encoding="utf-8")))
+        return document_format.read(yaml_files.parse(sys.stdin.read()))
+    return document_format.read(yaml_files.parse(Path(name).read_text(encoding="utf-8")))

@@ -17,7 +17,7 @@ from catalog.identifiers import Identifier
 from catalog.models import Job, JobKind, JobStatus
 from catalog.policies import BY_NAME as RULES
 from catalog.policies import EffectivePolicy, Unit
-from catalog.services.maintenance import health, job_control, job_runner, policies
+from catalog.services.maintenance import health, job_control, job_runner, measurements, policies
 from catalog.services.maintenance import scheduler as maintenance_scheduler
 
 _BAR = 30
@@ -75,7 +75,7 @@ class Command(BaseCommand):
         if options["table"] is None:
             self._worst(options)
             return
-        plan = maintenance_scheduler.plan(actor=COMMAND, table=_identifier(options["table"]))
+        plan = measurements.plan(actor=COMMAND, table=_identifier(options["table"]))
         self.stdout.write(f"{plan.table}: health {plan.score} of 100")
         for name, value in plan.statistics.as_json().items():
             self.stdout.write(f"  {name:22} {value}")

@@ -17,5 +17,5 @@ class Command(BaseCommand):
                 self.stdout.write(f"{count:,} documents")
                 self.stdout.flush()
 
-        count = search_documents.reindex(told=show_progress)
+        count = search_documents.reindex(progress=show_progress)
         self.stdout.write(f"Created {count:,} documents")

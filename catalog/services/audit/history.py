@@ -226,7 +226,9 @@ def _redacted_states(actor: Principal, states: list[h.TableState]) -> list[h.Tab
     return [
         state
         if state.id in readable
-        else replace(state, branches=tuple(_without_metadata_location(branch) for branch in state.branches))
+        else replace(
+            state, branches=tuple(_without_metadata_location(branch) for branch in state.branches)
+        )
         for state in states
     ]
 
@@ -241,8 +243,12 @@ def _redacted_table_changes(actor: Principal, changes: list[h.TableChange]) -> l
             branches=tuple(
                 replace(
                     branch,
-                    before=None if branch.before is None else _without_metadata_location(branch.before),
-                    after=None if branch.after is None else _without_metadata_location(branch.after),
+                    before=None
+                    if branch.before is None
+                    else _without_metadata_location(branch.before),
+                    after=None
+                    if branch.after is None
+                    else _without_metadata_location(branch.after),
                 )
                 for branch in change.branches
             ),

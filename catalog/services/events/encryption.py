@@ -1,6 +1,6 @@
-"""Secrets that have to be told again, such as those by which webhooks are signed, at rest.
+"""Encryption at rest of secrets that are needed in clear text, such as webhook signing secrets.
 
-They are encrypted with a key that comes from MONODON_SECRET_KEY, which is not in the database.
+The key is derived from MONODON_SECRET_KEY, which is not in the database.
 """
 
 import base64
@@ -18,12 +18,12 @@ def encrypt(text: str) -> bytes:
 
 
 def decrypt(sealed: bytes) -> str:
-    """Raises ServiceUnavailable when it was encrypted with another key."""
+    """Decrypt a secret. Raises ServiceUnavailable if it was encrypted with another key."""
     try:
         return _cipher().decrypt(sealed).decode()
     except InvalidToken:
         raise ServiceUnavailable(
-            "A secret cannot be read: MONODON_SECRET_KEY is not what it was when it was stored"
+            "A stored secret cannot be decrypted: MONODON_SECRET_KEY has changed since it was stored"
         ) from None
 
 

@@ -1,12 +1,12 @@
-"""Events: what happened in the catalog, for programs that follow it, as CloudEvents 1.0.
+"""Event feed: changes of the catalog as CloudEvents 1.0, for programs that follow them.
 
-The audit trail is the outbox: its rows are written by the transaction of the change they tell of, so
-there is no event without its commit, and no commit without its event. Readers follow it in the order
-(xid, id), up to the oldest transaction that is under way: whatever commits later comes behind. Two
-changes of one table come in the order of their ``sequence``.
+The audit trail is the outbox: the transaction of a change writes its rows, so there is no event
+without its commit, and no commit without its event. Readers follow it in the order (xid, id), up to
+the oldest running transaction; whatever commits later has a higher position. Changes of one table
+are ordered by their ``sequence``.
 
-After the database was restored into another server, whose transactions have lower numbers, readers
-go on with what was written behind their place, by the numbers of the rows, which are restored too.
+After the database is restored into another server, whose transaction ids are lower, readers continue
+after their position by row id, because row ids are restored too.
 """
 
 import json
@@ -38,85 +38,87 @@ _OF_DATA = (
     *("index.", "function.", "maintenance."),
 )
 _LOOKED_AT = 2000
-"""Rows of the trail that one page looks at: what it is to find may be rare."""
+"""Maximum number of audit rows that one page reads, because matching events may be rare."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Place:
-    """Behind an event of the stream; what clients send to go on from there."""
+class Position:
+    """Position after an event of the stream; clients send it to continue from there."""
 
     xid: int
     event: int
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Raises InvalidInput."""
+        """Parse a position. Raises InvalidInput."""
         xid, _dash, event = text.partition("-")
-        if not all(part.isascii() and part.isdigit() and len(part) < 20 for part in (xid, event)):
-            raise InvalidInput(f"{text!r} is no place in the stream of events; use an event's id")
-        found = cls(int(xid), int(event))
-        if max(found.xid, found.event) >= 1 << 63:
-            raise InvalidInput(f"{text!r} is no place in the stream of events; use an event's id")
-        return found
+        if not all(
+            number.isascii() and number.isdigit() and len(number) < 20 for number in (xid, event)
+        ):
+            raise InvalidInput(f"{text!r} is not a position in the event stream; use an event's id")
+        position = cls(int(xid), int(event))
+        if max(position.xid, position.event) >= 1 << 63:
+            raise InvalidInput(f"{text!r} is not a position in the event stream; use an event's id")
+        return position
 
     def __str__(self) -> str:
         return f"{self.xid}-{self.event}"
 
 
-BEGINNING = Place(0, 0)
+BEGINNING = Position(0, 0)
 
 
 @dataclass(frozen=True)
-class Choice:
-    """Which events are wanted."""
+class EventFilter:
+    """Filter of events by type and namespace."""
 
     types: tuple[str, ...] = ()
-    """Patterns such as ``table.*``; none: all."""
+    """Patterns such as ``table.*``; empty: all types."""
     namespace: Identifier = ()
-    """What happens in it and below."""
+    """Events in this namespace and below it."""
 
     def __post_init__(self) -> None:
         for pattern in self.types:
             plain = pattern.replace("*", "").replace(".", "").replace("_", "")
             if not pattern or len(pattern) > 100 or (plain and not plain.isidentifier()):
                 raise InvalidInput(
-                    f"'{pattern}' is no type of events; use such as table.create, or table.*"
+                    f"'{pattern}' is not an event type; use a type such as table.create, or table.*"
                 )
 
-    def wants(self, action: str) -> bool:
+    def matches(self, action: str) -> bool:
         return not self.types or any(fnmatchcase(action, pattern) for pattern in self.types)
 
 
 @dataclass(frozen=True)
 class Page:
-    """Events in their order, and where to go on; ``is_last``: there is nothing behind it yet."""
+    """Events in order, and the position to continue from; ``is_last``: no later events exist yet."""
 
     rows: list[AuditEvent]
-    place: Place
+    position: Position
     is_last: bool
 
 
 def read(
     *,
     actor: Principal,
-    after: Place | None = None,
-    choice: Choice | None = None,
+    after: Position | None = None,
+    event_filter: EventFilter | None = None,
     limit: int | None = None,
 ) -> Page:
-    """The events behind a place, by default the next; fewer than asked for, or none, say nothing.
+    """A page of the events after a position, by default of those from now on.
 
-    Who manages everything gets all events. Others get those of data, not those of governance, and
-    of them without what was before and after; who may not browse everything, those of tables that
-    they may browse.
+    A page may be shorter than ``limit``, or empty, before the last page. Principals with MANAGE on
+    everything get all events. Others get events of data but not of governance, without the values
+    before and after; unless they may browse everything, only events of tables that they may browse.
     Raises NamespaceNotFound, InvalidInput. Three statements at most.
     """
-    choice = choice or Choice()
-    if choice.namespace:
-        namespaces.describe_namespace(actor=actor, namespace=choice.namespace)
+    event_filter = event_filter or EventFilter()
+    if event_filter.namespace:
+        namespaces.describe_namespace(actor=actor, namespace=event_filter.namespace)
     top = _horizon()
     start = after or _behind(top)
     ended = AuditEvent.objects.extra(where=["xid < %s::text::xid8"], params=[top])
-    if start.xid > top:  # of a server that this database came from
+    if start.xid > top:  # from the server that this database was restored from
         behind = ended.filter(pk__gt=start.event)
         start = _behind(top)
     else:
@@ -126,46 +128,48 @@ def read(
     size = min(limit or PAGE_SIZE, MAX_PAGE)
     behind = behind.order_by("xid", "pk")
     looked_at = list(behind.values_list("xid", "pk", "action", "outcome")[:_LOOKED_AT])
-    wanted = [
+    matching = [
         pk
         for _, pk, action, outcome in looked_at
-        if outcome == Outcome.DONE and choice.wants(action)
+        if outcome == Outcome.DONE and event_filter.matches(action)
     ]
-    rows = AuditEvent.objects.filter(pk__in=wanted).filter(_where(choice), _seen_by(actor))
-    found = sorted(rows, key=lambda row: (row.xid, row.pk))
+    rows = AuditEvent.objects.filter(pk__in=matching).filter(
+        _where(event_filter), _visible_to(actor)
+    )
+    page_rows = sorted(rows, key=lambda row: (row.xid, row.pk))
     if not actor.holds_everywhere(Privilege.MANAGE):
-        _without_details(found)
-    if len(found) > size:
-        found = found[:size]
-        return Page(found, place_of(found[-1]), is_last=False)
-    last = Place(looked_at[-1][0], looked_at[-1][1]) if looked_at else start
-    return Page(found, last, is_last=len(looked_at) < _LOOKED_AT)
+        _remove_details(page_rows)
+    if len(page_rows) > size:
+        page_rows = page_rows[:size]
+        return Page(page_rows, position_of(page_rows[-1]), is_last=False)
+    last = Position(looked_at[-1][0], looked_at[-1][1]) if looked_at else start
+    return Page(page_rows, last, is_last=len(looked_at) < _LOOKED_AT)
 
 
-def _without_details(rows: Sequence[AuditEvent]) -> None:
-    """What a change wrote may be more than who only browses a table is told of it."""
+def _remove_details(rows: Sequence[AuditEvent]) -> None:
+    """Remove the values of changes, which principals without MANAGE may not see."""
     for row in rows:
         row.before = row.after = None
 
 
-def newest_place() -> Place:
-    """Behind all that happened so far. What is under way comes behind it."""
+def newest_position() -> Position:
+    """Position after all committed events. Running transactions come after it."""
     return _behind(_horizon())
 
 
-def _behind(horizon: int) -> Place:
-    return Place(horizon - 1, (1 << 63) - 1)
+def _behind(horizon: int) -> Position:
+    return Position(horizon - 1, (1 << 63) - 1)
 
 
-def place_of(row: AuditEvent) -> Place:
-    return Place(row.xid, row.pk)
+def position_of(row: AuditEvent) -> Position:
+    return Position(row.xid, row.pk)
 
 
 def as_cloud_event(row: AuditEvent) -> dict[str, Any]:
-    """CloudEvents 1.0, section 3; ``sequence`` of its extension of that name orders those of a table."""
+    """CloudEvents 1.0, section 3; ``sequence`` (an extension) orders the events of a table."""
     return {
         "specversion": "1.0",
-        "id": str(place_of(row)),
+        "id": str(position_of(row)),
         "source": settings.MONODON_URL,
         "type": TYPE_PREFIX + row.action,
         "subject": row.target,
@@ -186,23 +190,25 @@ def as_cloud_event(row: AuditEvent) -> dict[str, Any]:
 
 
 def as_stream(rows: Sequence[AuditEvent]) -> Iterator[str]:
-    """Server-sent events (HTML, section 9.2): a client that comes back sends the last id."""
+    """Server-sent events (HTML, section 9.2): a client that reconnects sends the last id."""
     for row in rows:
         text = json.dumps(as_cloud_event(row), separators=(",", ":"))
-        yield f"id: {place_of(row)}\nevent: {TYPE_PREFIX}{row.action}\ndata: {text}\n\n"
+        yield f"id: {position_of(row)}\nevent: {TYPE_PREFIX}{row.action}\ndata: {text}\n\n"
 
 
-def _where(choice: Choice) -> Q:
-    if not choice.namespace:
+def _where(event_filter: EventFilter) -> Q:
+    if not event_filter.namespace:
         return Q()
-    name = label(choice.namespace)
-    path = Namespace.objects.named(choice.namespace).values_list("ancestors", flat=True).first()
+    name = label(event_filter.namespace)
+    path = (
+        Namespace.objects.named(event_filter.namespace).values_list("ancestors", flat=True).first()
+    )
     inside = Table.objects.filter(namespace__ancestors__contains=list(path or [])[-1:])
     of_tables = Q(table_uuid__in=inside.values("uuid"))
     return of_tables | Q(table_uuid=None) & (Q(target=name) | Q(target__startswith=name + "."))
 
 
-def _seen_by(actor: Principal) -> Q:
+def _visible_to(actor: Principal) -> Q:
     if actor.holds_everywhere(Privilege.MANAGE):
         return Q()
     of_data = Q()
@@ -216,7 +222,7 @@ def _seen_by(actor: Principal) -> Q:
 
 
 def _horizon() -> int:
-    """Every transaction of a lower number has ended."""
+    """The lowest id of a running transaction: all transactions with lower ids have ended."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint")
         return int(cursor.fetchone()[0])

@@ -1,9 +1,10 @@
-"""What is sent to the receivers of webhooks, and where it may go.
+"""HTTP requests to webhook receivers, and the addresses that are allowed.
 
-It goes to public addresses over https. Whoever runs the catalog names other receivers in
-MONODON_WEBHOOK_HOSTS: else whoever may add a webhook could reach what only this server can. A name is
-looked up once, and what was checked is what is connected to. Redirects are not followed. However
-slowly a receiver answers, and however much, an attempt is over after ``_WHOLE_SECONDS``.
+Receivers have public addresses and use https. The operator allows other receivers in
+MONODON_WEBHOOK_HOSTS; otherwise anybody who may add a webhook could reach addresses that only this
+server can reach. A host name is resolved once, and the connection uses the addresses that were
+checked. Redirects are not followed. An attempt ends after ``_WHOLE_SECONDS``, however slow or long
+the response is.
 """
 
 import base64
@@ -28,24 +29,24 @@ from catalog.services.events import feed
 
 SECRET_PREFIX = "whsec_"  # noqa: S105 -- how a secret begins
 MAX_ANSWER = 500
-"""Characters of an answer that are kept."""
+"""Maximum number of characters of a response that are stored."""
 _CONNECT_SECONDS, _WHOLE_SECONDS = 5.0, 20.0
-_MOST_ADDRESSES = 3
-_LONGEST_URL = 2000
+_MAX_ADDRESSES = 3
+_MAX_URL = 2000
 
 
 class Refused(Exception):
-    """An attempt that came to nothing; the text says why."""
+    """A failed attempt; the message gives the reason."""
 
 
 FAILURES = (
     Refused,
     urllib3.exceptions.HTTPError,
     http.client.HTTPException,
-    OSError,  # among others no address, and TLS
+    OSError,  # including name resolution and TLS errors
     ValueError,  # such as a name that cannot be encoded
 )
-"""What an attempt may raise."""
+"""Exceptions that an attempt may raise."""
 
 
 def new_secret() -> str:
@@ -53,44 +54,44 @@ def new_secret() -> str:
 
 
 def sign(secret: str, event_id: str, moment: int, body: bytes) -> str:
-    """The signature header of Standard Webhooks: HMAC-SHA256 of id, Unix time and body."""
+    """Signature header of Standard Webhooks: HMAC-SHA256 of id, Unix time and body."""
     key = base64.b64decode(secret.removeprefix(SECRET_PREFIX))
     signed = f"{event_id}.{moment}.".encode() + body
     return "v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
 
 
 def check_url(url: str) -> None:
-    """Raises InvalidInput for an address to which nothing may be sent, as far as it tells by itself."""
+    """Check the URL of a receiver, without resolving its host name. Raises InvalidInput."""
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        raise InvalidInput(f"{url[:100]!r} is no URL") from None
+        raise InvalidInput(f"{url[:100]!r} is not a URL") from None
     host = parts.hostname or ""
     is_plain = url.isascii() and url.isprintable() and not set(' "<>\\^`{|}') & set(url)
-    if len(url) > _LONGEST_URL or not is_plain or not host or port == 0:
+    if len(url) > _MAX_URL or not is_plain or not host or port == 0:
         raise InvalidInput(
-            f"{url[:100]!r} is no URL of a receiver; percent-encode what is not ASCII"
+            f"{url[:100]!r} is not a valid receiver URL; percent-encode non-ASCII characters"
         )
     if "@" in parts.netloc or parts.fragment:
-        raise InvalidInput("The URL of a receiver has no user, password or fragment")
+        raise InvalidInput("A receiver URL must not contain a user, a password or a fragment")
     if parts.scheme != "https" and not (parts.scheme == "http" and _is_named(host)):
         raise InvalidInput(
-            "The URL of a receiver begins with https://; http:// is for those that"
-            " MONODON_WEBHOOK_HOSTS names"
+            "A receiver URL must begin with https://; http:// is allowed only for hosts in"
+            " MONODON_WEBHOOK_HOSTS"
         )
     try:
         is_public = _is_public(host)
     except ValueError:
-        return  # a name, which is looked up when something is sent
+        return  # a host name, which is resolved when an event is sent
     if not (is_public or _is_named(host)):
         raise InvalidInput(
-            f"{host} is no public address, and MONODON_WEBHOOK_HOSTS does not name it"
+            f"{host} is not a public address; add it to MONODON_WEBHOOK_HOSTS to allow it"
         )
 
 
 def post(url: str, secret: str, event_id: str, body: bytes) -> tuple[int, str]:
-    """Status and the beginning of the answer. Raises one of FAILURES."""
+    """Send an event; returns the status and the start of an error response. Raises FAILURES."""
     parts = urlsplit(url)
     with _Deadline(_WHOLE_SECONDS) as deadline:
         connection = _connect(parts, deadline)
@@ -113,26 +114,26 @@ def post(url: str, secret: str, event_id: str, body: bytes) -> tuple[int, str]:
             )
             response = connection.getresponse()
             if deadline.is_over:
-                raise Refused(_SLOW)
+                raise Refused(_TIMEOUT_MESSAGE)
             text = b""
-            if not 200 <= response.status < 300:  # else it has been taken, whatever it says
+            if not 200 <= response.status < 300:  # a 2xx status is a success, whatever the body
                 with contextlib.suppress(urllib3.exceptions.HTTPError, OSError):
                     text = response.read(MAX_ANSWER)
     return response.status, text.decode("utf-8", "replace")
 
 
-def told(text: str) -> str:
-    """What may be stored and shown of it: receivers choose answers, and what errors quote."""
+def printable(text: str) -> str:
+    """Printable text of limited length: receivers control responses and what errors quote."""
     return "".join(char if char.isprintable() else " " for char in text)[:MAX_ANSWER].strip()
 
 
-_SLOW = f"TimeoutError: it took longer than {_WHOLE_SECONDS:.0f} s"
+_TIMEOUT_MESSAGE = f"TimeoutError: the request took longer than {_WHOLE_SECONDS:.0f} s"
 
 
 class _Deadline:
-    """Ends a connection in time, even one that goes on saying a little now and then.
+    """Deadline of a connection, even for a receiver that sends a few bytes now and then.
 
-    The time limit of a socket is for each read, and an answer takes as many as its sender likes.
+    A socket timeout limits each read, but the receiver decides how many reads a response takes.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -149,28 +150,28 @@ class _Deadline:
     def __exit__(self, *exc: object) -> None:
         self._timer.cancel()
         with self._lock:
-            for each in self._watched:
-                each.close()
+            for descriptor in self._watched:
+                descriptor.close()
             self._watched.clear()
 
     def watch(self, connected: socket.socket) -> None:
-        """A second descriptor of it: the first one moves when TLS is begun."""
+        """Watch a duplicate descriptor, because TLS detaches the original one."""
         with self._lock:
             self._watched.append(connected.dup())
 
     def _end(self) -> None:
         with self._lock:
             self.is_over = True
-            for each in self._watched:
+            for descriptor in self._watched:
                 with contextlib.suppress(OSError):
-                    each.shutdown(socket.SHUT_RDWR)
+                    descriptor.shutdown(socket.SHUT_RDWR)
 
 
 def _connect(parts: SplitResult, deadline: _Deadline) -> HTTPConnection:
-    """A connection to the first of the addresses that lets us in."""
+    """Connect to the first address that accepts the connection."""
     host = parts.hostname or ""
     port = parts.port or (443 if parts.scheme == "https" else 80)
-    addresses = _addresses(host, port)[:_MOST_ADDRESSES]
+    addresses = _addresses(host, port)[:_MAX_ADDRESSES]
     for address in addresses:
         connection = _connection(parts.scheme, host, address, port, deadline)
         try:
@@ -222,21 +223,21 @@ def _is_named(host: str) -> bool:
 
 
 def _addresses(host: str, port: int) -> list[str]:
-    """Of the host; all of them must be public unless it is named. Raises Refused."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    """Addresses of a host, all public unless MONODON_WEBHOOK_HOSTS has it. Raises Refused."""
+    entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    addresses = list(dict.fromkeys(str(entry[4][0]) for entry in entries))
     if not _is_named(host) and not all(map(_is_public, addresses)):
         raise Refused(f"{host} has an address that is not public")
     return addresses
 
 
 def _is_public(text: str) -> bool:
-    """Raises ValueError for what is no address."""
+    """True if an address is public. Raises ValueError if the text is not an address."""
     address = ipaddress.ip_address(text.partition("%")[0])
     if isinstance(address, ipaddress.IPv6Address):
         if address.ipv4_mapped is not None:
             return _is_public(str(address.ipv4_mapped))
         if address.is_site_local or address.sixtofour is not None:
             return False
-    # What translates to IPv4 (64:ff9b::/96 and the like) is among the reserved ones.
+    # Prefixes that translate to IPv4, such as 64:ff9b::/96, are reserved.
     return address.is_global and not address.is_multicast and not address.is_reserved

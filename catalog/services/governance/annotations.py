@@ -1,17 +1,14 @@
-"""What is said of namespaces, tables and columns: saying it, and what holds.
+"""Annotations of namespaces, tables and columns: change them, and resolve the effective ones.
 
-A label or a sensitivity that nothing says of a thing comes from the nearest namespace above it that
-says one. Descriptions, links and owners are not inherited.
+Labels and sensitivities are inherited from the nearest ancestor that has one. Descriptions, links and
+owners are not inherited.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 from django.db.models import Q
-from django.utils.safestring import SafeString
-from markdown_it import MarkdownIt
 
 from catalog import access
 from catalog.access import Principal
@@ -31,39 +28,39 @@ from catalog.models import (
 from catalog.privileges import Privilege
 from catalog.services.engine.commit import commit
 from catalog.services.engine.operation import Operation
-from catalog.services.governance import annotation_operations
+from catalog.services.governance import annotation_operations, label_operations
 from catalog.services.governance.annotation_operations import Link
 
 
 @dataclass(frozen=True, slots=True)
 class GivenLabel:
-    """The values of a label that something has."""
+    """Effective values of a label."""
 
     key: str
     values: tuple[str, ...]
     colour: str
     source: str
-    """Who has it of its own: the thing itself, or a namespace above it, dotted."""
+    """Dotted name of the object that carries the label: the object itself or an ancestor."""
     is_inherited: bool
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnFacts:
-    """What is known and said of a column."""
+class ColumnAnnotations:
+    """Schema and annotations of a column."""
 
     path: str
     type: str
-    """Empty: the column is not there any more, or its schema was not read yet."""
+    """Empty: the column no longer exists, or the schema has not been read yet."""
     comment: str
-    """What the schema itself says of it."""
+    """Comment of the schema."""
     description: str = ""
     sensitivity: Sensitivity | None = None
     labels: tuple[GivenLabel, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class FactsOf:
-    """All that a page needs to show of what is said of a namespace, a table or a view."""
+class Annotations:
+    """Annotations of a namespace, a table or a view, with the inherited ones."""
 
     identifier: Identifier
     kind: str
@@ -71,175 +68,201 @@ class FactsOf:
     format: str | None
     owner: str
     description: str
-    """Markdown; ``render`` makes HTML of it."""
+    """Markdown; ``render`` converts it to HTML."""
     links: tuple[Link, ...]
     labels: tuple[GivenLabel, ...]
-    """What holds: its own, and what it inherits of others."""
+    """Effective labels: own and inherited ones."""
     said_sensitivity: Sensitivity | None
     sensitivity: Sensitivity | None
-    """What holds: the nearest that is said."""
+    """Effective sensitivity: the own one, or that of the nearest ancestor."""
     sensitivity_source: str
-    """Who says so, dotted; empty: nobody."""
+    """Dotted name of the object that sets the effective sensitivity; empty: none."""
     highest_sensitivity: Sensitivity | None
-    """The highest of what holds and of what is said of columns."""
-    columns: tuple[ColumnFacts, ...]
-    """Those of the schema, as far as it was read, and then others of which something is said."""
+    """Highest of the effective sensitivity and those of the columns."""
+    columns: tuple[ColumnAnnotations, ...]
+    """Columns of the schema, if it has been read, and then other annotated columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnChanges:
-    """What is to be said of a column; what is left out stays."""
+    """Changes to the annotations of a column; None: unchanged."""
 
     description: str | None = None
     sensitivity: Sensitivity | None = None
     sets_sensitivity: bool = False
     labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Values by key; none: the label is taken away."""
+    """Values by key; no values: remove the label."""
 
 
 @dataclass(frozen=True, slots=True)
 class Changes(ColumnChanges):
-    """What is to be said of a namespace or a table; what is left out stays."""
+    """Changes to the annotations of a namespace or a table; None: unchanged."""
 
     owner: str | None = None
     links: Sequence[Link] | None = None
     columns: Mapping[str, ColumnChanges] = field(default_factory=dict)
 
 
-# --- what holds ----------------------------------------------------------------------------------
+# --- effective annotations -----------------------------------------------------------------------
 
 
-def facts_of_table(*, actor: Principal, table: Identifier) -> FactsOf:
-    """What is said of a table or view. Raises NamespaceNotFound, TableNotFound. Four statements."""
+def table_annotations(*, actor: Principal, table: Identifier) -> Annotations:
+    """Annotations of a table or view. Raises NamespaceNotFound, TableNotFound. Four statements."""
     access.require(actor, Privilege.BROWSE, access.On.table(table))
     row = Table.objects.named(table).select_related("namespace").first()
     if row is None:
         if not Namespace.objects.named(table[:-1]).exists():
             raise NamespaceNotFound(table[:-1])
         raise TableNotFound(table)
-    return facts_of(row)
+    return annotations_of(row)
 
 
-def facts_of_namespace(*, actor: Principal, namespace: Identifier) -> FactsOf:
-    """The same for a namespace. Raises NamespaceNotFound."""
+def namespace_annotations(*, actor: Principal, namespace: Identifier) -> Annotations:
+    """Annotations of a namespace. Raises NamespaceNotFound."""
     access.require(actor, Privilege.BROWSE, access.On.namespace(namespace))
     row = Namespace.objects.named(namespace).first()
     if row is None:
         raise NamespaceNotFound(namespace)
-    return facts_of(row)
+    return annotations_of(row)
 
 
-def facts_of(row: Table | Namespace) -> FactsOf:
-    """The same for a row at hand, whoever asks; of a table, its namespace should be loaded.
+def annotations_of(row: Table | Namespace) -> Annotations:
+    """Annotations of a row, without an access check. Three statements.
 
-    Three statements.
+    The namespace of a table should be loaded.
     """
     is_table = isinstance(row, Table)
     above = row.namespace if isinstance(row, Table) else row
-    # From the nearest on.
+    # Ancestors, nearest first.
     chain = [pk for pk in reversed(above.ancestors) if is_table or pk != row.pk]
     own = Q(table=row) if is_table else Q(namespace=row)
-    said = list(Facts.objects.filter(own | Q(namespace__in=chain)).select_related("namespace"))
-    given = list(
+    annotations = list(
+        Facts.objects.filter(own | Q(namespace__in=chain)).select_related("namespace")
+    )
+    assignments = list(
         LabelAssignment.objects.filter(own | Q(namespace__in=chain))
         .select_related("definition", "namespace")
         .order_by("definition__key", "pk")
     )
-    of_row = [one for one in said if _is_of(one, row)]
-    itself = next((one for one in of_row if not one.column), None) or Facts()
-    sensitivity, source = _nearest_sensitivity(row, itself, said, chain)
-    named = [Sensitivity(one.sensitivity) for one in of_row if one.column and one.sensitivity]
-    ranked = sorted([*named, *([sensitivity] if sensitivity else [])], key=lambda one: one.rank)
-    return FactsOf(
+    of_row = [annotation for annotation in annotations if _is_of(annotation, row)]
+    own_annotation = (
+        next((annotation for annotation in of_row if not annotation.column), None) or Facts()
+    )
+    sensitivity, source = _nearest_sensitivity(row, own_annotation, annotations, chain)
+    column_sensitivities = [
+        Sensitivity(annotation.sensitivity)
+        for annotation in of_row
+        if annotation.column and annotation.sensitivity
+    ]
+    ranked = sorted(
+        [*column_sensitivities, *([sensitivity] if sensitivity else [])],
+        key=lambda annotation: annotation.rank,
+    )
+    return Annotations(
         identifier=row.identifier,
         kind=row.kind if isinstance(row, Table) else "namespace",
         format=row.format if isinstance(row, Table) else None,
         owner=row.owner,
-        description=itself.description,
-        links=tuple(Link(one["title"], one["url"]) for one in itself.links),
-        labels=tuple(_effective_labels(row, given, chain)),
-        said_sensitivity=Sensitivity(itself.sensitivity) if itself.sensitivity else None,
+        description=own_annotation.description,
+        links=tuple(
+            Link(annotation["title"], annotation["url"]) for annotation in own_annotation.links
+        ),
+        labels=tuple(_effective_labels(row, assignments, chain)),
+        said_sensitivity=Sensitivity(own_annotation.sensitivity)
+        if own_annotation.sensitivity
+        else None,
         sensitivity=sensitivity,
         sensitivity_source=source,
         highest_sensitivity=ranked[-1] if ranked else None,
-        columns=tuple(_columns(row, of_row, given)) if isinstance(row, Table) else (),
+        columns=tuple(_columns(row, of_row, assignments)) if isinstance(row, Table) else (),
     )
 
 
-def _is_of(one: Facts | LabelAssignment, row: Table | Namespace) -> bool:
-    return (one.table_id if isinstance(row, Table) else one.namespace_id) == row.pk
+def _is_of(entry: Facts | LabelAssignment, row: Table | Namespace) -> bool:
+    return (entry.table_id if isinstance(row, Table) else entry.namespace_id) == row.pk
 
 
 def _nearest_sensitivity(
-    row: Table | Namespace, itself: Facts, said: Iterable[Facts], chain: Sequence[int]
+    row: Table | Namespace,
+    own_annotation: Facts,
+    annotations: Iterable[Facts],
+    chain: Sequence[int],
 ) -> tuple[Sensitivity | None, str]:
-    if itself.sensitivity:
-        return Sensitivity(itself.sensitivity), label(row.identifier)
-    above = {one.namespace_id: one for one in said if one.namespace_id and one.sensitivity}
+    if own_annotation.sensitivity:
+        return Sensitivity(own_annotation.sensitivity), label(row.identifier)
+    above = {
+        annotation.namespace_id: annotation
+        for annotation in annotations
+        if annotation.namespace_id and annotation.sensitivity
+    }
     for pk in chain:
-        if (found := above.get(pk)) is not None:
-            return Sensitivity(found.sensitivity), str(found.namespace)
+        if (nearest := above.get(pk)) is not None:
+            return Sensitivity(nearest.sensitivity), str(nearest.namespace)
     return None, ""
 
 
 def _effective_labels(
-    row: Table | Namespace, given: Iterable[LabelAssignment], chain: Sequence[int]
+    row: Table | Namespace, assignments: Iterable[LabelAssignment], chain: Sequence[int]
 ) -> Iterable[GivenLabel]:
     by_key: dict[str, dict[int | None, list[LabelAssignment]]] = {}
-    for one in given:
-        if one.column:
+    for assignment in assignments:
+        if assignment.column:
             continue
-        holder = None if _is_of(one, row) else one.namespace_id
-        by_key.setdefault(one.definition.key, {}).setdefault(holder, []).append(one)
+        holder = None if _is_of(assignment, row) else assignment.namespace_id
+        by_key.setdefault(assignment.definition.key, {}).setdefault(holder, []).append(assignment)
     for key, holders in by_key.items():
         nearest = next(pk for pk in (None, *chain) if pk in holders)
-        found = holders[nearest]
+        effective = holders[nearest]
         yield GivenLabel(
             key=key,
-            values=tuple(one.value for one in found),
-            colour=found[0].definition.colour,
-            source=label(row.identifier) if nearest is None else str(found[0].namespace),
+            values=tuple(assignment.value for assignment in effective),
+            colour=effective[0].definition.colour,
+            source=label(row.identifier) if nearest is None else str(effective[0].namespace),
             is_inherited=nearest is not None,
         )
 
 
 def _columns(
-    row: Table, of_row: Iterable[Facts], given: Iterable[LabelAssignment]
-) -> Iterable[ColumnFacts]:
-    said = {one.column: one for one in of_row if one.column}
+    row: Table, of_row: Iterable[Facts], assignments: Iterable[LabelAssignment]
+) -> Iterable[ColumnAnnotations]:
+    annotations = {entry.column: entry for entry in of_row if entry.column}
     labels: dict[str, dict[str, list[LabelAssignment]]] = {}
-    for one in given:
-        if one.column:
-            labels.setdefault(one.column, {}).setdefault(one.definition.key, []).append(one)
-    known = SearchDocument.objects.filter(table=row).values_list("columns", flat=True).first() or []
-    paths = {path for path, *_ in known}
-    gone = sorted((said.keys() | labels.keys()) - paths)
-    for path, type_, comment in [*known, *([path, "", ""] for path in gone)]:
-        fact = said.get(path)
-        yield ColumnFacts(
+    for entry in assignments:
+        if entry.column:
+            labels.setdefault(entry.column, {}).setdefault(entry.definition.key, []).append(entry)
+    schema_columns = (
+        SearchDocument.objects.filter(table=row).values_list("columns", flat=True).first() or []
+    )
+    paths = {path for path, *_ in schema_columns}
+    missing = sorted((annotations.keys() | labels.keys()) - paths)
+    for path, type_, comment in [*schema_columns, *([path, "", ""] for path in missing)]:
+        annotation = annotations.get(path)
+        yield ColumnAnnotations(
             path=path,
             type=type_,
             comment=comment,
-            description=fact.description if fact else "",
-            sensitivity=Sensitivity(fact.sensitivity) if fact and fact.sensitivity else None,
+            description=annotation.description if annotation else "",
+            sensitivity=Sensitivity(annotation.sensitivity)
+            if annotation and annotation.sensitivity
+            else None,
             labels=tuple(
                 GivenLabel(
                     key=key,
-                    values=tuple(one.value for one in found),
-                    colour=found[0].definition.colour,
+                    values=tuple(entry.value for entry in values),
+                    colour=values[0].definition.colour,
                     source=label((*row.identifier, path)),
                     is_inherited=False,
                 )
-                for key, found in labels.get(path, {}).items()
+                for key, values in labels.get(path, {}).items()
             ),
         )
 
 
-# --- saying it -----------------------------------------------------------------------------------
+# --- changes -------------------------------------------------------------------------------------
 
 
-def change_table_facts(*, actor: Principal, table: Identifier, changes: Changes) -> None:
-    """Say something of a table or view and its columns: all of it, or nothing.
+def annotate_table(*, actor: Principal, table: Identifier, changes: Changes) -> None:
+    """Change annotations of a table or view and its columns: all of them, or none.
 
     Raises NamespaceNotFound, TableNotFound, ColumnNotFound, LabelNotFound, InvalidInput and
     PermissionDenied.
@@ -247,26 +270,26 @@ def change_table_facts(*, actor: Principal, table: Identifier, changes: Changes)
     _commit(actor, table, changes, is_table=True)
 
 
-def change_namespace_facts(*, actor: Principal, namespace: Identifier, changes: Changes) -> None:
-    """The same for a namespace."""
+def annotate_namespace(*, actor: Principal, namespace: Identifier, changes: Changes) -> None:
+    """Change annotations of a namespace: all of them, or none. Raises as ``annotate_table``."""
     _commit(actor, namespace, changes, is_table=False)
 
 
 def _commit(actor: Principal, target: Identifier, changes: Changes, *, is_table: bool) -> None:
-    found = list(_operations(target, "", changes, is_table=is_table))
+    operations = list(_operations(target, "", changes, is_table=is_table))
     if changes.links is not None:
-        found.append(
+        operations.append(
             annotation_operations.SetLinks(target=target, is_table=is_table, links=changes.links)
         )
     for path, of_column in changes.columns.items():
-        found += _operations(target, path, of_column, is_table=is_table)
+        operations += _operations(target, path, of_column, is_table=is_table)
     if changes.owner is not None:
-        # At last: who gives it away may not be allowed the rest any more.
-        found.append(
+        # Last: with the ownership the actor may lose the privilege for the other changes.
+        operations.append(
             annotation_operations.SetOwner(target=target, is_table=is_table, owner=changes.owner)
         )
-    if found:
-        commit(found, actor=actor)
+    if operations:
+        commit(operations, actor=actor)
     else:
         on = access.On.table(target) if is_table else access.On.namespace(target)
         access.require(actor, Privilege.MANAGE, on)
@@ -282,25 +305,25 @@ def _operations(
         yield annotation_operations.SetClassification(**where, sensitivity=changes.sensitivity)
     for key, values in changes.labels.items():
         if values:
-            yield annotation_operations.AssignLabel(**where, key=key, values=values)
+            yield label_operations.AssignLabel(**where, key=key, values=values)
         else:
-            yield annotation_operations.RemoveLabel(**where, key=key)
+            yield label_operations.RemoveLabel(**where, key=key)
 
 
 # --- labels --------------------------------------------------------------------------------------
 
 
 def list_labels() -> list[LabelDefinition]:
-    """All labels that there are, by key: whoever comes in may know them. One statement."""
+    """All label definitions, by key; every principal may see them. One statement."""
     return list(LabelDefinition.objects.order_by("key"))
 
 
 def find_label(*, key: str) -> LabelDefinition:
-    """Raises LabelNotFound."""
-    found = LabelDefinition.objects.filter(key=key).first()
-    if found is None:
+    """The definition of a label. Raises LabelNotFound."""
+    definition = LabelDefinition.objects.filter(key=key).first()
+    if definition is None:
         raise LabelNotFound(key)
-    return found
+    return definition
 
 
 def create_label(
@@ -314,7 +337,7 @@ def create_label(
     places: Sequence[LabelPlace] = tuple(LabelPlace),
 ) -> LabelDefinition:
     """Define a label. Raises LabelAlreadyExists, InvalidInput, PermissionDenied."""
-    create = annotation_operations.CreateLabel(
+    create = label_operations.CreateLabel(
         key=key,
         description=description,
         colour=colour,
@@ -336,8 +359,8 @@ def update_label(
     is_multiple: bool | None = None,
     places: Sequence[LabelPlace] | None = None,
 ) -> LabelDefinition:
-    """Change a label; None: as it is. Raises LabelNotFound, LabelInUse, InvalidInput."""
-    update = annotation_operations.UpdateLabel(
+    """Change a label; None: unchanged. Raises LabelNotFound, LabelInUse, InvalidInput."""
+    update = label_operations.UpdateLabel(
         key=key,
         description=description,
         colour=colour,
@@ -350,42 +373,5 @@ def update_label(
 
 
 def delete_label(*, actor: Principal, key: str) -> None:
-    """Do away with a label that nothing has. Raises LabelNotFound, LabelInUse."""
-    commit([annotation_operations.DeleteLabel(key=key)], actor=actor)
-
-
-# --- descriptions --------------------------------------------------------------------------------
-
-_SCHEMES = ("http:", "https:", "mailto:")
-
-
-def render(markdown: str) -> SafeString:
-    """A description as HTML that is safe to show.
-
-    CommonMark with tables. Raw HTML stays text, links lead to http, https and mailto only, and
-    images are not fetched: what would be one is a link.
-    """
-    html: str = _renderer().render(markdown)
-    return SafeString(html)  # the renderer escapes
-
-
-@cache
-def _renderer() -> MarkdownIt:
-    renderer = MarkdownIt("commonmark", {"html": False, "linkify": False}).enable(
-        ["table", "strikethrough"]
-    )
-    renderer.disable("image")
-    renderer.validateLink = _is_allowed  # type: ignore[method-assign]
-    renderer.add_render_rule("link_open", _open_link)
-    return renderer
-
-
-def _is_allowed(url: str) -> bool:
-    return url.strip().lower().startswith(_SCHEMES)
-
-
-def _open_link(renderer: Any, tokens: Any, index: int, options: Any, env: Any) -> str:
-    tokens[index].attrSet("rel", "noopener noreferrer nofollow")
-    tokens[index].attrSet("target", "_blank")
-    found: str = renderer.renderToken(tokens, index, options, env)
-    return found
+    """Delete a label without assignments. Raises LabelNotFound, LabelInUse."""
+    commit([label_operations.DeleteLabel(key=key)], actor=actor)

@@ -1,4 +1,4 @@
-"""Approving what somebody else asked for: the stored operation is carried out as who asked."""
+"""Approval of a request by a second person: run the stored operation as the requester."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -25,11 +25,11 @@ _KINDS: dict[str, type[GatedOperation]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class ApproveRequest(Operation):
-    """Approve a request and carry it out, in one transaction, as who asked and with all checks anew.
+    """Approve a request and run it as the requester in one transaction, with all checks repeated.
 
-    The result is its row. Raises ApprovalNotFound, InvalidApprovalState when it is over, for who asked
-    PermissionDenied, ApprovalOutdated when what it is about changed, and what the operation raises:
-    then the request still waits.
+    Returns its row. Raises ApprovalNotFound, InvalidApprovalState if the request is closed,
+    PermissionDenied for the requester, ApprovalOutdated if the target changed, and the errors of the
+    operation. After an error the request is still pending.
     """
 
     name = "ApproveRequest"
@@ -38,7 +38,7 @@ class ApproveRequest(Operation):
     request: int
     reason: str = ""
     stored: Operation | None = None
-    """What was asked for, from ``prepare``."""
+    """The requested operation, from ``prepare``."""
 
     def prepare(self) -> "ApproveRequest":
         row = ApprovalRequest.objects.filter(pk=self.request).first()
@@ -49,26 +49,26 @@ class ApproveRequest(Operation):
         return replace(self, stored=restored.prepare())
 
     @property
-    def asked(self) -> Operation:
+    def stored_operation(self) -> Operation:
         if self.stored is None:
-            raise AssertionError("it was not prepared")
+            raise AssertionError("apply() was called before prepare()")
         return self.stored
 
     def namespaces(self) -> Iterable[Identifier]:
-        return self.asked.namespaces()
+        return self.stored_operation.namespaces()
 
     def subtrees(self) -> Iterable[Identifier]:
-        return self.asked.subtrees()
+        return self.stored_operation.subtrees()
 
     def tables(self) -> Iterable[Identifier]:
-        return self.asked.tables()
+        return self.stored_operation.tables()
 
     def apply(self, batch: Batch) -> ApprovalRequest:
         batch.flush()
-        # First the right to, so that nobody learns more from a refusal of the operation.
+        # Check the privilege first, so that errors of the operation reveal nothing to others.
         require_decider(batch.actor, find(self.request))
         approver = batch.actor
-        facts = self._carry_out(batch)
+        details = self._carry_out(batch)
         row = locks.lock_approval(self.request)
         if row is None:
             raise ApprovalNotFound(self.request)
@@ -79,7 +79,7 @@ class ApproveRequest(Operation):
         row.save(
             update_fields=["status", "decided_by", "decision_reason", "decided_at", "transaction"]
         )
-        batch.record(row.target, after={"request": row.pk, "reason": self.reason, **facts})
+        batch.record(row.target, after={"request": row.pk, "reason": self.reason, **details})
         return row
 
     def _carry_out(self, batch: Batch) -> dict[str, Any]:
@@ -94,16 +94,16 @@ class ApproveRequest(Operation):
         )
         batch.transaction.actor = requester.name
         batch.transaction.properties["monodon.approved_by"] = approver.name
-        batch.actor, batch.current = requester, self.asked
+        batch.actor, batch.current = requester, self.stored_operation
         try:
-            self.asked.apply(batch)
+            self.stored_operation.apply(batch)
         finally:
             batch.actor, batch.current = approver, self
         return {"requester": row.requester, "action": row.action}
 
 
 def find(request: int) -> ApprovalRequest:
-    """Raises ApprovalNotFound."""
+    """The request of this number. Raises ApprovalNotFound."""
     row = ApprovalRequest.objects.select_related("namespace").filter(pk=request).first()
     if row is None:
         raise ApprovalNotFound(request)
@@ -111,25 +111,25 @@ def find(request: int) -> ApprovalRequest:
 
 
 def require_decider(actor: Principal, row: ApprovalRequest) -> None:
-    """Let pass who may decide: whoever manages the target, but not who asked, by whatever key.
+    """Require an actor with MANAGE on the target who is not the requester, whatever key they use.
 
-    Raises ApprovalNotFound for who may not even browse it, and PermissionDenied.
+    Raises ApprovalNotFound for actors who may not browse the target, and PermissionDenied.
     """
-    # The row itself, dropped or not: whoever gives its name again does not manage what had it.
-    place = row.namespace
-    if row.requester != actor.name and not access.holds(actor, Privilege.BROWSE, place):
+    # The row itself, dropped or not: the owner of a new object of that name does not manage it.
+    namespace = row.namespace
+    if row.requester != actor.name and not access.holds(actor, Privilege.BROWSE, namespace):
         raise ApprovalNotFound(row.pk)
     if row.requester == actor.name:
         raise PermissionDenied(
-            f"'{actor.name}' asked for it, so somebody else has to decide",
-            detail="Who asked may withdraw it.",
+            f"'{actor.name}' made request {row.pk}, so another principal must decide it",
+            detail="You can withdraw your own request.",
         )
-    access.require(actor, Privilege.MANAGE, place)
+    access.require(actor, Privilege.MANAGE, namespace)
 
 
-def require_pending(row: ApprovalRequest, wanted: str) -> None:
-    """Raises InvalidApprovalState."""
+def require_pending(row: ApprovalRequest, decision: str) -> None:
+    """Raise InvalidApprovalState unless the request is pending and has not expired."""
     if row.status != ApprovalStatus.PENDING:
-        raise InvalidApprovalState(row.pk, row.status, wanted)
+        raise InvalidApprovalState(row.pk, row.status, decision)
     if row.is_expired:
-        raise InvalidApprovalState(row.pk, ApprovalStatus.EXPIRED, wanted)
+        raise InvalidApprovalState(row.pk, ApprovalStatus.EXPIRED, decision)

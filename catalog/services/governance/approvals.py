@@ -1,4 +1,4 @@
-"""Requests that wait for a second person: which there are, and deciding."""
+"""Approval requests: list them, and approve, refuse, withdraw or expire one."""
 
 from typing import cast
 
@@ -33,10 +33,10 @@ def list_approvals(
     limit: int | None = None,
     page_token: str | None = None,
 ) -> tuple[list[ApprovalRequest], str | None]:
-    """A page of requests, the newest first, and the token of the next. One statement.
+    """A page of requests, newest first, and the token of the next page. One statement.
 
-    Those that the actor made, and those about what they may browse; with ``waiting_for_me`` those
-    that they may decide now. Raises InvalidInput.
+    Requests that the actor made and requests on targets that they may browse; with
+    ``waiting_for_me`` only those that they may decide now. Raises InvalidInput.
     """
     size = min(limit or PAGE_SIZE, MAX_PAGE)
     rows = waiting_for(actor) if waiting_for_me else visible(actor)
@@ -56,7 +56,7 @@ def list_approvals(
 
 
 def find_approval(*, actor: Principal, request: int) -> ApprovalRequest:
-    """Raises ApprovalNotFound."""
+    """A request that the actor may see. Raises ApprovalNotFound."""
     row = visible(actor).filter(pk=request).first()
     if row is None:
         raise ApprovalNotFound(request)
@@ -64,7 +64,7 @@ def find_approval(*, actor: Principal, request: int) -> ApprovalRequest:
 
 
 def waiting_for(actor: Principal) -> "QuerySet[ApprovalRequest]":
-    """Those that the actor may decide now."""
+    """Requests that the actor may decide now."""
     rows = ApprovalRequest.objects.select_related("namespace").filter(
         status=ApprovalStatus.PENDING, expires_at__gt=timezone.now()
     )
@@ -87,37 +87,41 @@ def waiting_for(actor: Principal) -> "QuerySet[ApprovalRequest]":
 
 
 def visible(actor: Principal) -> "QuerySet[ApprovalRequest]":
-    """Those that the actor made, and those about what they may browse."""
+    """Requests that the actor made, and requests on targets that they may browse."""
     rows = ApprovalRequest.objects.select_related("namespace")
     if actor.holds_everywhere(Privilege.BROWSE):
         return rows
-    # Not of namespaces that only lead on: those show by their name alone.
+    # Not of namespaces that are only traversable, of which only the name is visible.
     return rows.filter(Q(requester=actor.name) | access.visible_contents(actor))
 
 
 def approve(*, actor: Principal, request: int, reason: str = "") -> ApprovalRequest:
-    """Carry out what was asked for, as who asked, with all checks anew; returns the request.
+    """Approve a request and run its operation as the requester, with all checks repeated.
 
-    Raises ApprovalNotFound, PermissionDenied (for who asked, too), InvalidApprovalState when it is
-    over, ApprovalOutdated when what it is about changed, and what the operation itself raises.
+    Returns the request. Raises ApprovalNotFound, PermissionDenied (also for the requester),
+    InvalidApprovalState if the request is closed, ApprovalOutdated if the target changed, and the
+    errors of the operation.
     """
     find_approval(actor=actor, request=request)
-    done = commit([approval_operations.ApproveRequest(request=request, reason=reason)], actor=actor)
-    return cast(ApprovalRequest, done.results[0])
+    committed = commit(
+        [approval_operations.ApproveRequest(request=request, reason=reason)], actor=actor
+    )
+    return cast(ApprovalRequest, committed.results[0])
 
 
 def refuse(*, actor: Principal, request: int, reason: str) -> ApprovalRequest:
-    """Say no. Raises ApprovalNotFound, PermissionDenied, InvalidApprovalState, and InvalidInput
-    without a reason.
+    """Refuse a request.
+
+    Raises ApprovalNotFound, PermissionDenied, InvalidApprovalState, and InvalidInput without a reason.
     """
     if not reason.strip():
-        raise InvalidInput("Say why it is refused")
+        raise InvalidInput("A refusal requires a reason")
     require_decider(actor, find_approval(actor=actor, request=request))
     return _end(actor, request, ApprovalStatus.REFUSED, "approval.refuse", reason)
 
 
 def withdraw(*, actor: Principal, request: int) -> ApprovalRequest:
-    """Take one's own request back. Raises ApprovalNotFound, PermissionDenied, InvalidApprovalState."""
+    """Withdraw an own request. Raises ApprovalNotFound, PermissionDenied, InvalidApprovalState."""
     row = find_approval(actor=actor, request=request)
     if row.requester != actor.name:
         raise PermissionDenied(
@@ -142,7 +146,7 @@ def _end(
 
 
 def expire() -> int:
-    """Note of requests that nobody decided in time that they are over; returns how many."""
+    """Mark requests that nobody decided in time as expired; returns the number."""
     over = ApprovalRequest.objects.filter(
         status=ApprovalStatus.PENDING, expires_at__lte=timezone.now()
     )

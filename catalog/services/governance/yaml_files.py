@@ -1,4 +1,4 @@
-"""YAML of governance: plain values only. No tags, anchors or aliases, and no key twice."""
+"""YAML of governance documents: plain values only, without tags, anchors, aliases or duplicate keys."""
 
 from typing import Any
 
@@ -11,8 +11,11 @@ _MAX_DEPTH = 30
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML's own safe loader builds no objects; this one also takes nothing by reference, since a
-    few lines of references can stand for billions of values."""
+    """Safe loader that also rejects references.
+
+    PyYAML's safe loader builds no objects, but a few lines of references can expand to billions of
+    values.
+    """
 
     _depth = 0
 
@@ -20,7 +23,7 @@ class _Loader(yaml.SafeLoader):
         event = self.peek_event()  # type: ignore[no-untyped-call]
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
             raise yaml.MarkedYAMLError(
-                problem="anchors and aliases are not taken", problem_mark=event.start_mark
+                problem="anchors and aliases are not allowed", problem_mark=event.start_mark
             )
         self._depth += 1
         if self._depth > _MAX_DEPTH:
@@ -32,18 +35,18 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        seen = set()
+        keys = set()
         for key, _ in node.value:
-            if key.value in seen:
+            if key.value in keys:
                 raise yaml.MarkedYAMLError(
-                    problem=f"{key.value!r} is there twice", problem_mark=key.start_mark
+                    problem=f"duplicate key {key.value!r}", problem_mark=key.start_mark
                 )
-            seen.add(key.value)
+            keys.add(key.value)
         return super().construct_mapping(node, deep=deep)
 
 
 def parse(text: str) -> Any:
-    """The plain values of a file. Raises InvalidInput that tells line and column."""
+    """Parse a file into plain values. Raises InvalidInput with line and column."""
     if len(text) > MAX_CHARACTERS:
         raise InvalidInput(f"The file has more than {MAX_CHARACTERS} characters")
     try:
@@ -55,11 +58,11 @@ def parse(text: str) -> Any:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = "" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}: "
-        raise InvalidInput(f"The file is no YAML that is taken: {where}{error.problem}") from None
+        raise InvalidInput(f"The file is not valid YAML: {where}{error.problem}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise InvalidInput(f"The file is no YAML that is taken: {str(error)[:200]}") from None
+        raise InvalidInput(f"The file is not valid YAML: {str(error)[:200]}") from None
 
 
 def write(document: dict[str, Any]) -> str:
-    """As people read it: in the order of the document, a line for each thing that is said."""
+    """Format a document for people: keys in the order of the document, one value per line."""
     return str(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100))

@@ -1,4 +1,4 @@
-"""Reading how well tables are: which need work most, and how one has fared."""
+"""Health of tables: the list of measured tables, and the history of one table."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -21,8 +21,8 @@ POINTS, MAX_POINTS = 200, 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
-    """The last measurement of a table, and those before it, oldest first."""
+class HealthHistory:
+    """The newest measurement of a table, and the earlier ones, oldest first."""
 
     newest: TableHealth | None
     series: list[TableHealth]
@@ -37,10 +37,10 @@ def list_health(
     limit: int | None = None,
     page_token: str | None = None,
 ) -> tuple[list[TableHealth], str | None]:
-    """A page of the tables that were measured, the worst first, and the token of the next.
+    """A page of the measured tables, lowest score first, and the token of the next page.
 
-    Of a namespace with all below it, as far as the actor may browse that. Raises
-    NamespaceNotFound, InvalidInput. Three statements at most.
+    With ``namespace``, only tables in it and below it. Tables that the actor may not browse are
+    left out. Raises NamespaceNotFound, InvalidInput. Three statements at most.
     """
     if not access.is_visible(actor, On.namespace(namespace)):
         raise NamespaceNotFound(namespace)
@@ -49,7 +49,7 @@ def list_health(
     rows = rows.filter(access.visible_tables(actor, "table__"))
     if namespace:
         tables.require_namespace(namespace)
-        # Its own spelling of the name, which those below it share.
+        # The stored spelling of the name, which the paths of child namespaces share.
         path = Namespace.objects.named(namespace).values_list("path", flat=True)[0]
         rows = rows.filter(tables.at_or_below(tuple(path), "table__namespace__path"))
     if format is not None:
@@ -65,25 +65,27 @@ def list_health(
 
 def table_health(
     *, actor: Principal, table: Identifier, days: int = DAYS, points: int = POINTS
-) -> Course:
-    """How a table is, and how it was on these last days. Raises TableNotFound.
+) -> HealthHistory:
+    """Health of a table now and over the last ``days``. Raises TableNotFound.
 
-    Of more measurements than ``points``, every second is told, or every third, and so on.
+    If there are more measurements than ``points``, return every second, every third, and so on.
     """
     row = tables.find_any(actor=actor, table=table)
     since = timezone.now() - timedelta(days=min(days, MAX_DAYS))
     of_table = TableHealth.objects.filter(table=row, measured_at__gte=since)
     step = -(-of_table.count() // min(points, MAX_POINTS)) or 1
     numbered = of_table.annotate(
-        place=Window(RowNumber(), order_by=[F("measured_at").desc(), F("pk").desc()])
-    ).annotate(offset=Mod(F("place") - 1, step))
+        number=Window(RowNumber(), order_by=[F("measured_at").desc(), F("pk").desc()])
+    ).annotate(offset=Mod(F("number") - 1, step))
     series = list(numbered.filter(offset=0).order_by("measured_at", "pk"))
     newest = TableHealth.objects.newest().filter(table=row).first()
-    return Course(newest, series)
+    return HealthHistory(newest, series)
 
 
 def _behind(token: str) -> Q:
     score, _, table = token.partition(".")
-    if not all(part.isascii() and part.isdigit() and len(part) < 19 for part in (score, table)):
+    if not all(
+        number.isascii() and number.isdigit() and len(number) < 19 for number in (score, table)
+    ):
         raise InvalidInput(f"Page token {token!r} is not one of this list")
     return Q(score__gt=int(score)) | Q(score=int(score), table__gt=int(table))

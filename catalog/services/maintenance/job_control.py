@@ -1,4 +1,4 @@
-"""Jobs as people see them: which there are, what they did, and stopping one."""
+"""Jobs for people: list them, summarize what they did, and cancel one."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
@@ -26,7 +26,7 @@ MAX_DAYS = 365
 
 @dataclass(slots=True)
 class Tally:
-    """What the jobs of one kind, or of all, came to."""
+    """Totals of the jobs of one kind, or of all kinds."""
 
     succeeded: int = 0
     failed: int = 0
@@ -35,9 +35,9 @@ class Tally:
     files_removed: int = 0
     """From storage."""
     bytes_reclaimed: int = 0
-    """In storage, as far as the jobs tell."""
+    """In storage, as far as the jobs report it."""
     files_merged: int = 0
-    """How many data files fewer the tables have. The old ones go with the versions that have them."""
+    """Data files by which compaction reduced the tables. Clean-up removes the old files later."""
 
     def add(self, other: "Tally") -> None:
         for name in self.__slots__:
@@ -45,19 +45,19 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
-    """What maintenance came to since a moment, by day (UTC) and kind, and what goes on now."""
+class Activity:
+    """Maintenance since a moment, by day (UTC) and kind, and the number of active jobs."""
 
     tallies: Mapping[tuple[date, str], Tally]
     queued: int
     running: int
     whole_since: datetime | None
-    """None: everything was looked at; else the moment since when that is so."""
+    """Start of the period that was counted completely; None: the whole period."""
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What maintenance did since then, and what goes on now."""
+    """Maintenance since a moment, and the number of active jobs."""
 
     since: datetime
     queued: int
@@ -76,9 +76,10 @@ def list_jobs(
     limit: int | None = None,
     page_token: str | None = None,
 ) -> tuple[list[Job], str | None]:
-    """A page of jobs, the newest first, and the token of the next.
+    """A page of jobs, newest first, and the token of the next page.
 
-    ``since``: those that are active, or ended since then. Raises TableNotFound, InvalidInput.
+    ``since`` limits the list to active jobs and those that ended after it. Raises TableNotFound,
+    InvalidInput.
     """
     size = min(limit or PAGE_SIZE, MAX_PAGE)
     rows = Job.objects.select_related("table__namespace", "transaction")
@@ -99,48 +100,48 @@ def list_jobs(
 
 def find_job(*, actor: Principal, job: int) -> Job:
     """A job of any kind, of a table that the actor may browse. Raises JobNotFound."""
-    found = Job.objects.select_related("table__namespace", "transaction").filter(pk=job).first()
-    if found is None or not access.holds(actor, Privilege.BROWSE, found.table):
+    row = Job.objects.select_related("table__namespace", "transaction").filter(pk=job).first()
+    if row is None or not access.holds(actor, Privilege.BROWSE, row.table):
         raise JobNotFound(job)
-    return found
+    return row
 
 
 def list_events(
     *, actor: Principal, job: Job, limit: int | None = None, page_token: str | None = None
 ) -> tuple[list[JobEvent], str | None]:
-    """A page of a job's log, in order, and the token of the next. Raises InvalidInput."""
+    """A page of a job's log, oldest first, and the token of the next page. Raises InvalidInput."""
     access.require(actor, Privilege.BROWSE, job.table)
     size = min(limit or PAGE_SIZE, MAX_PAGE)
-    behind = _number(page_token) if page_token else 0
-    page = list(JobEvent.objects.filter(job=job, pk__gt=behind).order_by("pk")[: size + 1])
+    last_seen = _number(page_token) if page_token else 0
+    page = list(JobEvent.objects.filter(job=job, pk__gt=last_seen).order_by("pk")[: size + 1])
     return page[:size], str(page[size - 1].pk) if len(page) > size else None
 
 
 def cancel_job(*, actor: Principal, job: int) -> Job:
-    """Cancel what waits, or ask what runs to stop, with all jobs of the same transaction.
+    """Cancel a queued job, or ask a running one to stop, with all jobs of the same transaction.
 
-    Raises JobNotFound, and InvalidJobState for a job that is over.
+    Raises JobNotFound, and InvalidJobState for a job that has ended.
     """
-    found = find_job(actor=actor, job=job)
-    access.require(actor, Privilege.MAINTAIN, found.table)
-    if found.status not in scheduler.ACTIVE:
-        raise InvalidJobState(job, found.status, "canceled")
-    if found.transaction_id is None:
+    row = find_job(actor=actor, job=job)
+    access.require(actor, Privilege.MAINTAIN, row.table)
+    if row.status not in scheduler.ACTIVE:
+        raise InvalidJobState(job, row.status, "canceled")
+    if row.transaction_id is None:
         raise InvalidInput(f"Job {job} belongs to no transaction and cannot be canceled")
     alter_transaction(
         actor=actor,
-        transaction=(str(found.transaction_id),),
+        transaction=(str(row.transaction_id),),
         actions=[SetStatus(TransactionStatus.CANCELED)],
     )
     return find_job(actor=actor, job=job)
 
 
-# Whatever removes files tells "files" and "bytes"; what odd results say does not count.
-_ACCOUNT = """
+# Jobs that remove files report "files" and "bytes"; values that are no numbers do not count.
+_ACTIVITY_SQL = """
     WITH ended AS MATERIALIZED (
         SELECT kind, status, is_dry_run, finished_at, result
         FROM catalog_job WHERE finished_at >= %(since)s ORDER BY finished_at DESC LIMIT %(limit)s
-    ), told AS (
+    ), results AS (
         SELECT (finished_at AT TIME ZONE 'UTC')::date AS day, kind,
             CASE WHEN status = 'succeeded' AND is_dry_run THEN 'dry_runs' ELSE status END AS ending,
             CASE WHEN status = 'succeeded' AND NOT is_dry_run THEN result END AS result
@@ -156,13 +157,13 @@ _ACCOUNT = """
             THEN GREATEST(
                 (result#>>'{before,files}')::numeric - (result#>>'{after,files}')::numeric, 0
             ) END AS merged
-        FROM told
+        FROM results
     )
     SELECT day, kind, ending, count(*), COALESCE(sum(files), 0)::bigint,
         COALESCE(sum(bytes), 0)::bigint, COALESCE(sum(merged), 0)::bigint, NULL::timestamptz
     FROM figures GROUP BY day, kind, ending
     UNION ALL
-    SELECT NULL, NULL, 'looked at', count(*), 0, 0, 0, min(finished_at) FROM ended
+    SELECT NULL, NULL, 'examined', count(*), 0, 0, 0, min(finished_at) FROM ended
     UNION ALL
     SELECT NULL, NULL, status, count(*), 0, 0, 0, NULL FROM (
         SELECT status FROM catalog_job
@@ -171,14 +172,14 @@ _ACCOUNT = """
 """
 
 
-def account(*, since: datetime, limit: int | None = None) -> Account:
-    """Count what maintenance came to. One statement, which looks at the newest ``limit`` jobs."""
+def count_activity(*, since: datetime, limit: int | None = None) -> Activity:
+    """Count the results of maintenance in the newest ``limit`` jobs. One statement."""
     tallies: dict[tuple[date, str], Tally] = defaultdict(Tally)
     active: Counter[str] = Counter()
     whole_since = None
     with connection.cursor() as cursor:
         kinds = [str(kind) for kind in scheduler.MODES]
-        cursor.execute(_ACCOUNT, {"since": since, "limit": limit, "kinds": kinds})
+        cursor.execute(_ACTIVITY_SQL, {"since": since, "limit": limit, "kinds": kinds})
         for day, kind, ending, count, files, size, merged, oldest in cursor.fetchall():
             if day is not None:
                 tally = Tally(
@@ -188,20 +189,20 @@ def account(*, since: datetime, limit: int | None = None) -> Account:
                     files_merged=merged,
                 )
                 tallies[day, kind].add(tally)
-            elif ending != "looked at":
+            elif ending != "examined":
                 active[ending] = count
             elif count == limit:
                 whole_since = oldest
-    return Account(dict(tallies), active["queued"], active["running"], whole_since)
+    return Activity(dict(tallies), active["queued"], active["running"], whole_since)
 
 
 def summarize(*, actor: Principal, days: int = 30) -> Summary:
-    """What maintenance did on the last days. One statement."""
+    """Summarize the maintenance of the last ``days``. One statement."""
     access.require(actor, Privilege.READ)
     since = timezone.now() - timedelta(days=min(days, MAX_DAYS))
-    found = account(since=since)
-    summary = Summary(since, found.queued, found.running)
-    for (_, kind), tally in found.tallies.items():
+    activity = count_activity(since=since)
+    summary = Summary(since, activity.queued, activity.running)
+    for (_, kind), tally in activity.tallies.items():
         summary.total.add(tally)
         summary.by_kind.setdefault(kind, Tally()).add(tally)
     return summary

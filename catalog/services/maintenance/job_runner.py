@@ -1,4 +1,4 @@
-"""What jobs do: work that goes on after a commit."""
+"""Job runner: take a queued job, do its work and record the result."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -29,21 +29,21 @@ from catalog.storage import local_directories
 
 log = logging.getLogger(__name__)
 
-_RENEW_EVERY = 500  # files between two looks at the row
-_HEALING = (CommitConflict, OutcomeUnknown, ServiceUnavailable)
+_RENEW_EVERY = 500  # files between two renewals of the lease
+_RETRYABLE = (CommitConflict, OutcomeUnknown, ServiceUnavailable)
 
 Work = Callable[[Job, Report], Mapping[str, Any] | None]
-"""Does a job and returns what came of it, as JSON; ``note`` in it is shown as a remark.
+"""Function that does a job and returns its result as JSON; ``note`` in it is shown as a remark.
 
-A CatalogError fails the job at once, since it would be the same again; what may heal (a conflict, a
-storage that is away) and every other failure is tried again. So the work may be done twice.
+A CatalogError fails the job at once, because a retry would fail the same way. Errors that may pass
+(a conflict, unavailable storage) and all other exceptions are retried, so the work may run twice.
 """
 
 
 def run_job(pk: int, spark: Spark | None = None) -> None:
-    """Take a queued job, do its work, and record how it ended. Safe to call twice at once.
+    """Take a queued job, do its work, and record the result. Safe to call twice at the same time.
 
-    ``spark`` runs what needs Spark; without it such a job fails, and tells so.
+    ``spark`` runs work that requires Spark; without it such a job fails with an error that says so.
     """
     job = jobs.take(pk)
     if job is None:
@@ -56,7 +56,7 @@ def run_job(pk: int, spark: Spark | None = None) -> None:
     except JobLost:
         log.warning("Job %s was taken over by another worker", job.pk)
     except CatalogError as refused:
-        again = isinstance(refused, _HEALING) and job.attempts < jobs.MAX_ATTEMPTS
+        again = isinstance(refused, _RETRYABLE) and job.attempts < jobs.MAX_ATTEMPTS
         log.warning("Job %s was refused in attempt %s: %s", job.pk, job.attempts, refused)
         jobs.finish(job, JobStatus.QUEUED if again else JobStatus.FAILED, refused.message)
     except Exception as error:  # a task's outermost frame
@@ -73,14 +73,14 @@ def _work(job: Job, spark: Spark | None) -> Work:
     kind = JobKind(job.kind)
     if work := _WORK.get(kind):
         return work
-    upkeep = _UPKEEP[TableFormat(job.table.format)].get(kind)
-    if upkeep is None:
+    maintenance = _MAINTENANCE[TableFormat(job.table.format)].get(kind)
+    if maintenance is None:
         raise Unsupported(f"This worker cannot {job.get_kind_display()}")
-    return partial(upkeep, spark=spark)
+    return partial(maintenance, spark=spark)
 
 
 def _purge_table(job: Job, _report: Report) -> dict[str, Any]:
-    """Remove the files of a dropped table, and note what was left in place, and why.
+    """Remove the files of a dropped table; ``note`` names files left in place, with the reason.
 
     Raises OSError when the storage fails.
     """
@@ -88,17 +88,17 @@ def _purge_table(job: Job, _report: Report) -> dict[str, Any]:
     with transaction.atomic():
         table = locks.lock_table_row(job.table_id)
         if table.state != TableState.DROPPED:
-            raise JobCanceled("the table was brought back")
+            raise JobCanceled("the table was undropped")
         holder = purge.holder(table)
         if holder is not None:
-            # Whoever may see the job may not be one who may see that table.
-            log.warning("Job %s: files of '%s' belong to table '%s' too", job.pk, table, holder)
-            raise JobCanceled("its files belong to another table too")
+            # The reason does not name the other table: readers of the job may not browse it.
+            log.warning("Job %s: files of '%s' also belong to table '%s'", job.pk, table, holder)
+            raise JobCanceled("its files also belong to another table")
         if file_references.dependents(table).exists():
             raise JobCanceled("other tables refer to its files")
         if jobs.renew(job):
             raise JobCanceled("canceled on request")
-        # From here on nobody brings it back.
+        # From here on the table cannot be undropped.
         TrashItem.objects.filter(table=table, purge_begun_at=None).update(purge_begun_at=Now())
     if table.format == TableFormat.ICEBERG:
         removed = _purge_referenced(job, table)
@@ -114,10 +114,10 @@ def _purge_table(job: Job, _report: Report) -> dict[str, Any]:
 
 
 def _purge_directory(job: Job, table: Table) -> None:
-    """Remove all that lies at a Lance table's location.
+    """Remove everything at a Lance table's location.
 
-    The directory is first set aside under a name of this job's own. From then on nothing that is
-    removed can belong to anybody else, however long this worker was stopped in between.
+    The directory is first renamed to a name that only this job uses. After that, no removed file
+    can belong to another table, however long this worker was suspended in between.
     """
     aside = local_directories.set_aside(table.location, f"purged-{job.pk}")
     if aside is None:
@@ -129,13 +129,13 @@ def _purge_directory(job: Job, table: Table) -> None:
 
 
 def _purge_referenced(job: Job, table: Table) -> purge.Removed:
-    """Remove what an Iceberg table's metadata refers to.
+    """Remove the files that an Iceberg table's metadata refers to.
 
-    Its files may lie anywhere and among others', so they go one by one.
+    The files may lie anywhere, next to files of other tables, so they are removed one by one.
     """
 
     def renew(removed: int) -> None:
-        job.progress += removed  # over all attempts: what is gone is not met again
+        job.progress += removed  # over all attempts: removed files are not listed again
         jobs.renew(job)
 
     return purge.remove_files(table, renew)
@@ -147,8 +147,8 @@ _WORK: dict[JobKind, Work] = {
     JobKind.BACKFILL_COLUMN: lance_backfill.fill,
     JobKind.REFRESH_VIEW: refreshes.refresh_view,
 }
-# Maintenance, by the table's format: functions of the job, ``report`` and ``spark``.
-_UPKEEP: Mapping[TableFormat, Mapping[JobKind, Callable[..., Mapping[str, Any]]]] = {
+# Maintenance by table format: functions of the job, ``report`` and ``spark``.
+_MAINTENANCE: Mapping[TableFormat, Mapping[JobKind, Callable[..., Mapping[str, Any]]]] = {
     TableFormat.LANCE: lance_actions.WORK,
     TableFormat.ICEBERG: iceberg_actions.WORK,
 }

@@ -1,4 +1,4 @@
-"""Keeping Lance tables well: measuring them, and what the jobs of their maintenance do."""
+"""Maintenance of Lance tables: measurement, index optimization, and the job functions."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -36,13 +36,14 @@ from catalog.services.maintenance import (
     lance_compaction,
     lance_orphans,
     lance_rebuilds,
+    lance_retention,
 )
 
 
 def measure(table: Table, policy: EffectivePolicy) -> Statistics | None:
-    """What the newest version's manifest and the ledger say of a table; nothing is listed.
+    """Measure a table from the newest manifest and the ledger, without listing storage.
 
-    None for a table that has no data.
+    Returns None for a table without data.
     """
     identifier = table.identifier
     try:
@@ -55,12 +56,12 @@ def measure(table: Table, policy: EffectivePolicy) -> Statistics | None:
         indexes = index_summaries(dataset)
         rows = dataset.count_rows()
     built = tuple(
-        replace(each, obstacle=_obstacle(identifier, dataset, index))
-        if planning.rebuild_reason(each, layout.rows, policy)
-        else each
-        for each, index in zip(_built(table, indexes, rows), indexes, strict=True)
+        replace(built_index, obstacle=_obstacle(identifier, dataset, index))
+        if planning.rebuild_reason(built_index, layout.rows, policy)
+        else built_index
+        for built_index, index in zip(_built(table, indexes, rows), indexes, strict=True)
     )
-    ledger = lance_cleanup.count_versions(table, policy)
+    ledger = lance_retention.count_versions(table, policy)
     return Statistics(
         format=table.format,
         version=layout.version,
@@ -76,7 +77,9 @@ def measure(table: Table, policy: EffectivePolicy) -> Statistics | None:
         old_versions=ledger.old_versions,
         metadata_bytes=ledger.manifest_bytes,
         stale_indexes=tuple(
-            StaleIndex(each.name, each.unindexed_rows) for each in indexes if each.unindexed_rows
+            StaleIndex(index.name, index.unindexed_rows)
+            for index in indexes
+            if index.unindexed_rows
         ),
         indexes=len(indexes),
         built_indexes=built,
@@ -84,36 +87,36 @@ def measure(table: Table, policy: EffectivePolicy) -> Statistics | None:
 
 
 def _built(table: Table, indexes: Sequence[IndexSummary], rows: int) -> tuple[BuiltIndex, ...]:
-    """The indexes, with how many rows there were when they were trained.
+    """The indexes, with the number of rows at the time each was trained.
 
-    That is asked of the version that they were trained on, as long as it is there, and kept from
-    one measurement to the next. If it was gone before, the count begins with the rows of today.
+    The number is read from the version that the index was trained on and carried over from one
+    measurement to the next. If that version no longer exists, the current number of rows is used.
     """
-    versions = {each.name: each.trained_version for each in indexes if _is_trained(each)}
-    known = _measured_before(table) if versions else {}
+    versions = {index.name: index.trained_version for index in indexes if _is_trained(index)}
+    trained_rows = _recorded_trained_rows(table) if versions else {}
 
     def built(index: IndexSummary) -> BuiltIndex:
         version, trained = versions.get(index.name), 0
         if version is not None:
-            kept = known.get((index.name, version))
-            trained = _rows_of(table, version, rows) if kept is None else kept
+            recorded = trained_rows.get((index.name, version))
+            trained = _rows_of(table, version, rows) if recorded is None else recorded
         return BuiltIndex(index.name, index.segments or 0, index.size_bytes or 0, version, trained)
 
     return tuple(map(built, indexes))
 
 
-def _measured_before(table: Table) -> dict[tuple[str, int], int]:
-    """The rows that indexes were trained on, by their names and that version."""
+def _recorded_trained_rows(table: Table) -> dict[tuple[str, int], int]:
+    """Row counts at training from the last measurement, by index name and trained version."""
     measured = TableHealth.objects.filter(table=table, statistics__has_key="built_indexes")
     last = measured.order_by("-measured_at").values_list("statistics", flat=True).first() or {}
     return {
-        (each["name"], each["trained_version"]): each["trained_rows"]
-        for each in last.get("built_indexes", ())
+        (index["name"], index["trained_version"]): index["trained_rows"]
+        for index in last.get("built_indexes", ())
     }
 
 
 def _obstacle(table: Identifier, dataset: LanceDataset, index: IndexSummary) -> str:
-    """Why an index cannot be built anew; what is planned of it would fail again and again."""
+    """The reason why an index cannot be rebuilt, so that no job is planned that fails every time."""
     try:
         with refusing(table):
             lance_rebuilds.plan_rebuild(dataset, index)
@@ -130,7 +133,7 @@ def _is_trained(index: IndexSummary) -> bool:
 
 
 def _rows_of(table: Table, version: int, otherwise: int) -> int:
-    """How many rows a version has; if it cannot be read any more, what the caller says."""
+    """The number of rows of a version, or ``otherwise`` if it cannot be read any more."""
     try:
         dataset = lance_datasets.read(actor=SYSTEM, table=table.identifier, version=version)
         with refusing(table.identifier):
@@ -140,97 +143,97 @@ def _rows_of(table: Table, version: int, otherwise: int) -> int:
 
 
 def optimize_indexes(job: Job, report: Report) -> Mapping[str, Any]:
-    """Bring the indexes that the job names, or all that are behind, up to date with the rows.
+    """Add unindexed rows to the indexes that the job names, or to all stale indexes.
 
-    What an index was trained with stays. What Lance refuses to bring up is left as it is, and the
-    result tells why. Raises IndexNotFound when none of those named is there, and the refusal when
-    none of those that are behind can be brought up.
+    The training of an index is kept. An index that Lance refuses to optimize is left as it is, and
+    the result gives the reason. Raises IndexNotFound if none of the named indexes exists, and the
+    refusal if none of the stale ones can be optimized.
     """
     actor, table = jobs.principal(job), jobs.identify(job)
     dataset = lance_datasets.read(actor=actor, table=table)
     with refusing(table):
         before = index_summaries(dataset)
-    asked = job.parameters.get("indexes")
-    there = [each for each in before if asked is None or each.name in asked]
-    if asked and not there:
-        raise IndexNotFound(table, asked[0])
-    stale = [each for each in there if each.unindexed_rows]
-    names = [each.name for each in stale]
-    total = sum(each.unindexed_rows or 0 for each in stale)
+    requested = job.parameters.get("indexes")
+    selected = [index for index in before if requested is None or index.name in requested]
+    if requested and not selected:
+        raise IndexNotFound(table, requested[0])
+    stale = [index for index in selected if index.unindexed_rows]
+    names = [index.name for index in stale]
+    total = sum(index.unindexed_rows or 0 for index in stale)
     outcome = {"plan": {"indexes": names, "rows": total}, "before": _figures(before)}
     if job.is_dry_run:
-        done = [IndexSummary(each.name, "", (), "", unindexed_rows=0) for each in stale]
-        kept = [each for each in before if each.name not in names]
-        return {**outcome, "after": _figures([*kept, *done])}
+        optimized = [IndexSummary(index.name, "", (), "", unindexed_rows=0) for index in stale]
+        unchanged = [index for index in before if index.name not in names]
+        return {**outcome, "after": _figures([*unchanged, *optimized])}
     if not names:
-        return {**outcome, "after": outcome["before"], "note": "every index was up to date"}
+        return {**outcome, "after": outcome["before"], "note": "all indexes are up to date"}
     report(0, total)
-    return {**outcome, **_Optimize(job, table, report, total).run(stale)}
+    return {**outcome, **_Optimizer(job, table, report, total).run(stale)}
 
 
 @dataclass(slots=True)
-class _Optimize:
+class _Optimizer:
     job: Job
     table: Identifier
     report: Report
     total: int
-    done: int = 0
-    """Rows of the indexes that are through."""
-    left: dict[str, str] = field(default_factory=dict)
-    """Why which index is left as it is."""
+    completed: int = 0
+    """Rows of the finished indexes."""
+    skipped: dict[str, str] = field(default_factory=dict)
+    """The reason for each index that is left as it is."""
 
     def run(self, stale: Sequence[IndexSummary]) -> dict[str, Any]:
-        """In one version those that need nothing of their own; each of the others in its own."""
-        together = [each for each in stale if not (_is_trained(each) or _is_empty(each))]
-        alone = [each for each in stale if each not in together]
+        """Optimize plain indexes in one version, and trained or empty ones in one version each."""
+        together = [index for index in stale if not (_is_trained(index) or _is_empty(index))]
+        separate = [index for index in stale if index not in together]
         outcome: dict[str, Any] = {}
-        for group in filter(None, [together, *([each] for each in alone)]):
-            for written in self._bring_up(group):
+        for group in filter(None, [together, *([index] for index in separate)]):
+            for written in self._optimize(group):
                 outcome["after"] = _figures(written.result)
                 outcome["version"] = written.version
                 outcome["transaction_id"] = written.transaction_id
         if not outcome:
-            raise InvalidInput("; ".join(self.left.values()))
+            raise InvalidInput("; ".join(self.skipped.values()))
         self.report(self.total, self.total)
-        if self.left:
-            outcome["left"] = self.left
-            outcome["note"] = "left as they were: " + ", ".join(sorted(self.left))
+        if self.skipped:
+            outcome["left"] = self.skipped
+            outcome["note"] = "not optimized: " + ", ".join(sorted(self.skipped))
         return outcome
 
-    def _bring_up(self, group: Sequence[IndexSummary]) -> Iterator[Written[list[IndexSummary]]]:
-        """One after the other, when Lance refuses them together."""
+    def _optimize(self, group: Sequence[IndexSummary]) -> Iterator[Written[list[IndexSummary]]]:
+        """Optimize a group in one version, or one by one if Lance refuses the group."""
         try:
             yield self._write(group)
         except (InvalidInput, SchemaMismatch, ColumnNotFound, IndexNotFound) as refused:
             if len(group) > 1:
-                for each in group:
-                    yield from self._bring_up([each])
+                for member in group:
+                    yield from self._optimize([member])
                 return
             (index,) = group
-            self.left[index.name] = f"Index '{index.name}' is left as it is: {refused.message}"
-            jobs.log_event(self.job, self.left[index.name], JobEvent.Level.WARNING)
+            self.skipped[index.name] = f"Index '{index.name}' was not optimized: {refused.message}"
+            jobs.log_event(self.job, self.skipped[index.name], JobEvent.Level.WARNING)
 
     def _write(self, group: Sequence[IndexSummary]) -> Written[list[IndexSummary]]:
-        names = [each.name for each in group]
+        names = [index.name for index in group]
         written = lance_commits.write(
             actor=jobs.principal(self.job),
             table=self.table,
             operation=data_operations.OptimizeIndexes,
-            work=partial(self._work, names=names),
+            work=partial(self._run, names=names),
             summary={"job": self.job.pk, "indexes": names},
             may_commit=lambda: self.report(self.job.progress, None),
         )
-        self.done += sum(each.unindexed_rows or 0 for each in group)
-        self.report(min(self.done, self.total), None)
+        self.completed += sum(index.unindexed_rows or 0 for index in group)
+        self.report(min(self.completed, self.total), None)
         version = f"committed version {written.version}"
         jobs.log_event(self.job, version, data={"indexes": names})
         return written
 
-    def _work(self, newest: LanceDataset, names: list[str]) -> list[IndexSummary]:
-        found = {each.name: each for each in index_summaries(newest)}
-        index = found.get(names[0]) if len(names) == 1 else None
+    def _run(self, newest: LanceDataset, names: list[str]) -> list[IndexSummary]:
+        indexes = {existing.name: existing for existing in index_summaries(newest)}
+        index = indexes.get(names[0]) if len(names) == 1 else None
         if index is not None and _is_empty(index):
-            # Of a field inside of another Lance cannot bring up what it built without rows.
+            # Lance cannot optimize an index of a nested field that was built without rows.
             plan = lance_rebuilds.plan_rebuild(newest, index)
             lance_index_plans.build(newest, plan, replace=True)
         else:
@@ -240,43 +243,45 @@ class _Optimize:
 
 
 def _is_empty(index: IndexSummary) -> bool:
-    """It knows no row, so that there is nothing in it to keep; a vector index has its training."""
+    """True if the index covers no row. A vector index is never empty, because it has its training."""
     return not index.indexed_rows and not _is_trained(index)
 
 
 def _segments_to_merge(dataset: LanceDataset, index: IndexSummary) -> int | None:
-    """How many of an index's newest segments become one with the rows that it did not know.
+    """Number of the index's newest segments to merge with the unindexed rows; None: Lance decides.
 
-    None leaves it to Lance. It may then divide partitions of vectors that have grown too large, and
-    joins those that it holds for too small, whatever number was asked for: of 50 partitions of 400
-    rows it leaves two. So it is asked only where there is nothing to join, or where the index was
-    built by the size of its partitions, to which it then keeps.
+    If Lance decides, it may split vector partitions that have grown too large, and it joins those
+    that it considers too small, whatever number was requested: 50 partitions of 400 rows become
+    two. So it may decide only if no partition is small enough to be joined, or if the index was
+    built by partition size, which Lance then keeps.
     """
     kind = find_kind(index.type)
     if kind is None or not kind.is_vector:
         return None
-    is_plain = "`" not in index.columns[0]  # else Lance does not find the vectors to divide or join
+    is_plain = "`" not in index.columns[0]  # else Lance does not find the vectors to split or join
     if is_plain and (index.details or {}).get("target_partition_size"):
         return None
-    parts = [
-        [each["size"] for each in segment["partitions"]]
+    segments = [
+        [partition["size"] for partition in segment["partitions"]]
         for segment in dataset.stats.index_stats(index.name)["indices"]
     ]
-    smallest = min(map(sum, zip(*parts, strict=False)), default=0)
-    if is_plain and not kind.is_graph and smallest >= _NEVER_JOINED:
+    smallest = min(map(sum, zip(*segments, strict=False)), default=0)
+    if is_plain and not kind.is_graph and smallest >= _MAX_JOINED_PARTITION:
         return None
-    return planning.segments_to_merge([sum(part) for part in parts], index.unindexed_rows or 0)
+    return planning.segments_to_merge(
+        [sum(partition_sizes) for partition_sizes in segments], index.unindexed_rows or 0
+    )
 
 
-_NEVER_JOINED = 8192
-"""Rows of a partition which Lance itself would give it at most; with a graph it would a million."""
+_MAX_JOINED_PARTITION = 8192
+"""Largest partition that Lance would create by itself; with a graph it would be a million rows."""
 
 
 def _figures(indexes: list[IndexSummary]) -> dict[str, int]:
     return {
         "indexes": len(indexes),
-        "stale_indexes": sum(bool(each.unindexed_rows) for each in indexes),
-        "unindexed_rows": sum(each.unindexed_rows or 0 for each in indexes),
+        "stale_indexes": sum(bool(index.unindexed_rows) for index in indexes),
+        "unindexed_rows": sum(index.unindexed_rows or 0 for index in indexes),
     }
 
 
@@ -284,7 +289,7 @@ def _in_process(
     work: Callable[[Job, Report], Mapping[str, Any]],
 ) -> Callable[..., Mapping[str, Any]]:
     def run(job: Job, report: Report, *, spark: Spark | None) -> Mapping[str, Any]:
-        del spark  # such work touches little more than metadata
+        del spark  # this work reads and writes little more than metadata
         return work(job, report)
 
     return run
@@ -297,4 +302,4 @@ WORK: Mapping[JobKind, Callable[..., Mapping[str, Any]]] = {
     JobKind.OPTIMIZE_INDEXES: _in_process(optimize_indexes),
     JobKind.REBUILD_INDEXES: _in_process(lance_rebuilds.rebuild_indexes),
 }
-"""What the jobs of Lance tables do: functions of the job, ``report`` and ``spark``."""
+"""Job functions of Lance tables by kind: functions of the job, ``report`` and ``spark``."""

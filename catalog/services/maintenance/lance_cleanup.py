@@ -1,144 +1,73 @@
-"""Removing old versions of Lance tables, and the files that only they have.
+"""Clean-up of Lance tables: remove old versions, and the files that only they refer to.
 
-Lance removes files and tells nobody; the ledger decides which versions there are. So, branch by
-branch:
+Lance removes files without telling the catalog, but the ledger decides which versions exist. So,
+branch by branch:
 
     1. choose    old versions that nothing holds; Lance says which of them it would remove
-    2. retire    one commit leaves tombstones: from now on nobody is given these versions, and nothing
-                 is made from them, since a commit looks at what it was made from (WriteVersion.base)
-    3. settle    every manifest gets its final name, by which Lance finds what the others need
-    4. remove    Lance removes exactly those versions, with the files that no other version has
-    5. record    another commit tells what went; a version that got a tag between 1 and 4 comes back
+    2. retire    one commit replaces them with tombstones: readers no longer get these versions, and
+                 no commit is based on them, because a commit checks its base (WriteVersion.base)
+    3. settle    every manifest gets its final name, by which Lance finds the files others need
+    4. remove    Lance removes exactly these versions, with the files that no other version has
+    5. record    another commit records the removal; a version that was tagged between 1 and 4 is
+                 restored
 
-Killed after 2, tombstones are left whose manifests are there still: the next run takes them along,
-as it does what a client deleted from the ledger, which leaves files. No version is ever in the
-ledger without its files, except when somebody removed them past the catalog; such versions get
-tombstones as well.
+A job that is killed after step 2 leaves tombstones whose manifests still exist. The next run removes
+them, as it removes versions that a client deleted from the ledger, which leaves their files. No
+version is in the ledger without its files, unless they were removed outside the catalog; such
+versions get tombstones as well.
 
-A version is old when it has not been the newest for as long as the policy keeps versions. So who
-opened the newest has that long to read it, whenever it was written.
+A version is old when it has not been the newest for as long as the policy retains versions. So a
+reader that opened the newest version has that much time to read it, whenever it was written.
 """
 
-from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from django.db.models import Count, F, Sum, Window
-from django.db.models.functions import RowNumber
 from django.utils import timezone
 from lance.dataset import LanceDataset
 
 from catalog import regular_files
-from catalog.access import SYSTEM
 from catalog.errors import InvalidTableState, ServiceUnavailable
 from catalog.formats.lance import naming as lance_naming
-from catalog.identifiers import Identifier
-from catalog.models import Job, JobEvent, JobKind, JobStatus, MaterializedView, Table, TableVersion
+from catalog.models import Job, JobEvent, Table, TableVersion
 from catalog.services.engine import jobs
 from catalog.services.engine.commit import commit
 from catalog.services.engine.jobs import Report
 from catalog.services.lance.errors import no_panic
 from catalog.services.lance.ledger import versions as lance_versions
-from catalog.services.lance.refs import branches as lance_branches
-from catalog.services.lance.refs import tags as lance_tags
 from catalog.services.maintenance import lance_dependents
-from catalog.services.maintenance.lance_compaction import values
+from catalog.services.maintenance.lance_compaction import policy_values
+from catalog.services.maintenance.lance_retention import count_versions, held_versions, old_versions
 from catalog.services.tables import cleanup_operations
 from catalog.storage import listing as storage_listing
 from catalog.storage import local_directories, locations
 
 _AT_ONCE = 10_000
-_MOST_FILES = 10_000_000
-_ACTIVE = (JobStatus.QUEUED, JobStatus.RUNNING)
-_RETIRED = "retired"  # in the result of a job that goes on: what it took out of the ledger
+_MAX_FILES = 10_000_000
+_RETIRED = "retired"  # key in the result of an unfinished job: versions it removed from the ledger
 Versions = Mapping[str, Collection[int]]
 """By branch; the empty one is main."""
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerCount:
-    """How many versions the ledger has, on all branches."""
-
-    versions: int
-    old_versions: int
-    manifest_bytes: int
-
-    def figures(self) -> dict[str, int]:
-        return {
-            "versions": self.versions,
-            "old_versions": self.old_versions,
-            "manifest_bytes": self.manifest_bytes,
-        }
-
-
-def count_versions(table: Table, policy: Mapping[str, Any] | Any) -> LedgerCount:
-    """Count a table's versions, and those that the policy keeps no longer."""
-    of_table = TableVersion.objects.visible().filter(table=table)
-    found = of_table.aggregate(number=Count("pk"), size=Sum("manifest_size"))
-    old = sum(map(len, old_versions(table, policy).values()))
-    return LedgerCount(found["number"], old, found["size"] or 0)
-
-
-def old_versions(table: Table, policy: Mapping[str, Any] | Any) -> dict[str, set[int]]:
-    """The versions that the policy keeps no longer and nothing else holds."""
-    before = timezone.now() - timedelta(seconds=policy["keep_for"])
-    rows = (
-        TableVersion.objects.visible()
-        .filter(table=table)
-        .with_end()
-        .annotate(
-            place=Window(RowNumber(), partition_by=F("branch"), order_by=F("version").desc()),
-        )
-        .filter(place__gt=policy["keep_versions"], ended_at__lt=before)
-    )
-    found = defaultdict(set)
-    for branch, version in rows.values_list("branch", "version"):
-        found[branch].add(version)
-    held = held_versions(table) if found else {}
-    left = {branch: old - held.get(branch, set()) for branch, old in found.items()}
-    return {branch: old for branch, old in left.items() if old}
-
-
-def held_versions(table: Table) -> dict[str, set[int]]:
-    """What may not go, however old: what has a tag, where branches began, what views and jobs read."""
-    held = defaultdict(set)
-    for tag in pages(lance_tags.list_tags, table.identifier):
-        held[tag.branch].add(tag.version)
-    for branch in pages(lance_branches.list_branches, table.identifier):
-        held[branch.parent].add(branch.parent_version)
-    for view in MaterializedView.objects.filter(source=table):
-        held[""].update({view.source_version, view.definition.get("version")} - {None})
-    reading = Job.objects.filter(status__in=_ACTIVE)
-    refreshes = reading.filter(
-        kind=JobKind.REFRESH_VIEW, table__materialized_view__source=table
-    ).values_list("parameters", flat=True)
-    for parameters in refreshes:
-        held[""].update({parameters.get("src_version")} - {None})
-    backfills = reading.filter(kind=JobKind.BACKFILL_COLUMN, table=table)
-    for parameters in backfills.values_list("parameters", flat=True):
-        held[parameters.get("branch") or ""].update({parameters.get("read_version")} - {None})
-    return held
-
-
 def clean_up(job: Job, report: Report) -> Mapping[str, Any]:
-    """Do the job: remove the versions that its policy keeps no longer.
+    """Remove the versions that the job's policy no longer retains.
 
-    Raises ServiceUnavailable while a manifest cannot be brought to its place.
+    Raises ServiceUnavailable while a manifest cannot be renamed to its final name.
     """
     return _Cleaner(job, report).run()
 
 
 def link_note(link: str) -> str:
-    """Why nothing is removed from a directory with links: Lance follows them, and removes there."""
-    return f"left alone: '{link}' in the table's directory is a symbolic link"
+    """Note for a table with symbolic links: Lance would follow them and remove files elsewhere."""
+    return f"nothing removed: '{link}' in the table's directory is a symbolic link"
 
 
-def find_elsewhere(table: Table) -> str:
-    """A version whose manifest is not where Lance looks for it, if there is one.
+def find_misplaced_manifest(table: Table) -> str:
+    """A version whose manifest is not where Lance looks for it, or an empty string.
 
-    Nothing of such a table may be removed: Lance does not know what that version needs.
+    Nothing may be removed from such a table: Lance does not know the files of that version.
     """
     rows = TableVersion.objects.visible().filter(table=table)
     for row in rows.only("branch", "version", "manifest_path").iterator():
@@ -148,10 +77,10 @@ def find_elsewhere(table: Table) -> str:
 
 
 def open_branch(table: Table, branch: str) -> LanceDataset:
-    """The newest version of a branch, in a dataset that may be used to remove files.
+    """Open the newest version of a branch as a dataset that may be used to remove files.
 
-    Raises ServiceUnavailable while the manifest of a newest version is not at its place: it was
-    entered a moment ago.
+    Raises ServiceUnavailable while the manifest of a newest version, which was committed a moment
+    ago, does not have its final name.
     """
     newest = {
         name: TableVersion.objects.visible()
@@ -164,14 +93,14 @@ def open_branch(table: Table, branch: str) -> LanceDataset:
     try:
         dataset: LanceDataset = LanceDataset(table.location, newest[""])
         return dataset.checkout_version((branch, newest[branch])) if branch else dataset
-    except ValueError as error:  # Lance's only word for it
+    except ValueError as error:  # Lance raises no narrower class for a missing version
         if "was not found" not in str(error):
             raise
         raise _not_settled() from error
 
 
 def versions_in_storage(table: Table, branch: str) -> set[int]:
-    """The versions whose manifests have their final names."""
+    """Versions whose manifests have their final names."""
     names = (
         lance_naming.parse_manifest_name(file.name)
         for file in storage_listing.list_files(
@@ -182,16 +111,16 @@ def versions_in_storage(table: Table, branch: str) -> set[int]:
 
 
 @dataclass(slots=True)
-class _Found:
-    """What there is to do on a branch."""
+class _Removal:
+    """Versions and files to remove from a branch."""
 
     branch: str
     versions: tuple[int, ...]
-    """Those that Lance would remove."""
+    """Versions that Lance would remove."""
     visible: tuple[int, ...]
-    """Of them, and of those without a manifest, the ones that the ledger still gives out."""
+    """Of these, and of versions without a manifest, those that are visible in the ledger."""
     missing: tuple[int, ...]
-    """Those in the ledger whose manifests are gone."""
+    """Versions in the ledger whose manifests no longer exist."""
     files: int
     bytes: int
 
@@ -208,52 +137,57 @@ class _Found:
 class _Cleaner:
     def __init__(self, job: Job, report: Report) -> None:
         self._job, self._report = job, report
-        self._policy = values(job)
+        self._policy = policy_values(job)
         self._table = Table.objects.select_related("namespace").get(pk=job.table_id)
         self._actor = jobs.principal(job)
-        self._files = self._bytes = self._spared = 0
-        self._needed: frozenset[str] = frozenset()
-        """Files of this table that others refer to."""
+        self._files = self._bytes = self._retained = 0
+        self._referenced_files: frozenset[str] = frozenset()
+        """Files of this table that other tables refer to."""
 
     def run(self) -> dict[str, Any]:
         jobs.identify(self._job)
         local_directories.require_reachable(self._table.location)
         for branch, retired in (self._job.result or {}).get(_RETIRED, {}).items():
-            self._bring_back(branch, retired)
+            self._restore(branch, retired)
         before = count_versions(self._table, self._policy).figures()
         if not lance_versions.settle(self._table):
             raise _not_settled()
-        elsewhere = find_elsewhere(self._table)
-        if elsewhere:
-            note = f"left alone: the manifest of version {elsewhere} lies elsewhere"
+        misplaced = find_misplaced_manifest(self._table)
+        if misplaced:
+            note = (
+                f"nothing removed: the manifest of version {misplaced} is not at its expected path"
+            )
             return {"before": before, "after": before, "note": note}
         link = regular_files.find_link(self._table.location)
         if link is not None:
             return {"before": before, "after": before, "note": link_note(link)}
-        self._needed = lance_dependents.needed_files(self._table)
-        found = [each for branch in self._branches() if (each := self._choose(branch))]
-        outcome: dict[str, Any] = {"plan": [each.figures() for each in found], "before": before}
-        if self._spared:
+        self._referenced_files = lance_dependents.needed_files(self._table)
+        removals = [removal for branch in self._branches() if (removal := self._choose(branch))]
+        outcome: dict[str, Any] = {
+            "plan": [removal.figures() for removal in removals],
+            "before": before,
+        }
+        if self._retained:
             names = lance_dependents.describe(self._actor, self._table)
-            outcome["note"] = f"{self._spared} versions stay: the table has dependents: {names}"
+            outcome["note"] = f"{self._retained} versions retained for dependents: {names}"
         if self._job.is_dry_run:
-            gone = sum(len(each.visible) for each in found)
-            kept = {"versions": before["versions"] - gone, "old_versions": 0}
-            return {**outcome, "after": kept}
-        total = sum(each.files for each in found)
+            removed = sum(len(removal.visible) for removal in removals)
+            expected = {"versions": before["versions"] - removed, "old_versions": 0}
+            return {**outcome, "after": expected}
+        total = sum(removal.files for removal in removals)
         self._report(0, total)
-        for each in found:
+        for removal in removals:
             self._report(self._files, total)
-            self._remove(each)
+            self._remove(removal)
         after = count_versions(self._table, self._policy).figures()
         return {**outcome, "after": after, "files": self._files, "bytes": self._bytes}
 
     def _branches(self) -> list[str]:
-        """Branches before what they were made from, as far as their order of making tells."""
+        """Branches, newest first, so that a branch comes before the one it was created from."""
         names = self._table.branches.order_by("-created_at").values_list("name", flat=True)
         return [*names, ""]
 
-    def _choose(self, branch: str) -> _Found | None:
+    def _choose(self, branch: str) -> _Removal | None:
         table = self._table
         rows = TableVersion.objects.on(branch).filter(table=table)
         ended = list(rows.with_end().values_list("version", "deleted_at", "ended_at"))
@@ -261,7 +195,7 @@ class _Cleaner:
         if not visible:
             return None
         newest = max(visible)
-        in_storage = versions_in_storage(table, branch)  # after the rows: what they name is there
+        in_storage = versions_in_storage(table, branch)  # after the rows, whose files exist by then
         if newest not in in_storage:
             text = f"The newest manifest of {branch or 'main'}, version {newest}, is not in storage"
             jobs.log_event(self._job, text, JobEvent.Level.ERROR)
@@ -277,13 +211,13 @@ class _Cleaner:
         if tombstones & in_storage:
             old |= tombstones - held_versions(table).get(branch, set())
         missing = visible - in_storage
-        asked = sorted(old & in_storage)
-        if self._needed:
-            asked = self._unneeded(branch, asked)
-        removed, files, size = self._explain(branch, asked)
+        requested = sorted(old & in_storage)
+        if self._referenced_files:
+            requested = self._unneeded(branch, requested)
+        removed, files, size = self._explain(branch, requested)
         if not removed and not missing:
             return None
-        return _Found(
+        return _Removal(
             branch,
             tuple(removed),
             tuple(sorted((set(removed) & visible) | missing)),
@@ -292,110 +226,113 @@ class _Cleaner:
             size,
         )
 
-    def _unneeded(self, branch: str, asked: list[int]) -> list[int]:
-        """Those of the versions that have no file which other tables refer to."""
-        free = []
-        for version in asked:
+    def _unneeded(self, branch: str, versions: list[int]) -> list[int]:
+        """The versions without files that other tables refer to."""
+        unneeded = []
+        for version in versions:
             files = lance_dependents.files_of(self._table, branch, version)
-            if files is not None and not files & self._needed:
-                free.append(version)
-        spared = len(asked) - len(free)
-        if spared:
-            text = (
-                f"{spared} versions of {branch or 'main'} stay: other tables refer to their files"
-            )
-            jobs.log_event(self._job, text, data={"spared": spared})
-            self._spared += spared
-        return free
+            if files is not None and not files & self._referenced_files:
+                unneeded.append(version)
+        retained = len(versions) - len(unneeded)
+        if retained:
+            text = f"{retained} versions of {branch or 'main'} retained: other tables refer to their files"
+            jobs.log_event(self._job, text, data={"spared": retained})
+            self._retained += retained
+        return unneeded
 
-    def _explain(self, branch: str, asked: list[int]) -> tuple[list[int], int, int]:
-        """Which of these versions Lance would remove, and how many files and bytes with them."""
-        if not asked:
+    def _explain(self, branch: str, requested: list[int]) -> tuple[list[int], int, int]:
+        """The versions that Lance would remove, with the number of files and bytes."""
+        if not requested:
             return [], 0, 0
         with no_panic():
-            told = open_branch(self._table, branch).explain_cleanup_old_versions(
-                versions=asked,
+            explanation = open_branch(self._table, branch).explain_cleanup_old_versions(
+                versions=requested,
                 error_if_tagged_old_versions=False,
                 include_files=True,
-                max_files=_MOST_FILES,
+                max_files=_MAX_FILES,
             )
         removed = [
             version
-            for file in told.candidate_files
+            for file in explanation.candidate_files
             if file.kind == "manifest"
             and (version := _version_of(self._table, branch, file.path)) is not None
         ]
         return (
-            sorted(set(removed) & set(asked)),
-            len(told.candidate_files),
-            told.stats.bytes_removed,
+            sorted(set(removed) & set(requested)),
+            len(explanation.candidate_files),
+            explanation.stats.bytes_removed,
         )
 
-    def _remove(self, found: _Found) -> None:
-        table, branch = jobs.identify(self._job), found.branch
+    def _remove(self, removal: _Removal) -> None:
+        table, branch = jobs.identify(self._job), removal.branch
         job = {"job": self._job.pk}
-        if found.visible:
-            self._job.result = {_RETIRED: {branch: list(found.visible)}}
+        if removal.visible:
+            self._job.result = {_RETIRED: {branch: list(removal.visible)}}
             jobs.save_result(self._job)
-            facts = (
-                {**job, "missing": cleanup_operations.ranges(found.missing)}
-                if found.missing
+            details = (
+                {**job, "missing": cleanup_operations.ranges(removal.missing)}
+                if removal.missing
                 else job
             )
             retire = cleanup_operations.RetireVersions(
-                table=table, branch=branch, versions=found.visible, facts=facts
+                table=table, branch=branch, versions=removal.visible, facts=details
             )
             commit([retire], actor=self._actor)
-        if not found.versions:
+        if not removal.versions:
             return
         try:
-            if not lance_versions.settle(self._table) or find_elsewhere(self._table):
-                # What was entered since step 1 may need what is to go, and Lance could not see it.
+            if not lance_versions.settle(self._table) or find_misplaced_manifest(self._table):
+                # A version that was committed after step 1 may need these files, and Lance does not
+                # see it.
                 raise _not_settled()
             link = regular_files.find_link(self._table.location)
             if link is not None:
                 raise InvalidTableState(link_note(link))
             with no_panic():
                 stats = open_branch(self._table, branch).cleanup_old_versions(
-                    versions=list(found.versions), error_if_tagged_old_versions=False
+                    versions=list(removal.versions), error_if_tagged_old_versions=False
                 )
         except Exception:
-            self._bring_back(branch, found.visible)
+            self._restore(branch, removal.visible)
             raise
         files = stats.old_versions + sum(
             getattr(stats, f"{kind}_files_removed")
             for kind in ("data", "transaction", "index", "deletion")
         )
         self._files, self._bytes = self._files + files, self._bytes + stats.bytes_removed
-        done = {"versions": stats.old_versions, "files": files, "bytes": stats.bytes_removed}
-        kept = self._kept(branch, found.visible)
+        figures = {"versions": stats.old_versions, "files": files, "bytes": stats.bytes_removed}
+        restored = self._restorable(branch, removal.visible)
         record = cleanup_operations.RecordCleanUp(
-            table=table, branch=branch, kept_versions=kept, facts={**job, **done}
+            table=table, branch=branch, kept_versions=restored, facts={**job, **figures}
         )
         commit([record], actor=self._actor)
         level = JobEvent.Level.WARNING if stats.failed_deletes else JobEvent.Level.INFO
         text = f"removed {stats.old_versions} versions of {branch or 'main'}"
         if stats.failed_deletes:
             text += f"; {stats.failed_deletes} files could not be removed"
-        jobs.log_event(self._job, text, level, data=done)
+        jobs.log_event(self._job, text, level, data=figures)
 
-    def _kept(self, branch: str, retired: Collection[int]) -> tuple[int, ...]:
-        """Of what was retired: the versions that somebody named by a tag, or a branch, meanwhile."""
-        kept = versions_in_storage(self._table, branch) & set(retired)
-        return tuple(sorted(kept & held_versions(self._table).get(branch, set()))) if kept else ()
+    def _restorable(self, branch: str, retired: Collection[int]) -> tuple[int, ...]:
+        """Retired versions that were tagged, or became the parent of a branch, meanwhile."""
+        present = versions_in_storage(self._table, branch) & set(retired)
+        return (
+            tuple(sorted(present & held_versions(self._table).get(branch, set())))
+            if present
+            else ()
+        )
 
-    def _bring_back(self, branch: str, retired: Collection[int]) -> None:
-        """After an attempt that ended between retiring versions and removing their files."""
-        if kept := self._kept(branch, retired):
+    def _restore(self, branch: str, retired: Collection[int]) -> None:
+        """Restore versions after an attempt that ended between retirement and removal."""
+        if restored := self._restorable(branch, retired):
             table = jobs.identify(self._job)
             record = cleanup_operations.RecordCleanUp(
-                table=table, branch=branch, kept_versions=kept, facts={"job": self._job.pk}
+                table=table, branch=branch, kept_versions=restored, facts={"job": self._job.pk}
             )
             commit([record], actor=self._actor)
 
 
 def _version_of(table: Table, branch: str, path: str) -> int | None:
-    """The version whose manifest has this path, if it is a final one of this branch."""
+    """The version whose manifest has this path; None unless it is a final name on this branch."""
     directory = locations.store_path(table.location, f"{lance_naming.versions_directory(branch)}/")
     if not path.startswith(directory):
         return None
@@ -403,14 +340,7 @@ def _version_of(table: Table, branch: str, path: str) -> int | None:
     return None if parsed is None else parsed.version
 
 
-def pages(listing: Any, table: Identifier) -> Iterator[Any]:
-    token = None
-    while True:
-        page, token = listing(actor=SYSTEM, table=table, page_token=token)
-        yield from page
-        if token is None:
-            return
-
-
 def _not_settled() -> ServiceUnavailable:
-    return ServiceUnavailable("A manifest is not at its place yet, so nothing can be removed")
+    return ServiceUnavailable(
+        "A manifest does not have its final name yet, so no files can be removed; retry later"
+    )

@@ -1,12 +1,12 @@
-"""Compacting Lance tables: few large fragments for many small ones, without the deleted rows.
+"""Compaction of Lance tables: replace small fragments with large ones, and drop deleted rows.
 
-Lance plans groups of neighbouring fragments; each is written anew by itself, in this process or on
-Spark, and nothing of that is seen. Then it is committed as any write. Appends meanwhile are no
-conflict; a group in which rows were deleted or changed meanwhile is planned again, the others stand.
-Indexes are brought to the new places of the rows in the same commit, so none has a gap; that takes
-its time, so groups wait for each other as long as committing each would cost more than it saves.
+Lance plans groups of neighbouring fragments. Each group is rewritten by itself, in this process or
+on Spark, and is invisible until it is committed as any write. Concurrent appends do not conflict. A
+group in which rows were deleted or changed meanwhile is planned again; the other groups are kept.
+The same commit updates the row addresses in the indexes, so no index has a gap. Because that takes
+time, finished groups are collected as long as committing each one would cost more than it saves.
 
-Only main is compacted: a branch shares most of its files with the version that it began with.
+Only main is compacted: a branch shares most of its files with the version it was created from.
 """
 
 import time
@@ -34,13 +34,13 @@ from catalog.services.lance.ledger.snapshots import Snapshot
 
 SCRIPT = "lance_compact"
 _ROUNDS = 5
-# A commit may take so much of the time that writing takes, when there are indexes to bring along.
+# Maximum ratio of commit time to write time; commits are slow when there are indexes to update.
 _COMMIT_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a version lies in fragments."""
+    """Fragments of a version, summarized."""
 
     version: int
     rows: int
@@ -48,22 +48,22 @@ class Layout:
     files: int
     bytes: int
     small_files: int
-    kept: tuple[int, ...] = ()
-    """Fragments that are large enough, and have few enough deleted rows, to stay."""
+    excluded: tuple[int, ...] = ()
+    """Ids of fragments that are large enough, and have few enough deleted rows, to be left alone."""
 
     def figures(self) -> dict[str, int]:
-        found = asdict(self)
-        del found["kept"]
-        return found
+        values = asdict(self)
+        del values["excluded"]
+        return values
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What compaction would do to a version."""
+    """Work of a compaction of one version."""
 
     tasks: Sequence[CompactionTask] = ()
     files: int = 0
-    """Fragments that it reads."""
+    """Fragments to read."""
     bytes: int = 0
     rows: int = 0
     deleted_rows: int = 0
@@ -80,8 +80,8 @@ class Plan:
         }
 
 
-def values(job: Job) -> dict[str, Any]:
-    """The policy that held when a job was asked for."""
+def policy_values(job: Job) -> dict[str, Any]:
+    """The policy that was in force when the job was requested."""
     return {**{rule.name: rule.default for rule in RULES}, **job.parameters.get("policy", {})}
 
 
@@ -89,33 +89,33 @@ def lay_out(dataset: LanceDataset, policy: Mapping[str, Any] | Any) -> Layout:
     """Read a version's layout from its manifest alone."""
     small_below = policy["small_ratio"] * policy["target_rows"]
     rows = deleted = files = size = small = 0
-    kept = []
+    excluded = []
     for fragment in dataset.get_fragments():
         metadata = fragment.metadata
-        gone = _deleted_rows(metadata)
-        live = metadata.physical_rows - gone
-        files, rows, deleted = files + 1, rows + live, deleted + gone
+        deleted_here = _deleted_rows(metadata)
+        live = metadata.physical_rows - deleted_here
+        files, rows, deleted = files + 1, rows + live, deleted + deleted_here
         size += sum(file.file_size_bytes or 0 for file in metadata.files)
         if live < small_below:
             small += 1
-        elif gone <= policy["deleted_ratio"] * metadata.physical_rows:
-            kept.append(metadata.id)
-    return Layout(dataset.version, rows, deleted, files, size, small, tuple(kept))
+        elif deleted_here <= policy["deleted_ratio"] * metadata.physical_rows:
+            excluded.append(metadata.id)
+    return Layout(dataset.version, rows, deleted, files, size, small, tuple(excluded))
 
 
 def plan(dataset: LanceDataset, layout: Layout, policy: Mapping[str, Any] | Any) -> Plan:
-    """What there is to do. Only metadata is read."""
+    """Plan a compaction. Reads metadata only."""
     tasks = Compaction.plan(dataset, _options(layout, policy)).tasks
     sizes = [_size(task, policy["target_rows"]) for task in tasks]
-    totals = [sum(each) for each in zip(*sizes, strict=True)] or [0] * 5
+    totals = [sum(column) for column in zip(*sizes, strict=True)] or [0] * 5
     return Plan(tasks, *totals)
 
 
 def _size(task: CompactionTask, target: int) -> tuple[int, int, int, int, int]:
     fragments = task.fragments
     deleted = sum(map(_deleted_rows, fragments))
-    rows = sum(each.physical_rows for each in fragments) - deleted
-    size = sum(file.file_size_bytes or 0 for each in fragments for file in each.files)
+    rows = sum(fragment.physical_rows for fragment in fragments) - deleted
+    size = sum(file.file_size_bytes or 0 for fragment in fragments for file in fragment.files)
     return len(fragments), size, rows, deleted, -(-rows // target)
 
 
@@ -127,16 +127,16 @@ def _options(layout: Layout, policy: Mapping[str, Any] | Any) -> CompactionOptio
     return {
         "target_rows_per_fragment": policy["target_rows"],
         "materialize_deletions_threshold": policy["deleted_ratio"],
-        "excluded_fragment_ids": list(layout.kept),
+        "excluded_fragment_ids": list(layout.excluded),
     }
 
 
 def compact(job: Job, report: Report, *, spark: Spark | None = None) -> Mapping[str, Any]:
-    """Do the job. It may be stopped after any group; what is committed stays.
+    """Compact the job's table. The job may stop after any group; committed groups stay.
 
-    Raises CommitConflict when others changed every group meanwhile, again and again.
+    Raises CommitConflict if concurrent writes changed every group in every round.
     """
-    return _Compactor(job, report, values(job), spark).run()
+    return _Compactor(job, report, policy_values(job), spark).run()
 
 
 @dataclass(slots=True)
@@ -145,40 +145,47 @@ class _Compactor:
     report: Report
     policy: Mapping[str, Any]
     spark: Spark | None
-    done: int = 0
-    """Fragments of the groups that are through."""
+    completed: int = 0
+    """Fragments of the finished groups."""
     total: int = 0
     groups: int = 0
-    """Groups that were committed."""
-    lost: int = 0
-    """Groups that others had changed meanwhile."""
+    """Committed groups."""
+    conflicts: int = 0
+    """Groups that concurrent writes had changed."""
     transactions: list[str] = field(default_factory=list)
 
     def run(self) -> dict[str, Any]:
-        _, before, found = self._look()
-        promised = {"plan": found.figures(), "before": before.figures()}
+        _, before, plan = self._plan()
+        outcome_so_far = {"plan": plan.figures(), "before": before.figures()}
         if self.job.is_dry_run:
-            return {**promised, "after": _expected(before, found)}
+            return {**outcome_so_far, "after": _expected(before, plan)}
         for _ in range(_ROUNDS):
-            lost = self.lost
+            conflicts_before = self.conflicts
             self._round()
-            if self.lost == lost:
+            if self.conflicts == conflicts_before:
                 break
         else:
             if not self.groups:
-                raise CommitConflict("Others changed the table again and again meanwhile")
-        _, after, _ = self._look()
-        outcome = {**promised, "after": after.figures(), "groups": self.groups}
+                raise CommitConflict(
+                    f"Concurrent writes changed the table in each of {_ROUNDS} rounds; run the job"
+                    " again when there are fewer writes"
+                )
+        _, after, _ = self._plan()
+        outcome = {**outcome_so_far, "after": after.figures(), "groups": self.groups}
         if self.transactions:
             outcome["transaction_id"] = self.transactions[-1]
         if not self.groups:
-            outcome["note"] = "there was nothing to compact"
-        elif self.lost:
-            again = "they were done again" if self.lost == lost else "some are left as they were"
-            outcome["note"] = f"others changed {self.lost} groups meanwhile; {again}"
+            outcome["note"] = "nothing to compact"
+        elif self.conflicts:
+            again = (
+                "they were compacted again"
+                if self.conflicts == conflicts_before
+                else "some were not compacted"
+            )
+            outcome["note"] = f"{self.conflicts} groups were changed concurrently; {again}"
         return outcome
 
-    def _look(self) -> tuple[Snapshot, Layout, Plan]:
+    def _plan(self) -> tuple[Snapshot, Layout, Plan]:
         table = jobs.identify(self.job)
         snapshot = lance_datasets.find_snapshot(actor=jobs.principal(self.job), table=table)
         dataset = lance_datasets.open_dataset(snapshot)
@@ -187,42 +194,42 @@ class _Compactor:
             return snapshot, layout, plan(dataset, layout, self.policy)
 
     def _round(self) -> None:
-        snapshot, layout, found = self._look()
-        self.total = self.done + found.files
-        self.report(self.done, self.total)
+        snapshot, layout, plan = self._plan()
+        self.total = self.completed + plan.files
+        self.report(self.completed, self.total)
         access.require(
             jobs.principal(self.job), Privilege.MAINTAIN, self.job.table
         )  # before anything is written
-        if not found.tasks:
+        if not plan.tasks:
             return
         options = _options(layout, self.policy)
-        jobs.log_event(self.job, "planned", data={"version": snapshot.version, **found.figures()})
-        is_large = found.bytes > self.policy["spark_above"]
+        jobs.log_event(self.job, "planned", data={"version": snapshot.version, **plan.figures()})
+        is_large = plan.bytes > self.policy["spark_above"]
         if is_large and self.spark is not None and snapshot.is_in_place:
-            self._commit(self._on_spark(snapshot, found.tasks, self.spark), options)
+            self._commit(self._on_spark(snapshot, plan.tasks, self.spark), options)
             return
         dataset = lance_datasets.open_dataset(snapshot)
         waiting: list[RewriteResult] = []
-        written = spent = 0.0
-        for task in found.tasks:
-            self.report(self.done, self.total)
+        write_seconds = commit_seconds = 0.0
+        for task in plan.tasks:
+            self.report(self.completed, self.total)
             began = time.monotonic()
             with no_panic():
                 waiting.append(task.execute(dataset))
             committing = time.monotonic()
-            written += committing - began
-            self.done += len(task.fragments)
-            if spent <= _COMMIT_SHARE * written:
+            write_seconds += committing - began
+            self.completed += len(task.fragments)
+            if commit_seconds <= _COMMIT_SHARE * write_seconds:
                 self._commit(waiting, options)
-                waiting, written = [], 0.0
-                spent = time.monotonic() - committing
+                waiting, write_seconds = [], 0.0
+                commit_seconds = time.monotonic() - committing
         self._commit(waiting, options)
 
     def _commit(self, rewrites: Sequence[RewriteResult], options: CompactionOptions) -> None:
-        """Commit groups together, and each by itself when others changed some of them."""
+        """Commit groups together, or one by one if concurrent writes changed some of them."""
         if not rewrites:
             return
-        self.report(self.done, self.total)
+        self.report(self.completed, self.total)
         try:
             written = lance_commits.write(
                 actor=jobs.principal(self.job),
@@ -231,16 +238,16 @@ class _Compactor:
                 work=partial(_commit, rewrites=list(rewrites), options=options),
                 summary={"job": self.job.pk, "groups": len(rewrites)},
                 can_repeat=False,
-                may_commit=lambda: self.report(self.done, self.total),
+                may_commit=lambda: self.report(self.completed, self.total),
             )
         except CommitConflict as conflict:
             if len(rewrites) > 1:
                 for rewrite in rewrites:
                     self._commit([rewrite], options)
                 return
-            self.lost += 1
+            self.conflicts += 1
             jobs.log_event(
-                self.job, f"a group has to be done again: {conflict}", JobEvent.Level.WARNING
+                self.job, f"a group must be compacted again: {conflict}", JobEvent.Level.WARNING
             )
         else:
             self.groups += len(rewrites)
@@ -255,11 +262,11 @@ class _Compactor:
     def _on_spark(
         self, snapshot: Snapshot, tasks: Sequence[CompactionTask], spark: Spark
     ) -> list[RewriteResult]:
-        """Let executors write the groups anew; a group that failed there is left as it is."""
-        begun = self.done
+        """Rewrite the groups on Spark executors; a group that fails there is left as it is."""
+        already_done = self.completed
 
-        def report(done: int, _total: int | None = None) -> None:
-            self.report(begun + done, self.total)
+        def report(completed: int, _total: int | None = None) -> None:
+            self.report(already_done + completed, self.total)
 
         request = {
             "uri": snapshot.uri,
@@ -267,14 +274,14 @@ class _Compactor:
             "tasks": [task.json() for task in tasks],  # type: ignore[attr-defined]
             "sizes": [len(task.fragments) for task in tasks],
         }
-        found = spark(self.job, SCRIPT, request, report)
-        self.done = self.total
-        for error in found["failed"]:
+        answer = spark(self.job, SCRIPT, request, report)
+        self.completed = self.total
+        for error in answer["failed"]:
             text = f"a group failed on Spark: {error}"
             jobs.log_event(self.job, text, JobEvent.Level.ERROR)
-        if not found["rewrites"]:
-            raise RuntimeError("All groups failed on Spark; the job's log says why")
-        return [RewriteResult.from_json(text) for text in found["rewrites"]]  # type: ignore[attr-defined]
+        if not answer["rewrites"]:
+            raise RuntimeError("All groups failed on Spark; see the job's log for the errors")
+        return [RewriteResult.from_json(text) for text in answer["rewrites"]]  # type: ignore[attr-defined]
 
 
 def _commit(
@@ -284,9 +291,9 @@ def _commit(
     return {"files_removed": metrics.fragments_removed, "files_added": metrics.fragments_added}
 
 
-def _expected(before: Layout, found: Plan) -> dict[str, int]:
+def _expected(before: Layout, plan: Plan) -> dict[str, int]:
     return {
         "rows": before.rows,
-        "deleted_rows": before.deleted_rows - found.deleted_rows,
-        "files": before.files - found.files + found.new_files,
+        "deleted_rows": before.deleted_rows - plan.deleted_rows,
+        "files": before.files - plan.files + plan.new_files,
     }

@@ -1,13 +1,13 @@
-"""Removing files of Lance tables that no version has: what writers left that died or were refused.
+"""Removal of orphan files of Lance tables, which failed or refused writes leave behind.
 
-Lance tells which files no manifest in storage refers to, on any branch, but not how old they are; a
-writer that is about to commit has such files as well. So only those are removed here that are older
-than the policy says, one by one. Manifests that were staged for versions which never came to be are
-unknown to Lance: the ledger says which are still needed.
+Lance lists the files that no manifest in storage refers to, on any branch, but not their age; a
+writer that is about to commit has such files as well. Only files that are older than the policy's
+``orphan_age`` are removed, one by one. Lance does not know manifests that were staged for versions
+that were never created: the ledger says which of those are still needed.
 
-Nothing is removed while a manifest is not at its final name, by which Lance finds it, nor where
-another table has files, nor where the manifest that a branch began with is gone, since Lance looks
-there for what the branch shares.
+Nothing is removed while a manifest does not have its final name, by which Lance finds it, nor where
+another table has files, nor if the manifest that a branch was created from is missing, because
+Lance reads it to find the files that the branch shares.
 """
 
 import logging
@@ -30,19 +30,19 @@ from catalog.services.engine.jobs import Report
 from catalog.services.lance.errors import no_panic
 from catalog.services.lance.ledger import versions as lance_versions
 from catalog.services.lance.refs import branches as lance_branches
-from catalog.services.maintenance import lance_cleanup, lance_dependents
-from catalog.services.maintenance.lance_compaction import values
+from catalog.services.maintenance import lance_cleanup, lance_dependents, lance_retention
+from catalog.services.maintenance.lance_compaction import policy_values
 from catalog.services.recovery import purge
 from catalog.services.tables import cleanup_operations
 from catalog.storage import listing, local_directories, local_files, locations
 
 log = logging.getLogger(__name__)
 
-_MOST_FILES = 10_000_000
-_SHOWN = 1000
-_YOUNGEST = 86_400  # whatever a job is asked: a writer may take its time
+_MAX_FILES = 10_000_000
+_MAX_LISTED_PATHS = 1000
+_MIN_ORPHAN_AGE = 86_400  # lower limit for every job: a slow writer may not have committed yet
 _REPORT_EVERY = 100
-_NO_VERSION_IS_SO_OLD = timedelta(days=36500)
+_ANY_AGE = timedelta(days=36500)
 _STAGED = re.compile(r"[0-9]{1,20}\.manifest-.+")
 
 
@@ -55,119 +55,127 @@ class _Orphan:
 
 
 def remove_orphans(job: Job, report: Report) -> Mapping[str, Any]:
-    """Do the job. It may be stopped at any file; the next run goes on.
+    """Remove orphan files of the job's table. The job may stop at any file; the next run continues.
 
-    Raises ServiceUnavailable while a manifest cannot be brought to its place, and OSError when the
-    storage fails.
+    Raises ServiceUnavailable while a manifest cannot be renamed to its final name, and OSError when
+    the storage fails.
     """
     identifier = jobs.identify(job)
     table = Table.objects.select_related("namespace").get(pk=job.table_id)
     local_directories.require_reachable(table.location)
     if not lance_versions.settle(table):
-        raise ServiceUnavailable("A manifest is not at its place yet, so nothing can be removed")
-    reason = _reason_to_stay(table)
-    needed: frozenset[str] = frozenset()
+        raise ServiceUnavailable(
+            "A manifest does not have its final name yet, so no files can be removed; retry later"
+        )
+    reason = _reason_to_skip(table)
+    referenced_files: frozenset[str] = frozenset()
     if not reason:
-        needed = lance_dependents.needed_files(table)
+        referenced_files = lance_dependents.needed_files(table)
     if reason:
         nothing = {"orphans": 0, "bytes": 0}
-        return {"before": nothing, "after": nothing, "note": f"left alone: {reason}"}
-    written_before = time.time() - max(values(job)["orphan_age"], _YOUNGEST)
+        return {"before": nothing, "after": nothing, "note": f"nothing removed: {reason}"}
+    written_before = time.time() - max(policy_values(job)["orphan_age"], _MIN_ORPHAN_AGE)
     branches = ["", *table.branches.order_by("name").values_list("name", flat=True)]
-    found = [
+    orphans = [
         orphan
         for orphan in chain(
-            *(_staged_in_vain(table, branch) for branch in branches + _unknown_branches(table)),
+            *(
+                _unused_staged_manifests(table, branch)
+                for branch in branches + _unknown_branches(table)
+            ),
             *(_unreferenced(table, branch) for branch in branches),
         )
         if _is_older(f"{table.location}/{orphan.path}", written_before)
     ]
-    is_spared = {
-        orphan: lance_dependents.is_needed(f"{table.location}/{orphan.path}", needed)
-        for orphan in found
+    is_referenced = {
+        orphan: lance_dependents.is_needed(f"{table.location}/{orphan.path}", referenced_files)
+        for orphan in orphans
     }
-    spared = [orphan for orphan in found if is_spared[orphan]]
-    found = [orphan for orphan in found if not is_spared[orphan]]
-    before = {"orphans": len(found), "bytes": sum(orphan.size for orphan in found)}
-    plan = {**before, "paths": [orphan.path for orphan in found[:_SHOWN]]}
+    referenced = [orphan for orphan in orphans if is_referenced[orphan]]
+    orphans = [orphan for orphan in orphans if not is_referenced[orphan]]
+    before = {"orphans": len(orphans), "bytes": sum(orphan.size for orphan in orphans)}
+    plan = {**before, "paths": [orphan.path for orphan in orphans[:_MAX_LISTED_PATHS]]}
     outcome = {"plan": plan, "before": before, "after": {"orphans": 0, "bytes": 0}}
-    if spared:
+    if referenced:
         names = lance_dependents.describe(jobs.principal(job), table)
-        outcome["note"] = f"{len(spared)} files stay: the table has dependents: {names}"
+        outcome["note"] = f"{len(referenced)} files retained for dependents: {names}"
     if job.is_dry_run:
         return outcome
-    report(0, len(found))
+    report(0, len(orphans))
     removed = size = 0
     try:
-        for orphan in found:
+        for orphan in orphans:
             if removed % _REPORT_EVERY == 0:
-                report(removed, len(found))
+                report(removed, len(orphans))
             path = f"{table.location}/{orphan.path}"
-            # Written again meanwhile, under the same name: no longer what was looked at.
+            # Checked again: the file may have been rewritten under the same name meanwhile.
             if _is_older(path, written_before) and _remove(path):
                 removed, size = removed + 1, size + orphan.size
     finally:
         if removed:
-            facts = {"job": job.pk, "files": removed, "bytes": size}
+            details = {"job": job.pk, "files": removed, "bytes": size}
             commit(
-                [cleanup_operations.RecordOrphans(table=identifier, facts=facts)],
+                [cleanup_operations.RecordOrphans(table=identifier, facts=details)],
                 actor=jobs.principal(job),
             )
-            jobs.log_event(job, f"removed {removed} files", data=facts)
-    report(removed, len(found))
+            jobs.log_event(job, f"removed {removed} files", data=details)
+    report(removed, len(orphans))
     return {**outcome, "files": removed, "bytes": size}
 
 
-def _reason_to_stay(table: Table) -> str:
-    """Why Lance cannot tell what is needed, or empty."""
+def _reason_to_skip(table: Table) -> str:
+    """The reason why orphans cannot be determined safely, or an empty string."""
     holder = purge.holder(table)
     if holder is not None:
-        # Whoever may see the job may not be one who may see that table.
-        log.warning("Table '%s' has files at the location of '%s' too", holder, table)
-        return "another table has files there too"
-    elsewhere = lance_cleanup.find_elsewhere(table)
-    if elsewhere:
-        return f"the manifest of version {elsewhere} lies elsewhere"
+        # The reason does not name the other table: readers of the job may not browse it.
+        log.warning("Table '%s' also has files at the location of '%s'", holder, table)
+        return "another table also has files at its location"
+    misplaced = lance_cleanup.find_misplaced_manifest(table)
+    if misplaced:
+        return f"the manifest of version {misplaced} is not at its expected path"
     link = regular_files.find_link(table.location)
     if link is not None:
-        return lance_cleanup.link_note(link).removeprefix("left alone: ")
+        return lance_cleanup.link_note(link).removeprefix("nothing removed: ")
     in_storage: dict[str, set[int]] = {}
-    for branch in lance_cleanup.pages(lance_branches.list_branches, table.identifier):
+    for branch in lance_retention.pages(lance_branches.list_branches, table.identifier):
         parent = branch.parent
         if parent not in in_storage:
             in_storage[parent] = lance_cleanup.versions_in_storage(table, parent)
         if branch.parent_version not in in_storage[parent]:
-            return f"version {branch.parent_version}, with which '{branch.name}' began, is gone"
+            return (
+                f"version {branch.parent_version}, from which branch '{branch.name}' was created, is"
+                " missing"
+            )
     for name in _unknown_branches(table):
         if lance_cleanup.versions_in_storage(table, name):
-            return f"the catalog does not know the branch '{name}'"
+            return f"branch '{name}' is not in the catalog"
     return ""
 
 
 def _unknown_branches(table: Table) -> list[str]:
-    """Branches that are in storage alone; one that was refused has no more than a staged manifest."""
-    known = set(table.branches.values_list("name", flat=True))
-    return [name for name in listing.list_branches(table.location) if name not in known]
+    """Branches that exist only in storage; a refused branch has at most a staged manifest."""
+    ledger_branches = set(table.branches.values_list("name", flat=True))
+    return [name for name in listing.list_branches(table.location) if name not in ledger_branches]
 
 
 def _unreferenced(table: Table, branch: str) -> Iterator[_Orphan]:
-    """The files of a branch that no version has, however young."""
+    """Files of a branch that no version refers to, of any age."""
     with no_panic():
-        told = lance_cleanup.open_branch(table, branch).explain_cleanup_old_versions(
-            older_than=_NO_VERSION_IS_SO_OLD,
+        explanation = lance_cleanup.open_branch(table, branch).explain_cleanup_old_versions(
+            older_than=_ANY_AGE,
             delete_unverified=True,
             error_if_tagged_old_versions=False,
             include_files=True,
-            max_files=_MOST_FILES,
+            max_files=_MAX_FILES,
         )
     root = locations.store_path(table.location, "")
-    for file in told.candidate_files:
+    for file in explanation.candidate_files:
         if file.unverified and file.path.startswith(root):
             yield _Orphan(file.path[len(root) :], file.kind, file.size_bytes)
 
 
-def _staged_in_vain(table: Table, branch: str) -> Iterator[_Orphan]:
-    """Staged manifests of versions that were refused, or of which the catalog was never told."""
+def _unused_staged_manifests(table: Table, branch: str) -> Iterator[_Orphan]:
+    """Staged manifests of versions that were refused or never registered in the catalog."""
     directory = lance_naming.versions_directory(branch)
     files = {
         file.name: file.size
@@ -176,7 +184,7 @@ def _staged_in_vain(table: Table, branch: str) -> Iterator[_Orphan]:
     }
     if not files:
         return
-    # A row that names one as it is, because it could not be moved, still needs it.
+    # A row still needs a staged manifest that it names because it could not be renamed.
     of_table = TableVersion.objects.filter(table=table)
     for column in ("staged_path", "manifest_path"):
         for path in of_table.filter(**{f"{column}__contains": ".manifest-"}).values_list(
@@ -188,7 +196,7 @@ def _staged_in_vain(table: Table, branch: str) -> Iterator[_Orphan]:
 
 
 def _remove(path: str) -> bool:
-    """Remove a file of the table, unless a link was put on the way to it meanwhile."""
+    """Remove a file of the table, unless a symbolic link was put into its path meanwhile."""
     try:
         regular_files.unlink(path)
     except NotRegular:

@@ -1,9 +1,9 @@
-"""Building indexes of Lance tables anew: what an index was built with, and the job that does it.
+"""Rebuilds of Lance indexes: the parameters an index was built with, and the job that rebuilds it.
 
-An index that is kept up to date wears: what is taken in makes further segments, which every search
-reads, and a vector index goes on with the centroids and codes of the rows it was once trained on.
-Built anew it has one segment again and knows all rows. Lance replaces it in one version, so whoever
-reads has the old one or the new one; older versions keep the old one.
+Incremental updates degrade an index: new rows add segments, each of which every search reads, and a
+vector index keeps the centroids and codes of the rows it was trained on. A rebuilt index has one
+segment and covers all rows. Lance replaces the index in one version, so readers use either the old
+index or the new one; older versions keep the old one.
 """
 
 import os
@@ -34,54 +34,55 @@ from catalog.services.lance.indexes.indexes import IndexSummary, find_index, ind
 if TYPE_CHECKING:
     from lance.lance.schema import LanceField
 
-# Statistics are asked for the number of partitions; a large index has megabytes of centroids.
+# Only the number of partitions is read from the statistics; centroids can take megabytes.
 os.environ.setdefault("LANCE_INCLUDE_VECTOR_CENTROIDS", "false")
 
-_SINCE = "since_version"
-"""In the result of a job that is not through: the version that its first attempt found."""
+_SINCE_VERSION = "since_version"
+"""Key in the result of an unfinished job: the newest version at the start of its first attempt."""
 _NOT_COMPARED = {"runtime_hints", "target_partition_size"}
-"""Of the details: hints for the build, and what a rehearsal on a few rows leaves out."""
+"""Details that may differ: hints for the build, and those a rehearsal on a few rows leaves out."""
 
 
-def names_of(*, table: Identifier, names: Sequence[str] | None = None) -> list[str]:
-    """The canonical names of the indexes to build anew: those asked for, or all there are.
+def resolve_names(*, table: Identifier, names: Sequence[str] | None = None) -> list[str]:
+    """Canonical names of the given indexes, or of all indexes of the table.
 
-    Raises IndexNotFound for one that is not there, and InvalidInput for a table without any.
+    Raises IndexNotFound for an unknown name, and InvalidInput if the table has no index.
     """
-    there = _there(table)
+    indexes = _indexes(table)
     if names is None:
-        if not there:
+        if not indexes:
             raise _without_indexes(table)
-        return [each.name for each in there]
-    return list(dict.fromkeys(find_index(table, there, name).name for name in names))
+        return [index.name for index in indexes]
+    return list(dict.fromkeys(find_index(table, indexes, name).name for name in names))
 
 
-def names_there(*, table: Identifier) -> list[str]:
-    """The names of all indexes of the newest version. Raises TableNotFound, TableHasNoData."""
-    return [each.name for each in _there(table)]
+def index_names(*, table: Identifier) -> list[str]:
+    """Names of all indexes of the newest version. Raises TableNotFound, TableHasNoData."""
+    return [index.name for index in _indexes(table)]
 
 
-def _there(table: Identifier) -> list[IndexSummary]:
+def _indexes(table: Identifier) -> list[IndexSummary]:
     dataset = lance_datasets.read(actor=SYSTEM, table=table)
     with refusing(table):
         return index_summaries(dataset)
 
 
 def plan_rebuild(dataset: LanceDataset, index: IndexSummary) -> Plan:
-    """The build that makes such an index anew: its type, its column and its parameters.
+    """Plan the rebuild of an index with the same type, column and parameters.
 
-    A vector index keeps the number of partitions that it has; one that was built by the size of its
-    partitions gets as many as the rows ask for now. Raises InvalidInput for what cannot be built
-    here, or no more: a type that is not known, parameters that Lance does not tell or take, too few
-    vectors to train with.
+    A vector index keeps its number of partitions; one that was built by partition size gets as many
+    partitions as the current rows require. Raises InvalidInput for an index that cannot be rebuilt:
+    an unknown type, parameters that Lance does not report or accept, too few vectors for training.
     """
     kind = find_kind(index.type)
     if kind is None or len(index.columns) != 1:
-        what = index.type if kind is None else "index of several columns"
-        raise _refused(index, f"the catalog builds no {what}")
+        unsupported = index.type if kind is None else "index of several columns"
+        raise _refused(index, f"the catalog builds no {unsupported}")
     details = dict(index.details or {})
     if kind.is_vector and "metric_type" not in details:
-        raise _refused(index, "it is so old that Lance does not tell what it was built with")
+        raise _refused(
+            index, "it is too old: Lance does not report the parameters it was built with"
+        )
     column = _public_path(dataset, index.columns[0])
     cost = dataset.count_rows() * kind.cost
     if kind.is_vector:
@@ -96,11 +97,11 @@ def plan_rebuild(dataset: LanceDataset, index: IndexSummary) -> Plan:
 
 
 def rebuild_indexes(job: Job, report: Report) -> Mapping[str, Any]:
-    """Do the job: build the indexes that it names, or all, anew, each in a version of its own.
+    """Rebuild the indexes that the job names, or all indexes, each in a version of its own.
 
-    What cannot be built anew is left as it is, and the result tells why. Rows that come meanwhile
-    are no conflict: the new index does not know them yet. Raises IndexNotFound when none of those
-    named is there, and the refusal when none of those that are there can be built anew.
+    An index that cannot be rebuilt is left as it is, and the result gives the reason. Concurrent
+    appends do not conflict; the new index does not cover those rows yet. Raises IndexNotFound if
+    none of the named indexes exists, and the refusal if none of the existing ones can be rebuilt.
     """
     return _Rebuild(job, jobs.identify(job), report).run()
 
@@ -110,8 +111,8 @@ class _Rebuild:
     job: Job
     table: Identifier
     report: Report
-    done: int = 0
-    """Rows of the indexes that are through."""
+    completed: int = 0
+    """Rows of the finished indexes."""
     total: int = 0
 
     def run(self) -> dict[str, Any]:
@@ -119,74 +120,78 @@ class _Rebuild:
         with refusing(self.table):
             rows, before = dataset.count_rows(), index_summaries(dataset)
             chosen = self._chosen(before)
-            plans, left = self._plan(dataset, chosen)
+            plans, skipped = self._plan(dataset, chosen)
         state = dict(self.job.result or {})
-        since = state.get(_SINCE, dataset.version)
-        if _SINCE in state:  # an earlier attempt had built them, or somebody else
-            through = {each.name for each in chosen if (each.trained_version or 0) >= since}
+        since = state.get(_SINCE_VERSION, dataset.version)
+        if _SINCE_VERSION in state:  # rebuilt by an earlier attempt or by another job
+            rebuilt = {index.name for index in chosen if (index.trained_version or 0) >= since}
         else:
-            through = set()
-        promised = {
-            "plan": {"indexes": [_told(plan, each) for plan, each in plans], "rows": rows},
+            rebuilt = set()
+        outcome_so_far = {
+            "plan": {"indexes": [_plan_json(plan, index) for plan, index in plans], "rows": rows},
             "before": figures(before),
-            **({"left": left} if left else {}),
+            **({"left": skipped} if skipped else {}),
         }
         if self.job.is_dry_run:
-            return {**promised, "after": _expected(before, {p.name for p, _ in plans})}
-        if through:  # the figures of the whole job
-            promised |= {"plan": state["plan"], "before": state["before"]}
-        self.job.result = {**promised, _SINCE: since}
+            return {**outcome_so_far, "after": _expected(before, {p.name for p, _ in plans})}
+        if rebuilt:  # report the figures of the whole job, from before the first attempt
+            outcome_so_far |= {"plan": state["plan"], "before": state["before"]}
+        self.job.result = {**outcome_so_far, _SINCE_VERSION: since}
         jobs.save_result(self.job)
-        waiting = [plan for plan, each in plans if each.name not in through]
+        waiting = [plan for plan, index in plans if index.name not in rebuilt]
         self.total = rows * len(waiting)
         self.report(0, self.total)
-        outcome = dict(promised)
+        outcome = dict(outcome_so_far)
         after = before
         for plan in waiting:
             written = self._build(plan, rows)
             after = written.result
             outcome |= {"version": written.version, "transaction_id": written.transaction_id}
         self.report(self.total, self.total)
-        if through:
-            outcome["note"] = "built since the job began: " + ", ".join(sorted(through))
-        elif left:
-            outcome["note"] = "left as they were: " + ", ".join(sorted(left))
+        if rebuilt:
+            outcome["note"] = "rebuilt since the job began: " + ", ".join(sorted(rebuilt))
+        elif skipped:
+            outcome["note"] = "not rebuilt: " + ", ".join(sorted(skipped))
         return {**outcome, "after": figures(after)}
 
-    def _chosen(self, there: Sequence[IndexSummary]) -> list[IndexSummary]:
-        asked = self.job.parameters.get("indexes")
-        found = [each for each in there if asked is None or each.name in asked]
-        if not found:
-            raise IndexNotFound(self.table, asked[0]) if asked else _without_indexes(self.table)
-        return found
+    def _chosen(self, indexes: Sequence[IndexSummary]) -> list[IndexSummary]:
+        requested = self.job.parameters.get("indexes")
+        chosen = [index for index in indexes if requested is None or index.name in requested]
+        if not chosen:
+            raise (
+                IndexNotFound(self.table, requested[0])
+                if requested
+                else _without_indexes(self.table)
+            )
+        return chosen
 
     def _plan(
         self, dataset: LanceDataset, chosen: Sequence[IndexSummary]
     ) -> tuple[list[tuple[Plan, IndexSummary]], dict[str, str]]:
-        """The builds, and why which index is left as it is. Raises the refusal of all."""
+        """Plans, and the reason for each index without one. Raises InvalidInput without any plan."""
         plans: list[tuple[Plan, IndexSummary]] = []
-        there = {each.name for each in chosen}
-        left = {
+        existing = {index.name for index in chosen}
+        skipped = {
             name: IndexNotFound(self.table, name).message
             for name in self.job.parameters.get("indexes") or ()
-            if name not in there
+            if name not in existing
         }
         for index in chosen:
             try:
                 with refusing(self.table):
                     plans.append((plan_rebuild(dataset, index), index))
             except CatalogError as refused:
-                if len(chosen) == 1 and not left:
+                if len(chosen) == 1 and not skipped:
                     raise
-                left[index.name] = refused.message
+                skipped[index.name] = refused.message
                 jobs.log_event(self.job, refused.message, JobEvent.Level.WARNING)
         if not plans:
-            raise InvalidInput("; ".join(left.values()))
-        return plans, left
+            raise InvalidInput("; ".join(skipped.values()))
+        return plans, skipped
 
     def _build(self, plan: Plan, rows: int) -> lance_commits.Written[list[IndexSummary]]:
         self.table = jobs.identify(self.job)  # it may have been renamed
-        jobs.log_event(self.job, f"building index '{plan.name}' anew", data=plan.summary)
+        jobs.log_event(self.job, f"rebuilding index '{plan.name}'", data=plan.summary)
         written = lance_commits.write(
             actor=jobs.principal(self.job),
             table=self.table,
@@ -195,64 +200,64 @@ class _Rebuild:
             summary={**plan.summary, "job": self.job.pk},
             may_commit=partial(self._may_commit, plan),
         )
-        self.done += rows
-        self.report(self.done, self.total)
+        self.completed += rows
+        self.report(self.completed, self.total)
         jobs.log_event(self.job, f"committed version {written.version}", data={"index": plan.name})
         return written
 
     def _work(self, newest: LanceDataset, plan: Plan) -> list[IndexSummary]:
-        """Build it from the newest version; when others changed what it is made of, once more."""
-        there = index_summaries(newest)
-        index = next((each for each in there if each.name == plan.name), None)
+        """Build the index on the newest version. Raises CommitConflict if its definition changed."""
+        indexes = index_summaries(newest)
+        index = next((candidate for candidate in indexes if candidate.name == plan.name), None)
         if index is None:
             raise IndexNotFound(self.table, plan.name)
         again = plan_rebuild(newest, index)
         if again.summary != plan.summary:
             raise CommitConflict(
-                f"Index '{plan.name}' of table '{label(self.table)}' was changed by others meanwhile"
+                f"Index '{plan.name}' of table '{label(self.table)}' was changed concurrently"
             )
 
         def progress(event: IndexProgress) -> None:
-            # Other stages count other things.
+            # Other stages count in other units.
             rows = (event.completed or 0) if event.unit == "rows" else 0
-            self.report(max(self.job.progress, min(self.done + rows, self.total)), None)
+            self.report(max(self.job.progress, min(self.completed + rows, self.total)), None)
 
         lance_index_plans.build(newest, plan, progress, replace=True)
         return index_summaries(newest)
 
     def _may_commit(self, plan: Plan) -> None:
         self.report(self.job.progress, None)
-        # Lance would bring back an index whose column was dropped meanwhile.
+        # Lance would recreate an index whose column was dropped meanwhile.
         newest = lance_datasets.read(actor=jobs.principal(self.job), table=self.table)
-        if all(each.name != plan.name for each in newest.describe_indices()):
+        if all(index.name != plan.name for index in newest.describe_indices()):
             raise IndexNotFound(self.table, plan.name)
 
 
 def figures(indexes: Sequence[IndexSummary]) -> dict[str, int]:
-    """What a job tells of a table's indexes, before it and after it."""
+    """Figures of a table's indexes for the result of a job."""
     return {
         "indexes": len(indexes),
-        "stale_indexes": sum(bool(each.unindexed_rows) for each in indexes),
-        "unindexed_rows": sum(each.unindexed_rows or 0 for each in indexes),
-        "segments": sum(each.segments or 0 for each in indexes),
-        "index_bytes": sum(each.size_bytes or 0 for each in indexes),
+        "stale_indexes": sum(bool(index.unindexed_rows) for index in indexes),
+        "unindexed_rows": sum(index.unindexed_rows or 0 for index in indexes),
+        "segments": sum(index.segments or 0 for index in indexes),
+        "index_bytes": sum(index.size_bytes or 0 for index in indexes),
     }
 
 
 def _expected(before: Sequence[IndexSummary], rebuilt: set[str]) -> dict[str, int]:
-    """The figures after the job, as far as they are known; the size is not."""
-    kept = [each for each in before if each.name not in rebuilt]
-    found = figures(kept)
-    del found["index_bytes"]
+    """Expected figures after the job, without the size, which is unknown."""
+    unchanged = [index for index in before if index.name not in rebuilt]
+    expected = figures(unchanged)
+    del expected["index_bytes"]
     return {
-        **found,
+        **expected,
         "indexes": len(before),
-        "segments": found["segments"] + len(before) - len(kept),
+        "segments": expected["segments"] + len(before) - len(unchanged),
     }
 
 
-def _told(plan: Plan, index: IndexSummary) -> dict[str, Any]:
-    """What the plan says of an index: how it will be built, and how it is now."""
+def _plan_json(plan: Plan, index: IndexSummary) -> dict[str, Any]:
+    """Build parameters and present state of an index, for the job's plan."""
     return {
         **plan.summary,
         "segments": index.segments,
@@ -261,7 +266,7 @@ def _told(plan: Plan, index: IndexSummary) -> dict[str, Any]:
     }
 
 
-# --- what an index was built with ------------------------------------------------------------------
+# --- parameters an index was built with ------------------------------------------------------------
 
 
 def _vector_options(dataset: LanceDataset, name: str, details: Mapping[str, Any]) -> dict[str, Any]:
@@ -271,7 +276,7 @@ def _vector_options(dataset: LanceDataset, name: str, details: Mapping[str, Any]
         options["target_partition_size"] = size
     else:
         options["num_partitions"] = max(
-            each["num_partitions"] for each in dataset.stats.index_stats(name)["indices"]
+            segment["num_partitions"] for segment in dataset.stats.index_stats(name)["indices"]
         )
     compression, graph = details.get("compression") or {}, details.get("hnsw") or {}
     options |= {key: compression[key] for key in _COMPRESSION if key in compression}
@@ -289,7 +294,7 @@ _HINTS = {"lance.ivf.sample_rate": "sample_rate", "lance.ivf.max_iters": "max_it
 def _scalar_options(
     dataset: LanceDataset, name: str, kind: Kind, details: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """The keyword arguments, and what Lance takes as a whole."""
+    """Keyword arguments, and the configuration that Lance takes as one object."""
     if kind.name == "INVERTED":
         # The details leave out the stop words.
         config = dict(dataset.stats.index_stats(name)["indices"][0]["params"])
@@ -310,26 +315,32 @@ _IN_STATISTICS = {
 
 
 def _public_path(dataset: LanceDataset, path: str) -> str:
-    """The path by which an index is asked for; the one that Lance tells goes through list items."""
+    """The path to request an index by; the path that Lance reports includes list items."""
     fields = dataset.lance_schema.fields()
-    return next((public for told, public in _paths(fields) if told == path), path)
+    return next((public for lance_path, public in _paths(fields) if lance_path == path), path)
 
 
 def _paths(
-    fields: "Sequence[LanceField]", told: str = "", public: str = "", *, is_list: bool = False
+    fields: "Sequence[LanceField]",
+    lance_prefix: str = "",
+    public_prefix: str = "",
+    *,
+    is_list: bool = False,
 ) -> Iterator[tuple[str, str]]:
-    for each in fields:
-        name = lance_index_plans.quoted_name(each.name())
-        ours = f"{told}.{name}" if told else name
-        theirs = public if is_list else (f"{public}.{name}" if public else name)
-        yield ours, theirs
-        kind = each.to_arrow().type  # type: ignore[attr-defined]
+    for field in fields:
+        name = lance_index_plans.quoted_name(field.name())
+        lance_path = f"{lance_prefix}.{name}" if lance_prefix else name
+        public_path = (
+            public_prefix if is_list else (f"{public_prefix}.{name}" if public_prefix else name)
+        )
+        yield lance_path, public_path
+        kind = field.to_arrow().type  # type: ignore[attr-defined]
         is_nested = pa.types.is_list(kind) or pa.types.is_large_list(kind)
-        yield from _paths(each.children(), ours, theirs, is_list=is_nested)
+        yield from _paths(field.children(), lance_path, public_path, is_list=is_nested)
 
 
 def _compare(index: IndexSummary, dataset: LanceDataset, plan: Plan) -> None:
-    """Refuse what would become another index, found by building it on a few rows in memory."""
+    """Raise InvalidInput if a build on a few rows in memory gives an index of other parameters."""
     (built,) = rehearse(dataset, plan).describe_indices()
     would = built.details or {}
     lost = sorted(
@@ -342,8 +353,8 @@ def _compare(index: IndexSummary, dataset: LanceDataset, plan: Plan) -> None:
 
 
 def _refused(index: IndexSummary, why: str) -> InvalidInput:
-    return InvalidInput(f"Index '{index.name}' cannot be built anew: {why}")
+    return InvalidInput(f"Index '{index.name}' cannot be rebuilt: {why}")
 
 
 def _without_indexes(table: Identifier) -> InvalidInput:
-    return InvalidInput(f"Table '{label(table)}' has no index")
+    return InvalidInput(f"Table '{label(table)}' has no indexes")

@@ -1,4 +1,4 @@
-"""Policies of maintenance: saying them, and what holds for a table."""
+"""Maintenance policies: set them, and resolve the effective policy of a table."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -16,84 +16,87 @@ from catalog.services.tables import namespaces, tables
 def set_namespace_policy(
     *, actor: Principal, namespace: Identifier, values: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Say how the tables of a namespace and below it are maintained; returns what is said now.
+    """Set the maintenance policy of a namespace and of everything below it; returns the new policy.
 
-    What is left out is inherited. Raises NamespaceNotFound, InvalidInput.
+    Values that are left out are inherited. Raises NamespaceNotFound, InvalidInput.
     """
-    done = commit(
+    committed = commit(
         [policy_operations.SetNamespacePolicy(namespace=namespace, values=values)], actor=actor
     )
-    said: dict[str, Any] = done.results[0]
-    return said
+    policy: dict[str, Any] = committed.results[0]
+    return policy
 
 
 def set_table_policy(
     *, actor: Principal, table: Identifier, values: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The same for one table of either format. Raises TableNotFound, InvalidInput."""
+    """Set the maintenance policy of a table; returns it. Raises TableNotFound, InvalidInput."""
     row = tables.find_any(actor=actor, table=table)
     operation = policy_operations.SetTablePolicy(
         table=table, format=TableFormat(row.format), values=values
     )
-    said: dict[str, Any] = commit([operation], actor=actor).results[0]
-    return said
+    policy: dict[str, Any] = commit([operation], actor=actor).results[0]
+    return policy
 
 
 def policy_of_namespace(
     *, actor: Principal, namespace: Identifier
 ) -> tuple[EffectivePolicy, dict[str, Any]]:
-    """What holds for tables of a namespace, and what its own policy says of it."""
+    """The effective policy for tables of a namespace, and the namespace's own policy."""
     namespaces.describe_namespace(actor=actor, namespace=namespace)
-    said = _said([namespace])
-    own = dict(said.get(digest(namespace), {}))
-    return policies.effective(_chain(said, namespace)), own
+    policies_by_digest = _own_policies([namespace])
+    own = dict(policies_by_digest.get(digest(namespace), {}))
+    return policies.effective(_chain(policies_by_digest, namespace)), own
 
 
 def policy_of_table(
     *, actor: Principal, table: Identifier
 ) -> tuple[EffectivePolicy, dict[str, Any]]:
-    """What holds for a table, and what its own policy says of it. Raises TableNotFound."""
+    """The effective policy of a table, and its own policy. Raises TableNotFound."""
     row = tables.find_any(actor=actor, table=table)
     own = MaintenancePolicy.objects.filter(table=row).values_list("values", flat=True).first()
     return effective_policy(row), own or {}
 
 
 def effective_policy(table: Table) -> EffectivePolicy:
-    """What holds for a table, and where each value comes from. Two statements."""
+    """The effective policy of a table, with the source of each value. Two statements."""
     return effective_policies([table])[table.pk]
 
 
 def effective_policies(rows: Iterable[Table]) -> dict[int, EffectivePolicy]:
-    """The same for many tables, by primary key; their namespaces should be loaded."""
-    found = list(rows)
-    said = _said([tuple(row.namespace.path) for row in found])
+    """Effective policies of many tables by primary key; their namespaces should be loaded."""
+    tables_ = list(rows)
+    policies_by_digest = _own_policies([tuple(row.namespace.path) for row in tables_])
     own: dict[int | None, dict[str, Any]] = dict(
-        MaintenancePolicy.objects.filter(table__in=[row.pk for row in found]).values_list(
+        MaintenancePolicy.objects.filter(table__in=[row.pk for row in tables_]).values_list(
             "table", "values"
         )
     )
     return {
         row.pk: policies.effective(
-            [*_chain(said, tuple(row.namespace.path)), (str(row), own.get(row.pk, {}))]
+            [
+                *_chain(policies_by_digest, tuple(row.namespace.path)),
+                (str(row), own.get(row.pk, {})),
+            ]
         )
-        for row in found
+        for row in tables_
     }
 
 
-def _said(paths: Iterable[Identifier]) -> dict[Any, dict[str, Any]]:
-    """What the policies of these namespaces and of those above them say, by digest."""
-    wanted = {digest(path[:depth]) for path in paths for depth in range(len(path) + 1)}
+def _own_policies(paths: Iterable[Identifier]) -> dict[Any, dict[str, Any]]:
+    """Policies of the namespaces and their ancestors, by digest of the name."""
+    digests = {digest(path[:depth]) for path in paths for depth in range(len(path) + 1)}
     return dict(
         MaintenancePolicy.objects.filter(
-            namespace__digest__in=wanted, namespace__dropped_at=None
+            namespace__digest__in=digests, namespace__dropped_at=None
         ).values_list("namespace__digest", "values")
     )
 
 
 def _chain(
-    said: Mapping[Any, Mapping[str, Any]], path: Identifier
+    policies_by_digest: Mapping[Any, Mapping[str, Any]], path: Identifier
 ) -> Iterable[tuple[str, Mapping[str, Any]]]:
     for depth in range(len(path) + 1):
-        values = said.get(digest(path[:depth]))
+        values = policies_by_digest.get(digest(path[:depth]))
         if values:
             yield label(path[:depth]), values

@@ -1,4 +1,4 @@
-"""Policies of maintenance, as the engine enters them."""
+"""Operations of the commit engine that set maintenance policies."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -15,9 +15,9 @@ from catalog.services.tables.table_operations import TableOperation
 
 @dataclass(frozen=True, kw_only=True)
 class SetNamespacePolicy(Operation):
-    """Say how the tables of a namespace and below it are maintained. The result is what is said.
+    """Set the maintenance policy of a namespace and of everything below it. Returns the policy.
 
-    What ``values`` leaves out is inherited; empty, nothing is said here any more.
+    Names that ``values`` leaves out are inherited; an empty mapping removes the policy.
     """
 
     name = "SetMaintenancePolicy"
@@ -35,12 +35,12 @@ class SetNamespacePolicy(Operation):
     def apply(self, batch: Batch) -> dict[str, Any]:
         row = batch.namespace(self.namespace)
         access.require(batch.actor, Privilege.MAINTAIN, row)
-        return _say(batch, label(self.namespace), self.values, namespace=row)
+        return _store(batch, label(self.namespace), self.values, namespace=row)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SetTablePolicy(TableOperation):
-    """The same for one table, of the format that is told."""
+    """Set the maintenance policy of a table of the given format. Returns the policy."""
 
     name = "SetMaintenancePolicy"
     action = "policy.set"
@@ -54,10 +54,10 @@ class SetTablePolicy(TableOperation):
 
     def apply(self, batch: Batch) -> dict[str, Any]:
         row = self.locked(batch)
-        return _say(batch, label(self.table), self.values, table=row)
+        return _store(batch, label(self.table), self.values, table=row)
 
 
-def _say(
+def _store(
     batch: Batch,
     target: str,
     values: Mapping[str, Any],
@@ -66,13 +66,13 @@ def _say(
     table: Table | None = None,
 ) -> dict[str, Any]:
     batch.flush()
-    of_this = MaintenancePolicy.objects.filter(namespace=namespace, table=table)
-    before = of_this.values_list("values", flat=True).first() or {}
+    own = MaintenancePolicy.objects.filter(namespace=namespace, table=table)
+    before = own.values_list("values", flat=True).first() or {}
     after = dict(values)
     if after == before:
         return after
     if not after:
-        of_this.delete()
+        own.delete()
     else:
         MaintenancePolicy.objects.update_or_create(
             namespace=namespace,

@@ -1,26 +1,22 @@
-"""Keeping tables well: measuring them, and starting what their policies ask for.
+"""Maintenance scheduler: start the jobs that policies require, or that people request.
 
-    measure_due ──▶ TableHealth: figures, a score, and what is planned
-    start_due   ──▶ a Job for each thing that is planned and switched on
-    start       ──▶ a Job because somebody asked for it, now
+    measurements.measure_due ──▶ TableHealth: figures, a score, and the planned maintenance
+    start_due                ──▶ a Job for each planned maintenance that the policy switches on
+    start                    ──▶ a Job on request
 
-Measuring reads metadata only. What is planned is worked out anew from the figures whenever jobs are
-started, so that a policy that was changed holds at once. A dry run is a job as well: it does
-everything but change anything; nothing but a person asks for it.
+Maintenance is planned again from the recorded figures whenever jobs are started, so a changed policy
+takes effect at once. A dry run is a job that changes nothing; only people request dry runs.
 """
 
 import logging
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import connection, transaction
-from django.db.models import BigIntegerField, Exists, F, OuterRef, Q, Subquery, Window
-from django.db.models.fields.json import KT
-from django.db.models.functions import Cast, RowNumber, TruncHour
+from django.db import connection
+from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
 from catalog import access, planning
@@ -42,18 +38,14 @@ from catalog.models import (
     Table,
     TableFormat,
     TableHealth,
-    TableKind,
     TableState,
-    TableVersion,
 )
-from catalog.planning import Planned, Statistics
+from catalog.planning import Statistics
 from catalog.policies import BY_NAME, EffectivePolicy, Mode
 from catalog.privileges import Privilege
 from catalog.services.engine import locks
 from catalog.services.engine.commit import commit
 from catalog.services.maintenance import (
-    iceberg_actions,
-    lance_actions,
     lance_rebuilds,
     policies,
 )
@@ -71,66 +63,21 @@ MODES: Mapping[JobKind, str] = {
     JobKind.REWRITE_POSITION_DELETES: "position_deletes",
     JobKind.COMPUTE_STATISTICS: "statistics",
 }
-"""The kinds of maintenance, each with the policy that switches it."""
+"""Kinds of maintenance, with the policy value that switches each on."""
 FORMATS: Mapping[JobKind, frozenset[str]] = {
     kind: BY_NAME[mode].formats for kind, mode in MODES.items()
 }
 OF_INDEXES = (JobKind.OPTIMIZE_INDEXES, JobKind.REBUILD_INDEXES)
-"""The kinds that may be asked for of some indexes alone."""
+"""Kinds that can be limited to some indexes."""
 ACTIVE = (JobStatus.QUEUED, JobStatus.RUNNING)
-_UNDONE = (JobStatus.FAILED, JobStatus.CANCELED)
-_KEEP_HEALTH = timedelta(days=90)
-_KEEP_EVERY = timedelta(days=2)
-"""So long every measurement is kept, and then the last one of each hour."""
-_MEASURE_AGAIN = timedelta(days=1)
-_TRY_AGAIN = timedelta(hours=1)
-"""When a table that could not be measured is looked at again."""
-_AT_ONCE = 200
-_SECONDS = 45.0
-"""So long a round of measuring lasts at most; the next one begins a minute after it began."""
+_UNSUCCESSFUL = (JobStatus.FAILED, JobStatus.CANCELED)
 _BATCH = 1000
-# After a job that failed, or changed nothing, the same is not tried again at once.
+# Minimum time between a job that failed, or changed nothing, and the next one of its kind.
 _PAUSE = timedelta(hours=1)
-# What these come to depends on the files of a version alone.
-_OF_FILES = (JobKind.REWRITE_MANIFESTS, JobKind.REWRITE_POSITION_DELETES)
-_TURN_EVERY = timedelta(hours=1)
+# Kinds whose result depends only on the files of a version.
+_DEPENDS_ON_FILES_ONLY = (JobKind.REWRITE_MANIFESTS, JobKind.REWRITE_POSITION_DELETES)
+_RECENT_JOB = timedelta(hours=1)
 _STATISTICS_EVERY = timedelta(days=1)
-_LONGEST_REASON = 500
-
-
-@dataclass(frozen=True, slots=True)
-class Measurement:
-    """How well a table is under its policy, and what there is to do."""
-
-    table: Table
-    policy: EffectivePolicy
-    statistics: Statistics
-    score: int
-    planned: list[Planned]
-
-
-def plan(*, actor: Principal, table: Identifier) -> Measurement:
-    """Measure a table now and plan; nothing is kept. Raises TableNotFound, TableHasNoData.
-
-    Needs READ or MAINTAIN.
-    """
-    if not access.holds(actor, Privilege.MAINTAIN, On.table(table)):
-        access.require(actor, Privilege.READ, On.table(table))
-    row = tables.find_any(actor=actor, table=table)
-    found = _measure(row, policies.effective_policy(row))
-    if found is None:
-        raise TableHasNoData(table)
-    return found
-
-
-def measure(*, actor: Principal, table: Identifier) -> TableHealth:
-    """Measure a table now and keep the figures. Raises TableNotFound, TableHasNoData."""
-    access.require(actor, Privilege.MAINTAIN, On.table(table))
-    now = timezone.now()
-    kept = _record(plan(actor=actor, table=table), now)
-    if kept is None:
-        raise TableNotFound(table)
-    return kept
 
 
 def start(
@@ -141,50 +88,57 @@ def start(
     is_dry_run: bool = False,
     indexes: Sequence[str] | None = None,
 ) -> Job:
-    """Ask for maintenance of a table now, whatever its policy's mode and window are.
+    """Start maintenance of a table now, regardless of its policy's mode and window.
 
-    ``indexes`` names those that are to be brought up to date or built anew; None: all that are
-    behind, or all there are. Raises TableNotFound, TableHasNoData, IndexNotFound, and InvalidInput
-    for what tables of its format do not have and where there is no index to build anew.
+    ``indexes`` names the indexes to optimize or rebuild; None means all stale indexes, or all
+    indexes. Raises TableNotFound, TableHasNoData, IndexNotFound, and InvalidInput for a kind that
+    tables of this format do not have and for a rebuild of a table without indexes.
     """
     access.require(actor, Privilege.MAINTAIN, On.table(table))
     row = tables.find_any(actor=actor, table=table)
     if kind not in MODES:
-        raise InvalidInput(f"'{kind}' is no maintenance; use one of {', '.join(MODES)}")
+        raise InvalidInput(f"'{kind}' is not a kind of maintenance; use one of {', '.join(MODES)}")
     if row.format not in FORMATS[kind]:
-        raise InvalidInput(f"Tables in {row.get_format_display()} format have no '{kind}'")
+        raise InvalidInput(f"Tables in {row.get_format_display()} format do not support '{kind}'")
     if row.state == TableState.DECLARED:
         raise TableHasNoData(table)
-    asked = _asked(row, kind, indexes)
-    return _start(actor, row, kind, policies.effective_policy(row), asked, is_dry_run=is_dry_run)
+    parameters = _index_parameters(row, kind, indexes)
+    return _start(
+        actor, row, kind, policies.effective_policy(row), parameters, is_dry_run=is_dry_run
+    )
 
 
-def _asked(row: Table, kind: JobKind, indexes: Sequence[str] | None) -> Mapping[str, Any]:
-    """The parameters of a job of some indexes, each under its own name."""
+def _index_parameters(
+    row: Table, kind: JobKind, indexes: Sequence[str] | None
+) -> Mapping[str, Any]:
+    """Job parameters that name the indexes by their canonical names."""
     if indexes is None and kind != JobKind.REBUILD_INDEXES:
         return {}
     if kind not in OF_INDEXES:
-        raise InvalidInput(f"'{kind}' is not of indexes: only {' and '.join(OF_INDEXES)} are")
+        raise InvalidInput(f"'{kind}' does not take 'indexes'; only {' and '.join(OF_INDEXES)} do")
     if indexes is not None and not indexes:
-        raise InvalidInput("No index is named; leave 'indexes' out for all of them")
-    found = lance_rebuilds.names_of(table=row.identifier, names=indexes)
-    return {} if indexes is None else {"indexes": found}
+        raise InvalidInput("'indexes' is empty; leave it out to select all indexes")
+    names = lance_rebuilds.resolve_names(table=row.identifier, names=indexes)
+    return {} if indexes is None else {"indexes": names}
 
 
 def index_names(*, actor: Principal, table: Identifier) -> list[str]:
-    """The indexes that a job may be asked for. Needs MAINTAIN. Raises TableNotFound, TableHasNoData."""
+    """Indexes that a job can be limited to; none for an Iceberg table.
+
+    Requires MAINTAIN. Raises TableNotFound, TableHasNoData.
+    """
     access.require(actor, Privilege.MAINTAIN, On.table(table))
     row = tables.find_any(actor=actor, table=table)
     if row.format != TableFormat.LANCE:
         return []
-    return lance_rebuilds.names_there(table=table)
+    return lance_rebuilds.index_names(table=table)
 
 
 def retry(*, actor: Principal, job: int) -> Job:
-    """Ask once more for maintenance that failed or was canceled, as a new job.
+    """Start failed or canceled maintenance again, as a new job under the current policy.
 
-    It goes by the policy that holds now. Raises JobNotFound, InvalidJobState, TableNotFound, and
-    InvalidInput for other work, which whoever wants it asks for where it was asked for.
+    Raises JobNotFound, InvalidJobState, TableNotFound, and InvalidInput for jobs that are not
+    maintenance: those are requested again by the operation that started them.
     """
     old = Job.objects.select_related("table__namespace").filter(pk=job).first()
     if old is None or not access.holds(actor, Privilege.BROWSE, old.table):
@@ -192,206 +146,59 @@ def retry(*, actor: Principal, job: int) -> Job:
     access.require(actor, Privilege.MAINTAIN, old.table)
     kind = JobKind(old.kind)
     if kind not in MODES:
-        raise InvalidInput(f"'{kind}' is no maintenance: ask for it again where it was asked for")
-    if old.status not in _UNDONE:
+        raise InvalidInput(
+            f"Job {job} is '{kind}', which is not maintenance; repeat the operation that started it"
+        )
+    if old.status not in _UNSUCCESSFUL:
         raise InvalidJobState(job, old.status, "retried")
     row = old.table
     if row.state == TableState.DROPPED:
         raise TableNotFound(row.identifier)
-    asked = {name: value for name, value in old.parameters.items() if name != "policy"}
+    parameters = {name: value for name, value in old.parameters.items() if name != "policy"}
     policy = policies.effective_policy(row)
-    return _start(actor, row, kind, policy, asked, is_dry_run=old.is_dry_run)
+    return _start(actor, row, kind, policy, parameters, is_dry_run=old.is_dry_run)
 
 
-# --- by the clock: measuring -----------------------------------------------------------------------
-
-
-def measure_due(limit: int = _AT_ONCE) -> int:
-    """Measure tables that changed since they were measured, longest ago first; returns how many."""
-    deadline = time.monotonic() + _SECONDS
-    rows = list(_due_for_measuring()[:limit])
-    found = policies.effective_policies(rows)
-    for count, row in enumerate(rows, 1):
-        _measure_and_record(row, found[row.pk])
-        if time.monotonic() > deadline:
-            return count
-    return len(rows)
-
-
-def delete_old_health() -> int:
-    """Forget measurements older than 90 days, and thin those older than two; returns how many."""
-    now = timezone.now()
-    past = TableHealth.objects.filter(is_newest=False)
-    deleted = past.filter(measured_at__lt=now - _KEEP_HEALTH).delete()[0]
-    by_hour = past.filter(measured_at__lt=now - _KEEP_EVERY).annotate(
-        place=Window(
-            RowNumber(),
-            partition_by=[F("table"), TruncHour("measured_at")],
-            order_by=F("measured_at").desc(),
-        )
-    )
-    thinned = list(by_hour.filter(place__gt=1).values_list("pk", flat=True))
-    for begin in range(0, len(thinned), _BATCH):
-        deleted += TableHealth.objects.filter(pk__in=thinned[begin : begin + _BATCH]).delete()[0]
-    return deleted
-
-
-def _due_for_measuring() -> Any:
-    """Tables whose figures may be out of date, those measured longest ago first."""
-    now = timezone.now()
-    newest = TableHealth.objects.newest().filter(table=OuterRef("pk"))
-    # By its number, because a version shows later than the moment that it bears.
-    changed = TableVersion.objects.visible().on("").filter(table=OuterRef("pk"))
-    maintained = Job.objects.filter(
-        table=OuterRef("pk"),
-        kind__in=list(MODES),
-        status=JobStatus.SUCCEEDED,
-        is_dry_run=False,
-        finished_at__gt=OuterRef("measured_at"),
-    )
-    figures = newest.annotate(number=Cast(KT("statistics__version"), BigIntegerField()))
-    return (
-        Table.objects.filter(state=TableState.LIVE, kind=TableKind.TABLE)
-        .annotate(
-            measured_at=Subquery(newest.values("measured_at")[:1]),
-            measured_version=Subquery(figures.values("number")[:1]),
-        )
-        .filter(
-            Q(measured_at=None)
-            | Q(measured_at__lt=now - _MEASURE_AGAIN)
-            | Q(measured_version=None, measured_at__lt=now - _TRY_AGAIN)
-            | Q(Exists(changed.filter(version__gt=OuterRef("measured_version"))))
-            | Q(Exists(maintained))
-            | _under_new_policies(now)
-        )
-        .select_related("namespace")
-        .order_by(F("measured_at").asc(nulls_first=True), "pk")
-    )
-
-
-def _under_new_policies(now: datetime) -> Q:
-    """Tables that were not measured since a policy that may be theirs was changed."""
-    found = Q(pk__in=[])
-    changed = MaintenancePolicy.objects.filter(updated_at__gt=now - _MEASURE_AGAIN)
-    for policy in changed.select_related("namespace").order_by("-updated_at")[:_AT_ONCE]:
-        if policy.namespace is None:
-            of_it = Q(pk=policy.table_id)
-        else:
-            of_it = tables.at_or_below(policy.namespace.identifier)
-        found |= Q(of_it, measured_at__lt=policy.updated_at)
-    return found
-
-
-def _measure(row: Table, policy: EffectivePolicy) -> Measurement | None:
-    measure = lance_actions.measure if row.format == TableFormat.LANCE else iceberg_actions.measure
-    statistics = measure(row, policy)
-    if statistics is None:
-        return None
-    return Measurement(
-        row,
-        policy,
-        statistics,
-        planning.score(statistics, policy),
-        planning.plan(statistics, policy),
-    )
-
-
-def _measure_and_record(row: Table, policy: EffectivePolicy) -> None:
-    """A table that cannot be read must not keep the others waiting: it is told why."""
-    now = timezone.now()
-    try:
-        found = _measure(row, policy)
-    except CatalogError as refused:
-        log.warning("Table %s cannot be measured: %s", row, refused)
-        _record_nothing(row, now, refused.message)
-    except Exception as error:  # a batch's outermost frame
-        log.warning("Table %s cannot be measured", row, exc_info=True)
-        _record_nothing(row, now, f"{type(error).__name__}: {error}")
-    else:
-        if found is None:
-            _record_nothing(row, now)
-        else:
-            _record(found, now)
-
-
-def _record(found: Measurement, now: datetime) -> TableHealth | None:
-    return _keep(
-        TableHealth(
-            table=found.table,
-            measured_at=now,
-            score=found.score,
-            statistics=found.statistics.as_json(),
-            planned=[job.as_json() for job in found.planned],
-            files_gone=sum(job.files_gone for job in found.planned),
-            bytes_read=sum(job.bytes_read for job in found.planned),
-        )
-    )
-
-
-def _record_nothing(row: Table, now: datetime, reason: str = "") -> None:
-    """That a table was looked at: it has no data, or could not be measured for this reason."""
-    statistics = {"error": reason[:_LONGEST_REASON].replace("\0", "")} if reason else {}
-    _keep(
-        TableHealth(
-            table=row,
-            measured_at=now,
-            score=0 if reason else 100,
-            statistics=statistics,
-            planned=[],
-        )
-    )
-
-
-def _keep(health: TableHealth) -> TableHealth | None:
-    """Enter a measurement as the newest; None: the table was dropped meanwhile.
-
-    ``measured_at`` is the moment before the table was read: what comes later is not in the figures.
-    """
-    with transaction.atomic():
-        row = locks.lock_table_row(health.table_id)
-        if row.state == TableState.DROPPED:
-            return None
-        TableHealth.objects.newest().filter(table=row).update(is_newest=False)
-        health.save(force_insert=True)
-    return health
-
-
-# --- by the clock: starting jobs -------------------------------------------------------------------
+# --- periodic start of jobs -------------------------------------------------------------------------
 
 
 def start_due() -> int:
-    """Start what is planned and switched on, the worst tables first; returns how many jobs.
+    """Start planned maintenance that is switched on, lowest scores first; returns the number of jobs.
 
-    Before those that had a job within the last hour come all others.
-    One job of a table at a time; no more under one policy than it allows; only in its window.
+    Tables that had a job within the last hour come last. A table has one job at a time, a policy
+    limits the number of its jobs, and jobs start only in the policy's window.
     """
     with locks.advisory_lock("start_due") as is_alone:
-        return _Round().start() if is_alone else 0
+        return _SchedulingPass().run() if is_alone else 0
 
 
 @dataclass(frozen=True, slots=True)
-class _Last:
-    """The last job of a kind that a table had."""
+class _LastJob:
+    """The last job of one kind on a table."""
 
     created_at: datetime
     finished_at: datetime | None
     status: str
     was_useless: bool
     version: int | None
-    """Of the table, when it was done."""
+    """Version of the table when the job ended."""
 
-    def rests(self, kind: JobKind, row: TableHealth, now: datetime) -> bool:
-        """Whether the same is not to be done again yet."""
+    def is_on_hold(self, kind: JobKind, row: TableHealth, now: datetime) -> bool:
+        """True if the same maintenance must not start again yet."""
         if self.finished_at is None:
             return True
-        if self.was_useless and kind in _OF_FILES and self.version == row.statistics["version"]:
-            return True  # it would find what it left
-        if self.status in _UNDONE or self.was_useless:
+        if (
+            self.was_useless
+            and kind in _DEPENDS_ON_FILES_ONLY
+            and self.version == row.statistics["version"]
+        ):
+            return True  # the files are the same, so the result would be the same
+        if self.status in _UNSUCCESSFUL or self.was_useless:
             return now - self.finished_at <= _PAUSE
-        return row.measured_at <= self.finished_at  # what is planned is what it did
+        return row.measured_at <= self.finished_at  # the plan is from before this job
 
 
-_LAST = """
+_LAST_JOBS_SQL = """
     SELECT t.id, k.kind, j.*
     FROM unnest(%s::bigint[]) AS t(id)
     CROSS JOIN unnest(%s::text[]) AS k(kind)
@@ -412,52 +219,52 @@ _LAST = """
 """
 
 
-class _Round:
-    """One look at all tables."""
+class _SchedulingPass:
+    """One pass over all tables."""
 
     def __init__(self) -> None:
         self._now = timezone.now()
         self._modes = _switched_on()
         self._running: Counter[str] = Counter()
 
-    def start(self) -> int:
+    def run(self) -> int:
         if not self._modes:
             return 0
         self._running = _running_by_policy()
         return sum(self._start_in(batch) for batch in self._batches())
 
     def _batches(self) -> Iterator[list[TableHealth]]:
-        """Tables without an active job, the worst first; so many statements for so many tables.
+        """Tables without an active job in batches, lowest scores first.
 
-        Those that had a job a short while ago come last: a table that is always the worst, because
-        it is busy, would leave the others nothing of what their policy allows.
+        Tables that had a job recently come last. Otherwise a busy table that always has the lowest
+        score would use up the number of jobs that the policy allows.
         """
-        found = Job.objects.filter(table=OuterRef("table"))
-        since = self._now - _TURN_EVERY
-        had_turn = Exists(
-            found.filter(kind__in=list(MODES), is_dry_run=False, created_at__gt=since)
+        jobs_of_table = Job.objects.filter(table=OuterRef("table"))
+        since = self._now - _RECENT_JOB
+        had_job = Exists(
+            jobs_of_table.filter(kind__in=list(MODES), is_dry_run=False, created_at__gt=since)
         )
         rows = (
             TableHealth.objects.newest()
             .filter(table__state=TableState.LIVE)
-            .exclude(Exists(found.filter(status__in=ACTIVE)))
+            .exclude(Exists(jobs_of_table.filter(status__in=ACTIVE)))
             .select_related("table__namespace")
             .order_by("score", "table")
         )
-        for some in (rows.exclude(had_turn), rows.filter(had_turn)):
-            behind = Q()
-            while batch := list(some.filter(behind)[:_BATCH]):
+        for group in (rows.exclude(had_job), rows.filter(had_job)):
+            after = Q()
+            while batch := list(group.filter(after)[:_BATCH]):
                 yield batch
                 last = batch[-1]
-                behind = Q(score__gt=last.score) | Q(score=last.score, table__gt=last.table_id)
+                after = Q(score__gt=last.score) | Q(score=last.score, table__gt=last.table_id)
 
     def _start_in(self, batch: list[TableHealth]) -> int:
-        found = policies.effective_policies([row.table for row in batch])
-        rows = [row for row in batch if self._may_begin(row, found[row.table_id])]
-        last = self._last(rows)
-        return sum(self._start_one(row, found[row.table_id], last) for row in rows)
+        effective = policies.effective_policies([row.table for row in batch])
+        rows = [row for row in batch if self._is_eligible(row, effective[row.table_id])]
+        last = self._last_jobs(rows)
+        return sum(self._start_first_due(row, effective[row.table_id], last) for row in rows)
 
-    def _may_begin(self, row: TableHealth, policy: EffectivePolicy) -> bool:
+    def _is_eligible(self, row: TableHealth, policy: EffectivePolicy) -> bool:
         if not row.statistics or "error" in row.statistics:
             return False
         is_on = any(policy.mode(mode) is Mode.ON for mode in self._modes)
@@ -466,22 +273,22 @@ class _Round:
     def _has_room(self, policy: EffectivePolicy) -> bool:
         return self._running[policy.values["max_jobs"].source] < int(policy["max_jobs"])
 
-    def _start_one(
-        self, row: TableHealth, policy: EffectivePolicy, last: Mapping[tuple[int, str], _Last]
+    def _start_first_due(
+        self, row: TableHealth, policy: EffectivePolicy, last: Mapping[tuple[int, str], _LastJob]
     ) -> bool:
-        """Start one thing that is due, if there is one.
+        """Start the maintenance of this table that is due and ran least recently; False if none is.
 
-        What was done longest ago goes first: a busy table needs some things again all the time, and
-        the others must have their turn.
+        A busy table requires some kinds all the time, so without this order other kinds would
+        never run.
         """
         if not self._has_room(policy):
             return False
         due = list(self._due(row, policy, last))
-        due.sort(key=lambda one: _turn(last.get((row.table_id, one[0]))))
+        due.sort(key=lambda item: _last_started(last.get((row.table_id, item[0]))))
         for kind, parameters in due:
             try:
                 _start(SYSTEM, row.table, kind, policy, parameters, only_if_idle=True)
-            except CatalogError as refused:  # dropped meanwhile, or somebody else asked for a job
+            except CatalogError as refused:  # dropped meanwhile, or a job was requested meanwhile
                 log.warning("Maintenance of %s was refused: %s", row.table, refused)
                 return False
             self._running[policy.values["max_jobs"].source] += 1
@@ -489,14 +296,14 @@ class _Round:
         return False
 
     def _due(
-        self, row: TableHealth, policy: EffectivePolicy, last: Mapping[tuple[int, str], _Last]
+        self, row: TableHealth, policy: EffectivePolicy, last: Mapping[tuple[int, str], _LastJob]
     ) -> Iterator[tuple[JobKind, Mapping[str, Any]]]:
         statistics = Statistics.from_json(row.statistics)
         for planned in planning.plan(statistics, policy):
             kind = JobKind(planned.kind)
             before = last.get((row.table_id, kind))
-            rests = before is not None and before.rests(kind, row, self._now)
-            if planned.mode is Mode.ON and not rests:
+            on_hold = before is not None and before.is_on_hold(kind, row, self._now)
+            if planned.mode is Mode.ON and not on_hold:
                 yield kind, planned.parameters
         if self._is_time_for_orphans(row, policy, last.get((row.table_id, JobKind.REMOVE_ORPHANS))):
             yield JobKind.REMOVE_ORPHANS, {}
@@ -505,59 +312,63 @@ class _Round:
             yield JobKind.COMPUTE_STATISTICS, {}
 
     def _is_time_for_orphans(
-        self, row: TableHealth, policy: EffectivePolicy, last: _Last | None
+        self, row: TableHealth, policy: EffectivePolicy, last: _LastJob | None
     ) -> bool:
-        """Metadata does not tell of orphans; they are looked for as often as they may be removed."""
+        """True if ``orphan_age`` has passed since the last job; metadata does not show orphans."""
         since = row.table.created_at if last is None else last.created_at
         is_time = (self._now - since).total_seconds() > policy["orphan_age"]
         return is_time and policy.mode("orphans") is Mode.ON
 
     def _is_time_for_statistics(
-        self, statistics: Statistics, policy: EffectivePolicy, last: _Last | None
+        self, statistics: Statistics, policy: EffectivePolicy, last: _LastJob | None
     ) -> bool:
-        """Of an Iceberg table that has rows, and got new ones since; once a day at most."""
+        """True for an Iceberg table with rows that changed since the last job, once a day at most."""
         is_on = statistics.format == TableFormat.ICEBERG and policy.mode("statistics") is Mode.ON
         if not (is_on and statistics.rows):
             return False
         if last is None:
             return True
         return self._now - last.created_at > _STATISTICS_EVERY and (
-            last.status in _UNDONE or last.version != statistics.version
+            last.status in _UNSUCCESSFUL or last.version != statistics.version
         )
 
     @staticmethod
-    def _last(rows: Iterable[TableHealth]) -> dict[tuple[int, str], _Last]:
+    def _last_jobs(rows: Iterable[TableHealth]) -> dict[tuple[int, str], _LastJob]:
         with connection.cursor() as cursor:
-            cursor.execute(_LAST, [[row.table_id for row in rows], [str(kind) for kind in MODES]])
-            return {(table, kind): _Last(*facts) for table, kind, *facts in cursor.fetchall()}
+            cursor.execute(
+                _LAST_JOBS_SQL, [[row.table_id for row in rows], [str(kind) for kind in MODES]]
+            )
+            return {
+                (table, kind): _LastJob(*columns) for table, kind, *columns in cursor.fetchall()
+            }
 
 
-def _turn(before: _Last | None) -> float:
+def _last_started(before: _LastJob | None) -> float:
     return 0.0 if before is None else before.created_at.timestamp()
 
 
 def _switched_on() -> set[str]:
-    """The modes that are on anywhere: mostly none is, and then no table need be looked at."""
-    found = {mode for mode in MODES.values() if BY_NAME[mode].default == Mode.ON}
+    """Modes that any policy switches on; usually there are none, and the pass ends at once."""
+    modes = {mode for mode in MODES.values() if BY_NAME[mode].default == Mode.ON}
     for values in MaintenancePolicy.objects.values_list("values", flat=True):
-        found.update(mode for mode in MODES.values() if values.get(mode) == Mode.ON)
-    return found
+        modes.update(mode for mode in MODES.values() if values.get(mode) == Mode.ON)
+    return modes
 
 
 def _running_by_policy() -> Counter[str]:
-    """How many tables are at work, or soon are, under each policy that says how many may be.
+    """Number of tables with a running or imminent job, by the source of ``max_jobs``.
 
-    A table has one job at a time, so what waits behind another of its jobs takes no place of its own;
-    neither does what failed and waits for its next attempt, which may be hours away. What waits for
-    a worker does: those that came after it would wait too.
+    A table runs one job at a time, so a job that waits for another job of its table does not count.
+    Neither does a failed job that waits for its next attempt, which may be hours away. A job that
+    waits for a worker counts, because jobs that are started later would wait too.
     """
     is_next = Q(lease_until=None) | Q(lease_until__lte=timezone.now())
     at_work = Job.objects.filter(
         Q(status=JobStatus.RUNNING) | Q(is_next, status=JobStatus.QUEUED), kind__in=list(MODES)
     )
     rows = list(Table.objects.filter(pk__in=at_work.values("table")).select_related("namespace"))
-    found = policies.effective_policies(rows)
-    return Counter(found[row.pk].values["max_jobs"].source for row in rows)
+    effective = policies.effective_policies(rows)
+    return Counter(effective[row.pk].values["max_jobs"].source for row in rows)
 
 
 def _start(
@@ -570,7 +381,7 @@ def _start(
     is_dry_run: bool = False,
     only_if_idle: bool = False,
 ) -> Job:
-    values = {name: found.value for name, found in policy.values.items()}
+    values = {name: setting.value for name, setting in policy.values.items()}
     operation = job_operations.StartMaintenance(
         table=row.identifier,
         format=TableFormat(row.format),

@@ -1,7 +1,7 @@
-"""Periodic tasks: the ones of this release cannot be changed, others can only be deleted.
+"""Periodic tasks: those of this release cannot be changed, others can only be deleted.
 
-The tasks and their times are those of CELERY_BEAT_SCHEDULE. The rows of django-celery-beat only carry
-them, so nobody can stop the sealing of the audit trail, or have Celery run a task of their own.
+CELERY_BEAT_SCHEDULE defines the tasks and their schedules; the rows of django-celery-beat only
+store them. So nobody can stop the sealing of the audit trail, or have Celery run other tasks.
 """
 
 from collections.abc import Mapping
@@ -22,61 +22,61 @@ from catalog.services.engine import audit_records
 
 
 def is_of_system(task: PeriodicTask) -> bool:
-    """Whether this release, or Celery itself, makes the task."""
+    """True if this release, or Celery itself, defines the task."""
     return task.name in settings.CELERY_BEAT_SCHEDULE or task.name.startswith("celery.")
 
 
 def is_unchanged(task: PeriodicTask) -> bool:
-    """Whether a task of this release is enabled, and runs what and when it should."""
-    wanted = settings.CELERY_BEAT_SCHEDULE.get(task.name)
-    if wanted is None:
+    """True if a task is enabled and, for a task of this release, matches CELERY_BEAT_SCHEDULE."""
+    entry = settings.CELERY_BEAT_SCHEDULE.get(task.name)
+    if entry is None:
         return bool(task.enabled)
     every = task.schedule.run_every.total_seconds() if task.interval else None
     return (task.enabled, task.task, every, task.one_off, task.start_time, task.expires) == (
-        *(True, wanted["task"], wanted["schedule"], False),
+        *(True, entry["task"], entry["schedule"], False),
         *(None, None),
     )
 
 
 def run_task(*, actor: Principal, task: PeriodicTask) -> None:
-    """Have a worker do a task of this release now, beside its times.
+    """Send a task of this release to a worker now, in addition to its schedule.
 
     Raises PermissionDenied, InvalidInput for another task, and ServiceUnavailable without a broker.
     """
     access.require(actor, Privilege.ALL)
-    wanted = _wanted(task)
+    entry = _entry(task)
     with transaction.atomic():
         audit_records.record(actor, "periodic_task.run", task.name)
         try:
-            current_app.send_task(wanted["task"], retry=False, **wanted.get("options", {}))
+            current_app.send_task(entry["task"], retry=False, **entry.get("options", {}))
         except OperationalError:
             raise ServiceUnavailable(
-                f"Task '{task.name}' was not started: the broker does not answer"
+                f"Task '{task.name}' was not started: the broker is unavailable"
             ) from None
 
 
 def restore_task(*, actor: Principal, task: PeriodicTask) -> None:
-    """Enable a task of this release, and give it the times of this release.
+    """Enable a task of this release and reset its schedule.
 
     Raises PermissionDenied, and InvalidInput for another task.
     """
     access.require(actor, Privilege.ALL)
-    wanted = _wanted(task)
+    entry = _entry(task)
     with transaction.atomic():
-        before = _facts(task)
+        before = _state(task)
         PeriodicTask.objects.filter(pk=task.pk).update(
             enabled=True, one_off=False, start_time=None, expires=None
         )
-        ModelEntry.from_entry(task.name, app=current_app, **wanted)
+        ModelEntry.from_entry(task.name, app=current_app, **entry)
         task.refresh_from_db()
         PeriodicTasks.update_changed()
         audit_records.record(
-            actor, "periodic_task.restore", task.name, before=before, after=_facts(task)
+            actor, "periodic_task.restore", task.name, before=before, after=_state(task)
         )
 
 
 def delete_task(*, actor: Principal, task: PeriodicTask) -> None:
-    """Delete a task that this release does not have: one of an older release, or somebody's own.
+    """Delete a task that this release does not define.
 
     Raises PermissionDenied, and InvalidInput for a task of this release.
     """
@@ -84,12 +84,12 @@ def delete_task(*, actor: Principal, task: PeriodicTask) -> None:
     if is_of_system(task):
         raise InvalidInput(f"Periodic task '{task.name}' is part of Monodon and cannot be deleted")
     with transaction.atomic():
-        audit_records.record(actor, "periodic_task.delete", task.name, before=_facts(task))
+        audit_records.record(actor, "periodic_task.delete", task.name, before=_state(task))
         task.delete()
 
 
 def restore_changed_tasks() -> int:
-    """Restore every task of this release that was changed in the database; returns how many."""
+    """Restore the tasks of this release that were changed in the database; returns the number."""
     rows = PeriodicTask.objects.filter(name__in=list(settings.CELERY_BEAT_SCHEDULE))
     changed = [task for task in rows if not is_unchanged(task)]
     for task in changed:
@@ -97,13 +97,13 @@ def restore_changed_tasks() -> int:
     return len(changed)
 
 
-def _wanted(task: PeriodicTask) -> Mapping[str, Any]:
-    """The entry of a task in the settings. Raises InvalidInput for another task."""
-    wanted: Mapping[str, Any] | None = settings.CELERY_BEAT_SCHEDULE.get(task.name)
-    if wanted is None:
+def _entry(task: PeriodicTask) -> Mapping[str, Any]:
+    """The entry of a task in CELERY_BEAT_SCHEDULE. Raises InvalidInput for another task."""
+    entry: Mapping[str, Any] | None = settings.CELERY_BEAT_SCHEDULE.get(task.name)
+    if entry is None:
         raise InvalidInput(f"Periodic task '{task.name}' is not a task of this release")
-    return wanted
+    return entry
 
 
-def _facts(task: PeriodicTask) -> dict[str, Any]:
+def _state(task: PeriodicTask) -> dict[str, Any]:
     return {"task": task.task, "schedule": str(task.scheduler), "enabled": task.enabled}

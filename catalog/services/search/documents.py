@@ -1,12 +1,12 @@
-"""The documents by which namespaces, tables and views are found, and what keeps them true.
+"""Search documents of namespaces, tables and views, and how they are kept up to date.
 
-    a commit that changes facts     makes the document of its row anew, in its own transaction
-    the pass (``keep``)             follows the audit trail: what was made, renamed, dropped or
-                                    written to is due; then reads the columns of what is due
-    ``reindex``                     makes all of them anew
+    commits of annotations   rebuild the document of their row, in their own transaction
+    ``update`` (periodic)    follows the audit trail: objects that were created, renamed, dropped or
+                             written to are due; then reads the columns of due tables
+    ``reindex``              rebuilds all documents
 
-What a table inherits from namespaces is not in its document: a search resolves it, so that a label
-of a namespace is one small change, however much lies below.
+Values that a table inherits from namespaces are not in its document; a search resolves them. So
+labelling a namespace is one small change, however many tables are below it.
 """
 
 import logging
@@ -22,14 +22,12 @@ from django.utils import timezone
 from prometheus_client import Gauge
 
 from catalog.errors import CatalogError
-from catalog.identifiers import label
 from catalog.models import (
     Facts,
     LabelAssignment,
     Namespace,
     SearchCursor,
     SearchDocument,
-    Sensitivity,
     Table,
     TableState,
 )
@@ -37,23 +35,23 @@ from catalog.services.engine import locks
 from catalog.services.lance.contents import Unreadable
 from catalog.services.search import table_columns
 from catalog.services.search import words as search_words
+from catalog.services.search.document_vectors import correctable_words, vector_of
 from catalog.services.search.table_columns import Columns
-from catalog.services.search.words import Vector, mark
 
 log = logging.getLogger(__name__)
 DUE = Gauge(
     "monodon_search_due",
-    "Search documents that are to be made anew.",
+    "Search documents that are due for an update.",
     multiprocess_mode="mostrecent",
 )
 
 SECONDS = 20.0
-"""How long a pass goes on taking what is due."""
-_EVENTS = 10_000  # of the audit trail, followed in one transaction
-_BATCH = 100  # documents made in one transaction
-_FIRST_PAUSE, _LONGEST_PAUSE = 30.0, 6 * 3600.0  # seconds
-_WORK = "search documents"
-# What changes nothing that is searched for, or has changed its document itself.
+"""Seconds after which a pass takes no more due documents."""
+_MAX_EVENTS = 10_000  # audit events read in one transaction
+_BATCH = 100  # documents updated in one transaction
+_MIN_PAUSE, _MAX_PAUSE = 30.0, 6 * 3600.0  # seconds
+_LOCK_NAME = "search documents"
+# Actions that do not change a document, or update the document in their own transaction.
 _WITHOUT_EFFECT = (
     "description.set",
     "owner.set",
@@ -69,10 +67,10 @@ _WITHOUT_EFFECT = (
 
 
 def enter(row: Table | Namespace) -> None:
-    """Make the document of a locked table or namespace anew, in the transaction under way."""
+    """Update the document of a locked table or namespace, in the current transaction."""
     column = "table_id" if isinstance(row, Table) else "namespace_id"
     with connection.cursor() as cursor:
-        # A new one is due at once: its columns were not read yet.
+        # A new document is due at once, because its columns have not been read yet.
         cursor.execute(
             f"INSERT INTO catalog_searchdocument ({column}, columns, schema_version, attempts, error,"  # noqa: S608 -- one of two
             f" due_at) VALUES (%s, '[]', '', 0, '', now()) ON CONFLICT ({column}) DO NOTHING",
@@ -84,21 +82,21 @@ def enter(row: Table | Namespace) -> None:
 
 
 def make(pks: Collection[int], columns: Mapping[int, Columns] | None = None) -> set[str]:
-    """Make documents anew, with the columns given by primary key, else with those they have.
+    """Rebuild documents, with ``columns`` by primary key, or else with their stored columns.
 
-    Needs a transaction. Returns the words of their names and columns.
+    Requires a transaction. Returns the words of the names and columns.
     """
     rows = locks.lock_documents(pks)
     for row in rows:
         if columns and (read := columns.get(row.pk)) is not None:
-            row.columns = [[each.path, each.type, each.comment] for each in read.columns]
+            row.columns = [[column.path, column.type, column.comment] for column in read.columns]
             row.schema_version = read.version
-    facts, labels = _said(rows)
+    facts, labels = _annotations_of(rows)
     vectors, words = [], set()
     for row in rows:
         key = (row.table_id, row.namespace_id)
-        vectors.append(str(_vector(row, facts[key], labels[key])))
-        words |= set(_words(row))
+        vectors.append(str(vector_of(row, facts[key], labels[key])))
+        words |= set(correctable_words(row))
     with connection.cursor() as cursor:
         cursor.execute(
             """
@@ -122,114 +120,41 @@ def make(pks: Collection[int], columns: Mapping[int, Columns] | None = None) -> 
 _Key = tuple[int | None, int | None]
 
 
-def _said(
+def _annotations_of(
     rows: Iterable[SearchDocument],
 ) -> tuple[dict[_Key, list[Facts]], dict[_Key, list[LabelAssignment]]]:
-    """What is said of these and of their columns, each by its table or namespace."""
+    """Annotations and labels of the objects and their columns, by table or namespace."""
     of_these = Q(table__in=[row.table_id for row in rows if row.table_id]) | Q(
         namespace__in=[row.namespace_id for row in rows if row.namespace_id]
     )
-    facts: dict[_Key, list[Facts]] = defaultdict(list)
-    for fact in Facts.objects.filter(of_these).order_by("column"):
-        facts[fact.table_id, fact.namespace_id].append(fact)
+    annotations: dict[_Key, list[Facts]] = defaultdict(list)
+    for annotation in Facts.objects.filter(of_these).order_by("column"):
+        annotations[annotation.table_id, annotation.namespace_id].append(annotation)
     labels: dict[_Key, list[LabelAssignment]] = defaultdict(list)
-    given = LabelAssignment.objects.filter(of_these).select_related("definition")
-    for one in given.order_by("column", "pk"):
-        labels[one.table_id, one.namespace_id].append(one)
-    return facts, labels
-
-
-def _vector(
-    row: SearchDocument, facts: Sequence[Facts], labels: Sequence[LabelAssignment]
-) -> Vector:
-    vector = Vector()
-    if row.table is not None:
-        above, name, owner = row.table.namespace.identifier, row.table.name, row.table.owner
-        above_ids = row.table.namespace.ancestors
-        vector.mark(mark("d", str(row.table_id)))
-        vector.mark(mark("f", row.table.format))
-        vector.mark(mark("k", row.table.kind))
-    elif row.namespace is not None:
-        above, name, owner = row.namespace.identifier[:-1], row.namespace.name, row.namespace.owner
-        above_ids = row.namespace.ancestors[:-1]
-        vector.mark(mark("w", str(row.namespace_id)))
-        vector.mark(mark("k", "namespace"))
-    else:
-        raise AssertionError("the database has a constraint for this")
-    vector.mark(mark("e", name))
-    vector.mark(mark("e", label((*above, name))))
-    for part in above:
-        vector.add(part, "D", follows=True)
-    vector.add(name, "A", ":n:", follows=True)
-    for depth in range(1, len(above) + 1):
-        vector.mark(mark("i", label(above[:depth])))
-    for pk in above_ids:
-        vector.mark(mark("p", str(pk)))
-    _add_owner(vector, owner)
-    for one in labels:
-        kind = "m" if one.column else "l"
-        vector.mark(mark(kind, one.definition.key))
-        vector.mark(mark(kind, f"{one.definition.key}={one.value}"))
-        vector.add(f"{one.definition.key} {one.value}", "B")
-    _add_facts(vector, facts)
-    for path, type_, comment in row.columns:
-        vector.mark(f":c={search_words.fold(path, 400)}")
-        vector.add(path, "B", ":c:")
-        vector.add(type_, "D")
-        vector.add(comment, "C")
-    return vector
-
-
-def _add_owner(vector: Vector, owner: str) -> None:
-    if owner:
-        vector.mark(mark("o", owner))
-        vector.mark(mark("o", owner.rpartition(":")[2]))
-        vector.add(owner, "D")
-
-
-def _add_facts(vector: Vector, facts: Sequence[Facts]) -> None:
-    highest = None
-    for fact in facts:
-        vector.add(fact.description, "C")
-        if fact.sensitivity and fact.column:
-            found = Sensitivity(fact.sensitivity)
-            highest = found if highest is None or found.rank > highest.rank else highest
-        elif fact.sensitivity:
-            vector.mark(mark("s"))
-            vector.mark(mark("s", fact.sensitivity))
-        for link in fact.links:
-            vector.add(str(link.get("title", "")), "C")
-    if highest is not None:
-        vector.mark(mark("t", highest))
-
-
-def _words(row: SearchDocument) -> Iterable[str]:
-    """The words that a search may mean with one that is misspelled."""
-    name = row.table.name if row.table else row.namespace.name if row.namespace else ""
-    for text in (name, *(path for path, *_ in row.columns)):
-        for word in search_words.words(text):
-            if search_words.can_be_corrected(word.text):
-                yield word.text
+    assignments = LabelAssignment.objects.filter(of_these).select_related("definition")
+    for assignment in assignments.order_by("column", "pk"):
+        labels[assignment.table_id, assignment.namespace_id].append(assignment)
+    return annotations, labels
 
 
 def _json(value: Any) -> str:
     return orjson.dumps(value).decode()
 
 
-# --- the pass ----------------------------------------------------------------------------------
+# --- periodic update ---------------------------------------------------------------------------
 
 
-def keep(*, seconds: float = SECONDS) -> int:
-    """Follow the audit trail and make what is due; returns how many documents were made.
+def update(*, seconds: float = SECONDS) -> int:
+    """Follow the audit trail and update due documents; returns the number of updated documents.
 
-    Takes nothing more after so many seconds. What cannot be read is logged and tried again, with
-    growing pauses; what is known of it stays searchable. Another pass at the same time does nothing.
+    Takes no more documents after ``seconds``. A table that cannot be read is logged and retried with
+    growing pauses; its previous document stays searchable. Does nothing if another pass is running.
     """
-    with locks.advisory_lock(_WORK) as is_alone:
+    with locks.advisory_lock(_LOCK_NAME) as is_alone:
         if not is_alone:
             return 0
         until = time.monotonic() + seconds
-        while follow() == _EVENTS and time.monotonic() < until:
+        while follow() == _MAX_EVENTS and time.monotonic() < until:
             pass
         made = 0
         while time.monotonic() < until:
@@ -242,13 +167,13 @@ def keep(*, seconds: float = SECONDS) -> int:
 
 
 def follow() -> int:
-    """Mark what the audit trail's next events are about as due, and remove what was dropped.
+    """Mark the objects of the next audit events as due, and remove the documents of dropped ones.
 
-    Returns how many events it has seen. One transaction, so no event is lost or seen for nothing.
+    Returns the number of events. One transaction, so no event is lost or counted without effect.
     """
     with transaction.atomic(), connection.cursor() as cursor:
-        place = SearchCursor.objects.filter(pk=1).values_list("xid", "event").first()
-        if place is None:
+        position = SearchCursor.objects.filter(pk=1).values_list("xid", "event").first()
+        if position is None:
             _begin()
             return 0
         cursor.execute(
@@ -257,14 +182,16 @@ def follow() -> int:
             WHERE (xid, id) > (%s::text::xid8, %s) AND xid < pg_snapshot_xmin(pg_current_snapshot())
             ORDER BY xid, id LIMIT %s
             """,
-            [str(place[0]), place[1], _EVENTS],
+            [str(position[0]), position[1], _MAX_EVENTS],
         )
         events = cursor.fetchall()
         if not events:
             return 0
-        told = [each for each in events if each[4] == "done" and each[2] not in _WITHOUT_EFFECT]
-        _mark_tables({uuid for _, _, _, uuid, _ in told if uuid is not None})
-        if any(action.startswith("namespace.") for _, _, action, _, _ in told):
+        relevant = [
+            event for event in events if event[4] == "done" and event[2] not in _WITHOUT_EFFECT
+        ]
+        _mark_tables({uuid for _, _, _, uuid, _ in relevant if uuid is not None})
+        if any(action.startswith("namespace.") for _, _, action, _, _ in relevant):
             _mark_namespaces()
         last, xid, *_ = events[-1]
         SearchCursor.objects.filter(pk=1).update(xid=xid, event=last)
@@ -272,7 +199,7 @@ def follow() -> int:
 
 
 def _begin() -> None:
-    """Everything is due; what happens from now on, the trail tells."""
+    """Mark everything as due and set the cursor to the end of the audit trail."""
     with connection.cursor() as cursor:
         cursor.execute(
             """
@@ -304,7 +231,7 @@ def _mark_tables(uuids: Collection[Any]) -> None:
 
 
 def _mark_namespaces() -> None:
-    """Their events tell no key: those without a document get one."""
+    """Create documents for namespaces without one, because namespace events carry no key."""
     with connection.cursor() as cursor:
         cursor.execute(
             """
@@ -325,10 +252,10 @@ def _remove_dropped() -> None:
 
 
 def make_due(*, until: float) -> int:
-    """Make a batch of the documents that are due, the longest due first; returns how many.
+    """Update a batch of due documents, the longest due first; returns the number.
 
-    Before a table is read, its next attempt is set: one that a pass dies of does not keep the
-    others from being read.
+    The next attempt is scheduled before a table is read, so a table that crashes the pass does not
+    block the others.
     """
     due = SearchDocument.objects.filter(due_at__lte=timezone.now()).order_by("due_at", "pk")
     rows = list(due.select_related("namespace", "table__namespace").defer("vector")[:_BATCH])
@@ -351,10 +278,10 @@ def make_due(*, until: float) -> int:
             if row.table.state == TableState.LIVE:
                 errors[row.pk] = str(error)[:1000]
                 log.warning("The columns of '%s' cannot be read: %s", row.table, error)
-    done = [row.pk for row in rows if row.pk not in errors and row.pk not in late]
+    updated = [row.pk for row in rows if row.pk not in errors and row.pk not in late]
     with transaction.atomic():
         words = make([row.pk for row in rows], read)
-        _finish(done, late, errors)
+        _finish(updated, late, errors)
     learn(words)
     return len(rows)
 
@@ -368,20 +295,20 @@ def _set_next_attempt(pks: Sequence[int]) -> None:
                 attempts = least(attempts + 1, 20)
             WHERE id = ANY(%s)
             """,
-            [_FIRST_PAUSE, _LONGEST_PAUSE, list(pks)],
+            [_MIN_PAUSE, _MAX_PAUSE, list(pks)],
         )
 
 
-def _finish(done: Sequence[int], late: Sequence[int], errors: Mapping[int, str]) -> None:
+def _finish(updated: Sequence[int], late: Sequence[int], errors: Mapping[int, str]) -> None:
     rows = SearchDocument.objects
-    rows.filter(pk__in=done, attempts__gt=0).update(due_at=None, attempts=0, error="")
+    rows.filter(pk__in=updated, attempts__gt=0).update(due_at=None, attempts=0, error="")
     rows.filter(pk__in=late).update(due_at=timezone.now(), attempts=0)
     for pk, text in errors.items():
         rows.filter(pk=pk).update(error=text)
 
 
 def learn(words: Collection[str]) -> int:
-    """Enter words among those that a misspelled one may mean; returns how many are new."""
+    """Add words to the dictionary for spelling correction; returns the number of new words."""
     with connection.cursor() as cursor:
         marks = [f"={word}" for word in words]
         cursor.execute("SELECT word FROM catalog_searchword WHERE key = ANY(%s)", [marks])
@@ -395,33 +322,38 @@ def learn(words: Collection[str]) -> int:
     return len(new)
 
 
-def reindex(*, told: Callable[[int], None] = lambda made: None) -> int:
-    """Make all documents anew, and forget the words that are in none; returns how many there are.
+def reindex(*, progress: Callable[[int], None] = lambda made: None) -> int:
+    """Rebuild all documents and delete unused words; returns the number of documents.
 
-    Searches go on meanwhile. Waits for a pass that is under way. ``told`` hears how many are done.
+    Searches continue meanwhile. Waits for a running pass. Calls ``progress`` with the number of
+    documents after each batch.
     """
     while True:
-        with locks.advisory_lock(_WORK) as is_alone:
+        with locks.advisory_lock(_LOCK_NAME) as is_alone:
             if is_alone:
-                return _reindex(told)
+                return _reindex(progress)
         time.sleep(0.5)
 
 
-def _reindex(told: Callable[[int], None]) -> int:
+def _reindex(progress: Callable[[int], None]) -> int:
     with transaction.atomic():
         _begin()
         SearchDocument.objects.update(schema_version="")
     made = 0
     while (batch := make_due(until=time.monotonic() + 3600)) > 0:
         made += batch
-        told(made)
-    _forget_words()
+        progress(made)
+    _delete_unused_words()
     follow()
     return made
 
 
-def _forget_words() -> None:
-    """Only here: counting who has a word would make every commit wait for others at the same words."""
+def _delete_unused_words() -> None:
+    """Delete words that are in no document.
+
+    Only ``reindex`` does this: with reference counts, commits with common words would wait for each
+    other.
+    """
     with connection.cursor() as cursor:
         cursor.execute(
             """

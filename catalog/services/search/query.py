@@ -1,7 +1,7 @@
 """The query language of the search, as people type it.
 
-customer orders              both words, in whatever is known of a thing; the last one as a beginning
-"customer orders"            the words beside each other
+customer orders              both words, in any text of a document; the last one as a prefix
+"customer orders"            the words next to each other
 column:email label:pii=yes   filters: label, owner, column, format, kind, in, sensitivity
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from catalog.errors import InvalidInput
 from catalog.models import Sensitivity, TableFormat, TableKind
 from catalog.services.search.words import (
-    MARK,
+    MAX_MARK,
     all_of,
     any_of,
     can_be_corrected,
@@ -24,7 +24,7 @@ from catalog.services.search.words import (
 )
 
 MAX_QUERY = 500  # characters
-_MOST_WORDS = 20
+_MAX_WORDS = 20
 KINDS = (*TableKind.values, "namespace")
 FIELDS = ("column", "format", "in", "kind", "label", "owner", "sensitivity")
 _TOKEN = re.compile(
@@ -34,15 +34,15 @@ _TOKEN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One word that is looked for, or several beside each other."""
+    """A word to search for, or several words next to each other."""
 
     parts: tuple[tuple[str, ...], ...]
-    """The words in order; of each its spellings: ``events2024`` is also ``events``, ``2024``."""
+    """Words in order, each with its spellings: ``events2024`` is also ``events``, ``2024``."""
     is_prefix: bool = False
-    """Whether the last word may go on."""
+    """True if the last word is a prefix."""
     is_quoted: bool = False
     in_columns: bool = False
-    """Whether only names of columns count."""
+    """True if only names of columns match."""
 
     @property
     def words(self) -> list[str]:
@@ -50,84 +50,85 @@ class Term:
 
     @property
     def is_in_order(self) -> bool:
-        """Whether it is several words, one behind the other."""
+        """True if the term has several consecutive words."""
         return len(self.words) > 1
 
     def query(self) -> str:
-        """As a tsquery over everything."""
+        """tsquery over all words of a document."""
         if self.in_columns:
             return self.in_marks("c")
         return phrase(
-            self._spelled(spellings, self._is_open(place))
-            for place, spellings in enumerate(self.parts)
+            self._spelled(spellings, self._is_open(position))
+            for position, spellings in enumerate(self.parts)
         )
 
     def in_marks(self, kind: str) -> str:
-        """As a tsquery over the marks of names, or of columns: places do not count there."""
+        """tsquery over the marks of names or of columns, which have no positions."""
         return all_of(
-            self._marked(kind, spellings, self._is_open(place))
-            for place, spellings in enumerate(self.parts)
+            self._marked(kind, spellings, self._is_open(position))
+            for position, spellings in enumerate(self.parts)
         )
 
-    def near(self, place: Callable[[str, str], str]) -> str:
-        """As a tsquery for other spellings; ``place`` gives each word's place in it, by its mark.
+    def near(self, placeholder: Callable[[str, str], str]) -> str:
+        """tsquery for similar words; ``placeholder`` returns the placeholder for a mark and a word.
 
-        Words that were not put between quotes need not be beside each other any more.
+        Words that are not quoted no longer need to be next to each other.
         """
         if self.is_quoted:
             return self.query()
-        found = []
+        queries = []
         for position, spellings in enumerate(self.parts):
             singles = spellings[:1] if len(spellings) == 1 else spellings[1:]
             for word in singles:
                 kind = mark("c") if self.in_columns else ""
                 exact = term(kind + word, is_prefix=self._is_open(position))
-                likely = (place(kind, word),) if can_be_corrected(word) else ()
-                found.append(any_of((exact, *likely)))
-        return all_of(found)
+                likely = (placeholder(kind, word),) if can_be_corrected(word) else ()
+                queries.append(any_of((exact, *likely)))
+        return all_of(queries)
 
-    def _is_open(self, place: int) -> bool:
-        return self.is_prefix and place == len(self.parts) - 1
+    def _is_open(self, position: int) -> bool:
+        return self.is_prefix and position == len(self.parts) - 1
 
     @staticmethod
     def _marked(kind: str, spellings: Sequence[str], is_open: bool) -> str:
-        whole, *parts = (mark(kind, spelling) for spelling in spellings)
+        whole, *subwords = (mark(kind, spelling) for spelling in spellings)
         exact = term(whole, is_prefix=is_open)
-        return any_of((exact, all_of(term(part) for part in parts))) if parts else exact
+        return any_of((exact, all_of(term(subword) for subword in subwords))) if subwords else exact
 
     @staticmethod
     def _spelled(spellings: Sequence[str], is_open: bool) -> str:
-        whole, *parts = spellings
-        if not parts:
+        whole, *subwords = spellings
+        if not subwords:
             return term(whole, is_prefix=is_open)
-        last = len(parts) - 1
+        last = len(subwords) - 1
         beside = phrase(
-            term(part, is_prefix=is_open and place == last) for place, part in enumerate(parts)
+            term(subword, is_prefix=is_open and position == last)
+            for position, subword in enumerate(subwords)
         )
         return any_of((term(whole, is_prefix=is_open), beside))
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What is looked for."""
+    """A parsed query."""
 
     terms: tuple[Term, ...]
     filters: tuple[str, ...]
-    """As tsqueries over marks."""
+    """tsqueries over marks."""
     labels: tuple[tuple[str, str | None], ...]
-    """Keys with the value wanted, folded; None: any."""
+    """Folded keys and values; None: any value."""
     sensitivities: tuple[Sensitivity, ...]
     whole: str
-    """The text, for names that are exactly so."""
+    """The whole text, for names that equal it."""
 
     @property
     def words(self) -> list[str]:
-        """All words, to be found again in what was found."""
-        return [word for one in self.terms for word in one.words]
+        """All words, to highlight them in the results."""
+        return [word for term in self.terms for word in term.words]
 
 
 def parse(text: str) -> Query:
-    """What a text means. Raises InvalidInput, saying how to put it, when it means nothing."""
+    """Parse a query. Raises InvalidInput, with a valid example where possible."""
     if len(text) > MAX_QUERY:
         raise InvalidInput(f"The query has {len(text)} characters; {MAX_QUERY} are allowed")
     text = text.replace("\0", " ")
@@ -139,26 +140,26 @@ def parse(text: str) -> Query:
     for number, token in enumerate(tokens):
         field = (token["field"] or "").lower()
         value = token["of_field"] if field else token["plain"]
-        # What is still being typed may go on; behind a blank or a quote it is complete.
+        # The last word may still be typed; a space or a quote after it completes it.
         is_open = number == len(tokens) - 1 and token.end() == len(text) and '"' not in value
         plain = value.replace('"', "")
         if field in FIELDS and not plain.strip():
             raise InvalidInput(f"'{field}:' needs a value: {_EXAMPLES[field]}")
         if field == "label":
-            key, equals, wanted = plain.partition("=")
-            labels.append((fold(key, MARK), fold(wanted, MARK) if equals else None))
+            key, equals, label_value = plain.partition("=")
+            labels.append((fold(key, MAX_MARK), fold(label_value, MAX_MARK) if equals else None))
         elif field == "sensitivity":
-            sensitivities.append(Sensitivity(_one(field, plain, Sensitivity.values)))
+            sensitivities.append(Sensitivity(_choice(field, plain, Sensitivity.values)))
         elif field in _FILTERS:
             filters.append(term(_FILTERS[field](plain)))
         else:
-            # What looks like a filter and is none, is words.
+            # An unknown filter is searched for as words.
             words_of = plain if field in {"", "column"} else f"{token['field']} {plain}"
             terms += _terms(words_of, is_open, '"' in value, in_columns=field == "column")
-    if sum(len(one.words) for one in terms) > _MOST_WORDS:
-        raise InvalidInput(f"The query has more than {_MOST_WORDS} words")
+    if sum(len(entry.words) for entry in terms) > _MAX_WORDS:
+        raise InvalidInput(f"The query has more than {_MAX_WORDS} words")
     if not (terms or filters or labels or sensitivities):
-        raise InvalidInput("There is nothing to search for: give a word, or a filter as kind:view")
+        raise InvalidInput("The query is empty; enter a word, or a filter such as kind:view")
     return Query(tuple(terms), tuple(filters), tuple(labels), tuple(sensitivities), text.strip())
 
 
@@ -173,16 +174,16 @@ _EXAMPLES = {
 }
 
 
-def _one(field: str, value: str, known: Sequence[str]) -> str:
-    if value.lower() not in known:
-        raise InvalidInput(f"'{field}:{value}' is unknown; there are {', '.join(known)}")
+def _choice(field: str, value: str, choices: Sequence[str]) -> str:
+    if value.lower() not in choices:
+        raise InvalidInput(f"'{field}:{value}' is unknown; use one of {', '.join(choices)}")
     return value.lower()
 
 
 _FILTERS: dict[str, Callable[[str], str]] = {
     "owner": lambda value: mark("o", value),
-    "format": lambda value: mark("f", _one("format", value, TableFormat.values)),
-    "kind": lambda value: mark("k", _one("kind", value, KINDS)),
+    "format": lambda value: mark("f", _choice("format", value, TableFormat.values)),
+    "kind": lambda value: mark("k", _choice("kind", value, KINDS)),
     "in": lambda value: mark("i", value),
 }
 
@@ -191,11 +192,11 @@ def _terms(text: str, is_open: bool, is_quoted: bool, *, in_columns: bool = Fals
     parts: list[list[str]] = []
     ends_at = 0
     for word in words(text):
-        if word.start < ends_at:  # a part of the compound before it
+        if word.start < ends_at:  # part of the preceding compound
             parts[-1].append(word.text)
         else:
             parts.append([word.text])
             ends_at = word.end
     if not parts:
         return []
-    return [Term(tuple(tuple(one) for one in parts), is_open, is_quoted, in_columns)]
+    return [Term(tuple(tuple(spellings) for spellings in parts), is_open, is_quoted, in_columns)]

@@ -1,68 +1,36 @@
-"""Searching: from a query to a page of what the actor may browse.
+"""Search: from a query to a page of results that the actor may browse.
 
-At most three statements: what namespaces say that is inherited, if the query asks for labels or
-sensitivity; the search; and, when nothing is found, the search for words like those of the query.
-
-A word may be in a million documents, and an index of words knows no order. So of those that have the
-whole query as their name first, of those that have all its words in their names next and of all
-others last, ``DEPTH`` are taken, ranked, and paged through.
+At most three statements: inherited labels and sensitivities of namespaces, if the query filters by
+them; the search; and, if it returns nothing, the search for similar words.
 """
 
 import base64
 import binascii
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import orjson
-from django.db import connection
-from django.db.models import BooleanField, Q
-from django.db.models.expressions import RawSQL
 
-from catalog import access
 from catalog.access import Principal
 from catalog.errors import InvalidInput
 from catalog.identifiers import Identifier
-from catalog.models import SearchDocument, Sensitivity, TableState
-from catalog.privileges import Privilege
 from catalog.services.search import query as search_query
 from catalog.services.search import words as search_words
+from catalog.services.search.matches import Match, matches_of
 from catalog.services.search.query import Query
-from catalog.services.search.words import all_of, any_of, mark, term
+from catalog.services.search.statements import EXACT_TIER, Lookup, Position
 
-DEPTH = 500
 PAGE_SIZE = 20
 MAX_PAGE = 100
-_MOST_MATCHES = 5  # told of one result
-_AROUND = 80  # characters shown before and behind what matched in a long text
-
-_EXACT, _IN_NAME, _ANYWHERE = 3, 2, 1
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A piece of a text, and whether the query is in it. Plain text: who shows it escapes it."""
-
-    text: str
-    is_hit: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Match:
-    """Where a result matched."""
-
-    field: str
-    """name, column, comment, label, description, owner or path."""
-    parts: tuple[Part, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A namespace, a table or a view that was found."""
+    """A namespace, a table or a view that matches the query."""
 
     pk: int
-    """Of the namespace or table."""
+    """Primary key of the namespace or table."""
     kind: str
     """namespace, table or view."""
     format: str | None
@@ -74,412 +42,75 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some results, the best first."""
+    """Results, best first."""
 
     results: list[Result]
     next_page: str | None
     is_corrected: bool = False
-    """Whether nothing was found, and these are for words like those of the query."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Carrier:
-    """A namespace that has a label, or a sensitivity, which what lies below inherits."""
-
-    pk: int
-    ancestors: Sequence[int]
-    values: Sequence[str]
+    """True if the query had no results and these match similar words."""
 
 
 def search(
     *, actor: Principal, text: str, limit: int | None = None, page_token: str | None = None
 ) -> Page:
-    """A page of what the actor may browse and the query finds. At most three statements.
+    """A page of results that the actor may browse. At most three statements.
 
-    Raises InvalidInput for a query that means nothing, saying how to put it, and for a token that
-    is none.
+    Raises InvalidInput for an invalid query, with a valid example, and for an invalid page token.
     """
     query = search_query.parse(text)
     size = min(limit or PAGE_SIZE, MAX_PAGE)
-    place = _read_token(page_token) if page_token else None
-    look = _Look(actor, query, size, place)
-    found, is_corrected = [], place is not None and place.is_corrected
+    position = _read_token(page_token) if page_token else None
+    lookup = Lookup(actor, query, size, position)
+    rows, is_corrected = [], position is not None and position.is_corrected
     if not is_corrected:
-        found = look.exactly()
-    if is_corrected or (not found and place is None and _may_be_misspelled(query)):
-        found = look.nearly()
-        is_corrected = is_corrected or bool(found)
+        rows = lookup.exactly()
+    if is_corrected or (not rows and position is None and _may_be_misspelled(query)):
+        rows = lookup.nearly()
+        is_corrected = is_corrected or bool(rows)
     token = None
-    if len(found) > size:
-        found = found[:size]
-        token = _token(_Place.of(found[-1], is_corrected=is_corrected))
-    return Page([_result(row, query, look.likely) for row in found], token, is_corrected)
+    if len(rows) > size:
+        rows = rows[:size]
+        token = _token(Position.of(rows[-1], is_corrected=is_corrected))
+    return Page([_result(row, query, lookup.likely) for row in rows], token, is_corrected)
 
 
 def _may_be_misspelled(query: Query) -> bool:
     return any(
         search_words.can_be_corrected(word)
-        for one in query.terms
-        if not one.is_quoted
-        for word in one.words
+        for query_term in query.terms
+        if not query_term.is_quoted
+        for word in query_term.words
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a page ends."""
-
-    tier: int
-    rank: float
-    path: list[str]
-    pk: int
-    is_corrected: bool
-
-    @classmethod
-    def of(cls, row: Mapping[str, Any], *, is_corrected: bool) -> "_Place":
-        return cls(row["tier"], row["rank"], list(row["path"]), row["id"], is_corrected)
+def _token(position: Position) -> str:
+    encoded = orjson.dumps(
+        [position.tier, position.rank, position.path, position.pk, position.is_corrected]
+    )
+    return base64.urlsafe_b64encode(encoded).decode().rstrip("=")
 
 
-def _token(place: _Place) -> str:
-    told = orjson.dumps([place.tier, place.rank, place.path, place.pk, place.is_corrected])
-    return base64.urlsafe_b64encode(told).decode().rstrip("=")
-
-
-def _read_token(text: str) -> _Place:
+def _read_token(text: str) -> Position:
     try:
-        told = orjson.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
-        tier, rank, path, pk, is_corrected = told
+        values = orjson.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+        tier, rank, path, pk, is_corrected = values
     except (ValueError, TypeError, binascii.Error):
         raise InvalidInput("The page token is not one of this list") from None
     if not (
         type(tier) is int
-        and 0 <= tier <= _EXACT
+        and 0 <= tier <= EXACT_TIER
         and isinstance(rank, (int, float))
         and isinstance(path, list)
-        and all(isinstance(part, str) and "\0" not in part for part in path)
+        and all(isinstance(name, str) and "\0" not in name for name in path)
         and type(pk) is int
         and 0 <= pk < 2**63
         and isinstance(is_corrected, bool)
     ):
         raise InvalidInput("The page token is not one of this list")
-    return _Place(tier, float(rank), path, pk, is_corrected)
+    return Position(tier, float(rank), path, pk, is_corrected)
 
 
-# --- the statements ----------------------------------------------------------------------------
-
-_CARRIERS = """
-    SELECT d.key, n.id, n.ancestors, array_agg(a.value)
-    FROM catalog_labelassignment a
-    JOIN catalog_labeldefinition d ON d.id = a.definition_id
-    JOIN catalog_namespace n ON n.id = a.namespace_id
-    WHERE d.key = ANY(%s) AND n.dropped_at IS NULL
-    GROUP BY d.key, n.id
-    UNION ALL
-    SELECT '', n.id, n.ancestors, ARRAY[f.sensitivity]
-    FROM catalog_facts f JOIN catalog_namespace n ON n.id = f.namespace_id
-    WHERE %s AND f.table_id IS NULL AND f.sensitivity <> '' AND n.dropped_at IS NULL
-"""
-
-# What is shown is read for the page alone.
-_PAGE = """
-    {near}
-    {hits},
-    best AS (SELECT id, max(tier) AS tier FROM ({all_hits}) AS hit GROUP BY id),
-    ranked AS (
-        SELECT d.id, best.tier,
-            {rank} AS rank,
-            CASE WHEN t.id IS NULL THEN o.path ELSE n.path || t.name END AS path
-        FROM best JOIN catalog_searchdocument d ON d.id = best.id
-        LEFT JOIN catalog_table t ON t.id = d.table_id
-        LEFT JOIN catalog_namespace n ON n.id = t.namespace_id
-        LEFT JOIN catalog_namespace o ON o.id = d.namespace_id
-    ),
-    page AS (
-        SELECT * FROM ranked {behind}
-        ORDER BY tier DESC, rank DESC, path, id LIMIT {size}
-    )
-    SELECT page.id, page.tier, page.rank, page.path, t.id AS table_id, o.id AS namespace_id,
-        t.kind, t.format, coalesce(t.owner, o.owner) AS owner, d.columns,
-        coalesce(
-            (SELECT f.description FROM catalog_facts f WHERE f.table_id = t.id AND f.column = ''),
-            (SELECT f.description FROM catalog_facts f WHERE f.namespace_id = o.id),
-            ''
-        ) AS description,
-        ARRAY(
-            SELECT jsonb_build_array(l.key, a.value, a.column)
-            FROM catalog_labelassignment a JOIN catalog_labeldefinition l ON l.id = a.definition_id
-            WHERE a.table_id = t.id OR a.namespace_id = o.id
-            ORDER BY a.id LIMIT 200
-        ) AS labels,
-        ARRAY(
-            SELECT jsonb_build_array(c.column, left(c.description, 4000))
-            FROM catalog_facts c
-            WHERE c.table_id = t.id AND c.column <> '' AND c.description <> ''
-            ORDER BY c.id LIMIT 200
-        ) AS column_descriptions
-        {likely}
-    FROM page JOIN catalog_searchdocument d ON d.id = page.id
-    LEFT JOIN catalog_table t ON t.id = d.table_id
-    LEFT JOIN catalog_namespace o ON o.id = d.namespace_id
-    ORDER BY page.tier DESC, page.rank DESC, page.path, page.id
-"""
-
-# Words like each word of the query, with how like they are: trigrams in common of all, as pg_trgm
-# has it; a word that is the same but for a letter left out or two exchanged counts as much alike.
-_NEAR = """
-    near AS MATERIALIZED (
-        SELECT q.place, q.mark, w.word
-        FROM jsonb_to_recordset(%s::jsonb) AS q (place int, mark text, word text, keys text[])
-        CROSS JOIN LATERAL (
-            SELECT word, likeness, max(likeness) OVER () AS most FROM (
-                SELECT word,
-                    count(*) FILTER (WHERE key NOT LIKE '-%%')::float8
-                        / (length(q.word) + length(word) + 2
-                            - count(*) FILTER (WHERE key NOT LIKE '-%%'))
-                    + CASE WHEN bool_or(key LIKE '-%%') THEN 0.5 ELSE 0 END AS likeness
-                FROM catalog_searchword WHERE key = ANY(q.keys) GROUP BY word
-            ) alike
-            WHERE likeness >= 0.3 ORDER BY likeness DESC, word LIMIT 8
-        ) w
-        WHERE w.likeness >= 0.7 * w.most
-    ),
-"""
-
-
-# Of each kind of hits, as many as those before have left over.
-_HIT = """
-    hit{tier} (id, tier) AS MATERIALIZED (
-        SELECT id, {tier} FROM ({rows}) AS found (id) LIMIT greatest(0, {depth}{before})
-    )
-"""
-_LESS = " - (SELECT count(*) FROM hit{tier})"
-_ALL = "SELECT * FROM hit{tier}"
-
-_REACH = """
-    SELECT string_agg(quote_literal(mark), ' | ')::tsquery FROM (
-        SELECT unnest(ARRAY[':p:' || root, ':w:' || root])
-            FROM unnest(monodon_roots(%s::bigint[], %s::text[])) root
-        UNION SELECT ':w:' || passage
-            FROM unnest(monodon_passages(%s::bigint[], %s::text[], %s::bigint[])) passage
-        UNION SELECT ':d:' || table_id FROM catalog_grant
-            WHERE principal_id = ANY(%s::bigint[]) AND table_id IS NOT NULL
-        UNION SELECT ':d:' || pk FROM unnest(%s::bigint[]) pk
-        UNION SELECT unnest(%s::text[])
-    ) AS reach (mark)
-"""
-_WITHIN = """
-    SELECT string_agg(quote_literal(mark), ' | ')::tsquery FROM (
-        SELECT ':p:' || %s::bigint
-        UNION SELECT ':w:' || unnest(ancestors) FROM catalog_namespace WHERE id = %s
-    ) AS reach (mark)
-"""
-
-# Words in the places of a query. A word to which none is like gets one that is in no document.
-_PUT_IN = """
-    (SELECT format(%s::text, VARIADIC ARRAY(
-        SELECT coalesce(
-            string_agg(quote_literal({mark} || near.word), ' | '), quote_literal(':none:')
-        )
-        FROM generate_series(1, %s) AS p LEFT JOIN near ON near.place = p
-        GROUP BY p ORDER BY p
-    ))::tsquery)
-"""
-
-
-class _Look:
-    """One search: its statements, and what they have in common."""
-
-    def __init__(self, actor: Principal, query: Query, size: int, place: _Place | None) -> None:
-        self._actor = actor
-        self._query = query
-        self._size = size
-        self._place = place
-        self.likely: list[str] = []
-        """The words that were looked for in place of those that were not found."""
-
-    def exactly(self) -> list[dict[str, Any]]:
-        terms, filters = self._query.terms, self._filters
-        if not terms:
-            return self._run([(_ANYWHERE, all_of(filters), [])], "0::float8", [])
-        words = all_of([*(one.query() for one in terms), *filters])
-        plain = [one for one in terms if not one.in_columns]
-        tiers: list[tuple[int, str, Sequence[Any]]] = [(_ANYWHERE, words, [])]
-        if plain:
-            # A word of the name is a word, so what the marks say is not asked for once more.
-            in_name = [one.in_marks("n") for one in plain]
-            others = [one.query() for one in terms if one.in_columns or one.is_in_order]
-            tiers.insert(0, (_IN_NAME, all_of([*in_name, *others, *filters]), []))
-            whole = term(mark("e", self._query.whole))
-            tiers.insert(0, (_EXACT, all_of([whole, *filters]), []))
-        rank = "ts_rank(d.vector, %s::tsquery, 1)::float8"
-        return self._run(tiers, rank, [all_of(one.query() for one in terms)])
-
-    def nearly(self) -> list[dict[str, Any]]:
-        """The same for words like those of the query: what they are, the statement finds itself."""
-        places: dict[tuple[str, str], int] = {}
-
-        def place(kind: str, word: str) -> str:
-            return f"%{places.setdefault((kind, word), len(places) + 1)}$s"
-
-        # PostgreSQL's format() puts the words in. Words hold no percent sign; filters may.
-        near = all_of(one.near(place) for one in self._query.terms)
-        template_filters = [each.replace("%", "%%") for each in self._filters]
-        template = all_of([near, *template_filters])
-        words = [
-            {
-                "place": number,
-                "mark": kind,
-                "word": word,
-                "keys": sorted(search_words.likeness(word)),
-            }
-            for (kind, word), number in places.items()
-        ]
-        parameters = [template, len(places)]
-        put_in = _PUT_IN.format(mark="near.mark")
-        tiers: list[tuple[int, str, Sequence[Any]]] = [(_ANYWHERE, put_in, parameters)]
-        if len(places) == 1 and not self._query.terms[0].in_columns:
-            # What has such a word as its whole name comes first.
-            whole = all_of(["%1$s", *template_filters])
-            tiers.insert(0, (_EXACT, _PUT_IN.format(mark="':e:'"), [whole, 1]))
-        return self._run(
-            tiers,
-            f"ts_rank(d.vector, {put_in}, 1)::float8",
-            parameters,
-            near=orjson.dumps(words).decode(),
-        )
-
-    def _run(
-        self,
-        tiers: Sequence[tuple[int, str, Sequence[Any]]],
-        rank: str,
-        rank_parameters: Sequence[Any],
-        *,
-        near: str | None = None,
-    ) -> list[dict[str, Any]]:
-        within, of_reach = self._reach
-        hits: list[str] = []
-        parameters: list[Any] = [] if near is None else [near]
-        for number, (tier, query, of_query) in enumerate(tiers):
-            # A query that is made in the statement comes as its text, others as a parameter.
-            text = query if of_query else "%s::tsquery"
-            condition = RawSQL(  # noqa: S611 -- a fixed text
-                f"catalog_searchdocument.vector @@ ({text}{within})",
-                [*(list(of_query) or [query]), *of_reach],
-                output_field=BooleanField(),
-            )
-            rows = SearchDocument.objects.filter(self._visible).filter(condition)
-            sql, given = rows.order_by().values("pk").query.sql_with_params()
-            before = "".join(_LESS.format(tier=other) for other, _, _ in tiers[:number])
-            hits.append(_HIT.format(tier=tier, rows=sql, depth=DEPTH, before=before))
-            parameters += given
-        parameters += rank_parameters
-        behind = ""
-        if self._place is not None:
-            behind = "WHERE (-tier, -rank, path, id) > (%s, %s, %s::text[], %s)"
-            at = self._place
-            parameters += [-at.tier, -at.rank, at.path, at.pk]
-        likely = ""
-        if near is not None:
-            likely = ", ARRAY(SELECT DISTINCT word FROM near) AS likely"
-        text = _PAGE.format(
-            near=_NEAR if near is not None else "",
-            hits=",\n".join(hits),
-            all_hits=" UNION ALL ".join(_ALL.format(tier=tier) for tier, _, _ in tiers),
-            rank=rank,
-            behind=behind,
-            size=self._size + 1,
-            likely=likely,
-        )
-        with connection.cursor() as cursor:
-            cursor.execute(f"WITH {text}", parameters)
-            names = [column.name for column in cursor.description or ()]
-            found = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
-        if found and near is not None:
-            self.likely = found[0]["likely"]
-        return found
-
-    @cached_property
-    def _visible(self) -> Q:
-        tables = Q(table__isnull=False) & ~Q(table__state=TableState.DROPPED)
-        namespaces = Q(namespace__isnull=False, namespace__dropped_at=None)
-        return (tables & access.visible_tables(self._actor, "table__")) | (
-            namespaces & access.visible_namespaces(self._actor, "namespace__")
-        )
-
-    @cached_property
-    def _reach(self) -> tuple[str, list[Any]]:
-        """What the actor may browse once more, as marks, so that the index leaves out the rest.
-
-        Somewhat more than that: whether it is so, ``_visible`` says of what the index finds.
-        """
-        actor = self._actor
-        text, parameters = "", []
-        if Privilege.BROWSE not in actor.everywhere:
-            text += f" && ({_REACH})"
-            ids, names, tables = list(actor.ids), list(actor.names), list(actor.tables)
-            owners = [mark("o", name) for name in names]
-            parameters += [ids, names, ids, names, tables, ids, tables, owners]
-        if actor.within is not None:
-            text += f" && ({_WITHIN})"
-            parameters += [actor.within, actor.within]
-        return text, parameters
-
-    @cached_property
-    def _filters(self) -> list[str]:
-        query = self._query
-        if not (query.labels or query.sensitivities):
-            return list(query.filters)
-        carriers: dict[str, list[_Carrier]] = {}
-        with connection.cursor() as cursor:
-            keys = [key for key, _ in query.labels]
-            cursor.execute(_CARRIERS, [keys, bool(query.sensitivities)])
-            for key, *rest in cursor.fetchall():
-                carriers.setdefault(key, []).append(_Carrier(*rest))
-        return [
-            *query.filters,
-            *(_of_label(key, value, carriers.get(key, ())) for key, value in query.labels),
-            *(_of_sensitivity(one, carriers.get("", ())) for one in query.sensitivities),
-        ]
-
-
-def _of_label(key: str, value: str | None, carriers: Sequence[_Carrier]) -> str:
-    told = key if value is None else f"{key}={value}"
-    matching = {
-        one.pk
-        for one in carriers
-        if value is None
-        or any(search_words.fold(given, search_words.MARK) == value for given in one.values)
-    }
-    own = [term(mark("l", told)), term(mark("m", told))]
-    return any_of([*own, *_inherited(mark("l", key), carriers, matching)])
-
-
-def _of_sensitivity(wanted: Sensitivity, carriers: Sequence[_Carrier]) -> str:
-    matching = {one.pk for one in carriers if wanted in one.values}
-    own = [term(mark("s", wanted)), term(mark("t", wanted))]
-    return any_of([*own, *_inherited(mark("s"), carriers, matching)])
-
-
-def _inherited(own: str, carriers: Sequence[_Carrier], matching: set[int]) -> list[str]:
-    """What lies below a namespace that matches, with nothing nearer that says otherwise."""
-    if not matching:
-        return []
-    known = {one.pk for one in carriers}
-    below: dict[int, list[int]] = {}
-    for one in carriers:
-        nearest = next((pk for pk in reversed(one.ancestors[:-1]) if pk in known), None)
-        if nearest is not None:
-            below.setdefault(nearest, []).append(one.pk)
-    found = []
-    for pk in sorted(matching):
-        inside = term(mark("p", str(pk)))
-        if nearer := below.get(pk):
-            inside = f"({inside} & !{any_of(term(mark('p', str(one))) for one in nearer)})"
-        found.append(inside)
-    return [f"(!{term(own)} & {any_of(found)})"]
-
-
-# --- what is shown -----------------------------------------------------------------------------
+# --- results -----------------------------------------------------------------------------------
 
 
 def _result(row: Mapping[str, Any], query: Query, likely: Sequence[str]) -> Result:
@@ -491,92 +122,5 @@ def _result(row: Mapping[str, Any], query: Query, likely: Sequence[str]) -> Resu
         identifier=tuple(row["path"]),
         owner=row["owner"],
         description=row["description"],
-        matches=tuple(_matches(row, query, likely)),
+        matches=tuple(matches_of(row, query, likely)),
     )
-
-
-def _matches(row: Mapping[str, Any], query: Query, likely: Sequence[str]) -> list[Match]:
-    """Where the words are, the most telling place first; the last word counts as a beginning."""
-    exact = {word for one in query.terms for word in one.words} | set(likely)
-    open_words = tuple(one.words[-1] for one in query.terms if one.is_prefix)
-    only_columns = all(one.in_columns for one in query.terms)
-    wanted_labels = {key for key, _ in query.labels}
-    *above, name = row["path"]
-    found: list[Match] = []
-    if not only_columns:
-        found += _match("name", name, exact, open_words)
-    for path, _, comment in _json(row["columns"]):
-        if len(found) >= _MOST_MATCHES:
-            return found
-        found += _match("column", path, exact, open_words)
-        if not only_columns:
-            found += _match("comment", comment, exact, open_words)
-    if not only_columns or wanted_labels:
-        found += _match_labels(row, exact, open_words, wanted_labels)
-    if not only_columns:
-        found += _match("description", row["description"], exact, open_words)
-        for _, text in map(_json, row["column_descriptions"]):
-            found += _match("description", text, exact, open_words)
-        found += _match("owner", row["owner"], exact, open_words)
-        found += _match("path", ".".join(above), exact, open_words)
-    return found[:_MOST_MATCHES]
-
-
-def _match_labels(
-    row: Mapping[str, Any], exact: set[str], open_words: tuple[str, ...], wanted: set[str]
-) -> list[Match]:
-    labels = [_json(one) for one in row["labels"]]
-    found = [
-        Match("label", (Part(key, is_hit=True), Part(" (inherited)", is_hit=False)))
-        for key in sorted(wanted - {key for key, *_ in labels})
-    ]
-    for key, value, column in labels:
-        text = f"{key}={value}" if value else key
-        if key in wanted:
-            found.append(Match("label", (Part(text, is_hit=True),)))
-        else:
-            found += _match("label", f"{column}: {text}" if column else text, exact, open_words)
-    return found
-
-
-def _json(value: Any) -> Any:
-    return orjson.loads(value) if isinstance(value, (str, bytes)) else value
-
-
-def _match(field: str, text: str, exact: set[str], open_words: tuple[str, ...]) -> Iterable[Match]:
-    parts = highlight(text, exact, open_words)
-    return [Match(field, parts)] if parts else []
-
-
-def highlight(text: str, exact: set[str], open_words: tuple[str, ...] = ()) -> tuple[Part, ...]:
-    """The text around the first of these words, in pieces; nothing when it has none of them.
-
-    ``open_words`` are beginnings of words.
-    """
-    spans: list[tuple[int, int]] = []
-    for word in search_words.words(text):
-        if word.text not in exact and not (open_words and word.text.startswith(open_words)):
-            continue
-        span = (word.start, word.end)
-        if spans and span[0] < spans[-1][1]:  # a part of a compound that is marked already
-            continue
-        spans.append(span)
-    if not spans:
-        return ()
-    first, last = max(0, spans[0][0] - _AROUND), min(len(text), spans[0][1] + _AROUND)
-    parts: list[Part] = []
-    at = first
-    if first > 0:
-        parts.append(Part("…", is_hit=False))
-    for start, end in spans:
-        if end > last:
-            break
-        if start > at:
-            parts.append(Part(text[at:start], is_hit=False))
-        parts.append(Part(text[start:end], is_hit=True))
-        at = end
-    if last > at:
-        parts.append(Part(text[at:last], is_hit=False))
-    if last < len(text):
-        parts.append(Part("…", is_hit=False))
-    return tuple(parts)

@@ -1,4 +1,4 @@
-"""The columns of a table or view of either format, as its newest version has them."""
+"""Columns of the newest version of a table or view of either format."""
 
 from dataclasses import dataclass
 from itertools import islice
@@ -11,18 +11,18 @@ from catalog.models import IcebergMetadata, Table, TableFormat, TableKind, Table
 from catalog.services.iceberg import metadata_files
 from catalog.services.lance import contents as lance_contents
 
-MOST = 2_000
-"""So many columns are known of a table; of those behind them nothing is found."""
+MAX_COLUMNS = 2_000
+"""Maximum number of columns per table; further columns are not searchable."""
 _COMMENTS = ("comment", "description", "doc")
-_LONGEST = 500  # characters of a comment or path
+_MAX_CHARACTERS = 500  # characters of a comment or path
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnNote:
-    """A column at any depth, as far as a search needs it."""
+    """A column at any depth, with the attributes that search uses."""
 
     path: str
-    """Its name below the names of what it is in: ``point.x``."""
+    """Name with the names of the enclosing fields: ``point.x``."""
     type: str
     comment: str
 
@@ -32,24 +32,24 @@ class Columns:
     """The columns of one version."""
 
     version: str
-    """What no other version of this table has."""
+    """Cache key, unique per table version."""
     columns: tuple[ColumnNote, ...]
 
 
 def newest_version(table: Table) -> str:
-    """What ``read`` would have as its version; empty: there is none yet. One statement."""
+    """The ``version`` that ``read`` would return; empty if the table has none yet. One statement."""
     if table.format == TableFormat.ICEBERG:
         of_this = IcebergMetadata.objects.filter(table=table)
         return of_this.values_list("metadata_location", flat=True).first() or ""
     newest = TableVersion.objects.visible().on("").filter(table=table).order_by("-version")
-    found = newest.values_list("version", "created_at").first()
-    return "" if found is None else f"{found[0]} {found[1].isoformat()}"
+    row = newest.values_list("version", "created_at").first()
+    return "" if row is None else f"{row[0]} {row[1].isoformat()}"
 
 
 def read(table: Table) -> Columns:
-    """The columns of the newest version. Looks into storage for a Lance table.
+    """Read the columns of the newest version, from storage for a Lance table.
 
-    Raises Unreadable, and a CatalogError for a table that is gone or has no version.
+    Raises Unreadable, and a CatalogError if the table was dropped or has no version.
     """
     if table.format == TableFormat.ICEBERG:
         return _read_iceberg(table)
@@ -57,7 +57,7 @@ def read(table: Table) -> Columns:
 
 
 def find(identifier: Identifier) -> Table | None:
-    """The table or view of this name, with its namespace."""
+    """The table or view of this name, with its namespace, or None."""
     return Table.objects.named(identifier).select_related("namespace").first()
 
 
@@ -72,23 +72,23 @@ def _read_iceberg(table: Table) -> Columns:
         current = describe_views.version(version).schema_id if version else current
     schema = describe_schemas.schema(document, current)
     fields = iter(()) if schema is None else describe_schemas.fields(schema)
-    notes = [_note(field.path, field.type, field.doc) for field in islice(fields, MOST)]
+    notes = [_note(field.path, field.type, field.doc) for field in islice(fields, MAX_COLUMNS)]
     return Columns(row.metadata_location, tuple(notes))
 
 
 def _read_lance(table: Table) -> Columns:
-    # Asked before the table is opened: should a version come in between, it is read once more.
+    # Read before the table is opened: if a version is committed in between, the table is read again.
     version = newest_version(table)
     dataset = lance_contents.open_table(actor=SYSTEM, table=table)
     with lance_contents.reading():
-        found = lance_columns.columns(dataset.schema)
+        columns = lance_columns.columns(dataset.schema)
         notes = [
             _note(
                 column.path,
                 column.type,
                 next((column.metadata[key] for key in _COMMENTS if key in column.metadata), ""),
             )
-            for column in islice(found, MOST)
+            for column in islice(columns, MAX_COLUMNS)
         ]
     return Columns(version, tuple(notes))
 
@@ -96,4 +96,4 @@ def _read_lance(table: Table) -> Columns:
 def _note(path: str, type_: str, comment: str) -> ColumnNote:
     # PostgreSQL stores no NUL.
     path, type_, comment = (text.replace("\0", "") for text in (path, type_, comment))
-    return ColumnNote(path[:_LONGEST], type_, comment[:_LONGEST])
+    return ColumnNote(path[:_MAX_CHARACTERS], type_, comment[:_MAX_CHARACTERS])

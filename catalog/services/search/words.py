@@ -1,21 +1,21 @@
-"""Words: how names and texts fall into them, and the vectors and queries made of them. Pure.
+"""Words of names and texts, and the text search vectors and queries built from them. Pure.
 
-A vector holds words, with their places and weights (name A, columns and labels B, descriptions C,
-owner and the names above D), and marks, which begin with a colon, as no word does:
+A vector holds words, with their positions and weights (name A, columns and labels B, descriptions C,
+owner and parent namespaces D), and marks, which begin with a colon, as no word does:
 
-    :e:orders   :e:prod.sales.orders     the whole name, alone and with those above it
-    :n:orders                            a word of the name
-    :c:email    :c=billing.email         a word of a column's name, and its whole path
-    :l:pii      :l:pii=yes               a label of its own
-    :m:pii      :m:pii=yes               a label of one of its columns
-    :s:         :s:restricted            its own sensitivity, and whether it has one
-    :t:restricted                        the highest sensitivity of its columns
-    :o:user:ada :o:ada                   its owner
+    :e:orders   :e:prod.sales.orders     whole name, alone and with its parents
+    :n:orders                            word of the name
+    :c:email    :c=billing.email         word of a column's name, and the whole path of a column
+    :l:pii      :l:pii=yes               own label
+    :m:pii      :m:pii=yes               label of a column
+    :s:         :s:restricted            has an own sensitivity, and its value
+    :t:restricted                        highest sensitivity of the columns
+    :o:user:ada :o:ada                   owner
     :f:lance    :k:view                  format and kind
-    :i:prod.sales  :p:12                 the namespaces above it, by name and by primary key
-    :w:12        :d:345                  itself, a namespace or a table
+    :i:prod.sales  :p:12                 parent namespaces, by name and by primary key
+    :w:12        :d:345                  the namespace or table itself
 
-One index answers for all of them at once, which is why filters are marks and no columns.
+Filters are marks rather than columns so that one index answers all conditions together.
 """
 
 import re
@@ -23,37 +23,37 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-LONGEST = 100  # characters of a word; what follows does not count
-MARK = 450  # characters of a mark; PostgreSQL takes 2 kB
-_MOST_PLACES = 250  # of one word; PostgreSQL keeps 255
-_LAST_PLACE = 16_000  # PostgreSQL counts to 16,383
-_MOST_LEXEMES = 20_000  # of a vector, which may have 1 MB
-_GAP = 8  # between two texts, so that no phrase reaches over it
+MAX_WORD = 100  # characters of a word; the rest is ignored
+MAX_MARK = 450  # characters of a mark; PostgreSQL takes 2 kB
+_MAX_POSITIONS = 250  # of one word; PostgreSQL keeps 255
+_MAX_POSITION = 16_000  # PostgreSQL counts to 16,383
+_MAX_LEXEMES = 20_000  # of a vector, which may have 1 MB
+_GAP = 8  # positions between two texts, so that no phrase spans both
 _CHUNK = re.compile(r"(?:[^\W_][\u0300-\u036f]*)+")
-_SHORTEST = 3  # letters of a word that is corrected
+_MIN_CORRECTED = 3  # letters of a word that is corrected
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A word of a text, and where it stands there."""
+    """A word of a text, and its offsets in the text."""
 
     text: str
     start: int
     end: int
     parts: int = 1
-    """How many words it holds: 2 for ``events2024``, which is one word and two."""
+    """Number of parts: 2 for ``events2024``, which is a compound of two words."""
 
 
-def fold(text: str, longest: int = LONGEST) -> str:
-    """Without case and accents, in which words do not differ; shortened."""
+def fold(text: str, longest: int = MAX_WORD) -> str:
+    """Remove case and accents, which search ignores, and shorten the text."""
     plain = unicodedata.normalize("NFKD", text)
-    kept = "".join(c for c in plain if not unicodedata.combining(c) and c != "\0")
-    return kept.casefold()[:longest]
+    letters = "".join(c for c in plain if not unicodedata.combining(c) and c != "\0")
+    return letters.casefold()[:longest]
 
 
 def mark(kind: str, text: str = "") -> str:
-    """The mark of this kind for a text: ``mark("l", "pii=yes")``."""
-    return f":{kind}:{fold(text, MARK)}"[:MARK]
+    """Mark of this kind for a text: ``mark("l", "pii=yes")``."""
+    return f":{kind}:{fold(text, MAX_MARK)}"[:MAX_MARK]
 
 
 def words(text: str) -> Iterator[Word]:
@@ -77,7 +77,7 @@ def _parts(chunk: str, offset: int) -> Iterator[Word]:
 
 
 def _is_border(chunk: str, here: int) -> bool:
-    """Between letters and digits, before a capital, and before the last capital of a row."""
+    """True between letters and digits, before a capital, and before the last of several capitals."""
     before, after = chunk[here - 1], chunk[here]
     if unicodedata.combining(after):
         return False
@@ -92,49 +92,49 @@ class Vector:
     """Collects the words and marks of one document."""
 
     def __init__(self) -> None:
-        self._places: dict[str, list[str]] = {}
-        self._place = 1
+        self._positions: dict[str, list[str]] = {}
+        self._position = 1
 
     def add(self, text: str, weight: str, mark: str = "", *, follows: bool = False) -> None:
-        """The words of a text; with ``mark`` each is a mark too.
+        """Add the words of a text, and with ``mark`` a mark for each.
 
-        With ``follows`` they directly follow the words before, so that a phrase may reach over.
+        With ``follows`` they directly follow the previous words, so that a phrase can span both.
         """
         if not follows:
-            self._place += _GAP
+            self._position += _GAP
         for word in words(text):
-            self._enter(word.text, f"{min(self._place, _LAST_PLACE)}{weight}")
+            self._enter(word.text, f"{min(self._position, _MAX_POSITION)}{weight}")
             if mark:
                 self.mark(mark + word.text)
             if word.parts == 1:
-                self._place += 1
+                self._position += 1
 
     def mark(self, mark: str) -> None:
-        self._enter(mark[:MARK], "")
+        self._enter(mark[:MAX_MARK], "")
 
-    def _enter(self, lexeme: str, place: str) -> None:
-        if lexeme not in self._places and len(self._places) >= _MOST_LEXEMES:
+    def _enter(self, lexeme: str, position: str) -> None:
+        if lexeme not in self._positions and len(self._positions) >= _MAX_LEXEMES:
             return
-        places = self._places.setdefault(lexeme, [])
-        if place and len(places) < _MOST_PLACES:
-            places.append(place)
+        positions = self._positions.setdefault(lexeme, [])
+        if position and len(positions) < _MAX_POSITIONS:
+            positions.append(position)
 
     def __str__(self) -> str:
-        """As PostgreSQL reads a tsvector."""
+        """Text representation of a tsvector for PostgreSQL."""
         return " ".join(
-            f"{quote(lexeme)}:{','.join(places)}" if places else quote(lexeme)
-            for lexeme, places in self._places.items()
+            f"{quote(lexeme)}:{','.join(positions)}" if positions else quote(lexeme)
+            for lexeme, positions in self._positions.items()
         )
 
 
 def quote(lexeme: str) -> str:
-    """A lexeme as it stands in a tsvector or tsquery."""
+    """Quote a lexeme for a tsvector or tsquery."""
     escaped = lexeme.replace("\\", "\\\\").replace("'", "''")
     return f"'{escaped}'"
 
 
 def term(lexeme: str, *, is_prefix: bool = False) -> str:
-    """A lexeme in a tsquery."""
+    """Lexeme of a tsquery."""
     return quote(lexeme) + (":*" if is_prefix else "")
 
 
@@ -151,27 +151,27 @@ def phrase(terms: Iterable[str]) -> str:
 
 
 def _joined(terms: Iterable[str], operator: str) -> str:
-    found = list(terms)
-    return found[0] if len(found) == 1 else f"({operator.join(found)})"
+    operands = list(terms)
+    return operands[0] if len(operands) == 1 else f"({operator.join(operands)})"
 
 
-# --- words like another --------------------------------------------------------------------------
+# --- similar words -------------------------------------------------------------------------------
 
 
 def can_be_corrected(word: str) -> bool:
-    """Whether words like it are looked for: numbers and short words are like too many."""
-    return len(word) >= _SHORTEST and word.isalpha()
+    """True if the word can be corrected; numbers and short words resemble too many others."""
+    return len(word) >= _MIN_CORRECTED and word.isalpha()
 
 
 def keys(word: str) -> set[str]:
-    """The keys under which a word is entered among those that may be meant (``SearchWord``)."""
+    """Keys of a word in the dictionary for spelling correction (``SearchWord``)."""
     return {f"={word}", *likeness(word)}
 
 
 def likeness(word: str) -> set[str]:
-    """The keys that it has in common with words like it.
+    """Keys that a word shares with similar words: trigrams, and the word with one letter removed.
 
-    A transposed letter breaks most trigrams of a short word, but not the word without it.
+    A transposed letter changes most trigrams of a short word, but not the word without that letter.
     """
     padded = f"  {word} "
     trigrams = {padded[i : i + 3] for i in range(len(padded) - 2)}

@@ -21,7 +21,7 @@ from catalog.services.engine import jobs
 from catalog.services.engine.commit import commit
 from catalog.services.events import webhooks
 from catalog.services.governance import annotations
-from catalog.services.maintenance import policies
+from catalog.services.maintenance import measurements, policies
 from catalog.services.maintenance import scheduler as maintenance_scheduler
 from catalog.services.recovery import undrop
 from catalog.services.tables import namespace_operations, table_operations
@@ -143,7 +143,7 @@ def make_catalog() -> dict[str, int]:
     webhooks.create_webhook(actor=SYSTEM, name="known", url="https://example.com/known")
     policies.set_namespace_policy(actor=SYSTEM, namespace=("ws",), values={"keep_versions": 5})
     policies.set_table_policy(actor=SYSTEM, table=("ws", "t"), values={"keep_versions": 6})
-    maintenance_scheduler.measure(actor=SYSTEM, table=("ws", "t"))
+    measurements.measure(actor=SYSTEM, table=("ws", "t"))
     failed = maintenance_scheduler.start(actor=SYSTEM, table=("ws", "t"), kind=JobKind.COMPACT)
     taken = jobs.take(failed.pk)
     assert taken is not None

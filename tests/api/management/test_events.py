@@ -8,7 +8,7 @@ from catalog.access import SYSTEM
 from catalog.models import AuditEvent, DeliveryStatus, Webhook, WebhookDelivery
 from catalog.services.engine import audit_records
 from catalog.services.events import feed as event_feed
-from catalog.services.events import webhooks
+from catalog.services.events import webhook_dispatch
 from tests.factories import make_namespace, make_root, unchanged
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
@@ -36,15 +36,15 @@ def test_events_behind_a_place(management, far_ahead):
     narrow = management.get("events?after=0-0&types=namespace.*&namespace=ws&limit=1")
     assert [event["subject"] for event in narrow["events"]] == ["ws"]
     with unchanged():
-        management.refused(400, "invalid-input", "no place", "GET events?after=never")
-        management.refused(400, "invalid-input", "no type", "GET events?types=a%20b")
+        management.refused(400, "invalid-input", "not a position", "GET events?after=never")
+        management.refused(400, "invalid-input", "not an event type", "GET events?types=a%20b")
         management.refused(404, "namespace-not-found", "nope", "GET events?namespace=nope")
 
 
 @pytest.mark.operation("StreamEvents")
 def test_a_stream_begins_behind_the_last_event(management, far_ahead):
     make_namespace("ws")
-    management.refused(400, "invalid-input", "no place", "GET events/stream?after=x")
+    management.refused(400, "invalid-input", "not a position", "GET events/stream?after=x")
     response = management.call("GET", "events/stream?after=0-0")
     try:
         assert response["content-type"] == "text/event-stream"
@@ -96,11 +96,11 @@ def test_the_life_of_a_webhook(management):
         ({"name": "a/b"}, "printable"),
         ({"url": "ftp://example.com"}, "https"),
         ({"url": "http://example.com"}, "https"),
-        ({"url": "https://10.0.0.1/x"}, "no public address"),
-        ({"url": "https://[::1]/x"}, "no public address"),
-        ({"url": "https://user:word@example.com"}, "no user"),
-        ({"url": "https://example.com:99999"}, "no URL"),
-        ({"types": ["a b"]}, "no type"),
+        ({"url": "https://10.0.0.1/x"}, "not a public address"),
+        ({"url": "https://[::1]/x"}, "not a public address"),
+        ({"url": "https://user:word@example.com"}, "must not contain a user"),
+        ({"url": "https://example.com:99999"}, "not a URL"),
+        ({"types": ["a b"]}, "not an event type"),
         ({"namespace": []}, ""),
         ({"typo": 1}, "typo"),
     ],
@@ -126,7 +126,7 @@ def test_dead_letters_are_sent_again(management):
         type="monodon.table.drop",
         target="x",
         status=DeliveryStatus.DEAD,
-        attempts=webhooks.MAX_ATTEMPTS,
+        attempts=webhook_dispatch.MAX_ATTEMPTS,
         answer="500",
     )
     (letter,) = management.get("webhooks/hook/deliveries?status=dead")["deliveries"]
@@ -140,4 +140,6 @@ def test_dead_letters_are_sent_again(management):
     path = "POST webhooks/hook/replay"
     with unchanged():
         management.refused(400, "invalid-input", "Say one of", path, {"place": "0-0", "dead": True})
-        management.refused(400, "invalid-input", "not got so far", path, {"place": f"{1 << 60}-1"})
+        management.refused(
+            400, "invalid-input", "is ahead of webhook", path, {"place": f"{1 << 60}-1"}
+        )

@@ -41,7 +41,7 @@ def test_nothing_is_said_at_first(reader: Management):
     table = {"identifier": ["ws", "t"], "kind": "table", "format": "lance", "columns": []}
     with unchanged():
         assert reader.get("tables/ws$t/facts") == EMPTY | table
-    search_documents.keep()
+    search_documents.update()
     columns = reader.get("tables/ws$i/facts")["columns"]
     assert [(one["path"], one["type"]) for one in columns] == [("id", "long"), ("name", "string")]
     namespace = {"identifier": ["ws"], "kind": "namespace", "format": None, "columns": []}
@@ -110,7 +110,7 @@ def test_a_namespace_hands_down_what_is_said_of_it(management: Management):
     [
         ({"columns": {"nothing": {"description": "x"}}}, 404, "column-not-found", "'nothing'"),
         ({"description": "x", "labels": {"no": ["x"]}}, 404, "label-not-found", "'no'"),
-        ({"owner": "nobody"}, 400, "invalid-input", "no principal 'nobody'"),
+        ({"owner": "nobody"}, 400, "invalid-input", "Principal 'nobody' does not exist"),
         ({"links": [{"title": "x", "url": "javascript:x"}]}, 400, "invalid-input", "http or https"),
         ({"sensitivity": "secret"}, 400, "invalid-input", "sensitivity"),
         ({"describtion": "x"}, 400, "invalid-input", "describtion"),

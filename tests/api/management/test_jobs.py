@@ -101,10 +101,10 @@ def test_maintenance_is_left_to_a_job(management: Management, sent, dry_run):
     ("body", "text"),
     [
         ({}, "kind: Field required"),
-        ({"kind": "everything"}, "'everything' is no maintenance; use one of compact, "),
-        ({"kind": "build_index"}, "'build_index' is no maintenance"),
-        ({"kind": "purge_table"}, "'purge_table' is no maintenance"),
-        ({"kind": "rewrite_manifests"}, "Lance format have no 'rewrite_manifests'"),
+        ({"kind": "everything"}, "'everything' is not a kind of maintenance; use one of compact, "),
+        ({"kind": "build_index"}, "'build_index' is not a kind of maintenance"),
+        ({"kind": "purge_table"}, "'purge_table' is not a kind of maintenance"),
+        ({"kind": "rewrite_manifests"}, "Lance format do not support 'rewrite_manifests'"),
         ({"kind": 5}, "kind: Input should be a valid string"),
         ({"kind": "compact", "dry_run": "yes"}, "dry_run: Input should be a valid boolean"),
         ({"kind": "compact", "dry_run": 1}, "dry_run: Input should be a valid boolean"),
@@ -138,10 +138,10 @@ def test_some_indexes_are_asked_for(management: Management, sent, warehouse):
     [
         ({}, (400, "invalid-input", "Table 'ws.real' has no index")),
         ({"indexes": ["gone"]}, (404, "index-not-found", "has no index 'gone'")),
-        ({"indexes": []}, (400, "invalid-input", "No index is named")),
+        ({"indexes": []}, (400, "invalid-input", "'indexes' is empty")),
         (
             {"kind": "compact", "indexes": ["a"]},
-            (400, "invalid-input", "'compact' is not of index"),
+            (400, "invalid-input", "'compact' does not take 'indexes'"),
         ),
         ({"indexes": "a"}, (400, "invalid-input", "indexes: Input")),
         ({"indexes": [1]}, (400, "invalid-input", "indexes.0: Input")),
@@ -311,7 +311,7 @@ def test_what_cannot_be_retried(management: Management):
     end(job)
     management.refused(409, "invalid-job-state", "is succeeded and cannot be retried", request)
     Job.objects.update(status=JobStatus.FAILED, kind=JobKind.BUILD_INDEX)
-    management.refused(400, "invalid-input", "'build_index' is no maintenance", request)
+    management.refused(400, "invalid-input", "is 'build_index', which is not maintenance", request)
     Job.objects.update(kind=JobKind.COMPACT)
     commit([table_operations.DropTable(table=("ws", "t"))], actor=SYSTEM)
     management.refused(404, "table-not-found", "'ws.t' does not exist", request)

@@ -72,7 +72,7 @@ def test_refusals(management: Management):
     management.refused(409, "label-already-exists", "'pii'", "POST labels", PII)
     management.refused(409, "label-in-use", "1 assignments", "DELETE labels/pii")
     management.refused(
-        409, "label-in-use", "'yes' is given", "PATCH labels/pii", {"values": ["no"]}
+        409, "label-in-use", "'yes' is assigned", "PATCH labels/pii", {"values": ["no"]}
     )
     for body, text in (
         ({}, "key"),

@@ -200,7 +200,7 @@ def test_a_second_person_approves(keys, reader: Management):
     assert waits["operation"]["operation"] == "DropNamespace"
     assert ada.get("approvals?waiting_for_me=true")["approvals"] == []
     approve = f"POST approvals/{request.pk}/approve"
-    ada.refused(403, "permission-denied", "somebody else has to decide", approve, {})
+    ada.refused(403, "permission-denied", "another principal must decide", approve, {})
     reader.refused(403, "permission-denied", "manage", approve, {})
     bob.refused(404, "approval-request-not-found", "'x'", "GET approvals/x")
     done = bob.post(f"approvals/{request.pk}/approve", {"reason": "yes"})

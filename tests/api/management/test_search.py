@@ -12,7 +12,7 @@ def _catalog(db):
     make_root()
     make_lance_table(("ws", "orders"))
     make_iceberg_table("ws", "old_orders")
-    search_documents.keep()
+    search_documents.update()
 
 
 @pytest.mark.operation("Search")
@@ -59,7 +59,7 @@ def test_a_misspelled_word(reader: Management):
 
 
 def test_refusals(reader: Management):
-    reader.refused(400, "invalid-input", "nothing to search for", "GET search")
+    reader.refused(400, "invalid-input", "The query is empty", "GET search")
     reader.refused(400, "invalid-input", "label:pii=yes", "GET search?q=label:")
     reader.refused(400, "invalid-input", "page token", "GET search?q=a&page_token=x")
     reader.refused(400, "invalid-input", "limit", "GET search?q=a&limit=0")

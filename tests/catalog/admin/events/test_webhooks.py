@@ -115,7 +115,7 @@ def test_it_is_changed_and_stopped(browser, hook):
     assert "stopped" in browser.get(page_of(hook)).content.decode()
 
     answer = press(browser, hook, "edit", url="ftp://example.org/", types="", is_active="on")
-    assert "begins with https://" in answer.content.decode()
+    assert "must begin with https://" in answer.content.decode()
     hook.refresh_from_db()
     assert (hook.url, hook.is_active) == ("https://example.org/x", False)
 

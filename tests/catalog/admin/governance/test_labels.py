@@ -46,7 +46,7 @@ def test_a_label_is_defined_changed_and_deleted(browser):
     assert AuditEvent.objects.get(action="label.create").actor == "user:ada"
     assert "pii" in text(browser.get(LABELS))
     assert 'value="red" selected' in text(browser.get(action("edit", row)))
-    annotations.change_table_facts(
+    annotations.annotate_table(
         actor=SYSTEM, table=("prod", "orders"), changes=Changes(labels={"pii": ["yes"]})
     )
     assert "prod.orders" in text(browser.get(f"{LABELS}{row.pk}/change/"))
@@ -58,15 +58,15 @@ def action(name: str, row: LabelDefinition) -> str:
 
 def test_a_label_in_use_stays(browser):
     row = annotations.create_label(actor=SYSTEM, key="pii", values=["yes", "no"])
-    annotations.change_table_facts(
+    annotations.annotate_table(
         actor=SYSTEM, table=("prod", "orders"), changes=Changes(labels={"pii": ["yes"]})
     )
     with unchanged():
         answer = browser.post(action("edit", row), {**FORM, "values": "no"})
-        assert "value &#x27;yes&#x27; is given" in text(answer)
+        assert "value &#x27;yes&#x27; is assigned" in text(answer)
         answer = browser.post(action("remove", row), follow=True)
-        assert "1 assignments have it" in text(answer)
-    annotations.change_table_facts(
+        assert "it has 1 assignments" in text(answer)
+    annotations.annotate_table(
         actor=SYSTEM, table=("prod", "orders"), changes=Changes(labels={"pii": []})
     )
     browser.post(action("edit", row), {**FORM, "values": "no"})
@@ -100,7 +100,7 @@ def test_the_search_page_teaches_its_language(browser):
 
 
 def test_results_are_marked_and_escaped(browser):
-    search_documents.keep()
+    search_documents.update()
     page = text(browser.get(SEARCH, {"q": "events"}))
     assert "&lt;b&gt;<mark>events</mark>" in page
     assert "<b>events" not in page
@@ -125,7 +125,7 @@ def test_the_search_needs_somebody(client):
 
 
 def test_the_command_bar_finds_tables(browser):
-    search_documents.keep()
+    search_documents.update()
     page = text(browser.get("/admin/search/", {"s": "orde", "extended": "1"}))
     assert "prod.orders" in page
     table = Table.objects.get(name="orders")
@@ -135,7 +135,7 @@ def test_the_command_bar_finds_tables(browser):
 
 def test_all_that_a_page_shows_of_a_table():
     annotations.create_label(actor=SYSTEM, key="pii")
-    annotations.change_table_facts(
+    annotations.annotate_table(
         actor=SYSTEM,
         table=("prod", "<b>events"),
         changes=Changes(
@@ -149,7 +149,7 @@ def test_all_that_a_page_shows_of_a_table():
             },
         ),
     )
-    search_documents.keep()
+    search_documents.update()
     row = Table.objects.select_related("namespace").get(name="<b>events")
     with CaptureQueriesContext(connection) as queries:
         found = governance_annotations.for_page(row)

@@ -321,7 +321,9 @@ def test_each_format_has_its_own_buttons(browser, kind):
         answer = browser.post(url(row, kind))
         assert Job.objects.filter(kind=kind, table=row).exists() is is_offered
         if not is_offered:
-            assert told(answer) == [f"Tables in {row.get_format_display()} format have no '{kind}'"]
+            assert told(answer) == [
+                f"Tables in {row.get_format_display()} format do not support '{kind}'"
+            ]
 
 
 def test_chosen_indexes_are_built_anew(browser):
@@ -466,7 +468,7 @@ def test_of_several_those_that_cannot_are_told(browser):
     messages = told(answer)
     assert len(messages) == 3
     assert f"job {job.pk}</a>" in messages[0]
-    assert "a.i: Tables in Iceberg format have no 'optimize_indexes'" in messages
+    assert "a.i: Tables in Iceberg format do not support 'optimize_indexes'" in messages
 
 
 def test_many_refusals_are_a_few_messages(browser):

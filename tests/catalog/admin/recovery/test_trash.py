@@ -176,7 +176,7 @@ def test_what_needs_me_is_approved(browser, asked):
 def test_what_is_refused_needs_a_reason(browser, asked):
     with unchanged():
         answer = browser.post(url(asked, "refuse"), {"reason": ""})
-    assert told(answer) == ["Say why it is refused"]
+    assert told(answer) == ["A refusal requires a reason"]
     browser.post(url(asked, "refuse"), {"reason": "no"})
     asked.refresh_from_db()
     assert (asked.status, asked.decided_by) == ("refused", "user:ada")

@@ -85,7 +85,7 @@ def test_what_is_replaced_is_told_to_have_gone(warehouse, how):
     make(T)
     old = Table.objects.named(T).get()
     wait_for_readers()
-    place = event_feed.newest_place()
+    place = event_feed.newest_position()
     replace(warehouse)
     old.refresh_from_db()
     told = AuditEvent.objects.get(action=action, table_uuid=old.uuid)

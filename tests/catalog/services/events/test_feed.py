@@ -24,9 +24,9 @@ def read(**options: Any) -> event_feed.Page:
     return event_feed.read(**{"actor": SYSTEM, **options})
 
 
-def newest_place() -> event_feed.Place:
+def newest_place() -> event_feed.Position:
     wait_for_readers()
-    return event_feed.newest_place()
+    return event_feed.newest_position()
 
 
 def types(page: event_feed.Page) -> list[str]:
@@ -41,11 +41,11 @@ def test_a_reader_gets_what_happens_behind_its_place():
     page = read(after=start)
     assert types(page) == ["monodon.namespace.create", "monodon.table.declare"]
     assert page.is_last
-    again = read(after=page.place)
+    again = read(after=page.position)
     assert (again.rows, again.is_last) == ([], True)
     first = read(after=start, limit=1)
     assert (len(first.rows), first.is_last) == (1, False)
-    assert types(read(after=first.place)) == ["monodon.table.declare"]
+    assert types(read(after=first.position)) == ["monodon.table.declare"]
 
 
 def test_an_event_says_what_the_commit_did():
@@ -87,7 +87,7 @@ def test_what_commits_late_comes_late_and_is_not_lost():
     assert types(page) == []  # behind the slow one, which is under way
     may_end.set()
     thread.join()
-    assert types(read(after=page.place)) == [
+    assert types(read(after=page.position)) == [
         "monodon.slow.one",
         "monodon.quick.one",
     ]
@@ -115,8 +115,8 @@ def test_some_types_and_one_namespace():
     commit([table_operations.RenameTable(table=("ws2", "t"), new=("ws2", "u"))], actor=SYSTEM)
 
     def found(*patterns: str, namespace: tuple[str, ...] = ()) -> list[str]:
-        choice = event_feed.Choice(types=patterns, namespace=namespace)
-        rows = read(after=start, choice=choice).rows
+        choice = event_feed.EventFilter(types=patterns, namespace=namespace)
+        rows = read(after=start, event_filter=choice).rows
         return [f"{row.action} {row.target}" for row in rows]
 
     assert found("table.rename") == ["table.rename ws2.u"]
@@ -131,14 +131,14 @@ def test_some_types_and_one_namespace():
 
 @pytest.mark.parametrize("pattern", ["", "a b", "x" * 101, "table.[ab]", "*'; --"])
 def test_what_is_no_type_is_refused(pattern):
-    with pytest.raises(InvalidInput, match="no type of events"):
-        event_feed.Choice(types=(pattern,))
+    with pytest.raises(InvalidInput, match="not an event type"):
+        event_feed.EventFilter(types=(pattern,))
 
 
 @pytest.mark.parametrize("text", ["", "1", "-", "1-", "a-b", "1-2-3", "-1-2", "9" * 30 + "-1"])
 def test_what_is_no_place_is_refused(text):
-    with pytest.raises(InvalidInput, match="no place"):
-        event_feed.Place.parse(text)
+    with pytest.raises(InvalidInput, match="not a position"):
+        event_feed.Position.parse(text)
 
 
 def test_who_may_browse_nothing_gets_nothing():
@@ -148,7 +148,7 @@ def test_who_may_browse_nothing_gets_nothing():
     nobody = Principal("nobody")
     page = read(actor=nobody, after=start)
     assert (page.rows, page.is_last) == ([], True)
-    assert page.place > start
+    assert page.position > start
 
 
 def test_after_a_restore_into_another_server_readers_go_on_where_they_were():
@@ -156,15 +156,17 @@ def test_after_a_restore_into_another_server_readers_go_on_where_they_were():
     audit_records.record(SYSTEM, "read.before", "x")
     last = AuditEvent.objects.latest("pk").pk
     audit_records.record(SYSTEM, "written.since", "x")
-    ahead = event_feed.Place(1 << 60, last)  # the number that the other server gave its transaction
+    ahead = event_feed.Position(
+        1 << 60, last
+    )  # the number that the other server gave its transaction
     page = read(after=ahead)
     assert types(page) == ["monodon.written.since"]
-    assert page.place < ahead
-    nothing = read(after=event_feed.Place(1 << 60, last + 1))
+    assert page.position < ahead
+    nothing = read(after=event_feed.Position(1 << 60, last + 1))
     assert (nothing.rows, nothing.is_last) == ([], True)
-    assert nothing.place < ahead
+    assert nothing.position < ahead
     audit_records.record(SYSTEM, "goes.on", "x")
-    for place in (page.place, nothing.place):
+    for place in (page.position, nothing.position):
         assert types(read(after=place)) == ["monodon.goes.on"]
 
 
@@ -189,10 +191,10 @@ def test_many_writers_and_one_reader_agree():
             stop.set()
         page = event_feed.read(actor=SYSTEM, after=place, limit=7)
         got += [(row.action, row.target) for row in page.rows]
-        place = page.place
+        place = page.position
     while rows := (page := read(after=place)).rows:
         got += [(row.action, row.target) for row in rows]
-        place = page.place
+        place = page.position
     assert sorted(got) == sorted(
         (f"writer{number}.n", str(count)) for number in range(4) for count in range(60)
     )

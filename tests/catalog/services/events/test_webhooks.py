@@ -30,7 +30,7 @@ from catalog.services.access import api_keys, authentication
 from catalog.services.engine import audit_records, locks
 from catalog.services.engine.commit import commit
 from catalog.services.events import feed as event_feed
-from catalog.services.events import webhook_delivery, webhooks
+from catalog.services.events import webhook_delivery, webhook_dispatch, webhooks
 from catalog.services.tables import namespace_operations
 from tests.factories import make_namespace, make_root, make_table, unchanged, wait_for_readers
 from tests.receiver import Handler, Receiver
@@ -53,7 +53,7 @@ def _root(transactional_db) -> None:
 
 def fan_out() -> int:
     wait_for_readers()
-    return webhooks.fan_out()
+    return webhook_dispatch.fan_out()
 
 
 def hook(receiver: Receiver, name: str = "pager", **options: Any) -> str:
@@ -73,7 +73,7 @@ def tell() -> int:
     """All that is due, as the periodic task does."""
     fan_out()
     told = 0
-    while sent := webhooks.deliver():
+    while sent := webhook_dispatch.deliver():
         told += sent
     return told
 
@@ -139,7 +139,7 @@ def test_fan_out_is_complete_and_makes_nothing_twice_however_many_run(receiver, 
 
 def test_one_pass_is_bounded_and_the_next_one_goes_on(receiver, monkeypatch):
     monkeypatch.setattr(event_feed, "_LOOKED_AT", 2)
-    monkeypatch.setattr(webhooks, "_PAGES", 3)
+    monkeypatch.setattr(webhook_dispatch, "_PAGES", 3)
     hook(receiver, types=("test.*",))
     happen(*"abcdefghi")
     assert fan_out() == 5  # after webhook.create
@@ -242,27 +242,27 @@ def test_what_is_sent_is_signed_with_the_secret_of_that_moment(receiver):
 def test_a_refusal_is_tried_again_later_each_time_and_becomes_a_dead_letter(receiver):
     hook(receiver)
     happen("a")
-    receiver.answers = [503] * webhooks.MAX_ATTEMPTS
+    receiver.answers = [503] * webhook_dispatch.MAX_ATTEMPTS
     fan_out()
     pauses = []
-    for attempt in range(1, webhooks.MAX_ATTEMPTS + 1):
-        assert webhooks.deliver() == 1
-        assert webhooks.deliver() == 0  # not yet
+    for attempt in range(1, webhook_dispatch.MAX_ATTEMPTS + 1):
+        assert webhook_dispatch.deliver() == 1
+        assert webhook_dispatch.deliver() == 0  # not yet
         row = delivery()
         assert (row.attempts, row.answer) == (attempt, "503")
         pauses.append((row.due_at - timezone.now()).total_seconds())
         hurry()
     assert row.status == DeliveryStatus.DEAD
-    wanted = [min(5 * 2**number, 3600) for number in range(webhooks.MAX_ATTEMPTS - 1)]
+    wanted = [min(5 * 2**number, 3600) for number in range(webhook_dispatch.MAX_ATTEMPTS - 1)]
     assert all(want - 60 < pause <= want for pause, want in zip(pauses, wanted, strict=False))
     assert 24 * 3600 < sum(wanted) < 25 * 3600  # a receiver may be away for a day
-    assert webhooks.deliver() == 0
+    assert webhook_dispatch.deliver() == 0
 
     assert webhooks.replay(actor=SYSTEM, name="pager") == 1
     assert tell() == 1
     row = delivery()
     assert (row.status, row.attempts, row.answer) == (DeliveryStatus.DELIVERED, 1, "204")
-    assert len(receiver.got) == webhooks.MAX_ATTEMPTS + 1
+    assert len(receiver.got) == webhook_dispatch.MAX_ATTEMPTS + 1
     with unchanged():
         assert webhooks.replay(actor=SYSTEM, name="pager") == 0
 
@@ -313,18 +313,18 @@ def test_replay_from_a_place_tells_everything_behind_it_again(receiver):
     happen("a")
     tell()
     wait_for_readers()
-    place = event_feed.newest_place()
+    place = event_feed.newest_position()
     happen("b", "c")
     tell()
-    webhooks.replay_from(actor=SYSTEM, name="pager", place=place)
+    webhooks.replay_from(actor=SYSTEM, name="pager", position=place)
     assert tell() == 2
     assert sorted(event["subject"] for event in receiver.events) == ["a", "b", "b", "c", "c"]
     assert len({event["id"] for event in receiver.events}) == 3
-    webhooks.replay_from(actor=SYSTEM, name="pager", place=event_feed.BEGINNING)
+    webhooks.replay_from(actor=SYSTEM, name="pager", position=event_feed.BEGINNING)
     assert tell() == 3
-    ahead = event_feed.Place(1 << 61, 0)
-    with unchanged(), pytest.raises(InvalidInput, match="has not got so far"):
-        webhooks.replay_from(actor=SYSTEM, name="pager", place=ahead)
+    ahead = event_feed.Position(1 << 61, 0)
+    with unchanged(), pytest.raises(InvalidInput, match="is ahead of webhook"):
+        webhooks.replay_from(actor=SYSTEM, name="pager", position=ahead)
 
 
 def test_an_event_that_the_trail_has_lost_is_a_dead_letter(receiver):
@@ -332,10 +332,10 @@ def test_an_event_that_the_trail_has_lost_is_a_dead_letter(receiver):
     happen("a")
     fan_out()
     WebhookDelivery.objects.update(event=F("event") + 1_000_000)
-    assert webhooks.deliver() == 1
+    assert webhook_dispatch.deliver() == 1
     assert (delivery().status, delivery().answer) == (
         DeliveryStatus.DEAD,
-        "the audit trail has this event no more",
+        "the event is no longer in the audit trail",
     )
     assert receiver.got == []
 
@@ -344,11 +344,11 @@ def test_who_died_while_sending_is_followed_by_another_when_the_claim_is_over(re
     hook(receiver)
     happen("a")
     fan_out()
-    assert len(webhooks._claim()) == 1  # and dies
-    assert webhooks.deliver() == 0
+    assert len(webhook_dispatch._claim()) == 1  # and dies
+    assert webhook_dispatch.deliver() == 0
     assert delivery().due_at > timezone.now() + timedelta(minutes=1)
     hurry()
-    assert webhooks.deliver() == 1
+    assert webhook_dispatch.deliver() == 1
     assert (delivery().status, delivery().attempts) == (DeliveryStatus.DELIVERED, 2)
 
 
@@ -361,7 +361,7 @@ def test_two_senders_share_the_work(receiver):
     def run() -> None:
         try:
             gate.wait(30)
-            while webhooks.deliver():
+            while webhook_dispatch.deliver():
                 pass
         finally:
             connections.close_all()
@@ -381,11 +381,11 @@ def test_a_late_failure_does_not_undo_what_another_sender_delivered(receiver):
     hook(receiver)
     happen("a")
     fan_out()
-    (late,) = webhooks._claim()
+    (late,) = webhook_dispatch._claim()
     hurry()
-    assert webhooks.deliver() == 1
-    late.attempts = webhooks.MAX_ATTEMPTS
-    webhooks._note(late, webhooks._Outcome(False, "503 too late"))
+    assert webhook_dispatch.deliver() == 1
+    late.attempts = webhook_dispatch.MAX_ATTEMPTS
+    webhook_dispatch._record_outcome(late, webhook_dispatch._Outcome(False, "503 too late"))
     assert (delivery().status, delivery().answer) == (DeliveryStatus.DELIVERED, "204")
 
 
@@ -395,7 +395,7 @@ def test_a_receiver_with_much_to_get_leaves_turns_to_the_others(receiver):
     happen(*(str(number) for number in range(200)), action="much.n")
     happen("x", action="little.n")
     fan_out()
-    assert webhooks.deliver() < 60
+    assert webhook_dispatch.deliver() < 60
     assert "little.n" in receiver.types
 
 
@@ -546,7 +546,7 @@ INNER = [
 @pytest.mark.parametrize("address", INNER)
 def test_an_address_that_is_not_public_is_refused(address):
     host = f"[{address}]" if ":" in address else address
-    with unchanged(), pytest.raises(InvalidInput, match="no public address"):
+    with unchanged(), pytest.raises(InvalidInput, match="not a public address"):
         webhooks.create_webhook(actor=SYSTEM, name="x", url=f"https://{host}/")
 
 
@@ -728,7 +728,7 @@ def test_with_another_key_of_the_server_a_webhook_waits_and_others_do_not(receiv
     assert is_signed(new, headers, body)
     of_old = WebhookDelivery.objects.get(webhook__name="old")
     assert of_old.status == DeliveryStatus.PENDING
-    assert "MONODON_SECRET_KEY is not what it was" in of_old.answer
+    assert "MONODON_SECRET_KEY has changed" in of_old.answer
     rotated = webhooks.rotate_secret(actor=SYSTEM, name="old")
     hurry()
     assert tell() == 1
@@ -752,7 +752,7 @@ def every_call(actor: Principal) -> dict[str, Callable[[], object]]:
         "deliveries": lambda: webhooks.list_deliveries(actor=actor, name="pager"),
         "replay": lambda: webhooks.replay(actor=actor, name="pager"),
         "replay_from": lambda: webhooks.replay_from(
-            actor=actor, name="pager", place=event_feed.BEGINNING
+            actor=actor, name="pager", position=event_feed.BEGINNING
         ),
     }
 
@@ -774,13 +774,13 @@ def test_what_cannot_be_is_refused_and_changes_nothing(receiver):
     for name in ("", " ", "a/b", "a\nb", "x" * 101):
         with unchanged(), pytest.raises(InvalidInput, match="name"):
             hook(receiver, name)
-    with unchanged(), pytest.raises(InvalidInput, match="exists already"):
+    with unchanged(), pytest.raises(InvalidInput, match="already exists"):
         hook(receiver)
-    with unchanged(), pytest.raises(InvalidInput, match="no type of events"):
+    with unchanged(), pytest.raises(InvalidInput, match="not an event type"):
         hook(receiver, "other", types=("table.[a]",))
     with unchanged(), pytest.raises(NamespaceNotFound):
         hook(receiver, "other", namespace=("nowhere",))
-    with unchanged(), pytest.raises(InvalidInput, match="Say what"):
+    with unchanged(), pytest.raises(InvalidInput, match="changes nothing"):
         webhooks.update_webhook(actor=SYSTEM, name="pager", changes=webhooks.Changes())
     with unchanged(), pytest.raises(InvalidInput, match="Page token"):
         webhooks.list_deliveries(actor=SYSTEM, name="pager", page_token="x")
@@ -844,6 +844,6 @@ def test_old_deliveries_are_forgotten_and_what_waits_is_not(receiver):
     put("b", status=DeliveryStatus.DELIVERED, delivered_at=now - timedelta(days=6))
     put("c", status=DeliveryStatus.DEAD, event_at=now - timedelta(days=91))
     put("d", event_at=now - timedelta(days=400))
-    assert webhooks.forget() == 2
+    assert webhook_dispatch.delete_expired_deliveries() == 2
     left = WebhookDelivery.objects.order_by("pk").values_list("target", flat=True)
     assert list(left) == ["b", "d"]

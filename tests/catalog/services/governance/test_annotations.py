@@ -36,7 +36,7 @@ from catalog.models import (
 from catalog.models import Principal as PrincipalRow
 from catalog.privileges import Privilege
 from catalog.services.engine.commit import commit
-from catalog.services.governance import annotation_operations, annotations
+from catalog.services.governance import annotation_operations, annotations, descriptions
 from catalog.services.governance.annotation_operations import Link
 from catalog.services.governance.annotations import Changes, ColumnChanges
 from catalog.services.tables import table_operations
@@ -71,15 +71,15 @@ def make_principal(name: str, **grants: Privilege) -> Principal:
 
 
 def on_table(table=ORDERS, actor=SYSTEM, **changes) -> None:
-    annotations.change_table_facts(actor=actor, table=table, changes=Changes(**changes))
+    annotations.annotate_table(actor=actor, table=table, changes=Changes(**changes))
 
 
 def on_namespace(*namespace: str, actor=SYSTEM, **changes) -> None:
-    annotations.change_namespace_facts(actor=actor, namespace=namespace, changes=Changes(**changes))
+    annotations.annotate_namespace(actor=actor, namespace=namespace, changes=Changes(**changes))
 
 
 def of_table(table=ORDERS):
-    return annotations.facts_of_table(actor=SYSTEM, table=table)
+    return annotations.table_annotations(actor=SYSTEM, table=table)
 
 
 def last_event() -> AuditEvent:
@@ -204,7 +204,7 @@ def test_links_have_titles_and_no_column_has_links():
             on_table(links=[Link(title, "https://example.org")])
     with unchanged(), pytest.raises(InvalidInput, match="51 links"):
         on_table(links=[Link("x", "https://example.org")] * 51)
-    with unchanged(), pytest.raises(InvalidInput, match="column has no links"):
+    with unchanged(), pytest.raises(InvalidInput, match="column cannot have links"):
         commit(
             [annotation_operations.SetLinks(target=ORDERS, is_table=True, column="id", links=[])],
             actor=SYSTEM,
@@ -222,7 +222,7 @@ def test_an_owner_is_a_principal():
         {"owner": "system"},
         {"owner": "user:ada"},
     )
-    with unchanged(), pytest.raises(InvalidInput, match="no principal 'user:bob'"):
+    with unchanged(), pytest.raises(InvalidInput, match="Principal 'user:bob' does not exist"):
         on_table(owner="user:bob")
     on_table(owner="")
     assert of_table().owner == ""
@@ -260,7 +260,7 @@ def test_the_nearest_sensitivity_holds():
     on_table(sensitivity=None, sets_sensitivity=True)
     assert of_table().sensitivity == "confidential"
     assert told(last_event())[2:] == ({"sensitivity": "internal"}, {"sensitivity": ""})
-    namespace = annotations.facts_of_namespace(actor=SYSTEM, namespace=("prod",))
+    namespace = annotations.namespace_annotations(actor=SYSTEM, namespace=("prod",))
     assert (namespace.sensitivity, namespace.said_sensitivity) == ("confidential", "confidential")
 
 
@@ -319,9 +319,9 @@ def test_labels_of_columns_stay_with_them():
 @pytest.mark.parametrize(
     ("values", "cause"),
     [
-        (["maybe"], "takes yes, no, not 'maybe'"),
-        (["yes", "no"], "has one value, and 2 are given"),
-        (["Yes"], "takes yes, no"),
+        (["maybe"], "allows yes, no, not 'maybe'"),
+        (["yes", "no"], "takes one value, not 2"),
+        (["Yes"], "allows yes, no"),
     ],
 )
 def test_values_that_a_label_does_not_take(values, cause):
@@ -332,9 +332,9 @@ def test_values_that_a_label_does_not_take(values, cause):
 
 def test_places_that_a_label_does_not_take():
     annotations.create_label(actor=SYSTEM, key="pii", places=[LabelPlace.COLUMN])
-    with unchanged(), pytest.raises(InvalidInput, match="on a column, not on a table"):
+    with unchanged(), pytest.raises(InvalidInput, match="to a column, not to a table"):
         on_table(labels={"pii": ["yes"]})
-    with unchanged(), pytest.raises(InvalidInput, match="not on a namespace"):
+    with unchanged(), pytest.raises(InvalidInput, match="not to a namespace"):
         on_namespace("prod", labels={"pii": ["yes"]})
 
 
@@ -417,10 +417,10 @@ def test_definitions_that_make_no_sense(wrong):
 @pytest.mark.parametrize(
     ("change", "cause"),
     [
-        ({"values": ["b"]}, "value 'a' is given"),
+        ({"values": ["b"]}, "value 'a' is assigned"),
         ({"is_multiple": False}, "several of its values"),
-        ({"places": [LabelPlace.NAMESPACE]}, "a table has it"),
-        ({"places": [LabelPlace.TABLE]}, "a column has it"),
+        ({"places": [LabelPlace.NAMESPACE]}, "it is assigned to a table"),
+        ({"places": [LabelPlace.TABLE]}, "it is assigned to a column"),
     ],
 )
 def test_a_label_in_use_is_not_changed_under_those_who_have_it(change, cause):
@@ -475,9 +475,9 @@ def test_what_may_not_be_browsed_is_not_there(change):
     with unchanged(), pytest.raises(NamespaceNotFound):
         on_namespace("prod", actor=stranger, **change)
     with pytest.raises((TableNotFound, NamespaceNotFound)):
-        annotations.facts_of_table(actor=stranger, table=ORDERS)
+        annotations.table_annotations(actor=stranger, table=ORDERS)
     with pytest.raises(NamespaceNotFound):
-        annotations.facts_of_namespace(actor=stranger, namespace=("prod",))
+        annotations.namespace_annotations(actor=stranger, namespace=("prod",))
 
 
 def test_a_stranger_does_not_learn_which_columns_there_are():
@@ -497,7 +497,7 @@ def test_what_is_not_there():
     with pytest.raises(TableNotFound):
         of_table(("prod", "nothing"))
     with pytest.raises(NamespaceNotFound):
-        annotations.facts_of_namespace(actor=SYSTEM, namespace=("nothing",))
+        annotations.namespace_annotations(actor=SYSTEM, namespace=("nothing",))
     with unchanged(), pytest.raises(InvalidInput, match="no columns"):
         on_namespace("prod", columns={"id": ColumnChanges(description="x")})
 
@@ -534,7 +534,7 @@ def test_reading_takes_a_fixed_number_of_statements():
         of_table()
     assert len(queries) == 4
     with CaptureQueriesContext(connection) as queries:
-        annotations.facts_of_namespace(actor=SYSTEM, namespace=("prod",))
+        annotations.namespace_annotations(actor=SYSTEM, namespace=("prod",))
     assert len(queries) == 3
 
 
@@ -585,15 +585,15 @@ def test_a_definition_is_locked_before_a_label_is_given():
 
 
 def test_markdown():
-    assert annotations.render("All **orders**\n\n- `a`") == (
+    assert descriptions.render("All **orders**\n\n- `a`") == (
         "<p>All <strong>orders</strong></p>\n<ul>\n<li><code>a</code></li>\n</ul>\n"
     )
-    assert "<table>" in annotations.render("|a|\n|-|\n|1|")
-    assert annotations.render("[x](https://example.org)") == (
+    assert "<table>" in descriptions.render("|a|\n|-|\n|1|")
+    assert descriptions.render("[x](https://example.org)") == (
         '<p><a href="https://example.org" rel="noopener noreferrer nofollow" target="_blank">x</a>'
         "</p>\n"
     )
-    assert 'href="mailto:a@b.c"' in annotations.render("<a@b.c>")
+    assert 'href="mailto:a@b.c"' in descriptions.render("<a@b.c>")
 
 
 @pytest.mark.parametrize(
@@ -636,7 +636,7 @@ def test_no_description_runs_anything(text):
                 if name == "href":
                     assert value.startswith(("https://", "http://", "mailto:")), value
 
-    html = annotations.render(text)
+    html = descriptions.render(text)
     parser = Parser()
     parser.feed(html)
     parser.close()

@@ -12,7 +12,7 @@ from catalog.models import AuditEvent, Job, JobKind, JobStatus, Table, TableForm
 from catalog.policies import effective
 from catalog.services.engine.commit import commit
 from catalog.services.iceberg import tables as iceberg_tables
-from catalog.services.maintenance import iceberg_actions, job_runner
+from catalog.services.maintenance import iceberg_actions, iceberg_statistics, job_runner
 from catalog.services.tables import job_operations
 from tests.catalog.services.iceberg.writing import open_table
 from tests.factories import make_iceberg_table, make_namespace, make_table, unchanged
@@ -66,7 +66,7 @@ def row(*identifier: str) -> Table:
 def test_a_table_without_snapshots_is_well() -> None:
     make_iceberg_table("ws", "t")
 
-    found = iceberg_actions.measure(row("ws", "t"), effective([]))
+    found = iceberg_statistics.measure(row("ws", "t"), effective([]))
 
     assert found is not None
     assert (found.format, found.files, found.rows, found.versions) == ("iceberg", 0, 0, 0)
@@ -158,7 +158,7 @@ def test_what_the_log_has_forgotten_the_ledger_forgets_in_its_time() -> None:
     newest = max(before)
 
     with unchanged():
-        assert iceberg_actions.measure(row("ws", "t"), effective([])) is not None
+        assert iceberg_statistics.measure(row("ws", "t"), effective([])) is not None
     told = run(JobKind.CLEAN_UP, spark, is_dry_run=True, keep_for=0, keep_versions=1).result
     assert told["planned"]["forgotten_versions"] == newest - 1
     run(JobKind.CLEAN_UP, spark, keep_for=3600, keep_versions=1)
@@ -223,7 +223,7 @@ def test_the_bytes_that_went_are_told() -> None:
 
 
 def test_of_too_many_files_no_bytes_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(iceberg_actions, "_MAX_FILES", 1)
+    monkeypatch.setattr(iceberg_statistics, "MAX_FILES", 1)
     grow(3)
 
     job = run(JobKind.CLEAN_UP, FakeSpark(deleted_data_files_count=2), keep_for=0, keep_versions=1)

@@ -13,7 +13,7 @@ from catalog.models import Job, Table
 from catalog.planning import Statistics
 from catalog.policies import effective
 from catalog.services.iceberg import commits as iceberg_commits
-from catalog.services.maintenance import iceberg_actions
+from catalog.services.maintenance import iceberg_actions, iceberg_statistics
 from tests.catalog.formats.iceberg.written import EQUALITY, Written
 from tests.factories import make_namespace
 
@@ -46,7 +46,7 @@ def register(made: Written, directory: Path) -> Table:
 
 
 def measure(table: Table) -> Statistics:
-    found = iceberg_actions.measure(table, POLICY)
+    found = iceberg_statistics.measure(table, POLICY)
     assert found is not None
     return found
 

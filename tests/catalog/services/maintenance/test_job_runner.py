@@ -221,7 +221,7 @@ def test_a_table_inside_the_location_is_spared(job: Job, caplog):
     stage(inner, 1)
     job_runner.run_job(job.pk)
     assert status(job) == ("canceled", "Canceled")
-    assert job.error == "its files belong to another table too"
+    assert job.error == "its files also belong to another table"
     assert "ws.inner" in caplog.text  # is told to whoever runs the server, and to no reader
     assert len(files(job.table.location)) == 5
 

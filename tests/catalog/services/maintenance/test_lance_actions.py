@@ -202,7 +202,7 @@ def test_indexes_that_know_all_are_left():
     make_index()
     version = newest().version
     job = run()
-    assert (job.status, job.error) == (JobStatus.SUCCEEDED, "every index was up to date")
+    assert (job.status, job.error) == (JobStatus.SUCCEEDED, "all indexes are up to date")
     assert newest().version == version
 
 
@@ -327,8 +327,8 @@ def test_an_index_that_lance_refuses_is_left_and_the_others_are_done(monkeypatch
     append(100, 50)
     refuse(monkeypatch, "two")
     job = run()
-    why = "Index 'two' is left as it is: No column with name a.b"
-    assert (job.status, job.error) == (JobStatus.SUCCEEDED, "left as they were: two")
+    why = "Index 'two' was not optimized: No column with name a.b"
+    assert (job.status, job.error) == (JobStatus.SUCCEEDED, "not optimized: two")
     assert job.result["left"] == {"two": why}
     assert job.result["after"] == {"indexes": 3, "stale_indexes": 1, "unindexed_rows": 50}
     assert job.result["version"] == newest().version
@@ -345,6 +345,6 @@ def test_a_job_of_nothing_but_refused_indexes_fails(monkeypatch):
     refuse(monkeypatch, "one", "two")
     before, versions = files(row.location), TableVersion.objects.count()
     job = run()
-    why = "Index '{}' is left as it is: No column with name a.b".format
+    why = "Index '{}' was not optimized: No column with name a.b".format
     assert (job.status, job.error) == (JobStatus.FAILED, f"{why('one')}; {why('two')}")
     assert (files(row.location), TableVersion.objects.count()) == (before, versions)

@@ -37,7 +37,7 @@ from catalog.services.lance.ledger import versions as lance_versions
 from catalog.services.lance.materialized_views import materialized_views
 from catalog.services.lance.refs import branches as lance_branches
 from catalog.services.lance.refs import tags as lance_tags
-from catalog.services.maintenance import job_runner, lance_cleanup
+from catalog.services.maintenance import job_runner, lance_cleanup, lance_retention
 from catalog.services.tables import cleanup_operations, job_operations
 from tests.api.client import encoded_schema
 from tests.factories import files, make_administrator, make_lance_table, make_root, unchanged
@@ -359,7 +359,7 @@ def test_a_table_with_a_manifest_elsewhere_is_left_alone():
     )
     commit([other], actor=SYSTEM)
     job = run()
-    assert job.error == "left alone: the manifest of version 7 lies elsewhere"
+    assert job.error == "nothing removed: the manifest of version 7 is not at its expected path"
     assert in_ledger() == [1, 2, 3, 4, 5, 6, 7]
     assert in_storage() == [1, 2, 3, 4, 5, 6]
 
@@ -431,9 +431,9 @@ def test_the_newest_version_is_never_retired():
 
 def test_counting_takes_the_policy():
     row = make_versions()
-    found = lance_cleanup.count_versions(row, {"keep_for": 7 * DAY, "keep_versions": 1})
+    found = lance_retention.count_versions(row, {"keep_for": 7 * DAY, "keep_versions": 1})
     assert (found.versions, found.old_versions) == (6, 5)
-    found = lance_cleanup.count_versions(row, {"keep_for": 60 * DAY, "keep_versions": 1})
+    found = lance_retention.count_versions(row, {"keep_for": 60 * DAY, "keep_versions": 1})
     assert (found.versions, found.old_versions) == (6, 0)
     assert found.manifest_bytes > 0
 

@@ -198,7 +198,9 @@ def test_nothing_goes_where_the_origin_of_a_branch_is_gone(row):
     leave(row, "data/dead.lance")
     before = files(row.location)
     job = run()
-    assert job.error == "left alone: version 2, with which 'dev' began, is gone"
+    assert (
+        job.error == "nothing removed: version 2, from which branch 'dev' was created, is missing"
+    )
     assert files(row.location) == before
 
 
@@ -206,7 +208,7 @@ def test_nothing_goes_where_there_is_a_branch_that_the_catalog_does_not_know(row
     lance.dataset(row.location).create_branch("own", 2)
     leave(row, "data/dead.lance")
     before = files(row.location)
-    assert run().error == "left alone: the catalog does not know the branch 'own'"
+    assert run().error == "nothing removed: branch 'own' is not in the catalog"
     assert files(row.location) == before
 
 
@@ -215,7 +217,7 @@ def test_nothing_goes_where_another_table_has_files(row):
     Table.objects.filter(name="i").update(location=f"{row.location}/data/inner")
     leave(row, "data/dead.lance")
     before = files(row.location)
-    assert run().error == "left alone: another table has files there too"
+    assert run().error == "nothing removed: another table also has files at its location"
     assert files(row.location) == before
 
 

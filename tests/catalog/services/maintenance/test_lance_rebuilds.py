@@ -46,7 +46,7 @@ from catalog.services.lance.indexes import index_plans as lance_index_plans
 from catalog.services.lance.indexes import indexes as lance_indexes
 from catalog.services.lance.indexes.indexes import IndexSummary, index_summaries
 from catalog.services.lance.refs import branches as lance_branches
-from catalog.services.maintenance import job_runner, lance_rebuilds, policies
+from catalog.services.maintenance import job_runner, lance_rebuilds, measurements, policies
 from catalog.services.maintenance import scheduler as maintenance_scheduler
 from tests.factories import files, make_administrator, make_lance_table, make_root
 
@@ -441,11 +441,11 @@ def test_what_cannot_be_asked_for_changes_nothing():
         start()
     with pytest.raises(IndexNotFound, match=r"Table 'ws.t' has no index 'gone'"):
         start("gone")
-    with pytest.raises(InvalidInput, match="No index is named"):
+    with pytest.raises(InvalidInput, match="'indexes' is empty"):
         maintenance_scheduler.start(
             actor=ADA, table=TABLE, kind=JobKind.REBUILD_INDEXES, indexes=[]
         )
-    with pytest.raises(InvalidInput, match="'compact' is not of indexes"):
+    with pytest.raises(InvalidInput, match="'compact' does not take 'indexes'"):
         maintenance_scheduler.start(actor=ADA, table=TABLE, kind=JobKind.COMPACT, indexes=["i"])
     with pytest.raises(IndexNotFound, match="has no index 'gone'"):
         maintenance_scheduler.start(
@@ -466,7 +466,7 @@ def test_an_index_that_is_gone_when_the_job_begins():
     assert (alone.status, alone.error) == (JobStatus.FAILED, "Table 'ws.t' has no index 'b'")
     assert state() == before
     work_on(both)
-    assert (both.status, both.error) == (JobStatus.SUCCEEDED, "left as they were: b")
+    assert (both.status, both.error) == (JobStatus.SUCCEEDED, "not rebuilt: b")
     assert both.result["left"] == {"b": "Table 'ws.t' has no index 'b'"}
     assert [each["name"] for each in both.result["plan"]["indexes"]] == ["a"]
 
@@ -498,7 +498,7 @@ def test_what_lance_would_build_otherwise_is_refused(monkeypatch):
     job = run()
     assert (job.status, job.error) == (
         JobStatus.FAILED,
-        "Index 'i' cannot be built anew: Lance would not build it with the same stem",
+        "Index 'i' cannot be rebuilt: Lance would not build it with the same stem",
     )
     assert state() == before
 
@@ -654,13 +654,13 @@ def test_another_index_under_the_name_is_left_to_the_next_attempt(meanwhile):
     meanwhile(lambda: index(other))
     job = run()
     assert job.status == JobStatus.QUEUED
-    assert job.error == "Index 'i' of table 'ws.t' was changed by others meanwhile"
+    assert job.error == "Index 'i' of table 'ws.t' was changed concurrently"
     assert summaries()["i"].type == "BITMAP"
     version = newest().version
     Job.objects.update(lease_until=None)
     work_on(job)
     # It is as new as the job could make it.
-    assert (job.status, job.error) == (JobStatus.SUCCEEDED, "built since the job began: i")
+    assert (job.status, job.error) == (JobStatus.SUCCEEDED, "rebuilt since the job began: i")
     assert newest().version == version
 
 
@@ -807,7 +807,7 @@ def test_what_a_worker_built_before_it_died_is_not_built_again(monkeypatch):
     Job.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
     work_on(job)
     assert (job.status, job.attempts) == (JobStatus.SUCCEEDED, 2)
-    assert job.error == "built since the job began: i"
+    assert job.error == "rebuilt since the job began: i"
     assert job.result["version"] == version + 3  # of 'j' alone
     assert AuditEvent.objects.filter(action="maintenance.rebuild_index").count() == 2
     assert job.result["before"]["segments"] == 4
@@ -877,7 +877,7 @@ def test_the_log_tells_what_is_left(monkeypatch):
     change(lambda dataset: dataset.delete("id >= 200"), data_operations.DeleteFromTable)
     old = summaries()["i"].uuid
     job = run()
-    assert (job.status, job.error) == (JobStatus.SUCCEEDED, "left as they were: i")
+    assert (job.status, job.error) == (JobStatus.SUCCEEDED, "not rebuilt: i")
     reason = "Column 'vector' has 200 vectors, and this IVF_PQ needs 256 to train with"
     assert job.result["left"] == {"i": reason}
     assert [each["name"] for each in job.result["plan"]["indexes"]] == ["ids"]
@@ -885,7 +885,7 @@ def test_the_log_tells_what_is_left(monkeypatch):
     lines = JobEvent.objects.filter(job=job).order_by("pk").values_list("level", "message")
     assert list(lines) == [
         ("warning", reason),
-        ("info", "building index 'ids' anew"),
+        ("info", "rebuilding index 'ids'"),
         ("info", f"committed version {newest().version}"),
     ]
 
@@ -894,7 +894,7 @@ def test_the_log_tells_what_is_left(monkeypatch):
 
 
 def built() -> dict[str, BuiltIndex]:
-    found = maintenance_scheduler.measure(actor=SYSTEM, table=TABLE).statistics["built_indexes"]
+    found = measurements.measure(actor=SYSTEM, table=TABLE).statistics["built_indexes"]
     return {each["name"]: BuiltIndex(**each) for each in found}
 
 

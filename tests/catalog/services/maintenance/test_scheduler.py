@@ -40,7 +40,7 @@ from catalog.privileges import READ_ONLY, Privilege
 from catalog.services.engine import jobs, locks
 from catalog.services.engine.commit import commit
 from catalog.services.lance import data as lance_data
-from catalog.services.maintenance import job_runner, policies
+from catalog.services.maintenance import job_runner, measurements, policies
 from catalog.services.maintenance import scheduler as maintenance_scheduler
 from catalog.services.tables import job_operations, namespace_operations, table_operations
 from tests.factories import (
@@ -99,8 +99,8 @@ def figures(monkeypatch) -> dict[str, object]:
             figure = replace(figure, version=newest.version, format=table.format)
         return figure
 
-    monkeypatch.setattr(maintenance_scheduler.lance_actions, "measure", measure)
-    monkeypatch.setattr(maintenance_scheduler.iceberg_actions, "measure", measure)
+    monkeypatch.setattr(measurements.lance_actions, "measure", measure)
+    monkeypatch.setattr(measurements.iceberg_statistics, "measure", measure)
     return found
 
 
@@ -121,7 +121,7 @@ def health(row: Table) -> TableHealth:
 
 
 def measured() -> int:
-    return maintenance_scheduler.measure_due()
+    return measurements.measure_due()
 
 
 def due() -> list[tuple[str, str]]:
@@ -179,7 +179,7 @@ def test_what_changed_is_measured_again_and_the_older_figures_stay(figures):
 
 def test_the_moment_is_that_before_the_table_was_read(figures, monkeypatch):
     row = live("ws", "t")
-    measure = maintenance_scheduler.lance_actions.measure
+    measure = measurements.lance_actions.measure
     read = []
 
     def slow(table, policy):
@@ -188,10 +188,10 @@ def test_the_moment_is_that_before_the_table_was_read(figures, monkeypatch):
         make_version(("ws", "t"), 2)  # too late for the figures
         return found
 
-    monkeypatch.setattr(maintenance_scheduler.lance_actions, "measure", slow)
+    monkeypatch.setattr(measurements.lance_actions, "measure", slow)
     measured()
     assert health(row).measured_at < read[0]
-    monkeypatch.setattr(maintenance_scheduler.lance_actions, "measure", measure)
+    monkeypatch.setattr(measurements.lance_actions, "measure", measure)
     assert measured() == 1
 
 
@@ -233,12 +233,12 @@ def test_under_another_policy_it_is_measured(figures):
 
 def test_of_too_many_those_measured_longest_ago_come_first(figures):
     rows = [live("ws", f"t{n}") for n in range(5)]
-    assert maintenance_scheduler.measure_due(limit=2) == 2
+    assert measurements.measure_due(limit=2) == 2
     assert set(TableHealth.objects.values_list("table", flat=True)) == {rows[0].pk, rows[1].pk}
-    assert maintenance_scheduler.measure_due(limit=2) == 2
+    assert measurements.measure_due(limit=2) == 2
     for n in range(5):
         make_version(("ws", f"t{n}"), 2)
-    assert maintenance_scheduler.measure_due(limit=2) == 2
+    assert measurements.measure_due(limit=2) == 2
     assert health(rows[4]).statistics["version"] == 2
     assert health(rows[0]).statistics["version"] == 2
     assert health(rows[1]).statistics["version"] == 1
@@ -247,7 +247,7 @@ def test_of_too_many_those_measured_longest_ago_come_first(figures):
 def test_a_round_that_takes_long_leaves_the_rest_to_the_next(figures, monkeypatch):
     for n in range(3):
         live("ws", f"t{n}")
-    monkeypatch.setattr(maintenance_scheduler, "_SECONDS", -1.0)
+    monkeypatch.setattr(measurements, "_SECONDS", -1.0)
     assert measured() == 1
     assert TableHealth.objects.count() == 1
 
@@ -285,7 +285,7 @@ def test_a_table_without_data_is_well(figures):
     measured()
     assert (health(row).score, health(row).statistics) == (100, {})
     with pytest.raises(TableHasNoData):
-        maintenance_scheduler.measure(actor=SYSTEM, table=("ws", "t"))
+        measurements.measure(actor=SYSTEM, table=("ws", "t"))
 
 
 def test_declared_and_dropped_tables_are_not_measured(figures):
@@ -298,7 +298,7 @@ def test_declared_and_dropped_tables_are_not_measured(figures):
 def test_a_table_that_is_dropped_while_it_is_measured(figures, monkeypatch):
     live("ws", "t")
     live("ws", "u")
-    measure = maintenance_scheduler.lance_actions.measure
+    measure = measurements.lance_actions.measure
 
     def drop(table, policy):
         found = measure(table, policy)
@@ -306,7 +306,7 @@ def test_a_table_that_is_dropped_while_it_is_measured(figures, monkeypatch):
             commit([table_operations.DropTable(table=("ws", "t"))], actor=SYSTEM)
         return found
 
-    monkeypatch.setattr(maintenance_scheduler.lance_actions, "measure", drop)
+    monkeypatch.setattr(measurements.lance_actions, "measure", drop)
     assert measured() == 2
     assert [str(row.table) for row in TableHealth.objects.all()] == ["ws.u"]
 
@@ -315,17 +315,17 @@ def test_measuring_by_hand(figures):
     row = live("ws", "t")
     figures["t"] = SMALL
     with unchanged():
-        plan = maintenance_scheduler.plan(actor=READER, table=("ws", "t"))
+        plan = measurements.plan(actor=READER, table=("ws", "t"))
         assert (plan.score, [job.kind for job in plan.planned]) == (60, ["compact"])
         with pytest.raises(PermissionDenied):
-            maintenance_scheduler.measure(actor=READER, table=("ws", "t"))
+            measurements.measure(actor=READER, table=("ws", "t"))
         with pytest.raises(TableNotFound):
-            maintenance_scheduler.measure(actor=SYSTEM, table=("ws", "no"))
+            measurements.measure(actor=SYSTEM, table=("ws", "no"))
         figures["t"] = ServiceUnavailable("The storage is away")
         with pytest.raises(ServiceUnavailable):
-            maintenance_scheduler.measure(actor=SYSTEM, table=("ws", "t"))
+            measurements.measure(actor=SYSTEM, table=("ws", "t"))
     figures["t"] = SMALL
-    assert maintenance_scheduler.measure(actor=SYSTEM, table=("ws", "t")) == health(row)
+    assert measurements.measure(actor=SYSTEM, table=("ws", "t")) == health(row)
 
 
 def test_old_measurements_are_thinned_and_forgotten(figures):
@@ -345,7 +345,7 @@ def test_old_measurements_are_thinned_and_forgotten(figures):
     kept = [past(days=10), past(days=10, minutes=1)]
     thinned = [past(days=10, minutes=2), past(days=10, minutes=59)]
     forgotten = [past(days=91), past(days=400)]
-    assert maintenance_scheduler.delete_old_health() == 4
+    assert measurements.delete_old_health() == 4
     left = set(TableHealth.objects.values_list("pk", flat=True))
     assert left == {health(row).pk, *(one.pk for one in (*recent, *kept))}
     assert left.isdisjoint({one.pk for one in (*thinned, *forgotten)})
@@ -790,7 +790,7 @@ def test_a_thousand_tables_take_a_fixed_number_of_statements(figures):
     with CaptureQueriesContext(
         connection,
     ) as looked:
-        assert maintenance_scheduler.measure_due() == 0
+        assert measurements.measure_due() == 0
     assert len(looked) == 2
     with CaptureQueriesContext(connection) as nothing:
         assert due() == []
@@ -837,11 +837,13 @@ def test_what_nobody_can_start():
             start("no", "no")
         with pytest.raises(TableHasNoData):
             start("ws", "empty")
-        with pytest.raises(InvalidInput, match="'build_index' is no maintenance; use one of"):
+        with pytest.raises(
+            InvalidInput, match="'build_index' is not a kind of maintenance; use one of"
+        ):
             start("ws", "t", kind=JobKind.BUILD_INDEX)
-        with pytest.raises(InvalidInput, match="Lance format have no 'rewrite_manifests'"):
+        with pytest.raises(InvalidInput, match="Lance format do not support 'rewrite_manifests'"):
             start("ws", "t", kind=JobKind.REWRITE_MANIFESTS)
-        with pytest.raises(InvalidInput, match="Iceberg format have no 'optimize_indexes'"):
+        with pytest.raises(InvalidInput, match="Iceberg format do not support 'optimize_indexes'"):
             start("ws", "i", kind=JobKind.OPTIMIZE_INDEXES)
 
 
@@ -887,7 +889,10 @@ def test_what_cannot_be_retried():
         maintenance_scheduler.retry(actor=SYSTEM, job=waiting.pk)
     commit([job_operations.StartBuildIndex(table=("ws", "t"), parameters={})], actor=SYSTEM)
     build = end(JobStatus.FAILED)
-    with unchanged(), pytest.raises(InvalidInput, match="'build_index' is no maintenance"):
+    with (
+        unchanged(),
+        pytest.raises(InvalidInput, match="is 'build_index', which is not maintenance"),
+    ):
         maintenance_scheduler.retry(actor=SYSTEM, job=build.pk)
     Job.objects.filter(pk=waiting.pk).update(status=JobStatus.FAILED)
     commit([table_operations.DropTable(table=("ws", "t"))], actor=SYSTEM)
@@ -915,7 +920,8 @@ def test_the_clock_runs_all_of_it(settings, monkeypatch):
     for name, seconds in every.items():
         entry = settings.CELERY_BEAT_SCHEDULE[name.replace("_", "-")]
         assert (entry["task"], entry["schedule"]) == (f"tasks.maintenance.{name}", seconds)
-        monkeypatch.setattr(maintenance_scheduler, name, lambda name=name: name)
+        module = maintenance_scheduler if name == "start_due" else measurements
+        monkeypatch.setattr(module, name, lambda name=name: name)
         assert getattr(tasks, name)() == name
 
 

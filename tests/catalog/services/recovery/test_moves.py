@@ -82,7 +82,7 @@ def test_a_job_writes_to_its_own_table_alone(etl, monkeypatch):
 
 def test_who_only_browses_is_not_told_what_a_change_wrote(etl):
     wait_for_readers()
-    start = event_feed.newest_place()
+    start = event_feed.newest_position()
     commit([table_operations.RenameTable(table=T, new=("a", "u"))], actor=SYSTEM)
     grant = grant_operations.SetGrant(
         on=On.table(("a", "u")), principal="etl", privileges=Privilege.READ

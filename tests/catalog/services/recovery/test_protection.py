@@ -295,7 +295,7 @@ def test_nobody_approves_what_they_asked_for(guarded):
     by_another_key = access.of_row(key.principal, key)
     with unchanged():
         for call in (approvals.approve, approvals.refuse):
-            with pytest.raises(PermissionDenied, match="somebody else has to decide"):
+            with pytest.raises(PermissionDenied, match="another principal must decide"):
                 call(actor=ada, request=request.pk, reason="me")
         with pytest.raises(PermissionDenied):
             approvals.approve(actor=by_another_key, request=request.pk)

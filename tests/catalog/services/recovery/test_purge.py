@@ -456,7 +456,7 @@ def test_a_table_that_was_brought_back_keeps_its_data(warehouse):
     job = drop(*T)
     Table.objects.filter(pk=table.pk).update(state=TableState.LIVE)
     job_runner.run_job(job.pk)
-    assert status(job) == ("canceled", "the table was brought back")
+    assert status(job) == ("canceled", "the table was undropped")
     assert files(warehouse) == before
     assert open_table(*T).scan().to_arrow().num_rows == 1
 
@@ -640,7 +640,7 @@ def test_a_location_that_another_table_has_is_not_purged(warehouse):
     Table.objects.filter(pk=table.pk).update(location=location)
     before = files(warehouse)
     job_runner.run_job(job.pk)
-    assert status(job) == ("canceled", "its files belong to another table too")
+    assert status(job) == ("canceled", "its files also belong to another table")
     assert files(warehouse) == before
 
 
@@ -655,7 +655,7 @@ def test_files_registered_again_under_another_name_are_not_purged(warehouse):
     before = files(warehouse)
     job = drop("ns", "again")
     job_runner.run_job(job.pk)
-    assert status(job) == ("canceled", "its files belong to another table too")
+    assert status(job) == ("canceled", "its files also belong to another table")
     assert files(warehouse) == before
     assert open_table(*T).scan().to_arrow().num_rows == 1
 
@@ -668,7 +668,7 @@ def test_dropping_the_one_that_moved_spares_the_other(warehouse):
     before = files(warehouse)
     job = drop(*T)
     job_runner.run_job(job.pk)
-    assert status(job) == ("canceled", "its files belong to another table too")
+    assert status(job) == ("canceled", "its files also belong to another table")
     assert files(warehouse) == before
     assert open_table("ns", "again").scan().to_arrow().num_rows == 1
 
@@ -707,7 +707,7 @@ def test_a_ledger_that_spells_the_file_another_way_is_found(warehouse):
             assert str(purge.holder(table)) == f"ns.{holder}", spelled
         job = drop("ns", name)
         job_runner.run_job(job.pk)
-        assert status(job) == ("canceled", "its files belong to another table too")
+        assert status(job) == ("canceled", "its files also belong to another table")
         assert files(warehouse) == before
 
 

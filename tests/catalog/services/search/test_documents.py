@@ -23,7 +23,7 @@ from catalog.services.lance.ledger import registration_operations
 from catalog.services.search import documents as search_documents
 from catalog.services.search import search
 from catalog.services.tables import namespace_operations, table_operations
-from tasks.maintenance import keep_search_documents
+from tasks.maintenance import update_search_documents
 from tests.factories import (
     make_iceberg_table,
     make_lance_table,
@@ -49,7 +49,7 @@ def _patient(request):
         return wait_first
 
     with pytest.MonkeyPatch.context() as patched:
-        for name in ("keep", "follow"):
+        for name in ("update", "follow"):
             patched.setattr(search_documents, name, patiently(getattr(search_documents, name)))
         yield
 
@@ -61,8 +61,8 @@ def _catalog(transactional_db, tmp_path, settings):
     make_namespace("ws")
     make_table("ws", "first")
     # The pass begins with all that is there, and follows from then on.
-    assert search_documents.keep() >= 2
-    while search_documents.keep():  # tests beside these may hold some events back for a moment
+    assert search_documents.update() >= 2
+    while search_documents.update():  # tests beside these may hold some events back for a moment
         pass
 
 
@@ -79,44 +79,44 @@ def document(name: str) -> SearchDocument:
 def test_new_tables_and_namespaces_are_found_after_a_pass():
     make_table("ws", "deeper", "second")
     assert find("second") == []
-    assert search_documents.keep() >= 2
+    assert search_documents.update() >= 2
     assert find("second") == ["ws.deeper.second"]
     assert find("kind:namespace deeper") == ["ws.deeper"]
 
 
 def test_a_renamed_table_is_found_by_its_new_name():
     commit([table_operations.RenameTable(table=("ws", "first"), new=("ws", "other"))], actor=SYSTEM)
-    search_documents.keep()
+    search_documents.update()
     assert (find("first"), find("other")) == ([], ["ws.other"])
 
 
 def test_what_was_dropped_is_not_found_even_before_a_pass():
     commit([table_operations.DropTable(table=("ws", "first"))], actor=SYSTEM)
     assert find("first") == []
-    search_documents.keep()
+    search_documents.update()
     assert SearchDocument.objects.count() == 1
     commit([namespace_operations.DropNamespace(namespace=("ws",))], actor=SYSTEM)
     assert find("kind:namespace") == []
-    search_documents.keep()
+    search_documents.update()
     assert not SearchDocument.objects.exists()
 
 
 def test_a_dropped_namespace_takes_its_tables_along():
     commit([namespace_operations.DropNamespace(namespace=("ws",), cascade=True)], actor=SYSTEM)
-    search_documents.keep()
+    search_documents.update()
     assert not SearchDocument.objects.exists()
 
 
 def test_the_columns_of_a_lance_table_follow_its_schema():
     make_lance_table(("ws", "t"))
-    search_documents.keep()
+    search_documents.update()
     assert document("t").columns == [["id", "int64", ""], ["name", "string", ""]]
     lance_schemas.add_columns(
         actor=SYSTEM,
         table=("ws", "t"),
         columns=[lance_schemas.NewColumn(name="colour", expression="'red'")],
     )
-    search_documents.keep()
+    search_documents.update()
     assert find("column:colour") == ["ws.t"]
 
 
@@ -129,7 +129,7 @@ def test_the_columns_of_an_iceberg_table_follow_its_schema():
         ],
     }
     make_iceberg_table("ws", "i", schema=schema)
-    search_documents.keep()
+    search_documents.update()
     assert document("i").columns == [["a", "long", "Counts sheep"]]
     assert find("sheep") == ["ws.i"]
     more = {**schema, "schema-id": 1}
@@ -143,16 +143,16 @@ def test_the_columns_of_an_iceberg_table_follow_its_schema():
         ],
     )
     iceberg_commits.commit_table(actor=SYSTEM, change=change)
-    search_documents.keep()
+    search_documents.update()
     assert [path for path, *_ in document("i").columns] == ["a", "b"]
 
 
 def test_facts_need_no_pass_and_leave_it_nothing_to_do():
-    annotations.change_table_facts(
+    annotations.annotate_table(
         actor=SYSTEM, table=("ws", "first"), changes=Changes(description="Sheep")
     )
     assert find("sheep") == ["ws.first"]
-    assert search_documents.keep() <= 1  # of what other tests held back
+    assert search_documents.update() <= 1  # of what other tests held back
 
 
 def test_a_transaction_that_commits_late_is_not_missed():
@@ -173,11 +173,11 @@ def test_a_transaction_that_commits_late_is_not_missed():
     thread.start()
     assert written.wait(timeout=60)
     make_table("other", "early")
-    search_documents.keep()
+    search_documents.update()
     assert find("late") == []
     may_commit.set()
     thread.join(timeout=60)
-    search_documents.keep()
+    search_documents.update()
     assert find("late") == ["ws.late"]
     assert find("early") == ["other.early"]
 
@@ -192,11 +192,11 @@ def test_a_pass_that_fails_follows_the_same_events_again(monkeypatch):
     make_namespace("n")
     monkeypatch.setattr(search_documents, "_mark_namespaces", broken)
     with pytest.raises(ZeroDivisionError):
-        search_documents.keep()
+        search_documents.update()
     assert SearchCursor.objects.values().get() == before
     assert not SearchDocument.objects.filter(table__name="second").exists()
     monkeypatch.undo()
-    assert search_documents.keep() >= 2
+    assert search_documents.update() >= 2
     assert find("second") == ["ws.second"]
 
 
@@ -204,7 +204,7 @@ def test_a_table_that_cannot_be_read_is_tried_again_later(caplog):
     row = make_lance_table(("ws", "broken"))
     make_lance_table(("ws", "sound"))
     shutil.move(row.location, f"{row.location}.away")
-    search_documents.keep()
+    search_documents.update()
     assert "The columns of 'ws.broken' cannot be read" in caplog.text
     found = document("broken")
     assert found.error
@@ -213,10 +213,10 @@ def test_a_table_that_cannot_be_read_is_tried_again_later(caplog):
     # By its name it is found all the same, and so are the others by their columns.
     assert find("broken") == ["ws.broken"]
     assert find("column:name") == ["ws.sound"]
-    assert search_documents.keep() <= 1  # of what other tests held back
+    assert search_documents.update() <= 1  # of what other tests held back
     shutil.move(f"{row.location}.away", row.location)
     SearchDocument.objects.filter(pk=found.pk).update(due_at=timezone.now())
-    assert search_documents.keep() >= 1
+    assert search_documents.update() >= 1
     assert set(find("column:name")) == {"ws.broken", "ws.sound"}
     found = document("broken")
     assert (found.error, found.attempts, found.due_at) == ("", 0, None)
@@ -228,7 +228,7 @@ def test_pauses_grow_and_are_bounded(monkeypatch):
     pauses = []
     for _ in range(14):
         SearchDocument.objects.filter(due_at__isnull=False).update(due_at=timezone.now())
-        search_documents.keep()
+        search_documents.update()
         found = document("broken")
         pauses.append(round((found.due_at - timezone.now()).total_seconds()))
     assert [round(pause / 30) for pause in pauses[:5]] == [1, 2, 4, 8, 16]
@@ -243,9 +243,9 @@ def test_a_pass_that_dies_of_a_table_does_not_die_of_it_at_once_again(monkeypatc
 
     monkeypatch.setattr(search_documents.table_columns, "read", die)
     with pytest.raises(MemoryError):
-        search_documents.keep()
+        search_documents.update()
     make_table("ws", "third")
-    assert search_documents.keep() >= 1
+    assert search_documents.update() >= 1
     assert find("third") == ["ws.third"]
     assert document("deadly").attempts == 1
 
@@ -260,27 +260,25 @@ def test_a_pass_ends_in_time_and_the_next_goes_on(monkeypatch):
 
     real = search_documents.table_columns.read
     monkeypatch.setattr(search_documents.table_columns, "read", slow)
-    search_documents.keep(seconds=0.3)
+    search_documents.update(seconds=0.3)
     left = SearchDocument.objects.filter(due_at__isnull=False, attempts=0).count()
     assert 1 <= left <= 2
-    search_documents.keep()
+    search_documents.update()
     assert not SearchDocument.objects.filter(due_at__isnull=False).exists()
     assert len(find("column:name")) == 3
 
 
 def test_a_version_that_changes_no_column_reads_none_again(monkeypatch):
     make_lance_table(("ws", "t"))
-    search_documents.keep()
-    annotations.change_table_facts(
-        actor=SYSTEM, table=("ws", "t"), changes=Changes(description="x")
-    )
+    search_documents.update()
+    annotations.annotate_table(actor=SYSTEM, table=("ws", "t"), changes=Changes(description="x"))
     SearchDocument.objects.update(due_at=timezone.now())
 
     def read(row: Table) -> None:
         raise AssertionError("it was read already")
 
     monkeypatch.setattr(search_documents.table_columns, "read", read)
-    assert search_documents.keep() >= 3
+    assert search_documents.update() >= 3
 
 
 def test_two_passes_do_not_meet():
@@ -299,11 +297,11 @@ def test_two_passes_do_not_meet():
     thread = threading.Thread(target=hold)
     thread.start()
     assert taken.wait(timeout=60)
-    assert search_documents.keep() == 0
+    assert search_documents.update() == 0
     assert not SearchDocument.objects.filter(table__name="second").exists()
     done.set()
     thread.join(timeout=60)
-    assert search_documents.keep() >= 1
+    assert search_documents.update() >= 1
 
 
 def test_what_is_said_while_a_pass_writes_is_not_lost(monkeypatch):
@@ -311,12 +309,12 @@ def test_what_is_said_while_a_pass_writes_is_not_lost(monkeypatch):
     row = document("first")
     SearchDocument.objects.filter(pk=row.pk).update(due_at=timezone.now())
     at_it, threads = threading.Event(), []
-    real = search_documents._said
+    real = search_documents._annotations_of
 
     def say() -> None:
         try:
             at_it.wait(timeout=60)
-            annotations.change_table_facts(
+            annotations.annotate_table(
                 actor=SYSTEM, table=("ws", "first"), changes=Changes(description="Sheep")
             )
         finally:
@@ -331,10 +329,10 @@ def test_what_is_said_while_a_pass_writes_is_not_lost(monkeypatch):
                 time.sleep(0.01)
         return found
 
-    monkeypatch.setattr(search_documents, "_said", said)
+    monkeypatch.setattr(search_documents, "_annotations_of", said)
     threads.append(threading.Thread(target=say))
     threads[0].start()
-    search_documents.keep()
+    search_documents.update()
     threads[0].join(timeout=60)
     assert find("sheep") == ["ws.first"]
 
@@ -355,13 +353,13 @@ def test_reindex_makes_all_anew():
     SearchDocument.objects.all().delete()
     SearchCursor.objects.all().delete()
     heard = []
-    assert search_documents.reindex(told=heard.append) == 3
+    assert search_documents.reindex(progress=heard.append) == 3
     assert heard == [3]
     assert find("column:name") == ["ws.t"]
     SearchDocument.objects.update(vector="")
     assert search_documents.reindex() == 3
     assert find("column:name") == ["ws.t"]
-    assert search_documents.keep() <= 1  # of what other tests held back
+    assert search_documents.update() <= 1  # of what other tests held back
 
 
 def test_many_documents_are_made_in_few_statements(django_assert_max_num_queries):
@@ -377,7 +375,7 @@ def test_many_documents_are_made_in_few_statements(django_assert_max_num_queries
 def test_names_of_all_sorts_are_found():
     for name in ("Bücher", "naïve_café", "日本語", "it's", "a.b", "100%", "x" * 200):
         make_table("ws", name)
-    search_documents.keep()
+    search_documents.update()
     assert find("bucher") == ["ws.Bücher"]
     assert find("CAFE") == ["ws.naïve_café"]
     assert find("日本") == ["ws.日本語"]
@@ -391,18 +389,18 @@ def test_a_table_of_many_columns_is_entered_as_far_as_it_goes():
         [(f"column_{number}_with_a_long_name", pa.int32()) for number in range(3000)]
     )
     make_lance_table(("ws", "wide"), schema.empty_table())
-    search_documents.keep()
+    search_documents.update()
     assert len(document("wide").columns) == 2000
     assert find("column:column_1999_with") == ["ws.wide"]
 
 
 def test_the_command_and_the_task_do_the_same(capsys):
     make_table("ws", "second")
-    keep_search_documents()
+    update_search_documents()
     assert find("second") == ["ws.second"]
     SearchDocument.objects.update(vector="")
     call_command("search_reindex")
     assert "Created 3 documents" in capsys.readouterr().out
     assert find("second") == ["ws.second"]
-    entry = settings.CELERY_BEAT_SCHEDULE["keep-search-documents"]
-    assert entry["task"] == keep_search_documents.name
+    entry = settings.CELERY_BEAT_SCHEDULE["update-search-documents"]
+    assert entry["task"] == update_search_documents.name

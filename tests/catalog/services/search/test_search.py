@@ -25,7 +25,7 @@ from catalog.services.engine.commit import commit
 from catalog.services.governance import annotations
 from catalog.services.governance.annotations import Changes, ColumnChanges
 from catalog.services.search import documents as search_documents
-from catalog.services.search import search
+from catalog.services.search import matches, search
 from catalog.services.search.search import Page
 from catalog.services.tables import table_operations
 from tests.factories import (
@@ -55,7 +55,7 @@ def _catalog(db, tmp_path, settings):
     make_iceberg_table("prod", "sales", "invoices2024")
     make_table("prod", "web", "pageViews")
     make_table("dev", "orders")
-    search_documents.keep()
+    search_documents.update()
 
 
 def names(page: Page) -> list[str]:
@@ -75,7 +75,7 @@ def shown(page: Page) -> list[tuple[str, str]]:
 
 
 def say(*table: str, **changes) -> None:
-    annotations.change_table_facts(actor=SYSTEM, table=table, changes=Changes(**changes))
+    annotations.annotate_table(actor=SYSTEM, table=table, changes=Changes(**changes))
 
 
 def test_the_whole_name_comes_first_then_names_then_the_rest():
@@ -140,10 +140,10 @@ def define(key: str, **options) -> None:
 
 def test_labels_are_inherited_and_overridden():
     define("pii")
-    annotations.change_namespace_facts(
+    annotations.annotate_namespace(
         actor=SYSTEM, namespace=("prod",), changes=Changes(labels={"pii": ["no"]})
     )
-    annotations.change_namespace_facts(
+    annotations.annotate_namespace(
         actor=SYSTEM, namespace=("prod", "sales"), changes=Changes(labels={"pii": ["Yes"]})
     )
     say("prod", "sales", "invoices2024", labels={"pii": ["no"]})
@@ -180,7 +180,7 @@ def test_a_label_of_a_column_finds_its_table():
 
 
 def test_sensitivity_is_inherited_and_that_of_columns_counts():
-    annotations.change_namespace_facts(
+    annotations.annotate_namespace(
         actor=SYSTEM,
         namespace=("prod",),
         changes=Changes(sensitivity=Sensitivity.INTERNAL, sets_sensitivity=True),
@@ -244,11 +244,11 @@ def test_results_say_where_they_matched():
 
 
 def test_a_long_text_is_cut_around_what_matched():
-    parts = search.highlight("x " * 100 + "orders" + " y" * 100, {"orders"})
+    parts = matches.highlight("x " * 100 + "orders" + " y" * 100, {"orders"})
     assert parts[0].text == parts[-1].text == "…"
     assert [part.text for part in parts if part.is_hit] == ["orders"]
     assert sum(len(part.text) for part in parts) < 200
-    assert search.highlight("Größe", {"grosse"}) == (search.Part("Größe", is_hit=True),)
+    assert matches.highlight("Größe", {"grosse"}) == (matches.Part("Größe", is_hit=True),)
 
 
 def test_pages():
@@ -276,8 +276,8 @@ def test_a_token_of_another_list_is_refused(token):
 @pytest.mark.parametrize(
     ("text", "cause"),
     [
-        ("", "nothing to search for"),
-        ("  -- ", "nothing to search for"),
+        ("", "The query is empty"),
+        ("  -- ", "The query is empty"),
         ("label:", "label:pii=yes"),
         ('owner:""', "owner:ada"),
         ("format:csv", "lance, iceberg"),
@@ -318,7 +318,7 @@ def test_a_query_that_means_nothing_says_how_to_put_it(text, cause):
 )
 def test_no_text_breaks_a_search(text):
     if not re.search(r"\w", text):
-        with pytest.raises(InvalidInput, match="nothing to search for"):
+        with pytest.raises(InvalidInput, match="The query is empty"):
             search.search(actor=SYSTEM, text=text)
     else:
         search.search(actor=SYSTEM, text=text)

@@ -1,0 +1,293 @@
+"""Remove files of Iceberg tables: those of expired snapshots, and orphans."""
+
+import logging
+import time
+from collections.abc import Collection, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from django.db.models import Q
+from django.utils import timezone
+
+from catalog.errors import Unsupported
+from catalog.formats.iceberg import maintenance as iceberg_maintenance
+from catalog.formats.iceberg.reading import Document
+from catalog.models import (
+    IcebergPath,
+    Job,
+    JobKind,
+    Table,
+    TableFormat,
+    TableState,
+    TableVersion,
+)
+from catalog.models.versions import file_name
+from catalog.policies import EffectivePolicy
+from catalog.services.engine import jobs
+from catalog.services.engine.commit import commit
+from catalog.services.engine.jobs import Report, Spark
+from catalog.services.iceberg import references
+from catalog.services.iceberg.files import require_readable
+from catalog.services.maintenance import iceberg_statistics
+from catalog.services.maintenance.iceberg_procedures import (
+    outcome_of,
+    policy_of,
+    require_metadata,
+    run_procedure,
+    statistics_of,
+)
+from catalog.services.maintenance.iceberg_statistics import (
+    CurrentMetadata,
+    expire_before_ms,
+    expiring_snapshots,
+    reader_of,
+)
+from catalog.services.recovery import purge
+from catalog.services.storage import file_references
+from catalog.services.storage.table_files import TableFiles
+from catalog.services.tables import cleanup_operations
+from catalog.storage import local_files, locations
+
+log = logging.getLogger(__name__)
+_MIN_ORPHAN_AGE = 86_400  # no policy and no parameter goes below
+_MAX_LISTED_SNAPSHOTS = 1000
+_RETIRE_BATCH = 10_000
+_MAX_RECORDED_PATHS = 100  # paths of removed files in an audit event
+
+
+def clean_up(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]:
+    """Expire snapshots that the policy no longer retains, and remove their files (expire_snapshots).
+
+    ``bytes`` in the result is the total size of the files that the metadata listed for removal and
+    that were removed; it is left out above 200,000 files. Old versions whose metadata files are no
+    longer in the metadata log get tombstones in the ledger.
+    """
+    policy = policy_of(job)
+    before = statistics_of(job, policy)
+    current = require_metadata(job.table)
+    _require_gc(current.document)
+    older_than = expire_before_ms(policy)
+    expiring_ids = expiring_snapshots(current.document, policy, older_than)
+    require_no_dependents(job)
+    reader = reader_of(job.table)
+    require_readable(job.table, current.document, JobKind.CLEAN_UP)
+    expiring_files = iceberg_maintenance.files_of(
+        current.document, set(expiring_ids), reader, iceberg_statistics.MAX_FILES
+    )
+    own_files = None if expiring_files is None else reader.files.own_paths(expiring_files)
+    sizes = None if own_files is None else _sizes(own_files.values())
+    unlogged = _unlogged_versions(job.table, current, policy)
+    planned: dict[str, Any] = {
+        "snapshots_count": len(expiring_ids),
+        "snapshots": expiring_ids[:_MAX_LISTED_SNAPSHOTS],
+        "forgotten_versions": len(unlogged),
+    }
+    if sizes is not None:
+        planned |= {"files": len(sizes), "bytes": sum(sizes.values())}
+    if (
+        expiring_files is not None
+        and own_files is not None
+        and len(expiring_files) > len(own_files)
+    ):
+        planned |= {"foreign_files": len(expiring_files) - len(own_files)}
+    if job.is_dry_run:
+        return {"before": before.as_json(), "planned": planned}
+    _retire_versions(job, report, unlogged)
+    if not expiring_ids:
+        note = "no snapshots to expire"
+        return {"before": before.as_json(), "planned": planned, "note": note}
+    procedure_result = run_procedure(
+        job,
+        report,
+        spark,
+        older_than_ms=older_than,
+        retain_last=policy["keep_versions"],
+        **_prefixes(job.table),
+    )
+    removed = sum(
+        count or 0
+        for name, count in procedure_result.items()
+        if name.startswith("deleted_") and name.endswith("_count")
+    )
+    report(removed, max(removed, 1))
+    _record_clean_up(job, procedure_result, removed)
+    outcome = outcome_of(job, policy, before, procedure_result) | {
+        "planned": planned,
+        "files": removed,
+    }
+    if sizes is not None:
+        outcome["bytes"] = sum(
+            size for path, size in sizes.items() if local_files.file_size(path) is None
+        )
+    return outcome
+
+
+def remove_orphans(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]:
+    """Remove files below the table's location that no snapshot refers to (remove_orphan_files).
+
+    Metadata files that the ledger names stay. Raises Unsupported if another table may have files
+    there.
+    """
+    policy = policy_of(job)
+    before = statistics_of(job, policy)
+    current = require_metadata(job.table)
+    _require_gc(current.document)
+    require_exclusive_location(job.table, current.document)
+    require_no_dependents(job)
+    require_readable(job.table, current.document, JobKind.REMOVE_ORPHANS)
+    age = max(policy["orphan_age"], _MIN_ORPHAN_AGE)
+    procedure_result = run_procedure(
+        job,
+        report,
+        spark,
+        older_than_ms=int((time.time() - age) * 1000),
+        is_dry_run=job.is_dry_run,
+        kept_metadata=_metadata_names_in_ledger(job.table),
+        **_prefixes(job.table),
+    )
+    if job.is_dry_run:
+        return {"before": before.as_json(), "planned": procedure_result}
+    removed = {
+        "files": procedure_result["orphan_files_count"],
+        "bytes": procedure_result["orphan_bytes"],
+    }
+    report(removed["files"], max(removed["files"], 1))
+    if removed["files"]:
+        record = cleanup_operations.RecordOrphans(
+            table=jobs.identify(job),
+            format=TableFormat.ICEBERG,
+            facts={
+                "job": job.pk,
+                **removed,
+                "paths": procedure_result["orphan_files"][:_MAX_RECORDED_PATHS],
+            },
+        )
+        commit([record], actor=jobs.principal(job))
+    return outcome_of(job, policy, before, procedure_result) | removed
+
+
+def require_exclusive_location(table: Table, document: Document) -> None:
+    """Raise Unsupported if files at the table's location may belong to another table."""
+    held = {table.location, locations.iceberg_path(document["location"])}
+    for location in held:
+        above = [location, *locations.parents(location)]
+        others = Table.objects.exclude(pk=table.pk)
+        holder = others.needed().meeting(location).select_related("namespace").first()
+        paths = IcebergPath.objects.exclude(table=table).exclude(table__state=TableState.DROPPED)
+        used = (
+            paths.filter(Q(path__in=above) | Q(path__startswith=location + "/"))
+            .select_related("table__namespace")
+            .first()
+        )
+        if holder is None and used is not None:
+            holder = used.table
+        # A dropped table keeps its files unless it was purged.
+        dropped_tables = others.filter(
+            state=TableState.DROPPED, location__startswith=location + "/"
+        )
+        if holder is None:
+            holder = next(
+                (
+                    dropped
+                    for dropped in dropped_tables.iterator()
+                    if Path(dropped.location).exists()
+                ),
+                None,
+            )
+        if holder is None:
+            holder = purge.holder(table)  # by its metadata files
+        if holder is not None:
+            # The message does not name the other table: readers of the job may not browse it.
+            log.warning("Files in %s of '%s' may belong to table '%s'", location, table, holder)
+            raise Unsupported(
+                f"Orphans of '{table}' are not removed: files at its location may belong to another"
+                " table"
+            )
+
+
+def _require_gc(document: Document) -> None:
+    """Raise Unsupported for ``gc.enabled=false``: tables of any catalog may share the files."""
+    if str((document.get("properties") or {}).get("gc.enabled", "true")).lower() == "false":
+        raise Unsupported("The table has gc.enabled=false, so its files are not removed")
+
+
+def require_no_dependents(job: Job) -> None:
+    """Raise Unsupported if other tables may refer to the table's files.
+
+    Raises OSError while manifests that have not been read yet cannot be reached.
+    """
+    references.read_unread()
+    names = file_references.names_of_dependents(jobs.principal(job), job.table)
+    if names:
+        raise Unsupported(
+            f"Table '{job.table}' has dependents: {names}. They refer to its files, so no"
+            " files are removed"
+        )
+
+
+def _prefixes(table: Table) -> dict[str, list[str]]:
+    """Locations by which the process that deletes files tells the table's files from others."""
+    own, foreign = TableFiles(table).prefixes()
+    return {"own_prefixes": own, "foreign_prefixes": foreign}
+
+
+def _record_clean_up(job: Job, procedure_result: Mapping[str, Any], removed: int) -> None:
+    """Record the removed files in the table's audit trail; all of them belonged to this table."""
+    if not removed:
+        return
+    paths = list(procedure_result.get("deleted_files") or [])[:_MAX_RECORDED_PATHS]
+    details = {"job": job.pk, "files": removed, "paths": paths}
+    record = cleanup_operations.RecordCleanUp(
+        table=jobs.identify(job), format=TableFormat.ICEBERG, facts=details
+    )
+    commit([record], actor=jobs.principal(job))
+
+
+def _sizes(paths: Collection[str]) -> dict[str, int]:
+    """Sizes of the files that exist, by path."""
+    sizes = {}
+    for path in paths:
+        size = local_files.file_size(path)
+        if size is not None:
+            sizes[path] = size
+    return sizes
+
+
+def _unlogged_versions(
+    table: Table, current: CurrentMetadata, policy: EffectivePolicy
+) -> list[int]:
+    """Versions that are neither in the metadata log nor retained by the policy."""
+    before = timezone.now() - timedelta(seconds=policy["keep_for"])
+    rows = TableVersion.objects.visible().on("").filter(table=table).with_end()
+    old = rows.filter(ended_at__lt=before).values_list("version", "manifest_path")
+    newest, logged = current.sequence - policy["keep_versions"], current.metadata_files
+    return [
+        version
+        for version, location in old.iterator()
+        if version <= newest and location not in logged
+    ]
+
+
+def _retire_versions(job: Job, report: Report, unlogged: Sequence[int]) -> None:
+    """Replace versions with tombstones; the files are removed as orphans once they are old enough."""
+    for begin in range(0, len(unlogged), _RETIRE_BATCH):
+        report(0, None)
+        operation = cleanup_operations.RetireVersions(
+            table=jobs.identify(job),
+            format=TableFormat.ICEBERG,
+            versions=tuple(unlogged[begin : begin + _RETIRE_BATCH]),
+            facts={"job": job.pk},
+        )
+        commit([operation], actor=jobs.principal(job))
+
+
+def _metadata_names_in_ledger(table: Table) -> list[str]:
+    """Names of the metadata files in the ledger.
+
+    Includes those in the metadata log, because they may leave the log before Spark reads it.
+    """
+    rows = (
+        TableVersion.objects.visible().filter(table=table).values_list("manifest_path", flat=True)
+    )
+    return sorted({file_name(location) for location in rows.iterator()})

@@ -1,0 +1,66 @@
+"""Run one of Iceberg's Spark procedures for a job and report the table before and after it.
+
+A procedure calls this catalog as any client does, with a token of the job. Each of its commits goes
+through the commit engine, and none is accepted once the job has lost its lease.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from catalog.errors import Unsupported
+from catalog.models import (
+    Job,
+    Table,
+)
+from catalog.planning import Statistics
+from catalog.policies import EffectivePolicy, Value
+from catalog.services.engine import jobs
+from catalog.services.engine.jobs import Report, Spark
+from catalog.services.maintenance import policies
+from catalog.services.maintenance.iceberg_statistics import (
+    CurrentMetadata,
+    current_metadata,
+    measure,
+)
+
+SCRIPT = "iceberg"
+
+
+def policy_of(job: Job) -> EffectivePolicy:
+    """The policy that was requested with the job, else the effective policy of the table."""
+    effective = policies.effective_policy(job.table)
+    overrides = job.parameters.get("policy") or {}
+    return EffectivePolicy(
+        {**effective.values, **{name: Value(value, "the job") for name, value in overrides.items()}}
+    )
+
+
+def require_metadata(table: Table) -> CurrentMetadata:
+    current = current_metadata(table)
+    if current is None:
+        raise Unsupported(f"'{table}' has no metadata")
+    return current
+
+
+def statistics_of(job: Job, policy: EffectivePolicy) -> Statistics:
+    statistics = measure(job.table, policy)
+    if statistics is None:
+        raise Unsupported(f"'{job.table}' has no metadata")
+    return statistics
+
+
+def run_procedure(job: Job, report: Report, spark: Spark | None, **request: Any) -> dict[str, Any]:
+    if spark is None:
+        raise Unsupported("Maintenance of Iceberg tables requires a worker with Spark")
+    arguments = {"action": str(job.kind), "table": list(jobs.identify(job)), **request}
+    return spark(job, SCRIPT, arguments, report, needs_iceberg=True)
+
+
+def outcome_of(
+    job: Job, policy: EffectivePolicy, before: Statistics, procedure_result: Mapping[str, Any]
+) -> dict[str, Any]:
+    return {
+        "before": before.as_json(),
+        "after": statistics_of(job, policy).as_json(),
+        "done": dict(procedure_result),
+    }

@@ -1,0 +1,251 @@
+"""Measurements of tables: figures, a score, and the maintenance that they require.
+
+Measuring reads metadata only. A measurement is recorded as a TableHealth row.
+"""
+
+import logging
+import time
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import transaction
+from django.db.models import BigIntegerField, Exists, F, OuterRef, Q, Subquery, Window
+from django.db.models.fields.json import KT
+from django.db.models.functions import Cast, RowNumber, TruncHour
+from django.utils import timezone
+
+from catalog import access, planning
+from catalog.access import On, Principal
+from catalog.errors import (
+    CatalogError,
+    TableHasNoData,
+    TableNotFound,
+)
+from catalog.identifiers import Identifier
+from catalog.models import (
+    Job,
+    JobStatus,
+    MaintenancePolicy,
+    Table,
+    TableFormat,
+    TableHealth,
+    TableKind,
+    TableState,
+    TableVersion,
+)
+from catalog.planning import Planned, Statistics
+from catalog.policies import EffectivePolicy
+from catalog.privileges import Privilege
+from catalog.services.engine import locks
+from catalog.services.maintenance import (
+    iceberg_statistics,
+    lance_actions,
+    policies,
+)
+from catalog.services.maintenance.scheduler import MODES
+from catalog.services.tables import tables
+
+log = logging.getLogger(__name__)
+_BATCH = 1000
+
+_KEEP_HEALTH = timedelta(days=90)
+_KEEP_EVERY = timedelta(days=2)
+"""Age up to which every measurement is kept; after that, only the last one of each hour."""
+_MEASURE_AGAIN = timedelta(days=1)
+_RETRY_FAILED_AFTER = timedelta(hours=1)
+"""Interval between two attempts to measure a table that could not be measured."""
+_AT_ONCE = 200
+_SECONDS = 45.0
+"""Maximum duration of a pass in seconds; the next pass starts a minute after this one started."""
+_LONGEST_REASON = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """Score of a table under its policy, with the figures and the planned maintenance."""
+
+    table: Table
+    policy: EffectivePolicy
+    statistics: Statistics
+    score: int
+    planned: list[Planned]
+
+
+def plan(*, actor: Principal, table: Identifier) -> Measurement:
+    """Measure a table now and plan its maintenance, without recording the measurement.
+
+    Requires READ or MAINTAIN. Raises TableNotFound, TableHasNoData.
+    """
+    if not access.holds(actor, Privilege.MAINTAIN, On.table(table)):
+        access.require(actor, Privilege.READ, On.table(table))
+    row = tables.find_any(actor=actor, table=table)
+    measurement = _measure(row, policies.effective_policy(row))
+    if measurement is None:
+        raise TableHasNoData(table)
+    return measurement
+
+
+def measure(*, actor: Principal, table: Identifier) -> TableHealth:
+    """Measure a table now and record the measurement. Raises TableNotFound, TableHasNoData."""
+    access.require(actor, Privilege.MAINTAIN, On.table(table))
+    now = timezone.now()
+    health = _record(plan(actor=actor, table=table), now)
+    if health is None:
+        raise TableNotFound(table)
+    return health
+
+
+# --- periodic measuring -------------------------------------------------------------------------------
+
+
+def measure_due(limit: int = _AT_ONCE) -> int:
+    """Measure changed tables, the least recently measured first; returns their number."""
+    deadline = time.monotonic() + _SECONDS
+    rows = list(_due_for_measuring()[:limit])
+    effective = policies.effective_policies(rows)
+    for count, row in enumerate(rows, 1):
+        _measure_and_record(row, effective[row.pk])
+        if time.monotonic() > deadline:
+            return count
+    return len(rows)
+
+
+def delete_old_health() -> int:
+    """Delete measurements older than 90 days, and thin those older than two; returns the number."""
+    now = timezone.now()
+    past = TableHealth.objects.filter(is_newest=False)
+    deleted = past.filter(measured_at__lt=now - _KEEP_HEALTH).delete()[0]
+    by_hour = past.filter(measured_at__lt=now - _KEEP_EVERY).annotate(
+        number=Window(
+            RowNumber(),
+            partition_by=[F("table"), TruncHour("measured_at")],
+            order_by=F("measured_at").desc(),
+        )
+    )
+    thinned = list(by_hour.filter(number__gt=1).values_list("pk", flat=True))
+    for begin in range(0, len(thinned), _BATCH):
+        deleted += TableHealth.objects.filter(pk__in=thinned[begin : begin + _BATCH]).delete()[0]
+    return deleted
+
+
+def _due_for_measuring() -> Any:
+    """Tables whose figures may be out of date, the least recently measured first."""
+    now = timezone.now()
+    newest = TableHealth.objects.newest().filter(table=OuterRef("pk"))
+    # By number, because a version becomes visible later than its timestamp says.
+    changed = TableVersion.objects.visible().on("").filter(table=OuterRef("pk"))
+    maintained = Job.objects.filter(
+        table=OuterRef("pk"),
+        kind__in=list(MODES),
+        status=JobStatus.SUCCEEDED,
+        is_dry_run=False,
+        finished_at__gt=OuterRef("measured_at"),
+    )
+    figures = newest.annotate(number=Cast(KT("statistics__version"), BigIntegerField()))
+    return (
+        Table.objects.filter(state=TableState.LIVE, kind=TableKind.TABLE)
+        .annotate(
+            measured_at=Subquery(newest.values("measured_at")[:1]),
+            measured_version=Subquery(figures.values("number")[:1]),
+        )
+        .filter(
+            Q(measured_at=None)
+            | Q(measured_at__lt=now - _MEASURE_AGAIN)
+            | Q(measured_version=None, measured_at__lt=now - _RETRY_FAILED_AFTER)
+            | Q(Exists(changed.filter(version__gt=OuterRef("measured_version"))))
+            | Q(Exists(maintained))
+            | _under_new_policies(now)
+        )
+        .select_related("namespace")
+        .order_by(F("measured_at").asc(nulls_first=True), "pk")
+    )
+
+
+def _under_new_policies(now: datetime) -> Q:
+    """Tables not measured since a policy that may apply to them was changed."""
+    outdated = Q(pk__in=[])
+    changed = MaintenancePolicy.objects.filter(updated_at__gt=now - _MEASURE_AGAIN)
+    for policy in changed.select_related("namespace").order_by("-updated_at")[:_AT_ONCE]:
+        if policy.namespace is None:
+            governed = Q(pk=policy.table_id)
+        else:
+            governed = tables.at_or_below(policy.namespace.identifier)
+        outdated |= Q(governed, measured_at__lt=policy.updated_at)
+    return outdated
+
+
+def _measure(row: Table, policy: EffectivePolicy) -> Measurement | None:
+    measure = (
+        lance_actions.measure if row.format == TableFormat.LANCE else iceberg_statistics.measure
+    )
+    statistics = measure(row, policy)
+    if statistics is None:
+        return None
+    return Measurement(
+        row,
+        policy,
+        statistics,
+        planning.score(statistics, policy),
+        planning.plan(statistics, policy),
+    )
+
+
+def _measure_and_record(row: Table, policy: EffectivePolicy) -> None:
+    """Measure a table and record the result, or the error, so that other tables do not wait."""
+    now = timezone.now()
+    try:
+        measurement = _measure(row, policy)
+    except CatalogError as refused:
+        log.warning("Table %s cannot be measured: %s", row, refused)
+        _record_nothing(row, now, refused.message)
+    except Exception as error:  # a batch's outermost frame
+        log.warning("Table %s cannot be measured", row, exc_info=True)
+        _record_nothing(row, now, f"{type(error).__name__}: {error}")
+    else:
+        if measurement is None:
+            _record_nothing(row, now)
+        else:
+            _record(measurement, now)
+
+
+def _record(measurement: Measurement, now: datetime) -> TableHealth | None:
+    return _insert(
+        TableHealth(
+            table=measurement.table,
+            measured_at=now,
+            score=measurement.score,
+            statistics=measurement.statistics.as_json(),
+            planned=[job.as_json() for job in measurement.planned],
+            files_gone=sum(job.files_gone for job in measurement.planned),
+            bytes_read=sum(job.bytes_read for job in measurement.planned),
+        )
+    )
+
+
+def _record_nothing(row: Table, now: datetime, reason: str = "") -> None:
+    """Record that a table has no data, or could not be measured for the given reason."""
+    statistics = {"error": reason[:_LONGEST_REASON].replace("\0", "")} if reason else {}
+    _insert(
+        TableHealth(
+            table=row,
+            measured_at=now,
+            score=0 if reason else 100,
+            statistics=statistics,
+            planned=[],
+        )
+    )
+
+
+def _insert(health: TableHealth) -> TableHealth | None:
+    """Insert a measurement as the newest one; returns None if the table was dropped meanwhile.
+
+    ``measured_at`` is the moment before the table was read, so the figures lack later changes.
+    """
+    with transaction.atomic():
+        row = locks.lock_table_row(health.table_id)
+        if row.state == TableState.DROPPED:
+            return None
+        TableHealth.objects.newest().filter(table=row).update(is_newest=False)
+        health.save(force_insert=True)
+    return health
