@@ -12,18 +12,18 @@ from catalog import access
 from catalog.access import Principal
 from catalog.privileges import Privilege
 
-_KEPT = "_monodon_principal"
+_ATTRIBUTE = "_monodon_principal"
 
 
 def actor(request: HttpRequest, _permission: str = "") -> Principal:
     """The signed-in user as a principal. For superusers nothing is asked of the database, for
     others two statements, once for a request."""
-    kept = getattr(request, _KEPT, None)
-    if kept is None:
+    principal = getattr(request, _ATTRIBUTE, None)
+    if principal is None:
         request_id = getattr(request, "request_id", "")
-        kept = replace(access.of_user(request.user), request_id=request_id, door="admin")
-        setattr(request, _KEPT, kept)
-    return cast(Principal, kept)
+        principal = replace(access.of_user(request.user), request_id=request_id, door="admin")
+        setattr(request, _ATTRIBUTE, principal)
+    return cast(Principal, principal)
 
 
 def is_administrator(request: HttpRequest) -> bool:

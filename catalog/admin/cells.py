@@ -115,27 +115,27 @@ def bounded(count: int, limit: int) -> str:
     return f"{limit:,}+" if count > limit else f"{count:,}"
 
 
-def value(found: object) -> SafeString | str:
+def value(content: object) -> SafeString | str:
     """A JSON value, readable: words as words, a nested one as indented JSON."""
-    if found is None or found == "":
+    if content is None or content == "":
         return NOTHING
-    if isinstance(found, str):
-        return found
-    if isinstance(found, bool | int | float):
-        return json.dumps(found)
+    if isinstance(content, str):
+        return content
+    if isinstance(content, bool | int | float):
+        return json.dumps(content)
     return format_html(
-        '<pre class="m-json">{}</pre>', json.dumps(found, indent=2, ensure_ascii=False)
+        '<pre class="m-json">{}</pre>', json.dumps(content, indent=2, ensure_ascii=False)
     )
 
 
-def mapping(found: Mapping[str, Any]) -> SafeString:
+def mapping(entries: Mapping[str, Any]) -> SafeString:
     """Keys and values as short lines."""
-    if not found:
+    if not entries:
         return NOTHING
     return format_html_join(
         "",
         '<div class="m-pair"><span class="m-muted">{}</span> {}</div>',
-        ((key, value(item)) for key, item in found.items()),
+        ((key, value(item)) for key, item in entries.items()),
     )
 
 
@@ -148,56 +148,56 @@ def clipped(text: str, limit: int = 200) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def passage(text: str, limit: int = 200) -> SafeString | str:
+def expandable(text: str, limit: int = 200) -> SafeString | str:
     """A text of any length: a long one opens when asked for, and the longest is cut."""
     if len(text) <= limit:
         return text or NOTHING
     return fold(clipped(text, 80), source(text, _LONGEST))
 
 
-def brief(found: object) -> SafeString | str:
+def brief(content: object) -> SafeString | str:
     """A JSON value of any size."""
-    if isinstance(found, dict | list):
-        found = json.dumps(found, ensure_ascii=False)
-    return passage(found) if isinstance(found, str) else value(found)
+    if isinstance(content, dict | list):
+        content = json.dumps(content, ensure_ascii=False)
+    return expandable(content) if isinstance(content, str) else value(content)
 
 
 def source(text: str, limit: int) -> SafeString:
     """A text as it is written, such as SQL; what is cut is told."""
-    left = len(text) - limit
+    hidden = len(text) - limit
     return format_html(
         '<pre class="m-json m-sql">{}</pre>{}',
         text[:limit],
-        muted(f"… and {left:,} more characters") if left > 0 else "",
+        muted(f"… and {hidden:,} more characters") if hidden > 0 else "",
     )
 
 
 def delta(added: object, removed: object) -> SafeString:
     """How much came and how much went."""
     parts = [
-        format_html('<span class="{}">{}{}</span>', *part)
-        for part in (("m-plus", "+", added), ("m-minus", "−", removed))
-        if part[2] not in (None, "")
+        format_html('<span class="{}">{}{}</span>', *side)
+        for side in (("m-plus", "+", added), ("m-minus", "−", removed))
+        if side[2] not in (None, "")
     ]
     if not parts:
         return NOTHING
     return format_html('<span class="m-delta">{}</span>', spaced(parts))
 
 
-def meter(part: int, whole: int, text: object) -> SafeString:
+def meter(amount: int, whole: int, text: object) -> SafeString:
     """How much of a whole, as a bar and in words."""
-    share = 100 * part / whole if whole > 0 else 0
+    share = 100 * amount / whole if whole > 0 else 0
     return format_html(
         '<span class="m-meter"><span style="width: {}%"></span></span>{}', f"{share:.1f}", text
     )
 
 
-def spaced(parts: Iterable[object]) -> SafeString:
-    return format_html_join(" ", "{}", ((part,) for part in parts))
+def spaced(items: Iterable[object]) -> SafeString:
+    return format_html_join(" ", "{}", ((item,) for item in items))
 
 
-def lines(parts: Iterable[object]) -> SafeString:
-    return format_html_join("", "<div>{}</div>", ((part,) for part in parts)) or NOTHING
+def lines(items: Iterable[object]) -> SafeString:
+    return format_html_join("", "<div>{}</div>", ((item,) for item in items)) or NOTHING
 
 
 def prose(html: SafeString) -> SafeString:

@@ -49,7 +49,7 @@ _COURSE = """
     ) known
     GROUP BY point.at
 """
-_CAME = """
+_ADDITIONS = """
     SELECT what, day, count(*) FROM (
         (SELECT 'tables' AS what, (created_at AT TIME ZONE 'UTC')::date AS day
          FROM catalog_table ORDER BY id DESC LIMIT %(limit)s)
@@ -80,7 +80,7 @@ class Growth:
 
 
 @dataclass(frozen=True)
-class Came:
+class Additions:
     """How many tables and versions came on each of the last days."""
 
     tables: SafeString
@@ -91,16 +91,16 @@ class Came:
 
 def days(request: HttpRequest) -> int:
     """Which period is asked for."""
-    asked = number(request, "days")
-    return asked if asked in PERIODS else PERIODS[0]
+    chosen = number(request, "days")
+    return chosen if chosen in PERIODS else PERIODS[0]
 
 
 def growth(request: HttpRequest) -> Growth:
     """Rows and bytes of what the reader may browse, over time. Two statements."""
-    asked = days(request)
+    chosen = days(request)
     now = timezone.now()
-    step = timedelta(days=asked) / _STEPS
-    points = [now - step * place for place in range(_STEPS, -1, -1)]
+    step = timedelta(days=chosen) / _STEPS
+    points = [now - step * index for index in range(_STEPS, -1, -1)]
     measured = _measured(request, points[0])
     largest = [table for _, table in sorted(measured[:LOOKED_AT], reverse=True)[:LARGEST]]
     by_point = _course(points, largest)
@@ -114,7 +114,11 @@ def growth(request: HttpRequest) -> Growth:
         else (),
         note=_note(len(measured)),
         periods=tuple(
-            (period, query(request, days=None if period == PERIODS[0] else period), period == asked)
+            (
+                period,
+                query(request, days=None if period == PERIODS[0] else period),
+                period == chosen,
+            )
             for period in PERIODS
         ),
     )
@@ -128,26 +132,26 @@ def of_table(measured: list[tuple[datetime, int, int]]) -> tuple[Amount, Amount]
     )
 
 
-def came(period: int) -> Came:
+def additions(period: int) -> Additions:
     """Of everything, whatever became of it since. One statement."""
     with connection.cursor() as cursor:
-        cursor.execute(_CAME, {"limit": LOOKED_AT})
-        found: list[tuple[str, date, int]] = cursor.fetchall()
+        cursor.execute(_ADDITIONS, {"limit": LOOKED_AT})
+        rows: list[tuple[str, date, int]] = cursor.fetchall()
     today = datetime.now(UTC).date()
-    shown = [today - timedelta(days=place) for place in range(period - 1, -1, -1)]
-    by_day = {(what, day): count for what, day, count in found}
+    dates = [today - timedelta(days=offset) for offset in range(period - 1, -1, -1)]
+    by_day = {(name, day): count for name, day, count in rows}
     series = {
-        what: [by_day.get((what, day), 0) for day in shown] for what in ("tables", "versions")
+        name: [by_day.get((name, day), 0) for day in dates] for name in ("tables", "versions")
     }
-    told = {
-        what: f"{'≥ ' if sum(n for w, _, n in found if w == what) >= LOOKED_AT else ''}{sum(counts):,}"
-        for what, counts in series.items()
+    totals = {
+        name: f"{'≥ ' if sum(n for w, _, n in rows if w == name) >= LOOKED_AT else ''}{sum(counts):,}"
+        for name, counts in series.items()
     }
-    return Came(
-        charts.bars("Tables made by day", shown, series["tables"]),
-        charts.bars("Versions written by day", shown, series["versions"]),
-        told["tables"],
-        told["versions"],
+    return Additions(
+        charts.bars("Tables made by day", dates, series["tables"]),
+        charts.bars("Versions written by day", dates, series["versions"]),
+        totals["tables"],
+        totals["versions"],
     )
 
 

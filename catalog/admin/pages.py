@@ -105,7 +105,7 @@ class Tab:
 
 
 @dataclass(frozen=True)
-class Part(Generic[T]):
+class ListPage(Generic[T]):
     """A page of a list, and where its first and next pages are."""
 
     items: Sequence[T]
@@ -150,13 +150,13 @@ def word(request: HttpRequest, name: str) -> str:
     return request.GET.get(name, "").replace("\x00", "")
 
 
-def part(
+def paginate(
     request: HttpRequest,
     items: Sequence[T],
     key: Callable[[T], str],
     parameter: str,
     size: int = PANEL_SIZE,
-) -> Part[T]:
+) -> ListPage[T]:
     """A page of a list that is at hand: what comes after the item whose key the parameter tells.
 
     By key, so that what is added in front of the list meanwhile moves nothing.
@@ -165,14 +165,16 @@ def part(
     start = 0
     if after:
         # The last of several with this key: then every page leads on.
-        places = range(len(items) - 1, -1, -1)
-        start = next((place + 1 for place in places if key(items[place]) == after), 0)
-    shown = items[start : start + size]
-    return Part(
-        items=shown,
+        indexes = range(len(items) - 1, -1, -1)
+        start = next((index + 1 for index in indexes if key(items[index]) == after), 0)
+    page_items = items[start : start + size]
+    return ListPage(
+        items=page_items,
         first=query(request, **{parameter: None}) if start else None,
         following=(
-            query(request, **{parameter: key(shown[-1])}) if start + size < len(items) else None
+            query(request, **{parameter: key(page_items[-1])})
+            if start + size < len(items)
+            else None
         ),
     )
 
@@ -237,7 +239,7 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
 
     # -- who may see and press what
 
-    def seen(self, asking: Principal) -> Q | None:
+    def visibility(self, principal: Principal) -> Q | None:
         """The condition of the rows that somebody may browse; None: this is for administrators."""
         return None
 
@@ -252,7 +254,7 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
         user = request.user
         if not (user.is_active and user.is_staff):
             return False
-        return self.seen(actor(request)) is not None or is_administrator(request)
+        return self.visibility(actor(request)) is not None or is_administrator(request)
 
     def may(
         self, request: HttpRequest, needed: Privilege | str, object_id: str | None = None
@@ -262,16 +264,16 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
         A verb of Django's (``add``, ``change``), where no privilege says it: administrators may.
         """
         privilege = Privilege.ALL if isinstance(needed, str) else needed
-        asking = actor(request)
-        if asking.holds_everywhere(privilege):
+        principal = actor(request)
+        if principal.holds_everywhere(privilege):
             return True
-        if self.seen(asking) is None:
+        if self.visibility(principal) is None:
             return False
         if object_id is None:
-            return access.holds_somewhere(asking, privilege)
+            return access.holds_somewhere(principal, privilege)
         row = self.find(request, object_id)
         target = None if row is None else self.target(row)
-        return target is not None and access.holds(asking, privilege, target)
+        return target is not None and access.holds(principal, privilege, target)
 
     def permission(self, verb: str) -> str:
         """How Django calls it; nothing of the catalog goes by that."""
@@ -279,10 +281,10 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         rows: QuerySet[Any] = super().get_queryset(request)
-        return self.only_seen(request, rows)
+        return self.only_visible(request, rows)
 
-    def only_seen(self, request: HttpRequest, rows: QuerySet[Any]) -> QuerySet[Any]:
-        condition = self.seen(actor(request))
+    def only_visible(self, request: HttpRequest, rows: QuerySet[Any]) -> QuerySet[Any]:
+        condition = self.visibility(actor(request))
         return rows if condition is None else rows.filter(condition)
 
     def changelist_view(
@@ -309,7 +311,7 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
     def find(self, request: HttpRequest, object_id: str) -> Any:
         """The row of a page, or None."""
         rows = self.model._default_manager.select_related(*self.page_related)
-        rows = self.only_seen(request, rows)
+        rows = self.only_visible(request, rows)
         field = self.opts.pk
         try:
             return rows.get(pk=field.to_python(unquote(object_id)))

@@ -80,10 +80,10 @@ def _parse(rule: Rule, text: str) -> Any:
         case Unit.SECONDS:
             return _read_span(text)
         case Unit.RATIO:
-            found = _SHARE.fullmatch(text)
-            if found is None:
+            matched = _SHARE.fullmatch(text)
+            if matched is None:
                 return None
-            return float(Decimal(found[1]) / (100 if found[2] else 1))
+            return float(Decimal(matched[1]) / (100 if matched[2] else 1))
         case Unit.TIME:
             if text == ANY_TIME:
                 return ""
@@ -93,21 +93,21 @@ def _parse(rule: Rule, text: str) -> Any:
 
 
 def _read_size(text: str) -> int | None:
-    found = _SIZE.fullmatch(text.replace(",", ""))
-    if found is None or (not found[2] and "." in found[1]):
+    matched = _SIZE.fullmatch(text.replace(",", ""))
+    if matched is None or (not matched[2] and "." in matched[1]):
         return None
-    return int(Decimal(found[1]) * 1024 ** " kmgt".index(found[2] or " "))
+    return int(Decimal(matched[1]) * 1024 ** " kmgt".index(matched[2] or " "))
 
 
 def _read_span(text: str) -> int | None:
-    seconds, place = Decimal(0), 0
-    while place < len(text):
-        found = _SPAN.match(text, place)
-        if found is None:
+    seconds, position = Decimal(0), 0
+    while position < len(text):
+        matched = _SPAN.match(text, position)
+        if matched is None:
             return None
-        unit = next(size for name, size in _SECONDS if name[0] == found[2][0])
-        seconds += Decimal(found[1]) * unit
-        place = found.end()
+        unit = next(size for name, size in _SECONDS if name[0] == matched[2][0])
+        seconds += Decimal(matched[1]) * unit
+        position = matched.end()
     return int(seconds) if text else None
 
 

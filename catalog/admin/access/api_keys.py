@@ -58,7 +58,7 @@ class CreateForm(forms.Form):
     )
     scopes = forms.MultipleChoiceField(
         required=False,
-        choices=[(one.word, one.word) for one in SINGLE],
+        choices=[(privilege.word, privilege.word) for privilege in SINGLE],
         widget=UnfoldAdminCheckboxSelectMultipleWidget(),
         help_text="What may be done with it at most. None: all that its principal may.",
     )

@@ -42,7 +42,9 @@ class GrantForm(forms.Form):
     )
     privileges = forms.MultipleChoiceField(
         required=False,
-        choices=[(one.word, f"{one.word}: {_MEANS[one]}") for one in SINGLE],
+        choices=[
+            (privilege.word, f"{privilege.word}: {_MEANS[privilege]}") for privilege in SINGLE
+        ],
         widget=UnfoldAdminCheckboxSelectMultipleWidget(),
         help_text="Exactly these, and what they include. None: the grant goes.",
     )
@@ -115,19 +117,19 @@ def _set(request: HttpRequest, row: Namespace | Table, data: dict[str, Any]) -> 
         principal=data["principal"],
         privileges=parse(data["privileges"]),
     )
-    what = ", ".join(essence(granted)) or "nothing any more"
-    messages.success(request, f"'{data['principal']}' is granted {what} on '{row}'")
+    granted_text = ", ".join(essence(granted)) or "nothing any more"
+    messages.success(request, f"'{data['principal']}' is granted {granted_text} on '{row}'")
     return HttpResponseRedirect(_back(row))
 
 
 def _losses(request: HttpRequest, row: Namespace | Table, data: dict[str, Any]) -> list[Loss]:
-    found, _ = grants.what_if(
+    losses, _ = grants.what_if(
         actor=actor(request),
         on=_on(row),
         principal=data["principal"],
         privileges=parse(data["privileges"]),
     )
-    return [loss for loss in found if loss.lost or loss.namespaces or loss.tables]
+    return [loss for loss in losses if loss.lost or loss.namespaces or loss.tables]
 
 
 def _warning(losses: list[Loss]) -> SafeString:
@@ -149,7 +151,7 @@ def _warning(losses: list[Loss]) -> SafeString:
 def _granted(request: HttpRequest, row: Namespace | Table) -> Panel:
     asking = actor(request)
     after = word(request, "granted")
-    found, token = grants.list_grants(
+    granted_rows, token = grants.list_grants(
         actor=asking, on=_on(row), limit=PANEL_SIZE, page_token=after or None
     )
     may_grant = access.holds(asking, Privilege.GRANT, row)
@@ -164,7 +166,7 @@ def _granted(request: HttpRequest, row: Namespace | Table) -> Panel:
                 cells.moment(grant.granted_at),
                 _links(row, grant) if may_grant else "",
             )
-            for grant in found
+            for grant in granted_rows
         ],
         empty="Nothing is granted on this very place.",
         first=query(request, granted=None) if after else None,
@@ -174,13 +176,15 @@ def _granted(request: HttpRequest, row: Namespace | Table) -> Panel:
 
 def _explained(request: HttpRequest, row: Namespace | Table) -> Panel:
     after = word(request, "holder")
-    found, token = grants.explain(
+    holders, token = grants.explain(
         actor=actor(request), on=_on(row), limit=PANEL_SIZE, page_token=after or None
     )
     return Panel(
         title="Who may do what here, and why",
         columns=("Principal", "Holds", "Why", "With its keys"),
-        rows=[(_name(one), _words(one.held), _why(one), _keys(one)) for one in found],
+        rows=[
+            (_name(holder), _words(holder.held), _why(holder), _keys(holder)) for holder in holders
+        ],
         empty="Nobody but superusers.",
         first=query(request, holder=None) if after else None,
         following=query(request, holder=token) if token else None,

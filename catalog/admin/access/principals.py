@@ -96,10 +96,10 @@ class PrincipalAdmin(ReadOnlyAdmin):
         return actor(request, self.permission("change")).holds_everywhere(Privilege.ALL)
 
     def offered_actions(self, row: Principal) -> Sequence[str | dict[str, Any]]:
-        found = ["edit"]
+        actions = ["edit"]
         if row.kind != PrincipalKind.GROUP:
-            found += ["join", "leave"]
-        return [*found, "deactivate" if row.is_active else "activate"]
+            actions += ["join", "leave"]
+        return [*actions, "deactivate" if row.is_active else "activate"]
 
     def page(self, request: HttpRequest, row: Principal) -> Page:
         return Page(
@@ -137,7 +137,7 @@ class PrincipalAdmin(ReadOnlyAdmin):
                 actor=actor(request, self.permission("add")),
                 name=principals.PREFIXES[kind] + data["name"].strip(),
                 kind=kind,
-                **_said(data),
+                **_fields(data),
             )
             messages.success(request, f"Principal '{row}' was created")
             return HttpResponseRedirect(cells.page_url(row))
@@ -155,7 +155,7 @@ class PrincipalAdmin(ReadOnlyAdmin):
     def edit(self, request: HttpRequest, row: Principal) -> HttpResponseBase:
         names = ("level", "description", "issuer", "subject")
         form = ChangeForm(sent(request), initial={name: getattr(row, name) for name in names})
-        return self._do(request, row, f"Change '{row}'", "Change", form=form, update=_said)
+        return self._do(request, row, f"Change '{row}'", "Change", form=form, update=_fields)
 
     @button("Deactivate", permission="administer", icon="block", danger=True)
     def deactivate(self, request: HttpRequest, row: Principal) -> HttpResponseBase:
@@ -222,8 +222,8 @@ class PrincipalAdmin(ReadOnlyAdmin):
         danger: bool = False,
     ) -> HttpResponseBase:
         def call(data: dict[str, Any]) -> HttpResponseBase:
-            asking = actor(request, self.permission("change"))
-            principals.update_principal(actor=asking, name=row.name, **update(data))
+            principal = actor(request, self.permission("change"))
+            principals.update_principal(actor=principal, name=row.name, **update(data))
             messages.success(request, f"Principal '{row}' was changed")
             return HttpResponseRedirect(cells.page_url(row))
 
@@ -251,7 +251,7 @@ def _level(row: Principal) -> str:
     return str(row.get_level_display())
 
 
-def _said(data: dict[str, Any]) -> dict[str, Any]:
+def _fields(data: dict[str, Any]) -> dict[str, Any]:
     return {
         "level": PrincipalLevel(data["level"]),
         "description": data["description"],
@@ -273,21 +273,21 @@ def _groups(row: Principal) -> Panel:
 
 
 def _members(row: Principal) -> Panel:
-    found = list(row.members.order_by("name")[: PANEL_SIZE + 1])
+    members = list(row.members.order_by("name")[: PANEL_SIZE + 1])
     return Panel(
         title="Members",
         columns=("Member", "Kind", "State"),
         rows=[
             (cells.link(member), member.get_kind_display(), state(member))
-            for member in found[:PANEL_SIZE]
+            for member in members[:PANEL_SIZE]
         ],
         empty="Nobody is in it.",
-        note=f"The first {PANEL_SIZE} by name." if len(found) > PANEL_SIZE else "",
+        note=f"The first {PANEL_SIZE} by name." if len(members) > PANEL_SIZE else "",
     )
 
 
 def _keys(row: Principal) -> Panel:
-    found = list(row.keys.order_by("-pk")[: PANEL_SIZE + 1])
+    keys = list(row.keys.order_by("-pk")[: PANEL_SIZE + 1])
     return Panel(
         title="API keys",
         columns=("Key", "Begins with", "State", "Expires", "Last used"),
@@ -299,8 +299,8 @@ def _keys(row: Principal) -> Panel:
                 cells.moment(key.expires_at) if key.expires_at else "never",
                 cells.moment(key.last_used_at),
             )
-            for key in found[:PANEL_SIZE]
+            for key in keys[:PANEL_SIZE]
         ],
         empty="It has no key.",
-        note=f"The newest {PANEL_SIZE}." if len(found) > PANEL_SIZE else "",
+        note=f"The newest {PANEL_SIZE}." if len(keys) > PANEL_SIZE else "",
     )

@@ -14,7 +14,7 @@ from django.contrib.auth.signals import user_logged_in
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
-_SEEN = "monodon_seen"
+_LAST_USED = "monodon_seen"
 _SAVE_AFTER = 300.0  # so much earlier a session may end
 
 
@@ -30,25 +30,25 @@ class SlidingSessionMiddleware:
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         if settings.SESSION_COOKIE_NAME in request.COOKIES:
-            _look_at(request)
+            _check_idle_time(request)
         return self.get_response(request)
 
 
-def _look_at(request: HttpRequest) -> None:
+def _check_idle_time(request: HttpRequest) -> None:
     session, now = request.session, time.time()
     if SESSION_KEY not in session:  # nobody is signed in by it
         return
-    seen = session.get(_SEEN)
-    if not isinstance(seen, float) or now - seen > settings.SESSION_COOKIE_AGE:
+    last_used = session.get(_LAST_USED)
+    if not isinstance(last_used, float) or now - last_used > settings.SESSION_COOKIE_AGE:
         session.flush()
-    elif now - seen > _SAVE_AFTER:
-        session[_SEEN] = now
+    elif now - last_used > _SAVE_AFTER:
+        session[_LAST_USED] = now
 
 
 def note_log_in(request: HttpRequest | None, **_: Any) -> None:
     """The receiver of ``user_logged_in``: the session was used now."""
     if request is not None:
-        request.session[_SEEN] = time.time()
+        request.session[_LAST_USED] = time.time()
 
 
 user_logged_in.connect(note_log_in, dispatch_uid="monodon.sessions")

@@ -139,9 +139,9 @@ def finish(request: HttpRequest) -> HttpResponse:
 def leave(request: HttpRequest) -> HttpResponse:
     """End the session here, and send who signed on to the issuer, which ends its own (OpenID Connect
     RP-Initiated Logout, section 2)."""
-    there = _end_session_url(request)
+    end_session_url = _end_session_url(request)
     answer: HttpResponse = admin.site.logout(request)
-    return answer if there is None else HttpResponseRedirect(there)
+    return answer if end_session_url is None else HttpResponseRedirect(end_session_url)
 
 
 def _end_session_url(request: HttpRequest) -> str | None:

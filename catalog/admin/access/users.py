@@ -50,8 +50,8 @@ class UserAdmin(AdministratorsOnly, DjangoUserAdmin, ModelAdmin):  # type: ignor
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
         """The principal's keys and grants go along: nobody needs a permission for that."""
-        found, counts, _, protected = super().get_deleted_objects(objs, request)
-        return found, counts, set(), protected
+        deleted, counts, _, protected = super().get_deleted_objects(objs, request)
+        return deleted, counts, set(), protected
 
     # Django opens the transaction of each of these, so a refusal has undone everything.
 

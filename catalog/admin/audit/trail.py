@@ -133,22 +133,22 @@ class DateFilter(RangeDateFilter):  # type: ignore[misc]
 
 def search(request: HttpRequest) -> Search | None:
     """What the page's parameters ask for; None: nothing can be like that."""
-    said: dict[str, Any] = {
+    values: dict[str, Any] = {
         name: word(request, name).strip() or None
         for name in ("action", "door", "outcome", "actor", "target", "key", "request_id")
     }
     try:
         if transaction := word(request, "transaction").strip():
-            said["transaction_id"] = uuid.UUID(transaction)
+            values["transaction_id"] = uuid.UUID(transaction)
         if first := word(request, "at_from"):
-            said["since"] = _midnight(first)
+            values["since"] = _midnight(first)
         if last := word(request, "at_to"):
-            said["until"] = _midnight(last) + timedelta(days=1)
+            values["until"] = _midnight(last) + timedelta(days=1)
     except (ValueError, OverflowError):
         return None
     if term := word(request, "q").strip():
-        said |= _searched(term)
-    return Search(**said)
+        values |= _searched(term)
+    return Search(**values)
 
 
 def _midnight(text: str) -> datetime:
@@ -156,9 +156,9 @@ def _midnight(text: str) -> datetime:
 
 
 def _searched(term: str) -> dict[str, Any]:
-    known = cells.as_uuid(term)
-    if known is not None:
-        return {"transaction_id" if known.version == 7 else "table_uuid": known}
+    uuid_ = cells.as_uuid(term)
+    if uuid_ is not None:
+        return {"transaction_id" if uuid_.version == 7 else "table_uuid": uuid_}
     # All events of a table, however old, if the term is the name of one.
     name = tuple(term.split("."))
     return {"table": name} if Table.objects.named(name).exists() else {"text": term}
@@ -207,15 +207,15 @@ class AuditEventAdmin(ReadOnlyAdmin):
         return _outcome(row)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[AuditEvent]:
-        wanted = search(request)
-        if wanted is None:
+        criteria = search(request)
+        if criteria is None:
             return AuditEvent.objects.none()
-        rows = wanted.rows().order_by("-pk")
+        rows = criteria.rows().order_by("-pk")
         before = number(request, "before")
         if before is not None:
             rows = rows.filter(pk__lt=before)
         # A range of days leads to its months. Else only a part is looked through at once.
-        if not (wanted.has_index or wanted.since):
+        if not (criteria.has_index or criteria.since):
             newest = before or (AuditEvent.objects.aggregate(top=Max("pk"))["top"] or 0) + 1
             rows = rows.filter(pk__gte=newest - SEARCHED)
             request.audit_floor = newest - SEARCHED  # type: ignore[attr-defined]
@@ -229,9 +229,12 @@ class AuditEventAdmin(ReadOnlyAdmin):
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponseBase:
-        asked = {name: request.GET[name] for name in request.GET if name not in {"p", "e"}}
+        parameters = {name: request.GET[name] for name in request.GET if name not in {"p", "e"}}
         links = [
-            (kind, f"{cells.list_url(AuditEvent)}export/?{urlencode(asked | {'format': kind})}")
+            (
+                kind,
+                f"{cells.list_url(AuditEvent)}export/?{urlencode(parameters | {'format': kind})}",
+            )
             for kind in audit_trail.FORMATS
         ]
         context = {"exports": links, "further": _Further(request)}
@@ -250,12 +253,12 @@ class AuditEventAdmin(ReadOnlyAdmin):
         """The events of the page's filters, all of them, as a file."""
         if not self.has_view_permission(request):
             raise PermissionDenied
-        wanted = search(request)
-        if wanted is None:
+        criteria = search(request)
+        if criteria is None:
             return HttpResponse(status=400)
         kind = word(request, "format")
         try:
-            pieces = audit_trail.export(actor=actor(request), search=wanted, format=kind)
+            pieces = audit_trail.export(actor=actor(request), search=criteria, format=kind)
         except CatalogError as refused:
             refuse(request, refused)
             return HttpResponseRedirect(cells.list_url(AuditEvent))
@@ -339,7 +342,7 @@ def panel(request: HttpRequest, rows: QuerySet[AuditEvent]) -> Panel:
     before = number(request, "before")
     if before is not None:
         rows = rows.filter(pk__lt=before)
-    found = list(rows.order_by("-pk")[: PANEL_SIZE + 1])
+    events = list(rows.order_by("-pk")[: PANEL_SIZE + 1])
     return Panel(
         columns=("Action", "Target", "Actor", "At", "What changed"),
         rows=[
@@ -350,12 +353,12 @@ def panel(request: HttpRequest, rows: QuerySet[AuditEvent]) -> Panel:
                 cells.moment(row.at),
                 cells.mapping(row.after or row.before or {}),
             )
-            for row in found[:PANEL_SIZE]
+            for row in events[:PANEL_SIZE]
         ],
         empty="Nothing happened to it yet.",
         first=query(request, before=None) if before is not None else None,
         following=(
-            query(request, before=found[PANEL_SIZE - 1].pk) if len(found) > PANEL_SIZE else None
+            query(request, before=events[PANEL_SIZE - 1].pk) if len(events) > PANEL_SIZE else None
         ),
     )
 
@@ -384,17 +387,20 @@ def _changes(row: AuditEvent) -> Panel:
 
 
 def _side(style: str, sign: str, value: Any) -> SafeString:
-    shown = cells.value(value) if value not in (None, "") else cells.muted("empty")
-    return format_html('<span class="{}">{} {}</span>', style, sign, shown)
+    text = cells.value(value) if value not in (None, "") else cells.muted("empty")
+    return format_html('<span class="{}">{} {}</span>', style, sign, text)
 
 
-def _flat(found: Mapping[str, Any], depth: int = 1) -> dict[str, Any]:
+def _flat(values: Mapping[str, Any], depth: int = 1) -> dict[str, Any]:
     """Nested objects as dotted keys, so that they are compared key by key."""
     flat: dict[str, Any] = {}
-    for key, value in found.items():
+    for key, value in values.items():
         name = key[:_LONGEST_NAME]
         if isinstance(value, dict) and value and depth < _DEEPEST:
-            flat |= {f"{name}.{below}": of for below, of in _flat(value, depth + 1).items()}
+            flat |= {
+                f"{name}.{inner_name}": inner_value
+                for inner_name, inner_value in _flat(value, depth + 1).items()
+            }
         else:
             flat[name] = value
     return flat

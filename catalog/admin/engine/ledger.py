@@ -16,13 +16,13 @@ _EVENTS = 100  # events among which a page of transactions is looked for
 
 def tabs(request: HttpRequest, row: Table) -> tuple[Tab, ...]:
     """The tabs that every table's page ends with."""
-    found = (
+    shared = (
         Tab("transactions", "Transactions", lambda: _transactions(request, row)),
         Tab("audit", "Audit events", lambda: _events(request, row)),
     )
     if row.kind == TableKind.VIEW:  # it has no data to work on
-        return found
-    return (*found, Tab("jobs", "Jobs", lambda: _jobs(row)))
+        return shared
+    return (*shared, Tab("jobs", "Jobs", lambda: _jobs(row)))
 
 
 def versions(request: HttpRequest, row: Table) -> Panel:
@@ -30,7 +30,7 @@ def versions(request: HttpRequest, row: Table) -> Panel:
     rows = TableVersion.objects.filter(table=row).on(word(request, "branch"))
     if before is not None:
         rows = rows.filter(version__lt=before)
-    found = list(rows.select_related("transaction").order_by("-version")[: PANEL_SIZE + 1])
+    entries = list(rows.select_related("transaction").order_by("-version")[: PANEL_SIZE + 1])
     inside = [storage.store_path(row.location, ""), f"{storage.iceberg_uri(row.location)}/"]
     is_lance = row.format == TableFormat.LANCE
     return Panel(
@@ -51,13 +51,13 @@ def versions(request: HttpRequest, row: Table) -> Panel:
                 cells.size(version.manifest_size),
                 cells.link(version.transaction, cells.code(version.transaction_id)),
             )
-            for version in found[:PANEL_SIZE]
+            for version in entries[:PANEL_SIZE]
         ],
         empty="No version is on this branch yet." if is_lance else "No version is in the ledger.",
         first=query(request, before=None) if before is not None else None,
         following=(
-            query(request, before=found[PANEL_SIZE - 1].version)
-            if len(found) > PANEL_SIZE
+            query(request, before=entries[PANEL_SIZE - 1].version)
+            if len(entries) > PANEL_SIZE
             else None
         ),
     )
@@ -84,10 +84,10 @@ def _transactions(request: HttpRequest, row: Table) -> Panel:
     if before is not None:
         events = events.filter(pk__lt=before)
     ids = list(events.order_by("-pk").values_list("pk", "transaction_id")[: _EVENTS + 1])
-    wanted = {transaction for _, transaction in ids[:_EVENTS] if transaction}
-    found = Transaction.objects.filter(pk__in=wanted).order_by("-pk")
+    transaction_ids = {transaction for _, transaction in ids[:_EVENTS] if transaction}
+    rows = Transaction.objects.filter(pk__in=transaction_ids).order_by("-pk")
     return transactions.panel(
-        found,
+        rows,
         "No transaction touched it.",
         first=query(request, before=None) if before is not None else None,
         following=query(request, before=ids[_EVENTS - 1][0]) if len(ids) > _EVENTS else None,

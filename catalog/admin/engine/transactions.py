@@ -52,10 +52,10 @@ class TransactionAdmin(ReadOnlyAdmin):
     def created(self, row: Transaction) -> SafeString:
         return cells.moment(row.created_at)
 
-    def seen(self, asking: Principal) -> Q:
+    def visibility(self, principal: Principal) -> Q:
         """All of them by who browses everything; else one's own."""
-        everything = asking.holds_everywhere(Privilege.BROWSE)
-        return Q() if everything else Q(actor=asking.name)
+        everything = principal.holds_everywhere(Privilege.BROWSE)
+        return Q() if everything else Q(actor=principal.name)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Transaction]:
         rows: QuerySet[Transaction] = super().get_queryset(request)
@@ -99,14 +99,14 @@ class TransactionAdmin(ReadOnlyAdmin):
 
 def summary(row: Transaction) -> SafeString:
     """The first operations in words."""
-    shown: list[object] = [
-        cells.lines([f"{done.get('operation', '?')} {done.get('target', '')}"])
-        for done in row.operations[:_SUMMARY]
+    lines: list[object] = [
+        cells.lines([f"{operation.get('operation', '?')} {operation.get('target', '')}"])
+        for operation in row.operations[:_SUMMARY]
     ]
     more = len(row.operations) - _SUMMARY
     if more > 0:
-        shown.append(cells.muted(f"and {more:,} more"))
-    return cells.lines(shown)
+        lines.append(cells.muted(f"and {more:,} more"))
+    return cells.lines(lines)
 
 
 def panel(
@@ -137,30 +137,33 @@ def panel(
 
 
 def _operations(row: Transaction) -> Panel:
-    shown: list[dict[str, Any]] = row.operations[:_OPERATIONS]
+    operations: list[dict[str, Any]] = row.operations[:_OPERATIONS]
     # A target is words, not a reference: it leads to the table that bears this name now.
     paths = {
-        str(done.get("target", "")): digest(str(done.get("target", "")).split("."))
-        for done in shown
+        str(operation.get("target", "")): digest(str(operation.get("target", "")).split("."))
+        for operation in operations
     }
     tables = {
         table.digest: table
         for table in Table.objects.present().filter(digest__in=set(paths.values()))
     }
-    more = len(row.operations) - len(shown)
+    more = len(row.operations) - len(operations)
     return Panel(
         title="Operations",
         columns=("#", "Operation", "Target", "What it changed"),
         rows=[
             (
                 index,
-                done.get("operation", "?"),
+                operation.get("operation", "?"),
                 _target(
-                    str(done.get("target", "")), tables.get(paths[str(done.get("target", ""))])
+                    str(operation.get("target", "")),
+                    tables.get(paths[str(operation.get("target", ""))]),
                 ),
-                cells.mapping({k: v for k, v in done.items() if k not in {"operation", "target"}}),
+                cells.mapping(
+                    {k: v for k, v in operation.items() if k not in {"operation", "target"}}
+                ),
             )
-            for index, done in enumerate(shown, 1)
+            for index, operation in enumerate(operations, 1)
         ],
         empty="It did nothing.",
         note=f"and {more:,} more" if more > 0 else "",

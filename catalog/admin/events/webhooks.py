@@ -188,7 +188,7 @@ class WebhookAdmin(ReadOnlyAdmin):
                 types=data["types"],
                 namespace=data["namespace"],
             )
-            return self._told_once(request, row, secret)
+            return self._show_secret(request, row, secret)
 
         return self.ask(
             request,
@@ -248,7 +248,7 @@ class WebhookAdmin(ReadOnlyAdmin):
     def rotate(self, request: HttpRequest, row: Webhook) -> HttpResponseBase:
         def call(_data: dict[str, Any]) -> HttpResponseBase:
             secret = webhooks.rotate_secret(actor=actor(request), name=row.name)
-            return self._told_once(request, row, secret)
+            return self._show_secret(request, row, secret)
 
         return self.ask(
             request,
@@ -277,7 +277,7 @@ class WebhookAdmin(ReadOnlyAdmin):
             original=row,
         )
 
-    def _told_once(self, request: HttpRequest, row: Webhook, secret: str) -> HttpResponseBase:
+    def _show_secret(self, request: HttpRequest, row: Webhook, secret: str) -> HttpResponseBase:
         # In the answer itself, which nothing stores: a message would leave it in a cookie.
         return self.render(
             request,
@@ -303,29 +303,29 @@ def _deliveries(request: HttpRequest, row: Webhook, tab: str) -> Panel:
     before = number(request, "before")
     if before is not None:
         rows = rows.filter(pk__lt=before)
-    found = list(rows[: PANEL_SIZE + 1])
-    shown = found[:PANEL_SIZE]
+    deliveries = list(rows[: PANEL_SIZE + 1])
+    page = deliveries[:PANEL_SIZE]
     return Panel(
         columns=("Event", "About", "Happened", "Status", "Attempts", "Next attempt", "Answer"),
-        rows=[_delivery(one) for one in shown],
+        rows=[_delivery(delivery) for delivery in page],
         empty="There is no dead letter." if tab == "dead" else "It was told nothing yet.",
         first=query(request, before=None) if before is not None else None,
         following=(
-            query(request, tab=tab, before=shown[-1].pk) if len(found) > PANEL_SIZE else None
+            query(request, tab=tab, before=page[-1].pk) if len(deliveries) > PANEL_SIZE else None
         ),
         note="What was delivered is kept for a week, dead letters for three months.",
     )
 
 
-def _delivery(one: WebhookDelivery) -> Sequence[object]:
-    status = DeliveryStatus(one.status)
+def _delivery(delivery: WebhookDelivery) -> Sequence[object]:
+    status = DeliveryStatus(delivery.status)
     is_waiting = status == DeliveryStatus.PENDING
     return (
-        format_html("{}", one.type),
-        cells.code(one.target),
-        cells.moment(one.event_at),
+        format_html("{}", delivery.type),
+        cells.code(delivery.target),
+        cells.moment(delivery.event_at),
         cells.badge(status.label, _COLOURS[status]),
-        f"{one.attempts:,}",
-        cells.moment(one.due_at) if is_waiting else cells.NOTHING,
-        cells.passage(one.answer),
+        f"{delivery.attempts:,}",
+        cells.moment(delivery.due_at) if is_waiting else cells.NOTHING,
+        cells.expandable(delivery.answer),
     )

@@ -24,7 +24,11 @@ from catalog.services.governance import annotations
 from catalog.services.governance.annotation_operations import Link
 from catalog.services.governance.annotations import Changes, ColumnChanges
 
-SAY: dict[str, Any] = {"title": "Describe", "icon": "edit_note", "items": ["describe", "label"]}
+DESCRIBE_MENU: dict[str, Any] = {
+    "title": "Describe",
+    "icon": "edit_note",
+    "items": ["describe", "label"],
+}
 """The menu of these forms in the head of a page."""
 _INHERITED = ("", "Inherited")
 
@@ -50,12 +54,12 @@ class DescribeForm(forms.Form):
     )
 
     def clean_links(self) -> list[Link]:
-        found = []
+        links = []
         for line in self.cleaned_data["links"].splitlines():
             url, _, title = line.strip().partition(" ")
             if url:
-                found.append(Link(title.strip() or url, url))
-        return found
+                links.append(Link(title.strip() or url, url))
+        return links
 
 
 class LabelForm(forms.Form):
@@ -70,7 +74,10 @@ class LabelForm(forms.Form):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        choices = [(one.key, _told(one)) for one in LabelDefinition.objects.order_by("key")]
+        choices = [
+            (definition.key, _choice_text(definition))
+            for definition in LabelDefinition.objects.order_by("key")
+        ]
         self.fields["label"] = forms.ChoiceField(
             choices=choices, widget=UnfoldAdminSelectWidget(choices=choices)
         )
@@ -89,20 +96,22 @@ class ColumnLabelForm(LabelForm):
     )
 
 
-def _told(one: LabelDefinition) -> str:
-    return f"{one.key}: {', '.join(one.values)}" if one.values else one.key
+def _choice_text(definition: LabelDefinition) -> str:
+    return (
+        f"{definition.key}: {', '.join(definition.values)}" if definition.values else definition.key
+    )
 
 
 def describe(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace | Table) -> HttpResponseBase:
     """Ask for owner, description, sensitivity and links, and save what changed of them."""
-    found = annotations.facts_of(row)
+    current = annotations.facts_of(row)
     before = {
-        "owner": found.owner,
-        "description": found.description,
-        "sensitivity": found.said_sensitivity.value if found.said_sensitivity else "",
-        "links": list(found.links),
+        "owner": current.owner,
+        "description": current.description,
+        "sensitivity": current.said_sensitivity.value if current.said_sensitivity else "",
+        "links": list(current.links),
     }
-    shown_links = "\n".join(f"{link.url} {link.title}" for link in found.links)
+    shown_links = "\n".join(f"{link.url} {link.title}" for link in current.links)
     form = DescribeForm(sent(request), initial=before | {"links": shown_links})
 
     def call(data: dict[str, Any]) -> HttpResponseBase:
@@ -111,7 +120,7 @@ def describe(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace | Table) 
         changed = {name: data[name] for name in before if data[name] != before[name]}
         sets_sensitivity = "sensitivity" in changed
         sensitivity = changed.pop("sensitivity", "")
-        _change(
+        _save(
             request,
             row,
             Changes(
@@ -139,17 +148,17 @@ def label(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace | Table) -> 
     form = (ColumnLabelForm if of_table else LabelForm)(sent(request))
 
     def call(data: dict[str, Any]) -> HttpResponseBase:
-        changes = {data["label"]: data["values"]}
+        label_values = {data["label"]: data["values"]}
         column = data.get("column", "")
-        said = (
-            Changes(columns={column: ColumnChanges(labels=changes)})
+        changes = (
+            Changes(columns={column: ColumnChanges(labels=label_values)})
             if column
-            else Changes(labels=changes)
+            else Changes(labels=label_values)
         )
-        _change(request, row, said)
-        what = f"column '{column}' of '{row}'" if column else f"'{row}'"
+        _save(request, row, changes)
+        subject = f"column '{column}' of '{row}'" if column else f"'{row}'"
         verb = "put on" if data["values"] else "taken from"
-        messages.success(request, f"Label '{data['label']}' was {verb} {what}")
+        messages.success(request, f"Label '{data['label']}' was {verb} {subject}")
         return HttpResponseRedirect(cells.page_url(row))
 
     return page.ask(
@@ -165,49 +174,51 @@ def label(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace | Table) -> 
     )
 
 
-def _change(request: HttpRequest, row: Namespace | Table, changes: Changes) -> None:
+def _save(request: HttpRequest, row: Namespace | Table, changes: Changes) -> None:
     """Raises CatalogError, for a dropped row too: services go by name, and another may bear it."""
-    asking = actor(request)
+    principal = actor(request)
     if isinstance(row, Table):
         if row.state == TableState.DROPPED:
             raise TableNotFound(row.identifier)
-        annotations.change_table_facts(actor=asking, table=row.identifier, changes=changes)
+        annotations.change_table_facts(actor=principal, table=row.identifier, changes=changes)
     else:
         if row.dropped_at is not None:
             raise NamespaceNotFound(row.identifier)
-        annotations.change_namespace_facts(actor=asking, namespace=row.identifier, changes=changes)
+        annotations.change_namespace_facts(
+            actor=principal, namespace=row.identifier, changes=changes
+        )
 
 
 # --- showing it --------------------------------------------------------------------------------
 
 
-def among(
-    of_page: Sequence[tuple[str, object]], said: governance_annotations.Shown
+def _insert_annotations(
+    of_page: Sequence[tuple[str, object]], shown: governance_annotations.ShownAnnotations
 ) -> list[tuple[str, object]]:
     """The facts of a page with what people say behind its first: owner, labels, links and what it is."""
-    lines = {name: value or cells.NOTHING for name, value in said.lines}
-    if said.description:
-        lines = {"Description": cells.prose(said.description)} | lines
-    kept = [(name, value) for name, value in of_page if name not in lines]
-    return [*kept[:1], *lines.items(), *kept[1:]]
+    lines = {name: value or cells.NOTHING for name, value in shown.lines}
+    if shown.description:
+        lines = {"Description": cells.prose(shown.description)} | lines
+    others = [(name, value) for name, value in of_page if name not in lines]
+    return [*others[:1], *lines.items(), *others[1:]]
 
 
-def is_one_of(page: Page, tab: str) -> bool:
+def has_tab(page: Page, tab: str) -> bool:
     """Whether a page has this tab: shown with any other word, it shows its facts."""
-    return any(tab == one.key for one in page.tabs)
+    return any(tab == page_tab.key for page_tab in page.tabs)
 
 
-def described(page: Page, said: governance_annotations.Shown) -> Page:
+def with_annotations(page: Page, shown: governance_annotations.ShownAnnotations) -> Page:
     """The page with what people say of a table among its facts and, of its columns, below the schema."""
-    tabs = [_with_columns(tab, said) if tab.key == "schema" else tab for tab in page.tabs]
-    return replace(page, facts=among(page.facts, said), tabs=tabs)
+    tabs = [_with_columns(tab, shown) if tab.key == "schema" else tab for tab in page.tabs]
+    return replace(page, facts=_insert_annotations(page.facts, shown), tabs=tabs)
 
 
-def _with_columns(tab: Tab, said: governance_annotations.Shown) -> Tab:
+def _with_columns(tab: Tab, shown: governance_annotations.ShownAnnotations) -> Tab:
     """The tab of the schema, with what people say of its columns below it."""
     rows = [
         line
-        for line, column in zip(said.columns, said.facts.columns, strict=True)
+        for line, column in zip(shown.columns, shown.facts.columns, strict=True)
         if column.description or column.labels or column.sensitivity
     ]
     if not rows:

@@ -179,8 +179,8 @@ class ApprovalAdmin(ReadOnlyAdmin):
         with_reason: bool = True,
     ) -> HttpResponseBase:
         def call(data: dict[str, Any]) -> HttpResponseBase:
-            done = decide(row, data.get("reason", ""))
-            messages.success(request, f"Request {row.pk} is {done.get_status_display().lower()}")
+            decided = decide(row, data.get("reason", ""))
+            messages.success(request, f"Request {row.pk} is {decided.get_status_display().lower()}")
             return HttpResponseRedirect(cells.page_url(row))
 
         return self.ask(

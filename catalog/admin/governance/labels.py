@@ -69,14 +69,14 @@ class AddForm(ChangeForm):
     field_order = ("key",)
 
 
-def said(data: dict[str, Any]) -> dict[str, Any]:
+def _definition_fields(data: dict[str, Any]) -> dict[str, Any]:
     """The form's content as the services take it."""
     return {
         "description": data["description"],
         "colour": LabelColour(data["colour"]),
         "values": data["values"],
         "is_multiple": data["is_multiple"],
-        "places": [LabelPlace(one) for one in data["places"]],
+        "places": [LabelPlace(place) for place in data["places"]],
     }
 
 
@@ -110,8 +110,8 @@ class LabelAdmin(ReadOnlyAdmin):
         return cells.clipped(row.description) or cells.NOTHING
 
     def get_urls(self) -> list[URLPattern]:
-        found: list[URLPattern] = super().get_urls()
-        return [*search.urls(self), *found]
+        urls: list[URLPattern] = super().get_urls()
+        return [*search.urls(self), *urls]
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return self.may(request, Privilege.ALL)
@@ -120,10 +120,10 @@ class LabelAdmin(ReadOnlyAdmin):
         return self.may(request, Privilege.ALL)
 
     def page(self, request: HttpRequest, row: LabelDefinition) -> Page:
-        given = LabelAssignment.objects.filter(definition=row).select_related(
+        assignments = LabelAssignment.objects.filter(definition=row).select_related(
             "namespace", "table__namespace"
         )
-        newest = list(given.order_by("-pk")[: _SHOWN + 1])
+        newest = list(assignments.order_by("-pk")[: _SHOWN + 1])
         return Page(
             facts=(
                 ("Key", self.badge(row)),
@@ -140,13 +140,13 @@ class LabelAdmin(ReadOnlyAdmin):
                     columns=("To", "Column", "Value", "By", "At"),
                     rows=[
                         (
-                            cells.link(one.table or one.namespace),
-                            cells.code(one.column),
-                            one.value or cells.NOTHING,
-                            cells.who(one.set_by),
-                            cells.moment(one.set_at),
+                            cells.link(assignment.table or assignment.namespace),
+                            cells.code(assignment.column),
+                            assignment.value or cells.NOTHING,
+                            cells.who(assignment.set_by),
+                            cells.moment(assignment.set_at),
                         )
-                        for one in newest[:_SHOWN]
+                        for assignment in newest[:_SHOWN]
                     ],
                     empty="Nothing has this label yet.",
                     note="There are more: search for all of them." if len(newest) > _SHOWN else "",
@@ -166,7 +166,7 @@ class LabelAdmin(ReadOnlyAdmin):
 
         def create(data: dict[str, Any]) -> HttpResponseBase:
             who = actor(request)
-            row = annotations.create_label(actor=who, key=data["key"], **said(data))
+            row = annotations.create_label(actor=who, key=data["key"], **_definition_fields(data))
             messages.success(request, f"Label '{row}' was defined")
             return HttpResponseRedirect(cells.page_url(row))
 
@@ -183,7 +183,7 @@ class LabelAdmin(ReadOnlyAdmin):
     def edit(self, request: HttpRequest, row: LabelDefinition) -> HttpResponseBase:
         def call(data: dict[str, Any]) -> HttpResponseBase:
             who = actor(request)
-            annotations.update_label(actor=who, key=row.key, **said(data))
+            annotations.update_label(actor=who, key=row.key, **_definition_fields(data))
             messages.success(request, f"Label '{row}' was changed")
             return HttpResponseRedirect(cells.page_url(row))
 

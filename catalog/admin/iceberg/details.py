@@ -10,7 +10,7 @@ from django.utils.safestring import SafeString
 
 from catalog.admin import cells
 from catalog.admin.iceberg.snapshots import snapshot_link
-from catalog.admin.pages import Panel, part
+from catalog.admin.pages import Panel, paginate
 from catalog.formats.iceberg import describe, lenient
 from catalog.formats.iceberg.describe import ColumnNames, Layout, Metric
 from catalog.formats.iceberg.reading import Document
@@ -32,19 +32,19 @@ _NANOSECONDS = {
 
 def layout_tab(request: HttpRequest, document: Document) -> list[Panel]:
     names = ColumnNames(document)
-    specs = part(
-        request, describe.partition_specs(document), lambda one: str(one.get("spec-id")), "spec"
+    specs = paginate(
+        request, describe.partition_specs(document), lambda entry: str(entry.get("spec-id")), "spec"
     )
-    orders = part(
-        request, describe.sort_orders(document), lambda one: str(one.get("order-id")), "order"
+    orders = paginate(
+        request, describe.sort_orders(document), lambda entry: str(entry.get("order-id")), "order"
     )
     return [
         Panel(
             title="Partition specs",
             columns=("Spec", "Partitioned by"),
             rows=[
-                _layout(describe.partition_spec(one, document, names), "not partitioned")
-                for one in specs.items
+                _layout(describe.partition_spec(entry, document, names), "not partitioned")
+                for entry in specs.items
             ],
             empty="The metadata holds no partition spec.",
             first=specs.first,
@@ -54,8 +54,8 @@ def layout_tab(request: HttpRequest, document: Document) -> list[Panel]:
             title="Sort orders",
             columns=("Order", "Sorted by"),
             rows=[
-                _layout(describe.sort_order(one, document, names), "not sorted")
-                for one in orders.items
+                _layout(describe.sort_order(entry, document, names), "not sorted")
+                for entry in orders.items
             ],
             empty="The metadata holds no sort order.",
             first=orders.first,
@@ -66,18 +66,18 @@ def layout_tab(request: HttpRequest, document: Document) -> list[Panel]:
 
 def _layout(layout: Layout, empty: str) -> Sequence[object]:
     mark = [cells.badge("current", "success")] if layout.is_current else []
-    told: list[object] = [
+    lines: list[object] = [
         format_html(
             "{} {}", cells.exact(cells.clipped(expression)), cells.muted(cells.clipped(note))
         )
         for expression, note in layout.fields[:_ENTRIES]
     ]
     if len(layout.fields) > _ENTRIES:
-        told.append(cells.muted(f"and {len(layout.fields) - _ENTRIES:,} more"))
+        lines.append(cells.muted(f"and {len(layout.fields) - _ENTRIES:,} more"))
     number = "?" if layout.id is None else layout.id
     return (
         cells.spaced([number, *mark]),
-        cells.lines(told) if told else cells.muted(empty),
+        cells.lines(lines) if lines else cells.muted(empty),
     )
 
 
@@ -85,25 +85,25 @@ def _layout(layout: Layout, empty: str) -> Sequence[object]:
 
 
 def properties(request: HttpRequest, document: Document) -> Panel:
-    shown = part(request, describe.properties(document), lambda entry: entry[0], "after")
+    page = paginate(request, describe.properties(document), lambda entry: entry[0], "after")
     return Panel(
         columns=("Property", "Value"),
-        rows=[(cells.exact(cells.clipped(key)), cells.brief(found)) for key, found in shown.items],
+        rows=[(cells.exact(cells.clipped(key)), cells.brief(value)) for key, value in page.items],
         empty="No property is set. Engines set them: Spark with ALTER TABLE … SET TBLPROPERTIES or "
         "ALTER VIEW … SET TBLPROPERTIES.",
-        first=shown.first,
-        following=shown.following,
+        first=page.first,
+        following=page.following,
     )
 
 
 def statistics_tab(request: HttpRequest, document: Document) -> list[Panel]:
-    tables = part(request, describe.statistics(document), _statistics_key, "table")
-    partitions = part(request, describe.partition_statistics(document), _statistics_key, "part")
+    tables = paginate(request, describe.statistics(document), _statistics_key, "table")
+    partitions = paginate(request, describe.partition_statistics(document), _statistics_key, "part")
     return [
         Panel(
             title="Table statistics",
             columns=("Snapshot", "File", "Size", "Blobs"),
-            rows=[(*_statistics(request, one), _blobs(one)) for one in tables.items],
+            rows=[(*_statistics(request, entry), _blobs(entry)) for entry in tables.items],
             empty="No statistics file. Spark's procedure compute_table_stats writes one, with the "
             "number of distinct values of each column.",
             first=tables.first,
@@ -112,7 +112,7 @@ def statistics_tab(request: HttpRequest, document: Document) -> list[Panel]:
         Panel(
             title="Partition statistics",
             columns=("Snapshot", "File", "Size"),
-            rows=[_statistics(request, one) for one in partitions.items],
+            rows=[_statistics(request, entry) for entry in partitions.items],
             empty="No partition statistics file. Spark's procedure compute_partition_stats writes "
             "one.",
             first=partitions.first,
@@ -121,21 +121,21 @@ def statistics_tab(request: HttpRequest, document: Document) -> list[Panel]:
     ]
 
 
-def _statistics_key(told: Document) -> str:
-    return f"{told.get('snapshot-id')} {cells.clipped(lenient.text(told.get('statistics-path')))}"
+def _statistics_key(entry: Document) -> str:
+    return f"{entry.get('snapshot-id')} {cells.clipped(lenient.text(entry.get('statistics-path')))}"
 
 
-def _statistics(request: HttpRequest, told: Document) -> tuple[object, ...]:
-    snapshot = lenient.integer(told.get("snapshot-id"))
+def _statistics(request: HttpRequest, entry: Document) -> tuple[object, ...]:
+    snapshot = lenient.integer(entry.get("snapshot-id"))
     return (
         cells.NOTHING if snapshot is None else snapshot_link(request, snapshot),
-        cells.exact(cells.clipped(lenient.text(told.get("statistics-path")), 1000)),
-        cells.size(lenient.integer(told.get("file-size-in-bytes"))),
+        cells.exact(cells.clipped(lenient.text(entry.get("statistics-path")), 1000)),
+        cells.size(lenient.integer(entry.get("file-size-in-bytes"))),
     )
 
 
-def _blobs(told: Document) -> SafeString:
-    blobs = lenient.objects(told.get("blob-metadata"))
+def _blobs(entry: Document) -> SafeString:
+    blobs = lenient.objects(entry.get("blob-metadata"))
     if not blobs:
         return cells.NOTHING
     return cells.fold(
@@ -158,7 +158,7 @@ def metadata_log(request: HttpRequest, document: Document, current: str) -> Pane
         (current, lenient.moment(document.get("last-updated-ms"))),
         *describe.metadata_log(document),
     ]
-    shown = part(request, files, lambda entry: cells.clipped(entry[0], 1000), "after")
+    page = paginate(request, files, lambda entry: cells.clipped(entry[0], 1000), "after")
     return Panel(
         columns=("Metadata file", "Written"),
         rows=[
@@ -171,11 +171,11 @@ def metadata_log(request: HttpRequest, document: Document, current: str) -> Pane
                 ),
                 cells.moment(at),
             )
-            for file, at in shown.items
+            for file, at in page.items
         ],
         empty="The metadata names no metadata file.",
-        first=shown.first,
-        following=shown.following,
+        first=page.first,
+        following=page.following,
         note="Earlier files are kept as write.metadata.previous-versions-max says."
         if len(files) > 1
         else "No earlier file yet: each commit adds one.",
@@ -183,7 +183,7 @@ def metadata_log(request: HttpRequest, document: Document, current: str) -> Pane
 
 
 def metrics(request: HttpRequest, row: Table) -> Panel:
-    found = list(MetricsReport.objects.filter(table=row).order_by("-id")[:_REPORTS])
+    reports = list(MetricsReport.objects.filter(table=row).order_by("-id")[:_REPORTS])
     return Panel(
         columns=("At", "Kind", "Snapshot", "By", "Measured", "Report"),
         rows=[
@@ -199,19 +199,19 @@ def metrics(request: HttpRequest, row: Table) -> Panel:
                 _measured(report.report),
                 cells.fold("whole", cells.source(_indented(report.report), _LONGEST_REPORT)),
             )
-            for report in found
+            for report in reports
         ],
         empty="No engine has reported anything yet. Those that do, such as Spark, tell after each scan "
         "and commit what it read, wrote and skipped, and how long it took.",
-        note=f"The newest {_REPORTS} reports." if len(found) == _REPORTS else "",
+        note=f"The newest {_REPORTS} reports." if len(reports) == _REPORTS else "",
     )
 
 
 def _measured(report: object) -> SafeString:
-    found = describe.metrics(report)[:_ENTRIES]
+    measurements = describe.metrics(report)[:_ENTRIES]
     return cells.lines(
         format_html("{} {}", cells.muted(cells.clipped(metric.name)), _amount(metric))
-        for metric in found
+        for metric in measurements
     )
 
 

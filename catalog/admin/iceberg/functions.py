@@ -70,31 +70,31 @@ class _FunctionForm(forms.Form):
 
     def clean_definitions(self) -> list[dict[str, Any]]:
         try:
-            found = orjson.loads(self.cleaned_data["definitions"])
+            content = orjson.loads(self.cleaned_data["definitions"])
         except orjson.JSONDecodeError as error:
             raise forms.ValidationError(
                 f"Not valid JSON: {error.msg} in line {error.lineno}, column {error.colno}."
             ) from None
-        _check_storable(found)
+        _check_storable(content)
         try:
             # As the service will: so that a fault is shown beside the field.
-            made = format_.complete(found, 0)
+            made = format_.complete(content, 0)
             format_.check({**_SHELL, "definitions": made})
         except InvalidMetadata as error:
             raise forms.ValidationError(str(error)) from None
-        definitions: list[dict[str, Any]] = found
+        definitions: list[dict[str, Any]] = content
         return definitions
 
     def clean_properties(self) -> dict[str, str]:
-        found = {}
+        properties = {}
         for line in self.cleaned_data["properties"].splitlines():
             if not line.strip():
                 continue
             key, sign, text = line.partition("=")
             if not sign or not key.strip():
                 raise forms.ValidationError(f"'{line}' is not of the form key=value.")
-            found[key.strip()] = text.strip()
-        return found
+            properties[key.strip()] = text.strip()
+        return properties
 
 
 _SHELL = {
@@ -108,13 +108,13 @@ def _check_storable(value: object) -> None:
     """Refuse what PostgreSQL does not store, and what is nested too deeply to be written."""
     level: list[Any] = [value]
     for _ in range(_MAX_DEPTH):
-        parts = [one for one in level if isinstance(one, (dict, list))]
-        texts = [one for one in level if isinstance(one, str)]
-        texts += [key for one in parts if isinstance(one, dict) for key in one]
+        parts = [item for item in level if isinstance(item, (dict, list))]
+        texts = [item for item in level if isinstance(item, str)]
+        texts += [key for item in parts if isinstance(item, dict) for key in item]
         if any("\x00" in text for text in texts):
             raise forms.ValidationError("A text holds a NUL character.")
         level = [
-            inner for one in parts for inner in (one.values() if isinstance(one, dict) else one)
+            inner for item in parts for inner in (item.values() if isinstance(item, dict) else item)
         ]
         if not level:
             return
@@ -134,12 +134,12 @@ class ChangeForm(_FunctionForm):
 
     def clean_seen_at(self) -> datetime:
         try:
-            found = parse_datetime(self.cleaned_data["seen_at"])
+            moment = parse_datetime(self.cleaned_data["seen_at"])
         except ValueError:
-            found = None
-        if found is None or found.tzinfo is None:
+            moment = None
+        if moment is None or moment.tzinfo is None:
             raise forms.ValidationError("Open the form again.")
-        return found
+        return moment
 
 
 class NamespaceFilter(TextFilter):  # type: ignore[misc]
@@ -147,10 +147,10 @@ class NamespaceFilter(TextFilter):  # type: ignore[misc]
     parameter_name = "namespace"
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Function]) -> QuerySet[Function]:
-        wanted = _word(self.value())
-        if not wanted:
+        chosen = _word(self.value())
+        if not chosen:
             return queryset
-        return queryset.filter(namespace__digest=digest(wanted.split(".")))
+        return queryset.filter(namespace__digest=digest(chosen.split(".")))
 
 
 class OwnerFilter(TextFilter):  # type: ignore[misc]
@@ -158,8 +158,8 @@ class OwnerFilter(TextFilter):  # type: ignore[misc]
     parameter_name = "owner"
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Function]) -> QuerySet[Function]:
-        wanted = _word(self.value())
-        return queryset.filter(owner=wanted) if wanted else queryset
+        chosen = _word(self.value())
+        return queryset.filter(owner=chosen) if chosen else queryset
 
 
 @admin.register(Function)
@@ -181,7 +181,10 @@ class FunctionAdmin(ReadOnlyAdmin):
     @admin.display(description="Signatures")
     def signatures(self, row: Function) -> SafeString:
         return cells.lines(
-            [cells.code(signature(one)) for one in row.metadata.get("definitions", ())[:3]]
+            [
+                cells.code(signature(definition))
+                for definition in row.metadata.get("definitions", ())[:3]
+            ]
         )
 
     @admin.display(description="Owner")
@@ -192,8 +195,8 @@ class FunctionAdmin(ReadOnlyAdmin):
     def changed(self, row: Function) -> SafeString:
         return cells.moment(row.updated_at)
 
-    def seen(self, asking: Principal) -> Q:
-        return access.visible_contents(asking)
+    def visibility(self, principal: Principal) -> Q:
+        return access.visible_contents(principal)
 
     def target(self, row: Function) -> Namespace:
         return row.namespace
@@ -314,8 +317,8 @@ class FunctionAdmin(ReadOnlyAdmin):
 def signature(definition: dict[str, Any]) -> str:
     """A definition in a line: ``(x int, y list<int>) → string``."""
     parameters = ", ".join(
-        f"{one.get('name', '')} {_type(one.get('type'))}"
-        for one in definition.get("parameters") or ()
+        f"{parameter.get('name', '')} {_type(parameter.get('type'))}"
+        for parameter in definition.get("parameters") or ()
     )
     return f"({parameters}) → {_type(definition.get('return-type'))}"
 
@@ -355,7 +358,7 @@ def _versions(metadata: dict[str, Any]) -> Panel:
     for definition in metadata.get("definitions") or ():
         current = definition.get("current-version-id")
         newest = sorted(
-            definition.get("versions") or (), key=lambda one: one["version-id"], reverse=True
+            definition.get("versions") or (), key=lambda item: item["version-id"], reverse=True
         )
         for version in newest:
             number = version["version-id"]
@@ -370,9 +373,12 @@ def _versions(metadata: dict[str, Any]) -> Panel:
                     ),
                     cells.lines(
                         cells.lines(
-                            [cells.muted(one.get("dialect")), cells.passage(str(one.get("sql")))]
+                            [
+                                cells.muted(item.get("dialect")),
+                                cells.expandable(str(item.get("sql"))),
+                            ]
                         )
-                        for one in version.get("representations") or ()
+                        for item in version.get("representations") or ()
                     ),
                     "yes" if version.get("deterministic") else "no",
                     version.get("on-null-input", "call"),
@@ -394,8 +400,8 @@ def _history(metadata: dict[str, Any]) -> Panel:
                 _moment(entry.get("timestamp-ms")),
                 cells.mapping(
                     {
-                        one["definition-id"] or "()": one["version-id"]
-                        for one in entry.get("definition-versions") or ()
+                        item["definition-id"] or "()": item["version-id"]
+                        for item in entry.get("definition-versions") or ()
                     }
                 ),
             )

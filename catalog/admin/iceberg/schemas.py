@@ -8,7 +8,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from catalog.admin import cells
-from catalog.admin.pages import Panel, number, part, query
+from catalog.admin.pages import Panel, number, paginate, query
 from catalog.formats.iceberg import describe, lenient
 from catalog.formats.iceberg.describe import Field
 from catalog.formats.iceberg.reading import Document
@@ -31,16 +31,18 @@ def _fields(
 ) -> Panel:
     schema = describe.schema(document, chosen)
     start = number(request, "field", 0) or 0
-    told = describe.fields(schema) if schema is not None else iter(())
-    found = list(islice(told, start, start + _FIELDS + 1))
-    known = "?" if chosen is None else chosen
+    fields = describe.fields(schema) if schema is not None else iter(())
+    page_fields = list(islice(fields, start, start + _FIELDS + 1))
+    schema_label = "?" if chosen is None else chosen
     return Panel(
-        title=f"Schema {known}, the current one" if chosen == current else f"Schema {known}",
+        title=f"Schema {schema_label}, the current one"
+        if chosen == current
+        else f"Schema {schema_label}",
         columns=("Id", "Field", "Type", "", "Default", "Description"),
-        rows=[_field(field) for field in found[:_FIELDS]],
+        rows=[_field(field) for field in page_fields[:_FIELDS]],
         empty="The metadata holds no schema of this number, or it has no fields.",
         first=query(request, field=None) if start else None,
-        following=query(request, field=start + _FIELDS) if len(found) > _FIELDS else None,
+        following=query(request, field=start + _FIELDS) if len(page_fields) > _FIELDS else None,
     )
 
 
@@ -59,7 +61,7 @@ def _field(field: Field) -> Sequence[object]:
         cells.code(field.type),
         "required" if field.is_required else cells.muted("optional"),
         _default(field),
-        cells.passage(field.doc),
+        cells.expandable(field.doc),
     )
 
 
@@ -79,14 +81,17 @@ def _default(field: Field) -> object:
 def _changes(request: HttpRequest, document: Document, current: int | None) -> Panel:
     schemas = describe.schemas(document)
     pairs = list(zip([None, *schemas], schemas, strict=False))[::-1]
-    shown = part(request, pairs, _key, "changes", _SCHEMAS)
+    page = paginate(request, pairs, _key, "changes", _SCHEMAS)
     return Panel(
         title="How it changed",
         columns=("Schema", "What changed"),
-        rows=[(_schema_link(request, new, current), _told(old, new)) for old, new in shown.items],
+        rows=[
+            (_schema_link(request, new, current), _change_lines(old, new))
+            for old, new in page.items
+        ],
         empty="The metadata holds no schema.",
-        first=shown.first,
-        following=shown.following,
+        first=page.first,
+        following=page.following,
         note="" if len(schemas) > 1 else "The schema has not changed since the table was made.",
     )
 
@@ -101,15 +106,15 @@ def _schema_link(request: HttpRequest, schema: Document, current: int | None) ->
     return cells.lines([link, *([cells.badge("current", "success")] if id_ == current else ())])
 
 
-def _told(old: Document | None, new: Document) -> SafeString | str:
+def _change_lines(old: Document | None, new: Document) -> SafeString | str:
     if old is None:
         count = sum(1 for _ in describe.fields(new))
         return f"The oldest schema that the metadata holds: {count:,} fields."
-    found = changes(old, new)
-    told: list[object] = [_change(change) for change in found[:_CHANGES]]
-    if len(found) > _CHANGES:
-        told.append(cells.muted(f"and {len(found) - _CHANGES:,} more"))
-    return cells.lines(told) if told else cells.muted("Nothing that its fields show.")
+    schema_changes = changes(old, new)
+    lines: list[object] = [_change(change) for change in schema_changes[:_CHANGES]]
+    if len(schema_changes) > _CHANGES:
+        lines.append(cells.muted(f"and {len(schema_changes) - _CHANGES:,} more"))
+    return cells.lines(lines) if lines else cells.muted("Nothing that its fields show.")
 
 
 def _change(change: Change) -> SafeString:

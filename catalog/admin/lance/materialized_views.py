@@ -25,7 +25,7 @@ from catalog.services.lance import materialized_views
 from catalog.services.lance.materialized_views import Refresh
 
 _QUERY_LENGTH = 20_000
-_UNSEEN = "a table that you may not browse"
+_HIDDEN = "a table that you may not browse"
 
 
 class ConditionFilter(DropdownFilter):  # type: ignore[misc]
@@ -59,8 +59,8 @@ class MaterializedViewAdmin(ReadOnlyAdmin):
 
     def get_queryset(self, request: HttpRequest) -> "QuerySet[MaterializedView]":
         sources = Table.objects.filter(access.visible_tables(actor(request)), pk=OuterRef("source"))
-        rows = MaterializedView.objects.with_lag().annotate(source_is_seen=Exists(sources))
-        return self.only_seen(request, rows)
+        rows = MaterializedView.objects.with_lag().annotate(source_is_visible=Exists(sources))
+        return self.only_visible(request, rows)
 
     def get_search_fields(self, request: HttpRequest) -> Sequence[str]:
         """Without the source, for who might learn by it how a table is called that they may not browse."""
@@ -74,7 +74,7 @@ class MaterializedViewAdmin(ReadOnlyAdmin):
 
     @admin.display(description="Source")
     def source_link(self, row: Any) -> SafeString:
-        return named(row.source) if row.source_is_seen else cells.muted(_UNSEEN)
+        return named(row.source) if row.source_is_visible else cells.muted(_HIDDEN)
 
     @admin.display(description="Behind")
     def lag_cell(self, row: Any) -> SafeString:
@@ -92,8 +92,8 @@ class MaterializedViewAdmin(ReadOnlyAdmin):
     def problem(self, row: MaterializedView) -> SafeString:
         return cells.code(row.error)
 
-    def seen(self, asking: Principal) -> Q:
-        return access.visible_tables(asking, "table__")
+    def visibility(self, principal: Principal) -> Q:
+        return access.visible_tables(principal, "table__")
 
     def target(self, row: MaterializedView) -> Table:
         return row.table
@@ -106,14 +106,14 @@ class MaterializedViewAdmin(ReadOnlyAdmin):
             return Page(facts=(("View", cells.link(row.table)),))
         query = view_queries.from_json(row.definition)
         with_lag = MaterializedView.objects.with_lag().get(pk=row.pk)
-        is_seen = access.holds(actor(request), Privilege.BROWSE, row.source)
+        is_visible = access.holds(actor(request), Privilege.BROWSE, row.source)
         return Page(
             facts=(
                 ("View", cells.link(row.table)),
-                ("Source", named(row.source) if is_seen else cells.muted(_UNSEEN)),
+                ("Source", named(row.source) if is_visible else cells.muted(_HIDDEN)),
                 ("Query", cells.source(query.to_sql(), _QUERY_LENGTH)),
-                ("As it was sent", cells.passage(row.source_query)),
-                ("Shows version", _shown(row)),
+                ("As it was sent", cells.expandable(row.source_query)),
+                ("Shows version", _shown_version(row)),
                 ("Behind", lag(with_lag)),
                 ("Refreshed by", _refreshed_by(row)),
                 ("Refreshed", cells.moment(row.refreshed_at)),
@@ -158,10 +158,10 @@ def named(row: Table) -> SafeString:
     return cells.spaced([link, cells.badge(TableState.DROPPED)])
 
 
-def _shown(row: MaterializedView) -> object:
+def _shown_version(row: MaterializedView) -> object:
     pinned = row.definition.get("version")
-    shown: object = cells.NOTHING if row.source_version is None else row.source_version
-    return shown if pinned is None else cells.spaced([shown, cells.muted(f"always {pinned}")])
+    version: object = cells.NOTHING if row.source_version is None else row.source_version
+    return version if pinned is None else cells.spaced([version, cells.muted(f"always {pinned}")])
 
 
 def _refreshed_by(row: MaterializedView) -> str:

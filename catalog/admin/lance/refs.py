@@ -22,12 +22,12 @@ def refs_tab(request: HttpRequest, row: Table) -> list[Panel]:
     if row.state != TableState.LIVE:
         return [Panel((), (), "Only a table that was written to has tags and branches.")]
     return [
-        _told("Tags", lambda: _tags(request, row)),
-        _told("Branches", lambda: _branches(request, row)),
+        _panel_or_error("Tags", lambda: _tags(request, row)),
+        _panel_or_error("Branches", lambda: _branches(request, row)),
     ]
 
 
-def _told(title: str, build: Callable[[], Panel]) -> Panel:
+def _panel_or_error(title: str, build: Callable[[], Panel]) -> Panel:
     try:
         with reading():
             return build()
@@ -39,13 +39,13 @@ def _told(title: str, build: Callable[[], Panel]) -> Panel:
 
 def _tags(request: HttpRequest, row: Table) -> Panel:
     after = word(request, "tag")
-    found, token = lance_refs.list_tags(
+    tags, token = lance_refs.list_tags(
         actor=actor(request),
         table=row.identifier,
         limit=PANEL_SIZE,
         page_token=after or None,
     )
-    there = _in_ledger(row, found)
+    present = _in_ledger(row, tags)
     return Panel(
         title="Tags",
         columns=("Tag", "Branch", "Version", ""),
@@ -53,10 +53,10 @@ def _tags(request: HttpRequest, row: Table) -> Panel:
             (
                 cells.exact(cells.clipped(tag.name)),
                 cells.clipped(tag.branch) or "main",
-                _version(request, tag.version, tag.branch, is_there=_key(tag) in there),
-                _look(request, tag.version, tag.branch) if _key(tag) in there else "",
+                _version(request, tag.version, tag.branch, is_there=_key(tag) in present),
+                _look(request, tag.version, tag.branch) if _key(tag) in present else "",
             )
-            for tag in found
+            for tag in tags
         ],
         empty="No tag yet. Clients give a version a name with dataset.tags.create().",
         first=query(request, tag=None) if after else None,
@@ -70,26 +70,26 @@ def _key(tag: Tag) -> tuple[str, int]:
 
 def _in_ledger(row: Table, tags: list[Tag]) -> set[tuple[str, int]]:
     """Which of the tags' versions are there. One statement."""
-    wanted = Q(pk=None)
+    condition = Q(pk=None)
     for branch, version in {_key(tag) for tag in tags}:
-        wanted |= Q(branch=branch, version=version)
-    found = TableVersion.objects.filter(wanted, table=row).visible()
-    return set(found.values_list("branch", "version"))
+        condition |= Q(branch=branch, version=version)
+    rows = TableVersion.objects.filter(condition, table=row).visible()
+    return set(rows.values_list("branch", "version"))
 
 
 def _branches(request: HttpRequest, row: Table) -> Panel:
     after = word(request, "from")
-    found, token = lance_refs.list_branches(
+    branches, token = lance_refs.list_branches(
         actor=actor(request),
         table=row.identifier,
         limit=PANEL_SIZE,
         page_token=after or None,
     )
-    newest = _newest(row, found)
+    newest = _newest(row, branches)
     return Panel(
         title="Branches",
         columns=("Branch", "Newest version", "Began with", "Of branch", "Made", ""),
-        rows=[_branch(request, branch, newest.get(branch.name)) for branch in found],
+        rows=[_branch(request, branch, newest.get(branch.name)) for branch in branches],
         empty="There is only main. Clients begin a branch with dataset.create_branch().",
         first=query(request, **{"from": None}) if after else None,
         following=query(request, **{"from": token}) if token else None,
@@ -111,12 +111,12 @@ def _newest(row: Table, branches: list[BranchFacts]) -> dict[str, int | None]:
     """The newest version of each. One statement."""
     versions = TableVersion.objects.filter(table_id=OuterRef("table_id"), branch=OuterRef("name"))
     newest = versions.visible().order_by("-version").values("version")[:1]
-    found = Branch.objects.filter(table=row, name__in=[branch.name for branch in branches])
-    return dict(found.annotate(newest=Subquery(newest)).values_list("name", "newest"))
+    rows = Branch.objects.filter(table=row, name__in=[branch.name for branch in branches])
+    return dict(rows.annotate(newest=Subquery(newest)).values_list("name", "newest"))
 
 
 def _version(
-    request: HttpRequest, version: int, branch: str, *, is_there: bool = True
+    request: HttpRequest, version: int, branch: str, *, is_present: bool = True
 ) -> SafeString:
     """A version, where the ledger's page has it on top."""
     url = query(
@@ -128,8 +128,8 @@ def _version(
         tag=None,
         **{"from": None},
     )
-    gone = [] if is_there else [cells.badge("gone", "danger")]
-    return cells.spaced([cells.anchor(url, version), *gone])
+    marks = [] if is_present else [cells.badge("gone", "danger")]
+    return cells.spaced([cells.anchor(url, version), *marks])
 
 
 def _look(request: HttpRequest, version: int | None, branch: str) -> SafeString:

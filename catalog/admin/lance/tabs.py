@@ -62,7 +62,9 @@ def table_page(request: HttpRequest, row: Table) -> Page:
     newest = open_version(request, row)
     contents, fault = _contents(newest)
     indexes = partial(lance_panels.indexes, row)
-    preview = Tab("preview", "Data", _of(request, row, newest, partial(lance_preview.panel, row)))
+    preview = Tab(
+        "preview", "Data", _version_tab(request, row, newest, partial(lance_preview.panel, row))
+    )
     return Page(
         facts=[
             *_identity(row, contents, fault if row.state == TableState.LIVE else ""),
@@ -71,9 +73,11 @@ def table_page(request: HttpRequest, row: Table) -> Page:
             *_history(row),
         ],
         tabs=(
-            Tab("schema", "Schema", _of(request, row, newest, lance_panels.schema_tab)),
-            Tab("fragments", "Fragments", _of(request, row, newest, lance_panels.fragments)),
-            Tab("indexes", "Indexes", _of(request, row, newest, indexes)),
+            Tab("schema", "Schema", _version_tab(request, row, newest, lance_panels.schema_tab)),
+            Tab(
+                "fragments", "Fragments", _version_tab(request, row, newest, lance_panels.fragments)
+            ),
+            Tab("indexes", "Indexes", _version_tab(request, row, newest, indexes)),
             preview,
             Tab(
                 "refs",
@@ -95,7 +99,7 @@ def table_page(request: HttpRequest, row: Table) -> Page:
 _Build = Callable[[HttpRequest, LanceDataset], Panel | Sequence[Panel]]
 
 
-def _of(
+def _version_tab(
     request: HttpRequest, row: Table, newest: Opened, build: _Build
 ) -> Callable[[], Panel | Sequence[Panel]]:
     """A tab about one version, the newest unless another is asked for."""
@@ -107,7 +111,7 @@ def _of(
             opened = open_version(request, row, version, branch)
         if opened.dataset is None:
             lead = _looking_at(request, version, branch)
-            return Panel((), (), opened.fault, lead=_say(lead) if lead else "")
+            return Panel((), (), opened.fault, lead=_notice(lead) if lead else "")
         try:
             built = build(request, opened.dataset)
         except CatalogError as error:
@@ -122,7 +126,7 @@ def _of(
     return panels
 
 
-def _say(text: SafeString | str) -> SafeString:
+def _notice(text: SafeString | str) -> SafeString:
     return format_html('<p class="m-say m-muted">{}</p>', text)
 
 
@@ -159,7 +163,9 @@ def _identity(row: Table, contents: Contents | None, fault: str) -> list[tuple[s
         view = cells.page_url(MaterializedView(pk=row.pk))
         facts.append(("Is a view", cells.anchor(view, "its query, its source, its refreshes")))
     if fault:
-        facts.append(("Fault", cells.lines([cells.badge("fault", "danger"), cells.passage(fault)])))
+        facts.append(
+            ("Fault", cells.lines([cells.badge("fault", "danger"), cells.expandable(fault)]))
+        )
     return [
         *facts,
         ("UUID", cells.exact(row.uuid)),

@@ -126,10 +126,10 @@ def _asking(request: HttpRequest, row: Table) -> Principal:
     return actor(request)
 
 
-def told(job: Job, row: Table) -> SafeString:
-    what = f"{TITLES[JobKind(job.kind)]}{' (dry run)' if job.is_dry_run else ''}"
+def started_message(job: Job, row: Table) -> SafeString:
+    label = f"{TITLES[JobKind(job.kind)]}{' (dry run)' if job.is_dry_run else ''}"
     return format_html(
-        "{}: {} was asked to do it for table '{}'", what, cells.link(job, f"job {job.pk}"), row
+        "{}: {} was asked to do it for table '{}'", label, cells.link(job, f"job {job.pk}"), row
     )
 
 
@@ -146,7 +146,7 @@ def _press(kind: JobKind) -> Callable[..., HttpResponseBase]:
                 is_dry_run=data["dry_run"],
                 indexes=data.get("indexes") or None,
             )
-            messages.success(request, told(job, row))
+            messages.success(request, started_message(job, row))
             return HttpResponseRedirect(cells.page_url(job))
 
         return self.ask(
@@ -169,8 +169,8 @@ def _form(request: HttpRequest, row: Table, kind: JobKind) -> forms.Form:
     if kind not in maintenance_scheduler.OF_INDEXES:
         return DryRunForm(sent(request))
     try:
-        asking = _asking(request, row)
-        names = maintenance_scheduler.index_names(actor=asking, table=row.identifier)
+        principal = _asking(request, row)
+        names = maintenance_scheduler.index_names(actor=principal, table=row.identifier)
     except CatalogError:  # whoever asks for the job is told why
         names = []
     return IndexesForm(sent(request), names=names, chosen=request.GET.getlist("index"))
@@ -191,8 +191,10 @@ class MaintainActions:
     @button("Measure now", permission="maintain", icon="monitor_heart")
     def measure(self, request: HttpRequest, row: Table) -> HttpResponseBase:
         def call(_data: dict[str, Any]) -> HttpResponseBase:
-            found = maintenance_scheduler.measure(actor=_asking(request, row), table=row.identifier)
-            messages.success(request, f"Table '{row}' was measured: health {found.score} of 100")
+            health = maintenance_scheduler.measure(
+                actor=_asking(request, row), table=row.identifier
+            )
+            messages.success(request, f"Table '{row}' was measured: health {health.score} of 100")
             return HttpResponseRedirect(cells.page_url(row) + "?tab=maintenance")
 
         return cast(ReadOnlyAdmin, self).ask(
@@ -298,7 +300,7 @@ def start_many(
         except CatalogError as error:
             refused.append(f"{row}: {error.message}")
     if len(started) == 1:
-        messages.success(request, told(*started[0]))
+        messages.success(request, started_message(*started[0]))
     elif started:
         run = " (dry run)" if is_dry_run else ""
         url = cells.list_url(Job, f"kind__exact={kind.value}")

@@ -136,7 +136,7 @@ def _health(request: HttpRequest, row: Table, series: Sequence[TableHealth]) -> 
 
 
 def _amounts(series: Sequence[TableHealth]) -> SafeString:
-    found = growth.of_table(
+    amounts = growth.of_table(
         [
             (point.measured_at, point.statistics["rows"], point.statistics["bytes"])
             for point in series
@@ -148,22 +148,22 @@ def _amounts(series: Sequence[TableHealth]) -> SafeString:
         format_html_join(
             "",
             '<div>{}<p class="m-pad m-muted">{}: <b>{}</b>, {}</p></div>',
-            ((one.chart, one.title, one.now, one.change) for one in found),
+            ((amount.chart, amount.title, amount.now, amount.change) for amount in amounts),
         ),
     )
 
 
 def _figures(row: Table, statistics: Mapping[str, Any]) -> list[tuple[object, object]]:
     absent = _ONLY[row.format]
-    found: list[tuple[object, object]] = [
+    rows: list[tuple[object, object]] = [
         (text, figure(name, statistics[name]))
         for name, text, _ in _FIGURES
         if name in statistics and name not in absent
     ]
     for index in statistics.get("stale_indexes") or []:
         behind = f"Rows that index '{cells.clipped(str(index.get('name')))}' does not know"
-        found.append((behind, count(index.get("unindexed_rows"))))
-    return found
+        rows.append((behind, count(index.get("unindexed_rows"))))
+    return rows
 
 
 def _why_empty(row: Table, newest: TableHealth | None) -> str:
@@ -213,20 +213,20 @@ def _mode(planned: Mapping[str, Any]) -> SafeString:
 
 
 def _last_jobs(row: Table) -> Panel:
-    found = Job.objects.filter(table=row, kind__in=list(maintenance_scheduler.MODES))
+    rows = Job.objects.filter(table=row, kind__in=list(maintenance_scheduler.MODES))
     return jobs.panel(
-        found.select_related("table__namespace").order_by("-pk")[: PANEL_SIZE // 2],
+        rows.select_related("table__namespace").order_by("-pk")[: PANEL_SIZE // 2],
         "No maintenance was ever asked for. Press a dry run to see what a job would do.",
         title="Last maintenance jobs",
     )
 
 
-def unhealthy(seen: Q, limit: int) -> Panel:
+def unhealthy(visible: Q, limit: int) -> Panel:
     """Of the tables that may be browsed those that need work most, for the first page."""
     rows = (
         TableHealth.objects.newest()
         .exclude(table__state=TableState.DROPPED)
-        .filter(seen, score__lt=100)
+        .filter(visible, score__lt=100)
         .select_related("table__namespace")
         .order_by("score", "table")[:limit]
     )

@@ -90,7 +90,7 @@ def asked(row: Job) -> SafeString:
 def outcome(row: Job) -> SafeString | str:
     """What came of it, without what has panels of its own."""
     result = row.result if isinstance(row.result, dict) else {}
-    return _told({key: found for key, found in result.items() if key not in _FIGURES})
+    return _entries({key: value for key, value in result.items() if key not in _FIGURES})
 
 
 def _figures(row: Job) -> list[Panel]:
@@ -126,12 +126,12 @@ def _place(name: str) -> int:
     return _ORDER.index(name) if name in _ORDER else len(_ORDER)
 
 
-def _numbers(found: object) -> dict[str, int | float]:
-    if not isinstance(found, Mapping):
+def _numbers(figures: object) -> dict[str, int | float]:
+    if not isinstance(figures, Mapping):
         return {}
     numbers = {
         str(name): value
-        for name, value in found.items()
+        for name, value in figures.items()
         if isinstance(value, int | float) and not isinstance(value, bool)
     }
     return dict(islice(numbers.items(), _ITEMS))
@@ -166,26 +166,26 @@ def _plan(row: Job) -> list[Panel]:
         return []
     parts: Sequence[object] = plan if isinstance(plan, list) else [plan]
     indexes = plan.get("indexes") if isinstance(plan, Mapping) else None
-    if isinstance(indexes, list) and any(isinstance(each, Mapping) for each in indexes):
+    if isinstance(indexes, list) and any(isinstance(item, Mapping) for item in indexes):
         parts = indexes  # each with what it will be built with
     return [
         Panel(
             title="What it would do" if row.is_dry_run else "What it planned",
             columns=("Plan",) if len(parts) == 1 else (f"Plan, {len(parts):,} parts",),
-            rows=[(_told(part),) for part in parts[:_ITEMS]],
+            rows=[(_entries(item),) for item in parts[:_ITEMS]],
             empty="",
             note=f"and {len(parts) - _ITEMS:,} more" if len(parts) > _ITEMS else "",
         )
     ]
 
 
-def _told(found: object) -> SafeString | str:
+def _entries(data: object) -> SafeString | str:
     """Keys and values; long ones fold."""
-    if not isinstance(found, Mapping):
-        return cells.brief(found)
+    if not isinstance(data, Mapping):
+        return cells.brief(data)
     return cells.lines(
         cells.spaced([cells.muted(name), _value(str(name), value)])
-        for name, value in islice(found.items(), _ITEMS)
+        for name, value in islice(data.items(), _ITEMS)
     )
 
 
@@ -196,16 +196,16 @@ def _value(name: str, value: object) -> object:
 
 
 def _policy(row: Job) -> list[Panel]:
-    said = row.parameters.get("policy")
-    if not isinstance(said, Mapping):
+    values = row.parameters.get("policy")
+    if not isinstance(values, Mapping):
         return []
-    rules = [BY_NAME[name] for name in said if name in BY_NAME]
+    rules = [BY_NAME[name] for name in values if name in BY_NAME]
     return [
         Panel(
             title="The policy that it goes by",
             columns=("", "Value", ""),
             rows=[
-                (units.label(rule), units.show(rule, said[rule.name]), cells.muted(rule.help))
+                (units.label(rule), units.show(rule, values[rule.name]), cells.muted(rule.help))
                 for rule in rules
                 if row.table.format in rule.formats
             ],
@@ -219,7 +219,7 @@ def _log(request: HttpRequest, row: Job) -> Panel:
     events = JobEvent.objects.filter(job=row)
     if before is not None:
         events = events.filter(pk__lt=before)
-    found = list(events.order_by("-pk")[: _LOG + 1])
+    lines = list(events.order_by("-pk")[: _LOG + 1])
     return Panel(
         title="Log, the newest first",
         columns=("At", "", "Message", "Figures"),
@@ -227,12 +227,12 @@ def _log(request: HttpRequest, row: Job) -> Panel:
             (
                 cells.moment(event.at),
                 cells.badge(event.level, _LEVELS.get(event.level)),
-                cells.passage(event.message, 500),
-                _told(event.data) if event.data else cells.NOTHING,
+                cells.expandable(event.message, 500),
+                _entries(event.data) if event.data else cells.NOTHING,
             )
-            for event in found[:_LOG]
+            for event in lines[:_LOG]
         ],
         empty="It has said nothing yet." if row.status in ACTIVE else "It said nothing.",
         first=query(request, before=None) if before is not None else None,
-        following=query(request, before=found[_LOG - 1].pk) if len(found) > _LOG else None,
+        following=query(request, before=lines[_LOG - 1].pk) if len(lines) > _LOG else None,
     )

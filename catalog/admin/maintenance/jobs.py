@@ -60,8 +60,8 @@ class SinceFilter(DropdownFilter):  # type: ignore[misc]
         return [(key, text) for key, (text, _) in _SINCE.items()]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Job]) -> QuerySet[Job]:
-        found = _SINCE.get(self.value() or "")
-        return queryset if found is None else queryset.filter(created_at__gte=_ago(found[1]))
+        choice = _SINCE.get(self.value() or "")
+        return queryset if choice is None else queryset.filter(created_at__gte=_ago(choice[1]))
 
 
 class TableFilter(TextFilter):  # type: ignore[misc]
@@ -130,8 +130,8 @@ class JobAdmin(ReadOnlyAdmin):
     def problem(self, row: Job) -> SafeString:
         return cells.code(row.error)
 
-    def seen(self, asking: Principal) -> Q:
-        return access.visible_tables(asking, "table__")
+    def visibility(self, principal: Principal) -> Q:
+        return access.visible_tables(principal, "table__")
 
     def target(self, row: Job) -> Table:
         return row.table
@@ -251,7 +251,7 @@ class JobAdmin(ReadOnlyAdmin):
     ) -> HttpResponseBase:
         def call(_data: dict[str, Any]) -> HttpResponseBase:
             job = ask()
-            messages.success(request, actions.told(job, row.table))
+            messages.success(request, actions.started_message(job, row.table))
             return HttpResponseRedirect(cells.page_url(job))
 
         return self.ask(
@@ -283,8 +283,11 @@ def _problem(row: Job) -> tuple[str, object]:
     if not row.error:
         return ("Error", cells.NOTHING)
     if row.status == JobStatus.SUCCEEDED:
-        return ("Remark", cells.passage(row.error, 1000))
-    return ("Error", format_html('<span class="m-minus">{}</span>', cells.passage(row.error, 1000)))
+        return ("Remark", cells.expandable(row.error, 1000))
+    return (
+        "Error",
+        format_html('<span class="m-minus">{}</span>', cells.expandable(row.error, 1000)),
+    )
 
 
 def _ago(span: timedelta) -> datetime:
@@ -295,8 +298,8 @@ def progress(row: Job) -> SafeString | str:
     """How far a job is, as a bar where its end is known."""
     unit = row.unit[:-1] if row.progress == 1 and row.total is None else row.unit
     if row.total is not None:
-        done = min(row.progress, row.total)  # rows are added meanwhile
-        return cells.meter(done, row.total, f"{row.progress:,} of {row.total:,} {unit}")
+        count = min(row.progress, row.total)  # rows are added meanwhile
+        return cells.meter(count, row.total, f"{row.progress:,} of {row.total:,} {unit}")
     if row.kind == JobKind.PURGE_TABLE:
         return f"{row.progress:,} {unit} removed"
     return f"{row.progress:,} {unit}" if row.progress else cells.NOTHING

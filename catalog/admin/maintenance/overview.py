@@ -46,8 +46,8 @@ class ScoreFilter(DropdownFilter):  # type: ignore[misc]
         bounds = {"poor": (0, FAIR), "fair": (FAIR, GOOD), "good": (GOOD, 101)}.get(chosen or "")
         if bounds is None:
             return queryset
-        found = queryset.filter(score__gte=bounds[0], score__lt=bounds[1])
-        return found.exclude(unknown) if chosen == "poor" else found
+        rows = queryset.filter(score__gte=bounds[0], score__lt=bounds[1])
+        return rows.exclude(unknown) if chosen == "poor" else rows
 
 
 class FormatFilter(DropdownFilter):  # type: ignore[misc]
@@ -123,10 +123,10 @@ class TableHealthAdmin(ReadOnlyAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[TableHealth]:
         rows = TableHealth.objects.newest().exclude(table__state=TableState.DROPPED)
-        return self.only_seen(request, rows)
+        return self.only_visible(request, rows)
 
-    def seen(self, asking: Principal) -> Q:
-        return access.visible_tables(asking, "table__")
+    def visibility(self, principal: Principal) -> Q:
+        return access.visible_tables(principal, "table__")
 
     def target(self, row: TableHealth) -> Table:
         return row.table

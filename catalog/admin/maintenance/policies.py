@@ -113,8 +113,8 @@ class PolicyForm(forms.Form):
             above = units.show(rule, subject.inherited[rule.name])
             field = RuleField(rule, widget=_widget(rule, above))
             if rule.name in subject.own:
-                said = subject.own[rule.name]
-                field.initial = str(said) if rule.unit is Unit.MODE else units.show(rule, said)
+                value = subject.own[rule.name]
+                field.initial = str(value) if rule.unit is Unit.MODE else units.show(rule, value)
             self.fields[rule.name] = field
 
     def said(self) -> dict[str, Any]:
@@ -142,21 +142,21 @@ def table_policy(page: ReadOnlyAdmin, request: HttpRequest, row: Table) -> HttpR
         if row.state == TableState.DROPPED:
             # Services go by name, and another table may bear it now.
             raise TableNotFound(row.identifier)
-        asking = actor(request)
+        principal = actor(request)
         inherited, _ = policies.policy_of_namespace(
-            actor=asking, namespace=row.namespace.identifier
+            actor=principal, namespace=row.namespace.identifier
         )
-        said = MaintenancePolicy.objects.filter(table=row).values_list("values", flat=True)
+        own_policy = MaintenancePolicy.objects.filter(table=row).values_list("values", flat=True)
         return Subject(
             title=f"Maintenance policy of table '{row}'",
             rules=_rules(row.format),
-            own=said.first() or {},
+            own=own_policy.first() or {},
             inherited=inherited,
             sources=sources(row.namespace.identifier),
             name=str(row),
             back=cells.page_url(row) + "?tab=maintenance",
             save=lambda values: policies.set_table_policy(
-                actor=asking, table=row.identifier, values=values
+                actor=principal, table=row.identifier, values=values
             ),
         )
 
@@ -168,10 +168,10 @@ def namespace_policy(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace) 
         path = row.identifier
         if row.dropped_at is not None:
             raise NamespaceNotFound(path)
-        asking = actor(request)
-        _, own = policies.policy_of_namespace(actor=asking, namespace=path)
+        principal = actor(request)
+        _, own = policies.policy_of_namespace(actor=principal, namespace=path)
         inherited = (
-            policies.policy_of_namespace(actor=asking, namespace=path[:-1])[0]
+            policies.policy_of_namespace(actor=principal, namespace=path[:-1])[0]
             if path
             else effective([])
         )
@@ -184,7 +184,7 @@ def namespace_policy(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace) 
             name=str(row),
             back=cells.page_url(row) + "?tab=maintenance",
             save=lambda values: policies.set_namespace_policy(
-                actor=asking, namespace=path, values=values
+                actor=principal, namespace=path, values=values
             ),
         )
 
@@ -199,10 +199,12 @@ def _answer(
         subject = find()
         form = PolicyForm(subject, sent(request))
         if form.is_valid():
-            shown = {rule.name for rule in subject.rules}
+            names = {rule.name for rule in subject.rules}
             # What is said of the other format stays said.
-            kept = {n: v for n, v in subject.own.items() if n in BY_NAME and n not in shown}
-            subject.save(kept | form.said())
+            hidden_values = {
+                n: v for n, v in subject.own.items() if n in BY_NAME and n not in names
+            }
+            subject.save(hidden_values | form.said())
             messages.success(request, f"{subject.title} was saved")
             return HttpResponseRedirect(subject.back)
     except CatalogError as error:
@@ -225,9 +227,13 @@ def _rules(table_format: str) -> list[Rule]:
 
 def _grouped(rules: Iterable[Rule]) -> list[tuple[str, list[Rule]]]:
     """The rules in the order of the page; one that no group names comes last."""
-    left = {rule.name: rule for rule in rules}
-    found = [(title, [left.pop(n) for n in names if n in left]) for title, names in GROUPS]
-    return [(title, group) for title, group in [*found, (_OTHERS, list(left.values()))] if group]
+    remaining = {rule.name: rule for rule in rules}
+    groups = [
+        (title, [remaining.pop(n) for n in names if n in remaining]) for title, names in GROUPS
+    ]
+    return [
+        (title, group) for title, group in [*groups, (_OTHERS, list(remaining.values()))] if group
+    ]
 
 
 def _groups(form: PolicyForm, subject: Subject) -> list[tuple[str, list[Line]]]:
@@ -247,7 +253,7 @@ def _line(field: forms.BoundField, rule: Rule, subject: Subject) -> Line:
         holds=units.show(rule, holds.value),
         source="said here" if rule.name in subject.own else _source(holds, subject.sources),
         inherits=units.show(rule, above.value) if rule.name in subject.own else "",
-        note=only if len({name for one in subject.rules for name in one.formats}) > 1 else "",
+        note=only if len({name for other in subject.rules for name in other.formats}) > 1 else "",
     )
 
 
@@ -257,8 +263,8 @@ def _line(field: forms.BoundField, rule: Rule, subject: Subject) -> Line:
 def sources(path: Identifier, table: Table | None = None) -> dict[str, str]:
     """Where the policies of a namespace, of those above it, and of a table are said, by name."""
     paths = [path[:depth] for depth in range(len(path) + 1)]
-    found = {label(row.path): _policy_url(row) for row in Namespace.objects.named(*paths)}
-    return found if table is None else {**found, str(table): _policy_url(table)}
+    urls = {label(row.path): _policy_url(row) for row in Namespace.objects.named(*paths)}
+    return urls if table is None else {**urls, str(table): _policy_url(table)}
 
 
 def panel(
@@ -285,11 +291,11 @@ def panel(
 
 def namespace_tab(request: HttpRequest, row: Namespace) -> Panel:
     """Raises nothing: the page of a dropped namespace opens too."""
-    asking = actor(request)
+    principal = actor(request)
     try:
         if row.dropped_at is not None:
             raise NamespaceNotFound(row.identifier)
-        policy, _ = policies.policy_of_namespace(actor=asking, namespace=row.identifier)
+        policy, _ = policies.policy_of_namespace(actor=principal, namespace=row.identifier)
     except CatalogError as error:
         return Panel((), (), error.message)
     return panel(policy, sources(row.identifier))

@@ -47,8 +47,8 @@ def urls(admin: ReadOnlyAdmin) -> list[URLPattern]:
 
 
 def url(text: str = "") -> str:
-    found = reverse(NAME)
-    return f"{found}?{urlencode({'q': text})}" if text else found
+    address = reverse(NAME)
+    return f"{address}?{urlencode({'q': text})}" if text else address
 
 
 def in_bar(request: HttpRequest, text: str) -> list[SearchResult]:
@@ -56,33 +56,35 @@ def in_bar(request: HttpRequest, text: str) -> list[SearchResult]:
 
     What bears the text as its whole name is found at once; all else, when the pass has met it.
     """
-    who = actor(request, _PERMISSION)
+    principal = actor(request, _PERMISSION)
     try:
-        page = search.search(actor=who, text=text, limit=_IN_BAR)
+        page = search.search(actor=principal, text=text, limit=_IN_BAR)
     except CatalogError:
         return []
-    found = [*_named(who, text)]
-    links = {one.link for one in found}
-    found += [
+    results = [*_named(principal, text)]
+    links = {result.link for result in results}
+    results += [
         SearchResult(
-            title=label(one.identifier),
-            description=" · ".join([_kind(one), *(_plain(match) for match in one.matches[:1])]),
-            link=_page(one),
-            icon=_ICONS[one.kind],
+            title=label(result.identifier),
+            description=" · ".join(
+                [_kind(result), *(_plain(match) for match in result.matches[:1])]
+            ),
+            link=_page(result),
+            icon=_ICONS[result.kind],
         )
-        for one in page.results
-        if _page(one) not in links
+        for result in page.results
+        if _page(result) not in links
     ]
     if page.next_page:
-        found.append(SearchResult("More results", f"for {text}", url(text), "search"))
-    return found
+        results.append(SearchResult("More results", f"for {text}", url(text), "search"))
+    return results
 
 
-def _named(who: Principal, text: str) -> Iterable[SearchResult]:
+def _named(principal: Principal, text: str) -> Iterable[SearchResult]:
     name = digest(text.replace("\x00", "").split("."))
-    for table in Table.objects.present().filter(visible_tables(who), digest=name):
+    for table in Table.objects.present().filter(visible_tables(principal), digest=name):
         yield SearchResult(text, f"{table.format} {table.kind}", cells.page_url(table), "table")
-    for row in Namespace.objects.live().filter(visible_namespaces(who), digest=name):
+    for row in Namespace.objects.live().filter(visible_namespaces(principal), digest=name):
         yield SearchResult(text, "namespace", cells.page_url(row), "account_tree")
 
 
@@ -92,7 +94,7 @@ def _view(admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponseBase:
         "title": "Search",
         "text": text,
         "url": url(),
-        "examples": [(one, url(one), what) for one, what in _EXAMPLES],
+        "examples": [(example, url(example), meaning) for example, meaning in _EXAMPLES],
     }
     status = 200
     if text:
@@ -106,7 +108,7 @@ def _view(admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponseBase:
             context["refused"], status = error.message, 400
         else:
             context |= {
-                "results": [_shown(one) for one in page.results],
+                "results": [_shown(example) for example in page.results],
                 "is_corrected": page.is_corrected,
                 "first": query(request, page=None) if word(request, "page") else None,
                 "following": query(request, page=page.next_page) if page.next_page else None,
@@ -114,23 +116,23 @@ def _view(admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponseBase:
     return admin.render(request, "admin/catalog/search.html", context, status)
 
 
-def _shown(found: Result) -> dict[str, Any]:
+def _shown(result: Result) -> dict[str, Any]:
     return {
-        "title": label(found.identifier),
-        "url": _page(found),
-        "kind": _kind(found),
-        "owner": found.owner,
-        "matches": [(match.field, _marked(match)) for match in found.matches],
+        "title": label(result.identifier),
+        "url": _page(result),
+        "kind": _kind(result),
+        "owner": result.owner,
+        "matches": [(match.field, _marked(match)) for match in result.matches],
     }
 
 
-def _kind(found: Result) -> str:
-    return f"{found.format} {found.kind}" if found.format else found.kind
+def _kind(result: Result) -> str:
+    return f"{result.format} {result.kind}" if result.format else result.kind
 
 
-def _page(found: Result) -> str:
-    model = "namespace" if found.kind == "namespace" else "table"
-    return reverse(f"admin:catalog_{model}_change", args=[found.pk])
+def _page(result: Result) -> str:
+    model = "namespace" if result.kind == "namespace" else "table"
+    return reverse(f"admin:catalog_{model}_change", args=[result.pk])
 
 
 def _marked(match: Match) -> SafeString:
@@ -139,11 +141,11 @@ def _marked(match: Match) -> SafeString:
         "",
         "{}",
         (
-            (format_html("<mark>{}</mark>", part.text) if part.is_hit else part.text,)
-            for part in match.parts
+            (format_html("<mark>{}</mark>", piece.text) if piece.is_hit else piece.text,)
+            for piece in match.parts
         ),
     )
 
 
 def _plain(match: Match) -> str:
-    return cells.clipped("".join(part.text for part in match.parts), 80)
+    return cells.clipped("".join(piece.text for piece in match.parts), 80)

@@ -35,14 +35,14 @@ def month() -> Month:
     today = datetime.now(UTC).date()
     first = today - timedelta(days=DAYS - 1)
     since = datetime(first.year, first.month, first.day, tzinfo=UTC)
-    found = job_control.account(since=since, limit=LOOKED_AT)
+    account = job_control.account(since=since, limit=LOOKED_AT)
     total = Tally()
     by_day: dict[date, Tally] = defaultdict(Tally)
-    for (day, _), tally in found.tallies.items():
+    for (day, _), tally in account.tallies.items():
         total.add(tally)
         by_day[day].add(tally)
     days = [_day(day, by_day[day]) for day in (first + timedelta(days=n) for n in range(DAYS))]
-    active = found.queued + found.running
+    active = account.queued + account.running
     return Month(
         figures=(
             ("bytes reclaimed", cells.size(total.bytes_reclaimed)),
@@ -53,9 +53,9 @@ def month() -> Month:
             ("running or waiting now", cells.bounded(active, LOOKED_AT - 1)),
         ),
         chart=score_charts.days(days),
-        is_empty=not found.tallies and not active,
-        note=f"Of the last {LOOKED_AT:,} jobs that ended; they reach back to {found.whole_since:%Y-%m-%d}."
-        if found.whole_since
+        is_empty=not account.tallies and not active,
+        note=f"Of the last {LOOKED_AT:,} jobs that ended; they reach back to {account.whole_since:%Y-%m-%d}."
+        if account.whole_since
         else "",
         jobs_url=cells.list_url(Job, "since=month"),
         failed_url=cells.list_url(Job, f"since=month&status__exact={JobStatus.FAILED.value}"),

@@ -77,18 +77,18 @@ class Wellness:
 
 def needs(request: HttpRequest) -> list[Need]:
     """What waits for the reader. Four statements; for administrators six."""
-    asking = actor(request)
+    principal = actor(request)
     newest_job = Job.objects.order_by().aggregate(newest=Max("pk"))["newest"] or 0
     failed = Job.objects.filter(
-        access.visible_tables(asking, "table__"),
+        access.visible_tables(principal, "table__"),
         status=JobStatus.FAILED,
         pk__gt=newest_job - _LOOK_BACK,
         created_at__gt=timezone.now() - _LATELY,
     )
-    purged = undrop.visible(asking).filter(trash.purged_soon())
-    found = [
+    purged = undrop.visible(principal).filter(trash.purged_soon())
+    candidates = [
         (
-            approvals.waiting_for(asking),
+            approvals.waiting_for(principal),
             "Requests to decide",
             cells.list_url(ApprovalRequest, "waiting=me"),
             "approval",
@@ -106,10 +106,10 @@ def needs(request: HttpRequest) -> list[Need]:
             "auto_delete",
         ),
     ]
-    if asking.holds_everywhere(Privilege.ALL):
+    if principal.holds_everywhere(Privilege.ALL):
         dead = WebhookDelivery.objects.filter(status=DeliveryStatus.DEAD)
         keys = ApiKey.objects.filter(api_keys.expiring())
-        found += [
+        candidates += [
             (dead, "Events no webhook took", cells.list_url(Webhook, "dead=some"), "webhook"),
             (
                 keys,
@@ -118,12 +118,12 @@ def needs(request: HttpRequest) -> list[Need]:
                 "key",
             ),
         ]
-    told = []
-    for rows, text, url, icon in found:
+    pending = []
+    for rows, text, url, icon in candidates:
         count = len(rows.order_by().values_list("pk", flat=True)[: _MOST + 1])
         if count:
-            told.append(Need(cells.bounded(count, _MOST), text, url, icon))
-    return told
+            pending.append(Need(cells.bounded(count, _MOST), text, url, icon))
+    return pending
 
 
 def changes(request: HttpRequest) -> Panel:
@@ -132,16 +132,16 @@ def changes(request: HttpRequest) -> Panel:
     The audit trail goes by names that may be others' now, so what may be browsed cannot be told
     from it.
     """
-    asking = actor(request)
+    principal = actor(request)
     rows = AuditEvent.objects.filter(outcome=Outcome.DONE)
-    sees_all = asking.holds_everywhere(Privilege.READ)
+    sees_all = principal.holds_everywhere(Privilege.READ)
     if not sees_all:
-        rows = rows.filter(actor=asking.name)
+        rows = rows.filter(actor=principal.name)
     # Who came and went is no change; of a day with nothing else little is looked at.
     newest = rows.only("action", "target", "actor", "at").order_by("-pk")[:_LOOKED_THROUGH]
-    done = [event for event in newest if not event.action.startswith("session.")]
+    events = [event for event in newest if not event.action.startswith("session.")]
     # A loader's many commits in a row are one line.
-    runs = [list(run) for _, run in groupby(done, lambda e: (e.action, e.target, e.actor))]
+    runs = [list(run) for _, run in groupby(events, lambda e: (e.action, e.target, e.actor))]
     return Panel(
         title="What changed" if sees_all else "What you changed",
         columns=("What", "On", "Who", "When"),
@@ -169,11 +169,11 @@ def _what(newest: AuditEvent, count: int) -> SafeString | str:
 
 def wellness(request: HttpRequest) -> Wellness:
     """One statement."""
-    asking = actor(request)
+    principal = actor(request)
     newest = (
         TableHealth.objects.newest()
         .exclude(table__state=TableState.DROPPED)
-        .filter(access.visible_tables(asking, "table__"))
+        .filter(access.visible_tables(principal, "table__"))
         .annotate(
             rows=Cast(KT("statistics__rows"), BigIntegerField()),
             bytes=Cast(KT("statistics__bytes"), BigIntegerField()),
@@ -183,13 +183,13 @@ def wellness(request: HttpRequest) -> Wellness:
     )
     buckets = [0] * _BUCKETS
     tables = unhealthy = rows = size = 0
-    found = list(newest)
-    for score, of_rows, of_bytes in found[:LOOKED_AT]:
+    measurements = list(newest)
+    for score, of_rows, of_bytes in measurements[:LOOKED_AT]:
         buckets[min(score * _BUCKETS // 100, _BUCKETS - 1)] += 1
         tables += 1
         unhealthy += score < FAIR
         rows += of_rows or 0
         size += of_bytes or 0
     return Wellness(
-        charts.histogram(buckets), tables, unhealthy, rows, size, len(found) <= LOOKED_AT
+        charts.histogram(buckets), tables, unhealthy, rows, size, len(measurements) <= LOOKED_AT
     )

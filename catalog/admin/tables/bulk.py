@@ -35,14 +35,14 @@ def for_each(
     request: HttpRequest, rows: Sequence[Table], done: str, change: _Change, data: dict[str, Any]
 ) -> None:
     """Change each, and tell of how many it was done and of which not, and why."""
-    asking = actor(request)
+    principal = actor(request)
     count, refused = 0, []
     for row in rows:
         try:
             if row.state == TableState.DROPPED:
                 # Services go by name, and another table may bear it now.
                 raise TableNotFound(row.identifier)
-            change(asking, row, data)
+            change(principal, row, data)
             count += 1
         except CatalogError as error:
             refused.append(f"{row}: {error.message}")
@@ -148,20 +148,20 @@ def drop_many(
 ACTIONS = [label_many, protect_many, drop_many]
 
 
-def _label(asking: Principal, row: Table, data: dict[str, Any]) -> None:
+def _label(principal: Principal, row: Table, data: dict[str, Any]) -> None:
     changes = Changes(labels={data["label"]: data["values"]})
-    annotations.change_table_facts(actor=asking, table=row.identifier, changes=changes)
+    annotations.change_table_facts(actor=principal, table=row.identifier, changes=changes)
 
 
-def _protect(asking: Principal, row: Table, _data: dict[str, Any]) -> None:
-    undrop.set_table_protection(actor=asking, table=row.identifier, is_protected=True)
+def _protect(principal: Principal, row: Table, _data: dict[str, Any]) -> None:
+    undrop.set_table_protection(actor=principal, table=row.identifier, is_protected=True)
 
 
-def _drop(asking: Principal, row: Table, _data: dict[str, Any]) -> None:
+def _drop(principal: Principal, row: Table, _data: dict[str, Any]) -> None:
     """As the button of a table's page does it where nothing else is said."""
     if row.kind == TableKind.VIEW:
-        iceberg_views.drop_view(actor=asking, view=row.identifier)
+        iceberg_views.drop_view(actor=principal, view=row.identifier)
     elif row.format == TableFormat.ICEBERG:
-        iceberg_tables.drop_table(actor=asking, table=row.identifier, purge=False)
+        iceberg_tables.drop_table(actor=principal, table=row.identifier, purge=False)
     else:
-        commit([DropTable(table=row.identifier, purge=True)], actor=asking)
+        commit([DropTable(table=row.identifier, purge=True)], actor=principal)

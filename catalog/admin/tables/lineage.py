@@ -22,19 +22,19 @@ def tabs(request: HttpRequest, row: Table) -> Sequence[Tab]:
 
 def _panel(request: HttpRequest, row: Table) -> Panel:
     """One statement. Of what the reader may not browse nothing is told."""
-    asking = actor(request)
+    principal = actor(request)
     after = number(request, "after", 0)
-    seen = Q(table=row) & access.visible_tables(asking, "source__") | Q(
+    condition = Q(table=row) & access.visible_tables(principal, "source__") | Q(
         source=row
-    ) & access.visible_tables(asking, "table__")
+    ) & access.visible_tables(principal, "table__")
     views = (
         MaterializedView.objects.with_lag()
-        .filter(seen, pk__gt=after)
+        .filter(condition, pk__gt=after)
         .select_related("table__namespace", "source__namespace")
         .order_by("pk")[: PANEL_SIZE + 1]
     )
-    found = list(views)
-    shown = found[:PANEL_SIZE]
+    rows = list(views)
+    page = rows[:PANEL_SIZE]
     return Panel(
         columns=("", "Table", "Shows version", "Behind", "Its query"),
         rows=[
@@ -45,11 +45,11 @@ def _panel(request: HttpRequest, row: Table) -> Panel:
                 materialized_views.lag(view),
                 cells.link(view, "Materialized view"),
             )
-            for view in shown
+            for view in page
         ],
         empty="No materialized view reads this table, and it is none itself.",
         first=query(request, after=None) if after else None,
         following=(
-            query(request, tab="lineage", after=shown[-1].pk) if len(found) > PANEL_SIZE else None
+            query(request, tab="lineage", after=page[-1].pk) if len(rows) > PANEL_SIZE else None
         ),
     )

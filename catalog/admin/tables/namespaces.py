@@ -24,7 +24,7 @@ from catalog.admin.actor import actor
 from catalog.admin.audit import history
 from catalog.admin.audit import trail as audit_trail
 from catalog.admin.governance import annotation_actions
-from catalog.admin.governance.annotation_actions import SAY
+from catalog.admin.governance.annotation_actions import DESCRIBE_MENU
 from catalog.admin.governance.annotations import for_page
 from catalog.admin.maintenance.policies import namespace_policy, namespace_tab
 from catalog.admin.pages import (
@@ -63,15 +63,15 @@ class CreateForm(forms.Form):
     )
 
     def clean_properties(self) -> dict[str, str]:
-        found = {}
+        properties = {}
         for line in self.cleaned_data["properties"].splitlines():
             if not line.strip():
                 continue
             key, sign, text = line.partition("=")
             if not sign or not key.strip():
                 raise forms.ValidationError(f"'{line}' is not of the form key=value.")
-            found[key.strip()] = text.strip()
-        return found
+            properties[key.strip()] = text.strip()
+        return properties
 
 
 class DropForm(forms.Form):
@@ -84,15 +84,15 @@ class DropForm(forms.Form):
 
 @admin.register(Namespace)
 class NamespaceAdmin(ReadOnlyAdmin):
-    actions_detail = [SAY, "grant", "policy", "rules", "protect", "drop"]
+    actions_detail = [DESCRIBE_MENU, "grant", "policy", "rules", "protect", "drop"]
     search_fields = ["name"]
     page_related = ["parent"]
 
     def get_urls(self) -> list[URLPattern]:
         return [*history.urls(self), *super().get_urls()]
 
-    def seen(self, asking: Principal) -> Q:
-        return access.visible_namespaces(asking)
+    def visibility(self, principal: Principal) -> Q:
+        return access.visible_namespaces(principal)
 
     def target(self, row: Namespace) -> Namespace:
         return row
@@ -120,7 +120,7 @@ class NamespaceAdmin(ReadOnlyAdmin):
         return access.holds(actor(request), Privilege.CREATE, row)
 
     def offered_actions(self, row: Namespace) -> Sequence[str | dict[str, Any]]:
-        offered: list[str | dict[str, Any]] = [SAY, "grant", "policy", "rules"]
+        offered: list[str | dict[str, Any]] = [DESCRIBE_MENU, "grant", "policy", "rules"]
         return offered if row.parent_id is None else [*offered, "protect", "drop"]
 
     # -- the tree
@@ -130,18 +130,18 @@ class NamespaceAdmin(ReadOnlyAdmin):
     ) -> HttpResponseBase:
         if not self.has_view_permission(request):
             raise PermissionDenied
-        wanted = word(request, "q").strip()
+        term = word(request, "q").strip()
         dropped = request.GET.get("dropped") == "1"
-        context: dict[str, Any] = {"title": "Namespaces", "query": wanted, "dropped": dropped}
-        if wanted or dropped:
-            return self._found(request, context, wanted, dropped)
+        context: dict[str, Any] = {"title": "Namespaces", "query": term, "dropped": dropped}
+        if term or dropped:
+            return self._search_results(request, context, term, dropped)
         parent = self._parent(request)
         if parent is None:
             return self.missing(request, request.GET["parent"])
         depth = number(request, "depth", 0) or 0
         inside = Namespace.objects.live().filter(parent=parent, name__gt=word(request, "after"))
         rows = list(
-            _counted(request, self.only_seen(request, inside)).order_by("name")[: _ROWS + 1]
+            _counted(request, self.only_visible(request, inside)).order_by("name")[: _ROWS + 1]
         )
         following = None
         if len(rows) > _ROWS:
@@ -168,24 +168,24 @@ class NamespaceAdmin(ReadOnlyAdmin):
     def _parent(self, request: HttpRequest) -> Namespace | None:
         if "parent" not in request.GET:
             return Namespace.objects.named(()).get()
-        rows = self.only_seen(request, Namespace.objects.live())
+        rows = self.only_visible(request, Namespace.objects.live())
         return rows.filter(pk=number(request, "parent") or 0).first()
 
-    def _found(
-        self, request: HttpRequest, context: dict[str, Any], wanted: str, dropped: bool
+    def _search_results(
+        self, request: HttpRequest, context: dict[str, Any], term: str, dropped: bool
     ) -> HttpResponseBase:
-        rows = self.only_seen(request, Namespace.objects.exclude(parent=None))
+        rows = self.only_visible(request, Namespace.objects.exclude(parent=None))
         rows = rows.filter(dropped_at__isnull=not dropped)
-        if wanted:
-            rows = rows.filter(name__icontains=wanted)
+        if term:
+            rows = rows.filter(name__icontains=term)
         before = number(request, "before")
         if before is not None:
             rows = rows.filter(pk__lt=before)
-        found = list(_counted(request, rows).order_by("-pk")[: _FOUND + 1])
+        matches = list(_counted(request, rows).order_by("-pk")[: _FOUND + 1])
         context |= {
-            "rows": [_row(row, 0, str(row), is_flat=True) for row in found[:_FOUND]],
+            "rows": [_row(row, 0, str(row), is_flat=True) for row in matches[:_FOUND]],
             "following": (
-                query(request, before=found[_FOUND - 1].pk) if len(found) > _FOUND else None
+                query(request, before=matches[_FOUND - 1].pk) if len(matches) > _FOUND else None
             ),
             "is_flat": True,
             "is_first": before is None,
@@ -232,9 +232,9 @@ class NamespaceAdmin(ReadOnlyAdmin):
                 "is_dropped": row.dropped_at is not None,
             },
         )
-        if annotation_actions.is_one_of(page, word(request, "tab")):
+        if annotation_actions.has_tab(page, word(request, "tab")):
             return page
-        return annotation_actions.described(page, for_page(row))
+        return annotation_actions.with_annotations(page, for_page(row))
 
     # -- what changes
 
@@ -254,8 +254,8 @@ class NamespaceAdmin(ReadOnlyAdmin):
             operation = CreateNamespace(
                 namespace=(*parent.identifier, data["name"]), properties=data["properties"]
             )
-            done = commit([operation], actor=actor(request))
-            row = cast(Namespace, done.results[0])
+            result = commit([operation], actor=actor(request))
+            row = cast(Namespace, result.results[0])
             messages.success(request, f"Namespace '{row}' was created")
             return HttpResponseRedirect(cells.page_url(row))
 
@@ -317,9 +317,9 @@ class NamespaceAdmin(ReadOnlyAdmin):
 
 
 def _counted(request: HttpRequest, rows: QuerySet[Namespace]) -> QuerySet[Namespace]:
-    asking = actor(request)
-    children = Namespace.objects.live().filter(access.visible_namespaces(asking))
-    tables = Table.objects.present().filter(access.visible_tables(asking))
+    principal = actor(request)
+    children = Namespace.objects.live().filter(access.visible_namespaces(principal))
+    tables = Table.objects.present().filter(access.visible_tables(principal))
     return rows.annotate(
         namespace_count=count_up_to(children.filter(parent=OuterRef("pk"))),
         table_count=count_up_to(tables.filter(namespace=OuterRef("pk"))),
@@ -357,19 +357,19 @@ def _indent(depth: int) -> str:
 def _trail(row: Namespace) -> Sequence[tuple[str, str]]:
     """The namespaces from the root down to this one, in one statement whatever the depth."""
     paths = [row.identifier[:depth] for depth in range(len(row.path) + 1)]
-    rows = sorted(Namespace.objects.named(*paths), key=lambda found: len(found.path))
+    rows = sorted(Namespace.objects.named(*paths), key=lambda namespace: len(namespace.path))
     return [
-        (found.name or str(found), cells.list_url(Namespace, f"parent={found.pk}"))
-        for found in rows
+        (namespace.name or str(namespace), cells.list_url(Namespace, f"parent={namespace.pk}"))
+        for namespace in rows
     ]
 
 
 def _children(request: HttpRequest, row: Namespace) -> Panel:
     after = word(request, "after")
-    asking = actor(request)
+    principal = actor(request)
     inside = Namespace.objects.live().filter(parent=row, name__gt=after)
-    seen = inside.filter(access.visible_namespaces(asking))
-    found: list[Any] = list(_counted(request, seen).order_by("name")[: PANEL_SIZE + 1])
+    visible = inside.filter(access.visible_namespaces(principal))
+    children: list[Any] = list(_counted(request, visible).order_by("name")[: PANEL_SIZE + 1])
     return Panel(
         columns=("Name", "Namespaces", "Tables, views", "Owner", "Created"),
         rows=[
@@ -380,13 +380,13 @@ def _children(request: HttpRequest, row: Namespace) -> Panel:
                 cells.who(child.owner),
                 cells.moment(child.created_at),
             )
-            for child in found[:PANEL_SIZE]
+            for child in children[:PANEL_SIZE]
         ],
         empty="No namespace is in it.",
         first=query(request, after=None) if after else None,
         following=(
-            query(request, tab="namespaces", after=found[PANEL_SIZE - 1].name)
-            if len(found) > PANEL_SIZE
+            query(request, tab="namespaces", after=children[PANEL_SIZE - 1].name)
+            if len(children) > PANEL_SIZE
             else None
         ),
     )
@@ -394,11 +394,11 @@ def _children(request: HttpRequest, row: Namespace) -> Panel:
 
 def _tables(request: HttpRequest, row: Namespace) -> Panel:
     after = word(request, "after")
-    asking = actor(request)
-    tells_where = access.holds(asking, Privilege.READ, row)
-    found = list(
+    principal = actor(request)
+    tells_where = access.holds(principal, Privilege.READ, row)
+    tables = list(
         Table.objects.present()
-        .filter(access.visible_tables(asking), namespace=row, name__gt=after)
+        .filter(access.visible_tables(principal), namespace=row, name__gt=after)
         .select_related("namespace")
         .order_by("name")[: PANEL_SIZE + 1]
     )
@@ -413,13 +413,13 @@ def _tables(request: HttpRequest, row: Namespace) -> Panel:
                 cells.code(table.location) if tells_where else cells.NOTHING,
                 cells.moment(table.created_at),
             )
-            for table in found[:PANEL_SIZE]
+            for table in tables[:PANEL_SIZE]
         ],
         empty="No table or view is in it.",
         first=query(request, after=None) if after else None,
         following=(
-            query(request, tab="tables", after=found[PANEL_SIZE - 1].name)
-            if len(found) > PANEL_SIZE
+            query(request, tab="tables", after=tables[PANEL_SIZE - 1].name)
+            if len(tables) > PANEL_SIZE
             else None
         ),
     )

@@ -19,7 +19,7 @@ from catalog.admin import cells
 from catalog.admin.access import grants
 from catalog.admin.actor import actor, reads_everything
 from catalog.admin.governance import annotation_actions
-from catalog.admin.governance.annotation_actions import SAY
+from catalog.admin.governance.annotation_actions import DESCRIBE_MENU
 from catalog.admin.governance.annotations import for_page
 from catalog.admin.iceberg import tabs as iceberg_tabs
 from catalog.admin.lance import tabs as lance_tabs
@@ -116,7 +116,7 @@ class TableAdmin(MaintainActions, RepairAction, ReadOnlyAdmin):
     actions = [*bulk.ACTIONS, *maintenance_actions.BULK]
     actions_detail = [
         maintenance_actions.MENU,
-        SAY,
+        DESCRIBE_MENU,
         "grant",
         "policy",
         "protect",
@@ -160,8 +160,8 @@ class TableAdmin(MaintainActions, RepairAction, ReadOnlyAdmin):
                 return exact, False
         return queryset.filter(name__icontains=term), False
 
-    def seen(self, asking: Principal) -> Q:
-        return access.visible_tables(asking)
+    def visibility(self, principal: Principal) -> Q:
+        return access.visible_tables(principal)
 
     def target(self, row: Table) -> Table:
         return row
@@ -186,10 +186,20 @@ class TableAdmin(MaintainActions, RepairAction, ReadOnlyAdmin):
     def offered_actions(self, row: Table) -> Sequence[str | dict[str, Any]]:
         # A view has no data that could stay behind.
         if row.kind == TableKind.VIEW:
-            return [SAY, "grant", "protect", "rename", "drop"]
+            return [DESCRIBE_MENU, "grant", "protect", "rename", "drop"]
         menu = maintenance_actions.menu(maintenance_actions.offered(row))
         of_lance = ["repair"] * (row.format == TableFormat.LANCE)
-        return [menu, SAY, "grant", "policy", "protect", *of_lance, "rename", "deregister", "drop"]
+        return [
+            menu,
+            DESCRIBE_MENU,
+            "grant",
+            "policy",
+            "protect",
+            *of_lance,
+            "rename",
+            "deregister",
+            "drop",
+        ]
 
     # -- a table's page
 
@@ -208,9 +218,9 @@ class TableAdmin(MaintainActions, RepairAction, ReadOnlyAdmin):
             page = lance_tabs.table_page(request, row)
         page = replace(page, tabs=(*page.tabs, *shared))
         asked = word(request, "tab")
-        if asked != "schema" and annotation_actions.is_one_of(page, asked):
+        if asked != "schema" and annotation_actions.has_tab(page, asked):
             return page  # which shows neither the facts nor the schema
-        return annotation_actions.described(page, for_page(row))
+        return annotation_actions.with_annotations(page, for_page(row))
 
     # -- what changes
 

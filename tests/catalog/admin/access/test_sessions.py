@@ -65,7 +65,7 @@ def test_a_session_is_not_saved_at_every_request(browser, clock, django_assert_n
 
 def test_a_session_of_an_older_release_ends(browser):
     session = browser.session
-    del session[sessions._SEEN]
+    del session[sessions._LAST_USED]
     session.save()
     assert not is_in(browser)
 
@@ -73,6 +73,6 @@ def test_a_session_of_an_older_release_ends(browser):
 @pytest.mark.parametrize("seen", ["", None, "9" * 20, True])
 def test_a_session_with_nonsense_ends(browser, seen):
     session = browser.session
-    session[sessions._SEEN] = seen
+    session[sessions._LAST_USED] = seen
     session.save()
     assert not is_in(browser)
