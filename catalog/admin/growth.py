@@ -19,7 +19,7 @@ from django.utils.safestring import SafeString
 from catalog import access
 from catalog.admin import charts
 from catalog.admin.actor import actor
-from catalog.admin.pages import number, query
+from catalog.admin.paging import number, query
 from catalog.models import TableHealth
 
 PERIODS = (30, 90)

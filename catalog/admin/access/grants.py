@@ -16,7 +16,8 @@ from catalog import access
 from catalog.access import On
 from catalog.admin import cells
 from catalog.admin.actor import actor
-from catalog.admin.pages import PANEL_SIZE, Panel, ReadOnlyAdmin, Tab, query, refuse, sent, word
+from catalog.admin.pages import Panel, ReadOnlyAdmin, Tab, refuse, sent
+from catalog.admin.paging import PANEL_SIZE, query, word
 from catalog.errors import CatalogError, NamespaceNotFound, TableNotFound
 from catalog.models import Grant, Namespace, Principal, Table, TableState
 from catalog.privileges import SINGLE, Privilege, essence, parse

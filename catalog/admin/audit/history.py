@@ -18,7 +18,8 @@ from catalog import history as past
 from catalog.access import Principal
 from catalog.admin import cells
 from catalog.admin.actor import actor
-from catalog.admin.pages import PANEL_SIZE, Panel, ReadOnlyAdmin, query, word
+from catalog.admin.pages import Panel, ReadOnlyAdmin
+from catalog.admin.paging import PANEL_SIZE, query, word
 from catalog.errors import CatalogError, NotFound
 from catalog.identifiers import Identifier, label
 from catalog.models import Namespace, Table, Transaction

@@ -1,8 +1,6 @@
 """Audit events: who changed what, and what was refused. Nobody edits or deletes them."""
 
-import uuid
 from collections.abc import Mapping
-from datetime import UTC, date, datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
@@ -15,153 +13,33 @@ from django.urls import URLPattern, path
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from unfold.contrib.filters.admin import DropdownFilter, RangeDateFilter, TextFilter
 
 from catalog.admin import cells
 from catalog.admin.actor import actor
-from catalog.admin.pages import (
-    PANEL_SIZE,
-    Page,
-    Panel,
-    ReadOnlyAdmin,
-    number,
-    query,
-    refuse,
-    word,
+from catalog.admin.audit.filters import (
+    ActionFilter,
+    ActorFilter,
+    BeforeFilter,
+    DateFilter,
+    DoorFilter,
+    KeyFilter,
+    OutcomeFilter,
+    RequestFilter,
+    TargetFilter,
+    TransactionFilter,
+    search,
 )
+from catalog.admin.pages import Page, Panel, ReadOnlyAdmin, refuse
+from catalog.admin.paging import PANEL_SIZE, number, query, word
 from catalog.errors import CatalogError
 from catalog.models import AuditEvent, Table, Transaction
-from catalog.models.audit import AuditSeal, Door, Outcome
+from catalog.models.audit import AuditSeal, Outcome
 from catalog.services.audit import trail as audit_trail
-from catalog.services.audit.trail import Search
-from catalog.services.engine.commit import Operation
 
 SEARCHED = 100_000
 """How many events are looked through at once where no index leads."""
 _DEEPEST = 4  # levels of JSON that are compared key by key
 _LONGEST_NAME = 120
-_OTHER_ACTIONS = (
-    *("api_key.create", "api_key.revoke", "transaction.alter"),
-    *("function.create", "function.update", "function.drop"),
-    *("audit.export", "audit.retention", "refusals.count"),
-)
-
-
-def actions(of: type[Operation] = Operation) -> set[str]:
-    """What events may be called: every operation that the catalog knows."""
-    own = {of.action} if hasattr(of, "action") else set()
-    return own.union(*(actions(kind) for kind in of.__subclasses__()))
-
-
-# --- the filters: each takes its parameter, and ``search`` reads them all --------------------------
-
-
-class _Choice(DropdownFilter):  # type: ignore[misc]
-    def queryset(
-        self, request: HttpRequest, queryset: QuerySet[AuditEvent]
-    ) -> QuerySet[AuditEvent]:
-        return queryset
-
-
-class ActionFilter(_Choice):
-    title = "action"
-    parameter_name = "action"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [(name, name) for name in sorted(actions().union(_OTHER_ACTIONS))]
-
-
-class DoorFilter(_Choice):
-    title = "door"
-    parameter_name = "door"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        return list(Door.choices)
-
-
-class OutcomeFilter(_Choice):
-    title = "outcome"
-    parameter_name = "outcome"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        return list(Outcome.choices)
-
-
-class _Text(TextFilter):  # type: ignore[misc]
-    def queryset(
-        self, request: HttpRequest, queryset: QuerySet[AuditEvent]
-    ) -> QuerySet[AuditEvent]:
-        return queryset
-
-
-class ActorFilter(_Text):
-    title = "actor"
-    parameter_name = "actor"
-
-
-class TargetFilter(_Text):
-    title = "namespace or table, with all below"
-    parameter_name = "target"
-
-
-class KeyFilter(_Text):
-    title = "API key"
-    parameter_name = "key"
-
-
-class RequestFilter(_Text):
-    title = "request id"
-    parameter_name = "request_id"
-
-
-class TransactionFilter(_Text):
-    title = "transaction id"
-    parameter_name = "transaction"
-
-
-class BeforeFilter(_Text):
-    title = "events before number"
-    parameter_name = "before"
-
-
-class DateFilter(RangeDateFilter):  # type: ignore[misc]
-    def queryset(
-        self, request: HttpRequest, queryset: QuerySet[AuditEvent]
-    ) -> QuerySet[AuditEvent]:
-        return queryset
-
-
-def search(request: HttpRequest) -> Search | None:
-    """What the page's parameters ask for; None: nothing can be like that."""
-    values: dict[str, Any] = {
-        name: word(request, name).strip() or None
-        for name in ("action", "door", "outcome", "actor", "target", "key", "request_id")
-    }
-    try:
-        if transaction := word(request, "transaction").strip():
-            values["transaction_id"] = uuid.UUID(transaction)
-        if first := word(request, "at_from"):
-            values["since"] = _midnight(first)
-        if last := word(request, "at_to"):
-            values["until"] = _midnight(last) + timedelta(days=1)
-    except (ValueError, OverflowError):
-        return None
-    if term := word(request, "q").strip():
-        values |= _searched(term)
-    return Search(**values)
-
-
-def _midnight(text: str) -> datetime:
-    return datetime.combine(date.fromisoformat(text), datetime.min.time(), UTC)
-
-
-def _searched(term: str) -> dict[str, Any]:
-    uuid_ = cells.as_uuid(term)
-    if uuid_ is not None:
-        return {"transaction_id" if uuid_.version == 7 else "table_uuid": uuid_}
-    # All events of a table, however old, if the term is the name of one.
-    name = tuple(term.split("."))
-    return {"table": name} if Table.objects.named(name).exists() else {"text": term}
 
 
 @admin.register(AuditEvent)

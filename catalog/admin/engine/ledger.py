@@ -8,7 +8,8 @@ from catalog.admin import cells
 from catalog.admin.audit import trail as audit_trail
 from catalog.admin.engine import transactions
 from catalog.admin.maintenance import jobs
-from catalog.admin.pages import PANEL_SIZE, Panel, Tab, number, query, word
+from catalog.admin.pages import Panel, Tab
+from catalog.admin.paging import PANEL_SIZE, number, query, word
 from catalog.models import AuditEvent, Table, TableFormat, TableKind, TableVersion, Transaction
 
 _EVENTS = 100  # events among which a page of transactions is looked for

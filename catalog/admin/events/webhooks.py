@@ -19,18 +19,8 @@ from unfold.widgets import (
 
 from catalog.admin import cells
 from catalog.admin.actor import actor
-from catalog.admin.pages import (
-    PANEL_SIZE,
-    OneFilter,
-    Page,
-    Panel,
-    ReadOnlyAdmin,
-    Tab,
-    button,
-    number,
-    query,
-    sent,
-)
+from catalog.admin.pages import OneFilter, Page, Panel, ReadOnlyAdmin, Tab, button, sent
+from catalog.admin.paging import PANEL_SIZE, number, query
 from catalog.errors import CatalogError
 from catalog.identifiers import DEFAULT_DELIMITER, Identifier, parse
 from catalog.models import DeliveryStatus, Webhook, WebhookDelivery

@@ -10,7 +10,8 @@ from django.utils.safestring import SafeString
 
 from catalog.admin import cells
 from catalog.admin.iceberg.snapshots import snapshot_link
-from catalog.admin.pages import Panel, paginate
+from catalog.admin.pages import Panel
+from catalog.admin.paging import paginate
 from catalog.formats.iceberg import describe, lenient
 from catalog.formats.iceberg.describe import ColumnNames, Layout, Metric
 from catalog.formats.iceberg.reading import Document

@@ -7,7 +7,8 @@ from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestFile
 
 from catalog.admin import cells
 from catalog.admin.actor import actor
-from catalog.admin.pages import Panel, paginate, query, word
+from catalog.admin.pages import Panel
+from catalog.admin.paging import paginate, query, word
 from catalog.errors import CatalogError
 from catalog.formats.iceberg import describe
 from catalog.formats.iceberg.manifests import Entry

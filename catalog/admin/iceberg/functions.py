@@ -5,141 +5,27 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-import orjson
-from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponseRedirect
 from django.http.response import HttpResponseBase
-from django.utils.dateparse import parse_datetime
 from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import TextFilter
-from unfold.widgets import (
-    UnfoldAdminTextareaWidget,
-    UnfoldAdminTextInputWidget,
-    UnfoldBooleanSwitchWidget,
-)
 
 from catalog import access
 from catalog.access import Principal
 from catalog.admin import cells
 from catalog.admin.actor import actor
 from catalog.admin.audit import trail as audit_trail
+from catalog.admin.iceberg.function_forms import AddForm, ChangeForm
 from catalog.admin.pages import Page, Panel, ReadOnlyAdmin, Tab, button, sent
-from catalog.errors import InvalidMetadata
 from catalog.formats.iceberg import functions as format_
 from catalog.identifiers import digest, label
 from catalog.models import AuditEvent, Function, Namespace
 from catalog.privileges import Privilege
 from catalog.services.iceberg import functions
 from catalog.services.iceberg.functions import Content
-
-_MAX_DEPTH = 200
-_EXAMPLE = """[
-  {
-    "parameters": [{"name": "x", "type": "int"}],
-    "return-type": "int",
-    "versions": [
-      {
-        "representations": [{"type": "sql", "dialect": "spark", "sql": "x + 1"}]
-      }
-    ]
-  }
-]"""
-
-
-class _FunctionForm(forms.Form):
-    doc = forms.CharField(required=False, label="What it does", widget=UnfoldAdminTextInputWidget())
-    definitions = forms.CharField(
-        initial=_EXAMPLE,
-        widget=UnfoldAdminTextareaWidget(attrs={"rows": 24, "spellcheck": "false"}),
-        help_text="JSON: one object for each signature. To change what a function does, add a "
-        "version; definition-id, version-id, timestamp-ms and current-version-id may be left out.",
-    )
-    secure = forms.BooleanField(
-        required=False,
-        label="Secure: engines hide how it is defined",
-        widget=UnfoldBooleanSwitchWidget(),
-    )
-    properties = forms.CharField(
-        required=False,
-        widget=UnfoldAdminTextareaWidget(attrs={"rows": 3}),
-        help_text="One key=value per line.",
-    )
-
-    def clean_definitions(self) -> list[dict[str, Any]]:
-        try:
-            content = orjson.loads(self.cleaned_data["definitions"])
-        except orjson.JSONDecodeError as error:
-            raise forms.ValidationError(
-                f"Not valid JSON: {error.msg} in line {error.lineno}, column {error.colno}."
-            ) from None
-        _check_storable(content)
-        try:
-            # As the service will: so that a fault is shown beside the field.
-            made = format_.complete(content, 0)
-            format_.check({**_SHELL, "definitions": made})
-        except InvalidMetadata as error:
-            raise forms.ValidationError(str(error)) from None
-        definitions: list[dict[str, Any]] = content
-        return definitions
-
-    def clean_properties(self) -> dict[str, str]:
-        properties = {}
-        for line in self.cleaned_data["properties"].splitlines():
-            if not line.strip():
-                continue
-            key, sign, text = line.partition("=")
-            if not sign or not key.strip():
-                raise forms.ValidationError(f"'{line}' is not of the form key=value.")
-            properties[key.strip()] = text.strip()
-        return properties
-
-
-_SHELL = {
-    "function-uuid": "00000000-0000-0000-0000-000000000000",
-    "format-version": format_.FORMAT_VERSION,
-    "definition-log": [],
-}
-
-
-def _check_storable(value: object) -> None:
-    """Refuse what PostgreSQL does not store, and what is nested too deeply to be written."""
-    level: list[Any] = [value]
-    for _ in range(_MAX_DEPTH):
-        parts = [item for item in level if isinstance(item, (dict, list))]
-        texts = [item for item in level if isinstance(item, str)]
-        texts += [key for item in parts if isinstance(item, dict) for key in item]
-        if any("\x00" in text for text in texts):
-            raise forms.ValidationError("A text holds a NUL character.")
-        level = [
-            inner for item in parts for inner in (item.values() if isinstance(item, dict) else item)
-        ]
-        if not level:
-            return
-    raise forms.ValidationError(f"Nested deeper than {_MAX_DEPTH} levels.")
-
-
-class AddForm(_FunctionForm):
-    namespace = forms.CharField(
-        widget=UnfoldAdminTextInputWidget(), help_text="Levels joined by dots: prod.ml"
-    )
-    name = forms.CharField(widget=UnfoldAdminTextInputWidget())
-    field_order = ("namespace", "name")
-
-
-class ChangeForm(_FunctionForm):
-    seen_at = forms.CharField(widget=forms.HiddenInput())
-
-    def clean_seen_at(self) -> datetime:
-        try:
-            moment = parse_datetime(self.cleaned_data["seen_at"])
-        except ValueError:
-            moment = None
-        if moment is None or moment.tzinfo is None:
-            raise forms.ValidationError("Open the form again.")
-        return moment
 
 
 class NamespaceFilter(TextFilter):  # type: ignore[misc]

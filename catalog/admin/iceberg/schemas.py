@@ -8,7 +8,8 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from catalog.admin import cells
-from catalog.admin.pages import Panel, number, paginate, query
+from catalog.admin.pages import Panel
+from catalog.admin.paging import number, paginate, query
 from catalog.formats.iceberg import describe, lenient
 from catalog.formats.iceberg.describe import Field
 from catalog.formats.iceberg.reading import Document

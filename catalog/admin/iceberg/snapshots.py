@@ -9,7 +9,8 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from catalog.admin import cells
-from catalog.admin.pages import Panel, paginate, query, word
+from catalog.admin.pages import Panel
+from catalog.admin.paging import paginate, query, word
 from catalog.formats.iceberg import describe
 from catalog.formats.iceberg.describe import Delta, Reference
 from catalog.formats.iceberg.reading import Document

@@ -11,7 +11,8 @@ from catalog.admin import cells
 from catalog.admin.engine import ledger
 from catalog.admin.iceberg import details, schemas, snapshots
 from catalog.admin.iceberg import files as iceberg_files
-from catalog.admin.pages import Page, Panel, Tab, paginate, query
+from catalog.admin.pages import Page, Panel, Tab
+from catalog.admin.paging import paginate, query
 from catalog.admin.recovery import protection
 from catalog.formats.iceberg import describe, describe_views, lenient
 from catalog.formats.iceberg.describe_views import ViewVersion

@@ -16,7 +16,8 @@ from catalog.admin import cells
 from catalog.admin.actor import actor
 from catalog.admin.audit import trail as audit_trail
 from catalog.admin.maintenance import jobs
-from catalog.admin.pages import PANEL_SIZE, Page, Panel, ReadOnlyAdmin, Tab, button
+from catalog.admin.pages import Page, Panel, ReadOnlyAdmin, Tab, button
+from catalog.admin.paging import PANEL_SIZE
 from catalog.formats import view_queries
 from catalog.models import AuditEvent, MaterializedView, Table, TableState
 from catalog.models.materialized_views import MaterializedViewQuerySet

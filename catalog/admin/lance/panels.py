@@ -10,7 +10,8 @@ from lance.dataset import LanceDataset
 
 from catalog.admin import cells
 from catalog.admin.maintenance.actions import index_links
-from catalog.admin.pages import Panel, number, paginate, query
+from catalog.admin.pages import Panel
+from catalog.admin.paging import number, paginate, query
 from catalog.formats.lance import columns as lance_columns
 from catalog.formats.lance.columns import Column
 from catalog.models import Table

@@ -11,7 +11,8 @@ from django.utils.safestring import SafeString
 from lance.dataset import LanceDataset
 
 from catalog.admin import cells
-from catalog.admin.pages import Panel, number, word
+from catalog.admin.pages import Panel
+from catalog.admin.paging import number, word
 from catalog.errors import CatalogError
 from catalog.formats.arrow_values import Kind, Shown
 from catalog.models import Table

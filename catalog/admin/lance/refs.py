@@ -9,7 +9,8 @@ from django.utils.safestring import SafeString
 
 from catalog.admin import cells
 from catalog.admin.actor import actor
-from catalog.admin.pages import PANEL_SIZE, Panel, query, word
+from catalog.admin.pages import Panel
+from catalog.admin.paging import PANEL_SIZE, query, word
 from catalog.errors import CatalogError
 from catalog.models import Branch, Table, TableState, TableVersion
 from catalog.services.lance import refs as lance_refs

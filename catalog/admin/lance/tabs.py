@@ -18,7 +18,8 @@ from catalog.admin.engine import ledger
 from catalog.admin.lance import panels as lance_panels
 from catalog.admin.lance import preview as lance_preview
 from catalog.admin.lance import refs
-from catalog.admin.pages import COUNT_LIMIT, Page, Panel, Tab, count_up_to, number, query, word
+from catalog.admin.pages import Page, Panel, Tab
+from catalog.admin.paging import COUNT_LIMIT, count_up_to, number, query, word
 from catalog.admin.recovery import protection
 from catalog.errors import CatalogError
 from catalog.formats.lance.naming import branch_name

@@ -13,7 +13,8 @@ from catalog.admin import cells, growth, score_charts
 from catalog.admin.maintenance import jobs
 from catalog.admin.maintenance import policies as maintenance_policies
 from catalog.admin.maintenance.actions import TITLES, press_bar
-from catalog.admin.pages import PANEL_SIZE, Panel
+from catalog.admin.pages import Panel
+from catalog.admin.paging import PANEL_SIZE
 from catalog.models import Job, JobKind, Table, TableHealth, TableState
 from catalog.policies import EffectivePolicy
 from catalog.services.maintenance import policies

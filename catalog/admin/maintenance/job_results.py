@@ -11,7 +11,8 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from catalog.admin import cells, units
-from catalog.admin.pages import Panel, number, query
+from catalog.admin.pages import Panel
+from catalog.admin.paging import number, query
 from catalog.models import Job, JobEvent, JobStatus
 from catalog.policies import BY_NAME
 

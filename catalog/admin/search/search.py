@@ -14,7 +14,8 @@ from unfold.dataclasses import SearchResult
 from catalog.access import Principal, visible_namespaces, visible_tables
 from catalog.admin import cells
 from catalog.admin.actor import actor
-from catalog.admin.pages import ReadOnlyAdmin, query, word
+from catalog.admin.pages import ReadOnlyAdmin
+from catalog.admin.paging import query, word
 from catalog.errors import CatalogError
 from catalog.identifiers import digest, label
 from catalog.models import Namespace, Table

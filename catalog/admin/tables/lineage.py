@@ -9,7 +9,8 @@ from catalog import access
 from catalog.admin import cells
 from catalog.admin.actor import actor
 from catalog.admin.lance import materialized_views
-from catalog.admin.pages import PANEL_SIZE, Panel, Tab, number, query
+from catalog.admin.pages import Panel, Tab
+from catalog.admin.paging import PANEL_SIZE, number, query
 from catalog.models import MaterializedView, Table, TableFormat
 
 

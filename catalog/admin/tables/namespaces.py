@@ -6,7 +6,7 @@ from typing import Any, cast
 from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
-from django.db.models import OuterRef, Q, QuerySet
+from django.db.models import Q
 from django.http import HttpRequest, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.urls import URLPattern
@@ -27,31 +27,16 @@ from catalog.admin.governance import annotation_actions
 from catalog.admin.governance.annotation_actions import DESCRIBE_MENU
 from catalog.admin.governance.annotations import for_page
 from catalog.admin.maintenance.policies import namespace_policy, namespace_tab
-from catalog.admin.pages import (
-    COUNT_LIMIT,
-    PANEL_SIZE,
-    Page,
-    Panel,
-    ReadOnlyAdmin,
-    Tab,
-    button,
-    count_up_to,
-    number,
-    query,
-    sent,
-    word,
-)
+from catalog.admin.pages import Page, Panel, ReadOnlyAdmin, Tab, button, sent
+from catalog.admin.paging import COUNT_LIMIT, PANEL_SIZE, number, query, word
 from catalog.admin.recovery import protection
+from catalog.admin.tables import namespace_tree
 from catalog.errors import NamespaceNotFound
 from catalog.models import AuditEvent, Namespace, Table
 from catalog.privileges import Privilege
 from catalog.services.engine.commit import commit
 from catalog.services.storage import namespace_locations
 from catalog.services.tables.namespace_operations import CreateNamespace, DropNamespace
-
-_ROWS = 50
-_DEEPEST = 24  # further levels are not indented further
-_FOUND = 50
 
 
 class CreateForm(forms.Form):
@@ -116,9 +101,6 @@ class NamespaceAdmin(ReadOnlyAdmin):
     def has_grant_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         return self.may(request, Privilege.GRANT, object_id)
 
-    def adds_to(self, request: HttpRequest, row: Namespace) -> bool:
-        return access.holds(actor(request), Privilege.CREATE, row)
-
     def offered_actions(self, row: Namespace) -> Sequence[str | dict[str, Any]]:
         offered: list[str | dict[str, Any]] = [DESCRIBE_MENU, "grant", "policy", "rules"]
         return offered if row.parent_id is None else [*offered, "protect", "drop"]
@@ -130,68 +112,7 @@ class NamespaceAdmin(ReadOnlyAdmin):
     ) -> HttpResponseBase:
         if not self.has_view_permission(request):
             raise PermissionDenied
-        term = word(request, "q").strip()
-        dropped = request.GET.get("dropped") == "1"
-        context: dict[str, Any] = {"title": "Namespaces", "query": term, "dropped": dropped}
-        if term or dropped:
-            return self._search_results(request, context, term, dropped)
-        parent = self._parent(request)
-        if parent is None:
-            return self.missing(request, request.GET["parent"])
-        depth = number(request, "depth", 0) or 0
-        inside = Namespace.objects.live().filter(parent=parent, name__gt=word(request, "after"))
-        rows = list(
-            _counted(request, self.only_visible(request, inside)).order_by("name")[: _ROWS + 1]
-        )
-        following = None
-        if len(rows) > _ROWS:
-            rows = rows[:_ROWS]
-            following = query(request, parent=parent.pk, after=rows[-1].name)
-        context |= {
-            "rows": [_row(row, depth, row.name) for row in rows],
-            "following": following,
-            "depth": depth,
-            "indent": _indent(depth),
-        }
-        if request.GET.get("rows") == "1":
-            return self.render(request, "admin/catalog/namespace_rows.html", context)
-        context |= {
-            "parent": parent,
-            "parent_url": cells.page_url(parent),
-            "trail": _trail(parent),
-            "is_first": not request.GET.get("after"),
-            "first": query(request, after=None),
-            "add_url": f"add/?parent={parent.pk}" if self.adds_to(request, parent) else None,
-        }
-        return self.render(request, "admin/catalog/namespaces.html", context)
-
-    def _parent(self, request: HttpRequest) -> Namespace | None:
-        if "parent" not in request.GET:
-            return Namespace.objects.named(()).get()
-        rows = self.only_visible(request, Namespace.objects.live())
-        return rows.filter(pk=number(request, "parent") or 0).first()
-
-    def _search_results(
-        self, request: HttpRequest, context: dict[str, Any], term: str, dropped: bool
-    ) -> HttpResponseBase:
-        rows = self.only_visible(request, Namespace.objects.exclude(parent=None))
-        rows = rows.filter(dropped_at__isnull=not dropped)
-        if term:
-            rows = rows.filter(name__icontains=term)
-        before = number(request, "before")
-        if before is not None:
-            rows = rows.filter(pk__lt=before)
-        matches = list(_counted(request, rows).order_by("-pk")[: _FOUND + 1])
-        context |= {
-            "rows": [_row(row, 0, str(row), is_flat=True) for row in matches[:_FOUND]],
-            "following": (
-                query(request, before=matches[_FOUND - 1].pk) if len(matches) > _FOUND else None
-            ),
-            "is_flat": True,
-            "is_first": before is None,
-            "first": query(request, before=None),
-        }
-        return self.render(request, "admin/catalog/namespaces.html", context)
+        return namespace_tree.view(self, request)
 
     # -- a namespace's page
 
@@ -226,7 +147,7 @@ class NamespaceAdmin(ReadOnlyAdmin):
                 "tree_url": cells.list_url(Namespace, f"parent={row.pk}"),
                 "add_url": (
                     cells.list_url(Namespace).rstrip("/") + f"/add/?parent={row.pk}"
-                    if self.adds_to(request, row)
+                    if namespace_tree.may_create_in(request, row)
                     else None
                 ),
                 "is_dropped": row.dropped_at is not None,
@@ -246,7 +167,7 @@ class NamespaceAdmin(ReadOnlyAdmin):
     ) -> HttpResponseBase:
         if not self.has_add_permission(request):
             raise PermissionDenied
-        parent = self._parent(request)
+        parent = namespace_tree.parent_of(self, request)
         if parent is None:
             return self.missing(request, request.GET["parent"])
 
@@ -316,16 +237,6 @@ class NamespaceAdmin(ReadOnlyAdmin):
         )
 
 
-def _counted(request: HttpRequest, rows: QuerySet[Namespace]) -> QuerySet[Namespace]:
-    principal = actor(request)
-    children = Namespace.objects.live().filter(access.visible_namespaces(principal))
-    tables = Table.objects.present().filter(access.visible_tables(principal))
-    return rows.annotate(
-        namespace_count=count_up_to(children.filter(parent=OuterRef("pk"))),
-        table_count=count_up_to(tables.filter(namespace=OuterRef("pk"))),
-    )
-
-
 def _passage(request: HttpRequest, row: Namespace) -> Page:
     """A namespace that only leads to what may be browsed: its name, and the way on."""
     return Page(
@@ -337,39 +248,14 @@ def _passage(request: HttpRequest, row: Namespace) -> Page:
     )
 
 
-def _row(row: Any, depth: int, text: str, *, is_flat: bool = False) -> dict[str, object]:
-    return {
-        "row": row,
-        "text": text,
-        "url": cells.page_url(row),
-        "depth": depth,
-        "indent": _indent(depth),
-        "namespaces": cells.bounded(row.namespace_count, COUNT_LIMIT),
-        "tables": cells.bounded(row.table_count, COUNT_LIMIT),
-        "opens": bool(row.namespace_count) and not is_flat,
-    }
-
-
-def _indent(depth: int) -> str:
-    return f"{min(depth, _DEEPEST) * 1.4:.1f}"
-
-
-def _trail(row: Namespace) -> Sequence[tuple[str, str]]:
-    """The namespaces from the root down to this one, in one statement whatever the depth."""
-    paths = [row.identifier[:depth] for depth in range(len(row.path) + 1)]
-    rows = sorted(Namespace.objects.named(*paths), key=lambda namespace: len(namespace.path))
-    return [
-        (namespace.name or str(namespace), cells.list_url(Namespace, f"parent={namespace.pk}"))
-        for namespace in rows
-    ]
-
-
 def _children(request: HttpRequest, row: Namespace) -> Panel:
     after = word(request, "after")
     principal = actor(request)
     inside = Namespace.objects.live().filter(parent=row, name__gt=after)
     visible = inside.filter(access.visible_namespaces(principal))
-    children: list[Any] = list(_counted(request, visible).order_by("name")[: PANEL_SIZE + 1])
+    children: list[Any] = list(
+        namespace_tree.counted(request, visible).order_by("name")[: PANEL_SIZE + 1]
+    )
     return Panel(
         columns=("Name", "Namespaces", "Tables, views", "Owner", "Created"),
         rows=[

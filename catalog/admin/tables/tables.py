@@ -28,7 +28,8 @@ from catalog.admin.maintenance import actions as maintenance_actions
 from catalog.admin.maintenance import health as maintenance_health
 from catalog.admin.maintenance.actions import MaintainActions
 from catalog.admin.maintenance.policies import table_policy
-from catalog.admin.pages import Page, ReadOnlyAdmin, Tab, button, sent, word
+from catalog.admin.pages import Page, ReadOnlyAdmin, Tab, button, sent
+from catalog.admin.paging import word
 from catalog.admin.recovery import protection
 from catalog.admin.tables import bulk, lineage
 from catalog.errors import CatalogError, TableNotFound, ViewNotFound
