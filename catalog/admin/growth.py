@@ -1,6 +1,6 @@
-"""How the catalog grew: rows and bytes by what was measured, tables and versions by when they came.
+"""Growth of the catalog: rows and bytes from measurements, tables and versions by creation date.
 
-Measurements of a table are kept for 90 days, so no chart goes further back.
+Measurements are kept for 90 days, so no chart covers a longer period.
 """
 
 from collections.abc import Callable
@@ -24,16 +24,16 @@ from catalog.models import TableHealth
 
 PERIODS = (30, 90)
 LOOKED_AT = 20_000
-"""So many tables or versions are looked at, and no more."""
+"""Maximum number of tables or versions that a chart reads."""
 LARGEST = 1_000
-"""Of so many tables, the largest, it is told how they grew."""
+"""Maximum number of tables in the charts of rows and bytes; the largest are used."""
 _STEPS = 30
 
-# Of every table, at every point of the chart, the last measurement before it. Where none is kept it is
-# the first after it: what did not change for long has but its newest measurement.
+# For each table and point of the chart, the last measurement before the point; if none is stored, the
+# first after it, because a table that has not changed for long has only its newest measurement.
 _COURSE = """
-    SELECT point.at, sum((known.statistics ->> 'rows')::bigint)::bigint,
-        sum((known.statistics ->> 'bytes')::bigint)::bigint
+    SELECT point.at, sum((measured.statistics ->> 'rows')::bigint)::bigint,
+        sum((measured.statistics ->> 'bytes')::bigint)::bigint
     FROM unnest(%(points)s::timestamptz[]) AS point (at)
     JOIN catalog_table t ON t.id = ANY (%(tables)s) AND t.created_at <= point.at
         AND (t.dropped_at IS NULL OR t.dropped_at > point.at)
@@ -46,7 +46,7 @@ _COURSE = """
          WHERE table_id = t.id AND measured_at > point.at AND statistics ? 'rows'
          ORDER BY measured_at LIMIT 1)
         LIMIT 1
-    ) known
+    ) measured
     GROUP BY point.at
 """
 _ADDITIONS = """
@@ -62,7 +62,7 @@ _ADDITIONS = """
 
 @dataclass(frozen=True)
 class Amount:
-    """A chart, what there is now, and how much more that is than at its beginning."""
+    """A chart, the current amount, and its change since the first point."""
 
     title: str
     chart: SafeString
@@ -73,15 +73,15 @@ class Amount:
 @dataclass(frozen=True)
 class Growth:
     amounts: tuple[Amount, ...]
-    """None where nothing was measured."""
+    """Empty if no table was measured."""
     note: str
     periods: tuple[tuple[int, str, bool], ...]
-    """Days, where they are shown, and whether they are."""
+    """Days, URL, and whether the period is the selected one."""
 
 
 @dataclass(frozen=True)
 class Additions:
-    """How many tables and versions came on each of the last days."""
+    """Tables and versions created on each of the last days."""
 
     tables: SafeString
     versions: SafeString
@@ -90,13 +90,13 @@ class Additions:
 
 
 def days(request: HttpRequest) -> int:
-    """Which period is asked for."""
+    """The requested period in days; the shortest by default."""
     chosen = number(request, "days")
     return chosen if chosen in PERIODS else PERIODS[0]
 
 
 def growth(request: HttpRequest) -> Growth:
-    """Rows and bytes of what the reader may browse, over time. Two statements."""
+    """Rows and bytes, over time, of the tables that the user may browse. Two statements."""
     chosen = days(request)
     now = timezone.now()
     step = timedelta(days=chosen) / _STEPS
@@ -125,7 +125,7 @@ def growth(request: HttpRequest) -> Growth:
 
 
 def of_table(measured: list[tuple[datetime, int, int]]) -> tuple[Amount, Amount]:
-    """The same of one table: when it was measured, its rows and bytes, oldest first."""
+    """Charts of one table, from the times of its measurements with rows and bytes, oldest first."""
     return (
         _rows([(at, rows) for at, rows, _ in measured]),
         _bytes([(at, size) for at, _, size in measured]),
@@ -133,7 +133,7 @@ def of_table(measured: list[tuple[datetime, int, int]]) -> tuple[Amount, Amount]
 
 
 def additions(period: int) -> Additions:
-    """Of everything, whatever became of it since. One statement."""
+    """Tables and versions created by day, including those dropped since. One statement."""
     with connection.cursor() as cursor:
         cursor.execute(_ADDITIONS, {"limit": LOOKED_AT})
         rows: list[tuple[str, date, int]] = cursor.fetchall()
@@ -148,7 +148,7 @@ def additions(period: int) -> Additions:
         for name, counts in series.items()
     }
     return Additions(
-        charts.bars("Tables made by day", dates, series["tables"]),
+        charts.bars("Tables created by day", dates, series["tables"]),
         charts.bars("Versions written by day", dates, series["versions"]),
         totals["tables"],
         totals["versions"],
@@ -156,7 +156,7 @@ def additions(period: int) -> Additions:
 
 
 def _measured(request: HttpRequest, since: datetime) -> list[tuple[int, int]]:
-    """Bytes and table of the newest measurements, also of tables that were dropped since."""
+    """Bytes and table of the newest measurements, including tables dropped since."""
     rows = (
         TableHealth.objects.newest()
         .filter(Q(table__dropped_at=None) | Q(table__dropped_at__gt=since))
@@ -165,7 +165,7 @@ def _measured(request: HttpRequest, since: datetime) -> list[tuple[int, int]]:
         .order_by("score", "table")
         .values_list("bytes", "table")
     )
-    # What could not be measured this time has figures of another.
+    # A failed measurement has no figures here; the chart uses an earlier one.
     return [(size or 0, table) for size, table in rows[: LOOKED_AT + 1]]
 
 
@@ -177,10 +177,8 @@ def _course(points: list[datetime], tables: list[int]) -> dict[datetime, tuple[i
 
 def _note(measured: int) -> str:
     if measured > LOOKED_AT:
-        return (
-            f"Of the {LARGEST:,} largest of the {LOOKED_AT:,} measured tables that need work most."
-        )
-    return f"Of the {LARGEST:,} largest of {measured:,} tables." if measured > LARGEST else ""
+        return f"Shows the {LARGEST:,} largest of the {LOOKED_AT:,} measured tables with the lowest health."
+    return f"Shows the {LARGEST:,} largest of {measured:,} tables." if measured > LARGEST else ""
 
 
 def _rows(points: list[tuple[datetime, int]]) -> Amount:
@@ -194,7 +192,7 @@ def _bytes(points: list[tuple[datetime, int]]) -> Amount:
 def _amount(title: str, points: list[tuple[datetime, int]], shown: Callable[[int], str]) -> Amount:
     (since, before), (_, now) = points[0], points[-1]
     sign = "+" if now > before else "−"
-    change = f"{sign}{shown(abs(now - before))}" if now != before else "the same"
+    change = f"{sign}{shown(abs(now - before))}" if now != before else "no change"
     return Amount(
         title, charts.course(title, points, shown), shown(now), f"{change} since {since:%d %b}"
     )

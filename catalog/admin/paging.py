@@ -1,4 +1,4 @@
-"""Request parameters, and pages of lists: which rows a page shows, and the links to the others."""
+"""Request parameters, and pages of lists."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,15 +12,13 @@ from django.http import HttpRequest
 T = TypeVar("T")
 
 PANEL_SIZE = 25
-
-
 COUNT_LIMIT = 1000
-"""Counts beside a name are not taken further: a namespace may hold a million tables."""
+"""Limit of the counts beside a name: a namespace may hold a million tables."""
 
 
 @dataclass(frozen=True)
 class ListPage(Generic[T]):
-    """A page of a list, and where its first and next pages are."""
+    """A page of a list, and the URLs of its first and next pages."""
 
     items: Sequence[T]
     first: str | None
@@ -28,20 +26,20 @@ class ListPage(Generic[T]):
 
 
 def query(request: HttpRequest, **changes: object) -> str:
-    """The request's query with these parameters set, or removed where None."""
+    """The query string of the request with these parameters set, or removed where None."""
     parameters: dict[str, object] = {key: request.GET[key] for key in request.GET}
     parameters.update(changes)
     return "?" + urlencode({key: text for key, text in parameters.items() if text is not None})
 
 
 def number(request: HttpRequest, name: str, default: int | None = None) -> int | None:
-    """A parameter that is a number of a row; the default for whatever else stands there."""
+    """A parameter as a row number; the default if it is missing or not a number."""
     text = request.GET.get(name, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else default
 
 
 def word(request: HttpRequest, name: str) -> str:
-    """A parameter that is compared with a column: PostgreSQL knows no NUL."""
+    """A parameter for comparison with a column, without NUL, which PostgreSQL does not accept."""
     return request.GET.get(name, "").replace("\x00", "")
 
 
@@ -52,14 +50,14 @@ def paginate(
     parameter: str,
     size: int = PANEL_SIZE,
 ) -> ListPage[T]:
-    """A page of a list that is at hand: what comes after the item whose key the parameter tells.
+    """A page of a list in memory, after the item whose key the parameter holds.
 
-    By key, so that what is added in front of the list meanwhile moves nothing.
+    The key, unlike an offset, stays valid when items are added at the front of the list.
     """
     after = request.GET.get(parameter)
     start = 0
     if after:
-        # The last of several with this key: then every page leads on.
+        # The last of several items with this key, so that every page advances.
         indexes = range(len(items) - 1, -1, -1)
         start = next((index + 1 for index in indexes if key(items[index]) == after), 0)
     page_items = items[start : start + size]
@@ -75,7 +73,7 @@ def paginate(
 
 
 def count_up_to(rows: QuerySet[Any], limit: int = COUNT_LIMIT) -> Func:
-    """The number of a subquery's rows, at most one more than the limit, as an annotation."""
+    """Annotation with the number of a subquery's rows, at most one more than the limit."""
     return Func(
         ArraySubquery(rows.values("pk")[: limit + 1]),
         function="CARDINALITY",

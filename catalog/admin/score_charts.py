@@ -1,4 +1,4 @@
-"""Pictures of maintenance: a score as a bar, scores over time, jobs by day. SVG without any script."""
+"""Charts of maintenance: a score, scores over time and jobs by day, as SVG without scripts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,20 +8,20 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 GOOD, FAIR = 80, 50
-"""From which score on a table is well, and from which it is not yet ill."""
+"""Lowest scores of the grades "good" and "fair"; a lower score is "poor"."""
 RESULTS: Mapping[str, str] = {
     "succeeded": "succeeded",
     "dry_run": "dry runs",
     "canceled": "canceled",
     "failed": "failed",
 }
-"""How jobs end, as they are stacked, and what the legend says."""
+"""Results of jobs in stacking order, and their names in the legend."""
 _WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 640, 150, 34, 10, 22
 
 
 @dataclass(frozen=True)
 class Day:
-    """How many jobs were asked for on a day, by how they ended."""
+    """Number of jobs requested on a day, by result."""
 
     day: date
     jobs: Mapping[str, int] = field(default_factory=dict)
@@ -36,7 +36,7 @@ def grade(score: int) -> str:
 
 
 def score(value: int) -> SafeString:
-    """A score as a coloured bar, with its number."""
+    """A score as a coloured bar with its number."""
     return format_html(
         '<span class="m-score"><span class="m-meter m-score-{}" role="meter" aria-label="Health" aria-valuemin="0"'
         ' aria-valuemax="100" aria-valuenow="{}"><span style="width: {}%"></span></span>{}</span>',
@@ -89,7 +89,7 @@ def scores(points: Sequence[tuple[datetime, int]]) -> SafeString:
         ),
     )
     label = (
-        f"Health from {_when(first)} to {_when(last)}: {points[0][1]} at first, {points[-1][1]} now,"
+        f"Health from {_when(first)} to {_when(last)}: {points[0][1]} first, {points[-1][1]} last,"
         f" between {min(value for _, value in points)} and {max(value for _, value in points)}"
     )
     return format_html(

@@ -1,4 +1,4 @@
-"""Values of maintenance policies as people write them: "7 days", "512 MB", "50 %". Pure."""
+"""Values of maintenance policies in text form: "7 days", "512 MB", "50 %". No I/O."""
 
 import re
 from decimal import Decimal
@@ -9,7 +9,7 @@ from catalog.policies import Mode, Rule, Unit
 
 ANY_TIME = "any time"
 _MOST = 2**53
-"""The bound of rules that have none of their own."""
+"""Upper bound of rules that declare none."""
 MODE_TEXTS = {Mode.OFF: "Off", Mode.DRY_RUN: "Dry run", Mode.ON: "On"}
 _SECONDS = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
 _BYTES = (("TB", 1024**4), ("GB", 1024**3), ("MB", 1024**2), ("KB", 1024))
@@ -36,7 +36,7 @@ def example(rule: Rule) -> str:
 
 
 def show(rule: Rule, value: Any) -> str:
-    """The value as ``parse`` reads it; what is none of the rule's, as it stands."""
+    """The value in the form that ``parse`` reads; an invalid value unchanged."""
     try:
         rule.check(value)
     except InvalidInput:
@@ -57,16 +57,16 @@ def show(rule: Rule, value: Any) -> str:
 
 
 def parse(rule: Rule, text: str) -> Any:
-    """What somebody wrote, as the rule has it. Raises InvalidInput, saying what would be right."""
+    """The value of a text. Raises InvalidInput, which names the expected form."""
     value = _parse(rule, text.strip().lower())
     if value is None:
-        raise InvalidInput(f"Write it such as {example(rule)}.")
+        raise InvalidInput(f"Enter a value such as {example(rule)}.")
     try:
         return rule.check(value)
     except InvalidInput as error:
         if rule.unit in {Unit.MODE, Unit.TIME}:
             raise
-        text = "That is too much." if value > _MOST else f"It has to be {_bounds(rule)}."
+        text = "The value is too large." if value > _MOST else f"The value must be {_bounds(rule)}."
         raise InvalidInput(text) from error
 
 

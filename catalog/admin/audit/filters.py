@@ -23,7 +23,7 @@ _OTHER_ACTIONS = (
 
 
 def actions(of: type[Operation] = Operation) -> set[str]:
-    """What events may be called: every operation that the catalog knows."""
+    """Names of the actions of all operations."""
     own = {of.action} if hasattr(of, "action") else set()
     return own.union(*(actions(kind) for kind in of.__subclasses__()))
 
@@ -43,8 +43,8 @@ class ActionFilter(_Choice):
         return [(name, name) for name in sorted(actions().union(_OTHER_ACTIONS))]
 
 
-class DoorFilter(_Choice):
-    title = "door"
+class InterfaceFilter(_Choice):
+    title = "interface"
     parameter_name = "door"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
@@ -72,7 +72,7 @@ class ActorFilter(_Text):
 
 
 class TargetFilter(_Text):
-    title = "namespace or table, with all below"
+    title = "namespace or table, including contents"
     parameter_name = "target"
 
 
@@ -92,7 +92,7 @@ class TransactionFilter(_Text):
 
 
 class BeforeFilter(_Text):
-    title = "events before number"
+    title = "events before id"
     parameter_name = "before"
 
 
@@ -104,7 +104,7 @@ class DateFilter(RangeDateFilter):  # type: ignore[misc]
 
 
 def search(request: HttpRequest) -> Search | None:
-    """What the page's parameters ask for; None: nothing can be like that."""
+    """The search that the parameters of the page describe; None if it cannot match any event."""
     values: dict[str, Any] = {
         name: word(request, name).strip() or None
         for name in ("action", "door", "outcome", "actor", "target", "key", "request_id")
@@ -131,6 +131,6 @@ def _searched(term: str) -> dict[str, Any]:
     uuid_ = cells.as_uuid(term)
     if uuid_ is not None:
         return {"transaction_id" if uuid_.version == 7 else "table_uuid": uuid_}
-    # All events of a table, however old, if the term is the name of one.
+    # The name of a table selects all of its events, however old.
     name = tuple(term.split("."))
     return {"table": name} if Table.objects.named(name).exists() else {"text": term}

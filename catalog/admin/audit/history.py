@@ -1,4 +1,4 @@
-"""The past of the catalog: what there was at a moment, and what became of it."""
+"""History of the catalog: its contents at a time, and the changes between two times."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,12 +25,12 @@ from catalog.identifiers import Identifier, label
 from catalog.models import Namespace, Table, Transaction
 from catalog.services.audit import history
 
-_BRANCHES = 5  # of a table, in a line
+_BRANCHES = 5  # shown for a table
 _AGO: Sequence[tuple[str, timedelta]] = (
-    ("An hour ago", timedelta(hours=1)),
+    ("One hour ago", timedelta(hours=1)),
     ("Yesterday", timedelta(days=1)),
-    ("A week ago", timedelta(weeks=1)),
-    ("A month ago", timedelta(days=30)),
+    ("One week ago", timedelta(weeks=1)),
+    ("One month ago", timedelta(days=30)),
 )
 _COLOURS = {
     past.Change.ADDED: "success",
@@ -42,7 +42,7 @@ _COLOURS = {
 
 
 def urls(admin: ReadOnlyAdmin) -> list[URLPattern]:
-    """The route of the page, among those of the namespaces' admin."""
+    """The route of the page, included in the URLs of the namespace admin."""
 
     def view(request: HttpRequest) -> HttpResponseBase:
         return _view(admin, request)
@@ -56,13 +56,13 @@ def url(**parameters: str) -> str:
 
 
 def may_see(request: HttpRequest) -> bool:
-    """Whether somebody may look; what they are shown is what they may browse."""
+    """True for staff users. The page shows what the user may browse."""
     return bool(request.user.is_active and request.user.is_staff)
 
 
 @dataclass(frozen=True)
 class _Parameters:
-    """What the form says."""
+    """Parameters of the form."""
 
     at: str
     to: str
@@ -81,7 +81,7 @@ def _view(admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponseBase:
     )
     context: dict[str, Any] = {
         "title": "History",
-        "asked": parameters,
+        "parameters": parameters,
         "ago": [
             (text, query(request, at=_spell(timezone.now() - span), page=None))
             for text, span in _AGO
@@ -119,7 +119,7 @@ def _results(request: HttpRequest, principal: Principal, parameters: _Parameters
     if page.tables or page.next_page is None:
         panels.append(last)
     return {
-        "says": format_html("The catalog as it was at {}.", cells.moment(page.at)),
+        "summary": format_html("Contents of the catalog at {}.", cells.moment(page.at)),
         "compare": compare,
         "panels": panels,
         **_pages(request, parameters, page.next_page),
@@ -161,7 +161,7 @@ def _changes(
         panels.append(_table_changes(page.tables, page.next_page is not None))
     span = (cells.moment(page.since), cells.moment(page.until))
     return {
-        "says": format_html("What changed from {} to {}.", *span),
+        "summary": format_html("Changes from {} to {}.", *span),
         "counts": counts,
         "panels": panels,
         **_pages(request, parameters, page.next_page),
@@ -171,7 +171,7 @@ def _changes(
 def _pages(
     request: HttpRequest, parameters: _Parameters, following: str | None
 ) -> dict[str, str | None]:
-    # With the moments that this page took for given: the next one is of the same.
+    # The links repeat the time that this page resolved, so that all pages show the same state.
     return {
         "first": query(request, at=parameters.at, page=None) if parameters.token else None,
         "following": query(request, at=parameters.at, page=following) if following else None,
@@ -182,7 +182,7 @@ def _spell(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-# --- what there was ------------------------------------------------------------------------------
+# --- contents at a time --------------------------------------------------------------------------
 
 
 def _namespaces(rows: Sequence[past.NamespaceState]) -> Panel:
@@ -193,7 +193,7 @@ def _namespaces(rows: Sequence[past.NamespaceState]) -> Panel:
             (_link(Namespace, row.id, label(row.identifier)), cells.moment(row.created_at))
             for row in rows
         ],
-        empty="There was no namespace.",
+        empty="No namespaces at this time.",
     )
 
 
@@ -202,7 +202,7 @@ def _tables(rows: Sequence[past.TableState], *, is_last: bool) -> Panel:
         title="Tables and views",
         columns=("Name", "Format", "Kind", "Versions", "Committed", "Metadata", "Transaction"),
         rows=[_table(row) for row in rows],
-        empty="There was no table or view." if is_last else "They are on the next page.",
+        empty="No tables or views at this time." if is_last else "See the next page.",
     )
 
 
@@ -238,13 +238,13 @@ def _link(model: type[Namespace | Table | Transaction], pk: object, text: object
     return cells.anchor(reverse(f"admin:catalog_{model._meta.model_name}_change", args=[pk]), text)
 
 
-# --- what became of it ---------------------------------------------------------------------------
+# --- changes between two times -------------------------------------------------------------------
 
 
 def _namespace_changes(rows: Sequence[past.NamespaceChange]) -> Panel:
     return Panel(
-        title="Namespaces that changed",
-        columns=("Namespace", "Change", "Properties", "Who last"),
+        title="Changed namespaces",
+        columns=("Namespace", "Change", "Properties", "Last actor"),
         rows=[
             (
                 _link(Namespace, row.id, label(row.identifier)),
@@ -254,25 +254,23 @@ def _namespace_changes(rows: Sequence[past.NamespaceChange]) -> Panel:
             )
             for row in rows
         ],
-        empty="No namespace changed.",
+        empty="No changed namespaces.",
     )
 
 
 def _table_changes(rows: Sequence[past.TableChange], leads_on: bool) -> Panel:
     return Panel(
-        title="Tables and views that changed",
-        columns=("Name", "Change", "Versions", "Commits", "Properties", "Who last"),
+        title="Changed tables and views",
+        columns=("Name", "Change", "Versions", "Commits", "Properties", "Last actor"),
         rows=[_table_change(row) for row in rows],
-        empty="Nothing among these; there may be changes on the next page."
-        if leads_on
-        else "Nothing changed.",
+        empty="No changes on this page. See the next page." if leads_on else "No changes.",
     )
 
 
 def _table_change(row: past.TableChange) -> tuple[object, ...]:
     name: list[object] = [_link(Table, row.id, label(row.identifier))]
     if past.Change.RENAMED in row.changes:
-        name.append(cells.muted(f"was {label(row.before or ())}"))
+        name.append(cells.muted(f"formerly {label(row.before or ())}"))
     branches = row.branches[:_BRANCHES]
     more = len(row.branches) - len(branches)
     versions: list[object] = [_ends(branch) for branch in branches]

@@ -1,4 +1,4 @@
-"""Audit events: who changed what, and what was refused. Nobody edits or deletes them."""
+"""Audit events: changes and refused requests. They are read-only."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,7 +21,7 @@ from catalog.admin.audit.filters import (
     ActorFilter,
     BeforeFilter,
     DateFilter,
-    DoorFilter,
+    InterfaceFilter,
     KeyFilter,
     OutcomeFilter,
     RequestFilter,
@@ -37,19 +37,27 @@ from catalog.models.audit import AuditSeal, Outcome
 from catalog.services.audit import trail as audit_trail
 
 SEARCHED = 100_000
-"""How many events are looked through at once where no index leads."""
+"""Number of the newest events that a search without an index scans."""
 _DEEPEST = 4  # levels of JSON that are compared key by key
 _LONGEST_NAME = 120
 
 
 @admin.register(AuditEvent)
 class AuditEventAdmin(ReadOnlyAdmin):
-    list_display = ["what", "target", "actor", "came_by", "outcome_badge", "moment", "asked"]
-    list_display_links = ["what"]
+    list_display = [
+        "action_cell",
+        "target",
+        "actor",
+        "interface",
+        "outcome_badge",
+        "moment",
+        "request_cell",
+    ]
+    list_display_links = ["action_cell"]
     list_filter = [
         ActionFilter,
         OutcomeFilter,
-        DoorFilter,
+        InterfaceFilter,
         ActorFilter,
         TargetFilter,
         KeyFilter,
@@ -60,24 +68,24 @@ class AuditEventAdmin(ReadOnlyAdmin):
     ]
     list_select_related = False
     search_fields = ["target", "actor", "request_id"]
-    search_help_text = "nyc.flights, a UUID, an actor, an API key or a request id"
+    search_help_text = "Table name such as nyc.flights, UUID, actor, API key or request ID"
     ordering = ["-pk"]
     list_before_template = "admin/catalog/audit_lead.html"
 
     @admin.display(description="Action")
-    def what(self, row: AuditEvent) -> str:
+    def action_cell(self, row: AuditEvent) -> str:
         return row.action
 
-    @admin.display(description="At")
+    @admin.display(description="Time")
     def moment(self, row: AuditEvent) -> SafeString:
         return cells.moment(row.at)
 
-    @admin.display(description="Request")
-    def asked(self, row: AuditEvent) -> SafeString:
+    @admin.display(description="Request ID")
+    def request_cell(self, row: AuditEvent) -> SafeString:
         return cells.code(row.request_id)
 
-    @admin.display(description="Door")
-    def came_by(self, row: AuditEvent) -> SafeString:
+    @admin.display(description="Interface")
+    def interface(self, row: AuditEvent) -> SafeString:
         return cells.muted(row.door) if row.door else cells.NOTHING
 
     @admin.display(description="Outcome")
@@ -92,7 +100,7 @@ class AuditEventAdmin(ReadOnlyAdmin):
         before = number(request, "before")
         if before is not None:
             rows = rows.filter(pk__lt=before)
-        # A range of days leads to its months. Else only a part is looked through at once.
+        # A date range limits the scan to its partitions. Otherwise only the newest events are scanned.
         if not (criteria.has_index or criteria.since):
             newest = before or (AuditEvent.objects.aggregate(top=Max("pk"))["top"] or 0) + 1
             rows = rows.filter(pk__gte=newest - SEARCHED)
@@ -102,7 +110,7 @@ class AuditEventAdmin(ReadOnlyAdmin):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[AuditEvent], search_term: str
     ) -> tuple[QuerySet[AuditEvent], bool]:
-        return queryset, False  # ``search`` has read it
+        return queryset, False  # ``search`` reads the term
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
@@ -121,14 +129,14 @@ class AuditEventAdmin(ReadOnlyAdmin):
         )
         return response
 
-    # -- taking it along
+    # -- export
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view(self.export_view)
         return [path("export/", view, name="catalog_auditevent_export"), *super().get_urls()]
 
     def export_view(self, request: HttpRequest) -> HttpResponseBase:
-        """The events of the page's filters, all of them, as a file."""
+        """All events that match the filters of the page, as a file."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         criteria = search(request)
@@ -168,13 +176,13 @@ class AuditEventAdmin(ReadOnlyAdmin):
                 ("Target", row.target),
                 ("Table", cells.link(table)),
                 ("Outcome", _outcome(row)),
-                *((("Refused because", row.error),) if row.error else ()),
+                *((("Reason for refusal", row.error),) if row.error else ()),
                 ("Actor", row.actor),
                 ("API key", row.key or cells.NOTHING),
-                ("Door", row.get_door_display() or cells.NOTHING),
-                ("At", cells.moment(row.at)),
+                ("Interface", row.get_door_display() or cells.NOTHING),
+                ("Time", cells.moment(row.at)),
                 ("Transaction", cells.link(transaction)),
-                ("Request", cells.code(row.request_id)),
+                ("Request ID", cells.code(row.request_id)),
                 ("Context", cells.mapping(row.context or {})),
                 ("Seal", _seal(row)),
             ),
@@ -183,7 +191,7 @@ class AuditEventAdmin(ReadOnlyAdmin):
 
 
 class _Further:
-    """Where the page that looks further back is; the list is made by the time it is asked for."""
+    """Link to earlier events. Evaluated by the template, after the list is built."""
 
     def __init__(self, request: HttpRequest) -> None:
         self._request = request
@@ -211,7 +219,7 @@ def _outcome(row: AuditEvent) -> SafeString:
 def _seal(row: AuditEvent) -> SafeString:
     seal = AuditSeal.objects.filter(event_id=row.pk).first()
     if seal is None:
-        return cells.muted("in a moment")
+        return cells.muted("pending")
     return format_html("{} {}", seal.number, cells.exact(bytes(seal.hash).hex()))
 
 
@@ -222,7 +230,7 @@ def panel(request: HttpRequest, rows: QuerySet[AuditEvent]) -> Panel:
         rows = rows.filter(pk__lt=before)
     events = list(rows.order_by("-pk")[: PANEL_SIZE + 1])
     return Panel(
-        columns=("Action", "Target", "Actor", "At", "What changed"),
+        columns=("Action", "Target", "Actor", "Time", "Changes"),
         rows=[
             (
                 cells.link(row, row.action),
@@ -233,7 +241,7 @@ def panel(request: HttpRequest, rows: QuerySet[AuditEvent]) -> Panel:
             )
             for row in events[:PANEL_SIZE]
         ],
-        empty="Nothing happened to it yet.",
+        empty="No audit events.",
         first=query(request, before=None) if before is not None else None,
         following=(
             query(request, before=events[PANEL_SIZE - 1].pk) if len(events) > PANEL_SIZE else None
@@ -242,12 +250,12 @@ def panel(request: HttpRequest, rows: QuerySet[AuditEvent]) -> Panel:
 
 
 def _changes(row: AuditEvent) -> Panel:
-    """Before and after, key by key: what differs first, then what is the same on both sides."""
+    """Values before and after, by key: changed keys first, then unchanged ones."""
     before, after = _flat(row.before or {}), _flat(row.after or {})
     changed, same = [], []
     for key in dict.fromkeys([*before, *after]):
         if key in before and key in after and before[key] == after[key]:
-            same.append((cells.muted(key), cells.value(before[key]), cells.muted("the same")))
+            same.append((cells.muted(key), cells.value(before[key]), cells.muted("unchanged")))
             continue
         changed.append(
             (
@@ -257,8 +265,8 @@ def _changes(row: AuditEvent) -> Panel:
             )
         )
     return Panel(
-        title="What changed",
-        columns=("", "Before", "After"),
+        title="Changes",
+        columns=("Key", "Before", "After"),
         rows=[*changed, *same],
         empty="The event has no details.",
     )
@@ -270,7 +278,7 @@ def _side(style: str, sign: str, value: Any) -> SafeString:
 
 
 def _flat(values: Mapping[str, Any], depth: int = 1) -> dict[str, Any]:
-    """Nested objects as dotted keys, so that they are compared key by key."""
+    """Flatten nested objects to dotted keys, so that they are compared key by key."""
     flat: dict[str, Any] = {}
     for key, value in values.items():
         name = key[:_LONGEST_NAME]

@@ -1,4 +1,4 @@
-"""The page of the search, and what the command bar (Ctrl-K) finds."""
+"""The search page, and the results of the command bar (Ctrl-K)."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -27,19 +27,25 @@ _PERMISSION = "catalog.view_table"
 _IN_BAR = 10
 _ICONS = {"namespace": "account_tree", "table": "table", "view": "table_eye"}
 _EXAMPLES: Sequence[tuple[str, str]] = (
-    ("customer ord", "Words of names, columns, descriptions, labels; the last may be a beginning"),
-    ('"customer orders"', "Words that stand beside each other"),
-    ("column:email", "Tables with such a column"),
-    ("label:pii=yes", "What has a label with this value, or inherits it; label:pii: with any"),
-    ("sensitivity:restricted", "What is so sensitive, or has a column that is"),
-    ("owner:ada", "What belongs to somebody"),
-    ("in:prod.sales orders", "In a namespace and below"),
-    ("format:lance kind:table", "By format, and by kind: table, view, namespace"),
+    (
+        "customer ord",
+        "Words in names, columns, descriptions and labels; the last word may be a prefix",
+    ),
+    ('"customer orders"', "An exact phrase"),
+    ("column:email", "Tables with this column"),
+    (
+        "label:pii=yes",
+        "Objects that have or inherit the label with this value; label:pii matches any value",
+    ),
+    ("sensitivity:restricted", "Objects with this sensitivity, or with a column that has it"),
+    ("owner:ada", "Objects of an owner"),
+    ("in:prod.sales orders", "Objects in a namespace and below"),
+    ("format:lance kind:table", "Objects by format and kind: table, view or namespace"),
 )
 
 
 def urls(admin: ReadOnlyAdmin) -> list[URLPattern]:
-    """The route of the page, among those of the labels' admin."""
+    """The route of the page, included in the URLs of the label admin."""
 
     def view(request: HttpRequest) -> HttpResponseBase:
         return _view(admin, request)
@@ -53,9 +59,9 @@ def url(text: str = "") -> str:
 
 
 def in_bar(request: HttpRequest, text: str) -> list[SearchResult]:
-    """What the command bar shows while somebody types.
+    """Results of the command bar while the user types.
 
-    What bears the text as its whole name is found at once; all else, when the pass has met it.
+    An object with exactly this name is found at once, other objects once they are indexed.
     """
     principal = actor(request, _PERMISSION)
     try:
@@ -109,7 +115,7 @@ def _view(admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponseBase:
             context["refused"], status = error.message, 400
         else:
             context |= {
-                "results": [_shown(example) for example in page.results],
+                "results": [_shown(result) for result in page.results],
                 "is_corrected": page.is_corrected,
                 "first": query(request, page=None) if word(request, "page") else None,
                 "following": query(request, page=page.next_page) if page.next_page else None,
@@ -137,7 +143,7 @@ def _page(result: Result) -> str:
 
 
 def _marked(match: Match) -> SafeString:
-    """The text with marks around what was looked for; all of it is escaped."""
+    """The escaped text with the matches marked."""
     return format_html_join(
         "",
         "{}",
