@@ -1,4 +1,4 @@
-"""Transactions: what each atomic commit did."""
+"""Transactions: the list, and the operations and jobs of one."""
 
 import uuid
 from collections.abc import Iterable
@@ -20,40 +20,40 @@ from catalog.models import Table, Transaction
 from catalog.privileges import Privilege
 
 SEARCHED = 100_000
-"""How many of the newest transactions are looked through where no index leads."""
+"""Number of the newest transactions that a search without an index scans."""
 _OPERATIONS = 200  # shown of one transaction
 _SUMMARY = 3
 
 
 @admin.register(Transaction)
 class TransactionAdmin(ReadOnlyAdmin):
-    list_display = ["number", "did", "status_badge", "actor", "created"]
+    list_display = ["number", "operations_cell", "status_badge", "actor", "created"]
     list_display_links = ["number"]
     list_filter = [("status", ChoicesDropdownFilter)]
     list_select_related = False
     search_fields = ["id", "actor", "request_id"]
-    search_help_text = "An id, an actor or a request id"
+    search_help_text = "ID, actor or request ID"
     ordering = ["-pk"]
-    empty_text = "Nothing was committed yet."
+    empty_text = "No transactions."
 
     @admin.display(description="Transaction")
     def number(self, row: Transaction) -> SafeString:
         return cells.code(row.pk)
 
-    @admin.display(description="Did")
-    def did(self, row: Transaction) -> SafeString:
+    @admin.display(description="Operations")
+    def operations_cell(self, row: Transaction) -> SafeString:
         return summary(row)
 
     @admin.display(description="Status")
     def status_badge(self, row: Transaction) -> SafeString:
         return cells.badge(row.status)
 
-    @admin.display(description="At")
+    @admin.display(description="Time")
     def created(self, row: Transaction) -> SafeString:
         return cells.moment(row.created_at)
 
     def visibility(self, principal: Principal) -> Q:
-        """All of them by who browses everything; else one's own."""
+        """All transactions for principals that browse everything, otherwise the principal's own."""
         everything = principal.holds_everywhere(Privilege.BROWSE)
         return Q() if everything else Q(actor=principal.name)
 
@@ -82,15 +82,15 @@ class TransactionAdmin(ReadOnlyAdmin):
             facts=(
                 ("Status", cells.badge(row.status)),
                 ("Actor", row.actor or cells.NOTHING),
-                ("Request", cells.code(row.request_id)),
-                ("At", cells.moment(row.created_at)),
+                ("Request ID", cells.code(row.request_id)),
+                ("Time", cells.moment(row.created_at)),
                 ("Properties", cells.mapping(row.properties)),
             ),
             panels=(
                 _operations(row),
                 jobs.panel(
                     row.jobs.select_related("table__namespace").order_by("pk")[:_OPERATIONS],
-                    "No job goes on with it.",
+                    "No jobs.",
                     title="Jobs",
                 ),
             ),
@@ -98,7 +98,7 @@ class TransactionAdmin(ReadOnlyAdmin):
 
 
 def summary(row: Transaction) -> SafeString:
-    """The first operations in words."""
+    """The first operations, one in a line."""
     lines: list[object] = [
         cells.lines([f"{operation.get('operation', '?')} {operation.get('target', '')}"])
         for operation in row.operations[:_SUMMARY]
@@ -119,7 +119,7 @@ def panel(
 ) -> Panel:
     return Panel(
         title=title,
-        columns=("Transaction", "Did", "Status", "Actor", "At"),
+        columns=("Transaction", "Operations", "Status", "Actor", "Time"),
         rows=[
             (
                 cells.link(row, cells.code(row.pk)),
@@ -138,7 +138,7 @@ def panel(
 
 def _operations(row: Transaction) -> Panel:
     operations: list[dict[str, Any]] = row.operations[:_OPERATIONS]
-    # A target is words, not a reference: it leads to the table that bears this name now.
+    # A target is a name, not a reference. It links to the table that has this name now.
     paths = {
         str(operation.get("target", "")): digest(str(operation.get("target", "")).split("."))
         for operation in operations
@@ -150,7 +150,7 @@ def _operations(row: Transaction) -> Panel:
     more = len(row.operations) - len(operations)
     return Panel(
         title="Operations",
-        columns=("#", "Operation", "Target", "What it changed"),
+        columns=("#", "Operation", "Target", "Changes"),
         rows=[
             (
                 index,
@@ -165,7 +165,7 @@ def _operations(row: Transaction) -> Panel:
             )
             for index, operation in enumerate(operations, 1)
         ],
-        empty="It did nothing.",
+        empty="No operations.",
         note=f"and {more:,} more" if more > 0 else "",
     )
 

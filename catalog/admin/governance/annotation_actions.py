@@ -1,4 +1,4 @@
-"""The forms in which people say something of a namespace or a table: who owns it, what it is, its labels."""
+"""Forms for the annotations of a namespace or table: owner, description, sensitivity, links and labels."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -29,7 +29,7 @@ DESCRIBE_MENU: dict[str, Any] = {
     "icon": "edit_note",
     "items": ["describe", "label"],
 }
-"""The menu of these forms in the head of a page."""
+"""The menu of these forms on a page."""
 _INHERITED = ("", "Inherited")
 
 
@@ -37,10 +37,12 @@ class DescribeForm(forms.Form):
     owner = forms.CharField(
         required=False,
         widget=UnfoldAdminTextInputWidget(),
-        help_text="The name of a principal: etl, user:ada, group:analysts. Empty: nobody.",
+        help_text="Name of a principal, such as etl, user:ada or group:analysts. Empty for no owner.",
     )
     description = forms.CharField(
-        required=False, widget=UnfoldAdminTextareaWidget(attrs={"rows": 8}), help_text="Markdown."
+        required=False,
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 8}),
+        help_text="Markdown. Empty for no description.",
     )
     sensitivity = forms.ChoiceField(
         required=False,
@@ -50,7 +52,7 @@ class DescribeForm(forms.Form):
     links = forms.CharField(
         required=False,
         widget=UnfoldAdminTextareaWidget(attrs={"rows": 3, "spellcheck": "false"}),
-        help_text="One in a line: the address, and then its title.",
+        help_text="One link per line: the URL, a space and the title. The title defaults to the URL.",
     )
 
     def clean_links(self) -> list[Link]:
@@ -63,13 +65,13 @@ class DescribeForm(forms.Form):
 
 
 class LabelForm(forms.Form):
-    """A label, and its values; none: it is taken away."""
+    """A label and its values. Without values, the label is removed."""
 
     label = forms.ChoiceField(widget=UnfoldAdminSelectWidget())
     values = forms.CharField(
         required=False,
         widget=UnfoldAdminTextareaWidget(attrs={"rows": 2, "spellcheck": "false"}),
-        help_text="One in a line. None: the label is taken away.",
+        help_text="One value per line. Empty to remove the label.",
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -92,7 +94,7 @@ class ColumnLabelForm(LabelForm):
     column = forms.CharField(
         required=False,
         widget=UnfoldAdminTextInputWidget(attrs={"spellcheck": "false"}),
-        help_text="The path of a column. Empty: the table itself.",
+        help_text="Path of a column. Empty for the table itself.",
     )
 
 
@@ -103,7 +105,7 @@ def _choice_text(definition: LabelDefinition) -> str:
 
 
 def describe(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace | Table) -> HttpResponseBase:
-    """Ask for owner, description, sensitivity and links, and save what changed of them."""
+    """Show the form of owner, description, sensitivity and links, and save the changed values."""
     current = annotations.facts_of(row)
     before = {
         "owner": current.owner,
@@ -115,7 +117,7 @@ def describe(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace | Table) 
     form = DescribeForm(sent(request), initial=before | {"links": shown_links})
 
     def call(data: dict[str, Any]) -> HttpResponseBase:
-        # A text area sends CRLF, and no line is to change by being looked at.
+        # A text area submits CRLF. Saving an unchanged form must not change the description.
         data["description"] = data["description"].replace("\r\n", "\n")
         changed = {name: data[name] for name in before if data[name] != before[name]}
         sets_sensitivity = "sensitivity" in changed
@@ -129,12 +131,12 @@ def describe(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace | Table) 
                 sensitivity=Sensitivity(sensitivity) if sensitivity else None,
             ),
         )
-        messages.success(request, f"What is said of '{row}' was saved")
+        messages.success(request, f"Annotations of '{row}' were saved")
         return HttpResponseRedirect(cells.page_url(row))
 
     return page.ask(
         request,
-        title=f"Describe '{row}'",
+        title=f"Edit description and owner of '{row}'",
         submit="Save",
         form=form,
         call=call,
@@ -143,7 +145,7 @@ def describe(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace | Table) 
 
 
 def label(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace | Table) -> HttpResponseBase:
-    """Ask for a label, and put it on a namespace, a table or a column, or take it away."""
+    """Show the form of labels, and set or remove a label of a namespace, table or column."""
     of_table = isinstance(row, Table)
     form = (ColumnLabelForm if of_table else LabelForm)(sent(request))
 
@@ -157,16 +159,16 @@ def label(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace | Table) -> 
         )
         _save(request, row, changes)
         subject = f"column '{column}' of '{row}'" if column else f"'{row}'"
-        verb = "put on" if data["values"] else "taken from"
+        verb = "set on" if data["values"] else "removed from"
         messages.success(request, f"Label '{data['label']}' was {verb} {subject}")
         return HttpResponseRedirect(cells.page_url(row))
 
     return page.ask(
         request,
-        title=f"Put a label on '{row}'",
+        title=f"Edit labels of '{row}'",
         text=""
         if form.fields["label"].choices  # type: ignore[attr-defined]
-        else "There is no label yet: an administrator defines them, under Labels.",
+        else "No labels are defined. Administrators define labels on the page Labels.",
         submit="Save",
         form=form,
         call=call,
@@ -175,7 +177,7 @@ def label(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace | Table) -> 
 
 
 def _save(request: HttpRequest, row: Namespace | Table, changes: Changes) -> None:
-    """Raises CatalogError, for a dropped row too: services go by name, and another may bear it."""
+    """Save changes. Raises CatalogError, also for a dropped row, whose name another row may have now."""
     principal = actor(request)
     if isinstance(row, Table):
         if row.state == TableState.DROPPED:
@@ -189,13 +191,13 @@ def _save(request: HttpRequest, row: Namespace | Table, changes: Changes) -> Non
         )
 
 
-# --- showing it --------------------------------------------------------------------------------
+# --- annotations on a page ---------------------------------------------------------------------
 
 
 def _insert_annotations(
     of_page: Sequence[tuple[str, object]], shown: governance_annotations.ShownAnnotations
 ) -> list[tuple[str, object]]:
-    """The facts of a page with what people say behind its first: owner, labels, links and what it is."""
+    """Details of a page with the annotations after the first detail."""
     lines = {name: value or cells.NOTHING for name, value in shown.lines}
     if shown.description:
         lines = {"Description": cells.prose(shown.description)} | lines
@@ -204,18 +206,18 @@ def _insert_annotations(
 
 
 def has_tab(page: Page, tab: str) -> bool:
-    """Whether a page has this tab: shown with any other word, it shows its facts."""
+    """True if the page has this tab. For any other value, the page shows its details."""
     return any(tab == page_tab.key for page_tab in page.tabs)
 
 
 def with_annotations(page: Page, shown: governance_annotations.ShownAnnotations) -> Page:
-    """The page with what people say of a table among its facts and, of its columns, below the schema."""
+    """The page with annotations among its details, and those of columns below the schema."""
     tabs = [_with_columns(tab, shown) if tab.key == "schema" else tab for tab in page.tabs]
     return replace(page, facts=_insert_annotations(page.facts, shown), tabs=tabs)
 
 
 def _with_columns(tab: Tab, shown: governance_annotations.ShownAnnotations) -> Tab:
-    """The tab of the schema, with what people say of its columns below it."""
+    """The schema tab with the annotations of columns below it."""
     rows = [
         line
         for line, column in zip(shown.columns, shown.facts.columns, strict=True)
@@ -229,7 +231,7 @@ def _with_columns(tab: Tab, shown: governance_annotations.ShownAnnotations) -> T
         return [
             *([built] if isinstance(built, Panel) else built),
             Panel(
-                title="What is said of columns",
+                title="Column annotations",
                 columns=("Column", "Type", "Description", "Labels", "Sensitivity"),
                 rows=rows,
                 empty="",

@@ -1,4 +1,4 @@
-"""What is said of a namespace or a table, ready to be shown on its page."""
+"""Rendered annotations of a namespace or table."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -29,21 +29,21 @@ _SENSITIVITY: dict[str, str] = {
 
 @dataclass(frozen=True)
 class ShownAnnotations:
-    """Everything that a page needs, all of it safe to show."""
+    """Annotations of a row as safe HTML."""
 
     facts: FactsOf
     owner: SafeString
     description: SafeString
-    """As HTML; empty when there is none."""
+    """HTML; empty if there is no description."""
     labels: SafeString
     sensitivity: SafeString
     links: Sequence[SafeString]
     columns: Sequence[Sequence[object]]
-    """Of each: path, type, description with the schema's comment, labels, sensitivity."""
+    """For each column: path, type, description with the comment of the schema, labels, sensitivity."""
 
     @property
     def lines(self) -> Sequence[tuple[str, object]]:
-        """Names and values, as a page's facts are."""
+        """Names and values for the details of a page."""
         return (
             ("Owner", self.owner),
             ("Labels", self.labels),
@@ -53,9 +53,9 @@ class ShownAnnotations:
 
 
 def for_page(row: Table | Namespace) -> ShownAnnotations:
-    """What is said of a row that the reader may browse; of a table, its namespace should be loaded.
+    """Annotations of a row that the user may browse. Three statements.
 
-    Three statements.
+    The namespace of a table should be loaded.
     """
     facts = annotations.facts_of(row)
     return ShownAnnotations(
@@ -93,14 +93,14 @@ def for_page(row: Table | Namespace) -> ShownAnnotations:
 
 
 def labels(assignments: Iterable[GivenLabel]) -> SafeString:
-    """As badges; what is inherited says of whom when pointed at."""
+    """Labels as badges. The tooltip names the source of an inherited label."""
     return (
         cells.spaced(
             format_html(
                 '<span title="{}">{}</span>',
                 f"inherited from {assignment.source}"
                 if assignment.is_inherited
-                else f"of {assignment.source}",
+                else f"set on {assignment.source}",
                 cells.badge(
                     f"{assignment.key}={', '.join(assignment.values)}"
                     if any(assignment.values)

@@ -1,4 +1,4 @@
-"""What else the metadata of an Iceberg table holds: layouts, properties, files; and engines' reports."""
+"""Other panels of an Iceberg table: layouts, properties, statistics, metadata files and metrics reports."""
 
 import json
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from catalog.formats.iceberg.describe import ColumnNames, Layout, Metric
 from catalog.formats.iceberg.reading import Document
 from catalog.models import MetricsReport, Table
 
-_ENTRIES = 100  # told of one thing
+_ENTRIES = 100  # of a list in a cell
 _REPORTS = 50
 _LONGEST_REPORT = 20_000  # characters
 _NANOSECONDS = {
@@ -47,7 +47,7 @@ def layout_tab(request: HttpRequest, document: Document) -> list[Panel]:
                 _layout(describe.partition_spec(entry, document, names), "not partitioned")
                 for entry in specs.items
             ],
-            empty="The metadata holds no partition spec.",
+            empty="No partition specs in the metadata.",
             first=specs.first,
             following=specs.following,
         ),
@@ -58,7 +58,7 @@ def layout_tab(request: HttpRequest, document: Document) -> list[Panel]:
                 _layout(describe.sort_order(entry, document, names), "not sorted")
                 for entry in orders.items
             ],
-            empty="The metadata holds no sort order.",
+            empty="No sort orders in the metadata.",
             first=orders.first,
             following=orders.following,
         ),
@@ -90,7 +90,7 @@ def properties(request: HttpRequest, document: Document) -> Panel:
     return Panel(
         columns=("Property", "Value"),
         rows=[(cells.exact(cells.clipped(key)), cells.brief(value)) for key, value in page.items],
-        empty="No property is set. Engines set them: Spark with ALTER TABLE … SET TBLPROPERTIES or "
+        empty="No properties. Engines set properties, for example Spark with ALTER TABLE … SET TBLPROPERTIES or "
         "ALTER VIEW … SET TBLPROPERTIES.",
         first=page.first,
         following=page.following,
@@ -105,7 +105,7 @@ def statistics_tab(request: HttpRequest, document: Document) -> list[Panel]:
             title="Table statistics",
             columns=("Snapshot", "File", "Size", "Blobs"),
             rows=[(*_statistics(request, entry), _blobs(entry)) for entry in tables.items],
-            empty="No statistics file. Spark's procedure compute_table_stats writes one, with the "
+            empty="No statistics files. The Spark procedure compute_table_stats writes one with the "
             "number of distinct values of each column.",
             first=tables.first,
             following=tables.following,
@@ -114,7 +114,7 @@ def statistics_tab(request: HttpRequest, document: Document) -> list[Panel]:
             title="Partition statistics",
             columns=("Snapshot", "File", "Size"),
             rows=[_statistics(request, entry) for entry in partitions.items],
-            empty="No partition statistics file. Spark's procedure compute_partition_stats writes "
+            empty="No partition statistics files. The Spark procedure compute_partition_stats writes "
             "one.",
             first=partitions.first,
             following=partitions.following,
@@ -174,19 +174,19 @@ def metadata_log(request: HttpRequest, document: Document, current: str) -> Pane
             )
             for file, at in page.items
         ],
-        empty="The metadata names no metadata file.",
+        empty="No metadata files.",
         first=page.first,
         following=page.following,
-        note="Earlier files are kept as write.metadata.previous-versions-max says."
+        note="The property write.metadata.previous-versions-max limits the number of earlier files."
         if len(files) > 1
-        else "No earlier file yet: each commit adds one.",
+        else "No earlier files. Each commit adds one.",
     )
 
 
 def metrics(request: HttpRequest, row: Table) -> Panel:
     reports = list(MetricsReport.objects.filter(table=row).order_by("-id")[:_REPORTS])
     return Panel(
-        columns=("At", "Kind", "Snapshot", "By", "Measured", "Report"),
+        columns=("Time", "Kind", "Snapshot", "Actor", "Metrics", "Report"),
         rows=[
             (
                 cells.moment(report.at),
@@ -198,12 +198,12 @@ def metrics(request: HttpRequest, row: Table) -> Panel:
                 ),
                 cells.who(report.actor),
                 _measured(report.report),
-                cells.fold("whole", cells.source(_indented(report.report), _LONGEST_REPORT)),
+                cells.fold("Full report", cells.source(_indented(report.report), _LONGEST_REPORT)),
             )
             for report in reports
         ],
-        empty="No engine has reported anything yet. Those that do, such as Spark, tell after each scan "
-        "and commit what it read, wrote and skipped, and how long it took.",
+        empty="No metrics reports. Engines such as Spark report what each scan and commit read, wrote "
+        "and skipped, and how long it took.",
         note=f"The newest {_REPORTS} reports." if len(reports) == _REPORTS else "",
     )
 

@@ -1,4 +1,4 @@
-"""The files of an Iceberg table's snapshot: its manifests, and what each of them names."""
+"""The files of a snapshot of an Iceberg table: its manifests, and the files of a manifest."""
 
 from collections.abc import Sequence
 
@@ -22,11 +22,11 @@ _CONTENTS = {
     DataFileContent.POSITION_DELETES: "position deletes",
     DataFileContent.EQUALITY_DELETES: "equality deletes",
 }
-_NONE = "Nothing was written yet: there is no snapshot."
+_NONE = "The table has no snapshot yet."
 
 
 def tab(request: HttpRequest, row: Table, document: Document) -> list[Panel]:
-    """Of the current snapshot, or the one whose id is asked for; of one manifest if that is."""
+    """Manifests of the requested snapshot, by default the current one, and files of a requested manifest."""
     snapshot_id = word(request, "snapshot")
     snapshot = next(
         (
@@ -37,7 +37,15 @@ def tab(request: HttpRequest, row: Table, document: Document) -> list[Panel]:
         None if snapshot_id else describe.current_snapshot(document),
     )
     if snapshot is None:
-        return [Panel((), (), "There is no such snapshot." if snapshot_id else _NONE)]
+        return [
+            Panel(
+                (),
+                (),
+                f"The table has no snapshot '{cells.clipped(snapshot_id)}'."
+                if snapshot_id
+                else _NONE,
+            )
+        ]
     files = iceberg_contents.reader(actor(request), row)
     try:
         manifests = iceberg_contents.manifests_of(files, snapshot)
@@ -59,7 +67,7 @@ def _manifests(request: HttpRequest, snapshot: str, manifests: Sequence[Manifest
     page = paginate(request, manifests, lambda manifest: str(manifest.manifest_path), "after")
     return Panel(
         title=f"Manifests of snapshot {snapshot}",
-        columns=("Manifest", "Names", "Files", "Rows", "Deleted entries", "Size"),
+        columns=("Manifest", "Content", "Files", "Rows", "Deleted entries", "Size"),
         rows=[
             (
                 cells.anchor(
@@ -74,10 +82,10 @@ def _manifests(request: HttpRequest, snapshot: str, manifests: Sequence[Manifest
             )
             for manifest in page.items
         ],
-        empty="The snapshot keeps no list of manifests, or an empty one: it has no files.",
+        empty="The snapshot has no manifests, and so no files.",
         first=page.first,
         following=page.following,
-        note="A manifest names files; its name opens them." if manifests else "",
+        note="Select a manifest to list its files." if manifests else "",
     )
 
 
@@ -88,9 +96,9 @@ def _files(
     page = paginate(request, entries, lambda entry: str(entry.file.file_path), "file")
     return Panel(
         title=f"Files of {manifest.manifest_path.rpartition('/')[2]}",
-        columns=("File", "Holds", "Partition", "Rows", "Size", "Added by snapshot"),
+        columns=("File", "Content", "Partition", "Rows", "Size", "Added by snapshot"),
         rows=[_file(entry, document) for entry in page.items],
-        empty="All of its files were deleted.",
+        empty="All files of the manifest were deleted.",
         first=page.first,
         following=page.following,
     )
@@ -110,5 +118,5 @@ def _file(entry: Entry, document: Document) -> Sequence[object]:
 
 
 def _sum(*counts: int | None) -> object:
-    """What writers of old tables did not tell is not known."""
+    """Sum of counts; empty if one is missing, as in old manifests."""
     return cells.NOTHING if None in counts else f"{sum(count or 0 for count in counts):,}"

@@ -32,22 +32,22 @@ _EXAMPLE = """[
 
 
 class _FunctionForm(forms.Form):
-    doc = forms.CharField(required=False, label="What it does", widget=UnfoldAdminTextInputWidget())
+    doc = forms.CharField(required=False, label="Description", widget=UnfoldAdminTextInputWidget())
     definitions = forms.CharField(
         initial=_EXAMPLE,
         widget=UnfoldAdminTextareaWidget(attrs={"rows": 24, "spellcheck": "false"}),
-        help_text="JSON: one object for each signature. To change what a function does, add a "
-        "version; definition-id, version-id, timestamp-ms and current-version-id may be left out.",
+        help_text="JSON array with one object for each signature. To change a function, add a version. "
+        "definition-id, version-id, timestamp-ms and current-version-id are optional.",
     )
     secure = forms.BooleanField(
         required=False,
-        label="Secure: engines hide how it is defined",
+        label="Secure: engines hide the definition",
         widget=UnfoldBooleanSwitchWidget(),
     )
     properties = forms.CharField(
         required=False,
         widget=UnfoldAdminTextareaWidget(attrs={"rows": 3}),
-        help_text="One key=value per line.",
+        help_text="One key=value pair per line. Optional.",
     )
 
     def clean_definitions(self) -> list[dict[str, Any]]:
@@ -59,7 +59,7 @@ class _FunctionForm(forms.Form):
             ) from None
         _check_storable(content)
         try:
-            # As the service will: so that a fault is shown beside the field.
+            # The same check as in the service, so that an error is shown at the field.
             made = format_.complete(content, 0)
             format_.check({**_SHELL, "definitions": made})
         except InvalidMetadata as error:
@@ -74,7 +74,7 @@ class _FunctionForm(forms.Form):
                 continue
             key, sign, text = line.partition("=")
             if not sign or not key.strip():
-                raise forms.ValidationError(f"'{line}' is not of the form key=value.")
+                raise forms.ValidationError(f"'{line}' does not have the form key=value.")
             properties[key.strip()] = text.strip()
         return properties
 
@@ -87,25 +87,25 @@ _SHELL = {
 
 
 def _check_storable(value: object) -> None:
-    """Refuse what PostgreSQL does not store, and what is nested too deeply to be written."""
+    """Raise ValidationError for NUL, which PostgreSQL does not store, and for too deep nesting."""
     level: list[Any] = [value]
     for _ in range(_MAX_DEPTH):
         parts = [item for item in level if isinstance(item, (dict, list))]
         texts = [item for item in level if isinstance(item, str)]
         texts += [key for item in parts if isinstance(item, dict) for key in item]
         if any("\x00" in text for text in texts):
-            raise forms.ValidationError("A text holds a NUL character.")
+            raise forms.ValidationError("A string contains a NUL character. Remove it.")
         level = [
             inner for item in parts for inner in (item.values() if isinstance(item, dict) else item)
         ]
         if not level:
             return
-    raise forms.ValidationError(f"Nested deeper than {_MAX_DEPTH} levels.")
+    raise forms.ValidationError(f"The JSON is nested deeper than {_MAX_DEPTH} levels.")
 
 
 class AddForm(_FunctionForm):
     namespace = forms.CharField(
-        widget=UnfoldAdminTextInputWidget(), help_text="Levels joined by dots: prod.ml"
+        widget=UnfoldAdminTextInputWidget(), help_text="Namespace path with dots, such as prod.ml."
     )
     name = forms.CharField(widget=UnfoldAdminTextInputWidget())
     field_order = ("namespace", "name")
@@ -120,5 +120,5 @@ class ChangeForm(_FunctionForm):
         except ValueError:
             moment = None
         if moment is None or moment.tzinfo is None:
-            raise forms.ValidationError("Open the form again.")
+            raise forms.ValidationError("The form is invalid. Reload the page.")
         return moment

@@ -1,4 +1,4 @@
-"""Functions: what engines load, their versions, and the form in which people define them."""
+"""Functions that engines load: the list, the page of a function, and creating, editing and dropping one."""
 
 import json
 from collections.abc import Sequence
@@ -55,7 +55,7 @@ class FunctionAdmin(ReadOnlyAdmin):
     list_filter = [NamespaceFilter, OwnerFilter]
     list_select_related = ["namespace"]
     search_fields = ["name"]
-    search_help_text = "Part of a name"
+    search_help_text = "Part of the name"
     ordering = ["-pk"]
     page_related = ["namespace"]
     actions_detail = ["edit", "drop"]
@@ -106,7 +106,7 @@ class FunctionAdmin(ReadOnlyAdmin):
             facts=(
                 ("Name", cells.code(label(_identifier(row)))),
                 ("Namespace", cells.link(row.namespace)),
-                ("What it does", metadata.get("doc") or cells.NOTHING),
+                ("Description", metadata.get("doc") or cells.NOTHING),
                 ("Secure", "yes" if metadata.get("secure") else "no"),
                 ("Properties", cells.mapping(metadata.get("properties") or {})),
                 ("Owner", row.owner or cells.NOTHING),
@@ -121,7 +121,7 @@ class FunctionAdmin(ReadOnlyAdmin):
             ),
         )
 
-    # -- what changes
+    # -- actions
 
     def add_view(
         self,
@@ -145,12 +145,12 @@ class FunctionAdmin(ReadOnlyAdmin):
             request,
             title="Create a function",
             submit="Create",
-            form=AddForm(sent(request), initial={"namespace": _asked(request)}),
+            form=AddForm(sent(request), initial={"namespace": _parent_path(request)}),
             call=create,
             back=cells.list_url(Function),
         )
 
-    @button("Change", permission="edit", icon="edit")
+    @button("Edit", permission="edit", icon="edit")
     def edit(self, request: HttpRequest, row: Function) -> HttpResponseBase:
         def change(data: dict[str, Any]) -> HttpResponseBase:
             functions.update_function(
@@ -159,7 +159,7 @@ class FunctionAdmin(ReadOnlyAdmin):
                 content=_content(data),
                 seen_at=data["seen_at"],
             )
-            messages.success(request, f"Function '{label(_identifier(row))}' was changed")
+            messages.success(request, f"Function '{label(_identifier(row))}' was updated")
             return HttpResponseRedirect(cells.page_url(row))
 
         properties = row.metadata.get("properties") or {}
@@ -174,9 +174,9 @@ class FunctionAdmin(ReadOnlyAdmin):
         }
         return self.ask(
             request,
-            title=f"Change function '{label(_identifier(row))}'",
-            text="Versions that are there stay as they are. Add one, and make it current.",
-            submit="Change",
+            title=f"Edit function '{label(_identifier(row))}'",
+            text="Existing versions cannot be changed. Add a version and make it current.",
+            submit="Save",
             form=ChangeForm(sent(request), initial=initial),
             call=change,
             original=row,
@@ -192,7 +192,7 @@ class FunctionAdmin(ReadOnlyAdmin):
         return self.ask(
             request,
             title=f"Drop function '{label(_identifier(row))}'?",
-            text="Engines no longer find it, and its history is gone.",
+            text="Engines can no longer load the function. Its history is deleted.",
             submit="Drop",
             danger=True,
             call=call,
@@ -201,7 +201,7 @@ class FunctionAdmin(ReadOnlyAdmin):
 
 
 def signature(definition: dict[str, Any]) -> str:
-    """A definition in a line: ``(x int, y list<int>) → string``."""
+    """Signature of a definition: ``(x int, y list<int>) → string``."""
     parameters = ", ".join(
         f"{parameter.get('name', '')} {_type(parameter.get('type'))}"
         for parameter in definition.get("parameters") or ()
@@ -226,8 +226,8 @@ def _content(data: dict[str, Any]) -> Content:
     )
 
 
-def _asked(request: HttpRequest) -> str:
-    """The namespace whose page led here."""
+def _parent_path(request: HttpRequest) -> str:
+    """Path of the namespace whose page links here; empty if there is none."""
     parent = request.GET.get("parent", "")
     if not (parent.isascii() and parent.isdigit() and len(parent) < 19):
         return ""
@@ -272,15 +272,15 @@ def _versions(metadata: dict[str, Any]) -> Panel:
                 )
             )
     return Panel(
-        columns=("Signature", "Version", "SQL", "Deterministic", "On null input", "Made"),
+        columns=("Signature", "Version", "SQL", "Deterministic", "On null input", "Created"),
         rows=rows,
-        empty="It has no definition.",
+        empty="No definitions.",
     )
 
 
 def _history(metadata: dict[str, Any]) -> Panel:
     return Panel(
-        columns=("At", "Current versions"),
+        columns=("Time", "Current versions"),
         rows=[
             (
                 _moment(entry.get("timestamp-ms")),
@@ -293,7 +293,7 @@ def _history(metadata: dict[str, Any]) -> Panel:
             )
             for entry in reversed(metadata.get("definition-log") or ())
         ],
-        empty="It was never changed.",
+        empty="No changes.",
     )
 
 

@@ -1,4 +1,4 @@
-"""The schemas of an Iceberg table or view: the fields of one, and how each came from the one before."""
+"""Schemas of an Iceberg table or view: the fields of one, and the changes from each to the next."""
 
 from collections.abc import Sequence
 from itertools import islice
@@ -17,12 +17,12 @@ from catalog.formats.iceberg.schema_changes import Change, ChangeKind, changes
 
 _FIELDS = 100  # of a schema on one page
 _SCHEMAS = 10  # compared on one page
-_CHANGES = 50  # told of one schema
+_CHANGES = 50  # shown for a schema
 _COLOURS = {ChangeKind.ADDED: "success", ChangeKind.DROPPED: "danger"}
 
 
 def schema_tab(request: HttpRequest, document: Document, current: int | None) -> list[Panel]:
-    """A schema, the current one unless another is chosen, and how it became what it is."""
+    """Fields of the requested schema, by default the current one, and the changes of all schemas."""
     chosen = number(request, "schema", current)
     return [_fields(request, document, chosen, current), _changes(request, document, current)]
 
@@ -36,12 +36,10 @@ def _fields(
     page_fields = list(islice(fields, start, start + _FIELDS + 1))
     schema_label = "?" if chosen is None else chosen
     return Panel(
-        title=f"Schema {schema_label}, the current one"
-        if chosen == current
-        else f"Schema {schema_label}",
-        columns=("Id", "Field", "Type", "", "Default", "Description"),
+        title=f"Schema {schema_label} (current)" if chosen == current else f"Schema {schema_label}",
+        columns=("ID", "Field", "Type", "Required", "Default", "Description"),
         rows=[_field(field) for field in page_fields[:_FIELDS]],
-        empty="The metadata holds no schema of this number, or it has no fields.",
+        empty="The metadata has no schema with this ID, or the schema has no fields.",
         first=query(request, field=None) if start else None,
         following=query(request, field=start + _FIELDS) if len(page_fields) > _FIELDS else None,
     )
@@ -74,7 +72,7 @@ def _default(field: Field) -> object:
         return cells.brief(initial)
     return cells.lines(
         format_html("{} {}", cells.brief(default), cells.muted(which))
-        for default, which in ((initial, "for old rows"), (write, "for new rows"))
+        for default, which in ((initial, "for existing rows"), (write, "for new rows"))
         if default is not None
     )
 
@@ -84,16 +82,16 @@ def _changes(request: HttpRequest, document: Document, current: int | None) -> P
     pairs = list(zip([None, *schemas], schemas, strict=False))[::-1]
     page = paginate(request, pairs, _key, "changes", _SCHEMAS)
     return Panel(
-        title="How it changed",
-        columns=("Schema", "What changed"),
+        title="Schema changes",
+        columns=("Schema", "Changes"),
         rows=[
             (_schema_link(request, new, current), _change_lines(old, new))
             for old, new in page.items
         ],
-        empty="The metadata holds no schema.",
+        empty="No schemas in the metadata.",
         first=page.first,
         following=page.following,
-        note="" if len(schemas) > 1 else "The schema has not changed since the table was made.",
+        note="" if len(schemas) > 1 else "The schema has not changed since the table was created.",
     )
 
 
@@ -110,12 +108,12 @@ def _schema_link(request: HttpRequest, schema: Document, current: int | None) ->
 def _change_lines(old: Document | None, new: Document) -> SafeString | str:
     if old is None:
         count = sum(1 for _ in describe.fields(new))
-        return f"The oldest schema that the metadata holds: {count:,} fields."
+        return f"Oldest schema in the metadata: {count:,} fields."
     schema_changes = changes(old, new)
     lines: list[object] = [_change(change) for change in schema_changes[:_CHANGES]]
     if len(schema_changes) > _CHANGES:
         lines.append(cells.muted(f"and {len(schema_changes) - _CHANGES:,} more"))
-    return cells.lines(lines) if lines else cells.muted("Nothing that its fields show.")
+    return cells.lines(lines) if lines else cells.muted("No changes to fields.")
 
 
 def _change(change: Change) -> SafeString:

@@ -1,4 +1,4 @@
-"""The snapshots of an Iceberg table as a timeline, and the branches and tags that point at them."""
+"""The snapshots of an Iceberg table as a timeline, and its branches and tags."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -21,7 +21,7 @@ _OPERATIONS = {"append": "success", "overwrite": "warning", "delete": "danger", 
 
 
 def snapshots(request: HttpRequest, document: Document) -> Panel:
-    """The snapshots as a timeline, from the newest, or from the one that is asked for."""
+    """Timeline of snapshots from the requested one, by default the newest."""
     entries = describe.snapshots(document)
     ids = {entry.get("snapshot-id") for entry in entries if type(entry.get("snapshot-id")) is int}
     snapshot_id = word(request, "snapshot")
@@ -45,8 +45,8 @@ def snapshots(request: HttpRequest, document: Document) -> Panel:
             _snapshot(request, entry, references, ids, is_current=_is(entry, str(current)))
             for entry in page.items
         ],
-        empty="No snapshot yet. The first write through an engine, such as an INSERT or PyIceberg's "
-        "table.append(), makes one.",
+        empty="No snapshots. The first write of an engine, such as INSERT or PyIceberg's "
+        "table.append(), creates one.",
         first=(
             query(request, after=None, snapshot=None)
             if page.first or len(snapshot_id) > 0
@@ -122,7 +122,7 @@ def _delta(delta: Delta, shown: Callable[[int], object]) -> SafeString:
 
 
 def summary(entries: Mapping[str, Any]) -> SafeString:
-    """All entries of a summary, folded."""
+    """Entries of a summary, folded."""
     lines: list[object] = [
         format_html("{} {}", cells.muted(cells.clipped(key)), cells.brief(entries[key]))
         for key in sorted(entries)[:_ENTRIES]
@@ -138,7 +138,7 @@ def references(request: HttpRequest, document: Document) -> Panel:
         request, describe.references(document), lambda reference: reference.name, "after"
     )
     return Panel(
-        columns=("Name", "Kind", "Snapshot", "Kept"),
+        columns=("Name", "Kind", "Snapshot", "Retention"),
         rows=[
             (
                 cells.exact(cells.clipped(reference.name)),
@@ -154,13 +154,13 @@ def references(request: HttpRequest, document: Document) -> Panel:
                 (
                     cells.lines(reference.retention)
                     if reference.retention
-                    else cells.muted("as the table's properties say")
+                    else cells.muted("set by table properties")
                 ),
             )
             for reference in page.items
         ],
-        empty="No branch or tag yet: main comes with the first snapshot. Engines make more, such as "
-        "Spark with ALTER TABLE … CREATE TAG.",
+        empty="No branches or tags. The first snapshot creates main. Engines create others, for "
+        "example Spark with ALTER TABLE … CREATE TAG.",
         first=page.first,
         following=page.following,
     )

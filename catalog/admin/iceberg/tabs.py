@@ -1,4 +1,4 @@
-"""The pages of Iceberg tables and views: facts and tabs, out of the stored metadata."""
+"""The pages of Iceberg tables and views: details and tabs, from the stored metadata."""
 
 import json
 from dataclasses import dataclass
@@ -20,18 +20,18 @@ from catalog.formats.iceberg.reading import Document
 from catalog.models import IcebergMetadata, Table, TableState
 from catalog.services.iceberg import metadata_files
 
-_LONGEST_SQL = 100_000  # characters of the current version's
+_LONGEST_SQL = 100_000  # characters of the current version
 _LONGEST_OLD_SQL = 20_000
 _REPRESENTATIONS = 20
 _VERSIONS = 10  # of a view on one page
-# isal's own says in its types that it is an instance.
+# The type hints of isal declare the class as an instance.
 _IsalError = cast(type[Exception], isal_zlib.IsalError)
 _UNREADABLE = (_IsalError, OSError, EOFError, ValueError, LookupError, TypeError)
 
 
 @dataclass(frozen=True)
 class Metadata:
-    """The current metadata of a table or view, as far as it can be read."""
+    """The current metadata of a table or view; empty with a fault if it cannot be read."""
 
     document: Document
     location: str
@@ -39,14 +39,16 @@ class Metadata:
 
 
 def read(row: Table) -> Metadata:
-    """One statement. Never fails: a page that shows what is wrong has to open."""
+    """Read the metadata. One statement. Never fails: the page has to show what is wrong."""
     stored = IcebergMetadata.objects.filter(table=row).only("metadata_location", "answer").first()
     if stored is None:
-        return Metadata({}, "", "The catalog holds no metadata of it.")
+        return Metadata({}, "", "The catalog has no metadata of the table or view.")
     try:
         document = lenient.mapping(metadata_files.read_answer(bytes(stored.answer)))
     except _UNREADABLE as error:
-        return Metadata({}, stored.metadata_location, f"The stored metadata is unreadable: {error}")
+        return Metadata(
+            {}, stored.metadata_location, f"The stored metadata cannot be read: {error}"
+        )
     return Metadata(
         document, stored.metadata_location, "" if document else "The stored metadata is empty."
     )
@@ -114,7 +116,7 @@ def _identity(row: Table, metadata: Metadata, uuid: str) -> list[tuple[str, obje
         facts.append(("Fault", cells.badge(cells.clipped(metadata.fault), "danger")))
     facts.append(("UUID", cells.exact(cells.clipped(uuid))))
     if uuid != str(row.uuid):
-        # The catalog's own, by which the audit trail knows it: a registered table keeps its uuid.
+        # The catalog's own UUID, which the audit trail uses: a registered table keeps its UUID.
         facts.append(("UUID in the catalog", cells.exact(row.uuid)))
     location = lenient.text(metadata.document.get("location")) or row.location
     return [
@@ -128,7 +130,7 @@ def _contents(request: HttpRequest, document: Document) -> list[tuple[str, objec
     count = len(lenient.objects(document.get("snapshots")))
     entry = describe.current_snapshot(document)
     if entry is None:
-        current: object = cells.muted("none: nothing was written yet")
+        current: object = cells.muted("none")
         return [("Current snapshot", current), ("Snapshots", f"{count:,}")]
     snapshot, totals = describe.snapshot(entry), describe.totals(entry)
     url = query(request, tab="snapshots", after=None)
@@ -203,8 +205,7 @@ def _sql(version: ViewVersion) -> Panel:
             )
             for representation in version.representations[:_REPRESENTATIONS]
         ],
-        empty="The current version has no SQL. Engines that write views keep one text for each "
-        "dialect that they speak.",
+        empty="The current version has no SQL. Engines store one text for each dialect.",
     )
 
 
@@ -220,7 +221,7 @@ def _view_versions(request: HttpRequest, document: Document) -> Panel:
     current = document.get("current-version-id")
     versions = [describe_views.version(entry) for entry in page.items]
     return Panel(
-        columns=("Version", "Made", "Current since", "Schema", "Default namespace"),
+        columns=("Version", "Created", "Current since", "Schema", "Default namespace"),
         rows=[
             (
                 cells.spaced(
@@ -241,10 +242,10 @@ def _view_versions(request: HttpRequest, document: Document) -> Panel:
             for version in versions
         ],
         below=[_definition(version) for version in versions],
-        empty="The metadata holds no version.",
+        empty="No versions in the metadata.",
         first=page.first,
         following=page.following,
-        note="" if len(versions) > 1 else "Replacing a view adds a version, and keeps this one.",
+        note="" if len(versions) > 1 else "Replacing the view adds a version.",
     )
 
 

@@ -1,4 +1,4 @@
-"""Materialized views: what they show, how far they are behind, and refreshing them."""
+"""Materialized views: the list, the page of a view, and the button that refreshes it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -26,7 +26,7 @@ from catalog.services.lance import materialized_views
 from catalog.services.lance.materialized_views import Refresh
 
 _QUERY_LENGTH = 20_000
-_HIDDEN = "a table that you may not browse"
+_HIDDEN = "a table that is not visible to you"
 
 
 class ConditionFilter(DropdownFilter):  # type: ignore[misc]
@@ -34,7 +34,11 @@ class ConditionFilter(DropdownFilter):  # type: ignore[misc]
     parameter_name = "condition"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Sequence[tuple[str, str]]:
-        return [("behind", "Behind its source"), ("failed", "Failed"), ("auto", "Kept up")]
+        return [
+            ("behind", "Behind its source"),
+            ("failed", "Failed"),
+            ("auto", "Refreshed automatically"),
+        ]
 
     def queryset(
         self, request: HttpRequest, queryset: MaterializedViewQuerySet
@@ -48,12 +52,12 @@ class ConditionFilter(DropdownFilter):  # type: ignore[misc]
 
 @admin.register(MaterializedView)
 class MaterializedViewAdmin(ReadOnlyAdmin):
-    list_display = ["view", "source_link", "lag_cell", "kept_up", "refreshed", "problem"]
+    list_display = ["view", "source_link", "lag_cell", "refresh_mode", "refreshed", "problem"]
     list_display_links = ["view"]
     list_filter = [ConditionFilter]
     list_select_related = ["table__namespace", "source__namespace"]
-    search_help_text = "The name of a view, or of its source"
-    empty_text = "No materialized view is here yet. A client makes one from a query over a Lance table, and a job keeps its rows."
+    search_help_text = "Name of a view or of its source"
+    empty_text = "No materialized views. Clients create them from a query on a Lance table, and jobs refresh them."
     ordering = ["-pk"]
     actions_detail = ["refresh"]
     page_related = ["table__namespace", "source__namespace"]
@@ -64,7 +68,7 @@ class MaterializedViewAdmin(ReadOnlyAdmin):
         return self.only_visible(request, rows)
 
     def get_search_fields(self, request: HttpRequest) -> Sequence[str]:
-        """Without the source, for who might learn by it how a table is called that they may not browse."""
+        """Exclude the source unless the user may browse everything: a match would reveal its name."""
         if actor(request).holds_everywhere(Privilege.BROWSE):
             return ["table__name", "source__name"]
         return ["table__name"]
@@ -81,9 +85,9 @@ class MaterializedViewAdmin(ReadOnlyAdmin):
     def lag_cell(self, row: Any) -> SafeString:
         return lag(row)
 
-    @admin.display(description="Refreshed by")
-    def kept_up(self, row: MaterializedView) -> str:
-        return _refreshed_by(row)
+    @admin.display(description="Refresh")
+    def refresh_mode(self, row: MaterializedView) -> str:
+        return _refresh_mode(row)
 
     @admin.display(description="Refreshed")
     def refreshed(self, row: MaterializedView) -> SafeString:
@@ -113,10 +117,10 @@ class MaterializedViewAdmin(ReadOnlyAdmin):
                 ("View", cells.link(row.table)),
                 ("Source", named(row.source) if is_visible else cells.muted(_HIDDEN)),
                 ("Query", cells.source(query.to_sql(), _QUERY_LENGTH)),
-                ("As it was sent", cells.expandable(row.source_query)),
-                ("Shows version", _shown_version(row)),
+                ("Original query", cells.expandable(row.source_query)),
+                ("Source version", _shown_version(row)),
                 ("Behind", lag(with_lag)),
-                ("Refreshed by", _refreshed_by(row)),
+                ("Refresh", _refresh_mode(row)),
                 ("Refreshed", cells.moment(row.refreshed_at)),
                 ("Failed", cells.moment(row.failed_at)),
                 ("Error", cells.value(row.error)),
@@ -129,7 +133,7 @@ class MaterializedViewAdmin(ReadOnlyAdmin):
             ),
         )
 
-    @button("Refresh now", permission="refresh", icon="refresh")
+    @button("Refresh", permission="refresh", icon="refresh")
     def refresh(self, request: HttpRequest, row: MaterializedView) -> HttpResponseBase:
         def call(_data: dict[str, Any]) -> HttpResponseBase:
             materialized_views.start_refresh(
@@ -137,14 +141,14 @@ class MaterializedViewAdmin(ReadOnlyAdmin):
                 table=row.table.identifier,
                 refresh=Refresh(),
             )
-            messages.success(request, f"A job refreshes view '{row}'")
+            messages.success(request, f"Job to refresh view '{row}' was started")
             return HttpResponseRedirect(cells.page_url(row))
 
         return self.ask(
             request,
             title=f"Refresh view '{row}'?",
-            text="A job reads what is new in its source. When more than appends happened there, it "
-            "writes all rows of the view anew.",
+            text="A job adds the new rows of the source. If the source changed by more than appends, "
+            "the job rewrites all rows of the view.",
             submit="Refresh",
             call=call,
             original=row,
@@ -152,7 +156,7 @@ class MaterializedViewAdmin(ReadOnlyAdmin):
 
 
 def named(row: Table) -> SafeString:
-    """A link to a table, which says if it was dropped."""
+    """Link to a table, with a badge if it was dropped."""
     link = cells.link(row)
     if row.state != TableState.DROPPED:
         return link
@@ -162,15 +166,17 @@ def named(row: Table) -> SafeString:
 def _shown_version(row: MaterializedView) -> object:
     pinned = row.definition.get("version")
     version: object = cells.NOTHING if row.source_version is None else row.source_version
-    return version if pinned is None else cells.spaced([version, cells.muted(f"always {pinned}")])
+    return (
+        version if pinned is None else cells.spaced([version, cells.muted(f"pinned to {pinned}")])
+    )
 
 
-def _refreshed_by(row: MaterializedView) -> str:
-    return "itself, when its source moves on" if row.auto_refresh else "hand"
+def _refresh_mode(row: MaterializedView) -> str:
+    return "automatic, when the source changes" if row.auto_refresh else "manual"
 
 
 def lag(row: Any) -> SafeString:
-    """Of a row with its lag: how many versions, and since when."""
+    """Lag of an annotated row: the number of versions, and the time since when."""
     if row.definition.get("version") is not None and row.source_version is not None:
         return cells.NOTHING
     if not row.behind:
@@ -183,7 +189,7 @@ def lag(row: Any) -> SafeString:
 def _jobs(row: MaterializedView) -> Panel:
     return jobs.panel(
         row.table.jobs.select_related("table__namespace").order_by("-pk")[:PANEL_SIZE],
-        "It was never refreshed.",
+        "No refreshes.",
     )
 
 

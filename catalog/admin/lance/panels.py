@@ -1,4 +1,4 @@
-"""What a version of a Lance table is made of: its schema, its fragments, its indexes."""
+"""Contents of a version of a Lance table: schema, fragments and indexes."""
 
 from collections.abc import Mapping, Sequence
 from itertools import islice
@@ -38,7 +38,7 @@ def schema_tab(request: HttpRequest, dataset: LanceDataset) -> list[Panel]:
     return [
         Panel(
             title="Schema",
-            columns=("Id", "Column", "Type", "", "Metadata"),
+            columns=("ID", "Column", "Type", "Nullability", "Metadata"),
             rows=[_column(column) for column in page_columns[:_FIELDS]],
             empty="The table has no columns.",
             first=query(request, field=None) if start else None,
@@ -107,10 +107,10 @@ def fragments(request: HttpRequest, dataset: LanceDataset) -> Panel:
     return Panel(
         columns=("Fragment", "Rows", "Deleted rows", "Data files", "Size"),
         rows=[_fragment(item) for item in summaries],
-        empty="This version has no fragment: it has no rows.",
+        empty="No fragments: this version has no rows.",
         first=page.first,
         following=page.following,
-        note=f"Fragments of fewer than {SMALL:,} rows are marked as small: compaction joins them."
+        note=f"Fragments with fewer than {SMALL:,} rows are marked as small. Compaction merges them."
         if any(item.is_small for item in summaries)
         else "",
         lead=_picture(lance_contents.distribution(entries)) if entries else "",
@@ -135,7 +135,7 @@ def _fragment(fragment: Fragment) -> Sequence[object]:
 
 
 def _picture(buckets: Sequence[Bucket]) -> SafeString:
-    """How many fragments are how large, as bars."""
+    """Numbers of fragments by size, as bars."""
     most = max(bucket.fragments for bucket in buckets)
     bars = format_html_join(
         "",
@@ -150,7 +150,7 @@ def _picture(buckets: Sequence[Bucket]) -> SafeString:
 
 def _range(bucket: Bucket) -> str:
     if bucket.below is None:
-        return f"{bucket.least:,} rows and more"
+        return f"{bucket.least:,} rows or more"
     if not bucket.least:
         return f"fewer than {bucket.below:,} rows"
     return f"{bucket.least:,} to {bucket.below - 1:,}"
@@ -170,8 +170,8 @@ def indexes(row: Table, request: HttpRequest, dataset: LanceDataset) -> Panel:
             "Index",
             "Type",
             "Columns",
-            "Rows in it",
-            "Rows not in it",
+            "Indexed rows",
+            "Unindexed rows",
             "Size",
             "Segments",
             "Created",
@@ -181,10 +181,10 @@ def indexes(row: Table, request: HttpRequest, dataset: LanceDataset) -> Panel:
             (*_index(index), *([links(index.name, index.unindexed_rows)] if links else ()))
             for index in page.items
         ],
-        empty="There is no index. Clients build one with create_scalar_index or create_index.",
+        empty="No indexes. Clients create indexes with create_scalar_index() or create_index().",
         first=page.first,
         following=page.following,
-        note="Rows that are not in an index are searched one by one."
+        note="Unindexed rows are searched by a full scan."
         if any(index.unindexed_rows for index in summaries)
         else "",
     )

@@ -1,4 +1,4 @@
-"""Some rows of a Lance table, and the form that says which."""
+"""Preview of a Lance table: some of its rows, and the form that selects them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -72,7 +72,9 @@ def _form(
         names = dataset.schema.names
     notes = [preview.stopped] if preview.stopped else []
     if not query.columns and len(names) > MOST_COLUMNS:
-        notes.append(f"The first {MOST_COLUMNS} of {len(names):,} columns: choose others.")
+        notes.append(
+            f"The first {MOST_COLUMNS} of {len(names):,} columns. Select others under Columns."
+        )
     version = number(request, "version")
     context = {
         "filter": query.filter,
@@ -82,9 +84,9 @@ def _form(
         "branch": word(request, "branch"),
         "columns": [(name, name in query.columns) for name in names[:_OFFERED]],
         "any_chosen": bool(query.columns),
-        "left": max(len(names) - _OFFERED, 0),
+        "hidden_columns": max(len(names) - _OFFERED, 0),
         "fault": fault,
-        "told": " ".join(notes),
+        "note": " ".join(notes),
     }
     return render_to_string("admin/catalog/lance_preview.html", context)
 

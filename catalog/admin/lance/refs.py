@@ -19,9 +19,9 @@ from catalog.services.lance.refs import BranchFacts, Tag
 
 
 def refs_tab(request: HttpRequest, row: Table) -> list[Panel]:
-    """Tags as storage has them, branches as the ledger has them."""
+    """Tags from storage, branches from the ledger."""
     if row.state != TableState.LIVE:
-        return [Panel((), (), "Only a table that was written to has tags and branches.")]
+        return [Panel((), (), "Tags and branches require a table with data.")]
     return [
         _panel_or_error("Tags", lambda: _tags(request, row)),
         _panel_or_error("Branches", lambda: _branches(request, row)),
@@ -35,7 +35,7 @@ def _panel_or_error(title: str, build: Callable[[], Panel]) -> Panel:
     except CatalogError as error:
         return Panel((), (), error.message, title=title)
     except Unreadable as error:
-        return Panel((), (), f"They cannot be read: {error}", title=title)
+        return Panel((), (), f"{title} cannot be read: {error}", title=title)
 
 
 def _tags(request: HttpRequest, row: Table) -> Panel:
@@ -54,12 +54,12 @@ def _tags(request: HttpRequest, row: Table) -> Panel:
             (
                 cells.exact(cells.clipped(tag.name)),
                 cells.clipped(tag.branch) or "main",
-                _version(request, tag.version, tag.branch, is_there=_key(tag) in present),
-                _look(request, tag.version, tag.branch) if _key(tag) in present else "",
+                _version(request, tag.version, tag.branch, is_present=_key(tag) in present),
+                _view_link(request, tag.version, tag.branch) if _key(tag) in present else "",
             )
             for tag in tags
         ],
-        empty="No tag yet. Clients give a version a name with dataset.tags.create().",
+        empty="No tags. Clients create tags with dataset.tags.create().",
         first=query(request, tag=None) if after else None,
         following=query(request, tag=token) if token else None,
     )
@@ -70,7 +70,7 @@ def _key(tag: Tag) -> tuple[str, int]:
 
 
 def _in_ledger(row: Table, tags: list[Tag]) -> set[tuple[str, int]]:
-    """Which of the tags' versions are there. One statement."""
+    """Versions of the tags that exist in the ledger. One statement."""
     condition = Q(pk=None)
     for branch, version in {_key(tag) for tag in tags}:
         condition |= Q(branch=branch, version=version)
@@ -89,9 +89,9 @@ def _branches(request: HttpRequest, row: Table) -> Panel:
     newest = _newest(row, branches)
     return Panel(
         title="Branches",
-        columns=("Branch", "Newest version", "Began with", "Of branch", "Made", ""),
+        columns=("Branch", "Newest version", "Parent version", "Parent branch", "Created", ""),
         rows=[_branch(request, branch, newest.get(branch.name)) for branch in branches],
-        empty="There is only main. Clients begin a branch with dataset.create_branch().",
+        empty="No branches other than main. Clients create branches with dataset.create_branch().",
         first=query(request, **{"from": None}) if after else None,
         following=query(request, **{"from": token}) if token else None,
     )
@@ -104,12 +104,12 @@ def _branch(request: HttpRequest, branch: BranchFacts, newest: int | None) -> tu
         _version(request, branch.parent_version, branch.parent),
         cells.clipped(branch.parent) or "main",
         cells.moment(_moment(branch.create_at)),
-        cells.NOTHING if newest is None else _look(request, None, branch.name),
+        cells.NOTHING if newest is None else _view_link(request, None, branch.name),
     )
 
 
 def _newest(row: Table, branches: list[BranchFacts]) -> dict[str, int | None]:
-    """The newest version of each. One statement."""
+    """Newest version of each branch. One statement."""
     versions = TableVersion.objects.filter(table_id=OuterRef("table_id"), branch=OuterRef("name"))
     newest = versions.visible().order_by("-version").values("version")[:1]
     rows = Branch.objects.filter(table=row, name__in=[branch.name for branch in branches])
@@ -119,7 +119,7 @@ def _newest(row: Table, branches: list[BranchFacts]) -> dict[str, int | None]:
 def _version(
     request: HttpRequest, version: int, branch: str, *, is_present: bool = True
 ) -> SafeString:
-    """A version, where the ledger's page has it on top."""
+    """Link to the page of the ledger that begins with the version."""
     url = query(
         request,
         tab="versions",
@@ -129,16 +129,16 @@ def _version(
         tag=None,
         **{"from": None},
     )
-    marks = [] if is_present else [cells.badge("gone", "danger")]
+    marks = [] if is_present else [cells.badge("missing", "danger")]
     return cells.spaced([cells.anchor(url, version), *marks])
 
 
-def _look(request: HttpRequest, version: int | None, branch: str) -> SafeString:
-    """To what the version is made of."""
+def _view_link(request: HttpRequest, version: int | None, branch: str) -> SafeString:
+    """Link to the contents of the version."""
     url = query(
         request, tab="schema", version=version, branch=branch or None, tag=None, **{"from": None}
     )
-    return cells.anchor(url, "Look at it")
+    return cells.anchor(url, "View")
 
 
 def _moment(seconds: int) -> datetime | None:
