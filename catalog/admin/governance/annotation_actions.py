@@ -25,7 +25,7 @@ from catalog.services.governance.annotation_operations import Link
 from catalog.services.governance.annotations import Changes, ColumnChanges
 
 DESCRIBE_MENU: dict[str, Any] = {
-    "title": "Describe",
+    "title": "Annotate",
     "icon": "edit_note",
     "items": ["describe", "label"],
 }

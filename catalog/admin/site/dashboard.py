@@ -1,4 +1,4 @@
-"""The first page: what changed, what needs me, how big we are, and whether it is well."""
+"""The overview: recent changes, items that need attention, catalog size and table health."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -19,9 +19,9 @@ from catalog.models import Job, JobStatus, Namespace, Table, TableHealth, Transa
 from catalog.privileges import Privilege
 
 EXACT = 50_000
-"""A table of the database with more rows is not counted: PostgreSQL's own estimate is shown."""
+"""Maximum number of rows that are counted. For larger tables, the estimate of PostgreSQL is shown."""
 _NEWEST = 8
-_LOOK_BACK = 10_000  # jobs among which failed ones are looked for
+_LOOK_BACK = 10_000  # newest jobs, scanned for failed ones
 
 # One statement, in which every scan ends after EXACT + 1 rows.
 _COUNTS = """
@@ -49,7 +49,7 @@ _RELATIONS = {
 
 @dataclass(frozen=True)
 class Count:
-    """A number of rows: exact, or as near as it can be told without counting."""
+    """A number of rows: exact, or an estimate."""
 
     number: int
     text: str
@@ -64,7 +64,7 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     sees_all = principal.holds_everywhere(Privilege.READ)
     if sees_all:
         totals = counts()
-        # The root namespace is always there and nobody's.
+        # The count excludes the root namespace.
         context["cards"] = [
             ("Namespaces", "account_tree", cells.list_url(Namespace), totals["namespaces"]),
             ("Tables", "table", cells.list_url(Table, "kind__exact=table"), totals["tables"]),
@@ -74,16 +74,16 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
         context["is_empty"] = not totals["tables"].number and not totals["views"].number
     context["needs"] = overview.needs(request)
     context["changes"] = overview.changes(request)
-    context["wellness"] = overview.wellness(request)
+    context["health"] = overview.health_summary(request)
     context["growth"] = growth.growth(request)
     if sees_all:
-        context["came"] = growth.additions(growth.days(request))
+        context["additions"] = growth.additions(growth.days(request))
     context["days"] = growth.days(request)
     if may_see(request, Transaction):
         own = Q() if sees_all else Q(actor=principal.name)
         newest = list(Transaction.objects.filter(own).order_by("-pk")[:_NEWEST])
         context["transactions"] = transactions.panel(
-            newest, "Nothing was committed yet.", title="Newest transactions"
+            newest, "No transactions.", title="Recent transactions"
         )
     if may_see(request, Job):
         visible = access.visible_tables(principal, "table__")
@@ -91,7 +91,7 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
             Job.objects.filter(visible, status__in=[JobStatus.QUEUED, JobStatus.RUNNING])
             .select_related("table__namespace")
             .order_by("created_at")[:_NEWEST],
-            "No job waits or runs.",
+            "No active jobs.",
             title="Active jobs",
         )
         newest_job = Job.objects.aggregate(newest=Max("pk"))["newest"] or 0
@@ -99,7 +99,7 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
             Job.objects.filter(visible, status=JobStatus.FAILED, pk__gt=newest_job - _LOOK_BACK)
             .select_related("table__namespace")
             .order_by("-pk")[:_NEWEST],
-            "No job failed lately.",
+            "No failed jobs.",
             title="Failed jobs",
         )
     if sees_all:
@@ -115,7 +115,7 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
 
 
 def counts() -> dict[str, Count]:
-    """The counts of the first page, in one statement of bounded cost."""
+    """Counts of the overview, in one statement of bounded cost."""
     with connection.cursor() as cursor:
         cursor.execute(_COUNTS, {"limit": EXACT + 1})
         rows = cursor.fetchall()
@@ -134,7 +134,7 @@ def counts() -> dict[str, Count]:
             formats = tuple((n, f"{k:,}") for n, k in sorted(groups) if n and k)
             result[category] = Count(number, f"{number:,}", formats if category == "tables" else ())
         elif category == "views":
-            # PostgreSQL's estimate is of tables and views together.
+            # The estimate of PostgreSQL counts tables and views together.
             result[category] = Count(number, f"≥ {number:,}")
         else:
             result[category] = _estimate(int(estimates[relation]))
@@ -142,7 +142,7 @@ def counts() -> dict[str, Count]:
 
 
 def _estimate(rows: int) -> Count:
-    """-1 means that PostgreSQL has not looked yet."""
+    """Estimate of PostgreSQL as text. -1 means that the table has not been analyzed."""
     if rows <= EXACT:
         return Count(EXACT, f"> {EXACT:,}")
     digits = max(len(str(rows)) - 3, 0)

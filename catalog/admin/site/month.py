@@ -1,4 +1,4 @@
-"""What maintenance came to in the last 30 days, for the first page."""
+"""Maintenance of the last 30 days, for the overview."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -15,12 +15,12 @@ from catalog.services.maintenance.job_control import Tally
 
 DAYS = 30
 LOOKED_AT = 20_000
-"""So many of the jobs that ended last are looked at, however many there were."""
+"""Maximum number of recently finished jobs that are counted."""
 
 
 @dataclass(frozen=True)
 class Month:
-    """The figures, the chart, and from when on they are whole."""
+    """Figures and chart, with a note if they do not cover the whole period."""
 
     figures: Sequence[tuple[str, object]]
     chart: SafeString
@@ -31,7 +31,7 @@ class Month:
 
 
 def month() -> Month:
-    """One statement of bounded cost."""
+    """Maintenance of the last days. One statement of bounded cost."""
     today = datetime.now(UTC).date()
     first = today - timedelta(days=DAYS - 1)
     since = datetime(first.year, first.month, first.day, tzinfo=UTC)
@@ -50,11 +50,11 @@ def month() -> Month:
             ("small files merged", f"{total.files_merged:,}"),
             ("jobs succeeded", f"{total.succeeded:,}"),
             ("failed", f"{total.failed:,}"),
-            ("running or waiting now", cells.bounded(active, LOOKED_AT - 1)),
+            ("running or queued", cells.bounded(active, LOOKED_AT - 1)),
         ),
         chart=score_charts.days(days),
         is_empty=not account.tallies and not active,
-        note=f"Of the last {LOOKED_AT:,} jobs that ended; they reach back to {account.whole_since:%Y-%m-%d}."
+        note=f"Based on the last {LOOKED_AT:,} finished jobs, back to {account.whole_since:%Y-%m-%d}."
         if account.whole_since
         else "",
         jobs_url=cells.list_url(Job, "since=month"),

@@ -1,5 +1,6 @@
-"""Actions of the list of tables for many at once: label, protect, drop. Each table is asked for by
-itself, as who presses may do it, and those that are refused are told with the reason."""
+"""Actions on several tables of the list: label, protect, drop.
+
+Each table is changed by itself, with the privileges of the user. Errors are shown with the table."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -26,35 +27,41 @@ from catalog.services.recovery import undrop
 from catalog.services.tables.table_operations import DropTable
 
 AT_ONCE = 200
-"""An action changes so many tables, and no more."""
-_TOLD = 5
+"""Maximum number of tables that an action changes."""
+_SHOWN = 5
 _Change = Callable[[Principal, Table, dict[str, Any]], None]
 
 
 def for_each(
-    request: HttpRequest, rows: Sequence[Table], done: str, change: _Change, data: dict[str, Any]
+    request: HttpRequest,
+    rows: Sequence[Table],
+    participle: str,
+    change: _Change,
+    data: dict[str, Any],
 ) -> None:
-    """Change each, and tell of how many it was done and of which not, and why."""
+    """Change each table, and show the number of changed tables and the errors of the others."""
     principal = actor(request)
     count, refused = 0, []
     for row in rows:
         try:
             if row.state == TableState.DROPPED:
-                # Services go by name, and another table may bear it now.
+                # Services look up by name, and another table may have the name now.
                 raise TableNotFound(row.identifier)
             change(principal, row, data)
             count += 1
         except CatalogError as error:
             refused.append(f"{row}: {error.message}")
     if count:
-        messages.success(request, f"{count} {'table was' if count == 1 else 'tables were'} {done}")
-    for text in refused[:_TOLD]:
+        messages.success(
+            request, f"{count} {'table was' if count == 1 else 'tables were'} {participle}"
+        )
+    for text in refused[:_SHOWN]:
         messages.warning(request, text)
-    if len(refused) > _TOLD:
-        messages.warning(request, f"and {len(refused) - _TOLD} more tables were refused")
+    if len(refused) > _SHOWN:
+        messages.warning(request, f"and {len(refused) - _SHOWN} more tables were not changed")
 
 
-def _asked(
+def _confirm(
     page: ReadOnlyAdmin,
     request: HttpRequest,
     chosen: QuerySet[Table],
@@ -62,20 +69,20 @@ def _asked(
     action: str,
     title: str,
     submit: str,
-    done: str,
+    participle: str,
     change: _Change,
     form: type[forms.Form] = forms.Form,
     text: str = "",
     danger: bool = False,
 ) -> HttpResponseBase | None:
-    """Show what was chosen and ask; when that is sent, do it and go back to the list."""
+    """Show the selected tables and the form; once it is submitted, apply the change."""
     rows = list(chosen.select_related("namespace").order_by("pk")[: AT_ONCE + 1])
     if len(rows) > AT_ONCE:
-        messages.error(request, f"Nothing was changed: choose at most {AT_ONCE} tables at once")
+        messages.error(request, f"No table was changed. Select at most {AT_ONCE} tables.")
         return None
     filled = form(request.POST if "confirmed" in request.POST else None)
     if filled.is_valid():
-        for_each(request, rows, done, change, filled.cleaned_data)
+        for_each(request, rows, participle, change, filled.cleaned_data)
         return None
     return page.render(
         request,
@@ -93,18 +100,18 @@ def _asked(
     )
 
 
-@admin.action(description="Put a label on", permissions=["rename"])
+@admin.action(description="Set label", permissions=["rename"])
 def label_many(
     page: ReadOnlyAdmin, request: HttpRequest, chosen: QuerySet[Table]
 ) -> HttpResponseBase | None:
-    return _asked(
+    return _confirm(
         page,
         request,
         chosen,
         action="label_many",
-        title="Put a label on {}",
+        title="Set label on {}",
         submit="Save",
-        done="labelled",
+        participle="labeled",
         change=_label,
         form=LabelForm,
     )
@@ -114,15 +121,15 @@ def label_many(
 def protect_many(
     page: ReadOnlyAdmin, request: HttpRequest, chosen: QuerySet[Table]
 ) -> HttpResponseBase | None:
-    return _asked(
+    return _confirm(
         page,
         request,
         chosen,
         action="protect_many",
         title="Protect {}?",
-        text="Nobody drops or overwrites them, whatever they may do, until the protection is taken off.",
+        text="Protected tables cannot be dropped or overwritten until the protection is removed.",
         submit="Protect",
-        done="protected",
+        participle="protected",
         change=_protect,
     )
 
@@ -131,15 +138,15 @@ def protect_many(
 def drop_many(
     page: ReadOnlyAdmin, request: HttpRequest, chosen: QuerySet[Table]
 ) -> HttpResponseBase | None:
-    return _asked(
+    return _confirm(
         page,
         request,
         chosen,
         action="drop_many",
         title="Drop {}?",
-        text="They go into the trash, from which they can be brought back until their time there is over.",
+        text="Dropped tables go to the trash, and can be undropped until their retention ends.",
         submit="Drop",
-        done="dropped",
+        participle="dropped",
         change=_drop,
         danger=True,
     )
@@ -158,7 +165,7 @@ def _protect(principal: Principal, row: Table, _data: dict[str, Any]) -> None:
 
 
 def _drop(principal: Principal, row: Table, _data: dict[str, Any]) -> None:
-    """As the button of a table's page does it where nothing else is said."""
+    """Drop with the defaults of the button on the page of a table."""
     if row.kind == TableKind.VIEW:
         iceberg_views.drop_view(actor=principal, view=row.identifier)
     elif row.format == TableFormat.ICEBERG:

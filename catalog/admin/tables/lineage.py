@@ -15,14 +15,14 @@ from catalog.models import MaterializedView, Table, TableFormat
 
 
 def tabs(request: HttpRequest, row: Table) -> Sequence[Tab]:
-    """Of Lance tables: the SQL of Iceberg's views is the engines' own, in whatever dialect."""
+    """The tab "Lineage", only for Lance tables: the SQL of Iceberg views may be in any dialect."""
     if row.format != TableFormat.LANCE:
         return ()
     return (Tab("lineage", "Lineage", lambda: _panel(request, row)),)
 
 
 def _panel(request: HttpRequest, row: Table) -> Panel:
-    """One statement. Of what the reader may not browse nothing is told."""
+    """Materialized views and sources that the user may browse. One statement."""
     principal = actor(request)
     after = number(request, "after", 0)
     condition = Q(table=row) & access.visible_tables(principal, "source__") | Q(
@@ -37,7 +37,7 @@ def _panel(request: HttpRequest, row: Table) -> Panel:
     rows = list(views)
     page = rows[:PANEL_SIZE]
     return Panel(
-        columns=("", "Table", "Shows version", "Behind", "Its query"),
+        columns=("Relation", "Table", "Source version", "Lag", "Query"),
         rows=[
             (
                 "is a view of" if view.pk == row.pk else "is read by",
@@ -48,7 +48,7 @@ def _panel(request: HttpRequest, row: Table) -> Panel:
             )
             for view in page
         ],
-        empty="No materialized view reads this table, and it is none itself.",
+        empty="No materialized view reads this table, and it is not a materialized view.",
         first=query(request, after=None) if after else None,
         following=(
             query(request, tab="lineage", after=page[-1].pk) if len(rows) > PANEL_SIZE else None

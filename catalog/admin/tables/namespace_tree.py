@@ -16,11 +16,12 @@ from catalog.models import Namespace, Table
 from catalog.privileges import Privilege
 
 _ROWS = 50
-_DEEPEST = 24  # further levels are not indented further
-_FOUND = 50
+_DEEPEST = 24  # maximum indentation, in levels
+_MATCHES = 50
 
 
 def view(page: ReadOnlyAdmin, request: HttpRequest) -> HttpResponseBase:
+    """The tree below the requested parent, or the results of a search."""
     term = word(request, "q").strip()
     dropped = request.GET.get("dropped") == "1"
     context: dict[str, Any] = {"title": "Namespaces", "query": term, "dropped": dropped}
@@ -56,6 +57,7 @@ def view(page: ReadOnlyAdmin, request: HttpRequest) -> HttpResponseBase:
 
 
 def parent_of(page: ReadOnlyAdmin, request: HttpRequest) -> Namespace | None:
+    """The requested parent, by default the root; None if it is not visible."""
     if "parent" not in request.GET:
         return Namespace.objects.named(()).get()
     rows = page.only_visible(request, Namespace.objects.live())
@@ -72,11 +74,11 @@ def _search_results(
     before = number(request, "before")
     if before is not None:
         rows = rows.filter(pk__lt=before)
-    matches = list(counted(request, rows).order_by("-pk")[: _FOUND + 1])
+    matches = list(counted(request, rows).order_by("-pk")[: _MATCHES + 1])
     context |= {
-        "rows": [_row(row, 0, str(row), is_flat=True) for row in matches[:_FOUND]],
+        "rows": [_row(row, 0, str(row), is_flat=True) for row in matches[:_MATCHES]],
         "following": (
-            query(request, before=matches[_FOUND - 1].pk) if len(matches) > _FOUND else None
+            query(request, before=matches[_MATCHES - 1].pk) if len(matches) > _MATCHES else None
         ),
         "is_flat": True,
         "is_first": before is None,
@@ -86,6 +88,7 @@ def _search_results(
 
 
 def counted(request: HttpRequest, rows: QuerySet[Namespace]) -> QuerySet[Namespace]:
+    """Annotate namespaces with the numbers of their visible namespaces and tables."""
     principal = actor(request)
     children = Namespace.objects.live().filter(access.visible_namespaces(principal))
     tables = Table.objects.present().filter(access.visible_tables(principal))
@@ -113,7 +116,7 @@ def _indent(depth: int) -> str:
 
 
 def _trail(row: Namespace) -> Sequence[tuple[str, str]]:
-    """The namespaces from the root down to this one, in one statement whatever the depth."""
+    """Namespaces from the root to this one. One statement for any depth."""
     paths = [row.identifier[:depth] for depth in range(len(row.path) + 1)]
     rows = sorted(Namespace.objects.named(*paths), key=lambda namespace: len(namespace.path))
     return [

@@ -1,4 +1,4 @@
-"""Namespaces: the tree, a namespace's page, creating and dropping one."""
+"""Namespaces: the page of a namespace, and creating and dropping one."""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -44,7 +44,7 @@ class CreateForm(forms.Form):
     properties = forms.CharField(
         required=False,
         widget=UnfoldAdminTextareaWidget(attrs={"rows": 4}),
-        help_text="One key=value per line.",
+        help_text="One key=value pair per line. Optional.",
     )
 
     def clean_properties(self) -> dict[str, str]:
@@ -54,7 +54,7 @@ class CreateForm(forms.Form):
                 continue
             key, sign, text = line.partition("=")
             if not sign or not key.strip():
-                raise forms.ValidationError(f"'{line}' is not of the form key=value.")
+                raise forms.ValidationError(f"'{line}' does not have the form key=value.")
             properties[key.strip()] = text.strip()
         return properties
 
@@ -62,7 +62,7 @@ class CreateForm(forms.Form):
 class DropForm(forms.Form):
     cascade = forms.BooleanField(
         required=False,
-        label="Drop everything in it too: all namespaces and tables below it",
+        label="Cascade: also drop all namespaces, tables and views below it",
         widget=UnfoldBooleanSwitchWidget(),
     )
 
@@ -105,7 +105,7 @@ class NamespaceAdmin(ReadOnlyAdmin):
         offered: list[str | dict[str, Any]] = [DESCRIBE_MENU, "grant", "policy", "rules"]
         return offered if row.parent_id is None else [*offered, "protect", "drop"]
 
-    # -- the tree
+    # -- the list
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
@@ -118,7 +118,7 @@ class NamespaceAdmin(ReadOnlyAdmin):
 
     def page(self, request: HttpRequest, row: Namespace) -> Page:
         if not access.holds(actor(request), Privilege.BROWSE, row):
-            return _passage(request, row)
+            return _traversable_page(request, row)
         facts: list[tuple[str, object]] = [
             ("Path", cells.code(str(row))),
             ("Parent", cells.link(row.parent)),
@@ -129,7 +129,7 @@ class NamespaceAdmin(ReadOnlyAdmin):
                 cells.mapping(namespace_locations.visible_properties(actor(request), row)),
             ),
             ("Created", cells.moment(row.created_at)),
-            ("Changed", cells.moment(row.updated_at)),
+            ("Updated", cells.moment(row.updated_at)),
         ]
         if row.dropped_at is not None:
             facts.append(("Dropped", cells.moment(row.dropped_at)))
@@ -157,7 +157,7 @@ class NamespaceAdmin(ReadOnlyAdmin):
             return page
         return annotation_actions.with_annotations(page, for_page(row))
 
-    # -- what changes
+    # -- actions
 
     def add_view(
         self,
@@ -217,7 +217,7 @@ class NamespaceAdmin(ReadOnlyAdmin):
     def drop(self, request: HttpRequest, row: Namespace) -> HttpResponseBase:
         def call(data: dict[str, Any]) -> HttpResponseBase:
             if row.dropped_at is not None:
-                # The operation goes by name, and another namespace may bear it now.
+                # The operation looks up by name, and another namespace may have the name now.
                 raise NamespaceNotFound(row.path)
             operation = DropNamespace(namespace=row.identifier, cascade=data["cascade"])
             commit([operation], actor=actor(request))
@@ -227,8 +227,8 @@ class NamespaceAdmin(ReadOnlyAdmin):
         return self.ask(
             request,
             title=f"Drop namespace '{row}'?",
-            text="With the switch, the tables in it are dropped too. What is dropped goes into the trash, "
-            "from which it can be brought back until its time there is over.",
+            text="A namespace with contents is only dropped with “Cascade”. Dropped objects go to the trash, "
+            "and can be undropped until their retention ends.",
             submit="Drop",
             danger=True,
             form=DropForm(sent(request)),
@@ -237,8 +237,8 @@ class NamespaceAdmin(ReadOnlyAdmin):
         )
 
 
-def _passage(request: HttpRequest, row: Namespace) -> Page:
-    """A namespace that only leads to what may be browsed: its name, and the way on."""
+def _traversable_page(request: HttpRequest, row: Namespace) -> Page:
+    """Page of a namespace that is visible only because objects below it are: its name and contents."""
     return Page(
         facts=[("Path", cells.code(str(row))), ("Parent", cells.link(row.parent))],
         tabs=(
@@ -257,7 +257,7 @@ def _children(request: HttpRequest, row: Namespace) -> Panel:
         namespace_tree.counted(request, visible).order_by("name")[: PANEL_SIZE + 1]
     )
     return Panel(
-        columns=("Name", "Namespaces", "Tables, views", "Owner", "Created"),
+        columns=("Name", "Namespaces", "Tables and views", "Owner", "Created"),
         rows=[
             (
                 cells.link(child, child.name),
@@ -268,7 +268,7 @@ def _children(request: HttpRequest, row: Namespace) -> Panel:
             )
             for child in children[:PANEL_SIZE]
         ],
-        empty="No namespace is in it.",
+        empty="No namespaces.",
         first=query(request, after=None) if after else None,
         following=(
             query(request, tab="namespaces", after=children[PANEL_SIZE - 1].name)
@@ -281,7 +281,7 @@ def _children(request: HttpRequest, row: Namespace) -> Panel:
 def _tables(request: HttpRequest, row: Namespace) -> Panel:
     after = word(request, "after")
     principal = actor(request)
-    tells_where = access.holds(principal, Privilege.READ, row)
+    shows_location = access.holds(principal, Privilege.READ, row)
     tables = list(
         Table.objects.present()
         .filter(access.visible_tables(principal), namespace=row, name__gt=after)
@@ -296,12 +296,12 @@ def _tables(request: HttpRequest, row: Namespace) -> Panel:
                 table.format,
                 table.kind,
                 cells.badge(table.state),
-                cells.code(table.location) if tells_where else cells.NOTHING,
+                cells.code(table.location) if shows_location else cells.NOTHING,
                 cells.moment(table.created_at),
             )
             for table in tables[:PANEL_SIZE]
         ],
-        empty="No table or view is in it.",
+        empty="No tables or views.",
         first=query(request, after=None) if after else None,
         following=(
             query(request, tab="tables", after=tables[PANEL_SIZE - 1].name)
@@ -312,7 +312,7 @@ def _tables(request: HttpRequest, row: Namespace) -> Panel:
 
 
 def _events(request: HttpRequest, row: Namespace) -> Panel:
-    # Events of tables have a uuid; without them the index of the audit trail leads to these.
+    # Events of tables have a UUID; excluding them makes the query use the index of the audit trail.
     rows = AuditEvent.objects.filter(
         table_uuid=None, action__startswith="namespace.", target=str(row)
     )
