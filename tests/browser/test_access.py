@@ -94,7 +94,7 @@ def test_the_keyboard_is_enough(server: LiveServer, sign_in: SignIn) -> None:
     page.get_by_role("link", name="nyc.airports").focus()
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", level=1, name="nyc.airports")).to_be_visible()
-    menu = page.get_by_role("button", name="Describe", exact=True)
+    menu = page.get_by_role("button", name="Annotate", exact=True)
     menu.focus()
     page.keyboard.press("Enter")
     expect(page.get_by_role("link", name="Description and owner", exact=True)).to_be_visible()

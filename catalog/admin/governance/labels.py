@@ -78,7 +78,7 @@ def _definition_fields(data: dict[str, Any]) -> dict[str, Any]:
         "colour": LabelColour(data["colour"]),
         "values": data["values"],
         "is_multiple": data["is_multiple"],
-        "places": [LabelPlace(place) for place in data["places"]],
+        "places": [LabelPlace(value) for value in data["places"]],
     }
 
 

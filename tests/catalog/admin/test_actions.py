@@ -398,7 +398,7 @@ def test_repair_a_table(browser):
     lance_datasets.forget_opened()
     page = browser.get(url(row, "repair")).content.decode()
     fault = "version 2, the newest: its manifest is missing"
-    assert f"Main: newest version 2, last whole version 1, {fault}." in page
+    assert f"Main: newest version 2, last complete version 1, {fault}." in page
     assert TableVersion.objects.visible().count() == 2
     answer = browser.post(url(row, "repair"))
     assert answer.status_code == 302
@@ -407,7 +407,7 @@ def test_repair_a_table(browser):
     assert event.after["retired"] == [[2, 3]]
     numbers = TableVersion.objects.visible().order_by("version").values_list("version", flat=True)
     assert list(numbers) == [1, 3]
-    assert told(browser.post(url(row, "repair")))[-1] == "Table 'prod.t' needs no repair."
+    assert told(browser.post(url(row, "repair")))[-1] == "Table 'prod.t' does not need repair."
 
 
 def test_versions_show_what_happened_to_them(browser):

@@ -138,15 +138,15 @@ def test_every_list_answers_when_there_is_nothing(browser, url):
 @pytest.mark.parametrize(
     ("noun", "title", "teaches"),
     [
-        ("table", "Tables", "shows how to write a first one"),
-        ("materializedview", "Materialized views", "from a query over a Lance table"),
-        ("labeldefinition", "Labels", "is defined here once"),
-        ("trashitem", "Trash", "can be brought back"),
-        ("approvalrequest", "Approvals", "needs a second person"),
-        ("webhook", "Webhooks", "told, signed, what happens"),
-        ("apikey", "API keys", "A program needs one"),
+        ("table", "Tables", "The overview shows an example"),
+        ("materializedview", "Materialized views", "from a query on a Lance table"),
+        ("labeldefinition", "Labels", "Define a label such as"),
+        ("trashitem", "Trash", "kept here until their retention ends"),
+        ("approvalrequest", "Approvals", "which actions require approval"),
+        ("webhook", "Webhooks", "sends signed events"),
+        ("apikey", "API keys", "Programs authenticate"),
         ("job", "Jobs", "run as jobs"),
-        ("transaction", "Transactions", "Nothing was committed yet"),
+        ("transaction", "Transactions", "No transactions"),
         ("function", "Functions", "Nothing is here yet"),
     ],
 )
@@ -155,7 +155,7 @@ def test_an_empty_list_has_a_name_and_teaches(browser, noun, title, teaches):
     assert page.context["title"] == title
     assert teaches in page.content.decode()
     searched = browser.get(f"/admin/catalog/{noun}/?q=flights").content.decode()
-    assert "Nothing here is like that." in searched
+    assert "No matching entries." in searched
     assert teaches not in searched
 
 

@@ -49,7 +49,7 @@ def test_lists_and_pages_show_what_may_be_browsed(sign_in, row):
     assert ">prod<" in tree.replace(" ", "").replace("\n", "")
     assert ">other<" not in tree.replace(" ", "").replace("\n", "")
     page = text(bob.get(url(row)))
-    assert "You may browse it, not read it." in page
+    assert "You may browse this table but not read it." in page
     assert row.location not in page
     hidden = Table.objects.get(name="secret")
     absent = url(hidden).replace(str(hidden.pk), "987654")
@@ -102,7 +102,7 @@ def test_a_grant_is_set_on_the_page(browser, row, on_table):
     assert (grant.target, grant.granted_by) == (place, "user:ada")
     assert AuditEvent.objects.latest("pk").action == "grant.set"
     page = text(browser.get(url(place) + "?tab=access"))
-    for part in ("Granted here", "etl", "write, maintain", f"grant on {place}"):
+    for part in ("Direct grants", "etl", "write, maintain", f"grant on {place}"):
         assert part in page
 
 

@@ -257,7 +257,7 @@ def deleted(browser: Client, username: str = "bob", **more: object) -> Principal
     Grant.objects.create(principal=row, namespace=make_namespace("others"), mask=1)
     row.groups.add(principal("group:staff", PrincipalKind.GROUP))
     url = f"/admin/auth/user/{bob.pk}/delete/"
-    assert "The name stays" in browser.get(url).content.decode()
+    assert "The principal is kept as inactive" in browser.get(url).content.decode()
     browser.post(url, {"post": "yes"})
     assert not User.objects.filter(pk=bob.pk).exists()
     return Principal.objects.get(name=row.name)
@@ -278,7 +278,10 @@ def test_of_a_deleted_user_the_name_alone_stays(browser):
 def test_of_many_deleted_users_the_names_stay(browser):
     pks = [User.objects.create_user(name, password="x").pk for name in ("bob", "carl")]
     form = {"action": "delete_selected", "_selected_action": pks}
-    assert "The name stays" in browser.post("/admin/auth/user/", form).content.decode()
+    assert (
+        "The principal is kept as inactive"
+        in browser.post("/admin/auth/user/", form).content.decode()
+    )
     browser.post("/admin/auth/user/", form | {"post": "yes"})
     assert not User.objects.filter(pk__in=pks).exists()
     left = Principal.objects.filter(is_active=False).values_list("name", flat=True)

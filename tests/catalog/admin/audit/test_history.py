@@ -39,8 +39,8 @@ def page(browser: Client, status: int = 200, **asked: str) -> str:
 def test_yesterday_there_was_nothing(browser: Client):
     make_table("a", "t")
     found = page(browser)
-    assert "There was no namespace." in found
-    assert "There was no table or view." in found
+    assert "No namespaces at this time." in found
+    assert "No tables or views at this time." in found
     assert 'name="at" value="20' in found
 
 
@@ -55,9 +55,9 @@ def test_what_there_was_with_links(browser: Client):
     assert f'href="/admin/catalog/namespace/{table.namespace_id}/change/">a</a>' in found
     assert f'href="/admin/catalog/transaction/{row.transaction_id}/change/"' in found
     assert "elsewhere/7.manifest" in found
-    assert "What changed since?" in found
+    assert "Show changes since then" in found
     browser.get(f"/admin/catalog/table/{table.pk}/change/")
-    assert "There was no table or view." in page(browser, at=now())
+    assert "No tables or views at this time." in page(browser, at=now())
 
 
 def test_what_changed(browser: Client):
@@ -75,7 +75,7 @@ def test_what_changed(browser: Client):
         assert f">{badge}</span>" in found
     assert "tables renamed" in found
     moment = now()
-    assert "Nothing changed." in page(browser, at=moment, to=moment)
+    assert "No changes." in page(browser, at=moment, to=moment)
 
 
 def test_a_namespace_only(browser: Client):

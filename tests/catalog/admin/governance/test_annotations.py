@@ -80,9 +80,9 @@ def test_a_link_that_leads_nowhere_is_refused_and_nothing_is_saved(browser):
 def test_a_label_is_put_on_and_taken_away(browser, of):
     table = make_table("prod", "t")
     row = table if of == "table" else table.namespace
-    assert "was put on" in press(browser, row, "label", label="pii", values="yes")
+    assert "was set on" in press(browser, row, "label", label="pii", values="yes")
     assert ">pii=yes</span>" in page(browser, row)
-    assert "was taken from" in press(browser, row, "label", label="pii", values="")
+    assert "was removed from" in press(browser, row, "label", label="pii", values="")
     assert not LabelAssignment.objects.exists()
 
 
@@ -124,7 +124,7 @@ def test_many_are_asked_for_first(browser):
 def test_many_are_labelled_protected_and_dropped(browser):
     rows = [make_table("prod", "a"), make_iceberg_table("prod", "b"), make_table("prod", "c")]
     told = text(act(browser, "label_many", rows, confirmed="1", label="pii", values="yes"))
-    assert "3 tables were labelled" in told
+    assert "3 tables were labeled" in told
     assert LabelAssignment.objects.count() == 3
     told = text(act(browser, "protect_many", rows[:2], confirmed="1"))
     assert "2 tables were protected" in told
@@ -170,7 +170,7 @@ def test_the_first_page_tells_who_changed_what_and_what_needs_whom(browser):
     assert next(line[0] for line in context["changes"].rows) == "protection.set"
     assert "just now" in context["changes"].rows[0][3]
     assert context["needs"] == []
-    assert (context["came"].made, context["wellness"].tables) == ("1", 0)
+    assert (context["additions"].made, context["health"].tables) == ("1", 0)
 
 
 def test_what_was_done_many_times_in_a_row_is_one_line(browser):
@@ -189,7 +189,7 @@ def test_the_first_page_of_who_may_nothing_tells_nothing(sign_in):
     assert context["changes"].rows == []
     assert context["needs"] == []
     assert context["growth"].amounts == ()
-    assert "came" not in context
+    assert "additions" not in context
 
 
 def test_lineage_tells_of_views_and_sources_that_may_be_browsed(browser, sign_in):

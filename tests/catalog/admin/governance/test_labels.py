@@ -39,7 +39,7 @@ def text(response) -> str:
 def test_a_label_is_defined_changed_and_deleted(browser):
     assert "Define a label" in text(browser.get(f"{LABELS}add/"))
     answer = browser.post(f"{LABELS}add/", FORM, follow=True)
-    assert "was defined" in text(answer)
+    assert "was created" in text(answer)
     assert "<strong>people</strong>" in text(answer)
     row = LabelDefinition.objects.get()
     assert (row.values, row.places, row.is_multiple) == (["yes", "no"], ["table", "column"], False)
@@ -107,16 +107,16 @@ def test_results_are_marked_and_escaped(browser):
     table = Table.objects.get(name="<b>events")
     assert f"/admin/catalog/table/{table.pk}/change/" in page
     page = text(browser.get(SEARCH, {"q": "ordres"}))
-    assert "spelled nearly so" in page
+    assert "contain similar words" in page
     assert "<mark>orders</mark>" in page
 
 
 def test_a_search_that_finds_nothing_or_is_wrong(browser):
     page = text(browser.get(SEARCH, {"q": "<script>nothing"}))
-    assert "Nothing that you may see matches “&lt;script&gt;nothing”" in page
+    assert "No visible object matches “&lt;script&gt;nothing”" in page
     answer = browser.get(SEARCH, {"q": "kind:thing"})
     assert answer.status_code == 400
-    assert "table, view, namespace" in text(answer)
+    assert "table, view or namespace" in text(answer)
     assert browser.get(SEARCH, {"q": "a", "page": "x"}).status_code == 400
 
 

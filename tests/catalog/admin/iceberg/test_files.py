@@ -70,7 +70,7 @@ def test_an_older_snapshot_is_asked_for(browser, written):
     (panel,) = panels(browser, snapshot=str(oldest))
     assert len(panel.rows) == 1
     (panel,) = panels(browser, snapshot="7")
-    assert panel.empty == "There is no such snapshot."
+    assert panel.empty == "The table has no snapshot '7'."
 
 
 def gone(path: Path) -> None:
@@ -115,7 +115,7 @@ def test_what_is_too_large_is_not_read(browser, written, monkeypatch):
 
 def test_a_table_without_a_snapshot_has_no_files(browser, warehouse):
     make_iceberg_table(*T)
-    assert panels(browser)[0].empty == "Nothing was written yet: there is no snapshot."
+    assert panels(browser)[0].empty == "The table has no snapshot yet."
 
 
 def test_it_costs_no_more_than_other_tabs(browser, written):

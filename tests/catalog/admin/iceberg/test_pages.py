@@ -128,11 +128,11 @@ def test_the_schema_with_its_nested_fields(browser):
             "event_time",
             "timestamptz",
             "optional",
-            "1970-01-01T00:00:00+00:00 for old rows",
+            "1970-01-01T00:00:00+00:00 for existing rows",
             "–",
         ],
     ]
-    assert browser.get(url(row)).context["panels"][0].title == "Schema 1, the current one"
+    assert browser.get(url(row)).context["panels"][0].title == "Schema 1 (current)"
 
 
 def test_how_the_schema_changed(browser):
@@ -146,7 +146,7 @@ def test_how_the_schema_changed(browser):
                 "added place struct added event_time timestamptz dropped name string"
             ),
         ],
-        ["Schema 0", "The oldest schema that the metadata holds: 2 fields."],
+        ["Schema 0", "Oldest schema in the metadata: 2 fields."],
     ]
 
 
@@ -198,7 +198,7 @@ def test_references_lead_to_their_snapshots(browser):
     row = make_full_table("prod", "events")
     found = rows(browser, url(row, "refs"))
     assert found == [
-        ["main", "branch", str(NEWEST), "as the table's properties say"],
+        ["main", "branch", str(NEWEST), "set by table properties"],
         ["tag1", "tag", str(NEWEST - 2), "the reference for 1 day"],
         ["tag2", "tag", str(NEWEST - 1), "the reference for 1 day"],
         ["tag3", "tag", str(NEWEST), "the reference for 1 day"],
@@ -307,13 +307,13 @@ def test_a_new_table_teaches(browser):
         "properties": "SET TBLPROPERTIES",
         "statistics": "compute_table_stats",
         "metrics": "such as Spark",
-        "jobs": "No job was ever asked for.",
+        "jobs": "No jobs.",
     }
     for tab, hint in taught.items():
         panel = browser.get(url(row, tab)).context["panels"][0]
         assert panel.rows == []
         assert hint in panel.empty
-    assert facts(browser, url(row))["Current snapshot"] == "none: nothing was written yet"
+    assert facts(browser, url(row))["Current snapshot"] == "none"
     assert "has not changed" in browser.get(url(row, "schema")).context["panels"][1].note
 
 
@@ -573,14 +573,17 @@ def test_metadata_that_cannot_be_read_is_told(browser, answer):
     row = make_full_table("prod", "events")
     IcebergMetadata.objects.filter(table=row).update(answer=answer)
     for tab in TABS:
-        assert "unreadable" in facts(browser, url(row, tab))["Fault"]
+        assert "cannot be read" in facts(browser, url(row, tab))["Fault"]
 
 
 def test_metadata_that_is_missing_is_told(browser):
     row = make_full_table("prod", "events")
     IcebergMetadata.objects.filter(table=row).delete()
     for tab in TABS:
-        assert facts(browser, url(row, tab))["Fault"] == "The catalog holds no metadata of it."
+        assert (
+            facts(browser, url(row, tab))["Fault"]
+            == "The catalog has no metadata of the table or view."
+        )
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def test_the_facts_of_a_table(browser, row):
         "Rows": "13",
         "Deleted rows": "3",
         "Fragments": "3, in 3 data files",
-        "Stable row ids": "no",
+        "Stable row IDs": "no",
         "Properties": "–",
         "Managed versioning": "yes",
         "Owner": "system",
@@ -197,7 +197,7 @@ def test_an_older_version_and_a_branch_can_be_looked_at(browser, row):
     insert(row, pa.table({"other": [1]}), overwrite=True)
     assert [line[1] for line in rows(browser, url(row))] == ["other"]
     assert [line[1] for line in rows(browser, url(row, "schema", version=1), 1)] == ["id", "name"]
-    assert said(browser, url(row, "schema", version=1)) == "Version 1. Back to the newest of main"
+    assert said(browser, url(row, "schema", version=1)) == "Version 1. Return to the newest of main"
     assert len(rows(browser, url(row, "preview", branch="dev"), 1)) == 6
     assert len(rows(browser, url(row, "fragments", branch="dev"), 1)) == 2
     assert "on branch 'dev'" in said(browser, url(row, "fragments", branch="dev"))
@@ -218,7 +218,7 @@ def test_fragments(browser, row):
     ]
     assert lead(browser, url(row, "fragments")) == (
         "fewer than 1,000 rows 2 1,000 to 9,999 0 10,000 to 99,999 0 "
-        "100,000 to 999,999 0 1,000,000 rows and more 0"
+        "100,000 to 999,999 0 1,000,000 rows or more 0"
     )
     page = browser.get(url(row, "fragments")).content.decode()
     assert page.count("width: 100.0%") == 1
@@ -249,7 +249,7 @@ def test_fragments_are_paged(browser, row):
 
 def test_a_table_without_rows(browser, warehouse, db):
     row = make_lance_table(("prod", "events"), table(count=0))
-    assert said(browser, url(row, "fragments")) == "This version has no fragment: it has no rows."
+    assert said(browser, url(row, "fragments")) == "No fragments: this version has no rows."
     assert said(browser, url(row, "preview")) == "This version has no rows."
     assert said(browser, url(row, "preview", filter="id>1")) == "No row matches the filter."
     assert "No field named nope" in lead(browser, url(row, "preview", filter="nope>1"))
@@ -261,7 +261,7 @@ def test_a_table_without_rows(browser, warehouse, db):
 
 
 def test_indexes_and_what_is_not_in_them(browser, row):
-    assert said(browser, url(row, "indexes")).startswith("There is no index.")
+    assert said(browser, url(row, "indexes")).startswith("No indexes.")
     index(row)
     insert(row, table(count=1))
     line = rows(browser, url(row, "indexes"))[0]
@@ -277,7 +277,7 @@ def test_an_index_leads_to_what_may_be_done_about_it(browser, row):
     index(row, column="name")  # knows all rows
     shown = browser.get(url(row, "indexes")).context["panels"][0]
     assert shown.columns[-1] == ""
-    assert [words(line[-1]) for line in shown.rows] == ["Bring up to date Rebuild", "Rebuild"]
+    assert [words(line[-1]) for line in shown.rows] == ["Optimize Rebuild", "Rebuild"]
     first, second = re.findall(r'href="([^"]+)"', str(shown.rows[0][-1]))
     for address, title in ((first, "Optimize indexes"), (second, "Rebuild indexes")):
         form = browser.get(address)
@@ -310,7 +310,7 @@ def test_tags_and_branches(browser, row):
     )
     assert rows(browser, url(row, "refs")) == [
         ["first", "main", "1 gone", ""],
-        ["second", "dev", "2", "Look at it"],
+        ["second", "dev", "2", "View"],
     ]
     line = rows(browser, url(row, "refs"), panel=1)[0]
     assert line[:4] == ["dev", "2", "1", "main"]
@@ -330,8 +330,8 @@ def test_tags_and_branches_are_paged(browser, row):
 
 
 def test_no_tag_and_no_branch(browser, row):
-    assert said(browser, url(row, "refs")).startswith("No tag yet.")
-    assert said(browser, url(row, "refs"), panel=1).startswith("There is only main.")
+    assert said(browser, url(row, "refs")).startswith("No tags.")
+    assert said(browser, url(row, "refs"), panel=1).startswith("No branches other than main.")
 
 
 # --- rows
@@ -514,7 +514,7 @@ def test_who_may_browse_only_sees_neither_rows_nor_schema(sign_in, row, tab):
     assert "tab=fragments" not in page
     assert "tab=preview" not in page
     assert row.location not in page
-    assert "You may browse it, not read it." in page
+    assert "You may browse this table but not read it." in page
 
 
 def test_who_may_read_sees_rows(sign_in, row):
@@ -533,13 +533,13 @@ def test_without_a_privilege_there_is_no_page(sign_in, row, tab):
 
 def test_a_table_that_is_only_declared(browser, warehouse, db):
     row = make_table("prod", "events")
-    told = "The table is declared, and nothing was written to it yet."
+    told = "The table is declared and has no data yet."
     for tab in ("schema", "fragments", "indexes", "preview"):
         assert said(browser, url(row, tab)) == told
     for tab in TABS:
         assert browser.get(url(row, tab)).status_code == 200
     found = facts(browser, url(row))
-    assert found["Newest version"] == "none: nothing was written yet"
+    assert found["Newest version"] == "none"
     assert "Fault" not in found
 
 

@@ -122,8 +122,8 @@ def shown(browser, query: str = "") -> list[str]:
 
 
 def test_an_empty_list_says_what_to_do(browser):
-    assert "No table was measured yet" in text(browser.get(LIST))
-    assert "No measured table is like this" in text(browser.get(f"{LIST}?q=t"))
+    assert "No table has been measured yet" in text(browser.get(LIST))
+    assert "No matching tables" in text(browser.get(f"{LIST}?q=t"))
 
 
 def test_the_list_tells_what_needs_work_most_and_what_it_would_gain(browser):
@@ -140,7 +140,7 @@ def test_the_list_tells_what_needs_work_most_and_what_it_would_gain(browser):
         "39 of 40 files are small",
         "2.0\xa0MB",
         "3.0\xa0MB",
-        "It could not be measured: its files are gone",
+        "The table could not be measured: its files are gone",
         f'href="{tab(ill)}"',
     ):
         assert part in page, part
@@ -215,11 +215,11 @@ def test_it_stands_in_the_sidebar(browser):
 
 def test_the_tab_of_a_table_that_was_never_measured_says_what_to_do(browser):
     page = text(browser.get(tab(make_live("a", "t"))))
-    assert "It was not measured yet. Press “Measure now”" in page
-    assert "Press a dry run to see what a job would do" in page
+    assert "The table has not been measured yet. Select “Measure”" in page
+    assert "Start a dry run to see what a job would do" in page
     declared = text(browser.get(tab(make_table("a", "declared"))))
-    assert "nothing was written to it yet" in declared
-    assert "Compact now" not in declared
+    assert "has no data yet" in declared
+    assert 'aria-label="Compact"' not in declared
 
 
 def test_the_tab_tells_figures_plan_course_and_jobs(browser):
@@ -236,11 +236,11 @@ def test_the_tab_tells_figures_plan_course_and_jobs(browser):
         "<td>Small files</td><td>39</td>",
         "39 of 40 files are small, 50 rows are deleted",
         "<polyline",
-        "90 at first, 30 now, between 30 and 90",
+        "90 first, 30 last, between 30 and 90",
         "rewrite small files (dry run)",
-        'aria-label="Compact now"',
-        'aria-label="Compact: dry run"',
-        "Version 7 of the table was measured.",
+        'aria-label="Compact"',
+        'aria-label="Compact (dry run)"',
+        "Measured at version 7 of the table.",
     ):
         assert part in page, part
     for part in ("Manifests", "Rewrite manifests"):
@@ -252,7 +252,7 @@ def test_the_plan_goes_by_the_policy_that_holds_now(browser):
     measured(row)
     policies.set_table_policy(actor=SYSTEM, table=("a", "t"), values={"compaction": "off"})
     panels = {panel.title: panel for panel in browser.get(tab(row)).context["panels"]}
-    assert [str(line[0]) for line in panels["What there is to do"].rows] == ["Clean up"]
+    assert [str(line[0]) for line in panels["Planned maintenance"].rows] == ["Clean up"]
 
 
 def test_the_tab_of_an_iceberg_table(browser):
@@ -263,7 +263,7 @@ def test_the_tab_of_an_iceberg_table(browser):
     for part in (
         "Manifests",
         "1 manifests can take the place of 70",
-        "Rewrite manifests now",
+        'aria-label="Rewrite manifests"',
         "Spark",
     ):
         assert part in page, part
@@ -296,7 +296,7 @@ def test_a_button_starts_a_job_and_leads_to_it(browser, is_dry_run):
     row = make_live("a", "t")
     with unchanged():
         page = text(browser.get(url(row, "compact")))
-    assert "A job writes small files anew" in page
+    assert "Rewrites small files" in page
     answer = browser.post(url(row, "compact"), {"dry_run": "on"} if is_dry_run else {})
     job = Job.objects.get()
     assert (answer.status_code, answer.headers["location"]) == (302, url(job))
@@ -342,7 +342,7 @@ def test_chosen_indexes_are_built_anew(browser):
     job_runner.run_job(dry.pk)
     page = text(browser.get(url(dry)))
     assert "<td>Segments</td><td>3</td><td>3</td>" in page
-    assert "Plan, 2 parts" in page
+    assert "Plan (2 parts)" in page
     assert page.count("BTREE") == 2
     browser.post(url(dry, "run"))
     job = Job.objects.latest("pk")
@@ -355,7 +355,7 @@ def test_chosen_indexes_are_built_anew(browser):
 def test_a_table_without_an_index_is_a_message(browser, make):
     row = make("a", "t")
     with unchanged():
-        assert "None chosen" in text(browser.get(url(row, "rebuild_indexes")))
+        assert "Indexes to process" in text(browser.get(url(row, "rebuild_indexes")))
         answer = browser.post(url(row, "rebuild_indexes"))
     assert len(told(answer)) == 1
     with unchanged():
@@ -380,7 +380,7 @@ def test_a_dropped_table_does_not_reach_the_next_of_its_name(browser, action):
     with unchanged():
         answer = browser.post(url(row, action))
     assert told(answer) == ["Table 'a.t' does not exist"]
-    assert "Compact now" not in text(browser.get(tab(row)))
+    assert 'aria-label="Compact"' not in text(browser.get(tab(row)))
 
 
 @pytest.mark.parametrize("action", [*maintenance_scheduler.MODES, "measure"])
@@ -412,7 +412,7 @@ def test_from_a_button_to_a_compacted_table(browser):
     dry = Job.objects.get(is_dry_run=True)
     job_runner.run_job(dry.pk)
     page = text(browser.get(url(dry)))
-    assert "After (it would be)" in page
+    assert "After (projected)" in page
     assert "<td>Files</td><td>11</td><td>1</td><td>−10</td>" in page
     assert url(dry, "run") in page
     answer = browser.post(url(dry, "run"))
@@ -474,7 +474,7 @@ def test_many_refusals_are_a_few_messages(browser):
     with unchanged():
         answer = press(browser, "compact_now", rows)
     assert len(told(answer)) == 6
-    assert told(answer)[-1] == "and 4 more tables were refused"
+    assert told(answer)[-1] == "and 4 more tables were not changed"
 
 
 def test_too_many_at_once_are_refused(browser, monkeypatch):
@@ -482,7 +482,7 @@ def test_too_many_at_once_are_refused(browser, monkeypatch):
     rows = [make_live("a", f"t{number}") for number in range(3)]
     with unchanged():
         answer = press(browser, "compact_now", rows[:1], select_across="1")
-    assert told(answer)[0].startswith("Nothing was begun: choose at most 2 tables at once")
+    assert told(answer)[0].startswith("No job was started. Select at most 2 tables")
 
 
 @pytest.mark.parametrize("page", ["/admin/catalog/table/", LIST])
@@ -510,7 +510,7 @@ def ended(table: Table, kind: str, days: int = 0, **changed: Any) -> Job:
 
 def test_the_overview_tells_what_maintenance_came_to(browser):
     row = make_live("a", "t")
-    assert "No maintenance ran." in text(browser.get("/admin/"))
+    assert "No maintenance jobs." in text(browser.get("/admin/"))
     ended(row, "clean_up", 1, result={"files": 7, "bytes": 1024})
     ended(row, "remove_orphans", 2, result={"files": 3, "bytes": 2048, "plan": {"files": 9}})
     done = {"deleted_data_files_count": 5, "deleted_manifest_files_count": 5}
@@ -533,7 +533,7 @@ def test_the_overview_tells_what_maintenance_came_to(browser):
         "small files merged": "18",
         "jobs succeeded": "7",
         "failed": "1",
-        "running or waiting now": "1",
+        "running or queued": "1",
     }
     assert month.note == ""
     assert "7 succeeded, 1 dry runs, 1 canceled, 1 failed" in month.chart
@@ -549,7 +549,7 @@ def test_the_overview_looks_at_so_many_jobs_and_says_so(browser, monkeypatch):
     month = browser.get("/admin/").context["month"]
     assert dict(month.figures)["files removed"] == "2"
     oldest = (timezone.now() - timedelta(days=2)).date()
-    assert month.note == f"Of the last 2 jobs that ended; they reach back to {oldest}."
+    assert month.note == f"Based on the last 2 finished jobs, back to {oldest}."
     assert month.note in text(browser.get("/admin/"))
 
 

@@ -80,8 +80,8 @@ def panel(browser, row: Job, title: str):
 
 
 def test_an_empty_list_says_what_to_do(browser):
-    assert "No job was ever asked for." in text(browser.get(LIST))
-    assert "No job is like this." in text(browser.get(f"{LIST}?dry_run=yes"))
+    assert "No jobs." in text(browser.get(LIST))
+    assert "No matching jobs." in text(browser.get(f"{LIST}?dry_run=yes"))
 
 
 @pytest.mark.parametrize(
@@ -155,12 +155,12 @@ def test_wrong_input_never_breaks_the_list(browser, table, query):
 def test_what_was_asked(browser, table):
     policies.set_table_policy(actor=SYSTEM, table=("prod", "t"), values={"keep_for": 86_400})
     row = start(is_dry_run=True)
-    rows = {str(line[0]): str(line[1]) for line in panel(browser, row, "The policy that").rows}
+    rows = {str(line[0]): str(line[1]) for line in panel(browser, row, "Policy of the job").rows}
     assert rows["Keep for"] == "1 day"
     assert rows["Compaction"] == "Dry run"
     assert "Min manifests" not in rows  # Iceberg's
     page = text(browser.get(url(row)))
-    assert "yes, it changes nothing" in page
+    assert "yes, without changes" in page
     assert "system" in page
 
 
@@ -177,7 +177,7 @@ def test_an_active_job_is_asked_after_every_two_seconds(browser, table):
     jobs.log_event(row, "committed version 7")
     page = text(browser.get(url(row)))
     assert f'data-poll="{url(row, "progress")}"' in page
-    assert "setTimeout(look, 2000)" in page
+    assert "setTimeout(poll, 2000)" in page
     assert "<noscript>" in page
     with CaptureQueriesContext(connection) as queries:
         answer = browser.get(url(row, "progress"))
@@ -206,9 +206,9 @@ def test_an_active_job_is_asked_after_every_two_seconds(browser, table):
 
 
 def test_a_job_that_waits_says_so(browser, table):
-    assert "waits for a worker" in text(browser.get(url(start(), "progress")))
+    assert "waiting for a worker" in text(browser.get(url(start(), "progress")))
     again = start(started_at=timezone.now(), attempts=1)
-    assert "waits for its next attempt" in text(browser.get(url(again, "progress")))
+    assert "waiting for the next attempt" in text(browser.get(url(again, "progress")))
 
 
 def test_the_progress_of_a_job_is_for_those_who_may_see_it(sign_in, client, table):
@@ -251,13 +251,13 @@ def test_figures_before_and_after(browser, table):
     plain = [[str(cell) for cell in line] for line in found.rows]
     assert [line[0] for line in plain] == ["Rows", "Files", "Bytes", "Gone", "New"]
     none = '<span class="m-muted">–</span>'
-    assert plain[0] == ["Rows", "10", "10", '<span class="m-muted">the same</span>']
+    assert plain[0] == ["Rows", "10", "10", '<span class="m-muted">unchanged</span>']
     assert plain[1] == ["Files", "200", "4", "−196"]
     assert plain[2][3] == "+1.0\xa0KB"
     assert plain[3] == ["Gone", "3", none, none]
     assert plain[4] == ["New", none, "2", none]
     page = text(browser.get(url(row)))
-    for part in ("What it planned", "2.0\xa0KB", "<dt>Remark</dt><dd>a remark</dd>", "1,234"):
+    for part in ("<h2>Plan</h2>", "2.0\xa0KB", "<dt>Remark</dt><dd>a remark</dd>", "1,234"):
         assert part in page, part
 
 
@@ -268,8 +268,8 @@ def test_what_a_dry_run_would_do(browser, table):
         "plan": [{"branch": "", "versions": [[1, 8]]}, {"branch": "b"}],
     }
     row = end(start(is_dry_run=True), JobStatus.SUCCEEDED, result=result)
-    assert panel(browser, row, "Before and after").columns[2] == "After (it would be)"
-    assert len(panel(browser, row, "What it would do").rows) == 2
+    assert panel(browser, row, "Before and after").columns[2] == "After (projected)"
+    assert len(panel(browser, row, "Plan").rows) == 2
 
 
 @pytest.mark.parametrize(
@@ -410,7 +410,7 @@ def test_a_running_job_is_asked_to_stop(browser, table):
     row = start(status=JobStatus.RUNNING, lease_until=timezone.now() + timedelta(minutes=1))
     assert browser.post(url(row, "cancel")).status_code == 302
     page = text(browser.get(url(row)))
-    assert "asked to stop" in page
+    assert "cancellation requested" in page
     assert "data-poll" in page
 
 

@@ -110,13 +110,13 @@ def test_only_what_may_be_browsed_is_added_up(sign_in, catalog):
     )
     context = client.get(URL).context
     assert context["growth"].amounts[0].now == "350"
-    assert "came" not in context
+    assert "additions" not in context
 
 
 def test_an_empty_catalog_is_told_how_figures_come(browser):
     page = browser.get(URL)
     assert page.context["growth"].amounts == ()
-    assert "No table was measured yet." in page.content.decode()
+    assert "No measurements." in page.content.decode()
 
 
 def test_an_empty_table_draws_a_flat_line(browser):
@@ -124,14 +124,14 @@ def test_an_empty_table_draws_a_flat_line(browser):
     rows, size = browser.get(URL).context["growth"].amounts
     assert {told for _, told in points(rows.chart)} == {"0"}
     assert (rows.now, size.now.replace("\xa0", " ")) == ("0", "0 bytes")
-    assert size.change.startswith("the same since ")
+    assert size.change.startswith("no change since ")
 
 
 def test_the_largest_are_told_and_it_is_said(browser, catalog, monkeypatch):
     monkeypatch.setattr("catalog.admin.growth.LARGEST", 1)
     growth = browser.get(URL).context["growth"]
     assert growth.amounts[0].now == "300"  # of those there are; the largest in bytes
-    assert growth.note == "Of the 1 largest of 4 tables."
+    assert growth.note == "Shows the 1 largest of 4 tables."
     monkeypatch.setattr("catalog.admin.growth.LOOKED_AT", 2)
     assert "of the 2 measured tables that need work most" in browser.get(URL).context["growth"].note
 

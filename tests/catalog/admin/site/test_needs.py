@@ -31,11 +31,11 @@ from catalog.services.tables import namespace_operations, table_operations
 from tests.factories import make_lance_table, make_namespace, make_table
 
 GRACE = Principal("user:grace", Privilege.ALL)
-DECIDE = "Requests to decide"
-FAILED = "Jobs of the last week that failed"
-PURGED = "Purged within two days"
-DEAD = "Events no webhook took"
-KEYS = "Keys that expire within two weeks"
+DECIDE = "Pending approvals"
+FAILED = "Failed jobs in the last 7 days"
+PURGED = "Purges within 2 days"
+DEAD = "Undelivered events"
+KEYS = "API keys that expire within 2 weeks"
 
 
 @pytest.fixture(autouse=True)
@@ -185,4 +185,4 @@ def test_counts_are_not_taken_further_than_a_hundred(browser, monkeypatch):
 
 
 def test_nothing_needs_who_has_nothing_to_do(browser):
-    assert "Nothing waits for you." in browser.get("/admin/").content.decode()
+    assert "Nothing needs attention." in browser.get("/admin/").content.decode()
