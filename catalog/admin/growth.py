@@ -23,7 +23,7 @@ from catalog.admin.paging import number, query
 from catalog.models import TableHealth
 
 PERIODS = (30, 90)
-LOOKED_AT = 20_000
+MAX_ROWS = 20_000
 """Maximum number of tables or versions that a chart reads."""
 LARGEST = 1_000
 """Maximum number of tables in the charts of rows and bytes; the largest are used."""
@@ -102,7 +102,7 @@ def growth(request: HttpRequest) -> Growth:
     step = timedelta(days=chosen) / _STEPS
     points = [now - step * index for index in range(_STEPS, -1, -1)]
     measured = _measured(request, points[0])
-    largest = [table for _, table in sorted(measured[:LOOKED_AT], reverse=True)[:LARGEST]]
+    largest = [table for _, table in sorted(measured[:MAX_ROWS], reverse=True)[:LARGEST]]
     by_point = _course(points, largest)
     series = [(point, *by_point.get(point, (0, 0))) for point in points]
     return Growth(
@@ -135,7 +135,7 @@ def of_table(measured: list[tuple[datetime, int, int]]) -> tuple[Amount, Amount]
 def additions(period: int) -> Additions:
     """Tables and versions created by day, including those dropped since. One statement."""
     with connection.cursor() as cursor:
-        cursor.execute(_ADDITIONS, {"limit": LOOKED_AT})
+        cursor.execute(_ADDITIONS, {"limit": MAX_ROWS})
         rows: list[tuple[str, date, int]] = cursor.fetchall()
     today = datetime.now(UTC).date()
     dates = [today - timedelta(days=offset) for offset in range(period - 1, -1, -1)]
@@ -144,7 +144,7 @@ def additions(period: int) -> Additions:
         name: [by_day.get((name, day), 0) for day in dates] for name in ("tables", "versions")
     }
     totals = {
-        name: f"{'≥ ' if sum(n for w, _, n in rows if w == name) >= LOOKED_AT else ''}{sum(counts):,}"
+        name: f"{'≥ ' if sum(n for w, _, n in rows if w == name) >= MAX_ROWS else ''}{sum(counts):,}"
         for name, counts in series.items()
     }
     return Additions(
@@ -166,7 +166,7 @@ def _measured(request: HttpRequest, since: datetime) -> list[tuple[int, int]]:
         .values_list("bytes", "table")
     )
     # A failed measurement has no figures here; the chart uses an earlier one.
-    return [(size or 0, table) for size, table in rows[: LOOKED_AT + 1]]
+    return [(size or 0, table) for size, table in rows[: MAX_ROWS + 1]]
 
 
 def _course(points: list[datetime], tables: list[int]) -> dict[datetime, tuple[int, int]]:
@@ -176,8 +176,8 @@ def _course(points: list[datetime], tables: list[int]) -> dict[datetime, tuple[i
 
 
 def _note(measured: int) -> str:
-    if measured > LOOKED_AT:
-        return f"Shows the {LARGEST:,} largest of the {LOOKED_AT:,} measured tables with the lowest health."
+    if measured > MAX_ROWS:
+        return f"Shows the {LARGEST:,} largest of the {MAX_ROWS:,} measured tables with the lowest health."
     return f"Shows the {LARGEST:,} largest of {measured:,} tables." if measured > LARGEST else ""
 
 

@@ -120,7 +120,7 @@ def refuse(request: HttpRequest, error: CatalogError) -> None:
     messages.error(request, f"{text}. {error.detail}" if error.detail else text)
 
 
-class OneFilter(DropdownFilter):  # type: ignore[misc]
+class SingleChoiceFilter(DropdownFilter):  # type: ignore[misc]
     """A filter with a single choice, ``value_text``; ``condition`` selects the rows."""
 
     value_text: tuple[str, str]

@@ -21,7 +21,7 @@ from unfold.widgets import (
 from catalog.access import Principal
 from catalog.admin import cells
 from catalog.admin.actor import actor
-from catalog.admin.pages import OneFilter, Page, ReadOnlyAdmin, button, sent
+from catalog.admin.pages import Page, ReadOnlyAdmin, SingleChoiceFilter, button, sent
 from catalog.models import ApiKey, PrincipalLevel
 from catalog.privileges import SINGLE, Privilege, words
 from catalog.services.access import api_keys
@@ -104,7 +104,7 @@ class RotateForm(forms.Form):
     )
 
 
-class ExpiryFilter(OneFilter):
+class ExpiryFilter(SingleChoiceFilter):
     title = "expires"
     parameter_name = "expires"
     value_text = ("soon", "Within two weeks")

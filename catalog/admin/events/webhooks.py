@@ -19,7 +19,7 @@ from unfold.widgets import (
 
 from catalog.admin import cells
 from catalog.admin.actor import actor
-from catalog.admin.pages import OneFilter, Page, Panel, ReadOnlyAdmin, Tab, button, sent
+from catalog.admin.pages import Page, Panel, ReadOnlyAdmin, SingleChoiceFilter, Tab, button, sent
 from catalog.admin.paging import PANEL_SIZE, number, query
 from catalog.errors import CatalogError
 from catalog.identifiers import DEFAULT_DELIMITER, Identifier, parse
@@ -84,7 +84,7 @@ class ChangeForm(WebhookForm):
     )
 
 
-class DeadFilter(OneFilter):
+class DeadFilter(SingleChoiceFilter):
     title = "dead letters"
     parameter_name = "dead"
     value_text = ("some", "Some")

@@ -24,7 +24,7 @@ from catalog.models import Job, JobKind, Table, TableFormat, TableHealth, TableS
 from catalog.privileges import Privilege
 from catalog.services.maintenance import scheduler as maintenance_scheduler
 
-AT_ONCE = 200
+MAX_TABLES = 200
 """Maximum number of tables that an action of a list starts jobs for."""
 _SHOWN = 5
 TITLES: Mapping[JobKind, str] = {
@@ -280,19 +280,17 @@ BULK = [_bulk(kind, is_dry_run=is_dry_run) for kind in TITLES for is_dry_run in 
 
 def _tables(chosen: QuerySet[Any]) -> list[Table]:
     if chosen.model is TableHealth:
-        rows = chosen.select_related("table__namespace")[: AT_ONCE + 1]
+        rows = chosen.select_related("table__namespace")[: MAX_TABLES + 1]
         return [row.table for row in rows]
-    return list(chosen.select_related("namespace")[: AT_ONCE + 1])
+    return list(chosen.select_related("namespace")[: MAX_TABLES + 1])
 
 
 def start_many(
     request: HttpRequest, rows: Sequence[Table], kind: JobKind, *, is_dry_run: bool
 ) -> None:
     """Start a job for each table. An error becomes a message that names the table."""
-    if len(rows) > AT_ONCE:
-        text = (
-            f"No job was started. Select at most {AT_ONCE} tables, or enable a maintenance policy."
-        )
+    if len(rows) > MAX_TABLES:
+        text = f"No job was started. Select at most {MAX_TABLES} tables, or enable a maintenance policy."
         messages.error(request, text)
         return
     started, refused = [], []

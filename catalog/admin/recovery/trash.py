@@ -17,7 +17,7 @@ from unfold.widgets import UnfoldAdminTextInputWidget, UnfoldBooleanSwitchWidget
 from catalog import access
 from catalog.admin import cells
 from catalog.admin.actor import actor
-from catalog.admin.pages import OneFilter, Page, ReadOnlyAdmin, button, sent
+from catalog.admin.pages import Page, ReadOnlyAdmin, SingleChoiceFilter, button, sent
 from catalog.admin.recovery.protection import ReasonForm
 from catalog.errors import CatalogError
 from catalog.identifiers import DEFAULT_DELIMITER, Identifier, parse
@@ -61,7 +61,7 @@ class DroppedByFilter(TextFilter):  # type: ignore[misc]
         return queryset.filter(dropped_by=chosen) if chosen else queryset
 
 
-class PurgedFilter(OneFilter):
+class PurgedFilter(SingleChoiceFilter):
     title = "purged"
     parameter_name = "purged"
     value_text = ("soon", "Within two days")

@@ -21,7 +21,7 @@ from catalog.privileges import Privilege
 EXACT = 50_000
 """Maximum number of rows that are counted. For larger tables, the estimate of PostgreSQL is shown."""
 _NEWEST = 8
-_LOOK_BACK = 10_000  # newest jobs, scanned for failed ones
+_MAX_JOBS = 10_000  # newest jobs, scanned for failed ones
 
 # One statement, in which every scan ends after EXACT + 1 rows.
 _COUNTS = """
@@ -96,7 +96,7 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
         )
         newest_job = Job.objects.aggregate(newest=Max("pk"))["newest"] or 0
         context["failed_jobs"] = jobs.panel(
-            Job.objects.filter(visible, status=JobStatus.FAILED, pk__gt=newest_job - _LOOK_BACK)
+            Job.objects.filter(visible, status=JobStatus.FAILED, pk__gt=newest_job - _MAX_JOBS)
             .select_related("table__namespace")
             .order_by("-pk")[:_NEWEST],
             "No failed jobs.",

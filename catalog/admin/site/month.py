@@ -14,7 +14,7 @@ from catalog.services.maintenance import job_control
 from catalog.services.maintenance.job_control import Tally
 
 DAYS = 30
-LOOKED_AT = 20_000
+MAX_ROWS = 20_000
 """Maximum number of recently finished jobs that are counted."""
 
 
@@ -35,7 +35,7 @@ def month() -> Month:
     today = datetime.now(UTC).date()
     first = today - timedelta(days=DAYS - 1)
     since = datetime(first.year, first.month, first.day, tzinfo=UTC)
-    account = job_control.account(since=since, limit=LOOKED_AT)
+    account = job_control.account(since=since, limit=MAX_ROWS)
     total = Tally()
     by_day: dict[date, Tally] = defaultdict(Tally)
     for (day, _), tally in account.tallies.items():
@@ -50,11 +50,11 @@ def month() -> Month:
             ("small files merged", f"{total.files_merged:,}"),
             ("jobs succeeded", f"{total.succeeded:,}"),
             ("failed", f"{total.failed:,}"),
-            ("running or queued", cells.bounded(active, LOOKED_AT - 1)),
+            ("running or queued", cells.bounded(active, MAX_ROWS - 1)),
         ),
         chart=score_charts.days(days),
         is_empty=not account.tallies and not active,
-        note=f"Based on the last {LOOKED_AT:,} finished jobs, back to {account.whole_since:%Y-%m-%d}."
+        note=f"Based on the last {MAX_ROWS:,} finished jobs, back to {account.whole_since:%Y-%m-%d}."
         if account.whole_since
         else "",
         jobs_url=cells.list_url(Job, "since=month"),

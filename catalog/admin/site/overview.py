@@ -39,13 +39,13 @@ from catalog.privileges import Privilege
 from catalog.services.governance import approvals
 from catalog.services.recovery import undrop
 
-LOOKED_AT = 20_000
+MAX_ROWS = 20_000
 """Maximum number of rows that a panel reads, newest first."""
 _MOST = 100  # limit of the counts of items that need attention
 _CHANGES = 6
-_LOOKED_THROUGH = 200
-_LATELY = timedelta(days=7)
-_LOOK_BACK = 10_000  # newest jobs, scanned for failed ones
+_MAX_EVENTS = 200  # newest audit events, scanned for changes
+_RECENT = timedelta(days=7)
+_MAX_JOBS = 10_000  # newest jobs, scanned for failed ones
 _BUCKETS = 10
 
 
@@ -82,8 +82,8 @@ def needs(request: HttpRequest) -> list[Need]:
     failed = Job.objects.filter(
         access.visible_tables(principal, "table__"),
         status=JobStatus.FAILED,
-        pk__gt=newest_job - _LOOK_BACK,
-        created_at__gt=timezone.now() - _LATELY,
+        pk__gt=newest_job - _MAX_JOBS,
+        created_at__gt=timezone.now() - _RECENT,
     )
     purged = undrop.visible(principal).filter(trash.purged_soon())
     candidates = [
@@ -138,7 +138,7 @@ def changes(request: HttpRequest) -> Panel:
     if not sees_all:
         rows = rows.filter(actor=principal.name)
     # Log-ins and log-outs are not changes. Only a limited number of events is scanned.
-    newest = rows.only("action", "target", "actor", "at").order_by("-pk")[:_LOOKED_THROUGH]
+    newest = rows.only("action", "target", "actor", "at").order_by("-pk")[:_MAX_EVENTS]
     events = [event for event in newest if not event.action.startswith("session.")]
     # Consecutive commits of a loader are one line.
     runs = [list(run) for _, run in groupby(events, lambda e: (e.action, e.target, e.actor))]
@@ -179,17 +179,17 @@ def health_summary(request: HttpRequest) -> HealthSummary:
             bytes=Cast(KT("statistics__bytes"), BigIntegerField()),
         )
         .order_by("score", "table")
-        .values_list("score", "rows", "bytes")[: LOOKED_AT + 1]
+        .values_list("score", "rows", "bytes")[: MAX_ROWS + 1]
     )
     buckets = [0] * _BUCKETS
     tables = unhealthy = rows = size = 0
     measurements = list(newest)
-    for score, of_rows, of_bytes in measurements[:LOOKED_AT]:
+    for score, of_rows, of_bytes in measurements[:MAX_ROWS]:
         buckets[min(score * _BUCKETS // 100, _BUCKETS - 1)] += 1
         tables += 1
         unhealthy += score < FAIR
         rows += of_rows or 0
         size += of_bytes or 0
     return HealthSummary(
-        charts.histogram(buckets), tables, unhealthy, rows, size, len(measurements) <= LOOKED_AT
+        charts.histogram(buckets), tables, unhealthy, rows, size, len(measurements) <= MAX_ROWS
     )

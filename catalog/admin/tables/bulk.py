@@ -26,7 +26,7 @@ from catalog.services.iceberg import views as iceberg_views
 from catalog.services.recovery import undrop
 from catalog.services.tables.table_operations import DropTable
 
-AT_ONCE = 200
+MAX_TABLES = 200
 """Maximum number of tables that an action changes."""
 _SHOWN = 5
 _Change = Callable[[Principal, Table, dict[str, Any]], None]
@@ -76,9 +76,9 @@ def _confirm(
     danger: bool = False,
 ) -> HttpResponseBase | None:
     """Show the selected tables and the form; once it is submitted, apply the change."""
-    rows = list(chosen.select_related("namespace").order_by("pk")[: AT_ONCE + 1])
-    if len(rows) > AT_ONCE:
-        messages.error(request, f"No table was changed. Select at most {AT_ONCE} tables.")
+    rows = list(chosen.select_related("namespace").order_by("pk")[: MAX_TABLES + 1])
+    if len(rows) > MAX_TABLES:
+        messages.error(request, f"No table was changed. Select at most {MAX_TABLES} tables.")
         return None
     filled = form(request.POST if "confirmed" in request.POST else None)
     if filled.is_valid():

@@ -1,4 +1,4 @@
-"""What a table is made of and what is made of it, as far as the catalog knows: materialized views."""
+"""Lineage of a table: the materialized views that read it, and the source that it reads."""
 
 from collections.abc import Sequence
 

@@ -154,7 +154,7 @@ def test_each_is_asked_for_by_itself(sign_in, browser):
 
 
 def test_too_many_at_once_are_refused(browser, monkeypatch):
-    monkeypatch.setattr("catalog.admin.tables.bulk.AT_ONCE", 2)
+    monkeypatch.setattr("catalog.admin.tables.bulk.MAX_TABLES", 2)
     rows = [make_table("prod", f"t{number}") for number in range(3)]
     with unchanged():
         assert "at most 2" in text(act(browser, "drop_many", rows, confirmed="1"))

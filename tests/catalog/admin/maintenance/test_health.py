@@ -478,7 +478,7 @@ def test_many_refusals_are_a_few_messages(browser):
 
 
 def test_too_many_at_once_are_refused(browser, monkeypatch):
-    monkeypatch.setattr("catalog.admin.maintenance.actions.AT_ONCE", 2)
+    monkeypatch.setattr("catalog.admin.maintenance.actions.MAX_TABLES", 2)
     rows = [make_live("a", f"t{number}") for number in range(3)]
     with unchanged():
         answer = press(browser, "compact_now", rows[:1], select_across="1")
@@ -542,7 +542,7 @@ def test_the_overview_tells_what_maintenance_came_to(browser):
 
 
 def test_the_overview_looks_at_so_many_jobs_and_says_so(browser, monkeypatch):
-    monkeypatch.setattr("catalog.admin.site.month.LOOKED_AT", 2)
+    monkeypatch.setattr("catalog.admin.site.month.MAX_ROWS", 2)
     row = make_live("a", "t")
     for days in (1, 2, 3):
         ended(row, "clean_up", days, result={"files": 1, "bytes": 1})

@@ -180,7 +180,7 @@ def test_counts_are_not_taken_further_than_a_hundred(browser, monkeypatch):
         Job(table=table, kind=JobKind.COMPACT, status=JobStatus.FAILED) for _ in range(101)
     )
     assert needs(browser) == {FAILED: "100+"}
-    monkeypatch.setattr("catalog.admin.site.overview._LOOK_BACK", 5)
+    monkeypatch.setattr("catalog.admin.site.overview._MAX_JOBS", 5)
     assert needs(browser) == {FAILED: "5"}
 
 
