@@ -33,9 +33,9 @@ while not WebhookDelivery.objects.filter(target__startswith={target!r}, status={
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    found = Receiver()
-    yield found
-    found.close()
+    server = Receiver()
+    yield server
+    server.close()
 
 
 def row(page: Page, name: str) -> Locator:
@@ -146,9 +146,9 @@ def test_a_service_account_has_a_key_that_is_shown_once(
     fill(page, "Name", "loader at night")
     fill(page, "Principal", "loader")
     submit(page, "Create")
-    shown = page.locator("#api-key")
-    expect(shown).to_have_text(re.compile(r"^mnd_\S{30,}$"))
-    key = shown.inner_text()
+    key_cell = page.locator("#api-key")
+    expect(key_cell).to_have_text(re.compile(r"^mnd_\S{30,}$"))
+    key = key_cell.inner_text()
     assert violations(page) == []
     client = RestNamespace(uri=server.url, **{"header.x-api-key": key})
     assert "nyc" in client.list_namespaces(ListNamespacesRequest(id=[])).namespaces

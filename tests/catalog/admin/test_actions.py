@@ -326,12 +326,12 @@ def test_a_key_with_only_a_name_is_narrow_and_ends(browser):
     lifetime = row.expires_at - timezone.now()
     assert timedelta(days=89, hours=23) < lifetime <= timedelta(days=90)
     assert row.principal.level == "granted"
-    found = authentication.authenticate(answer.context["key"])
-    assert found.everywhere == NOTHING
+    principal = authentication.authenticate(answer.context["key"])
+    assert principal.everywhere == NOTHING
     for target in (access.On.table(("prod", "t")), access.On.namespace(("prod",))):
         for privilege in SINGLE:
-            assert not access.holds(found, privilege, target)
-    assert not access.is_visible(found, access.On.namespace(("prod",)))
+            assert not access.holds(principal, privilege, target)
+    assert not access.is_visible(principal, access.On.namespace(("prod",)))
 
 
 def test_a_key_never_expires_only_where_the_box_is_ticked(browser):

@@ -119,15 +119,15 @@ def pages() -> dict[str, int]:
 
 
 def cost(browser: Client, urls) -> dict[str, int]:
-    found = {}
+    counts = {}
     for url in urls:
         with CaptureQueriesContext(
             connection,
         ) as queries:
             answer = browser.get(url)
         assert answer.status_code == 200, url
-        found[url] = len(queries)
-    return found
+        counts[url] = len(queries)
+    return counts
 
 
 @pytest.mark.parametrize("url", [*LISTS, *OTHERS])
@@ -178,20 +178,20 @@ def test_pages_follow_each_other(browser):
     for number in range(1, 61):
         make_version(("prod", "t0"), number)
         make_namespace("prod", f"n{number}")
-    seen, url = [], f"/admin/catalog/table/{table.pk}/change/?tab=versions"
+    listed, url = [], f"/admin/catalog/table/{table.pk}/change/?tab=versions"
     while url:
         panel = browser.get(url).context["panels"][0]
-        seen += [row[0] for row in panel.rows]
+        listed += [row[0] for row in panel.rows]
         url = panel.following and f"/admin/catalog/table/{table.pk}/change/{panel.following}"
-    assert seen == [f"<div>{number}</div>" for number in range(60, 0, -1)]
+    assert listed == [f"<div>{number}</div>" for number in range(60, 0, -1)]
     prod = Namespace.objects.named(("prod",)).get()
-    seen, url = [], f"/admin/catalog/namespace/?parent={prod.pk}"
+    listed, url = [], f"/admin/catalog/namespace/?parent={prod.pk}"
     while url:
         context = browser.get(url).context
-        seen += [item["text"] for item in context["rows"]]
+        listed += [item["text"] for item in context["rows"]]
         following = context["following"]
         url = following and f"/admin/catalog/namespace/{following}"
-    assert seen == sorted(f"n{number}" for number in range(1, 61))
+    assert listed == sorted(f"n{number}" for number in range(1, 61))
 
 
 def test_the_overview_teaches_while_there_is_no_table(browser):
@@ -227,8 +227,8 @@ def test_dropped_rows_are_hidden_until_asked_for(browser):
     fill(0, 1)
     assert "gone.g0" not in browser.get("/admin/catalog/table/").content.decode()
     assert "gone.g0" in browser.get("/admin/catalog/table/?state=dropped").content.decode()
-    gone = Namespace.objects.named(("gone",)).get()
-    tree = f"/admin/catalog/namespace/?parent={gone.pk}"
+    dropped = Namespace.objects.named(("gone",)).get()
+    tree = f"/admin/catalog/namespace/?parent={dropped.pk}"
     assert "gone.n0" not in browser.get(tree).content.decode()
     assert "gone.n0" in browser.get("/admin/catalog/namespace/?dropped=1").content.decode()
 
@@ -236,9 +236,9 @@ def test_dropped_rows_are_hidden_until_asked_for(browser):
 def test_search_finds_a_table_by_its_whole_name(browser):
     make_table("nyc", "flights")
     make_table("nyc", "flights_old")
-    found = browser.get("/admin/catalog/table/?q=nyc.flights").content.decode()
-    assert "nyc.flights" in found
-    assert "nyc.flights_old" not in found
+    content = browser.get("/admin/catalog/table/?q=nyc.flights").content.decode()
+    assert "nyc.flights" in content
+    assert "nyc.flights_old" not in content
     command = browser.get("/admin/search/?s=nyc.flights&extended=1").content.decode()
     assert f"/admin/catalog/table/{Table.objects.get(name='flights').pk}/change/" in command
 
@@ -248,9 +248,9 @@ def test_every_event_of_a_table_is_found_by_its_name(browser, monkeypatch):
     make_table("nyc", "flights")
     make_version(("nyc", "flights"), 1)
     make_namespace("later")
-    found = browser.get("/admin/catalog/auditevent/?q=nyc.flights").content.decode()
-    assert "table.declare" in found
-    assert "version.create" in found
+    content = browser.get("/admin/catalog/auditevent/?q=nyc.flights").content.decode()
+    assert "table.declare" in content
+    assert "version.create" in content
 
 
 def test_a_deep_tree_stays_readable(browser):

@@ -131,9 +131,9 @@ def test_the_list_costs_a_fixed_number_of_queries(browser, django_assert_max_num
 
 def shown(answer) -> str:
     assert "no-store" in answer["cache-control"]
-    found = re.search(r'id="api-key">(mnd_[\w-]+)<', answer.content.decode())
-    assert found
-    return found[1]
+    match = re.search(r'id="api-key">(mnd_[\w-]+)<', answer.content.decode())
+    assert match
+    return match[1]
 
 
 def test_a_key_for_less_than_its_principal(browser):
@@ -284,8 +284,8 @@ def test_of_many_deleted_users_the_names_stay(browser):
     )
     browser.post("/admin/auth/user/", form | {"post": "yes"})
     assert not User.objects.filter(pk__in=pks).exists()
-    left = Principal.objects.filter(is_active=False).values_list("name", flat=True)
-    assert sorted(left) == ["user:bob", "user:carl"]
+    inactive = Principal.objects.filter(is_active=False).values_list("name", flat=True)
+    assert sorted(inactive) == ["user:bob", "user:carl"]
 
 
 def test_nobody_gets_the_name_of_a_deleted_user(browser):

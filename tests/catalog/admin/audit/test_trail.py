@@ -18,8 +18,8 @@ LIST = "/admin/catalog/auditevent/"
 
 
 def make(**facts) -> AuditEvent:
-    told = {"actor": "ada", "action": "tag.create", "target": "ws.t", "door": "lance", **facts}
-    return AuditEvent.objects.create(**told)
+    values = {"actor": "ada", "action": "tag.create", "target": "ws.t", "door": "lance", **facts}
+    return AuditEvent.objects.create(**values)
 
 
 def text(response) -> str:
@@ -29,14 +29,14 @@ def text(response) -> str:
 
 def listed(browser, query: str = "") -> list[int]:
     page = text(browser.get(f"{LIST}?{query}"))
-    found = re.findall(rf'href="{LIST}(\d+)/change/', page)
-    return [int(pk) for pk in dict.fromkeys(found)]
+    keys = re.findall(rf'href="{LIST}(\d+)/change/', page)
+    return [int(pk) for pk in dict.fromkeys(keys)]
 
 
 def test_each_filter(browser, warehouse):
     table = make_table("ws", "t")
     at = datetime(2026, 1, 31, 23, 59, 59, tzinfo=UTC)
-    wanted = make(
+    event = make(
         at=at,
         actor="bob",
         action="tag.delete",
@@ -58,24 +58,24 @@ def test_each_filter(browser, warehouse):
         "outcome=refused",
         "key=laptop",
         "request_id=req-7",
-        f"transaction={wanted.transaction_id}",
+        f"transaction={event.transaction_id}",
         "at_from=2026-01-31&at_to=2026-01-31",
-        f"q={wanted.transaction_id}",
+        f"q={event.transaction_id}",
         "q=bob",
         "q=laptop",
         "q=req-7",
         "q=OLD.NAME&actor=bob",
         "outcome=refused&actor=bob&door=iceberg&action=tag.delete&key=laptop",
     ):
-        found = listed(browser, query)
+        keys = listed(browser, query)
         if query == "target=old":
-            assert wanted.pk in found
+            assert event.pk in keys
         else:
-            assert found == [wanted.pk], query
+            assert keys == [event.pk], query
     for query in ("q=ws.t", f"q={table.uuid}"):
-        found = listed(browser, query)
-        assert wanted.pk in found, "under every name that it had"
-        assert len(found) == 2
+        keys = listed(browser, query)
+        assert event.pk in keys, "under every name that it had"
+        assert len(keys) == 2
     page = text(browser.get(f"{LIST}?outcome=refused"))
     assert "PermissionDenied: 'bob' may not write" in page
     for query in (
@@ -146,7 +146,7 @@ def test_what_others_wrote_is_shown_as_text(browser):
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl"])
 def test_the_present_filter_is_taken_along(browser, kind):
-    wanted = [make(key="laptop"), make(key="laptop")]
+    matching = [make(key="laptop"), make(key="laptop")]
     make()
     page = text(browser.get(f"{LIST}?key=laptop"))
     (url,) = re.findall(rf'href="([^"]+export/\?[^"]*format={kind})"', page)
@@ -156,9 +156,9 @@ def test_the_present_filter_is_taken_along(browser, kind):
     assert f".{kind}" in response["content-disposition"]
     lines = b"".join(response.streaming_content).decode().splitlines()
     if kind == "jsonl":
-        assert [json.loads(line)["id"] for line in lines] == [row.pk for row in wanted]
+        assert [json.loads(line)["id"] for line in lines] == [row.pk for row in matching]
     else:
-        assert [line.split(",")[0] for line in lines] == ["id", *(str(row.pk) for row in wanted)]
+        assert [line.split(",")[0] for line in lines] == ["id", *(str(row.pk) for row in matching)]
     event = AuditEvent.objects.get(action="audit.export")
     assert (event.actor, event.door) == ("user:ada", "admin")
     assert event.after["search"] == {"key": "laptop"}

@@ -152,19 +152,24 @@ def test_all_that_a_page_shows_of_a_table():
     search_documents.keep()
     row = Table.objects.select_related("namespace").get(name="<b>events")
     with CaptureQueriesContext(connection) as queries:
-        found = governance_annotations.for_page(row)
+        shown_annotations = governance_annotations.for_page(row)
     assert len(queries) == 3
-    assert found.description == "<h1>Events</h1>\n<p>&lt;script&gt;</p>\n"
-    (link,) = found.links
+    assert shown_annotations.description == "<h1>Events</h1>\n<p>&lt;script&gt;</p>\n"
+    (link,) = shown_annotations.links
     assert link == (
         '<a class="m-link" href="https://example.org/?a=1&amp;b=2" rel="noopener noreferrer"'
         ' target="_blank">&lt;i&gt;Wiki</a>'
     )
-    assert "pii=&lt;u&gt;" in found.labels
-    assert "restricted" in found.sensitivity
-    path, type_, description, _, sensitivity = found.columns[1]
+    assert "pii=&lt;u&gt;" in shown_annotations.labels
+    assert "restricted" in shown_annotations.sensitivity
+    path, type_, description, _, sensitivity = shown_annotations.columns[1]
     assert "name" in path
     assert "string" in type_
     assert "<em>Who</em>" in description
     assert "restricted" in sensitivity
-    assert [name for name, _ in found.lines] == ["Owner", "Labels", "Sensitivity", "Links"]
+    assert [name for name, _ in shown_annotations.lines] == [
+        "Owner",
+        "Labels",
+        "Sensitivity",
+        "Links",
+    ]

@@ -48,15 +48,15 @@ def test_the_manifests_of_the_current_snapshot_are_listed(browser, written):
 
 
 def test_a_manifest_names_its_files(browser, written):
-    made = {one.manifest_path: one for one in written.manifests}
-    found = {}
+    made = {manifest_file.manifest_path: manifest_file for manifest_file in written.manifests}
+    by_content = {}
     for path in made:
         files, manifests = panels(browser, manifest=path)
         assert len(manifests.rows) == 3
         assert files.title == f"Files of {Path(path).name}"
         (line,) = lines(files)
-        found[(line[1], line[2], line[3])] = line
-    assert set(found) == {
+        by_content[(line[1], line[2], line[3])] = line
+    assert set(by_content) == {
         ("data, parquet", "the_day=1970-01-01", "2"),
         ("data, parquet", "the_day=1970-02-01", "1"),
         ("position deletes, parquet", "the_day=1970-01-01", "1"),

@@ -52,7 +52,7 @@ def make_live(*identifier: str) -> Table:
 
 
 def figures(**changed: Any) -> dict[str, Any]:
-    given = {
+    values = {
         "format": "lance",
         "version": 7,
         "rows": 1_000,
@@ -67,7 +67,7 @@ def figures(**changed: Any) -> dict[str, Any]:
         "old_versions": 30,
         **changed,
     }
-    return Statistics(**given).as_json()
+    return Statistics(**values).as_json()
 
 
 COMPACT = {
@@ -82,7 +82,7 @@ COMPACT = {
 
 
 def measured(table: Table, **changed: Any) -> TableHealth:
-    given = {
+    values = {
         "score": 30,
         "statistics": figures(),
         "planned": [COMPACT],
@@ -91,7 +91,7 @@ def measured(table: Table, **changed: Any) -> TableHealth:
         **changed,
     }
     TableHealth.objects.filter(table=table).update(is_newest=False)
-    return TableHealth.objects.create(table=table, **given)
+    return TableHealth.objects.create(table=table, **values)
 
 
 def url(row, action: str = "change") -> str:
@@ -133,7 +133,7 @@ def test_the_list_tells_what_needs_work_most_and_what_it_would_gain(browser):
     measured(odd, score=0, statistics={"error": "its files are gone"}, planned=[])
     assert shown(browser) == ["a.odd", "a.ill", "a.well"]
     page = text(browser.get(LIST))
-    for part in (
+    for fragment in (
         'aria-valuenow="30"',
         "m-score-poor",
         "m-score-good",
@@ -143,7 +143,7 @@ def test_the_list_tells_what_needs_work_most_and_what_it_would_gain(browser):
         "The table could not be measured: its files are gone",
         f'href="{tab(ill)}"',
     ):
-        assert part in page, part
+        assert fragment in page, fragment
 
 
 @pytest.mark.parametrize(
@@ -178,8 +178,8 @@ def test_filters_and_search(browser, query, found):
 
 
 def test_dropped_tables_and_old_measurements_are_not_in_the_list(browser):
-    gone, row = make_live("a", "gone"), make_live("a", "t")
-    measured(gone)
+    dropped, row = make_live("a", "gone"), make_live("a", "t")
+    measured(dropped)
     measured(row)
     measured(row, **NOTHING)
     commit([table_operations.DeregisterTable(table=("a", "gone"))], actor=SYSTEM)
@@ -232,7 +232,7 @@ def test_the_tab_tells_figures_plan_course_and_jobs(browser):
         actor=SYSTEM, table=("a", "t"), kind=JobKind.COMPACT, is_dry_run=True
     )
     page = text(browser.get(tab(row)))
-    for part in (
+    for fragment in (
         "<td>Small files</td><td>39</td>",
         "39 of 40 files are small, 50 rows are deleted",
         "<polyline",
@@ -242,9 +242,9 @@ def test_the_tab_tells_figures_plan_course_and_jobs(browser):
         'aria-label="Compact (dry run)"',
         "Measured at version 7 of the table.",
     ):
-        assert part in page, part
-    for part in ("Manifests", "Rewrite manifests"):
-        assert part not in page, part
+        assert fragment in page, fragment
+    for fragment in ("Manifests", "Rewrite manifests"):
+        assert fragment not in page, fragment
 
 
 def test_the_plan_goes_by_the_policy_that_holds_now(browser):
@@ -260,13 +260,13 @@ def test_the_tab_of_an_iceberg_table(browser):
     row = Table.objects.get(name="t")
     measured(row, statistics=figures(format="iceberg", manifests=70, rewritten_manifests=1))
     page = text(browser.get(tab(row)))
-    for part in (
+    for fragment in (
         "Manifests",
         "1 manifests can take the place of 70",
         'aria-label="Rewrite manifests"',
         "Spark",
     ):
-        assert part in page, part
+        assert fragment in page, fragment
     assert "Optimize indexes" not in page
 
 
@@ -500,12 +500,12 @@ def test_who_may_not_change_tables_is_offered_no_action(sign_in, browser, page):
 
 
 def ended(table: Table, kind: str, days: int = 0, **changed: Any) -> Job:
-    given = {
+    values = {
         "status": JobStatus.SUCCEEDED,
         "finished_at": timezone.now() - timedelta(days=days),
         **changed,
     }
-    return Job.objects.create(kind=kind, table=table, **given)
+    return Job.objects.create(kind=kind, table=table, **values)
 
 
 def test_the_overview_tells_what_maintenance_came_to(browser):
@@ -513,8 +513,13 @@ def test_the_overview_tells_what_maintenance_came_to(browser):
     assert "No maintenance jobs." in text(browser.get("/admin/"))
     ended(row, "clean_up", 1, result={"files": 7, "bytes": 1024})
     ended(row, "remove_orphans", 2, result={"files": 3, "bytes": 2048, "plan": {"files": 9}})
-    done = {"deleted_data_files_count": 5, "deleted_manifest_files_count": 5}
-    ended(row, "clean_up", 3, result={"done": done, "files": 10, "bytes": 1024, "before": {}})
+    deleted_counts = {"deleted_data_files_count": 5, "deleted_manifest_files_count": 5}
+    ended(
+        row,
+        "clean_up",
+        3,
+        result={"done": deleted_counts, "files": 10, "bytes": 1024, "before": {}},
+    )
     ended(row, "compact", 3, result={"before": {"files": 20}, "after": {"files": 2}})
     ended(row, "compact", 3, result={"before": {"files": 2}, "after": {"files": 5}})
     # What does not count: dry runs, failures, other work, what is long ago, and odd results.
@@ -587,12 +592,12 @@ def test_pages_cost_the_same_with_3_and_with_30_tables(browser):
     }
 
     def cost() -> dict[str, int]:
-        found = {}
+        counts = {}
         for page in expected:
             with CaptureQueriesContext(connection) as queries:
                 assert browser.get(page).status_code == 200
-            found[page] = len(queries)
-        return found
+            counts[page] = len(queries)
+        return counts
 
     fill(0, 3)
     assert cost() == expected

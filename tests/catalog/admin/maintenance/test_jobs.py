@@ -52,8 +52,8 @@ def start(kind: JobKind = JobKind.COMPACT, *, is_dry_run: bool = False, **change
 def end(job: Job, status: JobStatus, **changed: Any) -> Job:
     """The job as one that ran just now."""
     now = timezone.now()
-    given = {"started_at": now - timedelta(seconds=75), "finished_at": now, "attempts": 1}
-    Job.objects.filter(pk=job.pk).update(status=status, **(given | changed))
+    values = {"started_at": now - timedelta(seconds=75), "finished_at": now, "attempts": 1}
+    Job.objects.filter(pk=job.pk).update(status=status, **(values | changed))
     return Job.objects.select_related("table__namespace", "transaction").get(pk=job.pk)
 
 
@@ -73,7 +73,9 @@ def told(answer) -> list[str]:
 def panel(browser, row: Job, title: str):
     answer = browser.get(url(row))
     assert answer.status_code == 200
-    return next(found for found in answer.context["panels"] if found.title.startswith(title))
+    return next(
+        candidate for candidate in answer.context["panels"] if candidate.title.startswith(title)
+    )
 
 
 # --- the list
@@ -118,9 +120,9 @@ def test_filters(browser, table, query, found):
     )
     answer = browser.get(f"{LIST}?{query}", follow=True)
     assert answer.status_code == 200
-    shown = {row.pk for row in answer.context["cl"].result_list}
+    keys = {row.pk for row in answer.context["cl"].result_list}
     purge = {Job.objects.get(kind=JobKind.PURGE_TABLE).pk}
-    assert shown - purge == {rows[name].pk for name in found}
+    assert keys - purge == {rows[name].pk for name in found}
 
 
 def test_a_filtered_list_looks_at_the_newest(browser, table, monkeypatch):
@@ -184,16 +186,16 @@ def test_an_active_job_is_asked_after_every_two_seconds(browser, table):
     assert len(queries) == 4
     assert "no-store" in answer.headers["cache-control"]
     fragment = text(answer)
-    for part in (
+    for expected in (
         "data-active",
         'role="progressbar"',
         'aria-valuemax="120" aria-valuenow="30"',
         'aria-valuetext="30 of 120 files"',
         "width: 25.0%",
-        "runs for 1 h 5 min, attempt 2",
+        "running for 1 h 5 min, attempt 2",
         "committed version 7",
     ):
-        assert part in fragment, part
+        assert expected in fragment, expected
     assert "<html" not in fragment
     assert "planned" not in fragment
     end(row, JobStatus.SUCCEEDED, progress=120)
@@ -225,9 +227,9 @@ def test_the_location_is_for_those_who_may_read_the_table(sign_in, table, privil
     commit([table_operations.DropTable(table=("prod", "t"))], actor=SYSTEM)
     pages.append(f"/admin/catalog/trashitem/{TrashItem.objects.get().pk}/change/")
     for page in pages:
-        told = text(bob.get(page))
-        assert "prod.t" in told
-        assert (table.location in told) is is_told, page
+        content = text(bob.get(page))
+        assert "prod.t" in content
+        assert (table.location in content) is is_told, page
 
 
 @pytest.mark.parametrize("number", ["0", "x", "99999999999999999999"])
@@ -246,9 +248,9 @@ def test_figures_before_and_after(browser, table):
         "transaction_id": "0190",
     }
     row = end(start(), JobStatus.SUCCEEDED, result=result, error="a remark")
-    found = panel(browser, row, "Before and after")
-    assert found.columns == ("Figure", "Before", "After", "Difference")
-    plain = [[str(cell) for cell in line] for line in found.rows]
+    figures = panel(browser, row, "Before and after")
+    assert figures.columns == ("Figure", "Before", "After", "Difference")
+    plain = [[str(cell) for cell in line] for line in figures.rows]
     assert [line[0] for line in plain] == ["Rows", "Files", "Bytes", "Gone", "New"]
     none = '<span class="m-muted">–</span>'
     assert plain[0] == ["Rows", "10", "10", '<span class="m-muted">unchanged</span>']
@@ -257,8 +259,8 @@ def test_figures_before_and_after(browser, table):
     assert plain[3] == ["Gone", "3", none, none]
     assert plain[4] == ["New", none, "2", none]
     page = text(browser.get(url(row)))
-    for part in ("<h2>Plan</h2>", "2.0\xa0KB", "<dt>Remark</dt><dd>a remark</dd>", "1,234"):
-        assert part in page, part
+    for fragment in ("<h2>Plan</h2>", "2.0\xa0KB", "<dt>Remark</dt><dd>a remark</dd>", "1,234"):
+        assert fragment in page, fragment
 
 
 def test_what_a_dry_run_would_do(browser, table):
@@ -286,13 +288,13 @@ def test_the_log_is_paged_the_newest_first(browser, table):
     row = start()
     for number in range(120):
         jobs.log_event(row, f"line {number}", JobEvent.Level.WARNING, {"bytes": number * 1024})
-    seen, here = [], url(row)
+    messages, here = [], url(row)
     while here:
         answer = browser.get(here)
         log = next(p for p in answer.context["panels"] if p.title.startswith("Log"))
-        seen += [line[2] for line in log.rows]
+        messages += [line[2] for line in log.rows]
         here = log.following and f"{url(row)}{log.following}"
-    assert seen == [f"line {number}" for number in range(119, -1, -1)]
+    assert messages == [f"line {number}" for number in range(119, -1, -1)]
     assert "m-warning" in text(browser.get(url(row)))
     assert browser.get(f"{url(row)}?before=x").status_code == 200
 
@@ -316,12 +318,12 @@ def test_pages_cost_the_same_with_3_and_with_90_lines(browser, table):
     row = start()
 
     def cost() -> list[int]:
-        found = []
+        counts = []
         for page in (url(row), url(row, "progress")):
             with CaptureQueriesContext(connection) as queries:
                 assert browser.get(page).status_code == 200
-            found.append(len(queries))
-        return found
+            counts.append(len(queries))
+        return counts
 
     for number in range(3):
         jobs.log_event(row, f"line {number}")

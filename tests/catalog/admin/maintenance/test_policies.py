@@ -32,8 +32,8 @@ def text(answer) -> str:
 
 def line(page: str, name: str) -> str:
     """What stands beside a field, without tags."""
-    found = re.search(rf'<p id="effective_{name}">(.*?)</p>', page)
-    return re.sub(r"<[^>]*>", "", found[1])
+    match = re.search(rf'<p id="effective_{name}">(.*?)</p>', page)
+    return re.sub(r"<[^>]*>", "", match[1])
 
 
 def root() -> Namespace:
@@ -61,9 +61,9 @@ def test_what_holds_and_where_it_comes_from(browser):
     assert 'placeholder="inherited: 2 days"' in page
     assert re.search(r'name="small_ratio" value="30 %"', page)
     assert "Inherit (on)" in page
-    shown = text(browser.get(f"{url(row, 'change')}?tab=maintenance"))
-    assert "Effective policy" in shown
-    assert f'href="{url(prod)}"' in shown
+    content = text(browser.get(f"{url(row, 'change')}?tab=maintenance"))
+    assert "Effective policy" in content
+    assert f'href="{url(prod)}"' in content
     of_namespace = text(browser.get(f"{url(row.namespace, 'change')}?tab=maintenance"))
     assert "2 days" in of_namespace
 
@@ -133,8 +133,8 @@ def test_what_is_said_of_the_other_format_stays_said(browser):
         actor=SYSTEM, table=("prod", "t"), values={"min_manifests": 7, "keep_versions": 3}
     )
     assert browser.post(url(row), {"keep_versions": "4"}).status_code == 302
-    said = MaintenancePolicy.objects.get(table=row).values
-    assert said == {"min_manifests": 7, "keep_versions": 4}
+    saved_values = MaintenancePolicy.objects.get(table=row).values
+    assert saved_values == {"min_manifests": 7, "keep_versions": 4}
 
 
 @pytest.mark.parametrize(
@@ -197,8 +197,8 @@ def test_a_dropped_namespace_does_not_reach_the_next_of_its_name(browser):
     with unchanged():
         answer = browser.post(url(row), {"cleanup": "on"})
     assert told(answer) == ["Namespace 'prod' does not exist"]
-    shown = text(browser.get(f"{url(row, 'change')}?tab=maintenance"))
-    assert "Namespace &#x27;prod&#x27; does not exist" in shown
+    content = text(browser.get(f"{url(row, 'change')}?tab=maintenance"))
+    assert "Namespace &#x27;prod&#x27; does not exist" in content
 
 
 def test_a_row_that_is_not_there(browser):
@@ -209,7 +209,7 @@ def test_a_row_that_is_not_there(browser):
 
 def test_the_pages_cost_the_same_however_deep(browser):
     def cost(row: Table) -> list[int]:
-        found = []
+        counts = []
         pages = (
             url(row),
             f"{url(row, 'change')}?tab=maintenance",
@@ -219,8 +219,8 @@ def test_the_pages_cost_the_same_however_deep(browser):
         for page in pages:
             with CaptureQueriesContext(connection) as queries:
                 assert browser.get(page).status_code == 200
-            found.append(len(queries))
-        return found
+            counts.append(len(queries))
+        return counts
 
     flat, deep = make_table("prod", "t"), make_table("a", "b", "c", "d", "t")
     for path in (("prod",), ("a", "b"), ("a", "b", "c")):

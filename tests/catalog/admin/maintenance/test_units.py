@@ -44,9 +44,9 @@ def test_what_is_written_and_how_it_is_shown(name, text, value, shown):
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_what_is_shown_is_read_as_the_same(rule):
-    shown = units.show(rule, rule.default)
-    if rule.name not in {"compaction", "cleanup"} and shown not in units.MODE_TEXTS.values():
-        assert units.parse(rule, shown) == rule.default
+    text = units.show(rule, rule.default)
+    if rule.name not in {"compaction", "cleanup"} and text not in units.MODE_TEXTS.values():
+        assert units.parse(rule, text) == rule.default
 
 
 @pytest.mark.parametrize(
