@@ -71,7 +71,7 @@ def test_a_webhook_tells_dies_and_is_sent_its_dead_letters_again(
     page.goto("/admin/")
     page.get_by_role("link", name="Undelivered events: 1").click()
     page.get_by_role("link", name="pager", exact=True).click()
-    says(page, "stopped")
+    says(page, "inactive")
     open_tab(page, "Dead letters")
     expect(row(page, "paged.again")).to_contain_text("410")
     assert violations(page) == []
@@ -80,7 +80,7 @@ def test_a_webhook_tells_dies_and_is_sent_its_dead_letters_again(
     press(page, "Edit")
     page.get_by_text("Active: events for an inactive").click()
     submit(page, "Save")
-    says(page, "was changed")
+    says(page, "was updated")
     press(page, "Replay dead letters")
     submit(page, "Replay")
     says(page, "1 dead letters of webhook 'pager' were queued for replay")
@@ -100,7 +100,7 @@ def test_many_tables_are_labelled_and_protected_at_once(
     page = sign_in()
     page.goto("/admin/catalog/labeldefinition/add/")
     fill(page, "Key", "team")
-    submit(page, "Define")
+    submit(page, "Create")
     says(page, "was created")
 
     def act(action: str, *names: str) -> None:

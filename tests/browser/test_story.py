@@ -32,7 +32,7 @@ def test_a_table_is_found_labelled_protected_dropped_brought_back_and_purged(
     ada.goto("/admin/catalog/labeldefinition/add/")
     fill(ada, "Key", "pii")
     fill(ada, "Values", "yes\nno")
-    ada.get_by_role("button", name="Define").click()
+    ada.get_by_role("button", name="Create").click()
     says(ada, "was created")
     found_by_command_bar(ada, "tailnum", "nyc.flights", screen)
 
@@ -52,7 +52,7 @@ def test_a_table_is_found_labelled_protected_dropped_brought_back_and_purged(
     # Protected, it is not dropped, whoever asks.
     press(ada, "Protection")
     ada.get_by_role("button", name="Protect", exact=True).click()
-    says(ada, "is protected")
+    says(ada, "is now protected")
     press(ada, "Drop")
     ada.get_by_role("button", name="Drop", exact=True).click()
     says(ada, "protected")

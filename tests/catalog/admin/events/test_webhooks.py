@@ -112,7 +112,7 @@ def test_it_is_changed_and_stopped(browser, hook):
     press(browser, hook, "edit", url="https://example.org/x", types="")
     hook.refresh_from_db()
     assert (hook.url, hook.types, hook.is_active) == ("https://example.org/x", [], False)
-    assert "stopped" in browser.get(page_of(hook)).content.decode()
+    assert "inactive" in browser.get(page_of(hook)).content.decode()
 
     answer = press(browser, hook, "edit", url="ftp://example.org/", types="", is_active="on")
     assert "begins with https://" in answer.content.decode()

@@ -303,7 +303,7 @@ def test_a_button_starts_a_job_and_leads_to_it(browser, is_dry_run):
     assert (job.kind, job.is_dry_run, job.table_id) == ("compact", is_dry_run, row.pk)
     assert job.transaction.actor == "user:ada"
     (message,) = told(answer)
-    assert f'<a class="m-link" href="{url(job)}">job {job.pk}</a>' in message
+    assert f'<a class="m-link" href="{url(job)}">Job {job.pk}</a>' in message
     event = AuditEvent.objects.get(action="maintenance.start")
     assert (event.actor, event.after["is_dry_run"]) == ("user:ada", is_dry_run)
 
@@ -446,7 +446,7 @@ def test_several_tables_at_once(browser):
         ("t1", "compact", True),
     }
     (message,) = told(answer)
-    assert "2 jobs</a> were asked for" in message
+    assert "2 jobs</a> were started" in message
     assert message.startswith("Compact (dry run): ")
 
 
@@ -465,7 +465,7 @@ def test_of_several_those_that_cannot_are_told(browser):
     assert job.table == good
     messages = told(answer)
     assert len(messages) == 3
-    assert f"job {job.pk}</a>" in messages[0]
+    assert f"Job {job.pk}</a>" in messages[0]
     assert "a.i: Tables in Iceberg format have no 'optimize_indexes'" in messages
 
 
