@@ -131,7 +131,7 @@ def describe(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace | Table) 
                 sensitivity=Sensitivity(sensitivity) if sensitivity else None,
             ),
         )
-        messages.success(request, f"Annotations of '{row}' were saved")
+        messages.success(request, "Saved.")
         return HttpResponseRedirect(cells.page_url(row))
 
     return page.ask(

@@ -37,7 +37,7 @@ def text(response) -> str:
 
 
 def test_a_label_is_defined_changed_and_deleted(browser):
-    assert "Define a label" in text(browser.get(f"{LABELS}add/"))
+    assert "Create a label" in text(browser.get(f"{LABELS}add/"))
     answer = browser.post(f"{LABELS}add/", FORM, follow=True)
     assert "was created" in text(answer)
     assert "<strong>people</strong>" in text(answer)

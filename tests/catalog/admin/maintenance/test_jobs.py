@@ -364,7 +364,7 @@ def test_other_work_is_asked_for_where_it_was_asked_for(browser, table):
 def test_retry(browser, table):
     row = end(start(JobKind.CLEAN_UP, is_dry_run=True), JobStatus.FAILED, error="no Java")
     with unchanged():
-        assert "Try Job" in text(browser.get(url(row, "retry")))
+        assert "Retry Job" in text(browser.get(url(row, "retry")))
     answer = browser.post(url(row, "retry"))
     again = Job.objects.get(status=JobStatus.QUEUED)
     assert (answer.status_code, answer.headers["location"]) == (302, url(again))
