@@ -147,7 +147,7 @@ def test_every_list_answers_when_there_is_nothing(browser, url):
         ("apikey", "API keys", "Programs authenticate"),
         ("job", "Jobs", "run as jobs"),
         ("transaction", "Transactions", "No transactions"),
-        ("function", "Functions", "Nothing is here yet"),
+        ("function", "Functions", "No entries."),
     ],
 )
 def test_an_empty_list_has_a_name_and_teaches(browser, noun, title, teaches):

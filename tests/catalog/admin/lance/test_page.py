@@ -309,7 +309,7 @@ def test_tags_and_branches(browser, row):
         deleted_at="2026-01-01T00:00:00Z"
     )
     assert rows(browser, url(row, "refs")) == [
-        ["first", "main", "1 gone", ""],
+        ["first", "main", "1 missing", ""],
         ["second", "dev", "2", "View"],
     ]
     line = rows(browser, url(row, "refs"), panel=1)[0]
