@@ -133,7 +133,9 @@ def test_the_largest_are_told_and_it_is_said(browser, catalog, monkeypatch):
     assert growth.amounts[0].now == "300"  # of those there are; the largest in bytes
     assert growth.note == "Shows the 1 largest of 4 tables."
     monkeypatch.setattr("catalog.admin.growth.MAX_ROWS", 2)
-    assert "of the 2 measured tables with the lowest health" in browser.get(URL).context["growth"].note
+    assert (
+        "of the 2 measured tables with the lowest health" in browser.get(URL).context["growth"].note
+    )
 
 
 def test_it_costs_two_statements_whatever_there_is(browser, catalog):
