@@ -1,6 +1,7 @@
-"""Who is signed in: what they see and may press is what their principal holds, as with any key.
+"""The signed-in user as a principal.
 
-Django's own permissions say nothing about the catalog. Superusers hold everything.
+A user sees and may do what the principal holds privileges for, as with an API key. Django's own
+permissions do not apply to the catalog. Superusers hold all privileges.
 """
 
 from dataclasses import replace
@@ -12,22 +13,24 @@ from catalog import access
 from catalog.access import Principal
 from catalog.privileges import Privilege
 
-_KEPT = "_monodon_principal"
+_ATTRIBUTE = "_monodon_principal"
 
 
 def actor(request: HttpRequest, _permission: str = "") -> Principal:
-    """The signed-in user as a principal. For superusers nothing is asked of the database, for
-    others two statements, once for a request."""
-    kept = getattr(request, _KEPT, None)
-    if kept is None:
+    """The principal of the signed-in user, cached in the request.
+
+    No statement for superusers, two for other users.
+    """
+    principal = getattr(request, _ATTRIBUTE, None)
+    if principal is None:
         request_id = getattr(request, "request_id", "")
-        kept = replace(access.of_user(request.user), request_id=request_id, interface="admin")
-        setattr(request, _KEPT, kept)
-    return cast(Principal, kept)
+        principal = replace(access.of_user(request.user), request_id=request_id, interface="admin")
+        setattr(request, _ATTRIBUTE, principal)
+    return cast(Principal, principal)
 
 
 def is_administrator(request: HttpRequest) -> bool:
-    """Whether they may see and change what concerns the whole installation."""
+    """True if the user holds all privileges everywhere."""
     user = request.user
     return user.is_active and user.is_staff and actor(request).holds_everywhere(Privilege.ALL)
 
@@ -37,7 +40,7 @@ def reads_everything(request: HttpRequest) -> bool:
 
 
 class AdministratorsOnly:
-    """For pages of Django and its packages: users, groups, schedules."""
+    """Restricts pages of Django and its packages to administrators: users, groups, schedules."""
 
     def has_module_permission(self, request: HttpRequest) -> bool:
         return is_administrator(request)

@@ -1,4 +1,4 @@
-"""How values look: what stands in a list's column, a page's facts, a table's cell."""
+"""Rendering of values in list columns, page details and table cells."""
 
 import json
 import uuid
@@ -16,7 +16,7 @@ from django.utils.timesince import timesince
 
 from catalog.models import JobStatus, TableState, TransactionStatus
 
-_LONGEST = 20_000  # characters of a text that opens
+_LONGEST = 20_000  # characters of an expandable text
 NOTHING = mark_safe('<span class="m-muted">–</span>')
 BADGES: dict[str, str] = {
     TableState.LIVE: "success",
@@ -49,12 +49,12 @@ def anchor(url: str, text: object) -> SafeString:
 
 
 def link(row: Model | None, text: object = None) -> SafeString:
-    """A link to the row's page, showing the row."""
+    """A link to the row's page; its text defaults to the row's name."""
     return NOTHING if row is None else anchor(page_url(row), str(row) if text is None else text)
 
 
 def code(text: object, whole: object = None) -> SafeString:
-    """Something to copy; a long one is cut, and whole when pointed at."""
+    """A text in monospace. A long one is cut; its tooltip shows all of it."""
     if text in (None, ""):
         return NOTHING
     title = text if whole is None else whole
@@ -62,7 +62,7 @@ def code(text: object, whole: object = None) -> SafeString:
 
 
 def exact(text: object) -> SafeString:
-    """Something to copy whole: one click selects all of it, also what is cut."""
+    """A text to copy: one click selects all of it, including the part that is cut."""
     if text in (None, ""):
         return NOTHING
     return format_html('<code class="m-code m-exact" title="{0}">{0}</code>', text)
@@ -77,7 +77,7 @@ def muted(text: object) -> SafeString:
 
 
 def moment(value: datetime | None) -> SafeString:
-    """A time in UTC, to the second; to the microsecond when pointed at."""
+    """A time in UTC, in seconds; its tooltip shows microseconds."""
     if value is None:
         return NOTHING
     return format_html(
@@ -89,7 +89,7 @@ def moment(value: datetime | None) -> SafeString:
 
 
 def ago(value: datetime) -> SafeString:
-    """How long ago something was, in one unit; the time when pointed at."""
+    """The time since a moment, in one unit; its tooltip shows the time."""
     is_new = timezone.now() - value < timedelta(minutes=1)
     return format_html(
         '<time class="m-time" datetime="{}" title="{} UTC">{}</time>',
@@ -111,36 +111,36 @@ def badge(text: str, colour: str | None = None) -> SafeString:
 
 
 def bounded(count: int, limit: int) -> str:
-    """A count that was not taken further than the limit."""
+    """A count that stopped above the limit, such as "1,000+"."""
     return f"{limit:,}+" if count > limit else f"{count:,}"
 
 
-def value(found: object) -> SafeString | str:
-    """A JSON value, readable: words as words, a nested one as indented JSON."""
-    if found is None or found == "":
+def value(content: object) -> SafeString | str:
+    """A JSON value: a string as it is, an object or array as indented JSON."""
+    if content is None or content == "":
         return NOTHING
-    if isinstance(found, str):
-        return found
-    if isinstance(found, bool | int | float):
-        return json.dumps(found)
+    if isinstance(content, str):
+        return content
+    if isinstance(content, bool | int | float):
+        return json.dumps(content)
     return format_html(
-        '<pre class="m-json">{}</pre>', json.dumps(found, indent=2, ensure_ascii=False)
+        '<pre class="m-json">{}</pre>', json.dumps(content, indent=2, ensure_ascii=False)
     )
 
 
-def mapping(found: Mapping[str, Any]) -> SafeString:
-    """Keys and values as short lines."""
-    if not found:
+def mapping(entries: Mapping[str, Any]) -> SafeString:
+    """Keys and values, one pair in a line."""
+    if not entries:
         return NOTHING
     return format_html_join(
         "",
         '<div class="m-pair"><span class="m-muted">{}</span> {}</div>',
-        ((key, value(item)) for key, item in found.items()),
+        ((key, value(item)) for key, item in entries.items()),
     )
 
 
 def fold(title: object, content: object) -> SafeString:
-    """Something that opens when it is asked for."""
+    """Content that is folded below a title."""
     return format_html('<details class="m-fold"><summary>{}</summary>{}</details>', title, content)
 
 
@@ -148,60 +148,60 @@ def clipped(text: str, limit: int = 200) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def passage(text: str, limit: int = 200) -> SafeString | str:
-    """A text of any length: a long one opens when asked for, and the longest is cut."""
+def expandable(text: str, limit: int = 200) -> SafeString | str:
+    """A text of any length: a long one is folded, and the longest is cut."""
     if len(text) <= limit:
         return text or NOTHING
     return fold(clipped(text, 80), source(text, _LONGEST))
 
 
-def brief(found: object) -> SafeString | str:
-    """A JSON value of any size."""
-    if isinstance(found, dict | list):
-        found = json.dumps(found, ensure_ascii=False)
-    return passage(found) if isinstance(found, str) else value(found)
+def brief(content: object) -> SafeString | str:
+    """A JSON value of any size; a long one is folded."""
+    if isinstance(content, dict | list):
+        content = json.dumps(content, ensure_ascii=False)
+    return expandable(content) if isinstance(content, str) else value(content)
 
 
 def source(text: str, limit: int) -> SafeString:
-    """A text as it is written, such as SQL; what is cut is told."""
-    left = len(text) - limit
+    """Preformatted text such as SQL, with a note of how many characters are cut."""
+    hidden = len(text) - limit
     return format_html(
         '<pre class="m-json m-sql">{}</pre>{}',
         text[:limit],
-        muted(f"… and {left:,} more characters") if left > 0 else "",
+        muted(f"… and {hidden:,} more characters") if hidden > 0 else "",
     )
 
 
 def delta(added: object, removed: object) -> SafeString:
-    """How much came and how much went."""
+    """Added and removed amounts, as "+ 3 − 1"."""
     parts = [
-        format_html('<span class="{}">{}{}</span>', *part)
-        for part in (("m-plus", "+", added), ("m-minus", "−", removed))
-        if part[2] not in (None, "")
+        format_html('<span class="{}">{}{}</span>', *side)
+        for side in (("m-plus", "+", added), ("m-minus", "−", removed))
+        if side[2] not in (None, "")
     ]
     if not parts:
         return NOTHING
     return format_html('<span class="m-delta">{}</span>', spaced(parts))
 
 
-def meter(part: int, whole: int, text: object) -> SafeString:
-    """How much of a whole, as a bar and in words."""
-    share = 100 * part / whole if whole > 0 else 0
+def meter(amount: int, whole: int, text: object) -> SafeString:
+    """A share of a whole, as a bar and a text."""
+    share = 100 * amount / whole if whole > 0 else 0
     return format_html(
         '<span class="m-meter"><span style="width: {}%"></span></span>{}', f"{share:.1f}", text
     )
 
 
-def spaced(parts: Iterable[object]) -> SafeString:
-    return format_html_join(" ", "{}", ((part,) for part in parts))
+def spaced(items: Iterable[object]) -> SafeString:
+    return format_html_join(" ", "{}", ((item,) for item in items))
 
 
-def lines(parts: Iterable[object]) -> SafeString:
-    return format_html_join("", "<div>{}</div>", ((part,) for part in parts)) or NOTHING
+def lines(items: Iterable[object]) -> SafeString:
+    return format_html_join("", "<div>{}</div>", ((item,) for item in items)) or NOTHING
 
 
 def prose(html: SafeString) -> SafeString:
-    """Rendered Markdown, with the look of a text."""
+    """Rendered Markdown."""
     return format_html('<div class="m-prose">{}</div>', html)
 
 

@@ -1,4 +1,4 @@
-"""Pictures of the first page and of a table's growth. SVG without any script."""
+"""Charts of the overview and of a table's growth, as SVG without scripts."""
 
 from collections.abc import Callable, Sequence
 from datetime import date, datetime
@@ -19,15 +19,15 @@ def bars(title: str, days: Sequence[date], counts: Sequence[int]) -> SafeString:
         '<rect class="m-bar-plain" x="{}" y="{}" width="{}" height="{}" rx="1">'
         "<title>{}: {}</title></rect>",
         (
-            (*_bar(place, step, count, max(counts)), day.isoformat(), f"{count:,}")
-            for place, (day, count) in enumerate(zip(days, counts, strict=True))
+            (*_bar(index, step, count, max(counts)), day.isoformat(), f"{count:,}")
+            for index, (day, count) in enumerate(zip(days, counts, strict=True))
         ),
     )
-    return _svg(title, drawn, f"{days[0]:%d %b}", f"{days[-1]:%d %b}", f"most: {max(counts):,}")
+    return _svg(title, drawn, f"{days[0]:%d %b}", f"{days[-1]:%d %b}", f"max: {max(counts):,}")
 
 
 def histogram(buckets: Sequence[int]) -> SafeString:
-    """How many tables have which score, from 0 to 100."""
+    """Numbers of tables by health score, from 0 to 100."""
     step = _WIDTH / len(buckets)
     wide = 100 // len(buckets)
     drawn = format_html_join(
@@ -35,18 +35,18 @@ def histogram(buckets: Sequence[int]) -> SafeString:
         '<rect class="m-dot-{}" x="{}" y="{}" width="{}" height="{}" rx="1">'
         "<title>{} to {}: {} tables</title></rect>",
         (
-            (grade(low), *_bar(place, step, count, max(buckets)), low, low + wide, f"{count:,}")
-            for place, count in enumerate(buckets)
-            for low in [place * wide]
+            (grade(low), *_bar(index, step, count, max(buckets)), low, low + wide, f"{count:,}")
+            for index, count in enumerate(buckets)
+            for low in [index * wide]
         ),
     )
-    return _svg("Tables by health", drawn, "0", "100", f"most: {max(buckets):,}")
+    return _svg("Tables by health", drawn, "0", "100", f"max: {max(buckets):,}")
 
 
 def course(
     title: str, points: Sequence[tuple[datetime, int]], shown: Callable[[int], str]
 ) -> SafeString:
-    """How an amount grew or shrank, oldest first, as an area above zero."""
+    """An amount over time, oldest first, as an area above zero."""
     first, last = points[0][0], points[-1][0]
     span = (last - first).total_seconds()
     most = max(value for _, value in points)
@@ -74,18 +74,18 @@ def course(
         line,
         dots,
     )
-    told = (
+    label = (
         f"{title}: {shown(points[0][1])} on {first:%d %b}, {shown(points[-1][1])} on {last:%d %b}"
     )
-    return _svg(told, drawn, f"{first:%d %b}", f"{last:%d %b}", f"most: {shown(most)}")
+    return _svg(label, drawn, f"{first:%d %b}", f"{last:%d %b}", f"max: {shown(most)}")
 
 
-def _bar(place: int, step: float, count: int, most: int) -> tuple[str, str, str, str]:
-    """Left, top, width and height; what is not nothing is seen."""
+def _bar(index: int, step: float, count: int, most: int) -> tuple[str, str, str, str]:
+    """Left, top, width and height. A count above zero is always visible."""
     height = max((_BASE - _TOP) * count / most, 1.5) if count else 0.0
     gap = min(step / 3, 3)
     return (
-        f"{place * step:.1f}",
+        f"{index * step:.1f}",
         f"{_BASE - height:.1f}",
         f"{step - gap:.1f}",
         f"{height:.1f}",

@@ -1,6 +1,6 @@
-"""How the catalog grew: rows and bytes by what was measured, tables and versions by when they came.
+"""Growth of the catalog: rows and bytes from measurements, tables and versions by creation date.
 
-Measurements of a table are kept for 90 days, so no chart goes further back.
+Measurements are kept for 90 days, so no chart covers a longer period.
 """
 
 from collections.abc import Callable
@@ -19,21 +19,21 @@ from django.utils.safestring import SafeString
 from catalog import access
 from catalog.admin import charts
 from catalog.admin.actor import actor
-from catalog.admin.pages import number, query
+from catalog.admin.paging import number, query
 from catalog.models import TableHealth
 
 PERIODS = (30, 90)
-LOOKED_AT = 20_000
-"""So many tables or versions are looked at, and no more."""
+MAX_ROWS = 20_000
+"""Maximum number of tables or versions that a chart reads."""
 LARGEST = 1_000
-"""Of so many tables, the largest, it is told how they grew."""
+"""Maximum number of tables in the charts of rows and bytes; the largest are used."""
 _STEPS = 30
 
-# Of every table, at every point of the chart, the last measurement before it. Where none is kept it is
-# the first after it: what did not change for long has but its newest measurement.
+# For each table and point of the chart, the last measurement before the point; if none is stored, the
+# first after it, because a table that has not changed for long has only its newest measurement.
 _COURSE = """
-    SELECT point.at, sum((known.statistics ->> 'rows')::bigint)::bigint,
-        sum((known.statistics ->> 'bytes')::bigint)::bigint
+    SELECT point.at, sum((measured.statistics ->> 'rows')::bigint)::bigint,
+        sum((measured.statistics ->> 'bytes')::bigint)::bigint
     FROM unnest(%(points)s::timestamptz[]) AS point (at)
     JOIN catalog_table t ON t.id = ANY (%(tables)s) AND t.created_at <= point.at
         AND (t.dropped_at IS NULL OR t.dropped_at > point.at)
@@ -46,10 +46,10 @@ _COURSE = """
          WHERE table_id = t.id AND measured_at > point.at AND statistics ? 'rows'
          ORDER BY measured_at LIMIT 1)
         LIMIT 1
-    ) known
+    ) measured
     GROUP BY point.at
 """
-_CAME = """
+_ADDITIONS = """
     SELECT what, day, count(*) FROM (
         (SELECT 'tables' AS what, (created_at AT TIME ZONE 'UTC')::date AS day
          FROM catalog_table ORDER BY id DESC LIMIT %(limit)s)
@@ -62,7 +62,7 @@ _CAME = """
 
 @dataclass(frozen=True)
 class Amount:
-    """A chart, what there is now, and how much more that is than at its beginning."""
+    """A chart, the current amount, and its change since the first point."""
 
     title: str
     chart: SafeString
@@ -73,15 +73,15 @@ class Amount:
 @dataclass(frozen=True)
 class Growth:
     amounts: tuple[Amount, ...]
-    """None where nothing was measured."""
+    """Empty if no table was measured."""
     note: str
     periods: tuple[tuple[int, str, bool], ...]
-    """Days, where they are shown, and whether they are."""
+    """Days, URL, and whether the period is the selected one."""
 
 
 @dataclass(frozen=True)
-class Came:
-    """How many tables and versions came on each of the last days."""
+class Additions:
+    """Tables and versions created on each of the last days."""
 
     tables: SafeString
     versions: SafeString
@@ -90,19 +90,19 @@ class Came:
 
 
 def days(request: HttpRequest) -> int:
-    """Which period is asked for."""
-    asked = number(request, "days")
-    return asked if asked in PERIODS else PERIODS[0]
+    """The requested period in days; the shortest by default."""
+    chosen = number(request, "days")
+    return chosen if chosen in PERIODS else PERIODS[0]
 
 
 def growth(request: HttpRequest) -> Growth:
-    """Rows and bytes of what the reader may browse, over time. Two statements."""
-    asked = days(request)
+    """Rows and bytes, over time, of the tables that the user may browse. Two statements."""
+    chosen = days(request)
     now = timezone.now()
-    step = timedelta(days=asked) / _STEPS
-    points = [now - step * place for place in range(_STEPS, -1, -1)]
+    step = timedelta(days=chosen) / _STEPS
+    points = [now - step * index for index in range(_STEPS, -1, -1)]
     measured = _measured(request, points[0])
-    largest = [table for _, table in sorted(measured[:LOOKED_AT], reverse=True)[:LARGEST]]
+    largest = [table for _, table in sorted(measured[:MAX_ROWS], reverse=True)[:LARGEST]]
     by_point = _course(points, largest)
     series = [(point, *by_point.get(point, (0, 0))) for point in points]
     return Growth(
@@ -114,45 +114,49 @@ def growth(request: HttpRequest) -> Growth:
         else (),
         note=_note(len(measured)),
         periods=tuple(
-            (period, query(request, days=None if period == PERIODS[0] else period), period == asked)
+            (
+                period,
+                query(request, days=None if period == PERIODS[0] else period),
+                period == chosen,
+            )
             for period in PERIODS
         ),
     )
 
 
 def of_table(measured: list[tuple[datetime, int, int]]) -> tuple[Amount, Amount]:
-    """The same of one table: when it was measured, its rows and bytes, oldest first."""
+    """Charts of one table, from the times of its measurements with rows and bytes, oldest first."""
     return (
         _rows([(at, rows) for at, rows, _ in measured]),
         _bytes([(at, size) for at, _, size in measured]),
     )
 
 
-def came(period: int) -> Came:
-    """Of everything, whatever became of it since. One statement."""
+def additions(period: int) -> Additions:
+    """Tables and versions created by day, including those dropped since. One statement."""
     with connection.cursor() as cursor:
-        cursor.execute(_CAME, {"limit": LOOKED_AT})
-        found: list[tuple[str, date, int]] = cursor.fetchall()
+        cursor.execute(_ADDITIONS, {"limit": MAX_ROWS})
+        rows: list[tuple[str, date, int]] = cursor.fetchall()
     today = datetime.now(UTC).date()
-    shown = [today - timedelta(days=place) for place in range(period - 1, -1, -1)]
-    by_day = {(what, day): count for what, day, count in found}
+    dates = [today - timedelta(days=offset) for offset in range(period - 1, -1, -1)]
+    by_day = {(name, day): count for name, day, count in rows}
     series = {
-        what: [by_day.get((what, day), 0) for day in shown] for what in ("tables", "versions")
+        name: [by_day.get((name, day), 0) for day in dates] for name in ("tables", "versions")
     }
-    told = {
-        what: f"{'≥ ' if sum(n for w, _, n in found if w == what) >= LOOKED_AT else ''}{sum(counts):,}"
-        for what, counts in series.items()
+    totals = {
+        name: f"{'≥ ' if sum(n for w, _, n in rows if w == name) >= MAX_ROWS else ''}{sum(counts):,}"
+        for name, counts in series.items()
     }
-    return Came(
-        charts.bars("Tables made by day", shown, series["tables"]),
-        charts.bars("Versions written by day", shown, series["versions"]),
-        told["tables"],
-        told["versions"],
+    return Additions(
+        charts.bars("Tables created by day", dates, series["tables"]),
+        charts.bars("Versions written by day", dates, series["versions"]),
+        totals["tables"],
+        totals["versions"],
     )
 
 
 def _measured(request: HttpRequest, since: datetime) -> list[tuple[int, int]]:
-    """Bytes and table of the newest measurements, also of tables that were dropped since."""
+    """Bytes and table of the newest measurements, including tables dropped since."""
     rows = (
         TableHealth.objects.newest()
         .filter(Q(table__dropped_at=None) | Q(table__dropped_at__gt=since))
@@ -161,8 +165,8 @@ def _measured(request: HttpRequest, since: datetime) -> list[tuple[int, int]]:
         .order_by("score", "table")
         .values_list("bytes", "table")
     )
-    # What could not be measured this time has figures of another.
-    return [(size or 0, table) for size, table in rows[: LOOKED_AT + 1]]
+    # A failed measurement has no figures here; the chart uses an earlier one.
+    return [(size or 0, table) for size, table in rows[: MAX_ROWS + 1]]
 
 
 def _course(points: list[datetime], tables: list[int]) -> dict[datetime, tuple[int, int]]:
@@ -172,11 +176,9 @@ def _course(points: list[datetime], tables: list[int]) -> dict[datetime, tuple[i
 
 
 def _note(measured: int) -> str:
-    if measured > LOOKED_AT:
-        return (
-            f"Of the {LARGEST:,} largest of the {LOOKED_AT:,} measured tables that need work most."
-        )
-    return f"Of the {LARGEST:,} largest of {measured:,} tables." if measured > LARGEST else ""
+    if measured > MAX_ROWS:
+        return f"Shows the {LARGEST:,} largest of the {MAX_ROWS:,} measured tables with the lowest health."
+    return f"Shows the {LARGEST:,} largest of {measured:,} tables." if measured > LARGEST else ""
 
 
 def _rows(points: list[tuple[datetime, int]]) -> Amount:
@@ -190,7 +192,7 @@ def _bytes(points: list[tuple[datetime, int]]) -> Amount:
 def _amount(title: str, points: list[tuple[datetime, int]], shown: Callable[[int], str]) -> Amount:
     (since, before), (_, now) = points[0], points[-1]
     sign = "+" if now > before else "−"
-    change = f"{sign}{shown(abs(now - before))}" if now != before else "the same"
+    change = f"{sign}{shown(abs(now - before))}" if now != before else "no change"
     return Amount(
         title, charts.course(title, points, shown), shown(now), f"{change} since {since:%d %b}"
     )

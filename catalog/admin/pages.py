@@ -1,20 +1,17 @@
-"""What all pages of the admin share: read-only lists, pages made of facts and panels, and forms that
-call a service."""
+"""Base classes of the admin: read-only lists, pages of details and panels, and forms that call a service."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from itertools import zip_longest
-from typing import Any, Generic, TypeVar, cast
-from urllib.parse import urlencode
+from typing import Any, cast
 
 from django import forms
 from django.contrib import messages
 from django.contrib.admin import ShowFacets
 from django.contrib.admin.utils import unquote
-from django.contrib.postgres.expressions import ArraySubquery
 from django.core.exceptions import PermissionDenied
-from django.db.models import Func, IntegerField, Model, Q, QuerySet
+from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.http.response import HttpResponseBase
 from django.template.response import TemplateResponse
@@ -31,23 +28,17 @@ from catalog.errors import CatalogError
 from catalog.models import Namespace, Table
 from catalog.privileges import Privilege
 
-T = TypeVar("T")
-
-PANEL_SIZE = 25
-COUNT_LIMIT = 1000
-"""Counts beside a name are not taken further: a namespace may hold a million tables."""
-
 
 def button(
     description: str, *, permission: str, icon: str, danger: bool = False
 ) -> Callable[[Callable[..., HttpResponseBase]], Callable[..., HttpResponseBase]]:
-    """Make a method an action of a row's page, for those whom ``has_<permission>_permission`` lets.
+    """Make a method an action of a row's page, subject to ``has_<permission>_permission``.
 
-    The method is given the row; what is not there, or may not be seen, is told to be missing.
+    The method receives the row. A row that does not exist or is not visible is answered with 404.
     """
     variant = ActionVariant.DANGER if danger else ActionVariant.DEFAULT
 
-    def made(press: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+    def decorate(press: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
         @wraps(press)
         def pressed(self: ReadOnlyAdmin, request: HttpRequest, object_id: str) -> HttpResponseBase:
             row = self.find(request, object_id)
@@ -60,13 +51,13 @@ def button(
         )
         return cast(Callable[..., HttpResponseBase], action(pressed))
 
-    return made
+    return decorate
 
 
 class InfinitePaginator(paginator.InfinitePaginator):  # type: ignore[misc]
-    """Pages without a count, and not without end: the offset of a far page costs what it skips.
+    """Pages without a total count. Their number is limited, because a large offset is slow.
 
-    It keeps the name of its base, by which the templates know not to show a count.
+    The class keeps the name of its base, by which the templates know not to show a count.
     """
 
     count = 10_000
@@ -74,7 +65,7 @@ class InfinitePaginator(paginator.InfinitePaginator):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class Panel:
-    """A table of a page."""
+    """A table on a page."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[object]]
@@ -82,15 +73,15 @@ class Panel:
     title: str = ""
     note: str = ""
     first: str | None = None
-    """Where the first page is, on every other page."""
+    """URL of the first page; None on the first page."""
     following: str | None = None
-    """Where the next page is."""
+    """URL of the next page; None on the last."""
     style: str = ""
-    """A class of its table, if it looks different from others."""
+    """CSS class of the table; empty for the standard style."""
     below: Sequence[object] = ()
-    """For each row what stands below it, as wide as the table."""
+    """For each row, the content below it, as wide as the table."""
     lead: object = ""
-    """What stands above the table: a picture, a form."""
+    """Content above the table, such as a chart or a form."""
 
     @property
     def lines(self) -> Sequence[tuple[Sequence[object], object]]:
@@ -105,95 +96,32 @@ class Tab:
 
 
 @dataclass(frozen=True)
-class Part(Generic[T]):
-    """A page of a list, and where its first and next pages are."""
-
-    items: Sequence[T]
-    first: str | None
-    following: str | None
-
-
-@dataclass(frozen=True)
 class Page:
-    """What a row's page shows."""
+    """Content of a row's page."""
 
     facts: Sequence[tuple[str, object]]
     panels: Sequence[Panel] = ()
     tabs: Sequence[Tab] = ()
     aside: dict[str, object] = field(default_factory=dict)
-    """Context of the template ``aside`` names."""
+    """Context of the template named by ``aside_template``."""
     aside_template: str = ""
     subtitle: str = ""
     options: dict[str, object] = field(default_factory=dict)
 
 
-def query(request: HttpRequest, **changes: object) -> str:
-    """The request's query with these parameters set, or removed where None."""
-    parameters: dict[str, object] = {key: request.GET[key] for key in request.GET}
-    parameters.update(changes)
-    return "?" + urlencode({key: text for key, text in parameters.items() if text is not None})
-
-
 def sent(request: HttpRequest) -> QueryDict | None:
-    """What a form was sent with; None while it is only shown."""
+    """The submitted form data; None for a GET request."""
     return request.POST if request.method == "POST" else None
 
 
-def number(request: HttpRequest, name: str, default: int | None = None) -> int | None:
-    """A parameter that is a number of a row; the default for whatever else stands there."""
-    text = request.GET.get(name, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else default
-
-
-def word(request: HttpRequest, name: str) -> str:
-    """A parameter that is compared with a column: PostgreSQL knows no NUL."""
-    return request.GET.get(name, "").replace("\x00", "")
-
-
-def part(
-    request: HttpRequest,
-    items: Sequence[T],
-    key: Callable[[T], str],
-    parameter: str,
-    size: int = PANEL_SIZE,
-) -> Part[T]:
-    """A page of a list that is at hand: what comes after the item whose key the parameter tells.
-
-    By key, so that what is added in front of the list meanwhile moves nothing.
-    """
-    after = request.GET.get(parameter)
-    start = 0
-    if after:
-        # The last of several with this key: then every page leads on.
-        places = range(len(items) - 1, -1, -1)
-        start = next((place + 1 for place in places if key(items[place]) == after), 0)
-    shown = items[start : start + size]
-    return Part(
-        items=shown,
-        first=query(request, **{parameter: None}) if start else None,
-        following=(
-            query(request, **{parameter: key(shown[-1])}) if start + size < len(items) else None
-        ),
-    )
-
-
-def count_up_to(rows: QuerySet[Any], limit: int = COUNT_LIMIT) -> Func:
-    """The number of a subquery's rows, at most one more than the limit, as an annotation."""
-    return Func(
-        ArraySubquery(rows.values("pk")[: limit + 1]),
-        function="CARDINALITY",
-        output_field=IntegerField(),
-    )
-
-
 def refuse(request: HttpRequest, error: CatalogError) -> None:
-    """Show the user what the catalog refused, and why."""
+    """Show the message of an error, and its detail, to the user."""
     text = error.message
     messages.error(request, f"{text}. {error.detail}" if error.detail else text)
 
 
-class OneFilter(DropdownFilter):  # type: ignore[misc]
-    """A filter that is on or off: its one choice is ``value``, and ``condition`` what it lets through."""
+class SingleChoiceFilter(DropdownFilter):  # type: ignore[misc]
+    """A filter with a single choice, ``value_text``; ``condition`` selects the rows."""
 
     value_text: tuple[str, str]
 
@@ -208,23 +136,23 @@ class OneFilter(DropdownFilter):  # type: ignore[misc]
 
 
 class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
-    """A list and a page per row. Nothing is edited in place: the buttons call services."""
+    """A list, and a page for each row. Rows are not edited in place: the buttons call services."""
 
     paginator = InfinitePaginator
     list_per_page = 50
     list_max_show_all = 0
-    # An action takes what a page shows: the paginator knows no count of all, and they would be too many.
+    # Actions apply to one page of rows: the paginator has no total count, and all rows would be too many.
     list_disable_select_all = True
     list_filter_submit = True
     show_full_result_count = False
     show_facets = ShowFacets.NEVER
     sortable_by: Sequence[str] = ()
     list_title = ""
-    """What the list is called, if not as its model."""
+    """Title of the list; empty for the plural name of the model."""
     empty_text = ""
-    """What an empty list says: what would be here, and how it comes."""
+    """Text of an empty list: what it holds, and how entries are created."""
     page_related: Sequence[str] = ()
-    """What ``select_related`` takes along for a row's page."""
+    """Arguments of ``select_related`` for a row's page."""
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
@@ -235,14 +163,14 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return False
 
-    # -- who may see and press what
+    # -- permissions
 
-    def seen(self, asking: Principal) -> Q | None:
-        """The condition of the rows that somebody may browse; None: this is for administrators."""
+    def visibility(self, principal: Principal) -> Q | None:
+        """Condition of the rows that the principal may browse; None if only administrators may."""
         return None
 
     def target(self, row: Any) -> Namespace | Table | None:
-        """The namespace or table whose privileges decide about a row."""
+        """Namespace or table whose privileges apply to a row."""
         return None
 
     def has_module_permission(self, request: HttpRequest) -> bool:
@@ -252,43 +180,44 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
         user = request.user
         if not (user.is_active and user.is_staff):
             return False
-        return self.seen(actor(request)) is not None or is_administrator(request)
+        return self.visibility(actor(request)) is not None or is_administrator(request)
 
     def may(
         self, request: HttpRequest, needed: Privilege | str, object_id: str | None = None
     ) -> bool:
-        """Whether somebody holds this on the row of a page; for a list, on anything at all.
+        """True if the user holds the privilege on the row of a page; for a list, on any row.
 
-        A verb of Django's (``add``, ``change``), where no privilege says it: administrators may.
+        Administrators may do what a verb of Django's (``add``, ``change``) names: no privilege
+        stands for it.
         """
         privilege = Privilege.ALL if isinstance(needed, str) else needed
-        asking = actor(request)
-        if asking.holds_everywhere(privilege):
+        principal = actor(request)
+        if principal.holds_everywhere(privilege):
             return True
-        if self.seen(asking) is None:
+        if self.visibility(principal) is None:
             return False
         if object_id is None:
-            return access.holds_somewhere(asking, privilege)
+            return access.holds_somewhere(principal, privilege)
         row = self.find(request, object_id)
         target = None if row is None else self.target(row)
-        return target is not None and access.holds(asking, privilege, target)
+        return target is not None and access.holds(principal, privilege, target)
 
     def permission(self, verb: str) -> str:
-        """How Django calls it; nothing of the catalog goes by that."""
+        """Django's name of the permission. The catalog does not evaluate it."""
         return f"{self.opts.app_label}.{verb}_{self.opts.model_name}"
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         rows: QuerySet[Any] = super().get_queryset(request)
-        return self.only_seen(request, rows)
+        return self.only_visible(request, rows)
 
-    def only_seen(self, request: HttpRequest, rows: QuerySet[Any]) -> QuerySet[Any]:
-        condition = self.seen(actor(request))
+    def only_visible(self, request: HttpRequest, rows: QuerySet[Any]) -> QuerySet[Any]:
+        condition = self.visibility(actor(request))
         return rows if condition is None else rows.filter(condition)
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponseBase:
-        # "Select table to view" is no name of a page.
+        # Django's title, "Select table to view", does not name the page.
         name = self.list_title or str(self.opts.verbose_name_plural)
         context = {"title": name[0].upper() + name[1:]} | (extra_context or {})
         return cast(HttpResponseBase, super().changelist_view(request, context))
@@ -299,17 +228,17 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
         raise NotImplementedError
 
     def offers_actions(self, row: Any) -> bool:
-        """Whether the row is in a state in which its buttons make sense."""
+        """True if the row's state allows any of its buttons."""
         return True
 
     def offered_actions(self, row: Any) -> Sequence[str | dict[str, Any]]:
-        """The buttons that make sense for such a row; a dict is a menu of some."""
+        """Names of the buttons that apply to the row; a dict is a menu of buttons."""
         return cast(Sequence[str | dict[str, Any]], self.actions_detail)
 
     def find(self, request: HttpRequest, object_id: str) -> Any:
         """The row of a page, or None."""
         rows = self.model._default_manager.select_related(*self.page_related)
-        rows = self.only_seen(request, rows)
+        rows = self.only_visible(request, rows)
         field = self.opts.pk
         try:
             return rows.get(pk=field.to_python(unquote(object_id)))
@@ -350,7 +279,7 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
         return self.render(request, "admin/catalog/page.html", context)
 
     def missing(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
-        """The answer about a row that is not there, or that the user may not browse."""
+        """404 response for a row that does not exist or is not visible to the user."""
         title = f"{self.opts.verbose_name} {unquote(object_id)[:100]} does not exist"
         return self.render(
             request, "admin/404.html", {"title": title[0].upper() + title[1:]}, status=404
@@ -378,9 +307,9 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
         danger: bool = False,
         original: Model | None = None,
     ) -> HttpResponseBase:
-        """Show the form until it is sent and ``call`` accepts it. What is refused is a message.
+        """Show the form until it is valid and ``call`` succeeds. A CatalogError becomes a message.
 
-        The way back is the page of what it is about, unless ``back`` says another.
+        The form leads back to ``back``, or else to the page of ``original``.
         """
         form = form or forms.Form(sent(request))
         if form.is_valid():

@@ -1,4 +1,4 @@
-"""Pictures of maintenance: a score as a bar, scores over time, jobs by day. SVG without any script."""
+"""Charts of maintenance: a score, scores over time and jobs by day, as SVG without scripts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,20 +8,20 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 GOOD, FAIR = 80, 50
-"""From which score on a table is well, and from which it is not yet ill."""
+"""Lowest scores of the grades "good" and "fair"; a lower score is "poor"."""
 RESULTS: Mapping[str, str] = {
     "succeeded": "succeeded",
     "dry_run": "dry runs",
     "canceled": "canceled",
     "failed": "failed",
 }
-"""How jobs end, as they are stacked, and what the legend says."""
+"""Results of jobs in stacking order, and their names in the legend."""
 _WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 640, 150, 34, 10, 22
 
 
 @dataclass(frozen=True)
 class Day:
-    """How many jobs were asked for on a day, by how they ended."""
+    """Number of jobs requested on a day, by result."""
 
     day: date
     jobs: Mapping[str, int] = field(default_factory=dict)
@@ -36,7 +36,7 @@ def grade(score: int) -> str:
 
 
 def score(value: int) -> SafeString:
-    """A score as a coloured bar, with its number."""
+    """A score as a coloured bar with its number."""
     return format_html(
         '<span class="m-score"><span class="m-meter m-score-{}" role="meter" aria-label="Health" aria-valuemin="0"'
         ' aria-valuemax="100" aria-valuenow="{}"><span style="width: {}%"></span></span>{}</span>',
@@ -88,33 +88,33 @@ def scores(points: Sequence[tuple[datetime, int]]) -> SafeString:
             for (at, value), (x, y) in zip(points, places, strict=True)
         ),
     )
-    what = (
-        f"Health from {_when(first)} to {_when(last)}: {points[0][1]} at first, {points[-1][1]} now,"
+    label = (
+        f"Health from {_when(first)} to {_when(last)}: {points[0][1]} first, {points[-1][1]} last,"
         f" between {min(value for _, value in points)} and {max(value for _, value in points)}"
     )
     return format_html(
         '<svg class="m-chart" viewBox="0 0 {} {}" role="img" aria-label="{}">{}'
         '<polyline class="m-line" points="{}"></polyline>{}'
         '<text x="{}" y="{}">{}</text><text x="{}" y="{}" text-anchor="end">{}</text></svg>',
-        *(_WIDTH, _HEIGHT, what, grid, line, dots),
+        *(_WIDTH, _HEIGHT, label, grid, line, dots),
         *(_LEFT, _HEIGHT - 4, f"{first:%Y-%m-%d}"),
         *(right, _HEIGHT - 4, f"{last:%Y-%m-%d}"),
     )
 
 
-def days(found: Sequence[Day]) -> SafeString:
+def days(series: Sequence[Day]) -> SafeString:
     """Jobs by day and result, stacked, with a legend."""
-    most = max((day.total for day in found), default=0) or 1
-    step = (_WIDTH - _LEFT - 8) / max(len(found), 1)
+    most = max((day.total for day in series), default=0) or 1
+    step = (_WIDTH - _LEFT - 8) / max(len(series), 1)
     bars: list[tuple[str, str, str, str, str, str, int, str]] = []
-    for place, day in enumerate(found):
+    for index, day in enumerate(series):
         below = float(_HEIGHT - _BOTTOM)
         for result, text in RESULTS.items():
             count = day.jobs.get(result, 0)
             height = (_HEIGHT - _TOP - _BOTTOM) * count / most
             below -= height
             if count:
-                x = f"{_LEFT + place * step + 1:.1f}"
+                x = f"{_LEFT + index * step + 1:.1f}"
                 size = (f"{max(step - 2, 1):.1f}", f"{height:.1f}")
                 bars.append((result, x, f"{below:.1f}", *size, str(day.day), count, text))
     drawn = format_html_join(
@@ -122,13 +122,13 @@ def days(found: Sequence[Day]) -> SafeString:
         '<rect class="m-bar-{}" x="{}" y="{}" width="{}" height="{}"><title>{}: {} {}</title></rect>',
         bars,
     )
-    totals = {result: sum(day.jobs.get(result, 0) for day in found) for result in RESULTS}
+    totals = {result: sum(day.jobs.get(result, 0) for day in series) for result in RESULTS}
     legend = format_html_join(
         "",
         '<li><span class="m-key-{}"></span>{} {}</li>',
         ((result, f"{totals[result]:,}", text) for result, text in RESULTS.items()),
     )
-    what = f"Jobs of the last {len(found)} days, by day and result: " + ", ".join(
+    label = f"Jobs of the last {len(series)} days, by day and result: " + ", ".join(
         f"{totals[result]:,} {text}" for result, text in RESULTS.items()
     )
     return format_html(
@@ -137,11 +137,11 @@ def days(found: Sequence[Day]) -> SafeString:
         '<text x="{}" y="{}" text-anchor="end">{}</text>{}'
         '<text x="{}" y="{}">{}</text><text x="{}" y="{}" text-anchor="end">{}</text></svg>'
         '<ul class="m-legend">{}</ul>',
-        *(_WIDTH, _HEIGHT, what),
+        *(_WIDTH, _HEIGHT, label),
         *(_LEFT, _WIDTH - 8, _HEIGHT - _BOTTOM, _HEIGHT - _BOTTOM),
         *(_LEFT - 6, _TOP + 8, f"{most:,}", drawn),
-        *(_LEFT, _HEIGHT - 6, found[0].day if found else ""),
-        *(_WIDTH - 8, _HEIGHT - 6, found[-1].day if found else ""),
+        *(_LEFT, _HEIGHT - 6, series[0].day if series else ""),
+        *(_WIDTH - 8, _HEIGHT - 6, series[-1].day if series else ""),
         legend,
     )
 

@@ -1,4 +1,4 @@
-"""Values of maintenance policies as people write them: "7 days", "512 MB", "50 %". Pure."""
+"""Values of maintenance policies in text form: "7 days", "512 MB", "50 %". No I/O."""
 
 import re
 from decimal import Decimal
@@ -9,7 +9,7 @@ from catalog.policies import Mode, Rule, Unit
 
 ANY_TIME = "any time"
 _MOST = 2**53
-"""The bound of rules that have none of their own."""
+"""Upper bound of rules that declare none."""
 MODE_TEXTS = {Mode.OFF: "Off", Mode.DRY_RUN: "Dry run", Mode.ON: "On"}
 _SECONDS = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
 _BYTES = (("TB", 1024**4), ("GB", 1024**3), ("MB", 1024**2), ("KB", 1024))
@@ -36,7 +36,7 @@ def example(rule: Rule) -> str:
 
 
 def show(rule: Rule, value: Any) -> str:
-    """The value as ``parse`` reads it; what is none of the rule's, as it stands."""
+    """The value in the form that ``parse`` reads; an invalid value unchanged."""
     try:
         rule.check(value)
     except InvalidInput:
@@ -57,16 +57,16 @@ def show(rule: Rule, value: Any) -> str:
 
 
 def parse(rule: Rule, text: str) -> Any:
-    """What somebody wrote, as the rule has it. Raises InvalidInput, saying what would be right."""
+    """The value of a text. Raises InvalidInput, which names the expected form."""
     value = _parse(rule, text.strip().lower())
     if value is None:
-        raise InvalidInput(f"Write it such as {example(rule)}.")
+        raise InvalidInput(f"Enter a value such as {example(rule)}.")
     try:
         return rule.check(value)
     except InvalidInput as error:
         if rule.unit in {Unit.MODE, Unit.TIME}:
             raise
-        text = "That is too much." if value > _MOST else f"It has to be {_bounds(rule)}."
+        text = "The value is too large." if value > _MOST else f"The value must be {_bounds(rule)}."
         raise InvalidInput(text) from error
 
 
@@ -80,10 +80,10 @@ def _parse(rule: Rule, text: str) -> Any:
         case Unit.SECONDS:
             return _read_span(text)
         case Unit.RATIO:
-            found = _SHARE.fullmatch(text)
-            if found is None:
+            matched = _SHARE.fullmatch(text)
+            if matched is None:
                 return None
-            return float(Decimal(found[1]) / (100 if found[2] else 1))
+            return float(Decimal(matched[1]) / (100 if matched[2] else 1))
         case Unit.TIME:
             if text == ANY_TIME:
                 return ""
@@ -93,21 +93,21 @@ def _parse(rule: Rule, text: str) -> Any:
 
 
 def _read_size(text: str) -> int | None:
-    found = _SIZE.fullmatch(text.replace(",", ""))
-    if found is None or (not found[2] and "." in found[1]):
+    matched = _SIZE.fullmatch(text.replace(",", ""))
+    if matched is None or (not matched[2] and "." in matched[1]):
         return None
-    return int(Decimal(found[1]) * 1024 ** " kmgt".index(found[2] or " "))
+    return int(Decimal(matched[1]) * 1024 ** " kmgt".index(matched[2] or " "))
 
 
 def _read_span(text: str) -> int | None:
-    seconds, place = Decimal(0), 0
-    while place < len(text):
-        found = _SPAN.match(text, place)
-        if found is None:
+    seconds, position = Decimal(0), 0
+    while position < len(text):
+        matched = _SPAN.match(text, position)
+        if matched is None:
             return None
-        unit = next(size for name, size in _SECONDS if name[0] == found[2][0])
-        seconds += Decimal(found[1]) * unit
-        place = found.end()
+        unit = next(size for name, size in _SECONDS if name[0] == matched[2][0])
+        seconds += Decimal(matched[1]) * unit
+        position = matched.end()
     return int(seconds) if text else None
 
 

@@ -30,9 +30,9 @@ _START = 120_000
 
 def path() -> str | None:
     """Where it is; MONODON_CHROMIUM names another one than those on the PATH."""
-    if given := os.environ.get("MONODON_CHROMIUM"):
-        return given
-    return next((found for name in _NAMES if (found := shutil.which(name))), None)
+    if configured := os.environ.get("MONODON_CHROMIUM"):
+        return configured
+    return next((executable for name in _NAMES if (executable := shutil.which(name))), None)
 
 
 def missing() -> str:

@@ -102,8 +102,8 @@ def sign_in(browser: Browser, server: LiveServer, tmp_path: Path) -> Iterator[Si
 @pytest.fixture
 def screen(tmp_path: Path) -> Callable[..., None]:
     """Takes a picture of a page. MONODON_SCREENS names a directory that keeps them."""
-    kept = os.environ.get("MONODON_SCREENS")
-    directory = Path(kept) if kept else tmp_path / "screens"
+    configured = os.environ.get("MONODON_SCREENS")
+    directory = Path(configured) if configured else tmp_path / "screens"
     directory.mkdir(parents=True, exist_ok=True)
 
     def taken(page: Page, name: str) -> None:
@@ -112,7 +112,9 @@ def screen(tmp_path: Path) -> Callable[..., None]:
             set_dark(page, on=bool(scheme))
             file = directory / f"admin-{name}{scheme}.png"
             page.screenshot(path=file, animations="disabled", caret="hide")
-            assert not kept or file.stat().st_size < _MOST_BYTES, f"{file} is large for a page"
+            assert not configured or file.stat().st_size < _MOST_BYTES, (
+                f"{file} is large for a page"
+            )
         set_dark(page, on=False)
 
     return taken

@@ -45,11 +45,11 @@ def violations(page: Page) -> list[str]:
     """What axe-core finds against WCAG 2.1, A and AA; in the dark, which changes colours only, of contrast."""
     page.evaluate(_AXE.read_text())
     page.add_style_tag(content="* { transition: none !important; }")
-    found = _axe(page, ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"])
+    result = _axe(page, ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"])
     set_dark(page, on=True)
-    found += [f"in the dark, {line}" for line in _axe(page, ["color-contrast"])]
+    result += [f"in the dark, {line}" for line in _axe(page, ["color-contrast"])]
     set_dark(page, on=False)
-    return found
+    return result
 
 
 def set_dark(page: Page, *, on: bool) -> None:
@@ -58,9 +58,9 @@ def set_dark(page: Page, *, on: bool) -> None:
 
 
 def _axe(page: Page, only: list[str]) -> list[str]:
-    found: dict[str, Any] = page.evaluate("only => axe.run(document, {runOnly: only})", only)
+    result: dict[str, Any] = page.evaluate("only => axe.run(document, {runOnly: only})", only)
     return [
-        f"{one['id']} ({one['impact']}): {node['html'][:200]}"
-        for one in found["violations"]
-        for node in one["nodes"]
+        f"{violation['id']} ({violation['impact']}): {node['html'][:200]}"
+        for violation in result["violations"]
+        for node in violation["nodes"]
     ]

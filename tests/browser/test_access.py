@@ -35,13 +35,15 @@ def test_axe_finds_nothing(server: LiveServer, sign_in: SignIn) -> None:
     page.goto("/admin/catalog/table/?q=nyc.flights")
     table = page.locator("#result_list a").first.get_attribute("href")
     assert table
-    found = {}
+    failures = {}
     for path in (*PAGES, table, f"{table}?tab=maintenance"):
         page.goto(path)
         expect(page.locator("h1")).to_have_count(1)
-        if told := violations(page):
-            found[path] = told
-    assert not found, "\n".join(f"{path}: {line}" for path, told in found.items() for line in told)
+        if lines := violations(page):
+            failures[path] = lines
+    assert not failures, "\n".join(
+        f"{path}: {line}" for path, lines in failures.items() for line in lines
+    )
 
 
 def test_long_levels_of_the_tree_are_fetched_by_and_by(
@@ -94,7 +96,7 @@ def test_the_keyboard_is_enough(server: LiveServer, sign_in: SignIn) -> None:
     page.get_by_role("link", name="nyc.airports").focus()
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", level=1, name="nyc.airports")).to_be_visible()
-    menu = page.get_by_role("button", name="Describe", exact=True)
+    menu = page.get_by_role("button", name="Annotate", exact=True)
     menu.focus()
     page.keyboard.press("Enter")
     expect(page.get_by_role("link", name="Description and owner", exact=True)).to_be_visible()

@@ -33,9 +33,9 @@ while not WebhookDelivery.objects.filter(target__startswith={target!r}, status={
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    found = Receiver()
-    yield found
-    found.close()
+    server = Receiver()
+    yield server
+    server.close()
 
 
 def row(page: Page, name: str) -> Locator:
@@ -53,9 +53,9 @@ def test_a_webhook_tells_dies_and_is_sent_its_dead_letters_again(
     fill(page, "Events", "namespace.create")
     submit(page, "Create")
     expect(page.get_by_label("Signing secret")).to_have_text(re.compile(r"^whsec_\S{20,}$"))
-    page.get_by_role("link", name="Go to the webhook").click()
+    page.get_by_role("link", name="View webhook").click()
     expect(page.get_by_label("Signing secret")).to_have_count(0)
-    says(page, "It was told nothing yet.")
+    says(page, "No deliveries.")
 
     client = server.client()
     client.create_namespace(CreateNamespaceRequest(id=["paged"]))
@@ -69,25 +69,25 @@ def test_a_webhook_tells_dies_and_is_sent_its_dead_letters_again(
     client.create_namespace(CreateNamespaceRequest(id=["paged", "again"]))
     server.manage(_TELL.format(target="paged.again", status="dead"))
     page.goto("/admin/")
-    page.get_by_role("link", name="Events no webhook took: 1").click()
+    page.get_by_role("link", name="Undelivered events: 1").click()
     page.get_by_role("link", name="pager", exact=True).click()
-    says(page, "stopped")
+    says(page, "inactive")
     open_tab(page, "Dead letters")
     expect(row(page, "paged.again")).to_contain_text("410")
     assert violations(page) == []
     screen(page, "webhook")
 
-    press(page, "Change")
-    page.get_by_text("Active: while it is not").click()
+    press(page, "Edit")
+    page.get_by_text("Active: events for an inactive").click()
     submit(page, "Save")
-    says(page, "was changed")
+    says(page, "was updated")
     press(page, "Replay dead letters")
-    submit(page, "Send again")
-    says(page, "1 dead letters of 'pager' are sent again")
+    submit(page, "Replay")
+    says(page, "1 dead letters of webhook 'pager' were queued for replay")
     server.manage(_TELL.format(target="paged.again", status="delivered"))
     assert [event["subject"] for event in receiver.events][-1] == receiver.events[1]["subject"]
     open_tab(page, "Dead letters")
-    says(page, "There is no dead letter.")
+    says(page, "No dead letters.")
 
 
 def test_many_tables_are_labelled_and_protected_at_once(
@@ -100,8 +100,8 @@ def test_many_tables_are_labelled_and_protected_at_once(
     page = sign_in()
     page.goto("/admin/catalog/labeldefinition/add/")
     fill(page, "Key", "team")
-    submit(page, "Define")
-    says(page, "was defined")
+    submit(page, "Create")
+    says(page, "was created")
 
     def act(action: str, *names: str) -> None:
         page.goto("/admin/catalog/table/?in=shop")
@@ -112,13 +112,13 @@ def test_many_tables_are_labelled_and_protected_at_once(
         page.get_by_label("Select action to run").select_option(action)
         submit(page, "Run")
 
-    act("Put a label on", "one", "two")
-    expect(page.get_by_role("heading", level=2, name="Put a label on 2 tables")).to_be_visible()
+    act("Set label", "one", "two")
+    expect(page.get_by_role("heading", level=2, name="Set label on 2 tables")).to_be_visible()
     page.get_by_label("Label").select_option("team")
     fill(page, "Values", "ops")
     assert violations(page) == []
     submit(page, "Save")
-    says(page, "2 tables were labelled")
+    says(page, "2 tables were labeled")
     act("Protect", "one", "three")
     submit(page, "Protect")
     says(page, "2 tables were protected")
@@ -146,9 +146,9 @@ def test_a_service_account_has_a_key_that_is_shown_once(
     fill(page, "Name", "loader at night")
     fill(page, "Principal", "loader")
     submit(page, "Create")
-    shown = page.locator("#api-key")
-    expect(shown).to_have_text(re.compile(r"^mnd_\S{30,}$"))
-    key = shown.inner_text()
+    key_cell = page.locator("#api-key")
+    expect(key_cell).to_have_text(re.compile(r"^mnd_\S{30,}$"))
+    key = key_cell.inner_text()
     assert violations(page) == []
     client = RestNamespace(uri=server.url, **{"header.x-api-key": key})
     assert "nyc" in client.list_namespaces(ListNamespacesRequest(id=[])).namespaces
@@ -196,9 +196,9 @@ def test_an_iceberg_table_is_read_tab_by_tab(
         "Versions": "Metadata file",
         "Transactions": "UpdateTable",
         "Audit events": "table.commit",
-        "Jobs": "No job was ever asked for.",
-        "Maintenance": "The policy that holds",
-        "Access": "Who may do what here, and why",
+        "Jobs": "No jobs.",
+        "Maintenance": "Effective policy",
+        "Access": "Effective privileges",
     }
     for name, text in tabs.items():
         open_tab(page, name)
@@ -226,7 +226,7 @@ def test_rows_of_a_lance_table_are_looked_at(
     open_tab(page, "Data")
     rows = page.locator("table.m-table tbody tr")
     expect(rows).to_have_count(20)
-    page.get_by_label("Filter in SQL").fill("faa = 'JFK'")
+    page.get_by_label("SQL filter").fill("faa = 'JFK'")
     page.get_by_text("Columns", exact=True).click()
     for column in ("faa", "name"):
         page.get_by_role("checkbox", name=column, exact=True).check()
@@ -235,7 +235,7 @@ def test_rows_of_a_lance_table_are_looked_at(
     expect(rows.first).to_have_text(re.compile("^JFK.*John F Kennedy Intl$"))
     assert violations(page) == []
     screen(page, "lance-data")
-    page.get_by_label("Filter in SQL").fill("nonsense = 1")
+    page.get_by_label("SQL filter").fill("nonsense = 1")
     submit(page, "Show")
     expect(page.get_by_role("alert")).to_contain_text("nonsense")
     says(page, "No rows to show.")

@@ -1,4 +1,4 @@
-"""API keys: making one, which is shown once, replacing it by another, and revoking it."""
+"""API keys: create, rotate and revoke. A new key is shown once."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -21,7 +21,7 @@ from unfold.widgets import (
 from catalog.access import Principal
 from catalog.admin import cells
 from catalog.admin.actor import actor
-from catalog.admin.pages import OneFilter, Page, ReadOnlyAdmin, button, sent
+from catalog.admin.pages import Page, ReadOnlyAdmin, SingleChoiceFilter, button, sent
 from catalog.models import ApiKey, PrincipalLevel
 from catalog.privileges import SINGLE, Privilege, words
 from catalog.services.access import api_keys, key_rules
@@ -40,54 +40,57 @@ class CreateForm(forms.Form):
     name = forms.CharField(
         max_length=100,
         widget=UnfoldAdminTextInputWidget(),
-        help_text="Who or what uses it; shown in the audit trail.",
+        help_text="The user or program of the key. The audit trail shows it.",
     )
     access = forms.ChoiceField(
         choices=PrincipalLevel.choices,
         initial=PrincipalLevel.GRANTED,
         required=False,
         widget=UnfoldAdminSelectWidget(choices=PrincipalLevel.choices),
-        help_text="Of the new service account. With 'only what is granted' the key opens nothing"
-        " until you grant its principal something on a namespace or a table.",
+        help_text="Access of the new service account. With 'only what is granted', the key has no access"
+        " until its principal is granted privileges on a namespace or table.",
     )
     principal = forms.CharField(
         required=False,
         widget=UnfoldAdminTextInputWidget(),
-        help_text="Whose key it is: etl, user:ada. Empty: a new service account of the key's name,"
-        " with the access above.",
+        help_text="Owner of the key, such as etl or user:ada. By default, a new service account with"
+        " the name of the key and the access above.",
     )
     scopes = forms.MultipleChoiceField(
         required=False,
-        choices=[(one.word, one.word) for one in SINGLE],
+        choices=[(privilege.word, privilege.word) for privilege in SINGLE],
         widget=UnfoldAdminCheckboxSelectMultipleWidget(),
-        help_text="What may be done with it at most. None: all that its principal may.",
+        help_text="Privileges that the key is limited to. By default, all privileges of its principal.",
     )
     namespace = forms.CharField(
         required=False,
         widget=UnfoldAdminTextInputWidget(),
-        help_text="Where it may be used, with all below: nyc.weather. Empty: everywhere.",
+        help_text="Namespace that the key is limited to, with everything below it, such as nyc.weather."
+        " By default, the key is valid everywhere.",
     )
     expires = forms.DateTimeField(
         required=False,
         widget=_moment_widget(),
-        help_text=f"In UTC. Empty: in {key_rules.DEFAULT_LIFETIME.days} days.",
+        help_text=f"Time in UTC. Default: in {key_rules.DEFAULT_LIFETIME.days} days.",
     )
     never_expires = forms.BooleanField(
         required=False,
         widget=UnfoldBooleanSwitchWidget(),
-        help_text="The key is valid until somebody revokes it.",
+        help_text="The key is valid until it is revoked.",
     )
 
     def clean_expires(self) -> datetime | None:
         expires: datetime | None = self.cleaned_data["expires"]
         if expires is not None and expires <= timezone.now():
-            raise forms.ValidationError("This time is over: the key could never be used.")
+            raise forms.ValidationError(
+                "The time of expiry is in the past. Enter a time in the future."
+            )
         return expires
 
     def clean(self) -> dict[str, Any]:
         data: dict[str, Any] = super().clean() or {}
         if data.get("never_expires") and data.get("expires"):
-            self.add_error("never_expires", "The key has an end: leave one of the two out.")
+            self.add_error("never_expires", "'Expires' is set. Clear one of the two fields.")
         return data
 
 
@@ -97,11 +100,11 @@ class RotateForm(forms.Form):
         max_value=api_keys.MAX_OVERLAP / timedelta(hours=1),
         initial=24,
         widget=UnfoldAdminTextInputWidget(),
-        help_text="So long the old key goes on working. 0: it ends at once.",
+        help_text="Hours for which the old key remains valid. Default: 24. With 0, it expires at once.",
     )
 
 
-class ExpiryFilter(OneFilter):
+class ExpiryFilter(SingleChoiceFilter):
     title = "expires"
     parameter_name = "expires"
     value_text = ("soon", "Within two weeks")
@@ -111,7 +114,7 @@ class ExpiryFilter(OneFilter):
 
 
 def expiring() -> Q:
-    """Keys that still work and end within two weeks, with none to replace them."""
+    """Valid keys that expire within two weeks and have no replacement."""
     now = timezone.now()
     return Q(
         revoked_at=None, replaced_by=None, expires_at__gt=now, expires_at__lt=now + _EXPIRES_SOON
@@ -125,7 +128,7 @@ class ApiKeyAdmin(ReadOnlyAdmin):
     list_filter = [ExpiryFilter]
     list_select_related = ("principal",)
     search_fields = ["name", "prefix"]
-    empty_text = "No key is here yet. A program needs one to speak to the catalog."
+    empty_text = "No API keys. Programs authenticate to the catalog with an API key."
     ordering = ["-pk"]
     page_related = ("principal", "namespace", "replaced_by")
     actions_detail = ["rotate", "revoke"]
@@ -134,7 +137,7 @@ class ApiKeyAdmin(ReadOnlyAdmin):
     def whose(self, row: ApiKey) -> SafeString:
         return cells.link(row.principal)
 
-    @admin.display(description="Begins with")
+    @admin.display(description="Prefix")
     def begins(self, row: ApiKey) -> SafeString:
         return cells.code(row.prefix + "…")
 
@@ -167,7 +170,7 @@ class ApiKeyAdmin(ReadOnlyAdmin):
         return Page(
             facts=(
                 ("Name", row.name),
-                ("Begins with", cells.code(row.prefix + "…")),
+                ("Prefix", cells.code(row.prefix + "…")),
                 ("Principal", cells.link(row.principal)),
                 ("Access", row.principal.get_level_display()),
                 ("Scopes", "all" if row.scopes is None else ", ".join(words(row.ceiling))),
@@ -205,7 +208,7 @@ class ApiKeyAdmin(ReadOnlyAdmin):
         )
 
     def _show(self, request: HttpRequest, row: ApiKey, key: str) -> HttpResponseBase:
-        # In the answer itself, which nothing stores: a message would leave it in a cookie.
+        # In the response itself, which is not stored: a message would leave the key in a cookie.
         return self.render(
             request,
             "admin/catalog/api_key.html",
@@ -224,9 +227,9 @@ class ApiKeyAdmin(ReadOnlyAdmin):
 
         return self.ask(
             request,
-            title=f"Replace API key '{row}'",
-            text="Another key takes its place, and is shown once; it may do the same.",
-            submit="Make the new key",
+            title=f"Rotate API key '{row}'",
+            text="A new key with the same access replaces this one. It is shown once.",
+            submit="Rotate",
             form=RotateForm(sent(request)),
             call=call,
             original=row,
@@ -242,7 +245,7 @@ class ApiKeyAdmin(ReadOnlyAdmin):
         return self.ask(
             request,
             title=f"Revoke API key '{row}'?",
-            text="Every server stops accepting it within five seconds, for good.",
+            text="All servers reject the key within five seconds. This cannot be undone.",
             submit="Revoke",
             danger=True,
             call=call,

@@ -1,5 +1,5 @@
-"""Grants on the pages of namespaces and tables: what is granted, who may do what and why, and what
-would be lost, shown before it goes."""
+"""Grants of namespaces and tables: direct grants, effective privileges with their sources, and a form
+that confirms a loss of privileges."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +16,8 @@ from catalog import access
 from catalog.access import On
 from catalog.admin import cells
 from catalog.admin.actor import actor
-from catalog.admin.pages import PANEL_SIZE, Panel, ReadOnlyAdmin, Tab, query, refuse, sent, word
+from catalog.admin.pages import Panel, ReadOnlyAdmin, Tab, refuse, sent
+from catalog.admin.paging import PANEL_SIZE, query, word
 from catalog.errors import CatalogError, NamespaceNotFound, TableNotFound
 from catalog.models import Grant, Namespace, Principal, Table, TableState
 from catalog.privileges import SINGLE, Privilege, essence, parse
@@ -24,34 +25,36 @@ from catalog.services.access import grants
 from catalog.services.access.grants import Holder, Loss
 
 _MEANS = {
-    Privilege.BROWSE: "see that it exists, what is said of it, and who owns it",
-    Privilege.READ: "load it: its location, schema and rows",
-    Privilege.WRITE: "commit to it",
-    Privilege.CREATE: "make namespaces, tables and views in it",
-    Privilege.MANAGE: "rename, drop, owner, properties, labels, protection",
-    Privilege.MAINTAIN: "policies of maintenance, and its jobs",
-    Privilege.GRANT: "give privileges to others, and take them",
+    Privilege.BROWSE: "see its name, annotations and owner",
+    Privilege.READ: "read its location, schema and data",
+    Privilege.WRITE: "commit changes",
+    Privilege.CREATE: "create namespaces, tables and views in it",
+    Privilege.MANAGE: "rename and drop it; set owner, properties, labels and protection",
+    Privilege.MAINTAIN: "set maintenance policies and run maintenance jobs",
+    Privilege.GRANT: "grant and revoke privileges",
 }
-_SHOWN = 20  # of those who would lose something
+_SHOWN = 20  # losses in a warning
 
 
 class GrantForm(forms.Form):
     principal = forms.CharField(
         widget=UnfoldAdminTextInputWidget(),
-        help_text="The name of a principal: etl, user:ada, group:analysts.",
+        help_text="Name of a principal, such as etl, user:ada or group:analysts.",
     )
     privileges = forms.MultipleChoiceField(
         required=False,
-        choices=[(one.word, f"{one.word}: {_MEANS[one]}") for one in SINGLE],
+        choices=[
+            (privilege.word, f"{privilege.word}: {_MEANS[privilege]}") for privilege in SINGLE
+        ],
         widget=UnfoldAdminCheckboxSelectMultipleWidget(),
-        help_text="Exactly these, and what they include. None: the grant goes.",
+        help_text="These privileges replace the current grant. Select none to revoke it.",
     )
     confirmed = forms.BooleanField(required=False, widget=forms.HiddenInput())
 
 
 def tabs(request: HttpRequest, row: Namespace | Table) -> Sequence[Tab]:
-    """The tab of who may grant, or manage; nobody else's."""
-    if _is_gone(row):
+    """The tab "Access", for users who hold the privilege to grant or manage."""
+    if _is_dropped(row):
         return ()
     asking = actor(request)
     if not asking.holds_everywhere(Privilege.ALL):
@@ -62,7 +65,7 @@ def tabs(request: HttpRequest, row: Namespace | Table) -> Sequence[Tab]:
 
 
 def panels(request: HttpRequest, row: Namespace | Table) -> list[Panel]:
-    """What is granted here, and who may do what here by that and by everything else."""
+    """Direct grants, and the effective privileges of all principals."""
     try:
         return [_granted(request, row), _explained(request, row)]
     except CatalogError as error:
@@ -70,38 +73,40 @@ def panels(request: HttpRequest, row: Namespace | Table) -> list[Panel]:
 
 
 def form(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace | Table) -> HttpResponseBase:
-    """Set a grant. What somebody would lose is shown first, and goes when it is sent again."""
+    """Set a grant. A loss of privileges has to be confirmed."""
     principal = word(request, "principal")
     chosen = essence(_present(row, principal)) if not word(request, "remove") else []
     initial = {"principal": principal, "privileges": chosen}
     filled = GrantForm(sent(request), initial=initial)
-    text: SafeString | str = "It holds here and for all below, with what they have from elsewhere."
+    text: SafeString | str = (
+        "The grant applies here and to everything below, in addition to other grants of the principal."
+    )
     if isinstance(row, Table):
-        text = "It holds for this table alone, with what they have from elsewhere."
-    is_asked_again = False
+        text = "The grant applies to this table only, in addition to other grants of the principal."
+    needs_confirmation = False
     if filled.is_valid():
         data = filled.cleaned_data
         try:
-            if _is_gone(row):
-                # Services go by name, and another one may bear it now.
+            if _is_dropped(row):
+                # Services look up by name, and another object may have the name now.
                 missing = TableNotFound if isinstance(row, Table) else NamespaceNotFound
                 raise missing(row.identifier)
             losses = [] if data["confirmed"] else _losses(request, row, data)
             if not losses:
                 return _set(request, row, data)
-            is_asked_again = True
+            needs_confirmation = True
             text = _warning(losses)
-            again = request.POST.copy()
-            again["confirmed"] = "1"
-            filled = GrantForm(again)
+            confirmed_data = request.POST.copy()
+            confirmed_data["confirmed"] = "1"
+            filled = GrantForm(confirmed_data)
         except CatalogError as error:
             refuse(request, error)
     context = {
         "title": f"Grant privileges on '{row}'",
         "form": filled,
         "text": text,
-        "submit_text": "Do it all the same" if is_asked_again else "Grant",
-        "danger": is_asked_again,
+        "submit_text": "Confirm" if needs_confirmation else "Grant",
+        "danger": needs_confirmation,
         "back": _back(row),
         "original": row,
     }
@@ -115,32 +120,36 @@ def _set(request: HttpRequest, row: Namespace | Table, data: dict[str, Any]) -> 
         principal=data["principal"],
         privileges=parse(data["privileges"]),
     )
-    what = ", ".join(essence(granted)) or "nothing any more"
-    messages.success(request, f"'{data['principal']}' is granted {what} on '{row}'")
+    granted_text = ", ".join(essence(granted)) or "no privileges"
+    messages.success(request, f"'{data['principal']}' is granted {granted_text} on '{row}'")
     return HttpResponseRedirect(_back(row))
 
 
 def _losses(request: HttpRequest, row: Namespace | Table, data: dict[str, Any]) -> list[Loss]:
-    found, _ = grants.what_if(
+    losses, _ = grants.what_if(
         actor=actor(request),
         on=_on(row),
         principal=data["principal"],
         privileges=parse(data["privileges"]),
     )
-    return [loss for loss in found if loss.lost or loss.namespaces or loss.tables]
+    return [loss for loss in losses if loss.lost or loss.namespaces or loss.tables]
 
 
 def _warning(losses: list[Loss]) -> SafeString:
     lines = format_html_join(
         "",
-        "<li>{} loses {}; {} namespaces and {} tables would be out of sight</li>",
+        "<li>{} loses {}; {} namespaces and {} tables become invisible</li>",
         (
             (loss.principal.name, ", ".join(essence(loss.lost)), loss.namespaces, loss.tables)
             for loss in losses[:_SHOWN]
         ),
     )
-    more = f"and {len(losses) - _SHOWN} more lose something" if len(losses) > _SHOWN else ""
-    return format_html("This takes something away:<ul>{}</ul>{}", lines, more)
+    more = (
+        f"and {len(losses) - _SHOWN} more principals lose privileges"
+        if len(losses) > _SHOWN
+        else ""
+    )
+    return format_html("This change revokes privileges:<ul>{}</ul>{}", lines, more)
 
 
 # --- panels ----------------------------------------------------------------------------------------
@@ -149,13 +158,13 @@ def _warning(losses: list[Loss]) -> SafeString:
 def _granted(request: HttpRequest, row: Namespace | Table) -> Panel:
     asking = actor(request)
     after = word(request, "granted")
-    found, token = grants.list_grants(
+    granted_rows, token = grants.list_grants(
         actor=asking, on=_on(row), limit=PANEL_SIZE, page_token=after or None
     )
     may_grant = access.holds(asking, Privilege.GRANT, row)
     return Panel(
-        title="Granted here",
-        columns=("Principal", "Privileges", "By", "At", ""),
+        title="Direct grants",
+        columns=("Principal", "Privileges", "Granted by", "Granted at", ""),
         rows=[
             (
                 grant.principal.name,
@@ -164,9 +173,9 @@ def _granted(request: HttpRequest, row: Namespace | Table) -> Panel:
                 cells.moment(grant.granted_at),
                 _links(row, grant) if may_grant else "",
             )
-            for grant in found
+            for grant in granted_rows
         ],
-        empty="Nothing is granted on this very place.",
+        empty="No direct grants.",
         first=query(request, granted=None) if after else None,
         following=query(request, granted=token) if token else None,
     )
@@ -174,21 +183,23 @@ def _granted(request: HttpRequest, row: Namespace | Table) -> Panel:
 
 def _explained(request: HttpRequest, row: Namespace | Table) -> Panel:
     after = word(request, "holder")
-    found, token = grants.explain(
+    holders, token = grants.explain(
         actor=actor(request), on=_on(row), limit=PANEL_SIZE, page_token=after or None
     )
     return Panel(
-        title="Who may do what here, and why",
-        columns=("Principal", "Holds", "Why", "With its keys"),
-        rows=[(_name(one), _words(one.held), _why(one), _keys(one)) for one in found],
-        empty="Nobody but superusers.",
+        title="Effective privileges",
+        columns=("Principal", "Privileges", "Sources", "API keys"),
+        rows=[
+            (_name(holder), _words(holder.held), _why(holder), _keys(holder)) for holder in holders
+        ],
+        empty="Only superusers have privileges here.",
         first=query(request, holder=None) if after else None,
         following=query(request, holder=token) if token else None,
     )
 
 
 def _name(holder: Holder) -> str:
-    return holder.principal.name if holder.is_active else f"{holder.principal.name} (not active)"
+    return holder.principal.name if holder.is_active else f"{holder.principal.name} (inactive)"
 
 
 def _why(holder: Holder) -> SafeString:
@@ -204,21 +215,21 @@ def _lines(lines: Sequence[str]) -> SafeString:
 
 
 def _words(privileges: Privilege) -> str:
-    return "all" if privileges == Privilege.ALL else ", ".join(essence(privileges)) or "nothing"
+    return "all" if privileges == Privilege.ALL else ", ".join(essence(privileges)) or "none"
 
 
 def _links(row: Namespace | Table, grant: Grant) -> SafeString:
     base = cells.page_url(row).removesuffix("change/") + "grant/"
     return format_html(
-        '<a href="{0}?principal={1}">change</a> · <a href="{0}?principal={1}&amp;remove=1">remove</a>',
+        '<a href="{0}?principal={1}">edit</a> · <a href="{0}?principal={1}&amp;remove=1">revoke</a>',
         base,
         grant.principal.name,
     )
 
 
 def _present(row: Namespace | Table, principal: str) -> Privilege:
-    of_it = Principal.objects.filter(name=principal)
-    grant = Grant.objects.on(row).filter(principal__in=of_it).first() if principal else None
+    principals = Principal.objects.filter(name=principal)
+    grant = Grant.objects.on(row).filter(principal__in=principals).first() if principal else None
     return Privilege(0) if grant is None else grant.privileges
 
 
@@ -226,7 +237,7 @@ def _on(row: Namespace | Table) -> On:
     return On.table(row.identifier) if isinstance(row, Table) else On.namespace(row.identifier)
 
 
-def _is_gone(row: Namespace | Table) -> bool:
+def _is_dropped(row: Namespace | Table) -> bool:
     if isinstance(row, Table):
         return row.state == TableState.DROPPED
     return row.dropped_at is not None

@@ -1,4 +1,4 @@
-"""Principals: people, groups and service accounts. They are made, changed and switched off here."""
+"""Principals: users, groups and service accounts. Create, edit, activate and deactivate them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,8 @@ from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 from catalog.admin import cells
 from catalog.admin.access import api_keys
 from catalog.admin.actor import actor
-from catalog.admin.pages import PANEL_SIZE, Page, Panel, ReadOnlyAdmin, button, sent
+from catalog.admin.pages import Page, Panel, ReadOnlyAdmin, button, sent
+from catalog.admin.paging import PANEL_SIZE
 from catalog.models import Principal, PrincipalKind, PrincipalLevel
 from catalog.privileges import Privilege
 from catalog.services.access import principals
@@ -22,7 +23,7 @@ from catalog.services.access import principals
 _KINDS = [
     (PrincipalKind.SERVICE, "service account"),
     (PrincipalKind.GROUP, "group"),
-    (PrincipalKind.USER, "person who has no user here, but comes with tokens of an issuer"),
+    (PrincipalKind.USER, "user without an account here, authenticated by an issuer"),
 ]
 
 
@@ -37,10 +38,16 @@ def _choice(choices: Any, **options: Any) -> forms.ChoiceField:
 
 
 class ChangeForm(forms.Form):
-    level = _choice(PrincipalLevel.choices, help_text="What it may do everywhere.")
+    level = _choice(
+        PrincipalLevel.choices, help_text="Privileges on the whole catalog, in addition to grants."
+    )
     description = _text()
-    issuer = _text(help_text="The OpenID Connect issuer that vouches for it.")
-    subject = _text(help_text="How that issuer calls it; for a group as in the groups claim.")
+    issuer = _text(
+        help_text="URL of the OpenID Connect issuer that authenticates the principal. Empty for none."
+    )
+    subject = _text(
+        help_text="Subject of the principal in tokens of the issuer; for a group, its name in the groups claim."
+    )
 
 
 class CreateForm(ChangeForm):
@@ -48,13 +55,13 @@ class CreateForm(ChangeForm):
     name = _text(
         required=True,
         max_length=principals.LONGEST_NAME,
-        help_text="etl, without the prefix of people and groups. It never changes.",
+        help_text="Such as etl, without the prefix of users and groups. The name cannot be changed.",
     )
     field_order = ["kind", "name", "level", "description", "issuer", "subject"]
 
 
 class GroupForm(forms.Form):
-    group = _text(required=True, help_text="group:analysts")
+    group = _text(required=True, help_text="Name of the group, such as group:analysts.")
 
 
 @admin.register(Principal)
@@ -64,7 +71,7 @@ class PrincipalAdmin(ReadOnlyAdmin):
     list_select_related = ("user",)
     list_filter = ["kind", "level", "is_active"]
     search_fields = ["name", "description", "subject"]
-    search_help_text = "A name, a description, or how an issuer calls it"
+    search_help_text = "Name, description or subject"
     ordering = ["name"]
     page_related = ("user",)
     actions_detail = ["edit", "join", "leave", "deactivate", "activate"]
@@ -77,7 +84,7 @@ class PrincipalAdmin(ReadOnlyAdmin):
     def kind_of(self, row: Principal) -> str:
         return str(row.get_kind_display())
 
-    @admin.display(description="Everywhere")
+    @admin.display(description="Access level")
     def level_of(self, row: Principal) -> str:
         return _level(row)
 
@@ -96,17 +103,17 @@ class PrincipalAdmin(ReadOnlyAdmin):
         return actor(request, self.permission("change")).holds_everywhere(Privilege.ALL)
 
     def offered_actions(self, row: Principal) -> Sequence[str | dict[str, Any]]:
-        found = ["edit"]
+        actions = ["edit"]
         if row.kind != PrincipalKind.GROUP:
-            found += ["join", "leave"]
-        return [*found, "deactivate" if row.is_active else "activate"]
+            actions += ["join", "leave"]
+        return [*actions, "deactivate" if row.is_active else "activate"]
 
     def page(self, request: HttpRequest, row: Principal) -> Page:
         return Page(
             facts=(
                 ("Name", cells.exact(row.name)),
                 ("Kind", row.get_kind_display()),
-                ("Everywhere", _level(row)),
+                ("Access level", _level(row)),
                 ("State", state(row)),
                 ("Description", row.description or cells.NOTHING),
                 ("User", cells.link(row.user)),
@@ -120,7 +127,7 @@ class PrincipalAdmin(ReadOnlyAdmin):
             else [_groups(row), _keys(row)],
         )
 
-    # -- what can be done
+    # -- actions
 
     def add_view(
         self,
@@ -137,7 +144,7 @@ class PrincipalAdmin(ReadOnlyAdmin):
                 actor=actor(request, self.permission("add")),
                 name=principals.PREFIXES[kind] + data["name"].strip(),
                 kind=kind,
-                **_said(data),
+                **_fields(data),
             )
             messages.success(request, f"Principal '{row}' was created")
             return HttpResponseRedirect(cells.page_url(row))
@@ -151,11 +158,11 @@ class PrincipalAdmin(ReadOnlyAdmin):
             back=cells.list_url(Principal),
         )
 
-    @button("Change", permission="administer", icon="edit")
+    @button("Edit", permission="administer", icon="edit")
     def edit(self, request: HttpRequest, row: Principal) -> HttpResponseBase:
         names = ("level", "description", "issuer", "subject")
         form = ChangeForm(sent(request), initial={name: getattr(row, name) for name in names})
-        return self._do(request, row, f"Change '{row}'", "Change", form=form, update=_said)
+        return self._do(request, row, f"Edit '{row}'", "Save", form=form, update=_fields)
 
     @button("Deactivate", permission="administer", icon="block", danger=True)
     def deactivate(self, request: HttpRequest, row: Principal) -> HttpResponseBase:
@@ -164,7 +171,7 @@ class PrincipalAdmin(ReadOnlyAdmin):
             row,
             f"Deactivate '{row}'?",
             "Deactivate",
-            text="It may do nothing any more, with any key; every server knows within five seconds.",
+            text="The principal and its API keys lose access. All servers apply this within five seconds.",
             danger=True,
             update=lambda _: {"is_active": False},
         )
@@ -176,17 +183,17 @@ class PrincipalAdmin(ReadOnlyAdmin):
             row,
             f"Activate '{row}'?",
             "Activate",
-            text="Its keys that have not ended, its grants and its groups count again.",
+            text="Its valid API keys, grants and group memberships apply again.",
             update=lambda _: {"is_active": True},
         )
 
-    @button("Add to a group", permission="administer", icon="group_add")
+    @button("Add to group", permission="administer", icon="group_add")
     def join(self, request: HttpRequest, row: Principal) -> HttpResponseBase:
         return self._membership(request, row, "Add", principals.add_member)
 
-    @button("Take out of a group", permission="administer", icon="group_remove")
+    @button("Remove from group", permission="administer", icon="group_remove")
     def leave(self, request: HttpRequest, row: Principal) -> HttpResponseBase:
-        return self._membership(request, row, "Take out", principals.remove_member)
+        return self._membership(request, row, "Remove", principals.remove_member)
 
     def _membership(
         self, request: HttpRequest, row: Principal, submit: str, change: Any
@@ -197,7 +204,7 @@ class PrincipalAdmin(ReadOnlyAdmin):
                 group=data["group"].strip(),
                 member=row.name,
             )
-            messages.success(request, f"The groups of '{row}' were changed")
+            messages.success(request, f"Groups of '{row}' were updated")
             return HttpResponseRedirect(cells.page_url(row))
 
         return self.ask(
@@ -222,9 +229,9 @@ class PrincipalAdmin(ReadOnlyAdmin):
         danger: bool = False,
     ) -> HttpResponseBase:
         def call(data: dict[str, Any]) -> HttpResponseBase:
-            asking = actor(request, self.permission("change"))
-            principals.update_principal(actor=asking, name=row.name, **update(data))
-            messages.success(request, f"Principal '{row}' was changed")
+            principal = actor(request, self.permission("change"))
+            principals.update_principal(actor=principal, name=row.name, **update(data))
+            messages.success(request, f"Principal '{row}' was updated")
             return HttpResponseRedirect(cells.page_url(row))
 
         return self.ask(
@@ -247,11 +254,11 @@ def state(row: Principal) -> SafeString:
 
 def _level(row: Principal) -> str:
     if row.user is not None and row.user.is_superuser:
-        return "everything, as a superuser"
+        return "all privileges (superuser)"
     return str(row.get_level_display())
 
 
-def _said(data: dict[str, Any]) -> dict[str, Any]:
+def _fields(data: dict[str, Any]) -> dict[str, Any]:
     return {
         "level": PrincipalLevel(data["level"]),
         "description": data["description"],
@@ -263,34 +270,34 @@ def _said(data: dict[str, Any]) -> dict[str, Any]:
 def _groups(row: Principal) -> Panel:
     return Panel(
         title="Groups",
-        columns=("Group", "Everywhere", "State"),
+        columns=("Group", "Access level", "State"),
         rows=[
             (cells.link(group), group.get_level_display(), state(group))
             for group in row.groups.order_by("name")[:PANEL_SIZE]
         ],
-        empty="It is in no group.",
+        empty="Not a member of any group.",
     )
 
 
 def _members(row: Principal) -> Panel:
-    found = list(row.members.order_by("name")[: PANEL_SIZE + 1])
+    members = list(row.members.order_by("name")[: PANEL_SIZE + 1])
     return Panel(
         title="Members",
         columns=("Member", "Kind", "State"),
         rows=[
             (cells.link(member), member.get_kind_display(), state(member))
-            for member in found[:PANEL_SIZE]
+            for member in members[:PANEL_SIZE]
         ],
-        empty="Nobody is in it.",
-        note=f"The first {PANEL_SIZE} by name." if len(found) > PANEL_SIZE else "",
+        empty="No members.",
+        note=f"The first {PANEL_SIZE} by name." if len(members) > PANEL_SIZE else "",
     )
 
 
 def _keys(row: Principal) -> Panel:
-    found = list(row.keys.order_by("-pk")[: PANEL_SIZE + 1])
+    keys = list(row.keys.order_by("-pk")[: PANEL_SIZE + 1])
     return Panel(
         title="API keys",
-        columns=("Key", "Begins with", "State", "Expires", "Last used"),
+        columns=("Key", "Prefix", "State", "Expires", "Last used"),
         rows=[
             (
                 cells.link(key),
@@ -299,8 +306,8 @@ def _keys(row: Principal) -> Panel:
                 cells.moment(key.expires_at) if key.expires_at else "never",
                 cells.moment(key.last_used_at),
             )
-            for key in found[:PANEL_SIZE]
+            for key in keys[:PANEL_SIZE]
         ],
-        empty="It has no key.",
-        note=f"The newest {PANEL_SIZE}." if len(found) > PANEL_SIZE else "",
+        empty="No API keys.",
+        note=f"The newest {PANEL_SIZE}." if len(keys) > PANEL_SIZE else "",
     )

@@ -1,7 +1,7 @@
 """Sessions of the admin end after twelve hours without a request.
 
-Django counts from the last time that a session was saved. Saving it at every request would cost a write
-each, so it is saved when the last time is a while ago.
+Django counts from the time a session was last saved. Saving it at each request would cost a write, so it
+is saved only when the last save is more than five minutes ago.
 """
 
 import time
@@ -14,15 +14,15 @@ from django.contrib.auth.signals import user_logged_in
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
-_SEEN = "monodon_seen"
-_SAVE_AFTER = 300.0  # so much earlier a session may end
+_LAST_USED = "monodon_seen"
+_SAVE_AFTER = 300.0  # seconds by which a session may end early
 
 
 class SlidingSessionMiddleware:
-    """Ends a session that was idle for too long, and prolongs one that is in use.
+    """End a session that was idle for too long, and extend one that is in use.
 
-    Also ends a session that does not say when it was used last: one of an older release, which
-    would be valid for days.
+    A session without a time of last use also ends: an older release created it, and it would be
+    valid for days.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
@@ -30,25 +30,25 @@ class SlidingSessionMiddleware:
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         if settings.SESSION_COOKIE_NAME in request.COOKIES:
-            _look_at(request)
+            _check_idle_time(request)
         return self.get_response(request)
 
 
-def _look_at(request: HttpRequest) -> None:
+def _check_idle_time(request: HttpRequest) -> None:
     session, now = request.session, time.time()
-    if SESSION_KEY not in session:  # nobody is signed in by it
+    if SESSION_KEY not in session:  # no user is signed in
         return
-    seen = session.get(_SEEN)
-    if not isinstance(seen, float) or now - seen > settings.SESSION_COOKIE_AGE:
+    last_used = session.get(_LAST_USED)
+    if not isinstance(last_used, float) or now - last_used > settings.SESSION_COOKIE_AGE:
         session.flush()
-    elif now - seen > _SAVE_AFTER:
-        session[_SEEN] = now
+    elif now - last_used > _SAVE_AFTER:
+        session[_LAST_USED] = now
 
 
 def note_log_in(request: HttpRequest | None, **_: Any) -> None:
-    """The receiver of ``user_logged_in``: the session was used now."""
+    """Receiver of ``user_logged_in``. Record the session as used now."""
     if request is not None:
-        request.session[_SEEN] = time.time()
+        request.session[_LAST_USED] = time.time()
 
 
 user_logged_in.connect(note_log_in, dispatch_uid="monodon.sessions")

@@ -1,7 +1,7 @@
-"""The way into the admin: the log-in page, single sign-on (OpenID Connect), and who guessed too often.
+"""Log-in to the admin: the log-in page, single sign-on (OpenID Connect) and the lockout page.
 
-The sign-on is the authorization code flow with PKCE, state and nonce, as Authlib does it; issuer,
-keys and tokens are looked at by ``catalog.services.access.oidc``.
+The sign-on is Authlib's authorization code flow with PKCE, state and nonce.
+``catalog.services.access.oidc`` verifies issuer, keys and tokens.
 """
 
 import logging
@@ -30,19 +30,19 @@ from catalog.services.audit import refusals
 log = logging.getLogger(__name__)
 
 SESSION_SECONDS = 12 * 3600
-"""After so long somebody has to prove to the issuer anew that they may come in."""
+"""Lifetime of a session after a single sign-on; then the issuer has to confirm the user again."""
 _TIMEOUT = 10.0
 _NEXT = "sign_on_next"
 _BY_ISSUER = "signed_on_by"
-"""In the session: who vouched for whom it is of."""
+"""Session key of the issuer that authenticated the user."""
 
 
 class LogInForm(AuthenticationForm):  # type: ignore[misc]
-    """The log-in page's form, which also tells the page whether there is a single sign-on."""
+    """Form of the log-in page, with the button of the single sign-on."""
 
     @property
     def sign_on(self) -> str:
-        """What its button says; empty: there is none."""
+        """Text of the sign-on button; empty if single sign-on is not configured."""
         return settings.MONODON_OIDC_BUTTON if is_configured() else ""
 
     @property
@@ -52,7 +52,7 @@ class LogInForm(AuthenticationForm):  # type: ignore[misc]
         return reverse("sign-on") + query
 
 
-# Not in the settings: the site would import this, and with it every page, before it is there itself.
+# Not in the settings: the site would import this module, and with it all pages, before it exists.
 admin.site.login_form = LogInForm
 
 
@@ -61,7 +61,7 @@ def is_configured() -> bool:
 
 
 class _Client(DjangoOAuth2App):  # type: ignore[misc]
-    """Authlib's client, whose issuer and ID tokens are looked at by our own rules."""
+    """Authlib's client, with the issuer and ID tokens verified by ``oidc``."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -88,7 +88,7 @@ class _Client(DjangoOAuth2App):  # type: ignore[misc]
     def parse_id_token(self, token: dict[str, Any], nonce: str, **_: Any) -> dict[str, Any]:
         issuer, claims = oidc.verify(token["id_token"], [self.client_id], nonce=nonce)
         if issuer != settings.MONODON_OIDC_ISSUERS[0]:
-            raise Unauthenticated("The ID token is of another issuer")
+            raise Unauthenticated("The ID token is from another issuer")
         if claims.get("azp", self.client_id) != self.client_id:
             raise Unauthenticated("The ID token is for another client")
         return dict(claims)
@@ -113,7 +113,7 @@ def begin(request: HttpRequest) -> HttpResponse:
 @require_GET
 @never_cache
 def finish(request: HttpRequest) -> HttpResponse:
-    """The browser comes back from the issuer: look who it is, and let them in."""
+    """Handle the redirect from the issuer: identify the user, and log the user in."""
     if not is_configured():
         return HttpResponseRedirect(reverse("admin:login"))
     target = request.session.pop(_NEXT, None) or reverse("admin:index")
@@ -137,17 +137,17 @@ def finish(request: HttpRequest) -> HttpResponse:
 @require_POST
 @never_cache
 def leave(request: HttpRequest) -> HttpResponse:
-    """End the session here, and send who signed on to the issuer, which ends its own (OpenID Connect
+    """End the session here, and redirect to the issuer, which ends its own session (OpenID Connect
     RP-Initiated Logout, section 2)."""
-    there = _end_session_url(request)
+    end_session_url = _end_session_url(request)
     answer: HttpResponse = admin.site.logout(request)
-    return answer if there is None else HttpResponseRedirect(there)
+    return answer if end_session_url is None else HttpResponseRedirect(end_session_url)
 
 
 def _end_session_url(request: HttpRequest) -> str | None:
-    """None: the session is none of the issuer's, or the issuer cannot end its own.
+    """None if the issuer did not start the session, or cannot end its own.
 
-    Without a hint of whom, since the ID token is not kept: the issuer may ask the person.
+    Without ``id_token_hint``, because the ID token is not stored: the issuer may ask the user.
     """
     issuer = request.session.get(_BY_ISSUER)
     if not (settings.MONODON_OIDC_SIGN_OUT and is_configured()):
@@ -176,12 +176,12 @@ def _absolute(request: HttpRequest, path: str) -> str:
 
 
 def _refused(request: HttpRequest, error: Exception) -> HttpResponse:
-    """Back to the log-in page, which says why. What the issuer or the address said is not shown."""
+    """Redirect to the log-in page with the reason. Texts of the issuer and the URL are not shown."""
     if isinstance(error, CatalogError):
         refusal = error
     else:
-        refusal = Unauthenticated("The sign-on was not completed; try it again")
-        log.info("A sign-on failed: %s", type(error).__name__)
+        refusal = Unauthenticated("The sign-on was not completed; try again")
+        log.info("Sign-on failed: %s", type(error).__name__)
     refusals.note(
         refusal,
         actor=None,
@@ -198,7 +198,7 @@ def _refused(request: HttpRequest, error: Exception) -> HttpResponse:
 def locked_out(
     request: HttpRequest, _response: HttpResponse | None, _credentials: dict[str, Any] | None
 ) -> HttpResponse:
-    """What django-axes answers to who failed to log in too often."""
+    """Response of django-axes after too many failed log-ins."""
     seconds = int(settings.AXES_COOLOFF_TIME.total_seconds())
     context = {
         **admin.site.each_context(request),

@@ -1,6 +1,6 @@
-"""Users and groups: Django's own pages in the look of the others.
+"""Users and groups: Django's pages in the style of the admin.
 
-Each user is a principal, too (``catalog.services.access.users``), and those are changed by its rules.
+Each user is also a principal. ``catalog.services.access.users`` applies its rules to changes.
 """
 
 from typing import Any
@@ -45,15 +45,15 @@ class UserAdmin(AdministratorsOnly, DjangoUserAdmin, ModelAdmin):  # type: ignor
     paginator = InfinitePaginator
 
     def get_readonly_fields(self, request: HttpRequest, obj: User | None = None) -> Any:
-        """The name of a principal stands in the audit trail, as an owner and in grants."""
+        """User names are read-only: they appear in the audit trail, as owners and in grants."""
         return [*super().get_readonly_fields(request, obj), *(["username"] if obj else [])]
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
-        """The principal's keys and grants go along: nobody needs a permission for that."""
-        found, counts, _, protected = super().get_deleted_objects(objs, request)
-        return found, counts, set(), protected
+        """No extra permission is required to delete the principal's keys and grants."""
+        deleted, counts, _, protected = super().get_deleted_objects(objs, request)
+        return deleted, counts, set(), protected
 
-    # Django opens the transaction of each of these, so a refusal has undone everything.
+    # Django runs each of these in a transaction, so a refusal rolls back everything.
 
     def changeform_view(
         self,
@@ -62,20 +62,20 @@ class UserAdmin(AdministratorsOnly, DjangoUserAdmin, ModelAdmin):  # type: ignor
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        return self._watched(request, super().changeform_view, object_id, form_url, extra_context)
+        return self._as_actor(request, super().changeform_view, object_id, form_url, extra_context)
 
     def delete_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        return self._watched(request, super().delete_view, object_id, extra_context)
+        return self._as_actor(request, super().delete_view, object_id, extra_context)
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        return self._watched(request, super().changelist_view, extra_context)
+        return self._as_actor(request, super().changelist_view, extra_context)
 
-    def _watched(self, request: HttpRequest, view: Any, *args: Any) -> HttpResponse:
-        """Have the audit trail tell who does it; what is refused is a message."""
+    def _as_actor(self, request: HttpRequest, view: Any, *args: Any) -> HttpResponse:
+        """Record the signed-in user as the actor. A CatalogError becomes a message."""
         try:
             with users.acting_as(actor(request, "auth.change_user")):
                 answer: HttpResponse = view(request, *args)

@@ -1,4 +1,4 @@
-"""The past of the catalog: what there was at a moment, and what became of it."""
+"""History of the catalog: its contents at a time, and the changes between two times."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,18 +18,19 @@ from catalog import history as past
 from catalog.access import Principal
 from catalog.admin import cells
 from catalog.admin.actor import actor
-from catalog.admin.pages import PANEL_SIZE, Panel, ReadOnlyAdmin, query, word
+from catalog.admin.pages import Panel, ReadOnlyAdmin
+from catalog.admin.paging import PANEL_SIZE, query, word
 from catalog.errors import CatalogError, NotFound
 from catalog.identifiers import Identifier, label
 from catalog.models import Namespace, Table, Transaction
 from catalog.services.audit import history
 
-_BRANCHES = 5  # of a table, in a line
+_BRANCHES = 5  # shown for a table
 _AGO: Sequence[tuple[str, timedelta]] = (
-    ("An hour ago", timedelta(hours=1)),
+    ("One hour ago", timedelta(hours=1)),
     ("Yesterday", timedelta(days=1)),
-    ("A week ago", timedelta(weeks=1)),
-    ("A month ago", timedelta(days=30)),
+    ("One week ago", timedelta(weeks=1)),
+    ("One month ago", timedelta(days=30)),
 )
 _COLOURS = {
     past.Change.ADDED: "success",
@@ -41,7 +42,7 @@ _COLOURS = {
 
 
 def urls(admin: ReadOnlyAdmin) -> list[URLPattern]:
-    """The route of the page, among those of the namespaces' admin."""
+    """The route of the page, included in the URLs of the namespace admin."""
 
     def view(request: HttpRequest) -> HttpResponseBase:
         return _view(admin, request)
@@ -50,18 +51,18 @@ def urls(admin: ReadOnlyAdmin) -> list[URLPattern]:
 
 
 def url(**parameters: str) -> str:
-    found = reverse("admin:catalog_history")
-    return f"{found}?{urlencode(parameters)}" if parameters else found
+    address = reverse("admin:catalog_history")
+    return f"{address}?{urlencode(parameters)}" if parameters else address
 
 
 def may_see(request: HttpRequest) -> bool:
-    """Whether somebody may look; what they are shown is what they may browse."""
+    """True for staff users. The page shows what the user may browse."""
     return bool(request.user.is_active and request.user.is_staff)
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """What the form says."""
+class _Parameters:
+    """Parameters of the form."""
 
     at: str
     to: str
@@ -72,7 +73,7 @@ class _Asked:
 def _view(admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponseBase:
     if not may_see(request):
         raise PermissionDenied
-    asked = _Asked(
+    parameters = _Parameters(
         at=word(request, "at").strip() or _spell(timezone.now() - timedelta(days=1)),
         to=word(request, "to").strip(),
         namespace=word(request, "namespace").strip(),
@@ -80,7 +81,7 @@ def _view(admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponseBase:
     )
     context: dict[str, Any] = {
         "title": "History",
-        "asked": asked,
+        "parameters": parameters,
         "ago": [
             (text, query(request, at=_spell(timezone.now() - span), page=None))
             for text, span in _AGO
@@ -90,64 +91,68 @@ def _view(admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponseBase:
     }
     status = 200
     try:
-        context |= _found(request, actor(request), asked)
+        context |= _results(request, actor(request), parameters)
     except CatalogError as error:
         status = 404 if isinstance(error, NotFound) else 400
         context["refused"] = error.message
     return admin.render(request, "admin/catalog/history.html", context, status)
 
 
-def _found(request: HttpRequest, who: Principal, asked: _Asked) -> dict[str, Any]:
-    where = past.parse_namespace(asked.namespace)
-    moment = past.parse_moment(asked.at)
-    if asked.to:
-        return _changes(request, who, asked, where, moment)
+def _results(request: HttpRequest, principal: Principal, parameters: _Parameters) -> dict[str, Any]:
+    where = past.parse_namespace(parameters.namespace)
+    moment = past.parse_moment(parameters.at)
+    if parameters.to:
+        return _changes(request, principal, parameters, where, moment)
     page = history.catalog_at(
-        actor=who, moment=moment, namespace=where, limit=PANEL_SIZE, page_token=asked.token
+        actor=principal,
+        moment=moment,
+        namespace=where,
+        limit=PANEL_SIZE,
+        page_token=parameters.token,
     )
     now = _spell(timezone.now())
-    compare = query(request, at=asked.at, to=now, page=None)
+    compare = query(request, at=parameters.at, to=now, page=None)
     panels = []
-    if page.namespaces or not asked.token:
+    if page.namespaces or not parameters.token:
         panels.append(_namespaces(page.namespaces))
     last = _tables(page.tables, is_last=page.next_page is None)
     if page.tables or page.next_page is None:
         panels.append(last)
     return {
-        "says": format_html("The catalog as it was at {}.", cells.moment(page.at)),
+        "summary": format_html("Contents of the catalog at {}.", cells.moment(page.at)),
         "compare": compare,
         "panels": panels,
-        **_pages(request, asked, page.next_page),
+        **_pages(request, parameters, page.next_page),
     }
 
 
 def _changes(
     request: HttpRequest,
-    who: Principal,
-    asked: _Asked,
+    principal: Principal,
+    parameters: _Parameters,
     where: Identifier,
     since: history.Moment,
 ) -> dict[str, Any]:
-    until = past.parse_moment(asked.to)
+    until = past.parse_moment(parameters.to)
     page = history.changes_between(
-        actor=who,
+        actor=principal,
         since=since,
         until=until,
         namespace=where,
         limit=PANEL_SIZE,
-        page_token=asked.token,
+        page_token=parameters.token,
     )
     counts = None
-    if not asked.token:
-        found = history.count_changes(actor=who, since=since, until=until, namespace=where)
+    if not parameters.token:
+        totals = history.count_changes(actor=principal, since=since, until=until, namespace=where)
         counts = [
-            ("namespaces added", found.namespaces_added),
-            ("namespaces dropped", found.namespaces_dropped),
-            ("tables added", found.tables_added),
-            ("tables dropped", found.tables_dropped),
-            ("tables renamed", found.tables_renamed),
-            ("tables advanced", found.tables_advanced),
-            ("commits", found.commits),
+            ("namespaces added", totals.namespaces_added),
+            ("namespaces dropped", totals.namespaces_dropped),
+            ("tables added", totals.tables_added),
+            ("tables dropped", totals.tables_dropped),
+            ("tables renamed", totals.tables_renamed),
+            ("tables advanced", totals.tables_advanced),
+            ("commits", totals.commits),
         ]
     panels = []
     if page.namespaces:
@@ -156,18 +161,20 @@ def _changes(
         panels.append(_table_changes(page.tables, page.next_page is not None))
     span = (cells.moment(page.since), cells.moment(page.until))
     return {
-        "says": format_html("What changed from {} to {}.", *span),
+        "summary": format_html("Changes from {} to {}.", *span),
         "counts": counts,
         "panels": panels,
-        **_pages(request, asked, page.next_page),
+        **_pages(request, parameters, page.next_page),
     }
 
 
-def _pages(request: HttpRequest, asked: _Asked, following: str | None) -> dict[str, str | None]:
-    # With the moments that this page took for given: the next one is of the same.
+def _pages(
+    request: HttpRequest, parameters: _Parameters, following: str | None
+) -> dict[str, str | None]:
+    # The links repeat the time that this page resolved, so that all pages show the same state.
     return {
-        "first": query(request, at=asked.at, page=None) if asked.token else None,
-        "following": query(request, at=asked.at, page=following) if following else None,
+        "first": query(request, at=parameters.at, page=None) if parameters.token else None,
+        "following": query(request, at=parameters.at, page=following) if following else None,
     }
 
 
@@ -175,7 +182,7 @@ def _spell(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-# --- what there was ------------------------------------------------------------------------------
+# --- contents at a time --------------------------------------------------------------------------
 
 
 def _namespaces(rows: Sequence[past.NamespaceState]) -> Panel:
@@ -186,7 +193,7 @@ def _namespaces(rows: Sequence[past.NamespaceState]) -> Panel:
             (_link(Namespace, row.id, label(row.identifier)), cells.moment(row.created_at))
             for row in rows
         ],
-        empty="There was no namespace.",
+        empty="No namespaces at this time.",
     )
 
 
@@ -195,14 +202,14 @@ def _tables(rows: Sequence[past.TableState], *, is_last: bool) -> Panel:
         title="Tables and views",
         columns=("Name", "Format", "Kind", "Versions", "Committed", "Metadata", "Transaction"),
         rows=[_table(row) for row in rows],
-        empty="There was no table or view." if is_last else "They are on the next page.",
+        empty="No tables or views at this time." if is_last else "See the next page.",
     )
 
 
 def _table(row: past.TableState) -> tuple[object, ...]:
-    shown = row.branches[:_BRANCHES]
-    more = len(row.branches) - len(shown)
-    versions: list[object] = [_version(branch.branch, branch.version) for branch in shown]
+    branches = row.branches[:_BRANCHES]
+    more = len(row.branches) - len(branches)
+    versions: list[object] = [_version(branch.branch, branch.version) for branch in branches]
     if more or row.has_more_branches:
         versions.append(cells.muted(f"and {more}{'+' if row.has_more_branches else ''} branches"))
     return (
@@ -210,9 +217,9 @@ def _table(row: past.TableState) -> tuple[object, ...]:
         row.format,
         "materialized view" if row.is_materialized else row.kind,
         cells.lines(versions),
-        cells.lines(cells.moment(branch.committed_at) for branch in shown),
-        cells.lines(cells.code(branch.metadata_location) for branch in shown),
-        cells.lines(_transaction(branch) for branch in shown),
+        cells.lines(cells.moment(branch.committed_at) for branch in branches),
+        cells.lines(cells.code(branch.metadata_location) for branch in branches),
+        cells.lines(_transaction(branch) for branch in branches),
     )
 
 
@@ -231,13 +238,13 @@ def _link(model: type[Namespace | Table | Transaction], pk: object, text: object
     return cells.anchor(reverse(f"admin:catalog_{model._meta.model_name}_change", args=[pk]), text)
 
 
-# --- what became of it ---------------------------------------------------------------------------
+# --- changes between two times -------------------------------------------------------------------
 
 
 def _namespace_changes(rows: Sequence[past.NamespaceChange]) -> Panel:
     return Panel(
-        title="Namespaces that changed",
-        columns=("Namespace", "Change", "Properties", "Who last"),
+        title="Changed namespaces",
+        columns=("Namespace", "Change", "Properties", "Last actor"),
         rows=[
             (
                 _link(Namespace, row.id, label(row.identifier)),
@@ -247,35 +254,33 @@ def _namespace_changes(rows: Sequence[past.NamespaceChange]) -> Panel:
             )
             for row in rows
         ],
-        empty="No namespace changed.",
+        empty="No changed namespaces.",
     )
 
 
 def _table_changes(rows: Sequence[past.TableChange], leads_on: bool) -> Panel:
     return Panel(
-        title="Tables and views that changed",
-        columns=("Name", "Change", "Versions", "Commits", "Properties", "Who last"),
+        title="Changed tables and views",
+        columns=("Name", "Change", "Versions", "Commits", "Properties", "Last actor"),
         rows=[_table_change(row) for row in rows],
-        empty="Nothing among these; there may be changes on the next page."
-        if leads_on
-        else "Nothing changed.",
+        empty="No changes on this page. See the next page." if leads_on else "No changes.",
     )
 
 
 def _table_change(row: past.TableChange) -> tuple[object, ...]:
     name: list[object] = [_link(Table, row.id, label(row.identifier))]
     if past.Change.RENAMED in row.changes:
-        name.append(cells.muted(f"was {label(row.before or ())}"))
-    shown = row.branches[:_BRANCHES]
-    more = len(row.branches) - len(shown)
-    versions: list[object] = [_ends(branch) for branch in shown]
+        name.append(cells.muted(f"formerly {label(row.before or ())}"))
+    branches = row.branches[:_BRANCHES]
+    more = len(row.branches) - len(branches)
+    versions: list[object] = [_ends(branch) for branch in branches]
     if more or row.has_more_branches:
         versions.append(cells.muted(f"and {more}{'+' if row.has_more_branches else ''} branches"))
     return (
         cells.lines(name),
         _badges(row.changes),
         cells.lines(versions),
-        cells.lines(f"{branch.commits:,}" for branch in shown),
+        cells.lines(f"{branch.commits:,}" for branch in branches),
         _properties(row.properties),
         cells.who(row.actor),
     )
@@ -290,14 +295,14 @@ def _badges(changes: Sequence[past.Change]) -> SafeString:
     return cells.spaced(cells.badge(change.value, _COLOURS[change]) for change in changes)
 
 
-def _properties(found: past.PropertyChange | None) -> SafeString:
-    if found is None:
+def _properties(change: past.PropertyChange | None) -> SafeString:
+    if change is None:
         return cells.NOTHING
-    if found.before is None or found.after is None:
+    if change.before is None or change.after is None:
         return cells.muted("changed")
     lines = []
-    for key in sorted(found.before.keys() | found.after.keys()):
-        old, new = found.before.get(key), found.after.get(key)
+    for key in sorted(change.before.keys() | change.after.keys()):
+        old, new = change.before.get(key), change.after.get(key)
         if old != new:
             lines.append(cells.spaced([cells.muted(key), cells.delta(new, old)]))
     return cells.lines(lines)

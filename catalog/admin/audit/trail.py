@@ -1,8 +1,6 @@
-"""Audit events: who changed what, and what was refused. Nobody edits or deletes them."""
+"""Audit events: changes and refused requests. They are read-only."""
 
-import uuid
 from collections.abc import Callable, Mapping
-from datetime import UTC, date, datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
@@ -15,163 +13,51 @@ from django.urls import URLPattern, path
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from unfold.contrib.filters.admin import DropdownFilter, RangeDateFilter, TextFilter
 
 from catalog.admin import cells
 from catalog.admin.actor import actor
-from catalog.admin.pages import (
-    PANEL_SIZE,
-    Page,
-    Panel,
-    ReadOnlyAdmin,
-    number,
-    query,
-    refuse,
-    word,
+from catalog.admin.audit.filters import (
+    ActionFilter,
+    ActorFilter,
+    BeforeFilter,
+    DateFilter,
+    InterfaceFilter,
+    KeyFilter,
+    OutcomeFilter,
+    RequestFilter,
+    TargetFilter,
+    TransactionFilter,
+    search,
 )
+from catalog.admin.pages import Page, Panel, ReadOnlyAdmin, refuse
+from catalog.admin.paging import PANEL_SIZE, number, query, word
 from catalog.errors import CatalogError
 from catalog.models import AuditEvent, Table, Transaction
-from catalog.models.audit import AuditSeal, Interface, Outcome
+from catalog.models.audit import AuditSeal, Outcome
 from catalog.services.audit import trail as audit_trail
-from catalog.services.audit.trail import Search
-from catalog.services.engine.operation import Operation
 
 SEARCHED = 100_000
-"""How many events are looked through at once where no index leads."""
+"""Number of the newest events that a search without an index scans."""
 _DEEPEST = 4  # levels of JSON that are compared key by key
 _LONGEST_NAME = 120
-_OTHER_ACTIONS = (
-    *("api_key.create", "api_key.revoke", "transaction.alter"),
-    *("function.create", "function.update", "function.drop"),
-    *("audit.export", "audit.retention", "refusals.count"),
-)
-
-
-def actions(of: type[Operation] = Operation) -> set[str]:
-    """What events may be called: every operation that the catalog knows."""
-    own = {of.action} if hasattr(of, "action") else set()
-    return own.union(*(actions(kind) for kind in of.__subclasses__()))
-
-
-# --- the filters: each takes its parameter, and ``search`` reads them all --------------------------
-
-
-class _Choice(DropdownFilter):  # type: ignore[misc]
-    def queryset(
-        self, request: HttpRequest, queryset: QuerySet[AuditEvent]
-    ) -> QuerySet[AuditEvent]:
-        return queryset
-
-
-class ActionFilter(_Choice):
-    title = "action"
-    parameter_name = "action"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [(name, name) for name in sorted(actions().union(_OTHER_ACTIONS))]
-
-
-class DoorFilter(_Choice):
-    title = "interface"
-    parameter_name = "door"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        return list(Interface.choices)
-
-
-class OutcomeFilter(_Choice):
-    title = "outcome"
-    parameter_name = "outcome"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        return list(Outcome.choices)
-
-
-class _Text(TextFilter):  # type: ignore[misc]
-    def queryset(
-        self, request: HttpRequest, queryset: QuerySet[AuditEvent]
-    ) -> QuerySet[AuditEvent]:
-        return queryset
-
-
-class ActorFilter(_Text):
-    title = "actor"
-    parameter_name = "actor"
-
-
-class TargetFilter(_Text):
-    title = "namespace or table, with all below"
-    parameter_name = "target"
-
-
-class KeyFilter(_Text):
-    title = "API key"
-    parameter_name = "key"
-
-
-class RequestFilter(_Text):
-    title = "request id"
-    parameter_name = "request_id"
-
-
-class TransactionFilter(_Text):
-    title = "transaction id"
-    parameter_name = "transaction"
-
-
-class BeforeFilter(_Text):
-    title = "events before number"
-    parameter_name = "before"
-
-
-class DateFilter(RangeDateFilter):  # type: ignore[misc]
-    def queryset(
-        self, request: HttpRequest, queryset: QuerySet[AuditEvent]
-    ) -> QuerySet[AuditEvent]:
-        return queryset
-
-
-def search(request: HttpRequest) -> Search | None:
-    """What the page's parameters ask for; None: nothing can be like that."""
-    said: dict[str, Any] = {
-        name: word(request, name).strip() or None
-        for name in ("action", "door", "outcome", "actor", "target", "key", "request_id")
-    }
-    try:
-        if transaction := word(request, "transaction").strip():
-            said["transaction_id"] = uuid.UUID(transaction)
-        if first := word(request, "at_from"):
-            said["since"] = _midnight(first)
-        if last := word(request, "at_to"):
-            said["until"] = _midnight(last) + timedelta(days=1)
-    except (ValueError, OverflowError):
-        return None
-    if term := word(request, "q").strip():
-        said |= _searched(term)
-    return Search(**said)
-
-
-def _midnight(text: str) -> datetime:
-    return datetime.combine(date.fromisoformat(text), datetime.min.time(), UTC)
-
-
-def _searched(term: str) -> dict[str, Any]:
-    known = cells.as_uuid(term)
-    if known is not None:
-        return {"transaction_id" if known.version == 7 else "table_uuid": known}
-    # All events of a table, however old, if the term is the name of one.
-    name = tuple(term.split("."))
-    return {"table": name} if Table.objects.named(name).exists() else {"text": term}
 
 
 @admin.register(AuditEvent)
 class AuditEventAdmin(ReadOnlyAdmin):
-    list_display = ["what", "target", "actor", "came_by", "outcome_badge", "moment", "asked"]
-    list_display_links = ["what"]
+    list_display = [
+        "action_cell",
+        "target",
+        "actor",
+        "interface",
+        "outcome_badge",
+        "moment",
+        "request_cell",
+    ]
+    list_display_links = ["action_cell"]
     list_filter = [
         ActionFilter,
         OutcomeFilter,
-        DoorFilter,
+        InterfaceFilter,
         ActorFilter,
         TargetFilter,
         KeyFilter,
@@ -182,24 +68,24 @@ class AuditEventAdmin(ReadOnlyAdmin):
     ]
     list_select_related = False
     search_fields = ["target", "actor", "request_id"]
-    search_help_text = "nyc.flights, a UUID, an actor, an API key or a request id"
+    search_help_text = "Table name such as nyc.flights, UUID, actor, API key or request ID"
     ordering = ["-pk"]
     list_before_template = "admin/catalog/audit_lead.html"
 
     @admin.display(description="Action")
-    def what(self, row: AuditEvent) -> str:
+    def action_cell(self, row: AuditEvent) -> str:
         return row.action
 
-    @admin.display(description="At")
+    @admin.display(description="Time")
     def moment(self, row: AuditEvent) -> SafeString:
         return cells.moment(row.at)
 
-    @admin.display(description="Request")
-    def asked(self, row: AuditEvent) -> SafeString:
+    @admin.display(description="Request ID")
+    def request_cell(self, row: AuditEvent) -> SafeString:
         return cells.code(row.request_id)
 
     @admin.display(description="Interface")
-    def came_by(self, row: AuditEvent) -> SafeString:
+    def interface(self, row: AuditEvent) -> SafeString:
         return cells.muted(row.door) if row.door else cells.NOTHING
 
     @admin.display(description="Outcome")
@@ -207,15 +93,15 @@ class AuditEventAdmin(ReadOnlyAdmin):
         return _outcome(row)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[AuditEvent]:
-        wanted = search(request)
-        if wanted is None:
+        criteria = search(request)
+        if criteria is None:
             return AuditEvent.objects.none()
-        rows = wanted.rows().order_by("-pk")
+        rows = criteria.rows().order_by("-pk")
         before = number(request, "before")
         if before is not None:
             rows = rows.filter(pk__lt=before)
-        # A range of days leads to its months. Else only a part is looked through at once.
-        if not (wanted.has_index or wanted.since):
+        # A date range limits the scan to its partitions. Otherwise only the newest events are scanned.
+        if not (criteria.has_index or criteria.since):
             newest = before or (AuditEvent.objects.aggregate(top=Max("pk"))["top"] or 0) + 1
             rows = rows.filter(pk__gte=newest - SEARCHED)
             request.audit_floor = newest - SEARCHED  # type: ignore[attr-defined]
@@ -224,14 +110,17 @@ class AuditEventAdmin(ReadOnlyAdmin):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[AuditEvent], search_term: str
     ) -> tuple[QuerySet[AuditEvent], bool]:
-        return queryset, False  # ``search`` has read it
+        return queryset, False  # ``search`` reads the term
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponseBase:
-        asked = {name: request.GET[name] for name in request.GET if name not in {"p", "e"}}
+        parameters = {name: request.GET[name] for name in request.GET if name not in {"p", "e"}}
         links = [
-            (kind, f"{cells.list_url(AuditEvent)}export/?{urlencode(asked | {'format': kind})}")
+            (
+                kind,
+                f"{cells.list_url(AuditEvent)}export/?{urlencode(parameters | {'format': kind})}",
+            )
             for kind in audit_trail.FORMATS
         ]
         context = {"exports": links, "further": _Further(request)}
@@ -240,22 +129,22 @@ class AuditEventAdmin(ReadOnlyAdmin):
         )
         return response
 
-    # -- taking it along
+    # -- export
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view(self.export_view)
         return [path("export/", view, name="catalog_auditevent_export"), *super().get_urls()]
 
     def export_view(self, request: HttpRequest) -> HttpResponseBase:
-        """The events of the page's filters, all of them, as a file."""
+        """All events that match the filters of the page, as a file."""
         if not self.has_view_permission(request):
             raise PermissionDenied
-        wanted = search(request)
-        if wanted is None:
+        criteria = search(request)
+        if criteria is None:
             return HttpResponse(status=400)
         kind = word(request, "format")
         try:
-            pieces = audit_trail.export(actor=actor(request), search=wanted, format=kind)
+            pieces = audit_trail.export(actor=actor(request), search=criteria, format=kind)
         except CatalogError as refused:
             refuse(request, refused)
             return HttpResponseRedirect(cells.list_url(AuditEvent))
@@ -287,13 +176,13 @@ class AuditEventAdmin(ReadOnlyAdmin):
                 ("Target", row.target),
                 ("Table", cells.link(table)),
                 ("Outcome", _outcome(row)),
-                *((("Refused because", row.error),) if row.error else ()),
+                *((("Reason for refusal", row.error),) if row.error else ()),
                 ("Actor", row.actor),
                 ("API key", row.key or cells.NOTHING),
                 ("Interface", row.get_door_display() or cells.NOTHING),
-                ("At", cells.moment(row.at)),
+                ("Time", cells.moment(row.at)),
                 ("Transaction", cells.link(transaction)),
-                ("Request", cells.code(row.request_id)),
+                ("Request ID", cells.code(row.request_id)),
                 ("Context", cells.mapping(row.context or {})),
                 ("Seal", _seal(row)),
             ),
@@ -302,7 +191,7 @@ class AuditEventAdmin(ReadOnlyAdmin):
 
 
 class _Further:
-    """Where the page that looks further back is; the list is made by the time it is asked for."""
+    """Link to earlier events. Evaluated by the template, after the list is built."""
 
     def __init__(self, request: HttpRequest) -> None:
         self._request = request
@@ -330,7 +219,7 @@ def _outcome(row: AuditEvent) -> SafeString:
 def _seal(row: AuditEvent) -> SafeString:
     seal = AuditSeal.objects.filter(event_id=row.pk).first()
     if seal is None:
-        return cells.muted("in a moment")
+        return cells.muted("pending")
     return format_html("{} {}", seal.number, cells.exact(bytes(seal.hash).hex()))
 
 
@@ -343,9 +232,9 @@ def panel(
     before = number(request, "before")
     if before is not None:
         rows = rows.filter(pk__lt=before)
-    found = list(rows.order_by("-pk")[: PANEL_SIZE + 1])
+    events = list(rows.order_by("-pk")[: PANEL_SIZE + 1])
     return Panel(
-        columns=("Action", "Target", "Actor", "At", "What changed"),
+        columns=("Action", "Target", "Actor", "Time", "Changes"),
         rows=[
             (
                 cells.link(row, row.action),
@@ -354,23 +243,23 @@ def panel(
                 cells.moment(row.at),
                 cells.mapping((hide or dict)(row.after or row.before or {})),
             )
-            for row in found[:PANEL_SIZE]
+            for row in events[:PANEL_SIZE]
         ],
-        empty="Nothing happened to it yet.",
+        empty="No audit events.",
         first=query(request, before=None) if before is not None else None,
         following=(
-            query(request, before=found[PANEL_SIZE - 1].pk) if len(found) > PANEL_SIZE else None
+            query(request, before=events[PANEL_SIZE - 1].pk) if len(events) > PANEL_SIZE else None
         ),
     )
 
 
 def _changes(row: AuditEvent) -> Panel:
-    """Before and after, key by key: what differs first, then what is the same on both sides."""
+    """Values before and after, by key: changed keys first, then unchanged ones."""
     before, after = _flat(row.before or {}), _flat(row.after or {})
     changed, same = [], []
     for key in dict.fromkeys([*before, *after]):
         if key in before and key in after and before[key] == after[key]:
-            same.append((cells.muted(key), cells.value(before[key]), cells.muted("the same")))
+            same.append((cells.muted(key), cells.value(before[key]), cells.muted("unchanged")))
             continue
         changed.append(
             (
@@ -380,25 +269,28 @@ def _changes(row: AuditEvent) -> Panel:
             )
         )
     return Panel(
-        title="What changed",
-        columns=("", "Before", "After"),
+        title="Changes",
+        columns=("Key", "Before", "After"),
         rows=[*changed, *same],
         empty="The event has no details.",
     )
 
 
 def _side(style: str, sign: str, value: Any) -> SafeString:
-    shown = cells.value(value) if value not in (None, "") else cells.muted("empty")
-    return format_html('<span class="{}">{} {}</span>', style, sign, shown)
+    text = cells.value(value) if value not in (None, "") else cells.muted("empty")
+    return format_html('<span class="{}">{} {}</span>', style, sign, text)
 
 
-def _flat(found: Mapping[str, Any], depth: int = 1) -> dict[str, Any]:
-    """Nested objects as dotted keys, so that they are compared key by key."""
+def _flat(values: Mapping[str, Any], depth: int = 1) -> dict[str, Any]:
+    """Flatten nested objects to dotted keys, so that they are compared key by key."""
     flat: dict[str, Any] = {}
-    for key, value in found.items():
+    for key, value in values.items():
         name = key[:_LONGEST_NAME]
         if isinstance(value, dict) and value and depth < _DEEPEST:
-            flat |= {f"{name}.{below}": of for below, of in _flat(value, depth + 1).items()}
+            flat |= {
+                f"{name}.{inner_name}": inner_value
+                for inner_name, inner_value in _flat(value, depth + 1).items()
+            }
         else:
             flat[name] = value
     return flat

@@ -1,4 +1,4 @@
-"""What the catalog itself knows of any table or view: its versions, and all that happened to it."""
+"""Tabs of all tables and views, from the ledger: versions, transactions, audit events and jobs."""
 
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
@@ -7,22 +7,23 @@ from catalog.admin import cells
 from catalog.admin.audit import trail as audit_trail
 from catalog.admin.engine import transactions
 from catalog.admin.maintenance import jobs
-from catalog.admin.pages import PANEL_SIZE, Panel, Tab, number, query, word
+from catalog.admin.pages import Panel, Tab
+from catalog.admin.paging import PANEL_SIZE, number, query, word
 from catalog.models import AuditEvent, Table, TableFormat, TableKind, TableVersion, Transaction
 from catalog.storage import locations
 
-_EVENTS = 100  # events among which a page of transactions is looked for
+_EVENTS = 100  # events scanned for a page of transactions
 
 
 def tabs(request: HttpRequest, row: Table) -> tuple[Tab, ...]:
-    """The tabs that every table's page ends with."""
-    found = (
+    """The last tabs of each table's page."""
+    shared = (
         Tab("transactions", "Transactions", lambda: _transactions(request, row)),
         Tab("audit", "Audit events", lambda: _events(request, row)),
     )
-    if row.kind == TableKind.VIEW:  # it has no data to work on
-        return found
-    return (*found, Tab("jobs", "Jobs", lambda: _jobs(row)))
+    if row.kind == TableKind.VIEW:  # a view has no data, and so no jobs
+        return shared
+    return (*shared, Tab("jobs", "Jobs", lambda: _jobs(row)))
 
 
 def versions(request: HttpRequest, row: Table) -> Panel:
@@ -30,14 +31,14 @@ def versions(request: HttpRequest, row: Table) -> Panel:
     rows = TableVersion.objects.filter(table=row).on(word(request, "branch"))
     if before is not None:
         rows = rows.filter(version__lt=before)
-    found = list(rows.select_related("transaction").order_by("-version")[: PANEL_SIZE + 1])
+    entries = list(rows.select_related("transaction").order_by("-version")[: PANEL_SIZE + 1])
     inside = [locations.store_path(row.location, ""), f"{locations.iceberg_uri(row.location)}/"]
     is_lance = row.format == TableFormat.LANCE
     return Panel(
         columns=(
             "Version",
             "Committed",
-            "By",
+            "Actor",
             "Manifest" if is_lance else "Metadata file",
             "Size",
             "Transaction",
@@ -51,13 +52,13 @@ def versions(request: HttpRequest, row: Table) -> Panel:
                 cells.size(version.manifest_size),
                 cells.link(version.transaction, cells.code(version.transaction_id)),
             )
-            for version in found[:PANEL_SIZE]
+            for version in entries[:PANEL_SIZE]
         ],
-        empty="No version is on this branch yet." if is_lance else "No version is in the ledger.",
+        empty="No versions on this branch." if is_lance else "No versions in the ledger.",
         first=query(request, before=None) if before is not None else None,
         following=(
-            query(request, before=found[PANEL_SIZE - 1].version)
-            if len(found) > PANEL_SIZE
+            query(request, before=entries[PANEL_SIZE - 1].version)
+            if len(entries) > PANEL_SIZE
             else None
         ),
     )
@@ -67,7 +68,7 @@ def _version(version: TableVersion) -> SafeString:
     if version.deleted_at is not None:
         return cells.lines([version.version, cells.muted("deleted")])
     if version.staged_path is not None:
-        return cells.lines([version.version, cells.muted("manifest is being moved")])
+        return cells.lines([version.version, cells.muted("manifest not yet moved")])
     return cells.lines([version.version])
 
 
@@ -78,17 +79,17 @@ def _below(directories: list[str], path: str) -> str:
 
 
 def _transactions(request: HttpRequest, row: Table) -> Panel:
-    """By way of the audit events: they alone are indexed by table."""
+    """Transactions of the table, looked up through audit events, which are indexed by table."""
     before = number(request, "before")
     events = AuditEvent.objects.filter(table_uuid=row.uuid)
     if before is not None:
         events = events.filter(pk__lt=before)
     ids = list(events.order_by("-pk").values_list("pk", "transaction_id")[: _EVENTS + 1])
-    wanted = {transaction for _, transaction in ids[:_EVENTS] if transaction}
-    found = Transaction.objects.filter(pk__in=wanted).order_by("-pk")
+    transaction_ids = {transaction for _, transaction in ids[:_EVENTS] if transaction}
+    rows = Transaction.objects.filter(pk__in=transaction_ids).order_by("-pk")
     return transactions.panel(
-        found,
-        "No transaction touched it.",
+        rows,
+        "No transactions.",
         first=query(request, before=None) if before is not None else None,
         following=query(request, before=ids[_EVENTS - 1][0]) if len(ids) > _EVENTS else None,
     )
@@ -101,5 +102,5 @@ def _events(request: HttpRequest, row: Table) -> Panel:
 def _jobs(row: Table) -> Panel:
     return jobs.panel(
         row.jobs.select_related("table__namespace").order_by("-pk")[:PANEL_SIZE],
-        "No job was ever asked for.",
+        "No jobs.",
     )

@@ -1,4 +1,4 @@
-"""Transactions: what each atomic commit did."""
+"""Transactions: the list, and the operations and jobs of one."""
 
 import uuid
 from collections.abc import Iterable
@@ -20,42 +20,42 @@ from catalog.models import Table, Transaction
 from catalog.privileges import Privilege
 
 SEARCHED = 100_000
-"""How many of the newest transactions are looked through where no index leads."""
+"""Number of the newest transactions that a search without an index scans."""
 _OPERATIONS = 200  # shown of one transaction
 _SUMMARY = 3
 
 
 @admin.register(Transaction)
 class TransactionAdmin(ReadOnlyAdmin):
-    list_display = ["number", "did", "status_badge", "actor", "created"]
+    list_display = ["number", "operations_cell", "status_badge", "actor", "created"]
     list_display_links = ["number"]
     list_filter = [("status", ChoicesDropdownFilter)]
     list_select_related = False
     search_fields = ["id", "actor", "request_id"]
-    search_help_text = "An id, an actor or a request id"
+    search_help_text = "ID, actor or request ID"
     ordering = ["-pk"]
-    empty_text = "Nothing was committed yet."
+    empty_text = "No transactions."
 
     @admin.display(description="Transaction")
     def number(self, row: Transaction) -> SafeString:
         return cells.code(row.pk)
 
-    @admin.display(description="Did")
-    def did(self, row: Transaction) -> SafeString:
+    @admin.display(description="Operations")
+    def operations_cell(self, row: Transaction) -> SafeString:
         return summary(row)
 
     @admin.display(description="Status")
     def status_badge(self, row: Transaction) -> SafeString:
         return cells.badge(row.status)
 
-    @admin.display(description="At")
+    @admin.display(description="Time")
     def created(self, row: Transaction) -> SafeString:
         return cells.moment(row.created_at)
 
-    def seen(self, asking: Principal) -> Q:
-        """All of them by who browses everything; else one's own."""
-        everything = asking.holds_everywhere(Privilege.BROWSE)
-        return Q() if everything else Q(actor=asking.name)
+    def visibility(self, principal: Principal) -> Q:
+        """All transactions for principals that browse everything, otherwise the principal's own."""
+        everything = principal.holds_everywhere(Privilege.BROWSE)
+        return Q() if everything else Q(actor=principal.name)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Transaction]:
         rows: QuerySet[Transaction] = super().get_queryset(request)
@@ -82,15 +82,15 @@ class TransactionAdmin(ReadOnlyAdmin):
             facts=(
                 ("Status", cells.badge(row.status)),
                 ("Actor", row.actor or cells.NOTHING),
-                ("Request", cells.code(row.request_id)),
-                ("At", cells.moment(row.created_at)),
+                ("Request ID", cells.code(row.request_id)),
+                ("Time", cells.moment(row.created_at)),
                 ("Properties", cells.mapping(row.properties)),
             ),
             panels=(
                 _operations(row),
                 jobs.panel(
                     row.jobs.select_related("table__namespace").order_by("pk")[:_OPERATIONS],
-                    "No job goes on with it.",
+                    "No jobs.",
                     title="Jobs",
                 ),
             ),
@@ -98,15 +98,15 @@ class TransactionAdmin(ReadOnlyAdmin):
 
 
 def summary(row: Transaction) -> SafeString:
-    """The first operations in words."""
-    shown: list[object] = [
-        cells.lines([f"{done.get('operation', '?')} {done.get('target', '')}"])
-        for done in row.operations[:_SUMMARY]
+    """The first operations, one in a line."""
+    lines: list[object] = [
+        cells.lines([f"{operation.get('operation', '?')} {operation.get('target', '')}"])
+        for operation in row.operations[:_SUMMARY]
     ]
     more = len(row.operations) - _SUMMARY
     if more > 0:
-        shown.append(cells.muted(f"and {more:,} more"))
-    return cells.lines(shown)
+        lines.append(cells.muted(f"and {more:,} more"))
+    return cells.lines(lines)
 
 
 def panel(
@@ -119,7 +119,7 @@ def panel(
 ) -> Panel:
     return Panel(
         title=title,
-        columns=("Transaction", "Did", "Status", "Actor", "At"),
+        columns=("Transaction", "Operations", "Status", "Actor", "Time"),
         rows=[
             (
                 cells.link(row, cells.code(row.pk)),
@@ -137,32 +137,35 @@ def panel(
 
 
 def _operations(row: Transaction) -> Panel:
-    shown: list[dict[str, Any]] = row.operations[:_OPERATIONS]
-    # A target is words, not a reference: it leads to the table that bears this name now.
+    operations: list[dict[str, Any]] = row.operations[:_OPERATIONS]
+    # A target is a name, not a reference. It links to the table that has this name now.
     paths = {
-        str(done.get("target", "")): digest(str(done.get("target", "")).split("."))
-        for done in shown
+        str(operation.get("target", "")): digest(str(operation.get("target", "")).split("."))
+        for operation in operations
     }
     tables = {
         table.digest: table
         for table in Table.objects.present().filter(digest__in=set(paths.values()))
     }
-    more = len(row.operations) - len(shown)
+    more = len(row.operations) - len(operations)
     return Panel(
         title="Operations",
-        columns=("#", "Operation", "Target", "What it changed"),
+        columns=("#", "Operation", "Target", "Changes"),
         rows=[
             (
                 index,
-                done.get("operation", "?"),
+                operation.get("operation", "?"),
                 _target(
-                    str(done.get("target", "")), tables.get(paths[str(done.get("target", ""))])
+                    str(operation.get("target", "")),
+                    tables.get(paths[str(operation.get("target", ""))]),
                 ),
-                cells.mapping({k: v for k, v in done.items() if k not in {"operation", "target"}}),
+                cells.mapping(
+                    {k: v for k, v in operation.items() if k not in {"operation", "target"}}
+                ),
             )
-            for index, done in enumerate(shown, 1)
+            for index, operation in enumerate(operations, 1)
         ],
-        empty="It did nothing.",
+        empty="No operations.",
         note=f"and {more:,} more" if more > 0 else "",
     )
 

@@ -1,4 +1,4 @@
-"""Webhooks: whom the catalog tells of its events, what they were told, and sending dead letters again."""
+"""Webhooks: receivers of events, their deliveries, and the replay of dead letters."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,18 +19,8 @@ from unfold.widgets import (
 
 from catalog.admin import cells
 from catalog.admin.actor import actor
-from catalog.admin.pages import (
-    PANEL_SIZE,
-    OneFilter,
-    Page,
-    Panel,
-    ReadOnlyAdmin,
-    Tab,
-    button,
-    number,
-    query,
-    sent,
-)
+from catalog.admin.pages import Page, Panel, ReadOnlyAdmin, SingleChoiceFilter, Tab, button, sent
+from catalog.admin.paging import PANEL_SIZE, number, query
 from catalog.errors import CatalogError
 from catalog.identifiers import DEFAULT_DELIMITER, Identifier, parse
 from catalog.models import DeliveryStatus, Webhook, WebhookDelivery
@@ -42,16 +32,16 @@ _COLOURS = {
     DeliveryStatus.DELIVERED: "success",
     DeliveryStatus.DEAD: "danger",
 }
-_TYPES_HELP = "One per line: table.create, table.* for all of tables. Empty: every event."
+_TYPES_HELP = "Event types, one per line, such as table.create, or table.* for all events of tables. Default: all."
 
 
 class WebhookForm(forms.Form):
-    """Where it is and what it wants."""
+    """URL and event types of a webhook."""
 
     url = forms.CharField(
         label="URL",
         widget=UnfoldAdminTextInputWidget(),
-        help_text="Begins with https://. A receiver that has no public address must be named in "
+        help_text="An https:// URL. A host without a public address must be listed in "
         "MONODON_WEBHOOK_HOSTS.",
     )
     types = forms.CharField(
@@ -71,8 +61,8 @@ class CreateForm(WebhookForm):
     namespace = forms.CharField(
         required=False,
         widget=UnfoldAdminTextInputWidget(),
-        help_text=f"Only what happens in it and below: names from the root down with "
-        f"{DEFAULT_DELIMITER} between them. Empty: everywhere.",
+        help_text="Namespace whose events are sent, with everything below it: names from the root, "
+        f"joined by {DEFAULT_DELIMITER}. Default: all namespaces.",
     )
     field_order = ["name", "url", "types", "namespace"]
 
@@ -89,12 +79,12 @@ class CreateForm(WebhookForm):
 class ChangeForm(WebhookForm):
     is_active = forms.BooleanField(
         required=False,
-        label="Active: while it is not, what it would be told waits",
+        label="Active: events for an inactive webhook wait",
         widget=UnfoldBooleanSwitchWidget(),
     )
 
 
-class DeadFilter(OneFilter):
+class DeadFilter(SingleChoiceFilter):
     title = "dead letters"
     parameter_name = "dead"
     value_text = ("some", "Some")
@@ -105,17 +95,15 @@ class DeadFilter(OneFilter):
 
 @admin.register(Webhook)
 class WebhookAdmin(ReadOnlyAdmin):
-    """For administrators, as the services of webhooks are."""
+    """Only for administrators, as are the services."""
 
     list_display = ["name", "url_cell", "events", "where", "state", "letters"]
     list_display_links = ["name"]
     list_filter = [DeadFilter]
     list_select_related = ["namespace"]
     search_fields = ["name", "url"]
-    search_help_text = "A name, or part of a URL"
-    empty_text = (
-        "No webhook is here yet. One is a URL that is told, signed, what happens in the catalog."
-    )
+    search_help_text = "Name, or part of a URL"
+    empty_text = "No webhooks. A webhook sends signed events of the catalog to a URL."
     ordering = ["name"]
     actions_detail = ["replay", "edit", "rotate", "remove"]
     page_related = ["namespace"]
@@ -139,7 +127,7 @@ class WebhookAdmin(ReadOnlyAdmin):
     def events(self, row: Webhook) -> str:
         return ", ".join(row.types) or "all"
 
-    @admin.display(description="In")
+    @admin.display(description="Namespace")
     def where(self, row: Webhook) -> SafeString | str:
         return cells.link(row.namespace) if row.namespace else "everywhere"
 
@@ -157,9 +145,9 @@ class WebhookAdmin(ReadOnlyAdmin):
                 ("Name", row.name),
                 ("URL", cells.exact(row.url)),
                 ("Events", self.events(row)),
-                ("In", self.where(row)),
+                ("Namespace", self.where(row)),
                 ("State", _state(row)),
-                ("Is at", cells.code(f"{row.xid}-{row.event}")),
+                ("Position", cells.code(f"{row.xid}-{row.event}")),
                 ("Created", cells.moment(row.created_at)),
                 ("Created by", cells.who(row.created_by)),
             ),
@@ -169,7 +157,7 @@ class WebhookAdmin(ReadOnlyAdmin):
             ),
         )
 
-    # -- what changes
+    # -- actions
 
     def add_view(
         self,
@@ -188,19 +176,19 @@ class WebhookAdmin(ReadOnlyAdmin):
                 types=data["types"],
                 namespace=data["namespace"],
             )
-            return self._told_once(request, row, secret)
+            return self._show_secret(request, row, secret)
 
         return self.ask(
             request,
             title="Create a webhook",
-            text="It is told what happens from now on.",
+            text="The webhook receives events from now on.",
             submit="Create",
             form=CreateForm(sent(request)),
             call=create,
             back=cells.list_url(Webhook),
         )
 
-    @button("Change", permission="manage", icon="edit")
+    @button("Edit", permission="manage", icon="edit")
     def edit(self, request: HttpRequest, row: Webhook) -> HttpResponseBase:
         def call(data: dict[str, Any]) -> HttpResponseBase:
             webhooks.update_webhook(
@@ -210,13 +198,13 @@ class WebhookAdmin(ReadOnlyAdmin):
                     url=data["url"], types=data["types"], is_active=data["is_active"]
                 ),
             )
-            messages.success(request, f"Webhook '{row}' was changed")
+            messages.success(request, f"Webhook '{row}' was updated")
             return HttpResponseRedirect(cells.page_url(row))
 
         initial = {"url": row.url, "types": "\n".join(row.types), "is_active": row.is_active}
         return self.ask(
             request,
-            title=f"Change webhook '{row}'",
+            title=f"Edit webhook '{row}'",
             submit="Save",
             form=ChangeForm(sent(request), initial=initial),
             call=call,
@@ -228,33 +216,35 @@ class WebhookAdmin(ReadOnlyAdmin):
         def call(_data: dict[str, Any]) -> HttpResponseBase:
             count = webhooks.replay(actor=actor(request), name=row.name)
             if count:
-                messages.success(request, f"{count:,} dead letters of '{row}' are sent again")
+                messages.success(
+                    request, f"{count:,} dead letters of webhook '{row}' were queued for replay"
+                )
             else:
-                messages.info(request, f"Webhook '{row}' has no dead letter")
+                messages.info(request, f"Webhook '{row}' has no dead letters")
             return HttpResponseRedirect(cells.page_url(row))
 
         return self.ask(
             request,
-            title=f"Send the dead letters of '{row}' again?",
-            text="Each is tried as often as a new event."
-            + ("" if row.is_active else " They wait until the webhook is active."),
-            submit="Send again",
+            title=f"Replay the dead letters of webhook '{row}'?",
+            text="Each dead letter is attempted as often as a new event."
+            + ("" if row.is_active else " They wait until the webhook is activated."),
+            submit="Replay",
             call=call,
             back=cells.page_url(row) + "?tab=dead",
             original=row,
         )
 
-    @button("New secret", permission="manage", icon="key")
+    @button("Rotate secret", permission="manage", icon="key")
     def rotate(self, request: HttpRequest, row: Webhook) -> HttpResponseBase:
         def call(_data: dict[str, Any]) -> HttpResponseBase:
             secret = webhooks.rotate_secret(actor=actor(request), name=row.name)
-            return self._told_once(request, row, secret)
+            return self._show_secret(request, row, secret)
 
         return self.ask(
             request,
-            title=f"Make a new signing secret for '{row}'?",
-            text="What is sent from then on is signed with it; the old one is forgotten.",
-            submit="Make it",
+            title=f"Rotate the signing secret of webhook '{row}'?",
+            text="All later requests are signed with the new secret. The old secret is deleted.",
+            submit="Rotate",
             danger=True,
             call=call,
             original=row,
@@ -270,15 +260,15 @@ class WebhookAdmin(ReadOnlyAdmin):
         return self.ask(
             request,
             title=f"Delete webhook '{row}'?",
-            text="What it was not told yet it is not told any more, and its dead letters are forgotten.",
+            text="Pending events are not delivered. Deliveries and dead letters are deleted.",
             submit="Delete",
             danger=True,
             call=call,
             original=row,
         )
 
-    def _told_once(self, request: HttpRequest, row: Webhook, secret: str) -> HttpResponseBase:
-        # In the answer itself, which nothing stores: a message would leave it in a cookie.
+    def _show_secret(self, request: HttpRequest, row: Webhook, secret: str) -> HttpResponseBase:
+        # In the response itself, which is not stored: a message would leave the secret in a cookie.
         return self.render(
             request,
             "admin/catalog/webhook_secret.html",
@@ -292,40 +282,40 @@ class WebhookAdmin(ReadOnlyAdmin):
 
 
 def _state(row: Webhook) -> SafeString:
-    return cells.badge("active", "success") if row.is_active else cells.badge("stopped", "warning")
+    return cells.badge("active", "success") if row.is_active else cells.badge("inactive", "warning")
 
 
 def _deliveries(request: HttpRequest, row: Webhook, tab: str) -> Panel:
-    """What it was told, the newest first. One statement."""
+    """Deliveries, newest first. One statement."""
     rows = row.deliveries.order_by("-pk")
     if tab == "dead":
         rows = rows.filter(status=DeliveryStatus.DEAD)
     before = number(request, "before")
     if before is not None:
         rows = rows.filter(pk__lt=before)
-    found = list(rows[: PANEL_SIZE + 1])
-    shown = found[:PANEL_SIZE]
+    deliveries = list(rows[: PANEL_SIZE + 1])
+    page = deliveries[:PANEL_SIZE]
     return Panel(
-        columns=("Event", "About", "Happened", "Status", "Attempts", "Next attempt", "Answer"),
-        rows=[_delivery(one) for one in shown],
-        empty="There is no dead letter." if tab == "dead" else "It was told nothing yet.",
+        columns=("Event", "Target", "Time", "Status", "Attempts", "Next attempt", "Response"),
+        rows=[_delivery(delivery) for delivery in page],
+        empty="No dead letters." if tab == "dead" else "No deliveries.",
         first=query(request, before=None) if before is not None else None,
         following=(
-            query(request, tab=tab, before=shown[-1].pk) if len(found) > PANEL_SIZE else None
+            query(request, tab=tab, before=page[-1].pk) if len(deliveries) > PANEL_SIZE else None
         ),
-        note="What was delivered is kept for a week, dead letters for three months.",
+        note="Deliveries are kept for a week, dead letters for three months.",
     )
 
 
-def _delivery(one: WebhookDelivery) -> Sequence[object]:
-    status = DeliveryStatus(one.status)
+def _delivery(delivery: WebhookDelivery) -> Sequence[object]:
+    status = DeliveryStatus(delivery.status)
     is_waiting = status == DeliveryStatus.PENDING
     return (
-        format_html("{}", one.type),
-        cells.code(one.target),
-        cells.moment(one.event_at),
+        format_html("{}", delivery.type),
+        cells.code(delivery.target),
+        cells.moment(delivery.event_at),
         cells.badge(status.label, _COLOURS[status]),
-        f"{one.attempts:,}",
-        cells.moment(one.due_at) if is_waiting else cells.NOTHING,
-        cells.passage(one.answer),
+        f"{delivery.attempts:,}",
+        cells.moment(delivery.due_at) if is_waiting else cells.NOTHING,
+        cells.expandable(delivery.answer),
     )

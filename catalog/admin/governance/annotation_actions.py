@@ -1,4 +1,4 @@
-"""The forms in which people say something of a namespace or a table: who owns it, what it is, its labels."""
+"""Forms for the annotations of a namespace or table: owner, description, sensitivity, links and labels."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,8 +24,12 @@ from catalog.services.governance import annotations
 from catalog.services.governance.annotation_operations import Link
 from catalog.services.governance.annotations import Changes, ColumnChanges
 
-SAY: dict[str, Any] = {"title": "Describe", "icon": "edit_note", "items": ["describe", "label"]}
-"""The menu of these forms in the head of a page."""
+DESCRIBE_MENU: dict[str, Any] = {
+    "title": "Annotate",
+    "icon": "edit_note",
+    "items": ["describe", "label"],
+}
+"""The menu of these forms on a page."""
 _INHERITED = ("", "Inherited")
 
 
@@ -33,10 +37,12 @@ class DescribeForm(forms.Form):
     owner = forms.CharField(
         required=False,
         widget=UnfoldAdminTextInputWidget(),
-        help_text="The name of a principal: etl, user:ada, group:analysts. Empty: nobody.",
+        help_text="Name of a principal, such as etl, user:ada or group:analysts. Empty for no owner.",
     )
     description = forms.CharField(
-        required=False, widget=UnfoldAdminTextareaWidget(attrs={"rows": 8}), help_text="Markdown."
+        required=False,
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 8}),
+        help_text="Markdown. Empty for no description.",
     )
     sensitivity = forms.ChoiceField(
         required=False,
@@ -46,31 +52,34 @@ class DescribeForm(forms.Form):
     links = forms.CharField(
         required=False,
         widget=UnfoldAdminTextareaWidget(attrs={"rows": 3, "spellcheck": "false"}),
-        help_text="One in a line: the address, and then its title.",
+        help_text="One link per line: the URL, a space and the title. The title defaults to the URL.",
     )
 
     def clean_links(self) -> list[Link]:
-        found = []
+        links = []
         for line in self.cleaned_data["links"].splitlines():
             url, _, title = line.strip().partition(" ")
             if url:
-                found.append(Link(title.strip() or url, url))
-        return found
+                links.append(Link(title.strip() or url, url))
+        return links
 
 
 class LabelForm(forms.Form):
-    """A label, and its values; none: it is taken away."""
+    """A label and its values. Without values, the label is removed."""
 
     label = forms.ChoiceField(widget=UnfoldAdminSelectWidget())
     values = forms.CharField(
         required=False,
         widget=UnfoldAdminTextareaWidget(attrs={"rows": 2, "spellcheck": "false"}),
-        help_text="One in a line. None: the label is taken away.",
+        help_text="One value per line. Empty to remove the label.",
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        choices = [(one.key, _told(one)) for one in LabelDefinition.objects.order_by("key")]
+        choices = [
+            (definition.key, _choice_text(definition))
+            for definition in LabelDefinition.objects.order_by("key")
+        ]
         self.fields["label"] = forms.ChoiceField(
             choices=choices, widget=UnfoldAdminSelectWidget(choices=choices)
         )
@@ -85,33 +94,35 @@ class ColumnLabelForm(LabelForm):
     column = forms.CharField(
         required=False,
         widget=UnfoldAdminTextInputWidget(attrs={"spellcheck": "false"}),
-        help_text="The path of a column. Empty: the table itself.",
+        help_text="Path of a column. Empty for the table itself.",
     )
 
 
-def _told(one: LabelDefinition) -> str:
-    return f"{one.key}: {', '.join(one.values)}" if one.values else one.key
+def _choice_text(definition: LabelDefinition) -> str:
+    return (
+        f"{definition.key}: {', '.join(definition.values)}" if definition.values else definition.key
+    )
 
 
 def describe(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace | Table) -> HttpResponseBase:
-    """Ask for owner, description, sensitivity and links, and save what changed of them."""
-    found = annotations.annotations_of(row)
+    """Show the form of owner, description, sensitivity and links, and save the changed values."""
+    current = annotations.annotations_of(row)
     before = {
-        "owner": found.owner,
-        "description": found.description,
-        "sensitivity": found.said_sensitivity.value if found.said_sensitivity else "",
-        "links": list(found.links),
+        "owner": current.owner,
+        "description": current.description,
+        "sensitivity": current.said_sensitivity.value if current.said_sensitivity else "",
+        "links": list(current.links),
     }
-    shown_links = "\n".join(f"{link.url} {link.title}" for link in found.links)
+    shown_links = "\n".join(f"{link.url} {link.title}" for link in current.links)
     form = DescribeForm(sent(request), initial=before | {"links": shown_links})
 
     def call(data: dict[str, Any]) -> HttpResponseBase:
-        # A text area sends CRLF, and no line is to change by being looked at.
+        # A text area submits CRLF. Saving an unchanged form must not change the description.
         data["description"] = data["description"].replace("\r\n", "\n")
         changed = {name: data[name] for name in before if data[name] != before[name]}
         sets_sensitivity = "sensitivity" in changed
         sensitivity = changed.pop("sensitivity", "")
-        _change(
+        _save(
             request,
             row,
             Changes(
@@ -120,12 +131,12 @@ def describe(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace | Table) 
                 sensitivity=Sensitivity(sensitivity) if sensitivity else None,
             ),
         )
-        messages.success(request, f"What is said of '{row}' was saved")
+        messages.success(request, "Saved.")
         return HttpResponseRedirect(cells.page_url(row))
 
     return page.ask(
         request,
-        title=f"Describe '{row}'",
+        title=f"Edit description and owner of '{row}'",
         submit="Save",
         form=form,
         call=call,
@@ -134,30 +145,30 @@ def describe(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace | Table) 
 
 
 def label(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace | Table) -> HttpResponseBase:
-    """Ask for a label, and put it on a namespace, a table or a column, or take it away."""
+    """Show the form of labels, and set or remove a label of a namespace, table or column."""
     of_table = isinstance(row, Table)
     form = (ColumnLabelForm if of_table else LabelForm)(sent(request))
 
     def call(data: dict[str, Any]) -> HttpResponseBase:
-        changes = {data["label"]: data["values"]}
+        label_values = {data["label"]: data["values"]}
         column = data.get("column", "")
-        said = (
-            Changes(columns={column: ColumnChanges(labels=changes)})
+        changes = (
+            Changes(columns={column: ColumnChanges(labels=label_values)})
             if column
-            else Changes(labels=changes)
+            else Changes(labels=label_values)
         )
-        _change(request, row, said)
-        what = f"column '{column}' of '{row}'" if column else f"'{row}'"
-        verb = "put on" if data["values"] else "taken from"
-        messages.success(request, f"Label '{data['label']}' was {verb} {what}")
+        _save(request, row, changes)
+        subject = f"column '{column}' of '{row}'" if column else f"'{row}'"
+        verb = "set on" if data["values"] else "removed from"
+        messages.success(request, f"Label '{data['label']}' was {verb} {subject}")
         return HttpResponseRedirect(cells.page_url(row))
 
     return page.ask(
         request,
-        title=f"Put a label on '{row}'",
+        title=f"Edit labels of '{row}'",
         text=""
         if form.fields["label"].choices  # type: ignore[attr-defined]
-        else "There is no label yet: an administrator defines them, under Labels.",
+        else "No labels are defined. Administrators define labels on the page Labels.",
         submit="Save",
         form=form,
         call=call,
@@ -165,49 +176,49 @@ def label(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace | Table) -> 
     )
 
 
-def _change(request: HttpRequest, row: Namespace | Table, changes: Changes) -> None:
-    """Raises CatalogError, for a dropped row too: services go by name, and another may bear it."""
-    asking = actor(request)
+def _save(request: HttpRequest, row: Namespace | Table, changes: Changes) -> None:
+    """Save changes. Raises CatalogError, also for a dropped row, whose name another row may have now."""
+    principal = actor(request)
     if isinstance(row, Table):
         if row.state == TableState.DROPPED:
             raise TableNotFound(row.identifier)
-        annotations.annotate_table(actor=asking, table=row.identifier, changes=changes)
+        annotations.annotate_table(actor=principal, table=row.identifier, changes=changes)
     else:
         if row.dropped_at is not None:
             raise NamespaceNotFound(row.identifier)
-        annotations.annotate_namespace(actor=asking, namespace=row.identifier, changes=changes)
+        annotations.annotate_namespace(actor=principal, namespace=row.identifier, changes=changes)
 
 
-# --- showing it --------------------------------------------------------------------------------
+# --- annotations on a page ---------------------------------------------------------------------
 
 
-def among(
-    of_page: Sequence[tuple[str, object]], said: governance_annotations.Shown
+def _insert_annotations(
+    of_page: Sequence[tuple[str, object]], shown: governance_annotations.ShownAnnotations
 ) -> list[tuple[str, object]]:
-    """The facts of a page with what people say behind its first: owner, labels, links and what it is."""
-    lines = {name: value or cells.NOTHING for name, value in said.lines}
-    if said.description:
-        lines = {"Description": cells.prose(said.description)} | lines
-    kept = [(name, value) for name, value in of_page if name not in lines]
-    return [*kept[:1], *lines.items(), *kept[1:]]
+    """Details of a page with the annotations after the first detail."""
+    lines = {name: value or cells.NOTHING for name, value in shown.lines}
+    if shown.description:
+        lines = {"Description": cells.prose(shown.description)} | lines
+    others = [(name, value) for name, value in of_page if name not in lines]
+    return [*others[:1], *lines.items(), *others[1:]]
 
 
-def is_one_of(page: Page, tab: str) -> bool:
-    """Whether a page has this tab: shown with any other word, it shows its facts."""
-    return any(tab == one.key for one in page.tabs)
+def has_tab(page: Page, tab: str) -> bool:
+    """True if the page has this tab. For any other value, the page shows its details."""
+    return any(tab == page_tab.key for page_tab in page.tabs)
 
 
-def described(page: Page, said: governance_annotations.Shown) -> Page:
-    """The page with what people say of a table among its facts and, of its columns, below the schema."""
-    tabs = [_with_columns(tab, said) if tab.key == "schema" else tab for tab in page.tabs]
-    return replace(page, facts=among(page.facts, said), tabs=tabs)
+def with_annotations(page: Page, shown: governance_annotations.ShownAnnotations) -> Page:
+    """The page with annotations among its details, and those of columns below the schema."""
+    tabs = [_with_columns(tab, shown) if tab.key == "schema" else tab for tab in page.tabs]
+    return replace(page, facts=_insert_annotations(page.facts, shown), tabs=tabs)
 
 
-def _with_columns(tab: Tab, said: governance_annotations.Shown) -> Tab:
-    """The tab of the schema, with what people say of its columns below it."""
+def _with_columns(tab: Tab, shown: governance_annotations.ShownAnnotations) -> Tab:
+    """The schema tab with the annotations of columns below it."""
     rows = [
         line
-        for line, column in zip(said.columns, said.facts.columns, strict=True)
+        for line, column in zip(shown.columns, shown.facts.columns, strict=True)
         if column.description or column.labels or column.sensitivity
     ]
     if not rows:
@@ -218,7 +229,7 @@ def _with_columns(tab: Tab, said: governance_annotations.Shown) -> Tab:
         return [
             *([built] if isinstance(built, Panel) else built),
             Panel(
-                title="What is said of columns",
+                title="Column annotations",
                 columns=("Column", "Type", "Description", "Labels", "Sensitivity"),
                 rows=rows,
                 empty="",

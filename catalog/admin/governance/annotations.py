@@ -1,4 +1,4 @@
-"""What is said of a namespace or a table, ready to be shown on its page."""
+"""Rendered annotations of a namespace or table."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -28,22 +28,22 @@ _SENSITIVITY: dict[str, str] = {
 
 
 @dataclass(frozen=True)
-class Shown:
-    """Everything that a page needs, all of it safe to show."""
+class ShownAnnotations:
+    """Annotations of a row as safe HTML."""
 
     facts: Annotations
     owner: SafeString
     description: SafeString
-    """As HTML; empty when there is none."""
+    """HTML; empty if there is no description."""
     labels: SafeString
     sensitivity: SafeString
     links: Sequence[SafeString]
     columns: Sequence[Sequence[object]]
-    """Of each: path, type, description with the schema's comment, labels, sensitivity."""
+    """For each column: path, type, description with the comment of the schema, labels, sensitivity."""
 
     @property
     def lines(self) -> Sequence[tuple[str, object]]:
-        """Names and values, as a page's facts are."""
+        """Names and values for the details of a page."""
         return (
             ("Owner", self.owner),
             ("Labels", self.labels),
@@ -52,72 +52,76 @@ class Shown:
         )
 
 
-def for_page(row: Table | Namespace) -> Shown:
-    """What is said of a row that the reader may browse; of a table, its namespace should be loaded.
+def for_page(row: Table | Namespace) -> ShownAnnotations:
+    """Annotations of a row that the user may browse. Three statements.
 
-    Three statements.
+    The namespace of a table should be loaded.
     """
-    found = annotations.annotations_of(row)
-    return Shown(
-        facts=found,
-        owner=cells.who(found.owner),
-        description=descriptions.render(found.description) if found.description else SafeString(""),
-        labels=labels(found.labels),
-        sensitivity=_sensitivity_of(found),
+    facts = annotations.annotations_of(row)
+    return ShownAnnotations(
+        facts=facts,
+        owner=cells.who(facts.owner),
+        description=descriptions.render(facts.description) if facts.description else SafeString(""),
+        labels=labels(facts.labels),
+        sensitivity=_sensitivity_of(facts),
         links=[
             format_html(
                 '<a class="m-link" href="{}" rel="noopener noreferrer" target="_blank">{}</a>',
                 link.url,
                 link.title,
             )
-            for link in found.links
+            for link in facts.links
         ],
         columns=[
             (
                 cells.exact(column.path),
                 cells.code(column.type) if column.type else cells.muted("not in the schema"),
                 cells.lines(
-                    part
-                    for part in (
+                    text
+                    for text in (
                         descriptions.render(column.description) if column.description else "",
                         cells.muted(column.comment) if column.comment else "",
                     )
-                    if part
+                    if text
                 ),
                 labels(column.labels),
                 sensitivity(column.sensitivity),
             )
-            for column in found.columns
+            for column in facts.columns
         ],
     )
 
 
-def labels(given: Iterable[GivenLabel]) -> SafeString:
-    """As badges; what is inherited says of whom when pointed at."""
+def labels(assignments: Iterable[GivenLabel]) -> SafeString:
+    """Labels as badges. The tooltip names the source of an inherited label."""
     return (
         cells.spaced(
             format_html(
                 '<span title="{}">{}</span>',
-                f"inherited from {one.source}" if one.is_inherited else f"of {one.source}",
+                f"inherited from {assignment.source}"
+                if assignment.is_inherited
+                else f"set on {assignment.source}",
                 cells.badge(
-                    f"{one.key}={', '.join(one.values)}" if any(one.values) else one.key,
-                    LABEL_COLOURS[one.colour],
+                    f"{assignment.key}={', '.join(assignment.values)}"
+                    if any(assignment.values)
+                    else assignment.key,
+                    LABEL_COLOURS[assignment.colour],
                 ),
             )
-            for one in given
+            for assignment in assignments
         )
         or cells.NOTHING
     )
 
 
-def sensitivity(found: Sensitivity | None) -> SafeString:
-    return cells.NOTHING if found is None else cells.badge(found.value, _SENSITIVITY[found])
+def sensitivity(level: Sensitivity | None) -> SafeString:
+    return cells.NOTHING if level is None else cells.badge(level.value, _SENSITIVITY[level])
 
 
-def _sensitivity_of(found: Annotations) -> SafeString:
-    parts: list[object] = [sensitivity(found.sensitivity)]
-    if found.sensitivity is not None and found.said_sensitivity is None:
-        parts.append(cells.muted(f"inherited from {found.sensitivity_source}"))
-    if found.highest_sensitivity is not None and found.highest_sensitivity != found.sensitivity:
-        parts += [cells.muted("with columns that are"), sensitivity(found.highest_sensitivity)]
+def _sensitivity_of(facts: Annotations) -> SafeString:
+    parts: list[object] = [sensitivity(facts.sensitivity)]
+    if facts.sensitivity is not None and facts.said_sensitivity is None:
+        parts.append(cells.muted(f"inherited from {facts.sensitivity_source}"))
+    if facts.highest_sensitivity is not None and facts.highest_sensitivity != facts.sensitivity:
+        parts += [cells.muted("with columns that are"), sensitivity(facts.highest_sensitivity)]
     return cells.spaced(parts)

@@ -1,4 +1,4 @@
-"""What waits for a second person: the list, and deciding."""
+"""Approval requests: the list, and the buttons that decide them."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -28,11 +28,11 @@ _COLOURS = {
 
 
 class WaitingFilter(DropdownFilter):  # type: ignore[misc]
-    title = "what needs me"
+    title = "waiting for"
     parameter_name = "waiting"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Sequence[tuple[str, str]]:
-        return [("me", "What I may decide now")]
+        return [("me", "My decision")]
 
     def queryset(
         self, request: HttpRequest, queryset: "QuerySet[ApprovalRequest]"
@@ -44,19 +44,21 @@ class WaitingFilter(DropdownFilter):  # type: ignore[misc]
 
 class DecisionForm(forms.Form):
     reason = forms.CharField(
-        required=False, widget=UnfoldAdminTextInputWidget(), help_text="Told to who asked."
+        required=False,
+        widget=UnfoldAdminTextInputWidget(),
+        help_text="Shown to the requester. Optional.",
     )
 
 
 @admin.register(ApprovalRequest)
 class ApprovalAdmin(ReadOnlyAdmin):
-    list_display = ["asked", "target", "requester_cell", "status_badge", "created", "expires"]
-    list_display_links = ["asked"]
+    list_display = ["action_cell", "target", "requester_cell", "status_badge", "created", "expires"]
+    list_display_links = ["action_cell"]
     list_filter = [WaitingFilter, ("status", ChoicesDropdownFilter)]
     list_title = "Approvals"
     search_fields = ["target", "requester"]
-    search_help_text = "What it is about, or who asked"
-    empty_text = "Nobody asked for anything. “Retention and approvals” on the page of a namespace says what needs a second person."
+    search_help_text = "Target or requester"
+    empty_text = "No approval requests. “Retention and approvals” on the page of a namespace sets which actions require approval."
     ordering = ["-pk"]
     actions_detail = ["approve", "refuse", "withdraw"]
 
@@ -85,11 +87,11 @@ class ApprovalAdmin(ReadOnlyAdmin):
             return None
         return self.get_queryset(request).filter(pk=int(object_id)).first()
 
-    @admin.display(description="Asked for")
-    def asked(self, row: ApprovalRequest) -> str:
+    @admin.display(description="Action")
+    def action_cell(self, row: ApprovalRequest) -> str:
         return row.action
 
-    @admin.display(description="By")
+    @admin.display(description="Requested by")
     def requester_cell(self, row: ApprovalRequest) -> SafeString:
         return cells.who(row.requester)
 
@@ -98,7 +100,7 @@ class ApprovalAdmin(ReadOnlyAdmin):
         status = ApprovalStatus.EXPIRED if row.is_expired else ApprovalStatus(row.status)
         return cells.badge(status, _COLOURS[status])
 
-    @admin.display(description="Asked")
+    @admin.display(description="Requested")
     def created(self, row: ApprovalRequest) -> SafeString:
         return cells.moment(row.created_at)
 
@@ -112,24 +114,24 @@ class ApprovalAdmin(ReadOnlyAdmin):
     def page(self, request: HttpRequest, row: ApprovalRequest) -> Page:
         return Page(
             facts=(
-                ("Asked for", row.action),
+                ("Action", row.action),
                 ("Target", cells.code(row.target)),
-                ("In", cells.link(row.namespace)),
-                ("By", cells.who(row.requester)),
-                ("Why", row.reason or cells.NOTHING),
+                ("Namespace", cells.link(row.namespace)),
+                ("Requested by", cells.who(row.requester)),
+                ("Reason", row.reason or cells.NOTHING),
                 ("Operation", cells.mapping(row.operation)),
-                ("On", cells.mapping(row.expected)),
+                ("Expected state", cells.mapping(row.expected)),
                 ("Status", self.status_badge(row)),
                 ("Decided by", cells.who(row.decided_by)),
-                ("Decision", row.decision_reason or cells.NOTHING),
+                ("Decision reason", row.decision_reason or cells.NOTHING),
                 ("Transaction", cells.link(row.transaction)),
-                ("Asked", cells.moment(row.created_at)),
+                ("Requested", cells.moment(row.created_at)),
                 ("Expires", cells.moment(row.expires_at)),
                 ("Decided", cells.moment(row.decided_at)),
             )
         )
 
-    # -- what changes
+    # -- actions
 
     @button("Approve", permission="decide", icon="check_circle")
     def approve(self, request: HttpRequest, row: ApprovalRequest) -> HttpResponseBase:
@@ -137,7 +139,7 @@ class ApprovalAdmin(ReadOnlyAdmin):
             request,
             row,
             "Approve",
-            "It is carried out at once, as who asked, if they still may and nothing changed.",
+            "The action runs at once with the privileges of the requester, if the target has not changed.",
             lambda row, reason: approvals.approve(
                 actor=actor(request, "catalog.change_table"), request=row.pk, reason=reason
             ),
@@ -149,7 +151,7 @@ class ApprovalAdmin(ReadOnlyAdmin):
             request,
             row,
             "Refuse",
-            "Who asked is told why.",
+            "The requester sees the reason.",
             lambda row, reason: approvals.refuse(
                 actor=actor(request, "catalog.change_table"), request=row.pk, reason=reason
             ),
@@ -179,13 +181,13 @@ class ApprovalAdmin(ReadOnlyAdmin):
         with_reason: bool = True,
     ) -> HttpResponseBase:
         def call(data: dict[str, Any]) -> HttpResponseBase:
-            done = decide(row, data.get("reason", ""))
-            messages.success(request, f"Request {row.pk} is {done.get_status_display().lower()}")
+            decided = decide(row, data.get("reason", ""))
+            messages.success(request, f"Request {row.pk} is {decided.get_status_display().lower()}")
             return HttpResponseRedirect(cells.page_url(row))
 
         return self.ask(
             request,
-            title=f"{verb}: {row}, asked for by {row.requester}?",
+            title=f"{verb}: {row}, requested by {row.requester}?",
             text=text,
             submit=verb,
             danger=verb == "Approve",

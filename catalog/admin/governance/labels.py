@@ -1,4 +1,4 @@
-"""Labels: which there are, and the forms in which they are defined."""
+"""Labels: the list of definitions, and creating, editing and deleting one."""
 
 from typing import Any
 
@@ -31,7 +31,9 @@ _SHOWN = 25
 
 class ChangeForm(forms.Form):
     description = forms.CharField(
-        required=False, widget=UnfoldAdminTextareaWidget(attrs={"rows": 3}), help_text="Markdown."
+        required=False,
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 3}),
+        help_text="Markdown. Empty for no description.",
     )
     colour = forms.ChoiceField(
         choices=LabelColour.choices,
@@ -41,18 +43,18 @@ class ChangeForm(forms.Form):
     values = forms.CharField(
         required=False,
         widget=UnfoldAdminTextareaWidget(attrs={"rows": 4, "spellcheck": "false"}),
-        help_text="One in a line. None: any text is a value.",
+        help_text="Allowed values, one per line. Default: any text.",
     )
     is_multiple = forms.BooleanField(
         required=False,
-        label="One thing may have several of its values",
+        label="Multiple values: an object may have several values of the label",
         widget=UnfoldBooleanSwitchWidget(),
     )
     places = forms.MultipleChoiceField(
         choices=[(value, text.capitalize()) for value, text in LabelPlace.choices],
         initial=LabelPlace.values,
         widget=UnfoldAdminCheckboxSelectMultipleWidget(),
-        label="Where it may be put",
+        label="Applies to",
     )
 
     def clean_values(self) -> list[str]:
@@ -64,19 +66,19 @@ class AddForm(ChangeForm):
     key = forms.CharField(
         max_length=63,
         widget=UnfoldAdminTextInputWidget(attrs={"autocomplete": "off", "spellcheck": "false"}),
-        help_text="Small letters, digits, '_', '-' and '.': pii, data-domain.",
+        help_text="Lowercase letters, digits, '_', '-' and '.', such as pii or data-domain.",
     )
     field_order = ("key",)
 
 
-def said(data: dict[str, Any]) -> dict[str, Any]:
-    """The form's content as the services take it."""
+def _definition_fields(data: dict[str, Any]) -> dict[str, Any]:
+    """The form data as arguments of the services."""
     return {
         "description": data["description"],
         "colour": LabelColour(data["colour"]),
         "values": data["values"],
         "is_multiple": data["is_multiple"],
-        "places": [LabelPlace(one) for one in data["places"]],
+        "places": [LabelPlace(value) for value in data["places"]],
     }
 
 
@@ -85,7 +87,7 @@ class LabelAdmin(ReadOnlyAdmin):
     list_display = ["badge", "shown_values", "multiple", "shown_places", "shown_description"]
     list_display_links = ["badge"]
     search_fields = ["key", "description"]
-    empty_text = "No label is defined yet. One such as “pii” is defined here once, and then put on namespaces, tables and columns."
+    empty_text = "No labels. Define a label such as “pii” here, and set it on namespaces, tables and columns."
     ordering = ["key"]
     actions_detail = ["edit", "remove"]
 
@@ -97,11 +99,11 @@ class LabelAdmin(ReadOnlyAdmin):
     def shown_values(self, row: LabelDefinition) -> object:
         return cells.clipped(", ".join(row.values)) if row.values else cells.muted("any text")
 
-    @admin.display(description="Several", boolean=True)
+    @admin.display(description="Multiple", boolean=True)
     def multiple(self, row: LabelDefinition) -> bool:
         return row.is_multiple
 
-    @admin.display(description="May be put on")
+    @admin.display(description="Applies to")
     def shown_places(self, row: LabelDefinition) -> str:
         return ", ".join(row.places)
 
@@ -110,8 +112,8 @@ class LabelAdmin(ReadOnlyAdmin):
         return cells.clipped(row.description) or cells.NOTHING
 
     def get_urls(self) -> list[URLPattern]:
-        found: list[URLPattern] = super().get_urls()
-        return [*search.urls(self), *found]
+        urls: list[URLPattern] = super().get_urls()
+        return [*search.urls(self), *urls]
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return self.may(request, Privilege.ALL)
@@ -120,36 +122,36 @@ class LabelAdmin(ReadOnlyAdmin):
         return self.may(request, Privilege.ALL)
 
     def page(self, request: HttpRequest, row: LabelDefinition) -> Page:
-        given = LabelAssignment.objects.filter(definition=row).select_related(
+        assignments = LabelAssignment.objects.filter(definition=row).select_related(
             "namespace", "table__namespace"
         )
-        newest = list(given.order_by("-pk")[: _SHOWN + 1])
+        newest = list(assignments.order_by("-pk")[: _SHOWN + 1])
         return Page(
             facts=(
                 ("Key", self.badge(row)),
                 ("Description", descriptions.render(row.description) or cells.NOTHING),
                 ("Values", self.shown_values(row)),
-                ("Several at once", "yes" if row.is_multiple else "no"),
-                ("May be put on", self.shown_places(row)),
-                ("Made by", cells.who(row.created_by)),
-                ("Made", cells.moment(row.created_at)),
+                ("Multiple values", "yes" if row.is_multiple else "no"),
+                ("Applies to", self.shown_places(row)),
+                ("Created by", cells.who(row.created_by)),
+                ("Created", cells.moment(row.created_at)),
             ),
             panels=[
                 Panel(
-                    title="Given last",
-                    columns=("To", "Column", "Value", "By", "At"),
+                    title="Recent assignments",
+                    columns=("Object", "Column", "Value", "Set by", "Set at"),
                     rows=[
                         (
-                            cells.link(one.table or one.namespace),
-                            cells.code(one.column),
-                            one.value or cells.NOTHING,
-                            cells.who(one.set_by),
-                            cells.moment(one.set_at),
+                            cells.link(assignment.table or assignment.namespace),
+                            cells.code(assignment.column),
+                            assignment.value or cells.NOTHING,
+                            cells.who(assignment.set_by),
+                            cells.moment(assignment.set_at),
                         )
-                        for one in newest[:_SHOWN]
+                        for assignment in newest[:_SHOWN]
                     ],
-                    empty="Nothing has this label yet.",
-                    note="There are more: search for all of them." if len(newest) > _SHOWN else "",
+                    empty="No assignments.",
+                    note="The search lists all assignments." if len(newest) > _SHOWN else "",
                     following=search.url(f"label:{row.key}") if newest else None,
                 )
             ],
@@ -166,25 +168,25 @@ class LabelAdmin(ReadOnlyAdmin):
 
         def create(data: dict[str, Any]) -> HttpResponseBase:
             who = actor(request)
-            row = annotations.create_label(actor=who, key=data["key"], **said(data))
-            messages.success(request, f"Label '{row}' was defined")
+            row = annotations.create_label(actor=who, key=data["key"], **_definition_fields(data))
+            messages.success(request, f"Label '{row}' was created")
             return HttpResponseRedirect(cells.page_url(row))
 
         return self.ask(
             request,
-            title="Define a label",
-            submit="Define",
+            title="Create a label",
+            submit="Create",
             form=AddForm(sent(request)),
             call=create,
             back=cells.list_url(LabelDefinition),
         )
 
-    @button("Change", permission="define", icon="edit")
+    @button("Edit", permission="define", icon="edit")
     def edit(self, request: HttpRequest, row: LabelDefinition) -> HttpResponseBase:
         def call(data: dict[str, Any]) -> HttpResponseBase:
             who = actor(request)
-            annotations.update_label(actor=who, key=row.key, **said(data))
-            messages.success(request, f"Label '{row}' was changed")
+            annotations.update_label(actor=who, key=row.key, **_definition_fields(data))
+            messages.success(request, f"Label '{row}' was updated")
             return HttpResponseRedirect(cells.page_url(row))
 
         initial = {
@@ -196,8 +198,8 @@ class LabelAdmin(ReadOnlyAdmin):
         }
         return self.ask(
             request,
-            title=f"Change label '{row}'",
-            submit="Change",
+            title=f"Edit label '{row}'",
+            submit="Save",
             form=ChangeForm(sent(request), initial=initial),
             call=call,
             original=row,
@@ -213,7 +215,7 @@ class LabelAdmin(ReadOnlyAdmin):
         return self.ask(
             request,
             title=f"Delete label '{row}'?",
-            text="A label that something has cannot be deleted: take it away there first.",
+            text="A label with assignments cannot be deleted. Remove its assignments first.",
             submit="Delete",
             danger=True,
             call=call,

@@ -1,4 +1,4 @@
-"""What else the metadata of an Iceberg table holds: layouts, properties, files; and engines' reports."""
+"""Other panels of an Iceberg table: layouts, properties, statistics, metadata files and metrics reports."""
 
 import json
 from collections.abc import Sequence
@@ -10,13 +10,14 @@ from django.utils.safestring import SafeString
 
 from catalog.admin import cells
 from catalog.admin.iceberg.snapshots import snapshot_link
-from catalog.admin.pages import Panel, part
+from catalog.admin.pages import Panel
+from catalog.admin.paging import paginate
 from catalog.formats.iceberg import describe, lenient
 from catalog.formats.iceberg.describe import ColumnNames, Layout, Metric
 from catalog.formats.iceberg.reading import Document
 from catalog.models import MetricsReport, Table
 
-_ENTRIES = 100  # told of one thing
+_ENTRIES = 100  # of a list in a cell
 _REPORTS = 50
 _LONGEST_REPORT = 20_000  # characters
 _NANOSECONDS = {
@@ -32,21 +33,21 @@ _NANOSECONDS = {
 
 def layout_tab(request: HttpRequest, document: Document) -> list[Panel]:
     names = ColumnNames(document)
-    specs = part(
-        request, describe.partition_specs(document), lambda one: str(one.get("spec-id")), "spec"
+    specs = paginate(
+        request, describe.partition_specs(document), lambda entry: str(entry.get("spec-id")), "spec"
     )
-    orders = part(
-        request, describe.sort_orders(document), lambda one: str(one.get("order-id")), "order"
+    orders = paginate(
+        request, describe.sort_orders(document), lambda entry: str(entry.get("order-id")), "order"
     )
     return [
         Panel(
             title="Partition specs",
             columns=("Spec", "Partitioned by"),
             rows=[
-                _layout(describe.partition_spec(one, document, names), "not partitioned")
-                for one in specs.items
+                _layout(describe.partition_spec(entry, document, names), "not partitioned")
+                for entry in specs.items
             ],
-            empty="The metadata holds no partition spec.",
+            empty="No partition specs in the metadata.",
             first=specs.first,
             following=specs.following,
         ),
@@ -54,10 +55,10 @@ def layout_tab(request: HttpRequest, document: Document) -> list[Panel]:
             title="Sort orders",
             columns=("Order", "Sorted by"),
             rows=[
-                _layout(describe.sort_order(one, document, names), "not sorted")
-                for one in orders.items
+                _layout(describe.sort_order(entry, document, names), "not sorted")
+                for entry in orders.items
             ],
-            empty="The metadata holds no sort order.",
+            empty="No sort orders in the metadata.",
             first=orders.first,
             following=orders.following,
         ),
@@ -66,18 +67,18 @@ def layout_tab(request: HttpRequest, document: Document) -> list[Panel]:
 
 def _layout(layout: Layout, empty: str) -> Sequence[object]:
     mark = [cells.badge("current", "success")] if layout.is_current else []
-    told: list[object] = [
+    lines: list[object] = [
         format_html(
             "{} {}", cells.exact(cells.clipped(expression)), cells.muted(cells.clipped(note))
         )
         for expression, note in layout.fields[:_ENTRIES]
     ]
     if len(layout.fields) > _ENTRIES:
-        told.append(cells.muted(f"and {len(layout.fields) - _ENTRIES:,} more"))
+        lines.append(cells.muted(f"and {len(layout.fields) - _ENTRIES:,} more"))
     number = "?" if layout.id is None else layout.id
     return (
         cells.spaced([number, *mark]),
-        cells.lines(told) if told else cells.muted(empty),
+        cells.lines(lines) if lines else cells.muted(empty),
     )
 
 
@@ -85,26 +86,26 @@ def _layout(layout: Layout, empty: str) -> Sequence[object]:
 
 
 def properties(request: HttpRequest, document: Document) -> Panel:
-    shown = part(request, describe.properties(document), lambda entry: entry[0], "after")
+    page = paginate(request, describe.properties(document), lambda entry: entry[0], "after")
     return Panel(
         columns=("Property", "Value"),
-        rows=[(cells.exact(cells.clipped(key)), cells.brief(found)) for key, found in shown.items],
-        empty="No property is set. Engines set them: Spark with ALTER TABLE … SET TBLPROPERTIES or "
+        rows=[(cells.exact(cells.clipped(key)), cells.brief(value)) for key, value in page.items],
+        empty="No properties. Engines set properties, for example Spark with ALTER TABLE … SET TBLPROPERTIES or "
         "ALTER VIEW … SET TBLPROPERTIES.",
-        first=shown.first,
-        following=shown.following,
+        first=page.first,
+        following=page.following,
     )
 
 
 def statistics_tab(request: HttpRequest, document: Document) -> list[Panel]:
-    tables = part(request, describe.statistics(document), _statistics_key, "table")
-    partitions = part(request, describe.partition_statistics(document), _statistics_key, "part")
+    tables = paginate(request, describe.statistics(document), _statistics_key, "table")
+    partitions = paginate(request, describe.partition_statistics(document), _statistics_key, "part")
     return [
         Panel(
             title="Table statistics",
             columns=("Snapshot", "File", "Size", "Blobs"),
-            rows=[(*_statistics(request, one), _blobs(one)) for one in tables.items],
-            empty="No statistics file. Spark's procedure compute_table_stats writes one, with the "
+            rows=[(*_statistics(request, entry), _blobs(entry)) for entry in tables.items],
+            empty="No statistics files. The Spark procedure compute_table_stats writes one with the "
             "number of distinct values of each column.",
             first=tables.first,
             following=tables.following,
@@ -112,8 +113,8 @@ def statistics_tab(request: HttpRequest, document: Document) -> list[Panel]:
         Panel(
             title="Partition statistics",
             columns=("Snapshot", "File", "Size"),
-            rows=[_statistics(request, one) for one in partitions.items],
-            empty="No partition statistics file. Spark's procedure compute_partition_stats writes "
+            rows=[_statistics(request, entry) for entry in partitions.items],
+            empty="No partition statistics files. The Spark procedure compute_partition_stats writes "
             "one.",
             first=partitions.first,
             following=partitions.following,
@@ -121,21 +122,21 @@ def statistics_tab(request: HttpRequest, document: Document) -> list[Panel]:
     ]
 
 
-def _statistics_key(told: Document) -> str:
-    return f"{told.get('snapshot-id')} {cells.clipped(lenient.text(told.get('statistics-path')))}"
+def _statistics_key(entry: Document) -> str:
+    return f"{entry.get('snapshot-id')} {cells.clipped(lenient.text(entry.get('statistics-path')))}"
 
 
-def _statistics(request: HttpRequest, told: Document) -> tuple[object, ...]:
-    snapshot = lenient.integer(told.get("snapshot-id"))
+def _statistics(request: HttpRequest, entry: Document) -> tuple[object, ...]:
+    snapshot = lenient.integer(entry.get("snapshot-id"))
     return (
         cells.NOTHING if snapshot is None else snapshot_link(request, snapshot),
-        cells.exact(cells.clipped(lenient.text(told.get("statistics-path")), 1000)),
-        cells.size(lenient.integer(told.get("file-size-in-bytes"))),
+        cells.exact(cells.clipped(lenient.text(entry.get("statistics-path")), 1000)),
+        cells.size(lenient.integer(entry.get("file-size-in-bytes"))),
     )
 
 
-def _blobs(told: Document) -> SafeString:
-    blobs = lenient.objects(told.get("blob-metadata"))
+def _blobs(entry: Document) -> SafeString:
+    blobs = lenient.objects(entry.get("blob-metadata"))
     if not blobs:
         return cells.NOTHING
     return cells.fold(
@@ -158,7 +159,7 @@ def metadata_log(request: HttpRequest, document: Document, current: str) -> Pane
         (current, lenient.moment(document.get("last-updated-ms"))),
         *describe.metadata_log(document),
     ]
-    shown = part(request, files, lambda entry: cells.clipped(entry[0], 1000), "after")
+    page = paginate(request, files, lambda entry: cells.clipped(entry[0], 1000), "after")
     return Panel(
         columns=("Metadata file", "Written"),
         rows=[
@@ -171,21 +172,21 @@ def metadata_log(request: HttpRequest, document: Document, current: str) -> Pane
                 ),
                 cells.moment(at),
             )
-            for file, at in shown.items
+            for file, at in page.items
         ],
-        empty="The metadata names no metadata file.",
-        first=shown.first,
-        following=shown.following,
-        note="Earlier files are kept as write.metadata.previous-versions-max says."
+        empty="No metadata files.",
+        first=page.first,
+        following=page.following,
+        note="The property write.metadata.previous-versions-max limits the number of earlier files."
         if len(files) > 1
-        else "No earlier file yet: each commit adds one.",
+        else "No earlier files. Each commit adds one.",
     )
 
 
 def metrics(request: HttpRequest, row: Table) -> Panel:
-    found = list(MetricsReport.objects.filter(table=row).order_by("-id")[:_REPORTS])
+    reports = list(MetricsReport.objects.filter(table=row).order_by("-id")[:_REPORTS])
     return Panel(
-        columns=("At", "Kind", "Snapshot", "By", "Measured", "Report"),
+        columns=("Time", "Kind", "Snapshot", "Actor", "Metrics", "Report"),
         rows=[
             (
                 cells.moment(report.at),
@@ -197,21 +198,21 @@ def metrics(request: HttpRequest, row: Table) -> Panel:
                 ),
                 cells.who(report.actor),
                 _measured(report.report),
-                cells.fold("whole", cells.source(_indented(report.report), _LONGEST_REPORT)),
+                cells.fold("Full report", cells.source(_indented(report.report), _LONGEST_REPORT)),
             )
-            for report in found
+            for report in reports
         ],
-        empty="No engine has reported anything yet. Those that do, such as Spark, tell after each scan "
-        "and commit what it read, wrote and skipped, and how long it took.",
-        note=f"The newest {_REPORTS} reports." if len(found) == _REPORTS else "",
+        empty="No metrics reports. Engines such as Spark report what each scan and commit read, wrote "
+        "and skipped, and how long it took.",
+        note=f"The newest {_REPORTS} reports." if len(reports) == _REPORTS else "",
     )
 
 
 def _measured(report: object) -> SafeString:
-    found = describe.metrics(report)[:_ENTRIES]
+    measurements = describe.metrics(report)[:_ENTRIES]
     return cells.lines(
         format_html("{} {}", cells.muted(cells.clipped(metric.name)), _amount(metric))
-        for metric in found
+        for metric in measurements
     )
 
 

@@ -1,4 +1,4 @@
-"""The files of an Iceberg table's snapshot: its manifests, and what each of them names."""
+"""The files of a snapshot of an Iceberg table: its manifests, and the files of a manifest."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,8 @@ from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestFile
 
 from catalog.admin import cells
 from catalog.admin.actor import actor
-from catalog.admin.pages import Panel, part, query, word
+from catalog.admin.pages import Panel
+from catalog.admin.paging import paginate, query, word
 from catalog.errors import CatalogError
 from catalog.formats.iceberg import describe
 from catalog.formats.iceberg.manifests import Entry
@@ -21,68 +22,85 @@ _CONTENTS = {
     DataFileContent.POSITION_DELETES: "position deletes",
     DataFileContent.EQUALITY_DELETES: "equality deletes",
 }
-_NONE = "Nothing was written yet: there is no snapshot."
+_NONE = "The table has no snapshot yet."
 
 
 def tab(request: HttpRequest, row: Table, document: Document) -> list[Panel]:
-    """Of the current snapshot, or the one whose id is asked for; of one manifest if that is."""
-    asked = word(request, "snapshot")
-    told = next(
-        (one for one in describe.snapshots(document) if describe.snapshot_key(one) == asked),
-        None if asked else describe.current_snapshot(document),
+    """Manifests of the requested snapshot, by default the current one, and files of a requested manifest."""
+    snapshot_id = word(request, "snapshot")
+    snapshot = next(
+        (
+            candidate
+            for candidate in describe.snapshots(document)
+            if describe.snapshot_key(candidate) == snapshot_id
+        ),
+        None if snapshot_id else describe.current_snapshot(document),
     )
-    if told is None:
-        return [Panel((), (), "There is no such snapshot." if asked else _NONE)]
+    if snapshot is None:
+        return [
+            Panel(
+                (),
+                (),
+                f"The table has no snapshot '{cells.clipped(snapshot_id)}'."
+                if snapshot_id
+                else _NONE,
+            )
+        ]
     files = iceberg_contents.reader(actor(request), row)
     try:
-        found = iceberg_contents.manifests_of(files, told)
+        manifests = iceberg_contents.manifests_of(files, snapshot)
         chosen = next(
-            (one for one in found if one.manifest_path == word(request, "manifest")), None
+            (
+                candidate
+                for candidate in manifests
+                if candidate.manifest_path == word(request, "manifest")
+            ),
+            None,
         )
-        panels = [_manifests(request, describe.snapshot_key(told), found)]
+        panels = [_manifests(request, describe.snapshot_key(snapshot), manifests)]
         return panels if chosen is None else [_files(request, files, chosen, document), *panels]
     except CatalogError as error:
         return [Panel((), (), error.message)]
 
 
-def _manifests(request: HttpRequest, snapshot: str, found: Sequence[ManifestFile]) -> Panel:
-    shown = part(request, found, lambda one: str(one.manifest_path), "after")
+def _manifests(request: HttpRequest, snapshot: str, manifests: Sequence[ManifestFile]) -> Panel:
+    page = paginate(request, manifests, lambda manifest: str(manifest.manifest_path), "after")
     return Panel(
         title=f"Manifests of snapshot {snapshot}",
-        columns=("Manifest", "Names", "Files", "Rows", "Deleted entries", "Size"),
+        columns=("Manifest", "Content", "Files", "Rows", "Deleted entries", "Size"),
         rows=[
             (
                 cells.anchor(
-                    query(request, manifest=one.manifest_path, file=None),
-                    one.manifest_path.rpartition("/")[2],
+                    query(request, manifest=manifest.manifest_path, file=None),
+                    manifest.manifest_path.rpartition("/")[2],
                 ),
-                "deletes" if one.content == ManifestContent.DELETES else "data",
-                _sum(one.added_files_count, one.existing_files_count),
-                _sum(one.added_rows_count, one.existing_rows_count),
-                _sum(one.deleted_files_count),
-                cells.size(one.manifest_length),
+                "deletes" if manifest.content == ManifestContent.DELETES else "data",
+                _sum(manifest.added_files_count, manifest.existing_files_count),
+                _sum(manifest.added_rows_count, manifest.existing_rows_count),
+                _sum(manifest.deleted_files_count),
+                cells.size(manifest.manifest_length),
             )
-            for one in shown.items
+            for manifest in page.items
         ],
-        empty="The snapshot keeps no list of manifests, or an empty one: it has no files.",
-        first=shown.first,
-        following=shown.following,
-        note="A manifest names files; its name opens them." if found else "",
+        empty="The snapshot has no manifests, and so no files.",
+        first=page.first,
+        following=page.following,
+        note="Select a manifest to list its files." if manifests else "",
     )
 
 
 def _files(
     request: HttpRequest, files: TableFileIO, manifest: ManifestFile, document: Document
 ) -> Panel:
-    found = iceberg_contents.files_of(files, manifest)
-    shown = part(request, found, lambda one: str(one.file.file_path), "file")
+    entries = iceberg_contents.files_of(files, manifest)
+    page = paginate(request, entries, lambda entry: str(entry.file.file_path), "file")
     return Panel(
         title=f"Files of {manifest.manifest_path.rpartition('/')[2]}",
-        columns=("File", "Holds", "Partition", "Rows", "Size", "Added by snapshot"),
-        rows=[_file(one, document) for one in shown.items],
-        empty="All of its files were deleted.",
-        first=shown.first,
-        following=shown.following,
+        columns=("File", "Content", "Partition", "Rows", "Size", "Added by snapshot"),
+        rows=[_file(entry, document) for entry in page.items],
+        empty="All files of the manifest were deleted.",
+        first=page.first,
+        following=page.following,
     )
 
 
@@ -100,5 +118,5 @@ def _file(entry: Entry, document: Document) -> Sequence[object]:
 
 
 def _sum(*counts: int | None) -> object:
-    """What writers of old tables did not tell is not known."""
+    """Sum of counts; empty if one is missing, as in old manifests."""
     return cells.NOTHING if None in counts else f"{sum(count or 0 for count in counts):,}"

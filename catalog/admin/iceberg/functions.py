@@ -1,33 +1,25 @@
-"""Functions: what engines load, their versions, and the form in which people define them."""
+"""Functions that engines load: the list, the page of a function, and creating, editing and dropping one."""
 
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-import orjson
-from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponseRedirect
 from django.http.response import HttpResponseBase
-from django.utils.dateparse import parse_datetime
 from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import TextFilter
-from unfold.widgets import (
-    UnfoldAdminTextareaWidget,
-    UnfoldAdminTextInputWidget,
-    UnfoldBooleanSwitchWidget,
-)
 
 from catalog import access
 from catalog.access import Principal
 from catalog.admin import cells
 from catalog.admin.actor import actor
 from catalog.admin.audit import trail as audit_trail
+from catalog.admin.iceberg.function_forms import AddForm, ChangeForm
 from catalog.admin.pages import Page, Panel, ReadOnlyAdmin, Tab, button, sent
-from catalog.errors import InvalidMetadata
 from catalog.formats.iceberg import functions as format_
 from catalog.identifiers import digest, label
 from catalog.models import AuditEvent, Function, Namespace
@@ -35,122 +27,16 @@ from catalog.privileges import Privilege
 from catalog.services.iceberg import functions
 from catalog.services.iceberg.functions import Content
 
-_MAX_DEPTH = 200
-_EXAMPLE = """[
-  {
-    "parameters": [{"name": "x", "type": "int"}],
-    "return-type": "int",
-    "versions": [
-      {
-        "representations": [{"type": "sql", "dialect": "spark", "sql": "x + 1"}]
-      }
-    ]
-  }
-]"""
-
-
-class _FunctionForm(forms.Form):
-    doc = forms.CharField(required=False, label="What it does", widget=UnfoldAdminTextInputWidget())
-    definitions = forms.CharField(
-        initial=_EXAMPLE,
-        widget=UnfoldAdminTextareaWidget(attrs={"rows": 24, "spellcheck": "false"}),
-        help_text="JSON: one object for each signature. To change what a function does, add a "
-        "version; definition-id, version-id, timestamp-ms and current-version-id may be left out.",
-    )
-    secure = forms.BooleanField(
-        required=False,
-        label="Secure: engines hide how it is defined",
-        widget=UnfoldBooleanSwitchWidget(),
-    )
-    properties = forms.CharField(
-        required=False,
-        widget=UnfoldAdminTextareaWidget(attrs={"rows": 3}),
-        help_text="One key=value per line.",
-    )
-
-    def clean_definitions(self) -> list[dict[str, Any]]:
-        try:
-            found = orjson.loads(self.cleaned_data["definitions"])
-        except orjson.JSONDecodeError as error:
-            raise forms.ValidationError(
-                f"Not valid JSON: {error.msg} in line {error.lineno}, column {error.colno}."
-            ) from None
-        _check_storable(found)
-        try:
-            # As the service will: so that a fault is shown beside the field.
-            made = format_.complete(found, 0)
-            format_.check({**_SHELL, "definitions": made})
-        except InvalidMetadata as error:
-            raise forms.ValidationError(str(error)) from None
-        definitions: list[dict[str, Any]] = found
-        return definitions
-
-    def clean_properties(self) -> dict[str, str]:
-        found = {}
-        for line in self.cleaned_data["properties"].splitlines():
-            if not line.strip():
-                continue
-            key, sign, text = line.partition("=")
-            if not sign or not key.strip():
-                raise forms.ValidationError(f"'{line}' is not of the form key=value.")
-            found[key.strip()] = text.strip()
-        return found
-
-
-_SHELL = {
-    "function-uuid": "00000000-0000-0000-0000-000000000000",
-    "format-version": format_.FORMAT_VERSION,
-    "definition-log": [],
-}
-
-
-def _check_storable(value: object) -> None:
-    """Refuse what PostgreSQL does not store, and what is nested too deeply to be written."""
-    level: list[Any] = [value]
-    for _ in range(_MAX_DEPTH):
-        parts = [one for one in level if isinstance(one, (dict, list))]
-        texts = [one for one in level if isinstance(one, str)]
-        texts += [key for one in parts if isinstance(one, dict) for key in one]
-        if any("\x00" in text for text in texts):
-            raise forms.ValidationError("A text holds a NUL character.")
-        level = [
-            inner for one in parts for inner in (one.values() if isinstance(one, dict) else one)
-        ]
-        if not level:
-            return
-    raise forms.ValidationError(f"Nested deeper than {_MAX_DEPTH} levels.")
-
-
-class AddForm(_FunctionForm):
-    namespace = forms.CharField(
-        widget=UnfoldAdminTextInputWidget(), help_text="Levels joined by dots: prod.ml"
-    )
-    name = forms.CharField(widget=UnfoldAdminTextInputWidget())
-    field_order = ("namespace", "name")
-
-
-class ChangeForm(_FunctionForm):
-    seen_at = forms.CharField(widget=forms.HiddenInput())
-
-    def clean_seen_at(self) -> datetime:
-        try:
-            found = parse_datetime(self.cleaned_data["seen_at"])
-        except ValueError:
-            found = None
-        if found is None or found.tzinfo is None:
-            raise forms.ValidationError("Open the form again.")
-        return found
-
 
 class NamespaceFilter(TextFilter):  # type: ignore[misc]
     title = "namespace"
     parameter_name = "namespace"
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Function]) -> QuerySet[Function]:
-        wanted = _word(self.value())
-        if not wanted:
+        chosen = _word(self.value())
+        if not chosen:
             return queryset
-        return queryset.filter(namespace__digest=digest(wanted.split(".")))
+        return queryset.filter(namespace__digest=digest(chosen.split(".")))
 
 
 class OwnerFilter(TextFilter):  # type: ignore[misc]
@@ -158,8 +44,8 @@ class OwnerFilter(TextFilter):  # type: ignore[misc]
     parameter_name = "owner"
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Function]) -> QuerySet[Function]:
-        wanted = _word(self.value())
-        return queryset.filter(owner=wanted) if wanted else queryset
+        chosen = _word(self.value())
+        return queryset.filter(owner=chosen) if chosen else queryset
 
 
 @admin.register(Function)
@@ -169,7 +55,7 @@ class FunctionAdmin(ReadOnlyAdmin):
     list_filter = [NamespaceFilter, OwnerFilter]
     list_select_related = ["namespace"]
     search_fields = ["name"]
-    search_help_text = "Part of a name"
+    search_help_text = "Part of the name"
     ordering = ["-pk"]
     page_related = ["namespace"]
     actions_detail = ["edit", "drop"]
@@ -181,7 +67,10 @@ class FunctionAdmin(ReadOnlyAdmin):
     @admin.display(description="Signatures")
     def signatures(self, row: Function) -> SafeString:
         return cells.lines(
-            [cells.code(signature(one)) for one in row.metadata.get("definitions", ())[:3]]
+            [
+                cells.code(signature(definition))
+                for definition in row.metadata.get("definitions", ())[:3]
+            ]
         )
 
     @admin.display(description="Owner")
@@ -192,8 +81,8 @@ class FunctionAdmin(ReadOnlyAdmin):
     def changed(self, row: Function) -> SafeString:
         return cells.moment(row.updated_at)
 
-    def seen(self, asking: Principal) -> Q:
-        return access.visible_contents(asking)
+    def visibility(self, principal: Principal) -> Q:
+        return access.visible_contents(principal)
 
     def target(self, row: Function) -> Namespace:
         return row.namespace
@@ -217,7 +106,7 @@ class FunctionAdmin(ReadOnlyAdmin):
             facts=(
                 ("Name", cells.code(label(_identifier(row)))),
                 ("Namespace", cells.link(row.namespace)),
-                ("What it does", metadata.get("doc") or cells.NOTHING),
+                ("Description", metadata.get("doc") or cells.NOTHING),
                 ("Secure", "yes" if metadata.get("secure") else "no"),
                 ("Properties", cells.mapping(metadata.get("properties") or {})),
                 ("Owner", row.owner or cells.NOTHING),
@@ -232,7 +121,7 @@ class FunctionAdmin(ReadOnlyAdmin):
             ),
         )
 
-    # -- what changes
+    # -- actions
 
     def add_view(
         self,
@@ -256,12 +145,12 @@ class FunctionAdmin(ReadOnlyAdmin):
             request,
             title="Create a function",
             submit="Create",
-            form=AddForm(sent(request), initial={"namespace": _asked(request)}),
+            form=AddForm(sent(request), initial={"namespace": _parent_path(request)}),
             call=create,
             back=cells.list_url(Function),
         )
 
-    @button("Change", permission="edit", icon="edit")
+    @button("Edit", permission="edit", icon="edit")
     def edit(self, request: HttpRequest, row: Function) -> HttpResponseBase:
         def change(data: dict[str, Any]) -> HttpResponseBase:
             functions.update_function(
@@ -270,7 +159,7 @@ class FunctionAdmin(ReadOnlyAdmin):
                 content=_content(data),
                 seen_at=data["seen_at"],
             )
-            messages.success(request, f"Function '{label(_identifier(row))}' was changed")
+            messages.success(request, f"Function '{label(_identifier(row))}' was updated")
             return HttpResponseRedirect(cells.page_url(row))
 
         properties = row.metadata.get("properties") or {}
@@ -285,9 +174,9 @@ class FunctionAdmin(ReadOnlyAdmin):
         }
         return self.ask(
             request,
-            title=f"Change function '{label(_identifier(row))}'",
-            text="Versions that are there stay as they are. Add one, and make it current.",
-            submit="Change",
+            title=f"Edit function '{label(_identifier(row))}'",
+            text="Existing versions cannot be changed. Add a version and make it current.",
+            submit="Save",
             form=ChangeForm(sent(request), initial=initial),
             call=change,
             original=row,
@@ -303,7 +192,7 @@ class FunctionAdmin(ReadOnlyAdmin):
         return self.ask(
             request,
             title=f"Drop function '{label(_identifier(row))}'?",
-            text="Engines no longer find it, and its history is gone.",
+            text="Engines can no longer load the function. Its history is deleted.",
             submit="Drop",
             danger=True,
             call=call,
@@ -312,10 +201,10 @@ class FunctionAdmin(ReadOnlyAdmin):
 
 
 def signature(definition: dict[str, Any]) -> str:
-    """A definition in a line: ``(x int, y list<int>) → string``."""
+    """Signature of a definition: ``(x int, y list<int>) → string``."""
     parameters = ", ".join(
-        f"{one.get('name', '')} {_type(one.get('type'))}"
-        for one in definition.get("parameters") or ()
+        f"{parameter.get('name', '')} {_type(parameter.get('type'))}"
+        for parameter in definition.get("parameters") or ()
     )
     return f"({parameters}) → {_type(definition.get('return-type'))}"
 
@@ -337,8 +226,8 @@ def _content(data: dict[str, Any]) -> Content:
     )
 
 
-def _asked(request: HttpRequest) -> str:
-    """The namespace whose page led here."""
+def _parent_path(request: HttpRequest) -> str:
+    """Path of the namespace whose page links here; empty if there is none."""
     parent = request.GET.get("parent", "")
     if not (parent.isascii() and parent.isdigit() and len(parent) < 19):
         return ""
@@ -355,7 +244,7 @@ def _versions(metadata: dict[str, Any]) -> Panel:
     for definition in metadata.get("definitions") or ():
         current = definition.get("current-version-id")
         newest = sorted(
-            definition.get("versions") or (), key=lambda one: one["version-id"], reverse=True
+            definition.get("versions") or (), key=lambda item: item["version-id"], reverse=True
         )
         for version in newest:
             number = version["version-id"]
@@ -370,9 +259,12 @@ def _versions(metadata: dict[str, Any]) -> Panel:
                     ),
                     cells.lines(
                         cells.lines(
-                            [cells.muted(one.get("dialect")), cells.passage(str(one.get("sql")))]
+                            [
+                                cells.muted(item.get("dialect")),
+                                cells.expandable(str(item.get("sql"))),
+                            ]
                         )
-                        for one in version.get("representations") or ()
+                        for item in version.get("representations") or ()
                     ),
                     "yes" if version.get("deterministic") else "no",
                     version.get("on-null-input", "call"),
@@ -380,28 +272,28 @@ def _versions(metadata: dict[str, Any]) -> Panel:
                 )
             )
     return Panel(
-        columns=("Signature", "Version", "SQL", "Deterministic", "On null input", "Made"),
+        columns=("Signature", "Version", "SQL", "Deterministic", "On null input", "Created"),
         rows=rows,
-        empty="It has no definition.",
+        empty="No definitions.",
     )
 
 
 def _history(metadata: dict[str, Any]) -> Panel:
     return Panel(
-        columns=("At", "Current versions"),
+        columns=("Time", "Current versions"),
         rows=[
             (
                 _moment(entry.get("timestamp-ms")),
                 cells.mapping(
                     {
-                        one["definition-id"] or "()": one["version-id"]
-                        for one in entry.get("definition-versions") or ()
+                        item["definition-id"] or "()": item["version-id"]
+                        for item in entry.get("definition-versions") or ()
                     }
                 ),
             )
             for entry in reversed(metadata.get("definition-log") or ())
         ],
-        empty="It was never changed.",
+        empty="No changes.",
     )
 
 

@@ -1,4 +1,4 @@
-"""The schemas of an Iceberg table or view: the fields of one, and how each came from the one before."""
+"""Schemas of an Iceberg table or view: the fields of one, and the changes from each to the next."""
 
 from collections.abc import Sequence
 from itertools import islice
@@ -8,7 +8,8 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from catalog.admin import cells
-from catalog.admin.pages import Panel, number, part, query
+from catalog.admin.pages import Panel
+from catalog.admin.paging import number, paginate, query
 from catalog.formats.iceberg import describe_schemas, lenient
 from catalog.formats.iceberg.describe_schemas import Field
 from catalog.formats.iceberg.reading import Document
@@ -16,12 +17,12 @@ from catalog.formats.iceberg.schema_changes import Change, ChangeKind, changes
 
 _FIELDS = 100  # of a schema on one page
 _SCHEMAS = 10  # compared on one page
-_CHANGES = 50  # told of one schema
+_CHANGES = 50  # shown for a schema
 _COLOURS = {ChangeKind.ADDED: "success", ChangeKind.DROPPED: "danger"}
 
 
 def schema_tab(request: HttpRequest, document: Document, current: int | None) -> list[Panel]:
-    """A schema, the current one unless another is chosen, and how it became what it is."""
+    """Fields of the requested schema, by default the current one, and the changes of all schemas."""
     chosen = number(request, "schema", current)
     return [_fields(request, document, chosen, current), _changes(request, document, current)]
 
@@ -31,16 +32,16 @@ def _fields(
 ) -> Panel:
     schema = describe_schemas.schema(document, chosen)
     start = number(request, "field", 0) or 0
-    told = describe_schemas.fields(schema) if schema is not None else iter(())
-    found = list(islice(told, start, start + _FIELDS + 1))
-    known = "?" if chosen is None else chosen
+    fields = describe_schemas.fields(schema) if schema is not None else iter(())
+    page_fields = list(islice(fields, start, start + _FIELDS + 1))
+    schema_label = "?" if chosen is None else chosen
     return Panel(
-        title=f"Schema {known}, the current one" if chosen == current else f"Schema {known}",
-        columns=("Id", "Field", "Type", "", "Default", "Description"),
-        rows=[_field(field) for field in found[:_FIELDS]],
-        empty="The metadata holds no schema of this number, or it has no fields.",
+        title=f"Schema {schema_label} (current)" if chosen == current else f"Schema {schema_label}",
+        columns=("ID", "Field", "Type", "Required", "Default", "Description"),
+        rows=[_field(field) for field in page_fields[:_FIELDS]],
+        empty="The metadata has no schema with this ID, or the schema has no fields.",
         first=query(request, field=None) if start else None,
-        following=query(request, field=start + _FIELDS) if len(found) > _FIELDS else None,
+        following=query(request, field=start + _FIELDS) if len(page_fields) > _FIELDS else None,
     )
 
 
@@ -59,7 +60,7 @@ def _field(field: Field) -> Sequence[object]:
         cells.code(field.type),
         "required" if field.is_required else cells.muted("optional"),
         _default(field),
-        cells.passage(field.doc),
+        cells.expandable(field.doc),
     )
 
 
@@ -71,7 +72,7 @@ def _default(field: Field) -> object:
         return cells.brief(initial)
     return cells.lines(
         format_html("{} {}", cells.brief(default), cells.muted(which))
-        for default, which in ((initial, "for old rows"), (write, "for new rows"))
+        for default, which in ((initial, "for existing rows"), (write, "for new rows"))
         if default is not None
     )
 
@@ -79,15 +80,18 @@ def _default(field: Field) -> object:
 def _changes(request: HttpRequest, document: Document, current: int | None) -> Panel:
     schemas = describe_schemas.schemas(document)
     pairs = list(zip([None, *schemas], schemas, strict=False))[::-1]
-    shown = part(request, pairs, _key, "changes", _SCHEMAS)
+    page = paginate(request, pairs, _key, "changes", _SCHEMAS)
     return Panel(
-        title="How it changed",
-        columns=("Schema", "What changed"),
-        rows=[(_schema_link(request, new, current), _told(old, new)) for old, new in shown.items],
-        empty="The metadata holds no schema.",
-        first=shown.first,
-        following=shown.following,
-        note="" if len(schemas) > 1 else "The schema has not changed since the table was made.",
+        title="Schema changes",
+        columns=("Schema", "Changes"),
+        rows=[
+            (_schema_link(request, new, current), _change_lines(old, new))
+            for old, new in page.items
+        ],
+        empty="No schemas in the metadata.",
+        first=page.first,
+        following=page.following,
+        note="" if len(schemas) > 1 else "The schema has not changed since the table was created.",
     )
 
 
@@ -101,15 +105,15 @@ def _schema_link(request: HttpRequest, schema: Document, current: int | None) ->
     return cells.lines([link, *([cells.badge("current", "success")] if id_ == current else ())])
 
 
-def _told(old: Document | None, new: Document) -> SafeString | str:
+def _change_lines(old: Document | None, new: Document) -> SafeString | str:
     if old is None:
         count = sum(1 for _ in describe_schemas.fields(new))
-        return f"The oldest schema that the metadata holds: {count:,} fields."
-    found = changes(old, new)
-    told: list[object] = [_change(change) for change in found[:_CHANGES]]
-    if len(found) > _CHANGES:
-        told.append(cells.muted(f"and {len(found) - _CHANGES:,} more"))
-    return cells.lines(told) if told else cells.muted("Nothing that its fields show.")
+        return f"Oldest schema in the metadata: {count:,} fields."
+    schema_changes = changes(old, new)
+    lines: list[object] = [_change(change) for change in schema_changes[:_CHANGES]]
+    if len(schema_changes) > _CHANGES:
+        lines.append(cells.muted(f"and {len(schema_changes) - _CHANGES:,} more"))
+    return cells.lines(lines) if lines else cells.muted("No changes to fields.")
 
 
 def _change(change: Change) -> SafeString:

@@ -1,4 +1,4 @@
-"""The snapshots of an Iceberg table as a timeline, and the branches and tags that point at them."""
+"""The snapshots of an Iceberg table as a timeline, and its branches and tags."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -9,7 +9,8 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from catalog.admin import cells
-from catalog.admin.pages import Panel, part, query, word
+from catalog.admin.pages import Panel
+from catalog.admin.paging import paginate, query, word
 from catalog.formats.iceberg import describe
 from catalog.formats.iceberg.describe import Delta, Reference
 from catalog.formats.iceberg.reading import Document
@@ -20,14 +21,14 @@ _OPERATIONS = {"append": "success", "overwrite": "warning", "delete": "danger", 
 
 
 def snapshots(request: HttpRequest, document: Document) -> Panel:
-    """The snapshots as a timeline, from the newest, or from the one that is asked for."""
-    found = describe.snapshots(document)
-    known = {one.get("snapshot-id") for one in found if type(one.get("snapshot-id")) is int}
-    wanted = word(request, "snapshot")
-    if wanted:
-        places = (place for place, one in enumerate(found) if _is(one, wanted))
-        found = found[next(places, 0) :]
-    shown = part(request, found, describe.snapshot_key, "after")
+    """Timeline of snapshots from the requested one, by default the newest."""
+    entries = describe.snapshots(document)
+    ids = {entry.get("snapshot-id") for entry in entries if type(entry.get("snapshot-id")) is int}
+    snapshot_id = word(request, "snapshot")
+    if snapshot_id:
+        indexes = (index for index, entry in enumerate(entries) if _is(entry, snapshot_id))
+        entries = entries[next(indexes, 0) :]
+    page = paginate(request, entries, describe.snapshot_key, "after")
     references = describe.references_by_snapshot(document)
     current = document.get("current-snapshot-id")
     return Panel(
@@ -41,17 +42,19 @@ def snapshots(request: HttpRequest, document: Document) -> Panel:
             "Parent",
         ),
         rows=[
-            _snapshot(request, one, references, known, is_current=_is(one, str(current)))
-            for one in shown.items
+            _snapshot(request, entry, references, ids, is_current=_is(entry, str(current)))
+            for entry in page.items
         ],
-        empty="No snapshot yet. The first write through an engine, such as an INSERT or PyIceberg's "
-        "table.append(), makes one.",
+        empty="No snapshots. The first write of an engine, such as INSERT or PyIceberg's "
+        "table.append(), creates one.",
         first=(
-            query(request, after=None, snapshot=None) if shown.first or len(wanted) > 0 else None
+            query(request, after=None, snapshot=None)
+            if page.first or len(snapshot_id) > 0
+            else None
         ),
-        following=shown.following,
+        following=page.following,
         style="m-timeline",
-        below=[summary(describe.snapshot(one).summary) for one in shown.items],
+        below=[summary(describe.snapshot(entry).summary) for entry in page.items],
     )
 
 
@@ -61,13 +64,13 @@ def _is(snapshot: Document, id_: str) -> bool:
 
 def _snapshot(
     request: HttpRequest,
-    told: Document,
+    entry: Document,
     references: dict[int | None, list[Reference]],
-    known: set[object],
+    ids: set[object],
     *,
     is_current: bool,
 ) -> Sequence[object]:
-    snapshot = describe.snapshot(told)
+    snapshot = describe.snapshot(entry)
     names = references.get(snapshot.id, []) if snapshot.id is not None else []
     marks: list[object] = [cells.badge("current", "success")] if is_current else []
     marks += [_mark(reference) for reference in names[:_NAMES]]
@@ -77,7 +80,7 @@ def _snapshot(
     if snapshot.parent is not None:
         parent = (
             snapshot_link(request, snapshot.parent)
-            if snapshot.parent in known
+            if snapshot.parent in ids
             else cells.lines([cells.exact(snapshot.parent), cells.muted("expired")])
         )
     return (
@@ -119,21 +122,23 @@ def _delta(delta: Delta, shown: Callable[[int], object]) -> SafeString:
 
 
 def summary(entries: Mapping[str, Any]) -> SafeString:
-    """All entries of a summary, folded."""
-    told: list[object] = [
+    """Entries of a summary, folded."""
+    lines: list[object] = [
         format_html("{} {}", cells.muted(cells.clipped(key)), cells.brief(entries[key]))
         for key in sorted(entries)[:_ENTRIES]
     ]
     if len(entries) > _ENTRIES:
-        told.append(cells.muted(f"and {len(entries) - _ENTRIES:,} more"))
+        lines.append(cells.muted(f"and {len(entries) - _ENTRIES:,} more"))
     title = f"Summary, {len(entries):,} {'entry' if len(entries) == 1 else 'entries'}"
-    return cells.fold(title, format_html('<div class="m-pairs">{}</div>', cells.lines(told)))
+    return cells.fold(title, format_html('<div class="m-pairs">{}</div>', cells.lines(lines)))
 
 
 def references(request: HttpRequest, document: Document) -> Panel:
-    shown = part(request, describe.references(document), lambda one: one.name, "after")
+    page = paginate(
+        request, describe.references(document), lambda reference: reference.name, "after"
+    )
     return Panel(
-        columns=("Name", "Kind", "Snapshot", "Kept"),
+        columns=("Name", "Kind", "Snapshot", "Retention"),
         rows=[
             (
                 cells.exact(cells.clipped(reference.name)),
@@ -149,13 +154,13 @@ def references(request: HttpRequest, document: Document) -> Panel:
                 (
                     cells.lines(reference.retention)
                     if reference.retention
-                    else cells.muted("as the table's properties say")
+                    else cells.muted("set by table properties")
                 ),
             )
-            for reference in shown.items
+            for reference in page.items
         ],
-        empty="No branch or tag yet: main comes with the first snapshot. Engines make more, such as "
-        "Spark with ALTER TABLE … CREATE TAG.",
-        first=shown.first,
-        following=shown.following,
+        empty="No branches or tags. The first snapshot creates main. Engines create others, for "
+        "example Spark with ALTER TABLE … CREATE TAG.",
+        first=page.first,
+        following=page.following,
     )

@@ -1,4 +1,4 @@
-"""The pages of Iceberg tables and views: facts and tabs, out of the stored metadata."""
+"""The pages of Iceberg tables and views: details and tabs, from the stored metadata."""
 
 import json
 from dataclasses import dataclass
@@ -11,7 +11,8 @@ from catalog.admin import cells
 from catalog.admin.engine import ledger
 from catalog.admin.iceberg import details, schemas, snapshots
 from catalog.admin.iceberg import files as iceberg_files
-from catalog.admin.pages import Page, Panel, Tab, part, query
+from catalog.admin.pages import Page, Panel, Tab
+from catalog.admin.paging import paginate, query
 from catalog.admin.recovery import protection
 from catalog.formats.iceberg import describe, describe_schemas, describe_views, lenient
 from catalog.formats.iceberg.describe_views import ViewVersion
@@ -19,18 +20,18 @@ from catalog.formats.iceberg.reading import Document
 from catalog.models import IcebergMetadata, Table, TableState
 from catalog.services.iceberg import metadata_files
 
-_LONGEST_SQL = 100_000  # characters of the current version's
+_LONGEST_SQL = 100_000  # characters of the current version
 _LONGEST_OLD_SQL = 20_000
 _REPRESENTATIONS = 20
 _VERSIONS = 10  # of a view on one page
-# isal's own says in its types that it is an instance.
+# The type hints of isal declare the class as an instance.
 _IsalError = cast(type[Exception], isal_zlib.IsalError)
 _UNREADABLE = (_IsalError, OSError, EOFError, ValueError, LookupError, TypeError)
 
 
 @dataclass(frozen=True)
 class Metadata:
-    """The current metadata of a table or view, as far as it can be read."""
+    """The current metadata of a table or view; empty with a fault if it cannot be read."""
 
     document: Document
     location: str
@@ -38,16 +39,18 @@ class Metadata:
 
 
 def read(row: Table) -> Metadata:
-    """One statement. Never fails: a page that shows what is wrong has to open."""
-    found = IcebergMetadata.objects.filter(table=row).only("metadata_location", "answer").first()
-    if found is None:
-        return Metadata({}, "", "The catalog holds no metadata of it.")
+    """Read the metadata. One statement. Never fails: the page has to show what is wrong."""
+    stored = IcebergMetadata.objects.filter(table=row).only("metadata_location", "answer").first()
+    if stored is None:
+        return Metadata({}, "", "The catalog has no metadata of the table or view.")
     try:
-        document = lenient.mapping(metadata_files.read_answer(bytes(found.answer)))
+        document = lenient.mapping(metadata_files.read_answer(bytes(stored.answer)))
     except _UNREADABLE as error:
-        return Metadata({}, found.metadata_location, f"The stored metadata is unreadable: {error}")
+        return Metadata(
+            {}, stored.metadata_location, f"The stored metadata cannot be read: {error}"
+        )
     return Metadata(
-        document, found.metadata_location, "" if document else "The stored metadata is empty."
+        document, stored.metadata_location, "" if document else "The stored metadata is empty."
     )
 
 
@@ -113,7 +116,7 @@ def _identity(row: Table, metadata: Metadata, uuid: str) -> list[tuple[str, obje
         facts.append(("Fault", cells.badge(cells.clipped(metadata.fault), "danger")))
     facts.append(("UUID", cells.exact(cells.clipped(uuid))))
     if uuid != str(row.uuid):
-        # The catalog's own, by which the audit trail knows it: a registered table keeps its uuid.
+        # The catalog's own UUID, which the audit trail uses: a registered table keeps its UUID.
         facts.append(("UUID in the catalog", cells.exact(row.uuid)))
     location = lenient.text(metadata.document.get("location")) or row.location
     return [
@@ -125,11 +128,11 @@ def _identity(row: Table, metadata: Metadata, uuid: str) -> list[tuple[str, obje
 
 def _contents(request: HttpRequest, document: Document) -> list[tuple[str, object]]:
     count = len(lenient.objects(document.get("snapshots")))
-    told = describe.current_snapshot(document)
-    if told is None:
-        current: object = cells.muted("none: nothing was written yet")
+    entry = describe.current_snapshot(document)
+    if entry is None:
+        current: object = cells.muted("none")
         return [("Current snapshot", current), ("Snapshots", f"{count:,}")]
-    snapshot, totals = describe.snapshot(told), describe.totals(told)
+    snapshot, totals = describe.snapshot(entry), describe.totals(entry)
     url = query(request, tab="snapshots", after=None)
     current = cells.spaced([cells.exact(snapshot.id), cells.moment(snapshot.at)])
     files: object = cells.NOTHING if totals.files is None else f"{totals.files:,}"
@@ -163,8 +166,8 @@ def _history(row: Table, updated: object = None) -> list[tuple[str, object]]:
 def view_page(request: HttpRequest, row: Table) -> Page:
     metadata = read(row)
     document = metadata.document
-    told = describe_views.current_version(document)
-    current = describe_views.version(told or {})
+    entry = describe_views.current_version(document)
+    current = describe_views.version(entry or {})
     return Page(
         facts=[
             *_identity(row, metadata, lenient.text(document.get("view-uuid"))),
@@ -197,29 +200,28 @@ def _sql(version: ViewVersion) -> Panel:
         columns=("Dialect", "SQL"),
         rows=[
             (
-                cells.badge(cells.clipped(one.dialect, 40) or "?"),
-                cells.source(one.sql, _LONGEST_SQL),
+                cells.badge(cells.clipped(representation.dialect, 40) or "?"),
+                cells.source(representation.sql, _LONGEST_SQL),
             )
-            for one in version.representations[:_REPRESENTATIONS]
+            for representation in version.representations[:_REPRESENTATIONS]
         ],
-        empty="The current version has no SQL. Engines that write views keep one text for each "
-        "dialect that they speak.",
+        empty="The current version has no SQL. Engines store one text for each dialect.",
     )
 
 
 def _view_versions(request: HttpRequest, document: Document) -> Panel:
-    shown = part(
+    page = paginate(
         request,
         describe_views.versions(document),
-        lambda one: str(lenient.integer(one.get("version-id"))),
+        lambda entry: str(lenient.integer(entry.get("version-id"))),
         "after",
         _VERSIONS,
     )
     since = describe_views.current_since(document)
     current = document.get("current-version-id")
-    found = [describe_views.version(one) for one in shown.items]
+    versions = [describe_views.version(entry) for entry in page.items]
     return Panel(
-        columns=("Version", "Made", "Current since", "Schema", "Default namespace"),
+        columns=("Version", "Created", "Current since", "Schema", "Default namespace"),
         rows=[
             (
                 cells.spaced(
@@ -237,23 +239,23 @@ def _view_versions(request: HttpRequest, document: Document) -> Panel:
                 _schema(request, version),
                 cells.clipped(".".join(version.default_namespace)) or cells.NOTHING,
             )
-            for version in found
+            for version in versions
         ],
-        below=[_definition(version) for version in found],
-        empty="The metadata holds no version.",
-        first=shown.first,
-        following=shown.following,
-        note="" if len(found) > 1 else "Replacing a view adds a version, and keeps this one.",
+        below=[_definition(version) for version in versions],
+        empty="No versions in the metadata.",
+        first=page.first,
+        following=page.following,
+        note="" if len(versions) > 1 else "Replacing the view adds a version.",
     )
 
 
 def _definition(version: ViewVersion) -> object:
     texts = (
         cells.fold(
-            cells.clipped(f"{one.dialect}: {one.sql}", 120),
-            cells.source(one.sql, _LONGEST_OLD_SQL),
+            cells.clipped(f"{representation.dialect}: {representation.sql}", 120),
+            cells.source(representation.sql, _LONGEST_OLD_SQL),
         )
-        for one in version.representations[:_REPRESENTATIONS]
+        for representation in version.representations[:_REPRESENTATIONS]
     )
     return cells.lines([*texts, snapshots.summary(version.summary)])
 

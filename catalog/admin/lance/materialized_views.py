@@ -1,4 +1,4 @@
-"""Materialized views: what they show, how far they are behind, and refreshing them."""
+"""Materialized views: the list, the page of a view, and the button that refreshes it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +16,8 @@ from catalog.admin import cells
 from catalog.admin.actor import actor
 from catalog.admin.audit import trail as audit_trail
 from catalog.admin.maintenance import jobs
-from catalog.admin.pages import PANEL_SIZE, Page, Panel, ReadOnlyAdmin, Tab, button
+from catalog.admin.pages import Page, Panel, ReadOnlyAdmin, Tab, button
+from catalog.admin.paging import PANEL_SIZE
 from catalog.formats import view_queries
 from catalog.models import AuditEvent, MaterializedView, Table, TableState
 from catalog.models.materialized_views import MaterializedViewQuerySet
@@ -25,7 +26,7 @@ from catalog.services.lance.materialized_views import refreshes
 from catalog.services.lance.materialized_views.refreshes import Refresh
 
 _QUERY_LENGTH = 20_000
-_UNSEEN = "a table that you may not browse"
+_HIDDEN = "a table that is not visible to you"
 
 
 class ConditionFilter(DropdownFilter):  # type: ignore[misc]
@@ -33,7 +34,11 @@ class ConditionFilter(DropdownFilter):  # type: ignore[misc]
     parameter_name = "condition"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Sequence[tuple[str, str]]:
-        return [("behind", "Behind its source"), ("failed", "Failed"), ("auto", "Kept up")]
+        return [
+            ("behind", "Behind its source"),
+            ("failed", "Failed"),
+            ("auto", "Refreshed automatically"),
+        ]
 
     def queryset(
         self, request: HttpRequest, queryset: MaterializedViewQuerySet
@@ -47,23 +52,23 @@ class ConditionFilter(DropdownFilter):  # type: ignore[misc]
 
 @admin.register(MaterializedView)
 class MaterializedViewAdmin(ReadOnlyAdmin):
-    list_display = ["view", "source_link", "lag_cell", "kept_up", "refreshed", "problem"]
+    list_display = ["view", "source_link", "lag_cell", "refresh_mode", "refreshed", "problem"]
     list_display_links = ["view"]
     list_filter = [ConditionFilter]
     list_select_related = ["table__namespace", "source__namespace"]
-    search_help_text = "The name of a view, or of its source"
-    empty_text = "No materialized view is here yet. A client makes one from a query over a Lance table, and a job keeps its rows."
+    search_help_text = "Name of a view or of its source"
+    empty_text = "No materialized views. Clients create them from a query on a Lance table, and jobs refresh them."
     ordering = ["-pk"]
     actions_detail = ["refresh"]
     page_related = ["table__namespace", "source__namespace"]
 
     def get_queryset(self, request: HttpRequest) -> "QuerySet[MaterializedView]":
         sources = Table.objects.filter(access.visible_tables(actor(request)), pk=OuterRef("source"))
-        rows = MaterializedView.objects.with_lag().annotate(source_is_seen=Exists(sources))
-        return self.only_seen(request, rows)
+        rows = MaterializedView.objects.with_lag().annotate(source_is_visible=Exists(sources))
+        return self.only_visible(request, rows)
 
     def get_search_fields(self, request: HttpRequest) -> Sequence[str]:
-        """Without the source, for who might learn by it how a table is called that they may not browse."""
+        """Exclude the source unless the user may browse everything: a match would reveal its name."""
         if actor(request).holds_everywhere(Privilege.BROWSE):
             return ["table__name", "source__name"]
         return ["table__name"]
@@ -74,15 +79,15 @@ class MaterializedViewAdmin(ReadOnlyAdmin):
 
     @admin.display(description="Source")
     def source_link(self, row: Any) -> SafeString:
-        return named(row.source) if row.source_is_seen else cells.muted(_UNSEEN)
+        return named(row.source) if row.source_is_visible else cells.muted(_HIDDEN)
 
     @admin.display(description="Behind")
     def lag_cell(self, row: Any) -> SafeString:
         return lag(row)
 
-    @admin.display(description="Refreshed by")
-    def kept_up(self, row: MaterializedView) -> str:
-        return _refreshed_by(row)
+    @admin.display(description="Refresh")
+    def refresh_mode(self, row: MaterializedView) -> str:
+        return _refresh_mode(row)
 
     @admin.display(description="Refreshed")
     def refreshed(self, row: MaterializedView) -> SafeString:
@@ -92,8 +97,8 @@ class MaterializedViewAdmin(ReadOnlyAdmin):
     def problem(self, row: MaterializedView) -> SafeString:
         return cells.code(row.error)
 
-    def seen(self, asking: Principal) -> Q:
-        return access.visible_tables(asking, "table__")
+    def visibility(self, principal: Principal) -> Q:
+        return access.visible_tables(principal, "table__")
 
     def target(self, row: MaterializedView) -> Table:
         return row.table
@@ -106,16 +111,16 @@ class MaterializedViewAdmin(ReadOnlyAdmin):
             return Page(facts=(("View", cells.link(row.table)),))
         query = view_queries.from_json(row.definition)
         with_lag = MaterializedView.objects.with_lag().get(pk=row.pk)
-        is_seen = access.holds(actor(request), Privilege.BROWSE, row.source)
+        is_visible = access.holds(actor(request), Privilege.BROWSE, row.source)
         return Page(
             facts=(
                 ("View", cells.link(row.table)),
-                ("Source", named(row.source) if is_seen else cells.muted(_UNSEEN)),
+                ("Source", named(row.source) if is_visible else cells.muted(_HIDDEN)),
                 ("Query", cells.source(query.to_sql(), _QUERY_LENGTH)),
-                ("As it was sent", cells.passage(row.source_query)),
-                ("Shows version", _shown(row)),
+                ("Original query", cells.expandable(row.source_query)),
+                ("Source version", _shown_version(row)),
                 ("Behind", lag(with_lag)),
-                ("Refreshed by", _refreshed_by(row)),
+                ("Refresh", _refresh_mode(row)),
                 ("Refreshed", cells.moment(row.refreshed_at)),
                 ("Failed", cells.moment(row.failed_at)),
                 ("Error", cells.value(row.error)),
@@ -128,7 +133,7 @@ class MaterializedViewAdmin(ReadOnlyAdmin):
             ),
         )
 
-    @button("Refresh now", permission="refresh", icon="refresh")
+    @button("Refresh", permission="refresh", icon="refresh")
     def refresh(self, request: HttpRequest, row: MaterializedView) -> HttpResponseBase:
         def call(_data: dict[str, Any]) -> HttpResponseBase:
             refreshes.start_refresh(
@@ -136,14 +141,14 @@ class MaterializedViewAdmin(ReadOnlyAdmin):
                 table=row.table.identifier,
                 refresh=Refresh(),
             )
-            messages.success(request, f"A job refreshes view '{row}'")
+            messages.success(request, f"Job to refresh view '{row}' was started")
             return HttpResponseRedirect(cells.page_url(row))
 
         return self.ask(
             request,
             title=f"Refresh view '{row}'?",
-            text="A job reads what is new in its source. When more than appends happened there, it "
-            "writes all rows of the view anew.",
+            text="A job adds the new rows of the source. If the source changed by more than appends, "
+            "the job rewrites all rows of the view.",
             submit="Refresh",
             call=call,
             original=row,
@@ -151,25 +156,27 @@ class MaterializedViewAdmin(ReadOnlyAdmin):
 
 
 def named(row: Table) -> SafeString:
-    """A link to a table, which says if it was dropped."""
+    """Link to a table, with a badge if it was dropped."""
     link = cells.link(row)
     if row.state != TableState.DROPPED:
         return link
     return cells.spaced([link, cells.badge(TableState.DROPPED)])
 
 
-def _shown(row: MaterializedView) -> object:
+def _shown_version(row: MaterializedView) -> object:
     pinned = row.definition.get("version")
-    shown: object = cells.NOTHING if row.source_version is None else row.source_version
-    return shown if pinned is None else cells.spaced([shown, cells.muted(f"always {pinned}")])
+    version: object = cells.NOTHING if row.source_version is None else row.source_version
+    return (
+        version if pinned is None else cells.spaced([version, cells.muted(f"pinned to {pinned}")])
+    )
 
 
-def _refreshed_by(row: MaterializedView) -> str:
-    return "itself, when its source moves on" if row.auto_refresh else "hand"
+def _refresh_mode(row: MaterializedView) -> str:
+    return "automatic, when the source changes" if row.auto_refresh else "manual"
 
 
 def lag(row: Any) -> SafeString:
-    """Of a row with its lag: how many versions, and since when."""
+    """Lag of an annotated row: the number of versions, and the time since when."""
     if row.definition.get("version") is not None and row.source_version is not None:
         return cells.NOTHING
     if not row.behind:
@@ -182,7 +189,7 @@ def lag(row: Any) -> SafeString:
 def _jobs(row: MaterializedView) -> Panel:
     return jobs.panel(
         row.table.jobs.select_related("table__namespace").order_by("-pk")[:PANEL_SIZE],
-        "It was never refreshed.",
+        "No refreshes.",
     )
 
 

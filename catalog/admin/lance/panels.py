@@ -1,4 +1,4 @@
-"""What a version of a Lance table is made of: its schema, its fragments, its indexes."""
+"""Contents of a version of a Lance table: schema, fragments and indexes."""
 
 from collections.abc import Mapping, Sequence
 from itertools import islice
@@ -10,7 +10,8 @@ from lance.dataset import LanceDataset
 
 from catalog.admin import cells
 from catalog.admin.maintenance.actions import index_links
-from catalog.admin.pages import Panel, number, part, query
+from catalog.admin.pages import Panel
+from catalog.admin.paging import number, paginate, query
 from catalog.formats.lance import columns as lance_columns
 from catalog.formats.lance.columns import Column
 from catalog.models import Table
@@ -30,28 +31,31 @@ def schema_tab(request: HttpRequest, dataset: LanceDataset) -> list[Panel]:
     start = number(request, "field", 0) or 0
     with reading():
         schema = dataset.schema
-        told = lance_columns.columns(schema, dataset.lance_schema.fields())
-        found = list(islice(told, start, start + _FIELDS + 1))
+        columns = lance_columns.columns(schema, dataset.lance_schema.fields())
+        page_columns = list(islice(columns, start, start + _FIELDS + 1))
     entries = sorted(lance_columns.text_mapping(schema.metadata).items())
-    shown = part(request, entries, lambda entry: entry[0], "after")
+    metadata = paginate(request, entries, lambda entry: entry[0], "after")
     return [
         Panel(
             title="Schema",
-            columns=("Id", "Column", "Type", "", "Metadata"),
-            rows=[_column(column) for column in found[:_FIELDS]],
+            columns=("ID", "Column", "Type", "Nullability", "Metadata"),
+            rows=[_column(column) for column in page_columns[:_FIELDS]],
             empty="The table has no columns.",
             first=query(request, field=None) if start else None,
-            following=query(request, field=start + _FIELDS) if len(found) > _FIELDS else None,
+            following=query(request, field=start + _FIELDS)
+            if len(page_columns) > _FIELDS
+            else None,
         ),
         Panel(
             title="Schema metadata",
             columns=("Key", "Value"),
             rows=[
-                (cells.exact(cells.clipped(key)), cells.brief(found)) for key, found in shown.items
+                (cells.exact(cells.clipped(key)), cells.brief(value))
+                for key, value in metadata.items
             ],
             empty="The schema has no metadata.",
-            first=shown.first,
-            following=shown.following,
+            first=metadata.first,
+            following=metadata.following,
         ),
     ]
 
@@ -84,52 +88,54 @@ def _column(column: Column) -> Sequence[object]:
 
 
 def _metadata(entries: Mapping[str, str]) -> SafeString:
-    told: list[object] = [
+    lines: list[object] = [
         format_html("{} {}", cells.muted(cells.clipped(key)), cells.brief(entries[key]))
         for key in sorted(entries)[:_ENTRIES]
     ]
     if len(entries) > _ENTRIES:
-        told.append(cells.muted(f"and {len(entries) - _ENTRIES:,} more"))
-    return cells.lines(told)
+        lines.append(cells.muted(f"and {len(entries) - _ENTRIES:,} more"))
+    return cells.lines(lines)
 
 
 # --- fragments ---------------------------------------------------------------------------------
 
 
 def fragments(request: HttpRequest, dataset: LanceDataset) -> Panel:
-    found = lance_contents.fragments(dataset)
-    shown = part(request, found, lambda each: str(each.fragment_id), "after")
-    told = [lance_contents.fragment(each, len(found)) for each in shown.items]
+    entries = lance_contents.fragments(dataset)
+    page = paginate(request, entries, lambda item: str(item.fragment_id), "after")
+    summaries = [lance_contents.fragment(item, len(entries)) for item in page.items]
     return Panel(
         columns=("Fragment", "Rows", "Deleted rows", "Data files", "Size"),
-        rows=[_fragment(each) for each in told],
-        empty="This version has no fragment: it has no rows.",
-        first=shown.first,
-        following=shown.following,
-        note=f"Fragments of fewer than {SMALL:,} rows are marked as small: compaction joins them."
-        if any(each.is_small for each in told)
+        rows=[_fragment(item) for item in summaries],
+        empty="No fragments: this version has no rows.",
+        first=page.first,
+        following=page.following,
+        note=f"Fragments with fewer than {SMALL:,} rows are marked as small. Compaction merges them."
+        if any(item.is_small for item in summaries)
         else "",
-        lead=_picture(lance_contents.distribution(found)) if found else "",
+        lead=_picture(lance_contents.distribution(entries)) if entries else "",
     )
 
 
-def _fragment(told: Fragment) -> Sequence[object]:
-    share = told.rows + told.deleted_rows
-    deleted: object = f"{told.deleted_rows:,}"
-    if told.deleted_rows:
-        percent = f"{100 * told.deleted_rows / share:.1f}%"
+def _fragment(fragment: Fragment) -> Sequence[object]:
+    share = fragment.rows + fragment.deleted_rows
+    deleted: object = f"{fragment.deleted_rows:,}"
+    if fragment.deleted_rows:
+        percent = f"{100 * fragment.deleted_rows / share:.1f}%"
         deleted = cells.spaced([deleted, cells.muted(percent)])
     return (
-        cells.spaced([told.id, *([cells.badge("small", "warning")] if told.is_small else ())]),
-        f"{told.rows:,}",
+        cells.spaced(
+            [fragment.id, *([cells.badge("small", "warning")] if fragment.is_small else ())]
+        ),
+        f"{fragment.rows:,}",
         deleted,
-        f"{told.data_files:,}",
-        cells.size(told.bytes),
+        f"{fragment.data_files:,}",
+        cells.size(fragment.bytes),
     )
 
 
 def _picture(buckets: Sequence[Bucket]) -> SafeString:
-    """How many fragments are how large, as bars."""
+    """Numbers of fragments by size, as bars."""
     most = max(bucket.fragments for bucket in buckets)
     bars = format_html_join(
         "",
@@ -144,7 +150,7 @@ def _picture(buckets: Sequence[Bucket]) -> SafeString:
 
 def _range(bucket: Bucket) -> str:
     if bucket.below is None:
-        return f"{bucket.least:,} rows and more"
+        return f"{bucket.least:,} rows or more"
     if not bucket.least:
         return f"fewer than {bucket.below:,} rows"
     return f"{bucket.least:,} to {bucket.below - 1:,}"
@@ -155,17 +161,17 @@ def _range(bucket: Bucket) -> str:
 
 def indexes(row: Table, request: HttpRequest, dataset: LanceDataset) -> Panel:
     with reading():
-        found = lance_indexes.index_summaries(dataset)
+        summaries = lance_indexes.index_summaries(dataset)
     is_newest = not (request.GET.get("version") or request.GET.get("branch"))
-    links = index_links(request, row) if is_newest and found else None
-    shown = part(request, found, lambda index: index.name, "after")
+    links = index_links(request, row) if is_newest and summaries else None
+    page = paginate(request, summaries, lambda index: index.name, "after")
     return Panel(
         columns=(
             "Index",
             "Type",
             "Columns",
-            "Rows in it",
-            "Rows not in it",
+            "Indexed rows",
+            "Unindexed rows",
             "Size",
             "Segments",
             "Created",
@@ -173,13 +179,13 @@ def indexes(row: Table, request: HttpRequest, dataset: LanceDataset) -> Panel:
         ),
         rows=[
             (*_index(index), *([links(index.name, index.unindexed_rows)] if links else ()))
-            for index in shown.items
+            for index in page.items
         ],
-        empty="There is no index. Clients build one with create_scalar_index or create_index.",
-        first=shown.first,
-        following=shown.following,
-        note="Rows that are not in an index are searched one by one."
-        if any(index.unindexed_rows for index in found)
+        empty="No indexes. Clients create indexes with create_scalar_index() or create_index().",
+        first=page.first,
+        following=page.following,
+        note="Unindexed rows are searched by a full scan."
+        if any(index.unindexed_rows for index in summaries)
         else "",
     )
 

@@ -1,4 +1,4 @@
-"""Some rows of a Lance table, and the form that says which."""
+"""Preview of a Lance table: some of its rows, and the form that selects them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,8 @@ from django.utils.safestring import SafeString
 from lance.dataset import LanceDataset
 
 from catalog.admin import cells
-from catalog.admin.pages import Panel, number, word
+from catalog.admin.pages import Panel
+from catalog.admin.paging import number, word
 from catalog.errors import CatalogError
 from catalog.formats.arrow_values import Kind, Shown
 from catalog.models import Table
@@ -24,66 +25,68 @@ _NONE = Preview((), ())
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Query:
     filter: str
     columns: Sequence[str]
     rows: int
 
 
 def panel(row: Table, request: HttpRequest, dataset: LanceDataset) -> Panel:
-    asked = _Asked(
+    query = _Query(
         filter=word(request, "filter").strip(),
         columns=request.GET.getlist("column")[:MOST_COLUMNS],
         rows=max(1, min(number(request, "rows", DEFAULT_ROWS) or DEFAULT_ROWS, MOST_ROWS)),
     )
-    found, fault = _NONE, ""
+    preview, fault = _NONE, ""
     try:
-        found = lance_preview.preview(
+        preview = lance_preview.preview(
             dataset,
             table=row.identifier,
-            columns=asked.columns,
-            predicate=asked.filter,
-            limit=asked.rows,
+            columns=query.columns,
+            predicate=query.filter,
+            limit=query.rows,
         )
     except CatalogError as error:
         fault = error.message
     except Unreadable as error:
         fault = f"The rows cannot be read: {error}"
     return Panel(
-        columns=[cells.clipped(name) for name in found.columns],
+        columns=[cells.clipped(name) for name in preview.columns],
         style="m-lines",
-        rows=[[_cell(value) for value in values] for values in found.rows],
-        empty=_empty(asked, found, fault),
-        lead=_form(request, dataset, asked, found, cells.clipped(fault, 2000)),
+        rows=[[_cell(value) for value in values] for values in preview.rows],
+        empty=_empty(query, preview, fault),
+        lead=_form(request, dataset, query, preview, cells.clipped(fault, 2000)),
     )
 
 
-def _empty(asked: _Asked, found: Preview, fault: str) -> str:
-    if fault or found.stopped:
+def _empty(query: _Query, preview: Preview, fault: str) -> str:
+    if fault or preview.stopped:
         return "No rows to show."
-    return "No row matches the filter." if asked.filter else "This version has no rows."
+    return "No row matches the filter." if query.filter else "This version has no rows."
 
 
 def _form(
-    request: HttpRequest, dataset: LanceDataset, asked: _Asked, found: Preview, fault: str
+    request: HttpRequest, dataset: LanceDataset, query: _Query, preview: Preview, fault: str
 ) -> SafeString:
     with reading():
         names = dataset.schema.names
-    told = [found.stopped] if found.stopped else []
-    if not asked.columns and len(names) > MOST_COLUMNS:
-        told.append(f"The first {MOST_COLUMNS} of {len(names):,} columns: choose others.")
+    notes = [preview.stopped] if preview.stopped else []
+    if not query.columns and len(names) > MOST_COLUMNS:
+        notes.append(
+            f"The first {MOST_COLUMNS} of {len(names):,} columns. Select others under Columns."
+        )
     version = number(request, "version")
     context = {
-        "filter": asked.filter,
-        "rows": asked.rows,
+        "filter": query.filter,
+        "rows": query.rows,
         "most": MOST_ROWS,
         "version": "" if version is None else version,
         "branch": word(request, "branch"),
-        "columns": [(name, name in asked.columns) for name in names[:_OFFERED]],
-        "any_chosen": bool(asked.columns),
-        "left": max(len(names) - _OFFERED, 0),
+        "columns": [(name, name in query.columns) for name in names[:_OFFERED]],
+        "any_chosen": bool(query.columns),
+        "hidden_columns": max(len(names) - _OFFERED, 0),
         "fault": fault,
-        "told": " ".join(told),
+        "note": " ".join(notes),
     }
     return render_to_string("admin/catalog/lance_preview.html", context)
 

@@ -9,7 +9,8 @@ from django.utils.safestring import SafeString
 
 from catalog.admin import cells
 from catalog.admin.actor import actor
-from catalog.admin.pages import PANEL_SIZE, Panel, query, word
+from catalog.admin.pages import Panel
+from catalog.admin.paging import PANEL_SIZE, query, word
 from catalog.errors import CatalogError
 from catalog.models import Branch, Table, TableState, TableVersion
 from catalog.services.lance.contents import Unreadable, reading
@@ -20,34 +21,34 @@ from catalog.services.lance.refs.tags import Tag
 
 
 def refs_tab(request: HttpRequest, row: Table) -> list[Panel]:
-    """Tags as storage has them, branches as the ledger has them."""
+    """Tags from storage, branches from the ledger."""
     if row.state != TableState.LIVE:
-        return [Panel((), (), "Only a table that was written to has tags and branches.")]
+        return [Panel((), (), "Tags and branches require a table with data.")]
     return [
-        _told("Tags", lambda: _tags(request, row)),
-        _told("Branches", lambda: _branches(request, row)),
+        _panel_or_error("Tags", lambda: _tags(request, row)),
+        _panel_or_error("Branches", lambda: _branches(request, row)),
     ]
 
 
-def _told(title: str, build: Callable[[], Panel]) -> Panel:
+def _panel_or_error(title: str, build: Callable[[], Panel]) -> Panel:
     try:
         with reading():
             return build()
     except CatalogError as error:
         return Panel((), (), error.message, title=title)
     except Unreadable as error:
-        return Panel((), (), f"They cannot be read: {error}", title=title)
+        return Panel((), (), f"{title} cannot be read: {error}", title=title)
 
 
 def _tags(request: HttpRequest, row: Table) -> Panel:
     after = word(request, "tag")
-    found, token = lance_tags.list_tags(
+    tags, token = lance_tags.list_tags(
         actor=actor(request),
         table=row.identifier,
         limit=PANEL_SIZE,
         page_token=after or None,
     )
-    there = _in_ledger(row, found)
+    present = _in_ledger(row, tags)
     return Panel(
         title="Tags",
         columns=("Tag", "Branch", "Version", ""),
@@ -55,12 +56,12 @@ def _tags(request: HttpRequest, row: Table) -> Panel:
             (
                 cells.exact(cells.clipped(tag.name)),
                 cells.clipped(tag.branch) or "main",
-                _version(request, tag.version, tag.branch, is_there=_key(tag) in there),
-                _look(request, tag.version, tag.branch) if _key(tag) in there else "",
+                _version(request, tag.version, tag.branch, is_present=_key(tag) in present),
+                _view_link(request, tag.version, tag.branch) if _key(tag) in present else "",
             )
-            for tag in found
+            for tag in tags
         ],
-        empty="No tag yet. Clients give a version a name with dataset.tags.create().",
+        empty="No tags. Clients create tags with dataset.tags.create().",
         first=query(request, tag=None) if after else None,
         following=query(request, tag=token) if token else None,
     )
@@ -71,28 +72,28 @@ def _key(tag: Tag) -> tuple[str, int]:
 
 
 def _in_ledger(row: Table, tags: list[Tag]) -> set[tuple[str, int]]:
-    """Which of the tags' versions are there. One statement."""
-    wanted = Q(pk=None)
+    """Versions of the tags that exist in the ledger. One statement."""
+    condition = Q(pk=None)
     for branch, version in {_key(tag) for tag in tags}:
-        wanted |= Q(branch=branch, version=version)
-    found = TableVersion.objects.filter(wanted, table=row).visible()
-    return set(found.values_list("branch", "version"))
+        condition |= Q(branch=branch, version=version)
+    rows = TableVersion.objects.filter(condition, table=row).visible()
+    return set(rows.values_list("branch", "version"))
 
 
 def _branches(request: HttpRequest, row: Table) -> Panel:
     after = word(request, "from")
-    found, token = lance_branches.list_branches(
+    branches, token = lance_branches.list_branches(
         actor=actor(request),
         table=row.identifier,
         limit=PANEL_SIZE,
         page_token=after or None,
     )
-    newest = _newest(row, found)
+    newest = _newest(row, branches)
     return Panel(
         title="Branches",
-        columns=("Branch", "Newest version", "Began with", "Of branch", "Made", ""),
-        rows=[_branch(request, branch, newest.get(branch.name)) for branch in found],
-        empty="There is only main. Clients begin a branch with dataset.create_branch().",
+        columns=("Branch", "Newest version", "Parent version", "Parent branch", "Created", ""),
+        rows=[_branch(request, branch, newest.get(branch.name)) for branch in branches],
+        empty="No branches other than main. Clients create branches with dataset.create_branch().",
         first=query(request, **{"from": None}) if after else None,
         following=query(request, **{"from": token}) if token else None,
     )
@@ -105,22 +106,22 @@ def _branch(request: HttpRequest, branch: BranchDetails, newest: int | None) -> 
         _version(request, branch.parent_version, branch.parent),
         cells.clipped(branch.parent) or "main",
         cells.moment(_moment(branch.create_at)),
-        cells.NOTHING if newest is None else _look(request, None, branch.name),
+        cells.NOTHING if newest is None else _view_link(request, None, branch.name),
     )
 
 
 def _newest(row: Table, branches: list[BranchDetails]) -> dict[str, int | None]:
-    """The newest version of each. One statement."""
+    """Newest version of each branch. One statement."""
     versions = TableVersion.objects.filter(table_id=OuterRef("table_id"), branch=OuterRef("name"))
     newest = versions.visible().order_by("-version").values("version")[:1]
-    found = Branch.objects.filter(table=row, name__in=[branch.name for branch in branches])
-    return dict(found.annotate(newest=Subquery(newest)).values_list("name", "newest"))
+    rows = Branch.objects.filter(table=row, name__in=[branch.name for branch in branches])
+    return dict(rows.annotate(newest=Subquery(newest)).values_list("name", "newest"))
 
 
 def _version(
-    request: HttpRequest, version: int, branch: str, *, is_there: bool = True
+    request: HttpRequest, version: int, branch: str, *, is_present: bool = True
 ) -> SafeString:
-    """A version, where the ledger's page has it on top."""
+    """Link to the page of the ledger that begins with the version."""
     url = query(
         request,
         tab="versions",
@@ -130,16 +131,16 @@ def _version(
         tag=None,
         **{"from": None},
     )
-    gone = [] if is_there else [cells.badge("gone", "danger")]
-    return cells.spaced([cells.anchor(url, version), *gone])
+    marks = [] if is_present else [cells.badge("missing", "danger")]
+    return cells.spaced([cells.anchor(url, version), *marks])
 
 
-def _look(request: HttpRequest, version: int | None, branch: str) -> SafeString:
-    """To what the version is made of."""
+def _view_link(request: HttpRequest, version: int | None, branch: str) -> SafeString:
+    """Link to the contents of the version."""
     url = query(
         request, tab="schema", version=version, branch=branch or None, tag=None, **{"from": None}
     )
-    return cells.anchor(url, "Look at it")
+    return cells.anchor(url, "View")
 
 
 def _moment(seconds: int) -> datetime | None:

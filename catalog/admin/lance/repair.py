@@ -17,23 +17,23 @@ from catalog.services.recovery.lance_repair import Repair
 
 
 class RepairAction:
-    """The button, for the admin of tables."""
+    """The button "Repair" of the table admin."""
 
     @button("Repair", permission="repair", icon="healing")
     def repair(self, request: HttpRequest, row: Table) -> HttpResponseBase:
         def call(_data: dict[str, Any]) -> HttpResponseBase:
-            done = lance_repair.repair(actor=actor(request), table=row.identifier)
-            if done.published:
-                messages.success(request, f"Table '{row}' was repaired. {_text(done)}")
+            result = lance_repair.repair(actor=actor(request), table=row.identifier)
+            if result.published:
+                messages.success(request, f"Table '{row}' was repaired. {_text(result)}")
             else:
-                messages.info(request, f"Table '{row}' needs no repair.")
+                messages.info(request, f"Table '{row}' does not need repair.")
             return HttpResponseRedirect(cells.page_url(row) + "?tab=versions")
 
         return cast(ReadOnlyAdmin, self).ask(
             request,
             title=f"Repair table '{row}'?",
-            text=f"{_findings(request, row)} A repair publishes a copy of the newest whole version"
-            " under a new number, and retires versions without a manifest. No file is removed.",
+            text=f"{_findings(request, row)} Repair publishes a copy of the newest complete version"
+            " under a new number and retires versions without a manifest. It removes no files.",
             submit="Repair",
             call=call,
             back=cells.page_url(row) + "?tab=versions",
@@ -46,15 +46,19 @@ class RepairAction:
 
 def _findings(request: HttpRequest, row: Table) -> str:
     try:
-        found = lance_repair.repair(actor=actor(request), table=row.identifier, is_dry_run=True)
+        result = lance_repair.repair(actor=actor(request), table=row.identifier, is_dry_run=True)
     except CatalogError as error:
         return f"{error.message}."
-    return _text(found)
+    return _text(result)
 
 
-def _text(found: Repair) -> str:
+def _text(result: Repair) -> str:
     return " ".join(
         f"{report.branch or 'Main'}: newest version {report.newest}, "
-        + (f"last whole version {report.last_whole}, {report.fault}." if report.fault else "whole.")
-        for report in found.branches
+        + (
+            f"last complete version {report.last_whole}, {report.fault}."
+            if report.fault
+            else "complete."
+        )
+        for report in result.branches
     )

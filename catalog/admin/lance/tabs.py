@@ -1,4 +1,4 @@
-"""The page of a Lance table: facts and tabs, out of the ledger and the newest manifest."""
+"""The page of a Lance table: details and tabs, from the ledger and the newest manifest."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -18,7 +18,8 @@ from catalog.admin.engine import ledger
 from catalog.admin.lance import panels as lance_panels
 from catalog.admin.lance import preview as lance_preview
 from catalog.admin.lance import refs
-from catalog.admin.pages import COUNT_LIMIT, Page, Panel, Tab, count_up_to, number, query, word
+from catalog.admin.pages import Page, Panel, Tab
+from catalog.admin.paging import COUNT_LIMIT, count_up_to, number, query, word
 from catalog.admin.recovery import protection
 from catalog.errors import CatalogError
 from catalog.formats.lance.naming import branch_name
@@ -26,14 +27,14 @@ from catalog.models import Branch, MaterializedView, Table, TableState, TableVer
 from catalog.services.lance import contents as lance_contents
 from catalog.services.lance.contents import Contents, Unreadable
 
-_BRANCHES = 200  # offered to choose from
-_DECLARED = "The table is declared, and nothing was written to it yet."
+_BRANCHES = 200  # offered for selection
+_DECLARED = "The table is declared and has no data yet."
 _DROPPED = "The table was dropped."
 
 
 @dataclass(frozen=True)
 class Opened:
-    """A version of a table, or why it cannot be looked at."""
+    """A version of a table, or the reason why it cannot be opened."""
 
     dataset: LanceDataset | None
     fault: str = ""
@@ -42,7 +43,7 @@ class Opened:
 def open_version(
     request: HttpRequest, row: Table, version: int | None = None, branch: str = ""
 ) -> Opened:
-    """One statement. Never fails: a page that shows what is wrong has to open."""
+    """Open a version. One statement. Never fails: the page has to show what is wrong."""
     if row.state == TableState.DROPPED:
         return Opened(None, _DROPPED)
     if row.state == TableState.DECLARED:
@@ -55,14 +56,16 @@ def open_version(
     except CatalogError as error:
         return Opened(None, error.message)
     except Unreadable as error:
-        return Opened(None, f"Its files cannot be read: {error}")
+        return Opened(None, f"The files of the table cannot be read: {error}")
 
 
 def table_page(request: HttpRequest, row: Table) -> Page:
     newest = open_version(request, row)
     contents, fault = _contents(newest)
     indexes = partial(lance_panels.indexes, row)
-    preview = Tab("preview", "Data", _of(request, row, newest, partial(lance_preview.panel, row)))
+    preview = Tab(
+        "preview", "Data", _version_tab(request, row, newest, partial(lance_preview.panel, row))
+    )
     return Page(
         facts=[
             *_identity(row, contents, fault if row.state == TableState.LIVE else ""),
@@ -71,9 +74,11 @@ def table_page(request: HttpRequest, row: Table) -> Page:
             *_history(row),
         ],
         tabs=(
-            Tab("schema", "Schema", _of(request, row, newest, lance_panels.schema_tab)),
-            Tab("fragments", "Fragments", _of(request, row, newest, lance_panels.fragments)),
-            Tab("indexes", "Indexes", _of(request, row, newest, indexes)),
+            Tab("schema", "Schema", _version_tab(request, row, newest, lance_panels.schema_tab)),
+            Tab(
+                "fragments", "Fragments", _version_tab(request, row, newest, lance_panels.fragments)
+            ),
+            Tab("indexes", "Indexes", _version_tab(request, row, newest, indexes)),
             preview,
             Tab(
                 "refs",
@@ -95,10 +100,10 @@ def table_page(request: HttpRequest, row: Table) -> Page:
 _Build = Callable[[HttpRequest, LanceDataset], Panel | Sequence[Panel]]
 
 
-def _of(
+def _version_tab(
     request: HttpRequest, row: Table, newest: Opened, build: _Build
 ) -> Callable[[], Panel | Sequence[Panel]]:
-    """A tab about one version, the newest unless another is asked for."""
+    """A tab about the requested version, by default the newest."""
 
     def panels() -> Panel | Sequence[Panel]:
         version, branch = number(request, "version"), branch_name(word(request, "branch"))
@@ -106,15 +111,17 @@ def _of(
         if version is not None or branch:
             opened = open_version(request, row, version, branch)
         if opened.dataset is None:
-            lead = _looking_at(request, version, branch)
-            return Panel((), (), opened.fault, lead=_say(lead) if lead else "")
+            lead = _version_notice(request, version, branch)
+            return Panel((), (), opened.fault, lead=_notice(lead) if lead else "")
         try:
             built = build(request, opened.dataset)
         except CatalogError as error:
             return Panel((), (), error.message)
         except Unreadable as error:
-            return Panel((), (), f"This cannot be read: {error}")
-        lead = _looking_at(request, opened.dataset.version, branch) if opened is not newest else ""
+            return Panel((), (), f"The version cannot be read: {error}")
+        lead = (
+            _version_notice(request, opened.dataset.version, branch) if opened is not newest else ""
+        )
         if not lead:
             return built
         return [Panel((), (), lead), *([built] if isinstance(built, Panel) else built)]
@@ -122,18 +129,18 @@ def _of(
     return panels
 
 
-def _say(text: SafeString | str) -> SafeString:
+def _notice(text: SafeString | str) -> SafeString:
     return format_html('<p class="m-say m-muted">{}</p>', text)
 
 
-def _looking_at(request: HttpRequest, version: int | None, branch: str) -> SafeString | str:
-    """Which version is looked at, if it is not simply the newest."""
+def _version_notice(request: HttpRequest, version: int | None, branch: str) -> SafeString | str:
+    """Notice of the version in view, unless it is the newest of main."""
     if version is None and not branch:
         return ""
     which = "The newest version" if version is None else f"Version {version}"
     on = f" on branch '{cells.clipped(branch)}'" if branch else ""
     back = cells.anchor(query(request, version=None, branch=None), "the newest of main")
-    return cells.spaced([f"{which}{on}. Back to", back])
+    return cells.spaced([f"{which}{on}. Return to", back])
 
 
 # --- facts -------------------------------------------------------------------------------------
@@ -145,7 +152,7 @@ def _contents(opened: Opened) -> tuple[Contents | None, str]:
     try:
         return lance_contents.contents(opened.dataset), ""
     except Unreadable as error:
-        return None, f"Its manifest cannot be read: {error}"
+        return None, f"The manifest of the table cannot be read: {error}"
 
 
 def _identity(row: Table, contents: Contents | None, fault: str) -> list[tuple[str, object]]:
@@ -157,9 +164,11 @@ def _identity(row: Table, contents: Contents | None, fault: str) -> list[tuple[s
     ]
     if row.is_materialized:
         view = cells.page_url(MaterializedView(pk=row.pk))
-        facts.append(("Is a view", cells.anchor(view, "its query, its source, its refreshes")))
+        facts.append(("Materialized view", cells.anchor(view, "query, source and refreshes")))
     if fault:
-        facts.append(("Fault", cells.lines([cells.badge("fault", "danger"), cells.passage(fault)])))
+        facts.append(
+            ("Fault", cells.lines([cells.badge("fault", "danger"), cells.expandable(fault)]))
+        )
     return [
         *facts,
         ("UUID", cells.exact(row.uuid)),
@@ -168,14 +177,14 @@ def _identity(row: Table, contents: Contents | None, fault: str) -> list[tuple[s
 
 
 def _ledger(row: Table) -> list[tuple[str, object]]:
-    """What the ledger knows of main, in one statement."""
+    """Details of main from the ledger. One statement."""
     all_of_main = TableVersion.objects.filter(table=OuterRef("table")).on("").visible()
     rows = TableVersion.objects.filter(table=row).on("").visible().select_related("transaction")
     newest: Any = (
         rows.annotate(count=count_up_to(all_of_main.order_by())).order_by("-version").first()
     )
     if newest is None:
-        return [("Newest version", cells.muted("none: nothing was written yet"))]
+        return [("Newest version", cells.muted("none"))]
     by = newest.transaction.actor if newest.transaction else ""
     versions = cells.bounded(newest.count, COUNT_LIMIT)
     return [
@@ -194,7 +203,7 @@ def _numbers(contents: Contents | None) -> list[tuple[str, object]]:
         ("Deleted rows", f"{contents.deleted_rows:,}"),
         ("Fragments", f"{contents.fragments:,}, in {contents.data_files:,} {files}"),
         ("Size", cells.size(contents.bytes)),
-        ("Stable row ids", "yes" if contents.has_stable_row_ids else "no"),
+        ("Stable row IDs", "yes" if contents.has_stable_row_ids else "no"),
     ]
 
 
@@ -213,7 +222,7 @@ def _history(row: Table) -> list[tuple[str, object]]:
 
 
 def _branch_choice(request: HttpRequest, row: Table) -> dict[str, object]:
-    """The branches, to choose whose versions are listed."""
+    """Branches to select for the list of versions."""
     if request.GET.get("tab") != "versions":
         return {}
     names = list(

@@ -1,4 +1,4 @@
-"""Asking for maintenance: buttons of a table's page, and actions of lists."""
+"""Starting maintenance: buttons on the page of a table, and actions of lists."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
@@ -25,9 +25,9 @@ from catalog.privileges import Privilege
 from catalog.services.maintenance import measurements
 from catalog.services.maintenance import scheduler as maintenance_scheduler
 
-AT_ONCE = 200
-"""An action of a list begins jobs of so many tables, and of no more."""
-_TOLD = 5
+MAX_TABLES = 200
+"""Maximum number of tables that an action of a list starts jobs for."""
+_SHOWN = 5
 TITLES: Mapping[JobKind, str] = {
     JobKind.COMPACT: "Compact",
     JobKind.CLEAN_UP: "Clean up",
@@ -49,25 +49,25 @@ _ICONS: Mapping[JobKind, str] = {
     JobKind.COMPUTE_STATISTICS: "query_stats",
 }
 _TEXTS: Mapping[JobKind, str] = {
-    JobKind.COMPACT: "A job writes small files anew as few large ones, without the deleted rows. "
-    "Readers and writers go on meanwhile.",
-    JobKind.CLEAN_UP: "A job removes the versions that the policy keeps no longer, and their files. "
-    "They do not come back. Tags and branches stay.",
-    JobKind.REMOVE_ORPHANS: "A job removes files that no version has, if they are older than the "
-    "policy says. They do not come back.",
-    JobKind.OPTIMIZE_INDEXES: "A job brings the indexes that are behind up to date with the rows.",
-    JobKind.REBUILD_INDEXES: "A job builds indexes anew from all rows, with the type and the "
-    "parameters that they have. Until a new one is there, readers have the old one.",
-    JobKind.REWRITE_MANIFESTS: "A job rewrites many small manifests as few.",
-    JobKind.REWRITE_POSITION_DELETES: "A job rewrites position delete files as few.",
-    JobKind.COMPUTE_STATISTICS: "A job reads the columns, and computes their statistics.",
+    JobKind.COMPACT: "Rewrites small files as fewer large files without deleted rows. "
+    "Readers and writers are not blocked.",
+    JobKind.CLEAN_UP: "Removes expired versions, according to the policy, and their files. "
+    "This cannot be undone. Tags and branches are kept.",
+    JobKind.REMOVE_ORPHANS: "Removes files that no version references and that are older than the "
+    "policy's age limit. This cannot be undone.",
+    JobKind.OPTIMIZE_INDEXES: "Adds unindexed rows to the indexes.",
+    JobKind.REBUILD_INDEXES: "Rebuilds indexes from all rows with their current type and "
+    "parameters. Readers use the old index until the new one is complete.",
+    JobKind.REWRITE_MANIFESTS: "Rewrites small manifests as fewer large ones.",
+    JobKind.REWRITE_POSITION_DELETES: "Rewrites position delete files as fewer files.",
+    JobKind.COMPUTE_STATISTICS: "Reads the columns and computes their statistics.",
 }
 
 
 class DryRunForm(forms.Form):
     dry_run = forms.BooleanField(
         required=False,
-        label="Dry run: only tell what it would do, and change nothing",
+        label="Dry run: show the plan without changing anything",
         widget=UnfoldBooleanSwitchWidget(),
     )
 
@@ -76,7 +76,7 @@ class IndexesForm(DryRunForm):
     indexes = forms.MultipleChoiceField(
         required=False,
         label="Indexes",
-        help_text="None chosen: all of them.",
+        help_text="Indexes to process. Default: all.",
         widget=UnfoldAdminCheckboxSelectMultipleWidget(),
     )
     field_order = ["indexes", "dry_run"]
@@ -88,7 +88,7 @@ class IndexesForm(DryRunForm):
 
 
 def kinds(table_format: str) -> list[JobKind]:
-    """The maintenance that tables of a format have."""
+    """Kinds of maintenance for a table format."""
     return [kind for kind in TITLES if table_format in maintenance_scheduler.FORMATS[kind]]
 
 
@@ -104,9 +104,9 @@ def start(
     is_dry_run: bool,
     indexes: Sequence[str] | None = None,
 ) -> Job:
-    """Ask for a job as whoever presses. Raises CatalogError, also for a dropped table."""
+    """Start a job as the signed-in user. Raises CatalogError, also for a dropped table."""
     return maintenance_scheduler.start(
-        actor=_asking(request, row),
+        actor=_actor_for(request, row),
         table=row.identifier,
         kind=kind,
         is_dry_run=is_dry_run,
@@ -115,22 +115,22 @@ def start(
 
 
 def retry(request: HttpRequest, row: Job) -> Job:
-    """Ask once more for what failed or was canceled. Raises CatalogError."""
+    """Start a new job in place of one that failed or was canceled. Raises CatalogError."""
     return maintenance_scheduler.retry(actor=actor(request), job=row.pk)
 
 
-def _asking(request: HttpRequest, row: Table) -> Principal:
-    """Who presses the button. Raises TableNotFound for a dropped row."""
+def _actor_for(request: HttpRequest, row: Table) -> Principal:
+    """The signed-in user as the actor. Raises TableNotFound for a dropped row."""
     if row.state == TableState.DROPPED:
-        # Services go by name, and another table may bear it now.
+        # Services look up by name, and another table may have the name now.
         raise TableNotFound(row.identifier)
     return actor(request)
 
 
-def told(job: Job, row: Table) -> SafeString:
-    what = f"{TITLES[JobKind(job.kind)]}{' (dry run)' if job.is_dry_run else ''}"
+def started_message(job: Job, row: Table) -> SafeString:
+    label = f"{TITLES[JobKind(job.kind)]}{' (dry run)' if job.is_dry_run else ''}"
     return format_html(
-        "{}: {} was asked to do it for table '{}'", what, cells.link(job, f"job {job.pk}"), row
+        "{}: {} was started for table '{}'", label, cells.link(job, f"Job {job.pk}"), row
     )
 
 
@@ -147,15 +147,15 @@ def _press(kind: JobKind) -> Callable[..., HttpResponseBase]:
                 is_dry_run=data["dry_run"],
                 indexes=data.get("indexes") or None,
             )
-            messages.success(request, told(job, row))
+            messages.success(request, started_message(job, row))
             return HttpResponseRedirect(cells.page_url(job))
 
         return self.ask(
             request,
             title=f"{TITLES[kind]}: table '{row}'",
-            text=f"{_TEXTS[kind]} It begins as soon as a worker is free, whatever the policy's "
-            "window is.",
-            submit="Start the job",
+            text=f"{_TEXTS[kind]} The job starts as soon as a worker is free, regardless of the policy's "
+            "time window.",
+            submit="Start job",
             form=_form(request, row, kind),
             call=call,
             back=cells.page_url(row) + "?tab=maintenance",
@@ -163,22 +163,22 @@ def _press(kind: JobKind) -> Callable[..., HttpResponseBase]:
         )
 
     press.__name__ = kind.value
-    return button(f"{TITLES[kind]} now", permission="maintain", icon=_ICONS[kind])(press)
+    return button(TITLES[kind], permission="maintain", icon=_ICONS[kind])(press)
 
 
 def _form(request: HttpRequest, row: Table, kind: JobKind) -> forms.Form:
     if kind not in maintenance_scheduler.OF_INDEXES:
         return DryRunForm(sent(request))
     try:
-        asking = _asking(request, row)
-        names = maintenance_scheduler.index_names(actor=asking, table=row.identifier)
-    except CatalogError:  # whoever asks for the job is told why
+        principal = _actor_for(request, row)
+        names = maintenance_scheduler.index_names(actor=principal, table=row.identifier)
+    except CatalogError:  # starting the job shows the error
         names = []
     return IndexesForm(sent(request), names=names, chosen=request.GET.getlist("index"))
 
 
 class MaintainActions:
-    """The buttons, each named as its kind of job, for the admin of tables."""
+    """The buttons of the table admin, one for each kind of maintenance, with the name of the kind."""
 
     compact = _press(JobKind.COMPACT)
     clean_up = _press(JobKind.CLEAN_UP)
@@ -189,18 +189,18 @@ class MaintainActions:
     rewrite_position_deletes = _press(JobKind.REWRITE_POSITION_DELETES)
     compute_statistics = _press(JobKind.COMPUTE_STATISTICS)
 
-    @button("Measure now", permission="maintain", icon="monitor_heart")
+    @button("Measure", permission="maintain", icon="monitor_heart")
     def measure(self, request: HttpRequest, row: Table) -> HttpResponseBase:
         def call(_data: dict[str, Any]) -> HttpResponseBase:
-            found = measurements.measure(actor=_asking(request, row), table=row.identifier)
-            messages.success(request, f"Table '{row}' was measured: health {found.score} of 100")
+            health = measurements.measure(actor=_actor_for(request, row), table=row.identifier)
+            messages.success(request, f"Table '{row}' was measured: health {health.score} of 100")
             return HttpResponseRedirect(cells.page_url(row) + "?tab=maintenance")
 
         return cast(ReadOnlyAdmin, self).ask(
             request,
-            title=f"Measure table '{row}' now?",
-            text="Its metadata is read and the figures are kept. The scheduler does the same when "
-            "the table has changed.",
+            title=f"Measure table '{row}'?",
+            text="Reads the metadata of the table and stores its figures. The scheduler also measures "
+            "tables that have changed.",
             submit="Measure",
             call=call,
             back=cells.page_url(row) + "?tab=maintenance",
@@ -212,7 +212,7 @@ class MaintainActions:
 
 
 def menu(of: Sequence[JobKind]) -> dict[str, Any]:
-    """The buttons as a menu of a page's head."""
+    """The buttons as a menu."""
     items = [kind.value for kind in of] + ["measure"] * bool(of)
     return {"title": "Maintain", "icon": "build", "items": items}
 
@@ -221,7 +221,7 @@ MENU = menu(list(TITLES))
 
 
 def press_bar(request: HttpRequest, row: Table) -> SafeString | str:
-    """Each kind as two buttons, "now" and "dry run", that need no further question."""
+    """Two buttons for each kind, "now" and "dry run", without a further form."""
     if row.state != TableState.LIVE or not may_maintain(request, row):
         return ""
     base = _base(row)
@@ -237,16 +237,16 @@ def press_bar(request: HttpRequest, row: Table) -> SafeString | str:
 
 
 def index_links(request: HttpRequest, row: Table) -> Callable[[str, int | None], SafeString] | None:
-    """What may be done about an index, from its name and the rows it does not know; None: nothing.
+    """Function from the name and unindexed rows of an index to links; None if the user may not maintain.
 
-    The links open the forms of the buttons, with the index chosen.
+    The links open the forms of the buttons with the index selected.
     """
     if row.state != TableState.LIVE or not may_maintain(request, row):
         return None
     base = _base(row)
 
     def links(name: str, unindexed_rows: int | None) -> SafeString:
-        behind = [(JobKind.OPTIMIZE_INDEXES, "Bring up to date")] if unindexed_rows else []
+        behind = [(JobKind.OPTIMIZE_INDEXES, "Optimize")] if unindexed_rows else []
         which = urlencode({"index": name})
         return cells.spaced(
             cells.anchor(f"{base}{kind.value}/?{which}", text)
@@ -264,7 +264,7 @@ def _base(row: Table) -> str:
 
 
 def _bulk(kind: JobKind, *, is_dry_run: bool) -> Callable[..., None]:
-    title = f"{TITLES[kind]}: dry run" if is_dry_run else f"{TITLES[kind]} now"
+    title = f"{TITLES[kind]} (dry run)" if is_dry_run else TITLES[kind]
 
     @admin.action(description=title, permissions=["maintain"])
     def act(_admin: Any, request: HttpRequest, chosen: QuerySet[Any]) -> None:
@@ -279,17 +279,17 @@ BULK = [_bulk(kind, is_dry_run=is_dry_run) for kind in TITLES for is_dry_run in 
 
 def _tables(chosen: QuerySet[Any]) -> list[Table]:
     if chosen.model is TableHealth:
-        rows = chosen.select_related("table__namespace")[: AT_ONCE + 1]
+        rows = chosen.select_related("table__namespace")[: MAX_TABLES + 1]
         return [row.table for row in rows]
-    return list(chosen.select_related("namespace")[: AT_ONCE + 1])
+    return list(chosen.select_related("namespace")[: MAX_TABLES + 1])
 
 
 def start_many(
     request: HttpRequest, rows: Sequence[Table], kind: JobKind, *, is_dry_run: bool
 ) -> None:
-    """Begin a job for each table that can have one, and tell of the others why not."""
-    if len(rows) > AT_ONCE:
-        text = f"Nothing was begun: choose at most {AT_ONCE} tables at once, or switch on a policy"
+    """Start a job for each table. An error becomes a message that names the table."""
+    if len(rows) > MAX_TABLES:
+        text = f"No job was started. Select at most {MAX_TABLES} tables, or enable a maintenance policy."
         messages.error(request, text)
         return
     started, refused = [], []
@@ -299,18 +299,18 @@ def start_many(
         except CatalogError as error:
             refused.append(f"{row}: {error.message}")
     if len(started) == 1:
-        messages.success(request, told(*started[0]))
+        messages.success(request, started_message(*started[0]))
     elif started:
         run = " (dry run)" if is_dry_run else ""
         url = cells.list_url(Job, f"kind__exact={kind.value}")
         jobs = cells.anchor(url, f"{len(started)} jobs")
-        messages.success(request, format_html("{}{}: {} were asked for", TITLES[kind], run, jobs))
-    for text in refused[:_TOLD]:
+        messages.success(request, format_html("{}{}: {} were started", TITLES[kind], run, jobs))
+    for text in refused[:_SHOWN]:
         messages.warning(request, text)
-    if len(refused) > _TOLD:
-        messages.warning(request, f"and {len(refused) - _TOLD} more tables were refused")
+    if len(refused) > _SHOWN:
+        messages.warning(request, f"and {len(refused) - _SHOWN} more tables were not changed")
 
 
 def offered(row: Table) -> list[JobKind]:
-    """The kinds that a table's page offers: what was never written has nothing to maintain."""
+    """Kinds of maintenance on the page of a table; none for a table without data."""
     return kinds(TableFormat(row.format)) if row.state == TableState.LIVE else []

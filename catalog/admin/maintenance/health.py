@@ -1,4 +1,4 @@
-"""How well a table is: the cells of the list, and the tab of a table's page."""
+"""Table health: cells of the list, and the tab "Maintenance" of a table."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,17 +13,18 @@ from catalog.admin import cells, growth, score_charts
 from catalog.admin.maintenance import jobs
 from catalog.admin.maintenance import policies as maintenance_policies
 from catalog.admin.maintenance.actions import TITLES, press_bar
-from catalog.admin.pages import PANEL_SIZE, Panel
+from catalog.admin.pages import Panel
+from catalog.admin.paging import PANEL_SIZE
 from catalog.models import Job, JobKind, Table, TableHealth, TableState
 from catalog.policies import EffectivePolicy
 from catalog.services.maintenance import policies
 from catalog.services.maintenance import scheduler as maintenance_scheduler
 
 _POINTS = 200  # measurements of a chart
-_EMPTY = "It has no data."
+_EMPTY = "The table has no data."
 NOT_MEASURED = (
-    "It was not measured yet. Press “Measure now”, or wait: the scheduler measures tables that changed, "
-    "a batch at a time."
+    "The table has not been measured yet. Select “Measure”, or wait for the scheduler, which measures "
+    "changed tables in batches."
 )
 _FIGURES: tuple[tuple[str, str, str], ...] = (
     ("rows", "Rows", ""),
@@ -31,19 +32,19 @@ _FIGURES: tuple[tuple[str, str, str], ...] = (
     ("files", "Files", ""),
     ("small_files", "Small files", "small_ratio"),
     ("bytes", "Size", ""),
-    ("rewrite_files", "Files that compaction would rewrite", ""),
-    ("rewritten_files", "Files that it would make of them", ""),
-    ("rewrite_bytes", "Bytes that it would read and write", ""),
+    ("rewrite_files", "Files to compact", ""),
+    ("rewritten_files", "Files after compaction", ""),
+    ("rewrite_bytes", "Bytes to rewrite", ""),
     ("versions", "Versions", "keep_versions"),
-    ("old_versions", "Versions that the policy keeps no longer", "keep_for"),
-    ("metadata_bytes", "Size of the metadata", ""),
+    ("old_versions", "Expired versions", "keep_for"),
+    ("metadata_bytes", "Metadata size", ""),
     ("indexes", "Indexes", ""),
     ("manifests", "Manifests", "min_manifests"),
-    ("rewritten_manifests", "Manifests that rewriting would leave", ""),
+    ("rewritten_manifests", "Manifests after a rewrite", ""),
     ("delete_files", "Position delete files", "min_delete_files"),
-    ("rewritten_delete_files", "Delete files that rewriting would leave", ""),
+    ("rewritten_delete_files", "Delete files after a rewrite", ""),
     ("equality_delete_files", "Equality delete files", "min_delete_files"),
-    ("equality_deletes", "Keys that they delete by", "deleted_ratio"),
+    ("equality_deletes", "Equality delete keys", "deleted_ratio"),
 )
 _ONLY: Mapping[str, frozenset[str]] = {
     "lance": frozenset(
@@ -54,7 +55,7 @@ _ONLY: Mapping[str, frozenset[str]] = {
     ),
     "iceberg": frozenset({"indexes"}),
 }
-"""Figures that tables of a format do not have."""
+"""Figures that do not apply to a format."""
 
 
 def score(row: TableHealth) -> SafeString:
@@ -68,11 +69,11 @@ def is_measured(row: TableHealth) -> bool:
 
 
 def waiting(row: TableHealth) -> SafeString:
-    """What is planned, each with its reason and whether the policy has it done."""
+    """Planned jobs, each with its mode and reason."""
     if not is_measured(row):
         return cells.muted(_fault(row))
     if not row.planned:
-        return cells.badge("nothing", "success")
+        return cells.badge("none", "success")
     return cells.lines(
         cells.spaced([_mode(job), title(job), cells.muted(job.get("reason", ""))])
         for job in row.planned
@@ -89,7 +90,7 @@ def count(value: object) -> object:
 
 
 def figure(name: str, value: object) -> object:
-    """A figure of a table or a job; those of bytes as a size."""
+    """A figure of a table or job. Bytes are shown as a size."""
     if isinstance(value, int) and not isinstance(value, bool) and "bytes" in name:
         return cells.size(value)
     return count(value)
@@ -129,14 +130,14 @@ def _health(request: HttpRequest, row: Table, series: Sequence[TableHealth]) -> 
         rows=_figures(row, newest.statistics) if newest and is_measured(newest) else [],
         empty=_why_empty(row, newest),
         lead=format_html("{}" * len(lead), *lead),
-        note=f"Version {newest.statistics.get('version', '?')} of the table was measured."
+        note=f"Measured at version {newest.statistics.get('version', '?')} of the table."
         if newest and is_measured(newest)
         else "",
     )
 
 
 def _amounts(series: Sequence[TableHealth]) -> SafeString:
-    found = growth.of_table(
+    amounts = growth.of_table(
         [
             (point.measured_at, point.statistics["rows"], point.statistics["bytes"])
             for point in series
@@ -148,27 +149,27 @@ def _amounts(series: Sequence[TableHealth]) -> SafeString:
         format_html_join(
             "",
             '<div>{}<p class="m-pad m-muted">{}: <b>{}</b>, {}</p></div>',
-            ((one.chart, one.title, one.now, one.change) for one in found),
+            ((amount.chart, amount.title, amount.now, amount.change) for amount in amounts),
         ),
     )
 
 
 def _figures(row: Table, statistics: Mapping[str, Any]) -> list[tuple[object, object]]:
     absent = _ONLY[row.format]
-    found: list[tuple[object, object]] = [
+    rows: list[tuple[object, object]] = [
         (text, figure(name, statistics[name]))
         for name, text, _ in _FIGURES
         if name in statistics and name not in absent
     ]
     for index in statistics.get("stale_indexes") or []:
-        behind = f"Rows that index '{cells.clipped(str(index.get('name')))}' does not know"
-        found.append((behind, count(index.get("unindexed_rows"))))
-    return found
+        behind = f"Unindexed rows of '{cells.clipped(str(index.get('name')))}'"
+        rows.append((behind, count(index.get("unindexed_rows"))))
+    return rows
 
 
 def _why_empty(row: Table, newest: TableHealth | None) -> str:
     if row.state == TableState.DECLARED:
-        return "The table is declared, and nothing was written to it yet: there is nothing to do."
+        return "The table is declared and has no data yet."
     if row.state == TableState.DROPPED:
         return "The table was dropped."
     return NOT_MEASURED if newest is None else _fault(newest)
@@ -176,18 +177,18 @@ def _why_empty(row: Table, newest: TableHealth | None) -> str:
 
 def _fault(row: TableHealth) -> str:
     reason = cells.clipped(str(row.statistics.get("error", "")))
-    return f"It could not be measured: {reason}" if reason else _EMPTY
+    return f"The table could not be measured: {reason}" if reason else _EMPTY
 
 
 def _plan(newest: TableHealth, policy: EffectivePolicy) -> Panel:
-    """Worked out anew, as the scheduler does it: a policy that was changed holds at once."""
+    """Plan of the current policy, computed as the scheduler does: a policy change applies at once."""
     planned = [
         job.as_json()
         for job in planning.plan(planning.Statistics.from_json(newest.statistics), policy)
     ]
     return Panel(
-        title="What there is to do",
-        columns=("Job", "The policy says", "Why", "Files gone", "Bytes to rewrite", "Done by"),
+        title="Planned maintenance",
+        columns=("Job", "Mode", "Reason", "Files to remove", "Bytes to rewrite", "Runs in"),
         rows=[
             (
                 title(job),
@@ -195,13 +196,13 @@ def _plan(newest: TableHealth, policy: EffectivePolicy) -> Panel:
                 job.get("reason", ""),
                 count(job.get("files_gone", 0)),
                 cells.size(job.get("bytes_read", 0)),
-                "Spark" if job.get("is_for_spark") else "the worker",
+                "Spark" if job.get("is_for_spark") else "worker",
             )
             for job in planned
         ],
-        empty="Nothing: the table is as its policy wants it.",
-        note="What is switched on is started by the scheduler, within the policy's window. What is a "
-        "dry run is only shown here."
+        empty="No maintenance is needed.",
+        note="The scheduler starts jobs with mode “on” within the policy's time window. Jobs with mode "
+        "“dry run” are only listed here."
         if planned
         else "",
     )
@@ -213,26 +214,26 @@ def _mode(planned: Mapping[str, Any]) -> SafeString:
 
 
 def _last_jobs(row: Table) -> Panel:
-    found = Job.objects.filter(table=row, kind__in=list(maintenance_scheduler.MODES))
+    rows = Job.objects.filter(table=row, kind__in=list(maintenance_scheduler.MODES))
     return jobs.panel(
-        found.select_related("table__namespace").order_by("-pk")[: PANEL_SIZE // 2],
-        "No maintenance was ever asked for. Press a dry run to see what a job would do.",
-        title="Last maintenance jobs",
+        rows.select_related("table__namespace").order_by("-pk")[: PANEL_SIZE // 2],
+        "No maintenance jobs. Start a dry run to see what a job would do.",
+        title="Recent maintenance jobs",
     )
 
 
-def unhealthy(seen: Q, limit: int) -> Panel:
-    """Of the tables that may be browsed those that need work most, for the first page."""
+def unhealthy(visible: Q, limit: int) -> Panel:
+    """Panel of the overview: the visible tables with the lowest health."""
     rows = (
         TableHealth.objects.newest()
         .exclude(table__state=TableState.DROPPED)
-        .filter(seen, score__lt=100)
+        .filter(visible, score__lt=100)
         .select_related("table__namespace")
         .order_by("score", "table")[:limit]
     )
     return Panel(
-        title="Tables that need work most",
-        columns=("Table", "Health", "What there is to do", "Files gone"),
+        title="Tables with the lowest health",
+        columns=("Table", "Health", "Planned maintenance", "Files to remove"),
         rows=[
             (
                 cells.anchor(table_url(row.table), row.table),
@@ -242,7 +243,7 @@ def unhealthy(seen: Q, limit: int) -> Panel:
             )
             for row in rows
         ],
-        empty="No table that was measured needs work.",
+        empty="No measured table needs maintenance.",
     )
 
 

@@ -1,4 +1,4 @@
-"""What a job's page tells: how far it is, what was asked, planned and done, and its log."""
+"""The page of a job: progress, parameters, plan, result and log."""
 
 from collections.abc import Mapping, Sequence
 from itertools import islice
@@ -11,13 +11,14 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from catalog.admin import cells, units
-from catalog.admin.pages import Panel, number, query
+from catalog.admin.pages import Panel
+from catalog.admin.paging import number, query
 from catalog.models import Job, JobEvent, JobStatus
 from catalog.policies import BY_NAME
 
 ACTIVE = (JobStatus.QUEUED, JobStatus.RUNNING)
-_LOG = 50  # lines of a page
-_ITEMS = 100  # of a plan, or a result
+_LOG = 50  # lines on a page
+_ITEMS = 100  # of a plan or result
 _LEVELS = {"info": "info", "warning": "warning", "error": "danger"}
 # PostgreSQL does not keep the order of keys.
 _ORDER = (
@@ -32,7 +33,7 @@ _FIGURES = ("before", "after", "plan", "planned")
 
 
 def live(row: Job, status: object, progress: object) -> SafeString:
-    """How far a job is. While it is active the page fetches this again, and in the end itself."""
+    """Progress of a job. The page polls this while the job is active, and then reloads."""
     last = row.events.order_by("-pk").values_list("message", flat=True).first()
     return render_to_string(
         "admin/catalog/job_progress.html",
@@ -48,7 +49,7 @@ def live(row: Job, status: object, progress: object) -> SafeString:
 
 
 def live_fact(row: Job, status: object, progress: object) -> SafeString:
-    """The same in a page, with what fetches it."""
+    """Progress of a job as part of its page, with the URL to poll."""
     return render_to_string(
         "admin/catalog/job_live.html",
         {
@@ -82,29 +83,29 @@ def panels(request: HttpRequest, row: Job) -> list[Panel]:
     ]
 
 
-def asked(row: Job) -> SafeString:
-    """What was asked, without the policy, which has a panel of its own."""
+def parameters(row: Job) -> SafeString:
+    """Parameters of the job without the policy, which has its own panel."""
     return cells.mapping({key: text for key, text in row.parameters.items() if key != "policy"})
 
 
 def outcome(row: Job) -> SafeString | str:
-    """What came of it, without what has panels of its own."""
+    """Result of the job without the values that have their own panels."""
     result = row.result if isinstance(row.result, dict) else {}
-    return _told({key: found for key, found in result.items() if key not in _FIGURES})
+    return _entries({key: value for key, value in result.items() if key not in _FIGURES})
 
 
 def _figures(row: Job) -> list[Panel]:
-    """Before and after, side by side."""
+    """Figures before and after."""
     result = row.result if isinstance(row.result, dict) else {}
     before, after = _numbers(result.get("before")), _numbers(result.get("after"))
     if not before and not after:
         return []
     names = sorted({**before, **after}, key=lambda name: (_place(name), name))
-    would = "After (it would be)" if row.is_dry_run else "After"
+    after_title = "After (projected)" if row.is_dry_run else "After"
     return [
         Panel(
             title="Before and after",
-            columns=("Figure", "Before", would, "Difference"),
+            columns=("Figure", "Before", after_title, "Difference"),
             rows=[
                 (
                     _name(name),
@@ -115,7 +116,7 @@ def _figures(row: Job) -> list[Panel]:
                 for name in names
             ],
             empty="",
-            note="Writers may have gone on meanwhile: their work is in the difference too."
+            note="The difference includes concurrent writes."
             if after and not row.is_dry_run
             else "",
         )
@@ -126,12 +127,12 @@ def _place(name: str) -> int:
     return _ORDER.index(name) if name in _ORDER else len(_ORDER)
 
 
-def _numbers(found: object) -> dict[str, int | float]:
-    if not isinstance(found, Mapping):
+def _numbers(figures: object) -> dict[str, int | float]:
+    if not isinstance(figures, Mapping):
         return {}
     numbers = {
         str(name): value
-        for name, value in found.items()
+        for name, value in figures.items()
         if isinstance(value, int | float) and not isinstance(value, bool)
     }
     return dict(islice(numbers.items(), _ITEMS))
@@ -154,7 +155,7 @@ def _difference(name: str, before: float | None, after: float | None) -> object:
         return cells.NOTHING
     change = after - before
     if not change:
-        return cells.muted("the same")
+        return cells.muted("unchanged")
     amount = filesizeformat(abs(change)) if "bytes" in name else f"{abs(change):,}"
     return f"{'+' if change > 0 else '−'}{amount}"
 
@@ -166,26 +167,26 @@ def _plan(row: Job) -> list[Panel]:
         return []
     parts: Sequence[object] = plan if isinstance(plan, list) else [plan]
     indexes = plan.get("indexes") if isinstance(plan, Mapping) else None
-    if isinstance(indexes, list) and any(isinstance(each, Mapping) for each in indexes):
-        parts = indexes  # each with what it will be built with
+    if isinstance(indexes, list) and any(isinstance(item, Mapping) for item in indexes):
+        parts = indexes  # each with its build parameters
     return [
         Panel(
-            title="What it would do" if row.is_dry_run else "What it planned",
-            columns=("Plan",) if len(parts) == 1 else (f"Plan, {len(parts):,} parts",),
-            rows=[(_told(part),) for part in parts[:_ITEMS]],
+            title="Plan",
+            columns=("Plan",) if len(parts) == 1 else (f"Plan ({len(parts):,} parts)",),
+            rows=[(_entries(item),) for item in parts[:_ITEMS]],
             empty="",
             note=f"and {len(parts) - _ITEMS:,} more" if len(parts) > _ITEMS else "",
         )
     ]
 
 
-def _told(found: object) -> SafeString | str:
-    """Keys and values; long ones fold."""
-    if not isinstance(found, Mapping):
-        return cells.brief(found)
+def _entries(data: object) -> SafeString | str:
+    """Keys and values. Long values are folded."""
+    if not isinstance(data, Mapping):
+        return cells.brief(data)
     return cells.lines(
         cells.spaced([cells.muted(name), _value(str(name), value)])
-        for name, value in islice(found.items(), _ITEMS)
+        for name, value in islice(data.items(), _ITEMS)
     )
 
 
@@ -196,16 +197,16 @@ def _value(name: str, value: object) -> object:
 
 
 def _policy(row: Job) -> list[Panel]:
-    said = row.parameters.get("policy")
-    if not isinstance(said, Mapping):
+    values = row.parameters.get("policy")
+    if not isinstance(values, Mapping):
         return []
-    rules = [BY_NAME[name] for name in said if name in BY_NAME]
+    rules = [BY_NAME[name] for name in values if name in BY_NAME]
     return [
         Panel(
-            title="The policy that it goes by",
-            columns=("", "Value", ""),
+            title="Policy of the job",
+            columns=("Rule", "Value", "Description"),
             rows=[
-                (units.label(rule), units.show(rule, said[rule.name]), cells.muted(rule.help))
+                (units.label(rule), units.show(rule, values[rule.name]), cells.muted(rule.help))
                 for rule in rules
                 if row.table.format in rule.formats
             ],
@@ -219,20 +220,20 @@ def _log(request: HttpRequest, row: Job) -> Panel:
     events = JobEvent.objects.filter(job=row)
     if before is not None:
         events = events.filter(pk__lt=before)
-    found = list(events.order_by("-pk")[: _LOG + 1])
+    lines = list(events.order_by("-pk")[: _LOG + 1])
     return Panel(
-        title="Log, the newest first",
-        columns=("At", "", "Message", "Figures"),
+        title="Log",
+        columns=("Time", "Level", "Message", "Figures"),
         rows=[
             (
                 cells.moment(event.at),
                 cells.badge(event.level, _LEVELS.get(event.level)),
-                cells.passage(event.message, 500),
-                _told(event.data) if event.data else cells.NOTHING,
+                cells.expandable(event.message, 500),
+                _entries(event.data) if event.data else cells.NOTHING,
             )
-            for event in found[:_LOG]
+            for event in lines[:_LOG]
         ],
-        empty="It has said nothing yet." if row.status in ACTIVE else "It said nothing.",
+        empty="No log output yet." if row.status in ACTIVE else "No log output.",
         first=query(request, before=None) if before is not None else None,
-        following=query(request, before=found[_LOG - 1].pk) if len(found) > _LOG else None,
+        following=query(request, before=lines[_LOG - 1].pk) if len(lines) > _LOG else None,
     )

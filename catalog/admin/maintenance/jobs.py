@@ -1,4 +1,4 @@
-"""Jobs: the work that goes on after a commit."""
+"""Background jobs: the list, the page of a job, and canceling, retrying and running one."""
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
@@ -30,12 +30,12 @@ from catalog.services.engine.transactions import SetStatus, alter_transaction
 from catalog.services.maintenance import scheduler as maintenance_scheduler
 
 SEARCHED = 200_000
-"""How many of the newest jobs are looked through where no index leads."""
+"""Number of the newest jobs that a search without an index scans."""
 _SINCE = {
-    "hour": ("The last hour", timedelta(hours=1)),
-    "day": ("The last 24 hours", timedelta(days=1)),
-    "week": ("The last 7 days", timedelta(days=7)),
-    "month": ("The last 30 days", timedelta(days=30)),
+    "hour": ("Last hour", timedelta(hours=1)),
+    "day": ("Last 24 hours", timedelta(days=1)),
+    "week": ("Last 7 days", timedelta(days=7)),
+    "month": ("Last 30 days", timedelta(days=30)),
 }
 
 
@@ -53,15 +53,15 @@ class DryRunFilter(DropdownFilter):  # type: ignore[misc]
 
 
 class SinceFilter(DropdownFilter):  # type: ignore[misc]
-    title = "asked for in"
+    title = "requested"
     parameter_name = "since"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Sequence[tuple[str, str]]:
         return [(key, text) for key, (text, _) in _SINCE.items()]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Job]) -> QuerySet[Job]:
-        found = _SINCE.get(self.value() or "")
-        return queryset if found is None else queryset.filter(created_at__gte=_ago(found[1]))
+        choice = _SINCE.get(self.value() or "")
+        return queryset if choice is None else queryset.filter(created_at__gte=_ago(choice[1]))
 
 
 class TableFilter(TextFilter):  # type: ignore[misc]
@@ -78,7 +78,15 @@ class TableFilter(TextFilter):  # type: ignore[misc]
 
 @admin.register(Job)
 class JobAdmin(ReadOnlyAdmin):
-    list_display = ["job", "table_link", "status_badge", "done", "attempts", "created", "problem"]
+    list_display = [
+        "job",
+        "table_link",
+        "status_badge",
+        "progress_cell",
+        "attempts",
+        "created",
+        "problem",
+    ]
     list_display_links = ["job"]
     list_filter = [
         ("status", ChoicesDropdownFilter),
@@ -89,8 +97,8 @@ class JobAdmin(ReadOnlyAdmin):
     ]
     list_select_related = ["table__namespace"]
     search_fields = ["table__name"]
-    search_help_text = "The name of a table"
-    empty_text = "No job was asked for yet. Maintenance, refreshes and purges run as jobs."
+    search_help_text = "Name of a table"
+    empty_text = "No jobs. Maintenance, refreshes and purges run as jobs."
     ordering = ["-pk"]
     actions_detail = ["cancel", "retry", "run"]
     page_related = ["table__namespace", "transaction"]
@@ -98,7 +106,7 @@ class JobAdmin(ReadOnlyAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Job]:
         rows: QuerySet[Job] = super().get_queryset(request)
-        if set(request.GET) <= {"p"} or request.GET.get("table"):  # the index of tables leads
+        if set(request.GET) <= {"p"} or request.GET.get("table"):  # uses the index by table
             return rows
         newest = Job.objects.order_by("-pk").values("pk")[:1]
         none = Value(0, output_field=BigIntegerField())
@@ -119,7 +127,7 @@ class JobAdmin(ReadOnlyAdmin):
         return status(row)
 
     @admin.display(description="Progress")
-    def done(self, row: Job) -> SafeString | str:
+    def progress_cell(self, row: Job) -> SafeString | str:
         return progress(row)
 
     @admin.display(description="Created")
@@ -130,8 +138,8 @@ class JobAdmin(ReadOnlyAdmin):
     def problem(self, row: Job) -> SafeString:
         return cells.code(row.error)
 
-    def seen(self, asking: Principal) -> Q:
-        return access.visible_tables(asking, "table__")
+    def visibility(self, principal: Principal) -> Q:
+        return access.visible_tables(principal, "table__")
 
     def target(self, row: Job) -> Table:
         return row.table
@@ -149,7 +157,7 @@ class JobAdmin(ReadOnlyAdmin):
         if row.status in job_results.ACTIVE:
             return ["cancel"]
         if row.kind not in maintenance_scheduler.MODES:
-            return []  # whoever asked for it asks again
+            return []  # the requester starts it again
         if row.status in {JobStatus.FAILED, JobStatus.CANCELED}:
             return ["retry"]
         return ["run"] if row.is_dry_run else []
@@ -163,9 +171,9 @@ class JobAdmin(ReadOnlyAdmin):
                 *((("Location", cells.code(row.table.location)),) if is_read else ()),
                 ("Transaction", cells.link(row.transaction)),
                 ("Progress", job_results.live_fact(row, status(row), progress(row))),
-                ("Dry run", "yes, it changes nothing" if row.is_dry_run else "no"),
-                ("Asked", job_results.asked(row)),
-                ("By", cells.who(row.transaction.actor if row.transaction else "")),
+                ("Dry run", "yes, without changes" if row.is_dry_run else "no"),
+                ("Parameters", job_results.parameters(row)),
+                ("Requested by", cells.who(row.transaction.actor if row.transaction else "")),
                 ("Attempts", row.attempts),
                 ("Result", job_results.outcome(row)),
                 _problem(row),
@@ -177,7 +185,7 @@ class JobAdmin(ReadOnlyAdmin):
             panels=job_results.panels(request, row),
         )
 
-    # -- while it runs
+    # -- progress
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view(self.progress_view)
@@ -185,7 +193,7 @@ class JobAdmin(ReadOnlyAdmin):
         return [own, *super().get_urls()]
 
     def progress_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """How far a job is, as a piece of its page."""
+        """Progress of a job as an HTML fragment of its page."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         row = self.find(request, object_id)
@@ -193,27 +201,27 @@ class JobAdmin(ReadOnlyAdmin):
             raise Http404
         return HttpResponse(job_results.live(row, status(row), progress(row)))
 
-    # -- what changes
+    # -- actions
 
     @button("Cancel", permission="cancel", icon="cancel", danger=True)
     def cancel(self, request: HttpRequest, row: Job) -> HttpResponseBase:
         def call(_data: dict[str, Any]) -> HttpResponseBase:
             if row.transaction_id is None:
-                raise InvalidInput(f"Job {row.pk} belongs to no transaction and cannot be canceled")
+                raise InvalidInput(f"Job {row.pk} has no transaction and cannot be canceled")
             alter_transaction(
                 actor=actor(request),
                 transaction=(str(row.transaction_id),),
                 actions=[SetStatus(TransactionStatus.CANCELED)],
             )
-            messages.success(request, "Canceled; what runs stops at its next step")
+            messages.success(request, "Jobs were canceled. A running job stops at its next step.")
             return HttpResponseRedirect(cells.page_url(row))
 
         return self.ask(
             request,
             title=f"Cancel {title(row)}?",
-            text="A job is canceled with its transaction, and so with all jobs of the transaction. "
-            "Data that is removed already does not come back.",
-            submit="Cancel the transaction's jobs",
+            text="Cancels all jobs of the transaction of this job. "
+            "Data that was already removed is not restored.",
+            submit="Cancel jobs",
             danger=True,
             call=call,
             original=row,
@@ -221,22 +229,22 @@ class JobAdmin(ReadOnlyAdmin):
 
     @button("Retry", permission="maintain", icon="replay")
     def retry(self, request: HttpRequest, row: Job) -> HttpResponseBase:
-        return self._again(
+        return self._start_again(
             request,
             row,
-            title=f"Try {title(row)} again?",
-            text=f"A new job is asked for table '{row.table}', by the policy that holds now.",
+            title=f"Retry {title(row)}?",
+            text=f"Starts a new job for table '{row.table}' with the current policy.",
             ask=lambda: actions.retry(request, row),
         )
 
-    @button("Do it", permission="maintain", icon="play_arrow")
+    @button("Run", permission="maintain", icon="play_arrow")
     def run(self, request: HttpRequest, row: Job) -> HttpResponseBase:
-        return self._again(
+        return self._start_again(
             request,
             row,
-            title=f"Do what {title(row)} only told?",
-            text=f"A job is asked for table '{row.table}', by the policy that holds now. It plans "
-            "anew: what was written since is in it.",
+            title=f"Run {title(row)} without dry run?",
+            text=f"Starts a new job for table '{row.table}' with the current policy. The job plans "
+            "again, and so includes later writes.",
             ask=lambda: actions.start(
                 request,
                 row.table,
@@ -246,19 +254,19 @@ class JobAdmin(ReadOnlyAdmin):
             ),
         )
 
-    def _again(
+    def _start_again(
         self, request: HttpRequest, row: Job, *, title: str, text: str, ask: Callable[[], Job]
     ) -> HttpResponseBase:
         def call(_data: dict[str, Any]) -> HttpResponseBase:
             job = ask()
-            messages.success(request, actions.told(job, row.table))
+            messages.success(request, actions.started_message(job, row.table))
             return HttpResponseRedirect(cells.page_url(job))
 
         return self.ask(
             request,
             title=title,
             text=text,
-            submit="Start the job",
+            submit="Start job",
             call=call,
             original=row,
         )
@@ -274,17 +282,20 @@ def _dry(row: Job) -> str:
 
 def status(row: Job) -> SafeString:
     if row.cancel_requested and row.status == JobStatus.RUNNING:
-        return cells.lines([cells.badge(row.status), cells.muted("asked to stop")])
+        return cells.lines([cells.badge(row.status), cells.muted("cancellation requested")])
     return cells.badge(row.status)
 
 
 def _problem(row: Job) -> tuple[str, object]:
-    """What went wrong; of a job that succeeded it is a remark."""
+    """Error of the job; a remark if the job succeeded."""
     if not row.error:
         return ("Error", cells.NOTHING)
     if row.status == JobStatus.SUCCEEDED:
-        return ("Remark", cells.passage(row.error, 1000))
-    return ("Error", format_html('<span class="m-minus">{}</span>', cells.passage(row.error, 1000)))
+        return ("Remark", cells.expandable(row.error, 1000))
+    return (
+        "Error",
+        format_html('<span class="m-minus">{}</span>', cells.expandable(row.error, 1000)),
+    )
 
 
 def _ago(span: timedelta) -> datetime:
@@ -292,11 +303,11 @@ def _ago(span: timedelta) -> datetime:
 
 
 def progress(row: Job) -> SafeString | str:
-    """How far a job is, as a bar where its end is known."""
+    """Progress of a job, as a bar if the total is known."""
     unit = row.unit[:-1] if row.progress == 1 and row.total is None else row.unit
     if row.total is not None:
-        done = min(row.progress, row.total)  # rows are added meanwhile
-        return cells.meter(done, row.total, f"{row.progress:,} of {row.total:,} {unit}")
+        count = min(row.progress, row.total)  # rows are added meanwhile
+        return cells.meter(count, row.total, f"{row.progress:,} of {row.total:,} {unit}")
     if row.kind == JobKind.PURGE_TABLE:
         return f"{row.progress:,} {unit} removed"
     return f"{row.progress:,} {unit}" if row.progress else cells.NOTHING

@@ -1,4 +1,4 @@
-"""Table health: which need work most, and what it would gain."""
+"""List of table health, lowest first, with planned maintenance and its effect."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -32,8 +32,8 @@ class ScoreFilter(DropdownFilter):  # type: ignore[misc]
         return [
             ("poor", f"Below {FAIR}"),
             ("fair", f"{FAIR} to {GOOD - 1}"),
-            ("good", f"{GOOD} and more"),
-            ("unknown", "Could not be measured"),
+            ("good", f"{GOOD} or more"),
+            ("unknown", "Not measurable"),
         ]
 
     def queryset(
@@ -46,8 +46,8 @@ class ScoreFilter(DropdownFilter):  # type: ignore[misc]
         bounds = {"poor": (0, FAIR), "fair": (FAIR, GOOD), "good": (GOOD, 101)}.get(chosen or "")
         if bounds is None:
             return queryset
-        found = queryset.filter(score__gte=bounds[0], score__lt=bounds[1])
-        return found.exclude(unknown) if chosen == "poor" else found
+        rows = queryset.filter(score__gte=bounds[0], score__lt=bounds[1])
+        return rows.exclude(unknown) if chosen == "poor" else rows
 
 
 class FormatFilter(DropdownFilter):  # type: ignore[misc]
@@ -66,7 +66,7 @@ class FormatFilter(DropdownFilter):  # type: ignore[misc]
 
 
 class WorkFilter(DropdownFilter):  # type: ignore[misc]
-    title = "work that waits"
+    title = "planned maintenance"
     parameter_name = "work"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Sequence[tuple[str, str]]:
@@ -88,11 +88,11 @@ _PLANNED = {
     *(JobKind.COMPACT, JobKind.CLEAN_UP, JobKind.OPTIMIZE_INDEXES, JobKind.REBUILD_INDEXES),
     *(JobKind.REWRITE_MANIFESTS, JobKind.REWRITE_POSITION_DELETES),
 }
-"""What is planned from figures; the rest goes by time, or by hand."""
+"""Kinds planned from figures. Others are started by time or manually."""
 
 
 class BelowFilter(TextFilter):  # type: ignore[misc]
-    title = "namespace, and those below it"
+    title = "namespace, including contents"
     parameter_name = "in"
 
     def queryset(
@@ -115,7 +115,7 @@ class TableHealthAdmin(ReadOnlyAdmin):
     list_filter = [ScoreFilter, WorkFilter, FormatFilter, BelowFilter]
     list_select_related = ["table__namespace"]
     search_fields = ["table__name"]
-    search_help_text = "A name, or nyc.flights"
+    search_help_text = "Name, or full name such as nyc.flights"
     ordering = ["score", "table"]
     page_related = ["table"]
     actions = BULK
@@ -123,10 +123,10 @@ class TableHealthAdmin(ReadOnlyAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[TableHealth]:
         rows = TableHealth.objects.newest().exclude(table__state=TableState.DROPPED)
-        return self.only_seen(request, rows)
+        return self.only_visible(request, rows)
 
-    def seen(self, asking: Principal) -> Q:
-        return access.visible_tables(asking, "table__")
+    def visibility(self, principal: Principal) -> Q:
+        return access.visible_tables(principal, "table__")
 
     def target(self, row: TableHealth) -> Table:
         return row.table
@@ -146,11 +146,11 @@ class TableHealthAdmin(ReadOnlyAdmin):
     def health(self, row: TableHealth) -> SafeString:
         return health.score(row)
 
-    @admin.display(description="What there is to do")
+    @admin.display(description="Planned maintenance")
     def work(self, row: TableHealth) -> SafeString:
         return health.waiting(row)
 
-    @admin.display(description="Files gone")
+    @admin.display(description="Files to remove")
     def gone(self, row: TableHealth) -> object:
         return health.count(row.files_gone) if row.files_gone else cells.NOTHING
 
@@ -186,7 +186,7 @@ class TableHealthAdmin(ReadOnlyAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponseBase:
-        """A measurement is looked at on its table's page."""
+        """Redirect to the page of the table, which shows the measurement."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         row = self.find(request, object_id)

@@ -1,4 +1,4 @@
-"""Policies of maintenance: what a namespace or a table says, what holds, and where it comes from."""
+"""Maintenance policies: the form of a namespace or table, and the effective values with their sources."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,29 +41,29 @@ GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
             "statistics",
         ),
     ),
-    ("Windows and limits", ("window_from", "window_to", "max_jobs", "spark_above")),
+    ("Time windows and limits", ("window_from", "window_to", "max_jobs", "spark_above")),
 )
-_OTHERS = "Others"
+_OTHERS = "Other"
 _LONGEST = 40
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A namespace or a table whose policy is looked at."""
+    """A namespace or table whose policy is edited."""
 
     title: str
     rules: Sequence[Rule]
     own: Mapping[str, Any]
-    """What it says itself."""
+    """Values set on the namespace or table itself."""
     inherited: EffectivePolicy
-    """What would hold if it said nothing."""
+    """Effective policy without its own values."""
     sources: Mapping[str, str]
-    """Where the policy of each name above is edited."""
+    """URLs of the policy forms of the namespaces above, by name."""
     name: str
     back: str
     save: Callable[[Mapping[str, Any]], object]
 
-    def holding(self, rule: Rule) -> Value:
+    def effective_value(self, rule: Rule) -> Value:
         if rule.name in self.own:
             return Value(self.own[rule.name], self.name)
         return self.inherited.values[rule.name]
@@ -71,18 +71,18 @@ class Subject:
 
 @dataclass(frozen=True)
 class Line:
-    """A field of the form, and what holds beside it."""
+    """A field of the form with the effective value of its rule."""
 
     field: forms.BoundField
     rule: Rule
-    holds: str
+    effective: str
     source: SafeString | str
     inherits: str
     note: str = ""
 
 
 class RuleField(forms.CharField):
-    """A value as people write it; empty: it is inherited."""
+    """A policy value in text form. An empty value is inherited."""
 
     def __init__(self, rule: Rule, **options: Any) -> None:
         super().__init__(
@@ -113,18 +113,18 @@ class PolicyForm(forms.Form):
             above = units.show(rule, subject.inherited[rule.name])
             field = RuleField(rule, widget=_widget(rule, above))
             if rule.name in subject.own:
-                said = subject.own[rule.name]
-                field.initial = str(said) if rule.unit is Unit.MODE else units.show(rule, said)
+                value = subject.own[rule.name]
+                field.initial = str(value) if rule.unit is Unit.MODE else units.show(rule, value)
             self.fields[rule.name] = field
 
-    def said(self) -> dict[str, Any]:
-        """What is said, without what is inherited."""
+    def own_values(self) -> dict[str, Any]:
+        """Values that are set, without inherited ones."""
         return {name: value for name, value in self.cleaned_data.items() if value is not None}
 
 
 def _widget(rule: Rule, above: str) -> Any:
-    # The help and what holds stand in the same row of the page.
-    attrs = {"aria-describedby": f"help_{rule.name} holds_{rule.name}"}
+    # The help text and the effective value are in the same row of the page.
+    attrs = {"aria-describedby": f"help_{rule.name} effective_{rule.name}"}
     if rule.unit is Unit.MODE:
         modes = [(str(mode), text) for mode, text in units.MODE_TEXTS.items()]
         choices = [("", f"Inherit ({above.lower()})"), *modes]
@@ -140,23 +140,23 @@ def _widget(rule: Rule, above: str) -> Any:
 def table_policy(page: ReadOnlyAdmin, request: HttpRequest, row: Table) -> HttpResponseBase:
     def find() -> Subject:
         if row.state == TableState.DROPPED:
-            # Services go by name, and another table may bear it now.
+            # Services look up by name, and another table may have the name now.
             raise TableNotFound(row.identifier)
-        asking = actor(request)
+        principal = actor(request)
         inherited, _ = policies.policy_of_namespace(
-            actor=asking, namespace=row.namespace.identifier
+            actor=principal, namespace=row.namespace.identifier
         )
-        said = MaintenancePolicy.objects.filter(table=row).values_list("values", flat=True)
+        own_policy = MaintenancePolicy.objects.filter(table=row).values_list("values", flat=True)
         return Subject(
             title=f"Maintenance policy of table '{row}'",
             rules=_rules(row.format),
-            own=said.first() or {},
+            own=own_policy.first() or {},
             inherited=inherited,
             sources=sources(row.namespace.identifier),
             name=str(row),
             back=cells.page_url(row) + "?tab=maintenance",
             save=lambda values: policies.set_table_policy(
-                actor=asking, table=row.identifier, values=values
+                actor=principal, table=row.identifier, values=values
             ),
         )
 
@@ -168,10 +168,10 @@ def namespace_policy(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace) 
         path = row.identifier
         if row.dropped_at is not None:
             raise NamespaceNotFound(path)
-        asking = actor(request)
-        _, own = policies.policy_of_namespace(actor=asking, namespace=path)
+        principal = actor(request)
+        _, own = policies.policy_of_namespace(actor=principal, namespace=path)
         inherited = (
-            policies.policy_of_namespace(actor=asking, namespace=path[:-1])[0]
+            policies.policy_of_namespace(actor=principal, namespace=path[:-1])[0]
             if path
             else effective([])
         )
@@ -184,7 +184,7 @@ def namespace_policy(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace) 
             name=str(row),
             back=cells.page_url(row) + "?tab=maintenance",
             save=lambda values: policies.set_namespace_policy(
-                actor=asking, namespace=path, values=values
+                actor=principal, namespace=path, values=values
             ),
         )
 
@@ -194,15 +194,17 @@ def namespace_policy(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace) 
 def _answer(
     page: ReadOnlyAdmin, request: HttpRequest, row: Table | Namespace, find: Callable[[], Subject]
 ) -> HttpResponseBase:
-    """Show the form until what was sent is accepted; what is refused changes nothing."""
+    """Show the form until it is valid. Rejected input changes nothing."""
     try:
         subject = find()
         form = PolicyForm(subject, sent(request))
         if form.is_valid():
-            shown = {rule.name for rule in subject.rules}
-            # What is said of the other format stays said.
-            kept = {n: v for n, v in subject.own.items() if n in BY_NAME and n not in shown}
-            subject.save(kept | form.said())
+            names = {rule.name for rule in subject.rules}
+            # Values of rules for the other format are kept.
+            hidden_values = {
+                n: v for n, v in subject.own.items() if n in BY_NAME and n not in names
+            }
+            subject.save(hidden_values | form.own_values())
             messages.success(request, f"{subject.title} was saved")
             return HttpResponseRedirect(subject.back)
     except CatalogError as error:
@@ -224,10 +226,14 @@ def _rules(table_format: str) -> list[Rule]:
 
 
 def _grouped(rules: Iterable[Rule]) -> list[tuple[str, list[Rule]]]:
-    """The rules in the order of the page; one that no group names comes last."""
-    left = {rule.name: rule for rule in rules}
-    found = [(title, [left.pop(n) for n in names if n in left]) for title, names in GROUPS]
-    return [(title, group) for title, group in [*found, (_OTHERS, list(left.values()))] if group]
+    """Rules by group in display order. Rules without a group come last."""
+    remaining = {rule.name: rule for rule in rules}
+    groups = [
+        (title, [remaining.pop(n) for n in names if n in remaining]) for title, names in GROUPS
+    ]
+    return [
+        (title, group) for title, group in [*groups, (_OTHERS, list(remaining.values()))] if group
+    ]
 
 
 def _groups(form: PolicyForm, subject: Subject) -> list[tuple[str, list[Line]]]:
@@ -238,37 +244,37 @@ def _groups(form: PolicyForm, subject: Subject) -> list[tuple[str, list[Line]]]:
 
 
 def _line(field: forms.BoundField, rule: Rule, subject: Subject) -> Line:
-    holds = subject.holding(rule)
+    value = subject.effective_value(rule)
     above = subject.inherited.values[rule.name]
     only = "" if len(rule.formats) > 1 else f"{next(iter(rule.formats)).capitalize()} tables only."
     return Line(
         field=field,
         rule=rule,
-        holds=units.show(rule, holds.value),
-        source="said here" if rule.name in subject.own else _source(holds, subject.sources),
+        effective=units.show(rule, value.value),
+        source="set here" if rule.name in subject.own else _source(value, subject.sources),
         inherits=units.show(rule, above.value) if rule.name in subject.own else "",
-        note=only if len({name for one in subject.rules for name in one.formats}) > 1 else "",
+        note=only if len({name for other in subject.rules for name in other.formats}) > 1 else "",
     )
 
 
-# --- what holds --------------------------------------------------------------------------------
+# --- effective policy --------------------------------------------------------------------------
 
 
 def sources(path: Identifier, table: Table | None = None) -> dict[str, str]:
-    """Where the policies of a namespace, of those above it, and of a table are said, by name."""
+    """URLs of the policy forms of a namespace, the namespaces above it, and a table, by name."""
     paths = [path[:depth] for depth in range(len(path) + 1)]
-    found = {label(row.path): _policy_url(row) for row in Namespace.objects.named(*paths)}
-    return found if table is None else {**found, str(table): _policy_url(table)}
+    urls = {label(row.path): _policy_url(row) for row in Namespace.objects.named(*paths)}
+    return urls if table is None else {**urls, str(table): _policy_url(table)}
 
 
 def panel(
     policy: EffectivePolicy, links: Mapping[str, str], table_format: str | None = None
 ) -> Panel:
-    """What holds, and where each value comes from."""
+    """Effective values and their sources."""
     rules = RULES if table_format is None else _rules(table_format)
     return Panel(
-        title="The policy that holds",
-        columns=("", "Value", "From", ""),
+        title="Effective policy",
+        columns=("Rule", "Value", "Source", "Description"),
         rows=[
             (
                 units.label(rule),
@@ -284,12 +290,12 @@ def panel(
 
 
 def namespace_tab(request: HttpRequest, row: Namespace) -> Panel:
-    """Raises nothing: the page of a dropped namespace opens too."""
-    asking = actor(request)
+    """Effective policy of a namespace. Errors, also of a dropped namespace, are shown in the panel."""
+    principal = actor(request)
     try:
         if row.dropped_at is not None:
             raise NamespaceNotFound(row.identifier)
-        policy, _ = policies.policy_of_namespace(actor=asking, namespace=row.identifier)
+        policy, _ = policies.policy_of_namespace(actor=principal, namespace=row.identifier)
     except CatalogError as error:
         return Panel((), (), error.message)
     return panel(policy, sources(row.identifier))

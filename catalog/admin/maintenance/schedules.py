@@ -1,4 +1,4 @@
-"""Periodic tasks. They cannot be changed here, nor can the schedules that they share."""
+"""Periodic tasks. Tasks and their shared schedules are read-only."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ from catalog.admin.pages import Page, ReadOnlyAdmin, button
 from catalog.privileges import Privilege
 from catalog.services.maintenance import schedules
 
-# A row of these is shared by the tasks that it times: to change it would change system tasks.
+# Tasks share schedule rows: a change of a row would change system tasks.
 for model in (PeriodicTask, IntervalSchedule, CrontabSchedule, SolarSchedule, ClockedSchedule):
     admin.site.unregister(model)
 
@@ -33,10 +33,10 @@ class PeriodicTaskAdmin(ReadOnlyAdmin):
     page_related = list_select_related
     search_fields = ["name", "task"]
     ordering = ["name"]
-    empty_text = "The scheduler has not started yet. It adds the tasks of this release."
+    empty_text = "No periodic tasks. The scheduler adds the tasks of this release when it starts."
     actions_detail = ["run_now", "restore", "delete_task"]
 
-    @admin.display(description="Times")
+    @admin.display(description="Schedule")
     def times(self, row: PeriodicTask) -> str:
         return _times(row)
 
@@ -61,7 +61,7 @@ class PeriodicTaskAdmin(ReadOnlyAdmin):
             facts=(
                 ("Name", row.name),
                 ("Task", cells.code(row.task)),
-                ("Times", _times(row)),
+                ("Schedule", _times(row)),
                 ("State", _state(row)),
                 ("Part of Monodon", "yes" if schedules.is_of_system(row) else "no"),
                 ("Last run", cells.moment(row.last_run_at)),
@@ -69,7 +69,7 @@ class PeriodicTaskAdmin(ReadOnlyAdmin):
             )
         )
 
-    @button("Run now", permission="administer", icon="play_arrow")
+    @button("Run", permission="administer", icon="play_arrow")
     def run_now(self, request: HttpRequest, row: PeriodicTask) -> HttpResponseBase:
         def call(_data: dict[str, Any]) -> HttpResponseBase:
             schedules.run_task(actor=actor(request), task=row)
@@ -77,7 +77,7 @@ class PeriodicTaskAdmin(ReadOnlyAdmin):
             return HttpResponseRedirect(cells.page_url(row))
 
         return self.ask(
-            request, title=f"Run task '{row.name}' now?", submit="Run", call=call, original=row
+            request, title=f"Run task '{row.name}'?", submit="Run", call=call, original=row
         )
 
     @button("Restore", permission="administer", icon="settings_backup_restore")
@@ -90,7 +90,7 @@ class PeriodicTaskAdmin(ReadOnlyAdmin):
         return self.ask(
             request,
             title=f"Restore task '{row.name}'?",
-            text="It is enabled, and gets the times of this release.",
+            text="Enables the task and resets its schedule to the one of this release.",
             submit="Restore",
             call=call,
             original=row,
@@ -106,7 +106,7 @@ class PeriodicTaskAdmin(ReadOnlyAdmin):
         return self.ask(
             request,
             title=f"Delete task '{row.name}'?",
-            text="This release does not have it, so nothing else needs it.",
+            text="The task is not part of this release. Nothing depends on it.",
             submit="Delete",
             danger=True,
             call=call,
@@ -122,5 +122,5 @@ def _state(row: PeriodicTask) -> SafeString:
     if not row.enabled:
         return cells.badge("disabled", "danger")
     if not schedules.is_unchanged(row):
-        return cells.badge("changed", "warning")
+        return cells.badge("modified", "warning")
     return cells.badge("enabled", "success")

@@ -1,4 +1,4 @@
-"""The buttons of a namespace's and a table's page that protect it, and the rules of a namespace."""
+"""Protection of namespaces and tables, and the retention and approval rules of a namespace."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ RETENTION = Rule(
     "retention",
     Unit.SECONDS,
     0,
-    "How long what is dropped can be brought back.",
+    "Time for which dropped objects can be undropped.",
     low=0,
     high=trash.MAX_SECONDS,
 )
@@ -34,32 +34,32 @@ class ReasonForm(forms.Form):
     reason = forms.CharField(
         required=False,
         widget=UnfoldAdminTextInputWidget(),
-        help_text="Read by whoever has to approve it, where that takes a second person.",
+        help_text="Shown to the approver if the action requires approval. Optional.",
     )
 
 
 class RulesForm(forms.Form):
-    """Retention, and what needs a second person."""
+    """Retention, and the actions that require approval."""
 
     retention = forms.CharField(
         required=False,
         widget=UnfoldAdminTextInputWidget(),
-        help_text="Such as 14 days; 0: what is dropped is purged at once; empty: inherited.",
+        help_text="Such as 14 days. 0 purges dropped objects at once. Empty to inherit.",
     )
     purge = forms.BooleanField(
         required=False,
-        label=f"A second person approves: {GuardedAction.PURGE.label}",
+        label=f"Require approval for {GuardedAction.PURGE.label}",
         widget=UnfoldBooleanSwitchWidget(),
     )
     drop_protected = forms.BooleanField(
         required=False,
-        label=f"A second person approves: {GuardedAction.DROP_PROTECTED.label}",
+        label=f"Require approval for {GuardedAction.DROP_PROTECTED.label}",
         widget=UnfoldBooleanSwitchWidget(),
     )
     reason = forms.CharField(
         required=False,
         widget=UnfoldAdminTextInputWidget(),
-        help_text="To ask for fewer approvals needs one by itself: why?",
+        help_text="Removing an approval rule itself requires approval. Shown to the approver. Optional.",
     )
 
     def clean_retention(self) -> int | None:
@@ -82,10 +82,10 @@ def badge(row: Namespace | Table) -> SafeString:
 
 
 def protect(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace | Table) -> HttpResponseBase:
-    """Ask, and protect a namespace or table, or take its protection off."""
+    """Show the form that protects a namespace or table, or removes its protection."""
     is_namespace = isinstance(row, Namespace)
     kind = "namespace" if isinstance(row, Namespace) else row.kind
-    wanted = not row.is_protected
+    protects = not row.is_protected
 
     def call(data: dict[str, Any]) -> HttpResponseBase:
         asking = actor(request, "catalog.change_table")
@@ -95,39 +95,39 @@ def protect(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace | Table) -
             undrop.set_namespace_protection(
                 actor=asking,
                 namespace=row.identifier,
-                is_protected=wanted,
+                is_protected=protects,
                 reason=data.get("reason", ""),
             )
         else:
             if row.state == TableState.DROPPED:
                 raise TableNotFound(row.identifier)
-            undrop.set_table_protection(actor=asking, table=row.identifier, is_protected=wanted)
-        state = "protected now" if wanted else "not protected any more"
+            undrop.set_table_protection(actor=asking, table=row.identifier, is_protected=protects)
+        state = "now protected" if protects else "no longer protected"
         messages.success(request, f"{kind.capitalize()} '{row}' is {state}")
         return HttpResponseRedirect(cells.page_url(row))
 
     return page.ask(
         request,
-        title=f"Protect {kind} '{row}'?" if wanted else f"Take the protection off {kind} '{row}'?",
-        text="Nobody drops or overwrites it, whatever they may do, until the protection is taken off."
-        + (" Single tables in it may be dropped." if is_namespace else "")
-        if wanted
-        else "Whoever may manage it can drop it then.",
-        submit="Protect" if wanted else "Take the protection off",
-        danger=not wanted,
-        form=ReasonForm(sent(request)) if is_namespace and not wanted else None,
+        title=f"Protect {kind} '{row}'?" if protects else f"Remove protection of {kind} '{row}'?",
+        text=f"A protected {kind} cannot be dropped or overwritten until the protection is removed."
+        + (" Tables in it can be dropped." if is_namespace else "")
+        if protects
+        else f"Users who may manage the {kind} can then drop it.",
+        submit="Protect" if protects else "Remove protection",
+        danger=not protects,
+        form=ReasonForm(sent(request)) if is_namespace and not protects else None,
         call=call,
         original=row,
     )
 
 
 def rules(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace) -> HttpResponseBase:
-    """The form of a namespace's retention, and of what needs a second person."""
+    """Show the form of the retention and approval rules of a namespace."""
     asking = actor(request, "catalog.change_table")
     try:
         if row.dropped_at is not None:
             raise NamespaceNotFound(row.identifier)
-        found = undrop.rules_of(actor=asking, namespace=row.identifier)
+        current = undrop.rules_of(actor=asking, namespace=row.identifier)
     except CatalogError as error:
         refuse(request, error)
         return HttpResponseRedirect(cells.page_url(row))
@@ -135,9 +135,9 @@ def rules(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace) -> HttpResp
         sent(request),
         initial={
             "retention": ""
-            if found.namespace.retention_seconds is None
-            else _span(found.namespace.retention_seconds),
-            **{action: action in found.namespace.guarded for action in GuardedAction.values},
+            if current.namespace.retention_seconds is None
+            else _span(current.namespace.retention_seconds),
+            **{action: action in current.namespace.guarded for action in GuardedAction.values},
         },
     )
 
@@ -152,7 +152,7 @@ def rules(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace) -> HttpResp
     return page.ask(
         request,
         title=f"Retention and approvals of namespace '{row}'",
-        text=f"Now: {told(found)}. What namespaces above say of approvals holds here too.",
+        text=f"Effective rules: {describe(current)}. Approval rules of namespaces above also apply here.",
         submit="Save",
         form=form,
         call=call,
@@ -160,14 +160,14 @@ def rules(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace) -> HttpResp
     )
 
 
-def told(found: NamespaceRules) -> str:
-    """What holds in a namespace, in words."""
-    source = found.rules.retention_source
-    kept = _span(found.rules.seconds) if found.rules.seconds else "not at all"
-    parts = [f"what is dropped stays {kept} ({f'as {source} says' if source else 'the default'})"]
+def describe(rules: NamespaceRules) -> str:
+    """Effective rules of a namespace as text."""
+    source = rules.rules.retention_source
+    retention = _span(rules.rules.seconds) if rules.rules.seconds else "0"
+    parts = [f"retention {retention} ({f'from {source}' if source else 'default'})"]
     parts += [
-        f"{action.label} needs a second person (as {label(where)} says)"
-        for action, where in found.rules.guarded.items()
+        f"approval for {action.label} (from {label(where)})"
+        for action, where in rules.rules.guarded.items()
     ]
     return "; ".join(parts)
 

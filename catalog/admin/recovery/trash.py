@@ -1,4 +1,4 @@
-"""The trash: what was dropped, bringing it back, purging it."""
+"""The trash: dropped objects, and undropping, keeping and purging one."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -17,7 +17,7 @@ from unfold.widgets import UnfoldAdminTextInputWidget, UnfoldBooleanSwitchWidget
 from catalog import access
 from catalog.admin import cells
 from catalog.admin.actor import actor
-from catalog.admin.pages import OneFilter, Page, ReadOnlyAdmin, button, sent
+from catalog.admin.pages import Page, ReadOnlyAdmin, SingleChoiceFilter, button, sent
 from catalog.admin.recovery.protection import ReasonForm
 from catalog.errors import CatalogError
 from catalog.identifiers import DEFAULT_DELIMITER, Identifier, parse
@@ -61,7 +61,7 @@ class DroppedByFilter(TextFilter):  # type: ignore[misc]
         return queryset.filter(dropped_by=chosen) if chosen else queryset
 
 
-class PurgedFilter(OneFilter):
+class PurgedFilter(SingleChoiceFilter):
     title = "purged"
     parameter_name = "purged"
     value_text = ("soon", "Within two days")
@@ -71,7 +71,7 @@ class PurgedFilter(OneFilter):
 
 
 def purged_soon() -> Q:
-    """What can be brought back for two more days at most."""
+    """Items that are purged within two days."""
     now = timezone.now()
     return Q(purge_at__gt=now, purge_at__lt=now + _PURGED_SOON)
 
@@ -79,12 +79,12 @@ def purged_soon() -> Q:
 class UndropForm(forms.Form):
     name = forms.CharField(
         widget=UnfoldAdminTextInputWidget(),
-        help_text=f"Names from the root down with {DEFAULT_DELIMITER} between them. Give another one "
-        "if it is taken.",
+        help_text=f"Names from the root, joined by {DEFAULT_DELIMITER}. Enter another name "
+        "if the name is in use.",
     )
     with_parents = forms.BooleanField(
         required=False,
-        label="Bring namespaces above it back too, if they are gone",
+        label="Also undrop dropped parent namespaces",
         widget=UnfoldBooleanSwitchWidget(),
     )
 
@@ -98,7 +98,7 @@ class UndropForm(forms.Form):
 class UndropNamespaceForm(UndropForm):
     without_purged = forms.BooleanField(
         required=False,
-        label="Leave behind tables that are gone already",
+        label="Skip tables that are already purged",
         widget=UnfoldBooleanSwitchWidget(),
     )
 
@@ -109,10 +109,8 @@ class TrashAdmin(ReadOnlyAdmin):
     list_display_links = ["what"]
     list_filter = [NamespaceFilter, DroppedByFilter, PurgedFilter]
     search_fields = ["table__name", "namespace__name"]
-    search_help_text = "The name of a table or namespace"
-    empty_text = (
-        "The trash is empty. What is dropped stays here for a while, and can be brought back."
-    )
+    search_help_text = "Name of a table or namespace"
+    empty_text = "The trash is empty. Dropped objects are kept here until their retention ends."
     ordering = ["-pk"]
     actions_detail = ["undrop", "keep", "purge"]
 
@@ -133,7 +131,7 @@ class TrashAdmin(ReadOnlyAdmin):
             return None
         return self.get_queryset(request).filter(pk=int(object_id)).first()
 
-    @admin.display(description="What")
+    @admin.display(description="Name")
     def what(self, row: TrashItem) -> str:
         return str(row)
 
@@ -179,7 +177,7 @@ class TrashAdmin(ReadOnlyAdmin):
             ("Purged at", self.purged(row)),
             ("Job", cells.link(row.job)),
             ("Transaction", cells.link(row.transaction)),
-            ("Its page", cells.link(row.target)),
+            ("Object", cells.link(row.target)),
         ]
         if row.table is not None:
             if access.readable_tables(actor(request), [row.table.pk]):
@@ -188,12 +186,12 @@ class TrashAdmin(ReadOnlyAdmin):
         else:
             asking = actor(request, "catalog.change_table")
             _, spaces, tables = recovery_undrop.count_contents(actor=asking, item=row.pk)
-            facts.append(("With it", f"{spaces - 1:,} namespaces, {tables:,} tables and views"))
+            facts.append(("Contents", f"{spaces - 1:,} namespaces, {tables:,} tables and views"))
         return Page(facts=facts)
 
-    # -- what changes
+    # -- actions
 
-    @button("Bring back", permission="manage", icon="restore_from_trash")
+    @button("Undrop", permission="manage", icon="restore_from_trash")
     def undrop(self, request: HttpRequest, row: TrashItem) -> HttpResponseBase:
         name = row.target.identifier
         kind = UndropForm if row.table is not None else UndropNamespaceForm
@@ -206,16 +204,16 @@ class TrashAdmin(ReadOnlyAdmin):
                 with_parents=data["with_parents"],
                 without_purged=data.get("without_purged", False),
             )
-            messages.success(request, f"{row.kind.capitalize()} '{back}' is back")
+            messages.success(request, f"{row.kind.capitalize()} '{back}' was undropped")
             return HttpResponseRedirect(cells.page_url(back))
 
         return self.ask(
             request,
-            title=f"Bring {row.kind} '{row}' back?",
-            text="Its grants, tags, versions and history come back with it."
+            title=f"Undrop {row.kind} '{row}'?",
+            text="Restores the object with its grants, tags, versions and history."
             if row.table is not None
-            else "All that was dropped with it comes back with it.",
-            submit="Bring back",
+            else "Restores the namespace with everything that was dropped with it.",
+            submit="Undrop",
             form=kind(sent(request), initial={"name": DEFAULT_DELIMITER.join(name)}),
             call=call,
             original=row,
@@ -225,19 +223,19 @@ class TrashAdmin(ReadOnlyAdmin):
     def keep(self, request: HttpRequest, row: TrashItem) -> HttpResponseBase:
         def call(_data: dict[str, Any]) -> HttpResponseBase:
             recovery_undrop.stop_purge(actor=actor(request, "catalog.change_table"), item=row.pk)
-            messages.success(request, f"'{row}' is kept until somebody purges it")
+            messages.success(request, f"'{row}' is kept until it is purged manually")
             return HttpResponseRedirect(cells.page_url(row))
 
         return self.ask(
             request,
-            title=f"Stop the purge of {row.kind} '{row}'?",
-            text="It stays in the trash until somebody purges it.",
-            submit="Keep it",
+            title=f"Keep {row.kind} '{row}'?",
+            text="Stops the automatic purge. The item stays in the trash until it is purged manually.",
+            submit="Keep",
             call=call,
             original=row,
         )
 
-    @button("Purge now", permission="manage", icon="delete_forever", danger=True)
+    @button("Purge", permission="manage", icon="delete_forever", danger=True)
     def purge(self, request: HttpRequest, row: TrashItem) -> HttpResponseBase:
         def call(data: dict[str, Any]) -> HttpResponseBase:
             recovery_undrop.purge_now(
@@ -245,16 +243,18 @@ class TrashAdmin(ReadOnlyAdmin):
                 item=row.pk,
                 reason=data["reason"],
             )
-            messages.success(request, f"'{row}' is purged soon; until then it can be kept")
+            messages.success(
+                request, f"The purge of '{row}' is scheduled. Until it starts, “Keep” stops it."
+            )
             return HttpResponseRedirect(cells.list_url(TrashItem))
 
         return self.ask(
             request,
-            title=f"Purge {row.kind} '{row}' now?",
-            text="Its data is removed for ever, after a short while in which it can be stopped."
+            title=f"Purge {row.kind} '{row}'?",
+            text="Removes the data permanently after a short delay, in which the purge can be stopped."
             if row.table is not None
-            else "All that was dropped with it is removed for ever, after a short while in which "
-            "that can be stopped.",
+            else "Removes everything that was dropped with the namespace permanently after a short "
+            "delay, in which the purge can be stopped.",
             submit="Purge",
             danger=True,
             form=ReasonForm(sent(request)),

@@ -1,4 +1,4 @@
-"""The page of the search, and what the command bar (Ctrl-K) finds."""
+"""The search page, and the results of the command bar (Ctrl-K)."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -14,7 +14,8 @@ from unfold.dataclasses import SearchResult
 from catalog.access import Principal, visible_namespaces, visible_tables
 from catalog.admin import cells
 from catalog.admin.actor import actor
-from catalog.admin.pages import ReadOnlyAdmin, query, word
+from catalog.admin.pages import ReadOnlyAdmin
+from catalog.admin.paging import query, word
 from catalog.errors import CatalogError
 from catalog.identifiers import digest, label
 from catalog.models import Namespace, Table
@@ -27,19 +28,25 @@ _PERMISSION = "catalog.view_table"
 _IN_BAR = 10
 _ICONS = {"namespace": "account_tree", "table": "table", "view": "table_eye"}
 _EXAMPLES: Sequence[tuple[str, str]] = (
-    ("customer ord", "Words of names, columns, descriptions, labels; the last may be a beginning"),
-    ('"customer orders"', "Words that stand beside each other"),
-    ("column:email", "Tables with such a column"),
-    ("label:pii=yes", "What has a label with this value, or inherits it; label:pii: with any"),
-    ("sensitivity:restricted", "What is so sensitive, or has a column that is"),
-    ("owner:ada", "What belongs to somebody"),
-    ("in:prod.sales orders", "In a namespace and below"),
-    ("format:lance kind:table", "By format, and by kind: table, view, namespace"),
+    (
+        "customer ord",
+        "Words in names, columns, descriptions and labels; the last word may be a prefix",
+    ),
+    ('"customer orders"', "An exact phrase"),
+    ("column:email", "Tables with this column"),
+    (
+        "label:pii=yes",
+        "Objects that have or inherit the label with this value; label:pii matches any value",
+    ),
+    ("sensitivity:restricted", "Objects with this sensitivity, or with a column that has it"),
+    ("owner:ada", "Objects of an owner"),
+    ("in:prod.sales orders", "Objects in a namespace and below"),
+    ("format:lance kind:table", "Objects by format and kind: table, view or namespace"),
 )
 
 
 def urls(admin: ReadOnlyAdmin) -> list[URLPattern]:
-    """The route of the page, among those of the labels' admin."""
+    """The route of the page, included in the URLs of the label admin."""
 
     def view(request: HttpRequest) -> HttpResponseBase:
         return _view(admin, request)
@@ -48,42 +55,44 @@ def urls(admin: ReadOnlyAdmin) -> list[URLPattern]:
 
 
 def url(text: str = "") -> str:
-    found = reverse(NAME)
-    return f"{found}?{urlencode({'q': text})}" if text else found
+    address = reverse(NAME)
+    return f"{address}?{urlencode({'q': text})}" if text else address
 
 
 def in_bar(request: HttpRequest, text: str) -> list[SearchResult]:
-    """What the command bar shows while somebody types.
+    """Results of the command bar while the user types.
 
-    What bears the text as its whole name is found at once; all else, when the pass has met it.
+    An object with exactly this name is found at once, other objects once they are indexed.
     """
-    who = actor(request, _PERMISSION)
+    principal = actor(request, _PERMISSION)
     try:
-        page = search.search(actor=who, text=text, limit=_IN_BAR)
+        page = search.search(actor=principal, text=text, limit=_IN_BAR)
     except CatalogError:
         return []
-    found = [*_named(who, text)]
-    links = {one.link for one in found}
-    found += [
+    results = [*_named(principal, text)]
+    links = {result.link for result in results}
+    results += [
         SearchResult(
-            title=label(one.identifier),
-            description=" · ".join([_kind(one), *(_plain(match) for match in one.matches[:1])]),
-            link=_page(one),
-            icon=_ICONS[one.kind],
+            title=label(result.identifier),
+            description=" · ".join(
+                [_kind(result), *(_plain(match) for match in result.matches[:1])]
+            ),
+            link=_page(result),
+            icon=_ICONS[result.kind],
         )
-        for one in page.results
-        if _page(one) not in links
+        for result in page.results
+        if _page(result) not in links
     ]
     if page.next_page:
-        found.append(SearchResult("More results", f"for {text}", url(text), "search"))
-    return found
+        results.append(SearchResult("More results", f"for {text}", url(text), "search"))
+    return results
 
 
-def _named(who: Principal, text: str) -> Iterable[SearchResult]:
+def _named(principal: Principal, text: str) -> Iterable[SearchResult]:
     name = digest(text.replace("\x00", "").split("."))
-    for table in Table.objects.present().filter(visible_tables(who), digest=name):
+    for table in Table.objects.present().filter(visible_tables(principal), digest=name):
         yield SearchResult(text, f"{table.format} {table.kind}", cells.page_url(table), "table")
-    for row in Namespace.objects.live().filter(visible_namespaces(who), digest=name):
+    for row in Namespace.objects.live().filter(visible_namespaces(principal), digest=name):
         yield SearchResult(text, "namespace", cells.page_url(row), "account_tree")
 
 
@@ -93,7 +102,7 @@ def _view(admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponseBase:
         "title": "Search",
         "text": text,
         "url": url(),
-        "examples": [(one, url(one), what) for one, what in _EXAMPLES],
+        "examples": [(example, url(example), meaning) for example, meaning in _EXAMPLES],
     }
     status = 200
     if text:
@@ -107,7 +116,7 @@ def _view(admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponseBase:
             context["refused"], status = error.message, 400
         else:
             context |= {
-                "results": [_shown(one) for one in page.results],
+                "results": [_shown(result) for result in page.results],
                 "is_corrected": page.is_corrected,
                 "first": query(request, page=None) if word(request, "page") else None,
                 "following": query(request, page=page.next_page) if page.next_page else None,
@@ -115,36 +124,36 @@ def _view(admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponseBase:
     return admin.render(request, "admin/catalog/search.html", context, status)
 
 
-def _shown(found: Result) -> dict[str, Any]:
+def _shown(result: Result) -> dict[str, Any]:
     return {
-        "title": label(found.identifier),
-        "url": _page(found),
-        "kind": _kind(found),
-        "owner": found.owner,
-        "matches": [(match.field, _marked(match)) for match in found.matches],
+        "title": label(result.identifier),
+        "url": _page(result),
+        "kind": _kind(result),
+        "owner": result.owner,
+        "matches": [(match.field, _marked(match)) for match in result.matches],
     }
 
 
-def _kind(found: Result) -> str:
-    return f"{found.format} {found.kind}" if found.format else found.kind
+def _kind(result: Result) -> str:
+    return f"{result.format} {result.kind}" if result.format else result.kind
 
 
-def _page(found: Result) -> str:
-    model = "namespace" if found.kind == "namespace" else "table"
-    return reverse(f"admin:catalog_{model}_change", args=[found.pk])
+def _page(result: Result) -> str:
+    model = "namespace" if result.kind == "namespace" else "table"
+    return reverse(f"admin:catalog_{model}_change", args=[result.pk])
 
 
 def _marked(match: Match) -> SafeString:
-    """The text with marks around what was looked for; all of it is escaped."""
+    """The escaped text with the matches marked."""
     return format_html_join(
         "",
         "{}",
         (
-            (format_html("<mark>{}</mark>", part.text) if part.is_hit else part.text,)
-            for part in match.parts
+            (format_html("<mark>{}</mark>", piece.text) if piece.is_hit else piece.text,)
+            for piece in match.parts
         ),
     )
 
 
 def _plain(match: Match) -> str:
-    return cells.clipped("".join(part.text for part in match.parts), 80)
+    return cells.clipped("".join(piece.text for piece in match.parts), 80)

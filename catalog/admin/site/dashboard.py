@@ -1,4 +1,4 @@
-"""The first page: what changed, what needs me, how big we are, and whether it is well."""
+"""The overview: recent changes, items that need attention, catalog size and table health."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -19,9 +19,9 @@ from catalog.models import Job, JobStatus, Namespace, Table, TableHealth, Transa
 from catalog.privileges import Privilege
 
 EXACT = 50_000
-"""A table of the database with more rows is not counted: PostgreSQL's own estimate is shown."""
+"""Maximum number of rows that are counted. For larger tables, the estimate of PostgreSQL is shown."""
 _NEWEST = 8
-_LOOK_BACK = 10_000  # jobs among which failed ones are looked for
+_MAX_JOBS = 10_000  # newest jobs, scanned for failed ones
 
 # One statement, in which every scan ends after EXACT + 1 rows.
 _COUNTS = """
@@ -49,7 +49,7 @@ _RELATIONS = {
 
 @dataclass(frozen=True)
 class Count:
-    """A number of rows: exact, or as near as it can be told without counting."""
+    """A number of rows: exact, or an estimate."""
 
     number: int
     text: str
@@ -60,46 +60,46 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     """The context of templates/admin/index.html."""
     context["title"] = "Overview"
     context["server"] = request.build_absolute_uri("/").rstrip("/")
-    asking = actor(request)
-    sees_all = asking.holds_everywhere(Privilege.READ)
+    principal = actor(request)
+    sees_all = principal.holds_everywhere(Privilege.READ)
     if sees_all:
-        found = counts()
-        # The root namespace is always there and nobody's.
+        totals = counts()
+        # The count excludes the root namespace.
         context["cards"] = [
-            ("Namespaces", "account_tree", cells.list_url(Namespace), found["namespaces"]),
-            ("Tables", "table", cells.list_url(Table, "kind__exact=table"), found["tables"]),
-            ("Views", "frame_inspect", cells.list_url(Table, "kind__exact=view"), found["views"]),
-            ("Versions", "layers", None, found["versions"]),
+            ("Namespaces", "account_tree", cells.list_url(Namespace), totals["namespaces"]),
+            ("Tables", "table", cells.list_url(Table, "kind__exact=table"), totals["tables"]),
+            ("Views", "frame_inspect", cells.list_url(Table, "kind__exact=view"), totals["views"]),
+            ("Versions", "layers", None, totals["versions"]),
         ]
-        context["is_empty"] = not found["tables"].number and not found["views"].number
+        context["is_empty"] = not totals["tables"].number and not totals["views"].number
     context["needs"] = overview.needs(request)
     context["changes"] = overview.changes(request)
-    context["wellness"] = overview.wellness(request)
+    context["health"] = overview.health_summary(request)
     context["growth"] = growth.growth(request)
     if sees_all:
-        context["came"] = growth.came(growth.days(request))
+        context["additions"] = growth.additions(growth.days(request))
     context["days"] = growth.days(request)
     if may_see(request, Transaction):
-        own = Q() if sees_all else Q(actor=asking.name)
+        own = Q() if sees_all else Q(actor=principal.name)
         newest = list(Transaction.objects.filter(own).order_by("-pk")[:_NEWEST])
         context["transactions"] = transactions.panel(
-            newest, "Nothing was committed yet.", title="Newest transactions"
+            newest, "No transactions.", title="Recent transactions"
         )
     if may_see(request, Job):
-        seen = access.visible_tables(asking, "table__")
+        visible = access.visible_tables(principal, "table__")
         context["active_jobs"] = jobs.panel(
-            Job.objects.filter(seen, status__in=[JobStatus.QUEUED, JobStatus.RUNNING])
+            Job.objects.filter(visible, status__in=[JobStatus.QUEUED, JobStatus.RUNNING])
             .select_related("table__namespace")
             .order_by("created_at")[:_NEWEST],
-            "No job waits or runs.",
+            "No active jobs.",
             title="Active jobs",
         )
         newest_job = Job.objects.aggregate(newest=Max("pk"))["newest"] or 0
         context["failed_jobs"] = jobs.panel(
-            Job.objects.filter(seen, status=JobStatus.FAILED, pk__gt=newest_job - _LOOK_BACK)
+            Job.objects.filter(visible, status=JobStatus.FAILED, pk__gt=newest_job - _MAX_JOBS)
             .select_related("table__namespace")
             .order_by("-pk")[:_NEWEST],
-            "No job failed lately.",
+            "No failed jobs.",
             title="Failed jobs",
         )
     if sees_all:
@@ -107,7 +107,7 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     if may_see(request, TableHealth):
         context["health_url"] = cells.list_url(TableHealth)
         context["unhealthy"] = maintenance_health.unhealthy(
-            access.visible_tables(asking, "table__"), _NEWEST
+            access.visible_tables(principal, "table__"), _NEWEST
         )
     if may_see(request, Namespace):
         context["namespaces_url"] = cells.list_url(Namespace)
@@ -115,34 +115,34 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
 
 
 def counts() -> dict[str, Count]:
-    """The counts of the first page, in one statement of bounded cost."""
+    """Counts of the overview, in one statement of bounded cost."""
     with connection.cursor() as cursor:
         cursor.execute(_COUNTS, {"limit": EXACT + 1})
         rows = cursor.fetchall()
-    estimates = {name: number for what, name, number, _ in rows if what == "estimate"}
-    seen = {_RELATIONS[what]: 0 for what in _RELATIONS}
-    for what, _, _, count in rows:
-        if what in _RELATIONS:
-            seen[_RELATIONS[what]] = max(seen[_RELATIONS[what]], int(count))
-    found = {}
-    for what, relation in _RELATIONS.items():
-        groups = [(name, number) for kind, name, number, _ in rows if kind == what]
+    estimates = {name: number for category, name, number, _ in rows if category == "estimate"}
+    scanned = {_RELATIONS[category]: 0 for category in _RELATIONS}
+    for category, _, _, count in rows:
+        if category in _RELATIONS:
+            scanned[_RELATIONS[category]] = max(scanned[_RELATIONS[category]], int(count))
+    result = {}
+    for category, relation in _RELATIONS.items():
+        groups = [(name, number) for kind, name, number, _ in rows if kind == category]
         number = sum(number for _, number in groups)
-        if what == "namespaces":
+        if category == "namespaces":
             number = max(number - 1, 0)
-        if seen[relation] <= EXACT:
+        if scanned[relation] <= EXACT:
             formats = tuple((n, f"{k:,}") for n, k in sorted(groups) if n and k)
-            found[what] = Count(number, f"{number:,}", formats if what == "tables" else ())
-        elif what == "views":
-            # PostgreSQL's estimate is of tables and views together.
-            found[what] = Count(number, f"≥ {number:,}")
+            result[category] = Count(number, f"{number:,}", formats if category == "tables" else ())
+        elif category == "views":
+            # The estimate of PostgreSQL counts tables and views together.
+            result[category] = Count(number, f"≥ {number:,}")
         else:
-            found[what] = _estimate(int(estimates[relation]))
-    return found
+            result[category] = _estimate(int(estimates[relation]))
+    return result
 
 
 def _estimate(rows: int) -> Count:
-    """-1 means that PostgreSQL has not looked yet."""
+    """Estimate of PostgreSQL as text. -1 means that the table has not been analyzed."""
     if rows <= EXACT:
         return Count(EXACT, f"> {EXACT:,}")
     digits = max(len(str(rows)) - 3, 0)

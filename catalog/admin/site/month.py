@@ -1,4 +1,4 @@
-"""What maintenance came to in the last 30 days, for the first page."""
+"""Maintenance of the last 30 days, for the overview."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -14,13 +14,13 @@ from catalog.services.maintenance import job_control
 from catalog.services.maintenance.job_control import Tally
 
 DAYS = 30
-LOOKED_AT = 20_000
-"""So many of the jobs that ended last are looked at, however many there were."""
+MAX_ROWS = 20_000
+"""Maximum number of recently finished jobs that are counted."""
 
 
 @dataclass(frozen=True)
 class Month:
-    """The figures, the chart, and from when on they are whole."""
+    """Figures and chart, with a note if they do not cover the whole period."""
 
     figures: Sequence[tuple[str, object]]
     chart: SafeString
@@ -31,18 +31,18 @@ class Month:
 
 
 def month() -> Month:
-    """One statement of bounded cost."""
+    """Maintenance of the last days. One statement of bounded cost."""
     today = datetime.now(UTC).date()
     first = today - timedelta(days=DAYS - 1)
     since = datetime(first.year, first.month, first.day, tzinfo=UTC)
-    found = job_control.count_activity(since=since, limit=LOOKED_AT)
+    account = job_control.count_activity(since=since, limit=MAX_ROWS)
     total = Tally()
     by_day: dict[date, Tally] = defaultdict(Tally)
-    for (day, _), tally in found.tallies.items():
+    for (day, _), tally in account.tallies.items():
         total.add(tally)
         by_day[day].add(tally)
     days = [_day(day, by_day[day]) for day in (first + timedelta(days=n) for n in range(DAYS))]
-    active = found.queued + found.running
+    active = account.queued + account.running
     return Month(
         figures=(
             ("bytes reclaimed", cells.size(total.bytes_reclaimed)),
@@ -50,12 +50,12 @@ def month() -> Month:
             ("small files merged", f"{total.files_merged:,}"),
             ("jobs succeeded", f"{total.succeeded:,}"),
             ("failed", f"{total.failed:,}"),
-            ("running or waiting now", cells.bounded(active, LOOKED_AT - 1)),
+            ("running or queued", cells.bounded(active, MAX_ROWS - 1)),
         ),
         chart=score_charts.days(days),
-        is_empty=not found.tallies and not active,
-        note=f"Of the last {LOOKED_AT:,} jobs that ended; they reach back to {found.whole_since:%Y-%m-%d}."
-        if found.whole_since
+        is_empty=not account.tallies and not active,
+        note=f"Based on the last {MAX_ROWS:,} finished jobs, back to {account.whole_since:%Y-%m-%d}."
+        if account.whole_since
         else "",
         jobs_url=cells.list_url(Job, "since=month"),
         failed_url=cells.list_url(Job, f"since=month&status__exact={JobStatus.FAILED.value}"),

@@ -1,4 +1,4 @@
-"""The sidebar, the site's sign, and the search behind Ctrl-K."""
+"""The sidebar, the icon of the site, and the search of the command bar (Ctrl-K)."""
 
 from typing import Any
 from urllib.parse import quote
@@ -66,8 +66,8 @@ _GROUPS: tuple[tuple[str, tuple[tuple[str, str, type[Model]], ...]], ...] = (
     ("System", (("Periodic tasks", "schedule", PeriodicTask),)),
 )
 
-# A lance in the ice: a crystal, and a tusk through it.
-_SIGN = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 38 38">
+# A crystal with a tusk through it.
+_ICON = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 38 38">
 <rect width="38" height="38" rx="8" fill="#0e7490"/>
 <path d="M19 6l11 6.5v13L19 32 8 25.500v-13z" fill="none" stroke="#a5f3fc" stroke-width="1.800" stroke-linejoin="round" opacity=".75"/>
 <path d="M10.500 28.500L31 7l-17 24z" fill="#fff"/>
@@ -76,11 +76,11 @@ _SIGN = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 38 38">
 
 
 def sign(_request: HttpRequest) -> str:
-    return "data:image/svg+xml," + quote(_SIGN)
+    return "data:image/svg+xml," + quote(_ICON)
 
 
 def navigation(request: HttpRequest) -> list[dict[str, Any]]:
-    """The groups of the sidebar, without what the user may not see."""
+    """Groups of the sidebar, with the pages that the user may see."""
     groups: list[dict[str, Any]] = [
         {
             "items": [
@@ -103,10 +103,10 @@ def navigation(request: HttpRequest) -> list[dict[str, Any]]:
 
 
 def may_see(request: HttpRequest, model: type[Model]) -> bool:
-    """Whether the pages of a model are for the user."""
+    """True if the user may see the pages of a model."""
     return bool(admin.site.get_model_admin(model).has_view_permission(request))
 
 
 def search(request: HttpRequest, term: str) -> list[SearchResult]:
-    """What the catalog's search finds, as far as the user may see it."""
+    """Search results that the user may see."""
     return search_search.in_bar(request, term)

@@ -1,6 +1,6 @@
-"""What the first page answers: what changed, what needs me, how big the catalog is, whether it is well.
+"""Panels of the overview: recent changes, items that need attention, and table health.
 
-Each answer is one statement that looks at so many rows and no more, of what the reader may browse.
+Each panel reads a bounded number of rows that the user may browse.
 """
 
 from dataclasses import dataclass
@@ -39,19 +39,19 @@ from catalog.privileges import Privilege
 from catalog.services.governance import approvals
 from catalog.services.recovery import undrop
 
-LOOKED_AT = 20_000
-"""So many rows an answer looks at, the newest first."""
-_MOST = 100  # counts of what needs somebody are not taken further
+MAX_ROWS = 20_000
+"""Maximum number of rows that a panel reads, newest first."""
+_MOST = 100  # limit of the counts of items that need attention
 _CHANGES = 6
-_LOOKED_THROUGH = 200
-_LATELY = timedelta(days=7)
-_LOOK_BACK = 10_000  # jobs among which failed ones are looked for
+_MAX_EVENTS = 200  # newest audit events, scanned for changes
+_RECENT = timedelta(days=7)
+_MAX_JOBS = 10_000  # newest jobs, scanned for failed ones
 _BUCKETS = 10
 
 
 @dataclass(frozen=True)
 class Need:
-    """Something that waits for the reader, and where it is decided."""
+    """An item that needs the attention of the user, and the URL of its page."""
 
     count: str
     text: str
@@ -60,8 +60,8 @@ class Need:
 
 
 @dataclass(frozen=True)
-class Wellness:
-    """The newest measurements: how many tables have which score, and what is in them."""
+class HealthSummary:
+    """Summary of the newest measurements: tables by score, rows and bytes."""
 
     chart: SafeString
     tables: int
@@ -76,120 +76,120 @@ class Wellness:
 
 
 def needs(request: HttpRequest) -> list[Need]:
-    """What waits for the reader. Four statements; for administrators six."""
-    asking = actor(request)
+    """Items that need the attention of the user. Four statements; six for administrators."""
+    principal = actor(request)
     newest_job = Job.objects.order_by().aggregate(newest=Max("pk"))["newest"] or 0
     failed = Job.objects.filter(
-        access.visible_tables(asking, "table__"),
+        access.visible_tables(principal, "table__"),
         status=JobStatus.FAILED,
-        pk__gt=newest_job - _LOOK_BACK,
-        created_at__gt=timezone.now() - _LATELY,
+        pk__gt=newest_job - _MAX_JOBS,
+        created_at__gt=timezone.now() - _RECENT,
     )
-    purged = undrop.visible(asking).filter(trash.purged_soon())
-    found = [
+    purged = undrop.visible(principal).filter(trash.purged_soon())
+    candidates = [
         (
-            approvals.waiting_for(asking),
-            "Requests to decide",
+            approvals.waiting_for(principal),
+            "Pending approvals",
             cells.list_url(ApprovalRequest, "waiting=me"),
             "approval",
         ),
         (
             failed,
-            "Jobs of the last week that failed",
+            "Failed jobs in the last 7 days",
             cells.list_url(Job, "status__exact=failed&since=week"),
             "error",
         ),
         (
             purged,
-            "Purged within two days",
+            "Purges within 2 days",
             cells.list_url(TrashItem, "purged=soon"),
             "auto_delete",
         ),
     ]
-    if asking.holds_everywhere(Privilege.ALL):
+    if principal.holds_everywhere(Privilege.ALL):
         dead = WebhookDelivery.objects.filter(status=DeliveryStatus.DEAD)
         keys = ApiKey.objects.filter(api_keys.expiring())
-        found += [
-            (dead, "Events no webhook took", cells.list_url(Webhook, "dead=some"), "webhook"),
+        candidates += [
+            (dead, "Undelivered events", cells.list_url(Webhook, "dead=some"), "webhook"),
             (
                 keys,
-                "Keys that expire within two weeks",
+                "API keys that expire within 2 weeks",
                 cells.list_url(ApiKey, "expires=soon"),
                 "key",
             ),
         ]
-    told = []
-    for rows, text, url, icon in found:
+    pending = []
+    for rows, text, url, icon in candidates:
         count = len(rows.order_by().values_list("pk", flat=True)[: _MOST + 1])
         if count:
-            told.append(Need(cells.bounded(count, _MOST), text, url, icon))
-    return told
+            pending.append(Need(cells.bounded(count, _MOST), text, url, icon))
+    return pending
 
 
 def changes(request: HttpRequest) -> Panel:
-    """What was done last and by whom: of everything, or of what was done by the reader.
+    """Recent changes: all of them, or those of the user.
 
-    The audit trail goes by names that may be others' now, so what may be browsed cannot be told
-    from it.
+    The audit trail records names, which other objects may have now. So it cannot be filtered by
+    what the user may browse.
     """
-    asking = actor(request)
+    principal = actor(request)
     rows = AuditEvent.objects.filter(outcome=Outcome.DONE)
-    sees_all = asking.holds_everywhere(Privilege.READ)
+    sees_all = principal.holds_everywhere(Privilege.READ)
     if not sees_all:
-        rows = rows.filter(actor=asking.name)
-    # Who came and went is no change; of a day with nothing else little is looked at.
-    newest = rows.only("action", "target", "actor", "at").order_by("-pk")[:_LOOKED_THROUGH]
-    done = [event for event in newest if not event.action.startswith("session.")]
-    # A loader's many commits in a row are one line.
-    runs = [list(run) for _, run in groupby(done, lambda e: (e.action, e.target, e.actor))]
+        rows = rows.filter(actor=principal.name)
+    # Log-ins and log-outs are not changes. Only a limited number of events is scanned.
+    newest = rows.only("action", "target", "actor", "at").order_by("-pk")[:_MAX_EVENTS]
+    events = [event for event in newest if not event.action.startswith("session.")]
+    # Consecutive commits of a loader are one line.
+    runs = [list(run) for _, run in groupby(events, lambda e: (e.action, e.target, e.actor))]
     return Panel(
-        title="What changed" if sees_all else "What you changed",
-        columns=("What", "On", "Who", "When"),
+        title="Recent changes" if sees_all else "Your recent changes",
+        columns=("Action", "Target", "Actor", "Time"),
         rows=[
             (
-                _what(run[0], len(run)),
+                _action(run[0], len(run)),
                 cells.code(run[0].target),
                 cells.who(run[0].actor),
                 cells.ago(run[0].at),
             )
             for run in runs[:_CHANGES]
         ],
-        empty="Nothing was changed yet.",
+        empty="No changes.",
         note=cells.anchor(cells.list_url(AuditEvent), "All audit events")
         if is_administrator(request)
         else "",
     )
 
 
-def _what(newest: AuditEvent, count: int) -> SafeString | str:
+def _action(newest: AuditEvent, count: int) -> SafeString | str:
     if count == 1:
         return newest.action
     return cells.spaced([newest.action, cells.muted(f"× {count:,}")])
 
 
-def wellness(request: HttpRequest) -> Wellness:
-    """One statement."""
-    asking = actor(request)
+def health_summary(request: HttpRequest) -> HealthSummary:
+    """Summary of table health. One statement."""
+    principal = actor(request)
     newest = (
         TableHealth.objects.newest()
         .exclude(table__state=TableState.DROPPED)
-        .filter(access.visible_tables(asking, "table__"))
+        .filter(access.visible_tables(principal, "table__"))
         .annotate(
             rows=Cast(KT("statistics__rows"), BigIntegerField()),
             bytes=Cast(KT("statistics__bytes"), BigIntegerField()),
         )
         .order_by("score", "table")
-        .values_list("score", "rows", "bytes")[: LOOKED_AT + 1]
+        .values_list("score", "rows", "bytes")[: MAX_ROWS + 1]
     )
     buckets = [0] * _BUCKETS
     tables = unhealthy = rows = size = 0
-    found = list(newest)
-    for score, of_rows, of_bytes in found[:LOOKED_AT]:
+    measurements = list(newest)
+    for score, of_rows, of_bytes in measurements[:MAX_ROWS]:
         buckets[min(score * _BUCKETS // 100, _BUCKETS - 1)] += 1
         tables += 1
         unhealthy += score < FAIR
         rows += of_rows or 0
         size += of_bytes or 0
-    return Wellness(
-        charts.histogram(buckets), tables, unhealthy, rows, size, len(found) <= LOOKED_AT
+    return HealthSummary(
+        charts.histogram(buckets), tables, unhealthy, rows, size, len(measurements) <= MAX_ROWS
     )

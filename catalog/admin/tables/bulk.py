@@ -1,5 +1,6 @@
-"""Actions of the list of tables for many at once: label, protect, drop. Each table is asked for by
-itself, as who presses may do it, and those that are refused are told with the reason."""
+"""Actions on several tables of the list: label, protect, drop.
+
+Each table is changed by itself, with the privileges of the user. Errors are shown with the table."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -26,37 +27,43 @@ from catalog.services.recovery import undrop
 from catalog.services.storage import file_references
 from catalog.services.tables.table_operations import DropTable
 
-AT_ONCE = 200
-_DEPENDENTS_SHOWN = 10
-"""An action changes so many tables, and no more."""
-_TOLD = 5
+MAX_TABLES = 200
+"""Maximum number of tables that an action changes."""
+_SHOWN = 5
+_MAX_DEPENDENTS = 10
 _Change = Callable[[Principal, Table, dict[str, Any]], None]
 
 
 def for_each(
-    request: HttpRequest, rows: Sequence[Table], done: str, change: _Change, data: dict[str, Any]
+    request: HttpRequest,
+    rows: Sequence[Table],
+    participle: str,
+    change: _Change,
+    data: dict[str, Any],
 ) -> None:
-    """Change each, and tell of how many it was done and of which not, and why."""
-    asking = actor(request)
+    """Change each table, and show the number of changed tables and the errors of the others."""
+    principal = actor(request)
     count, refused = 0, []
     for row in rows:
         try:
             if row.state == TableState.DROPPED:
-                # Services go by name, and another table may bear it now.
+                # Services look up by name, and another table may have the name now.
                 raise TableNotFound(row.identifier)
-            change(asking, row, data)
+            change(principal, row, data)
             count += 1
         except CatalogError as error:
             refused.append(f"{row}: {error.message}")
     if count:
-        messages.success(request, f"{count} {'table was' if count == 1 else 'tables were'} {done}")
-    for text in refused[:_TOLD]:
+        messages.success(
+            request, f"{count} {'table was' if count == 1 else 'tables were'} {participle}"
+        )
+    for text in refused[:_SHOWN]:
         messages.warning(request, text)
-    if len(refused) > _TOLD:
-        messages.warning(request, f"and {len(refused) - _TOLD} more tables were refused")
+    if len(refused) > _SHOWN:
+        messages.warning(request, f"and {len(refused) - _SHOWN} more tables were not changed")
 
 
-def _asked(
+def _confirm(
     page: ReadOnlyAdmin,
     request: HttpRequest,
     chosen: QuerySet[Table],
@@ -64,21 +71,21 @@ def _asked(
     action: str,
     title: str,
     submit: str,
-    done: str,
+    participle: str,
     change: _Change,
     form: type[forms.Form] = forms.Form,
     text: str = "",
     danger: bool = False,
     warn: Callable[[Principal, Sequence[Table]], str] | None = None,
 ) -> HttpResponseBase | None:
-    """Show what was chosen and ask; when that is sent, do it and go back to the list."""
-    rows = list(chosen.select_related("namespace").order_by("pk")[: AT_ONCE + 1])
-    if len(rows) > AT_ONCE:
-        messages.error(request, f"Nothing was changed: choose at most {AT_ONCE} tables at once")
+    """Show the selected tables and the form; once it is submitted, apply the change."""
+    rows = list(chosen.select_related("namespace").order_by("pk")[: MAX_TABLES + 1])
+    if len(rows) > MAX_TABLES:
+        messages.error(request, f"No table was changed. Select at most {MAX_TABLES} tables.")
         return None
     filled = form(request.POST if "confirmed" in request.POST else None)
     if filled.is_valid():
-        for_each(request, rows, done, change, filled.cleaned_data)
+        for_each(request, rows, participle, change, filled.cleaned_data)
         return None
     return page.render(
         request,
@@ -96,18 +103,18 @@ def _asked(
     )
 
 
-@admin.action(description="Put a label on", permissions=["rename"])
+@admin.action(description="Set label", permissions=["rename"])
 def label_many(
     page: ReadOnlyAdmin, request: HttpRequest, chosen: QuerySet[Table]
 ) -> HttpResponseBase | None:
-    return _asked(
+    return _confirm(
         page,
         request,
         chosen,
         action="label_many",
-        title="Put a label on {}",
+        title="Set label on {}",
         submit="Save",
-        done="labelled",
+        participle="labeled",
         change=_label,
         form=LabelForm,
     )
@@ -117,15 +124,15 @@ def label_many(
 def protect_many(
     page: ReadOnlyAdmin, request: HttpRequest, chosen: QuerySet[Table]
 ) -> HttpResponseBase | None:
-    return _asked(
+    return _confirm(
         page,
         request,
         chosen,
         action="protect_many",
         title="Protect {}?",
-        text="Nobody drops or overwrites them, whatever they may do, until the protection is taken off.",
+        text="Protected tables cannot be dropped or overwritten until the protection is removed.",
         submit="Protect",
-        done="protected",
+        participle="protected",
         change=_protect,
     )
 
@@ -134,15 +141,15 @@ def protect_many(
 def drop_many(
     page: ReadOnlyAdmin, request: HttpRequest, chosen: QuerySet[Table]
 ) -> HttpResponseBase | None:
-    return _asked(
+    return _confirm(
         page,
         request,
         chosen,
         action="drop_many",
         title="Drop {}?",
-        text="They go into the trash, from which they can be brought back until their time there is over.",
+        text="Dropped tables go to the trash, and can be undropped until their retention ends.",
         submit="Drop",
-        done="dropped",
+        participle="dropped",
         change=_drop,
         danger=True,
         warn=dependents_warning,
@@ -152,31 +159,31 @@ def drop_many(
 ACTIONS = [label_many, protect_many, drop_many]
 
 
-def dependents_warning(asking: Principal, rows: Sequence[Table]) -> str:
-    """What else refers to files of tables that are about to be dropped, as sentences; or empty."""
-    found = file_references.dependents_of(asking, [row.pk for row in rows], _DEPENDENTS_SHOWN)
-    texts = [
-        f" Other tables refer to files of '{row}': {found[row.pk]}."
+def dependents_warning(principal: Principal, rows: Sequence[Table]) -> str:
+    """Sentences about the tables that refer to files of tables about to be dropped; or empty."""
+    dependents = file_references.dependents_of(principal, [row.pk for row in rows], _MAX_DEPENDENTS)
+    sentences = [
+        f" Other tables refer to files of '{row}': {dependents[row.pk]}."
         for row in rows
-        if row.pk in found
+        if row.pk in dependents
     ]
-    return "".join(texts) + " While they do, these files stay." if texts else ""
+    return "".join(sentences) + " While they do, these files stay." if sentences else ""
 
 
-def _label(asking: Principal, row: Table, data: dict[str, Any]) -> None:
+def _label(principal: Principal, row: Table, data: dict[str, Any]) -> None:
     changes = Changes(labels={data["label"]: data["values"]})
-    annotations.annotate_table(actor=asking, table=row.identifier, changes=changes)
+    annotations.annotate_table(actor=principal, table=row.identifier, changes=changes)
 
 
-def _protect(asking: Principal, row: Table, _data: dict[str, Any]) -> None:
-    undrop.set_table_protection(actor=asking, table=row.identifier, is_protected=True)
+def _protect(principal: Principal, row: Table, _data: dict[str, Any]) -> None:
+    undrop.set_table_protection(actor=principal, table=row.identifier, is_protected=True)
 
 
-def _drop(asking: Principal, row: Table, _data: dict[str, Any]) -> None:
-    """As the button of a table's page does it where nothing else is said."""
+def _drop(principal: Principal, row: Table, _data: dict[str, Any]) -> None:
+    """Drop with the defaults of the button on the page of a table."""
     if row.kind == TableKind.VIEW:
-        iceberg_views.drop_view(actor=asking, view=row.identifier)
+        iceberg_views.drop_view(actor=principal, view=row.identifier)
     elif row.format == TableFormat.ICEBERG:
-        iceberg_tables.drop_table(actor=asking, table=row.identifier, purge=False)
+        iceberg_tables.drop_table(actor=principal, table=row.identifier, purge=False)
     else:
-        commit([DropTable(table=row.identifier, purge=True)], actor=asking)
+        commit([DropTable(table=row.identifier, purge=True)], actor=principal)

@@ -1,4 +1,4 @@
-"""What a table is made of and what is made of it, as far as the catalog knows: materialized views."""
+"""Lineage of a table: the materialized views that read it, and the source that it reads."""
 
 from collections.abc import Sequence
 
@@ -9,34 +9,35 @@ from catalog import access
 from catalog.admin import cells
 from catalog.admin.actor import actor
 from catalog.admin.lance import materialized_views
-from catalog.admin.pages import PANEL_SIZE, Panel, Tab, number, query
+from catalog.admin.pages import Panel, Tab
+from catalog.admin.paging import PANEL_SIZE, number, query
 from catalog.models import MaterializedView, Table, TableFormat
 
 
 def tabs(request: HttpRequest, row: Table) -> Sequence[Tab]:
-    """Of Lance tables: the SQL of Iceberg's views is the engines' own, in whatever dialect."""
+    """The tab "Lineage", only for Lance tables: the SQL of Iceberg views may be in any dialect."""
     if row.format != TableFormat.LANCE:
         return ()
     return (Tab("lineage", "Lineage", lambda: _panel(request, row)),)
 
 
 def _panel(request: HttpRequest, row: Table) -> Panel:
-    """One statement. Of what the reader may not browse nothing is told."""
-    asking = actor(request)
+    """Materialized views and sources that the user may browse. One statement."""
+    principal = actor(request)
     after = number(request, "after", 0)
-    seen = Q(table=row) & access.visible_tables(asking, "source__") | Q(
+    condition = Q(table=row) & access.visible_tables(principal, "source__") | Q(
         source=row
-    ) & access.visible_tables(asking, "table__")
+    ) & access.visible_tables(principal, "table__")
     views = (
         MaterializedView.objects.with_lag()
-        .filter(seen, pk__gt=after)
+        .filter(condition, pk__gt=after)
         .select_related("table__namespace", "source__namespace")
         .order_by("pk")[: PANEL_SIZE + 1]
     )
-    found = list(views)
-    shown = found[:PANEL_SIZE]
+    rows = list(views)
+    page = rows[:PANEL_SIZE]
     return Panel(
-        columns=("", "Table", "Shows version", "Behind", "Its query"),
+        columns=("Relation", "Table", "Source version", "Lag", "Query"),
         rows=[
             (
                 "is a view of" if view.pk == row.pk else "is read by",
@@ -45,11 +46,11 @@ def _panel(request: HttpRequest, row: Table) -> Panel:
                 materialized_views.lag(view),
                 cells.link(view, "Materialized view"),
             )
-            for view in shown
+            for view in page
         ],
-        empty="No materialized view reads this table, and it is none itself.",
+        empty="No materialized view reads this table, and it is not a materialized view.",
         first=query(request, after=None) if after else None,
         following=(
-            query(request, tab="lineage", after=shown[-1].pk) if len(found) > PANEL_SIZE else None
+            query(request, tab="lineage", after=page[-1].pk) if len(rows) > PANEL_SIZE else None
         ),
     )

@@ -1,4 +1,4 @@
-"""Namespaces: the tree, a namespace's page, creating and dropping one."""
+"""Namespaces: the page of a namespace, and creating and dropping one."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -6,7 +6,7 @@ from typing import Any, cast
 from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
-from django.db.models import OuterRef, Q, QuerySet
+from django.db.models import Q
 from django.http import HttpRequest, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.urls import URLPattern
@@ -24,24 +24,13 @@ from catalog.admin.actor import actor
 from catalog.admin.audit import history
 from catalog.admin.audit import trail as audit_trail
 from catalog.admin.governance import annotation_actions
-from catalog.admin.governance.annotation_actions import SAY
+from catalog.admin.governance.annotation_actions import DESCRIBE_MENU
 from catalog.admin.governance.annotations import for_page
 from catalog.admin.maintenance.policies import namespace_policy, namespace_tab
-from catalog.admin.pages import (
-    COUNT_LIMIT,
-    PANEL_SIZE,
-    Page,
-    Panel,
-    ReadOnlyAdmin,
-    Tab,
-    button,
-    count_up_to,
-    number,
-    query,
-    sent,
-    word,
-)
+from catalog.admin.pages import Page, Panel, ReadOnlyAdmin, Tab, button, sent
+from catalog.admin.paging import COUNT_LIMIT, PANEL_SIZE, number, query, word
 from catalog.admin.recovery import protection
+from catalog.admin.tables import namespace_tree
 from catalog.errors import NamespaceNotFound
 from catalog.models import AuditEvent, Namespace, Table
 from catalog.privileges import Privilege
@@ -49,50 +38,46 @@ from catalog.services.engine.commit import commit
 from catalog.services.storage import namespace_locations
 from catalog.services.tables.namespace_operations import CreateNamespace, DropNamespace
 
-_ROWS = 50
-_DEEPEST = 24  # further levels are not indented further
-_FOUND = 50
-
 
 class CreateForm(forms.Form):
     name = forms.CharField(widget=UnfoldAdminTextInputWidget())
     properties = forms.CharField(
         required=False,
         widget=UnfoldAdminTextareaWidget(attrs={"rows": 4}),
-        help_text="One key=value per line.",
+        help_text="One key=value pair per line. Optional.",
     )
 
     def clean_properties(self) -> dict[str, str]:
-        found = {}
+        properties = {}
         for line in self.cleaned_data["properties"].splitlines():
             if not line.strip():
                 continue
             key, sign, text = line.partition("=")
             if not sign or not key.strip():
-                raise forms.ValidationError(f"'{line}' is not of the form key=value.")
-            found[key.strip()] = text.strip()
-        return found
+                raise forms.ValidationError(f"'{line}' does not have the form key=value.")
+            properties[key.strip()] = text.strip()
+        return properties
 
 
 class DropForm(forms.Form):
     cascade = forms.BooleanField(
         required=False,
-        label="Drop everything in it too: all namespaces and tables below it",
+        label="Cascade: also drop all namespaces, tables and views below it",
         widget=UnfoldBooleanSwitchWidget(),
     )
 
 
 @admin.register(Namespace)
 class NamespaceAdmin(ReadOnlyAdmin):
-    actions_detail = [SAY, "grant", "policy", "rules", "protect", "drop"]
+    actions_detail = [DESCRIBE_MENU, "grant", "policy", "rules", "protect", "drop"]
     search_fields = ["name"]
     page_related = ["parent"]
 
     def get_urls(self) -> list[URLPattern]:
         return [*history.urls(self), *super().get_urls()]
 
-    def seen(self, asking: Principal) -> Q:
-        return access.visible_namespaces(asking)
+    def visibility(self, principal: Principal) -> Q:
+        return access.visible_namespaces(principal)
 
     def target(self, row: Namespace) -> Namespace:
         return row
@@ -116,88 +101,24 @@ class NamespaceAdmin(ReadOnlyAdmin):
     def has_grant_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         return self.may(request, Privilege.GRANT, object_id)
 
-    def adds_to(self, request: HttpRequest, row: Namespace) -> bool:
-        return access.holds(actor(request), Privilege.CREATE, row)
-
     def offered_actions(self, row: Namespace) -> Sequence[str | dict[str, Any]]:
-        offered: list[str | dict[str, Any]] = [SAY, "grant", "policy", "rules"]
+        offered: list[str | dict[str, Any]] = [DESCRIBE_MENU, "grant", "policy", "rules"]
         return offered if row.parent_id is None else [*offered, "protect", "drop"]
 
-    # -- the tree
+    # -- the list
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponseBase:
         if not self.has_view_permission(request):
             raise PermissionDenied
-        wanted = word(request, "q").strip()
-        dropped = request.GET.get("dropped") == "1"
-        context: dict[str, Any] = {"title": "Namespaces", "query": wanted, "dropped": dropped}
-        if wanted or dropped:
-            return self._found(request, context, wanted, dropped)
-        parent = self._parent(request)
-        if parent is None:
-            return self.missing(request, request.GET["parent"])
-        depth = number(request, "depth", 0) or 0
-        inside = Namespace.objects.live().filter(parent=parent, name__gt=word(request, "after"))
-        rows = list(
-            _counted(request, self.only_seen(request, inside)).order_by("name")[: _ROWS + 1]
-        )
-        following = None
-        if len(rows) > _ROWS:
-            rows = rows[:_ROWS]
-            following = query(request, parent=parent.pk, after=rows[-1].name)
-        context |= {
-            "rows": [_row(row, depth, row.name) for row in rows],
-            "following": following,
-            "depth": depth,
-            "indent": _indent(depth),
-        }
-        if request.GET.get("rows") == "1":
-            return self.render(request, "admin/catalog/namespace_rows.html", context)
-        context |= {
-            "parent": parent,
-            "parent_url": cells.page_url(parent),
-            "trail": _trail(parent),
-            "is_first": not request.GET.get("after"),
-            "first": query(request, after=None),
-            "add_url": f"add/?parent={parent.pk}" if self.adds_to(request, parent) else None,
-        }
-        return self.render(request, "admin/catalog/namespaces.html", context)
-
-    def _parent(self, request: HttpRequest) -> Namespace | None:
-        if "parent" not in request.GET:
-            return Namespace.objects.named(()).get()
-        rows = self.only_seen(request, Namespace.objects.live())
-        return rows.filter(pk=number(request, "parent") or 0).first()
-
-    def _found(
-        self, request: HttpRequest, context: dict[str, Any], wanted: str, dropped: bool
-    ) -> HttpResponseBase:
-        rows = self.only_seen(request, Namespace.objects.exclude(parent=None))
-        rows = rows.filter(dropped_at__isnull=not dropped)
-        if wanted:
-            rows = rows.filter(name__icontains=wanted)
-        before = number(request, "before")
-        if before is not None:
-            rows = rows.filter(pk__lt=before)
-        found = list(_counted(request, rows).order_by("-pk")[: _FOUND + 1])
-        context |= {
-            "rows": [_row(row, 0, str(row), is_flat=True) for row in found[:_FOUND]],
-            "following": (
-                query(request, before=found[_FOUND - 1].pk) if len(found) > _FOUND else None
-            ),
-            "is_flat": True,
-            "is_first": before is None,
-            "first": query(request, before=None),
-        }
-        return self.render(request, "admin/catalog/namespaces.html", context)
+        return namespace_tree.view(self, request)
 
     # -- a namespace's page
 
     def page(self, request: HttpRequest, row: Namespace) -> Page:
         if not access.holds(actor(request), Privilege.BROWSE, row):
-            return _passage(request, row)
+            return _traversable_page(request, row)
         facts: list[tuple[str, object]] = [
             ("Path", cells.code(str(row))),
             ("Parent", cells.link(row.parent)),
@@ -208,7 +129,7 @@ class NamespaceAdmin(ReadOnlyAdmin):
                 cells.mapping(namespace_locations.visible_properties(actor(request), row)),
             ),
             ("Created", cells.moment(row.created_at)),
-            ("Changed", cells.moment(row.updated_at)),
+            ("Updated", cells.moment(row.updated_at)),
         ]
         if row.dropped_at is not None:
             facts.append(("Dropped", cells.moment(row.dropped_at)))
@@ -226,17 +147,17 @@ class NamespaceAdmin(ReadOnlyAdmin):
                 "tree_url": cells.list_url(Namespace, f"parent={row.pk}"),
                 "add_url": (
                     cells.list_url(Namespace).rstrip("/") + f"/add/?parent={row.pk}"
-                    if self.adds_to(request, row)
+                    if namespace_tree.may_create_in(request, row)
                     else None
                 ),
                 "is_dropped": row.dropped_at is not None,
             },
         )
-        if annotation_actions.is_one_of(page, word(request, "tab")):
+        if annotation_actions.has_tab(page, word(request, "tab")):
             return page
-        return annotation_actions.described(page, for_page(row))
+        return annotation_actions.with_annotations(page, for_page(row))
 
-    # -- what changes
+    # -- actions
 
     def add_view(
         self,
@@ -246,7 +167,7 @@ class NamespaceAdmin(ReadOnlyAdmin):
     ) -> HttpResponseBase:
         if not self.has_add_permission(request):
             raise PermissionDenied
-        parent = self._parent(request)
+        parent = namespace_tree.parent_of(self, request)
         if parent is None:
             return self.missing(request, request.GET["parent"])
 
@@ -254,8 +175,8 @@ class NamespaceAdmin(ReadOnlyAdmin):
             operation = CreateNamespace(
                 namespace=(*parent.identifier, data["name"]), properties=data["properties"]
             )
-            done = commit([operation], actor=actor(request))
-            row = cast(Namespace, done.results[0])
+            result = commit([operation], actor=actor(request))
+            row = cast(Namespace, result.results[0])
             messages.success(request, f"Namespace '{row}' was created")
             return HttpResponseRedirect(cells.page_url(row))
 
@@ -296,7 +217,7 @@ class NamespaceAdmin(ReadOnlyAdmin):
     def drop(self, request: HttpRequest, row: Namespace) -> HttpResponseBase:
         def call(data: dict[str, Any]) -> HttpResponseBase:
             if row.dropped_at is not None:
-                # The operation goes by name, and another namespace may bear it now.
+                # The operation looks up by name, and another namespace may have the name now.
                 raise NamespaceNotFound(row.path)
             operation = DropNamespace(namespace=row.identifier, cascade=data["cascade"])
             commit([operation], actor=actor(request))
@@ -306,8 +227,8 @@ class NamespaceAdmin(ReadOnlyAdmin):
         return self.ask(
             request,
             title=f"Drop namespace '{row}'?",
-            text="With the switch, the tables in it are dropped too. What is dropped goes into the trash, "
-            "from which it can be brought back until its time there is over.",
+            text="A namespace with contents is only dropped with “Cascade”. Dropped objects go to the trash, "
+            "and can be undropped until their retention ends.",
             submit="Drop",
             danger=True,
             form=DropForm(sent(request)),
@@ -316,18 +237,8 @@ class NamespaceAdmin(ReadOnlyAdmin):
         )
 
 
-def _counted(request: HttpRequest, rows: QuerySet[Namespace]) -> QuerySet[Namespace]:
-    asking = actor(request)
-    children = Namespace.objects.live().filter(access.visible_namespaces(asking))
-    tables = Table.objects.present().filter(access.visible_tables(asking))
-    return rows.annotate(
-        namespace_count=count_up_to(children.filter(parent=OuterRef("pk"))),
-        table_count=count_up_to(tables.filter(namespace=OuterRef("pk"))),
-    )
-
-
-def _passage(request: HttpRequest, row: Namespace) -> Page:
-    """A namespace that only leads to what may be browsed: its name, and the way on."""
+def _traversable_page(request: HttpRequest, row: Namespace) -> Page:
+    """Page of a namespace that is visible only because objects below it are: its name and contents."""
     return Page(
         facts=[("Path", cells.code(str(row))), ("Parent", cells.link(row.parent))],
         tabs=(
@@ -337,41 +248,16 @@ def _passage(request: HttpRequest, row: Namespace) -> Page:
     )
 
 
-def _row(row: Any, depth: int, text: str, *, is_flat: bool = False) -> dict[str, object]:
-    return {
-        "row": row,
-        "text": text,
-        "url": cells.page_url(row),
-        "depth": depth,
-        "indent": _indent(depth),
-        "namespaces": cells.bounded(row.namespace_count, COUNT_LIMIT),
-        "tables": cells.bounded(row.table_count, COUNT_LIMIT),
-        "opens": bool(row.namespace_count) and not is_flat,
-    }
-
-
-def _indent(depth: int) -> str:
-    return f"{min(depth, _DEEPEST) * 1.4:.1f}"
-
-
-def _trail(row: Namespace) -> Sequence[tuple[str, str]]:
-    """The namespaces from the root down to this one, in one statement whatever the depth."""
-    paths = [row.identifier[:depth] for depth in range(len(row.path) + 1)]
-    rows = sorted(Namespace.objects.named(*paths), key=lambda found: len(found.path))
-    return [
-        (found.name or str(found), cells.list_url(Namespace, f"parent={found.pk}"))
-        for found in rows
-    ]
-
-
 def _children(request: HttpRequest, row: Namespace) -> Panel:
     after = word(request, "after")
-    asking = actor(request)
+    principal = actor(request)
     inside = Namespace.objects.live().filter(parent=row, name__gt=after)
-    seen = inside.filter(access.visible_namespaces(asking))
-    found: list[Any] = list(_counted(request, seen).order_by("name")[: PANEL_SIZE + 1])
+    visible = inside.filter(access.visible_namespaces(principal))
+    children: list[Any] = list(
+        namespace_tree.counted(request, visible).order_by("name")[: PANEL_SIZE + 1]
+    )
     return Panel(
-        columns=("Name", "Namespaces", "Tables, views", "Owner", "Created"),
+        columns=("Name", "Namespaces", "Tables and views", "Owner", "Created"),
         rows=[
             (
                 cells.link(child, child.name),
@@ -380,13 +266,13 @@ def _children(request: HttpRequest, row: Namespace) -> Panel:
                 cells.who(child.owner),
                 cells.moment(child.created_at),
             )
-            for child in found[:PANEL_SIZE]
+            for child in children[:PANEL_SIZE]
         ],
-        empty="No namespace is in it.",
+        empty="No namespaces.",
         first=query(request, after=None) if after else None,
         following=(
-            query(request, tab="namespaces", after=found[PANEL_SIZE - 1].name)
-            if len(found) > PANEL_SIZE
+            query(request, tab="namespaces", after=children[PANEL_SIZE - 1].name)
+            if len(children) > PANEL_SIZE
             else None
         ),
     )
@@ -394,11 +280,11 @@ def _children(request: HttpRequest, row: Namespace) -> Panel:
 
 def _tables(request: HttpRequest, row: Namespace) -> Panel:
     after = word(request, "after")
-    asking = actor(request)
-    tells_where = access.holds(asking, Privilege.READ, row)
-    found = list(
+    principal = actor(request)
+    shows_location = access.holds(principal, Privilege.READ, row)
+    tables = list(
         Table.objects.present()
-        .filter(access.visible_tables(asking), namespace=row, name__gt=after)
+        .filter(access.visible_tables(principal), namespace=row, name__gt=after)
         .select_related("namespace")
         .order_by("name")[: PANEL_SIZE + 1]
     )
@@ -410,23 +296,23 @@ def _tables(request: HttpRequest, row: Namespace) -> Panel:
                 table.format,
                 table.kind,
                 cells.badge(table.state),
-                cells.code(table.location) if tells_where else cells.NOTHING,
+                cells.code(table.location) if shows_location else cells.NOTHING,
                 cells.moment(table.created_at),
             )
-            for table in found[:PANEL_SIZE]
+            for table in tables[:PANEL_SIZE]
         ],
-        empty="No table or view is in it.",
+        empty="No tables or views.",
         first=query(request, after=None) if after else None,
         following=(
-            query(request, tab="tables", after=found[PANEL_SIZE - 1].name)
-            if len(found) > PANEL_SIZE
+            query(request, tab="tables", after=tables[PANEL_SIZE - 1].name)
+            if len(tables) > PANEL_SIZE
             else None
         ),
     )
 
 
 def _events(request: HttpRequest, row: Namespace) -> Panel:
-    # Events of tables have a uuid; without them the index of the audit trail leads to these.
+    # Events of tables have a UUID; excluding them makes the query use the index of the audit trail.
     rows = AuditEvent.objects.filter(
         table_uuid=None, action__startswith="namespace.", target=str(row)
     )

@@ -1,4 +1,4 @@
-"""Tables and views: the list, the page of one, and dropping, deregistering, renaming one."""
+"""Tables and views: the list, the page of one, and renaming, deregistering and dropping one."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,7 +19,7 @@ from catalog.admin import cells
 from catalog.admin.access import grants
 from catalog.admin.actor import actor, reads_everything
 from catalog.admin.governance import annotation_actions
-from catalog.admin.governance.annotation_actions import SAY
+from catalog.admin.governance.annotation_actions import DESCRIBE_MENU
 from catalog.admin.governance.annotations import for_page
 from catalog.admin.iceberg import tabs as iceberg_tabs
 from catalog.admin.lance import tabs as lance_tabs
@@ -28,7 +28,8 @@ from catalog.admin.maintenance import actions as maintenance_actions
 from catalog.admin.maintenance import health as maintenance_health
 from catalog.admin.maintenance.actions import MaintainActions
 from catalog.admin.maintenance.policies import table_policy
-from catalog.admin.pages import Page, ReadOnlyAdmin, Tab, button, sent, word
+from catalog.admin.pages import Page, ReadOnlyAdmin, Tab, button, sent
+from catalog.admin.paging import word
 from catalog.admin.recovery import protection
 from catalog.admin.tables import bulk, lineage
 from catalog.admin.tables.bulk import dependents_warning
@@ -48,7 +49,10 @@ class StateFilter(DropdownFilter):  # type: ignore[misc]
     all_option = ["", "Declared and live"]
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [*((state.value, state.label) for state in TableState), ("all", "All, also dropped")]
+        return [
+            *((state.value, state.label) for state in TableState),
+            ("all", "All, including dropped"),
+        ]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Table]) -> QuerySet[Table]:
         chosen = self.value()
@@ -73,8 +77,8 @@ class NamespaceFilter(TextFilter):  # type: ignore[misc]
 class RenameForm(forms.Form):
     namespace = forms.CharField(
         widget=UnfoldAdminTextInputWidget(),
-        help_text=f"Names from the root down with {DEFAULT_DELIMITER} between them; "
-        f"{DEFAULT_DELIMITER} alone is the root.",
+        help_text=f"Names from the root, joined by {DEFAULT_DELIMITER}. "
+        f"A single {DEFAULT_DELIMITER} is the root.",
     )
     name = forms.CharField(widget=UnfoldAdminTextInputWidget())
 
@@ -111,13 +115,13 @@ class TableAdmin(MaintainActions, RepairAction, ReadOnlyAdmin):
     ]
     list_select_related = ["namespace"]
     search_fields = ["name", "location"]
-    search_help_text = "A name, nyc.flights, or a location"
-    empty_text = "No table or view is here yet. Clients make them: the overview shows how to write a first one."
+    search_help_text = "Name, full name such as nyc.flights, or location"
+    empty_text = "No tables or views. Clients create them. The overview shows an example."
     ordering = ["-pk"]
     actions = [*bulk.ACTIONS, *maintenance_actions.BULK]
     actions_detail = [
         maintenance_actions.MENU,
-        SAY,
+        DESCRIBE_MENU,
         "grant",
         "policy",
         "protect",
@@ -152,8 +156,8 @@ class TableAdmin(MaintainActions, RepairAction, ReadOnlyAdmin):
             return queryset, False
         if "/" in term and reads_everything(request):
             return queryset.filter(location__startswith=term.removeprefix("file://")), False
-        if wanted := cells.as_uuid(term):
-            return queryset.filter(uuid=wanted), False
+        if table_uuid := cells.as_uuid(term):
+            return queryset.filter(uuid=table_uuid), False
         parts = split(term)
         if len(parts) > 1:
             exact = queryset.filter(digest=digest(parts))
@@ -161,14 +165,14 @@ class TableAdmin(MaintainActions, RepairAction, ReadOnlyAdmin):
                 return exact, False
         return queryset.filter(name__icontains=term), False
 
-    def seen(self, asking: Principal) -> Q:
-        return access.visible_tables(asking)
+    def visibility(self, principal: Principal) -> Q:
+        return access.visible_tables(principal)
 
     def target(self, row: Table) -> Table:
         return row
 
     def get_list_display(self, request: HttpRequest) -> Sequence[str]:
-        # A location tells how to read what perhaps may only be browsed.
+        # A location reveals where to read a table, which the user perhaps may only browse.
         hidden = set() if reads_everything(request) else {"where"}
         return [name for name in self.list_display if name not in hidden]
 
@@ -185,12 +189,22 @@ class TableAdmin(MaintainActions, RepairAction, ReadOnlyAdmin):
         return row.state != TableState.DROPPED
 
     def offered_actions(self, row: Table) -> Sequence[str | dict[str, Any]]:
-        # A view has no data that could stay behind.
+        # A view has no data, so it cannot be maintained or deregistered.
         if row.kind == TableKind.VIEW:
-            return [SAY, "grant", "protect", "rename", "drop"]
+            return [DESCRIBE_MENU, "grant", "protect", "rename", "drop"]
         menu = maintenance_actions.menu(maintenance_actions.offered(row))
         of_lance = ["repair"] * (row.format == TableFormat.LANCE)
-        return [menu, SAY, "grant", "policy", "protect", *of_lance, "rename", "deregister", "drop"]
+        return [
+            menu,
+            DESCRIBE_MENU,
+            "grant",
+            "policy",
+            "protect",
+            *of_lance,
+            "rename",
+            "deregister",
+            "drop",
+        ]
 
     # -- a table's page
 
@@ -208,12 +222,12 @@ class TableAdmin(MaintainActions, RepairAction, ReadOnlyAdmin):
         else:
             page = lance_tabs.table_page(request, row)
         page = replace(page, tabs=(*page.tabs, *shared))
-        asked = word(request, "tab")
-        if asked != "schema" and annotation_actions.is_one_of(page, asked):
-            return page  # which shows neither the facts nor the schema
-        return annotation_actions.described(page, for_page(row))
+        tab = word(request, "tab")
+        if tab != "schema" and annotation_actions.has_tab(page, tab):
+            return page  # this tab shows neither details nor schema
+        return annotation_actions.with_annotations(page, for_page(row))
 
-    # -- what changes
+    # -- actions
 
     @button("Grant", permission="grant", icon="key")
     def grant(self, request: HttpRequest, row: Table) -> HttpResponseBase:
@@ -227,7 +241,7 @@ class TableAdmin(MaintainActions, RepairAction, ReadOnlyAdmin):
     def label(self, request: HttpRequest, row: Table) -> HttpResponseBase:
         return annotation_actions.label(self, request, row)
 
-    @button("Policy", permission="maintain", icon="tune")
+    @button("Maintenance policy", permission="maintain", icon="tune")
     def policy(self, request: HttpRequest, row: Table) -> HttpResponseBase:
         return table_policy(self, request, row)
 
@@ -250,7 +264,7 @@ class TableAdmin(MaintainActions, RepairAction, ReadOnlyAdmin):
         return self.ask(
             request,
             title=f"Rename {row.kind} '{row}'",
-            text="" if row.kind == TableKind.VIEW else "Its data stays where it is.",
+            text="" if row.kind == TableKind.VIEW else "The data is not moved.",
             submit="Rename",
             form=RenameForm(sent(request), initial=initial),
             call=call,
@@ -261,13 +275,13 @@ class TableAdmin(MaintainActions, RepairAction, ReadOnlyAdmin):
     def deregister(self, request: HttpRequest, row: Table) -> HttpResponseBase:
         def call(_data: dict[str, Any]) -> HttpResponseBase:
             _deregister(self.actor(request, row), row)
-            messages.success(request, f"Table '{row}' was deregistered; its data stays")
+            messages.success(request, f"Table '{row}' was deregistered. Its data is kept.")
             return HttpResponseRedirect(cells.page_url(row))
 
         return self.ask(
             request,
             title=f"Deregister table '{row}'?",
-            text=f"The catalog forgets the table. Its data stays at {row.location}.",
+            text=f"Removes the table from the catalog. Its data is kept at {row.location}.",
             submit="Deregister",
             danger=True,
             call=call,
@@ -298,16 +312,16 @@ class TableAdmin(MaintainActions, RepairAction, ReadOnlyAdmin):
         )
 
     def actor(self, request: HttpRequest, row: Table) -> Principal:
-        """Who presses the button. Raises TableNotFound, or ViewNotFound, for a dropped row."""
+        """The signed-in user as the actor. Raises TableNotFound or ViewNotFound for a dropped row."""
         if row.state == TableState.DROPPED:
-            # Services go by name, and another table may bear it now.
+            # Services look up by name, and another table may have the name now.
             missing = ViewNotFound if row.kind == TableKind.VIEW else TableNotFound
             raise missing(row.identifier)
         return actor(request)
 
 
 def _browsed(row: Table) -> Page:
-    """What is said of a table, for who may not load it: no location, schema, properties or history."""
+    """Page for users who may not read the table: no location, schema, properties or history."""
     facts: list[tuple[str, object]] = [
         ("Name", cells.code(str(row))),
         ("Namespace", cells.link(row.namespace)),
@@ -316,7 +330,7 @@ def _browsed(row: Table) -> Page:
         ("State", cells.badge(row.state)),
         ("Owner", row.owner or cells.NOTHING),
         ("Created", cells.moment(row.created_at)),
-        ("Access", "You may browse it, not read it."),
+        ("Access", "You may browse this table but not read it."),
     ]
     return Page(facts=facts)
 
@@ -358,5 +372,5 @@ def _drop_warning(row: Table, has_choice: bool) -> str:
 
 
 def split(text: str) -> tuple[str, ...]:
-    """The parts of a name as people write it: with dots, or with the protocol's delimiter."""
+    """The parts of a name that is written with dots or with the delimiter of the protocol."""
     return tuple(text.split(DEFAULT_DELIMITER if DEFAULT_DELIMITER in text else "."))

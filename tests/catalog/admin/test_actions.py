@@ -326,12 +326,12 @@ def test_a_key_with_only_a_name_is_narrow_and_ends(browser):
     lifetime = row.expires_at - timezone.now()
     assert timedelta(days=89, hours=23) < lifetime <= timedelta(days=90)
     assert row.principal.level == "granted"
-    found = authentication.authenticate(answer.context["key"])
-    assert found.everywhere == NOTHING
+    principal = authentication.authenticate(answer.context["key"])
+    assert principal.everywhere == NOTHING
     for target in (access.On.table(("prod", "t")), access.On.namespace(("prod",))):
         for privilege in SINGLE:
-            assert not access.holds(found, privilege, target)
-    assert not access.is_visible(found, access.On.namespace(("prod",)))
+            assert not access.holds(principal, privilege, target)
+    assert not access.is_visible(principal, access.On.namespace(("prod",)))
 
 
 def test_a_key_never_expires_only_where_the_box_is_ticked(browser):
@@ -398,7 +398,7 @@ def test_repair_a_table(browser):
     lance_datasets.clear_caches()
     page = browser.get(url(row, "repair")).content.decode()
     fault = "version 2, the newest: its manifest is missing"
-    assert f"Main: newest version 2, last whole version 1, {fault}." in page
+    assert f"Main: newest version 2, last complete version 1, {fault}." in page
     assert TableVersion.objects.visible().count() == 2
     answer = browser.post(url(row, "repair"))
     assert answer.status_code == 302
@@ -407,7 +407,7 @@ def test_repair_a_table(browser):
     assert event.after["retired"] == [[2, 3]]
     numbers = TableVersion.objects.visible().order_by("version").values_list("version", flat=True)
     assert list(numbers) == [1, 3]
-    assert told(browser.post(url(row, "repair")))[-1] == "Table 'prod.t' needs no repair."
+    assert told(browser.post(url(row, "repair")))[-1] == "Table 'prod.t' does not need repair."
 
 
 def test_versions_show_what_happened_to_them(browser):

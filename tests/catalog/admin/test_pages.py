@@ -119,15 +119,15 @@ def pages() -> dict[str, int]:
 
 
 def cost(browser: Client, urls) -> dict[str, int]:
-    found = {}
+    counts = {}
     for url in urls:
         with CaptureQueriesContext(
             connection,
         ) as queries:
             answer = browser.get(url)
         assert answer.status_code == 200, url
-        found[url] = len(queries)
-    return found
+        counts[url] = len(queries)
+    return counts
 
 
 @pytest.mark.parametrize("url", [*LISTS, *OTHERS])
@@ -138,16 +138,16 @@ def test_every_list_answers_when_there_is_nothing(browser, url):
 @pytest.mark.parametrize(
     ("noun", "title", "teaches"),
     [
-        ("table", "Tables", "shows how to write a first one"),
-        ("materializedview", "Materialized views", "from a query over a Lance table"),
-        ("labeldefinition", "Labels", "is defined here once"),
-        ("trashitem", "Trash", "can be brought back"),
-        ("approvalrequest", "Approvals", "needs a second person"),
-        ("webhook", "Webhooks", "told, signed, what happens"),
-        ("apikey", "API keys", "A program needs one"),
+        ("table", "Tables", "The overview shows an example"),
+        ("materializedview", "Materialized views", "from a query on a Lance table"),
+        ("labeldefinition", "Labels", "Define a label such as"),
+        ("trashitem", "Trash", "kept here until their retention ends"),
+        ("approvalrequest", "Approvals", "which actions require approval"),
+        ("webhook", "Webhooks", "sends signed events"),
+        ("apikey", "API keys", "Programs authenticate"),
         ("job", "Jobs", "run as jobs"),
-        ("transaction", "Transactions", "Nothing was committed yet"),
-        ("function", "Functions", "Nothing is here yet"),
+        ("transaction", "Transactions", "No transactions"),
+        ("function", "Functions", "No entries."),
     ],
 )
 def test_an_empty_list_has_a_name_and_teaches(browser, noun, title, teaches):
@@ -155,7 +155,7 @@ def test_an_empty_list_has_a_name_and_teaches(browser, noun, title, teaches):
     assert page.context["title"] == title
     assert teaches in page.content.decode()
     searched = browser.get(f"/admin/catalog/{noun}/?q=flights").content.decode()
-    assert "Nothing here is like that." in searched
+    assert "No matching entries." in searched
     assert teaches not in searched
 
 
@@ -178,20 +178,20 @@ def test_pages_follow_each_other(browser):
     for number in range(1, 61):
         make_version(("prod", "t0"), number)
         make_namespace("prod", f"n{number}")
-    seen, url = [], f"/admin/catalog/table/{table.pk}/change/?tab=versions"
+    listed, url = [], f"/admin/catalog/table/{table.pk}/change/?tab=versions"
     while url:
         panel = browser.get(url).context["panels"][0]
-        seen += [row[0] for row in panel.rows]
+        listed += [row[0] for row in panel.rows]
         url = panel.following and f"/admin/catalog/table/{table.pk}/change/{panel.following}"
-    assert seen == [f"<div>{number}</div>" for number in range(60, 0, -1)]
+    assert listed == [f"<div>{number}</div>" for number in range(60, 0, -1)]
     prod = Namespace.objects.named(("prod",)).get()
-    seen, url = [], f"/admin/catalog/namespace/?parent={prod.pk}"
+    listed, url = [], f"/admin/catalog/namespace/?parent={prod.pk}"
     while url:
         context = browser.get(url).context
-        seen += [item["text"] for item in context["rows"]]
+        listed += [item["text"] for item in context["rows"]]
         following = context["following"]
         url = following and f"/admin/catalog/namespace/{following}"
-    assert seen == sorted(f"n{number}" for number in range(1, 61))
+    assert listed == sorted(f"n{number}" for number in range(1, 61))
 
 
 def test_the_overview_teaches_while_there_is_no_table(browser):
@@ -227,8 +227,8 @@ def test_dropped_rows_are_hidden_until_asked_for(browser):
     fill(0, 1)
     assert "gone.g0" not in browser.get("/admin/catalog/table/").content.decode()
     assert "gone.g0" in browser.get("/admin/catalog/table/?state=dropped").content.decode()
-    gone = Namespace.objects.named(("gone",)).get()
-    tree = f"/admin/catalog/namespace/?parent={gone.pk}"
+    dropped = Namespace.objects.named(("gone",)).get()
+    tree = f"/admin/catalog/namespace/?parent={dropped.pk}"
     assert "gone.n0" not in browser.get(tree).content.decode()
     assert "gone.n0" in browser.get("/admin/catalog/namespace/?dropped=1").content.decode()
 
@@ -236,9 +236,9 @@ def test_dropped_rows_are_hidden_until_asked_for(browser):
 def test_search_finds_a_table_by_its_whole_name(browser):
     make_table("nyc", "flights")
     make_table("nyc", "flights_old")
-    found = browser.get("/admin/catalog/table/?q=nyc.flights").content.decode()
-    assert "nyc.flights" in found
-    assert "nyc.flights_old" not in found
+    content = browser.get("/admin/catalog/table/?q=nyc.flights").content.decode()
+    assert "nyc.flights" in content
+    assert "nyc.flights_old" not in content
     command = browser.get("/admin/search/?s=nyc.flights&extended=1").content.decode()
     assert f"/admin/catalog/table/{Table.objects.get(name='flights').pk}/change/" in command
 
@@ -248,9 +248,9 @@ def test_every_event_of_a_table_is_found_by_its_name(browser, monkeypatch):
     make_table("nyc", "flights")
     make_version(("nyc", "flights"), 1)
     make_namespace("later")
-    found = browser.get("/admin/catalog/auditevent/?q=nyc.flights").content.decode()
-    assert "table.declare" in found
-    assert "version.create" in found
+    content = browser.get("/admin/catalog/auditevent/?q=nyc.flights").content.decode()
+    assert "table.declare" in content
+    assert "version.create" in content
 
 
 def test_a_deep_tree_stays_readable(browser):

@@ -49,7 +49,7 @@ def test_lists_and_pages_show_what_may_be_browsed(sign_in, row):
     assert ">prod<" in tree.replace(" ", "").replace("\n", "")
     assert ">other<" not in tree.replace(" ", "").replace("\n", "")
     page = text(bob.get(url(row)))
-    assert "You may browse it, not read it." in page
+    assert "You may browse this table but not read it." in page
     assert row.location not in page
     hidden = Table.objects.get(name="secret")
     absent = url(hidden).replace(str(hidden.pk), "987654")
@@ -79,31 +79,31 @@ def test_buttons_go_by_the_privileges_on_the_row(sign_in, row, privilege, offere
     bob = sign_in()
     give("user:bob", On.table(("prod", "t")), privilege)
     page = text(bob.get(url(row)))
-    shown = {
+    buttons = {
         action
         for action in ("grant", "policy", "repair", "rename", "deregister", "drop")
         if url(row, action) in page
     }
-    assert shown == offered
+    assert buttons == offered
     may_see = bool(privilege & (Privilege.GRANT | Privilege.MANAGE))
     assert ("tab=access" in page) == may_see
 
 
 @pytest.mark.parametrize("on_table", [True, False])
 def test_a_grant_is_set_on_the_page(browser, row, on_table):
-    place = row if on_table else row.namespace
+    target = row if on_table else row.namespace
     answer = browser.post(
-        url(place, "grant"), {"principal": "etl", "privileges": ["write", "maintain"]}
+        url(target, "grant"), {"principal": "etl", "privileges": ["write", "maintain"]}
     )
     assert answer.status_code == 302
-    assert answer.headers["location"] == url(place) + "?tab=access"
+    assert answer.headers["location"] == url(target) + "?tab=access"
     grant = Grant.objects.get()
     assert grant.privileges == closure(Privilege.WRITE | Privilege.MAINTAIN)
-    assert (grant.target, grant.granted_by) == (place, "user:ada")
+    assert (grant.target, grant.granted_by) == (target, "user:ada")
     assert AuditEvent.objects.latest("pk").action == "grant.set"
-    page = text(browser.get(url(place) + "?tab=access"))
-    for part in ("Granted here", "etl", "write, maintain", f"grant on {place}"):
-        assert part in page
+    page = text(browser.get(url(target) + "?tab=access"))
+    for fragment in ("Direct grants", "etl", "write, maintain", f"grant on {target}"):
+        assert fragment in page
 
 
 def test_what_would_be_lost_is_shown_before_it_goes(browser, row):
@@ -111,11 +111,11 @@ def test_what_would_be_lost_is_shown_before_it_goes(browser, row):
     form = f"{url(row.namespace, 'grant')}?principal=etl&remove=1"
     assert 'value="etl"' in text(browser.get(form))
     with unchanged():
-        asked = text(browser.post(form, {"principal": "etl", "privileges": []}))
-    assert "etl loses write; 1 namespaces and 1 tables would be out of sight" in asked
-    assert 'name="confirmed" value="1"' in asked
-    done = browser.post(form, {"principal": "etl", "privileges": [], "confirmed": "1"})
-    assert done.status_code == 302
+        warning = text(browser.post(form, {"principal": "etl", "privileges": []}))
+    assert "etl loses write; 1 namespaces and 1 tables become invisible" in warning
+    assert 'name="confirmed" value="1"' in warning
+    answer = browser.post(form, {"principal": "etl", "privileges": [], "confirmed": "1"})
+    assert answer.status_code == 302
     assert not Grant.objects.exists()
 
 

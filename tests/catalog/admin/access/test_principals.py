@@ -131,9 +131,9 @@ def test_the_list_costs_a_fixed_number_of_queries(browser, django_assert_max_num
 
 def shown(answer) -> str:
     assert "no-store" in answer["cache-control"]
-    found = re.search(r'id="api-key">(mnd_[\w-]+)<', answer.content.decode())
-    assert found
-    return found[1]
+    match = re.search(r'id="api-key">(mnd_[\w-]+)<', answer.content.decode())
+    assert match
+    return match[1]
 
 
 def test_a_key_for_less_than_its_principal(browser):
@@ -257,7 +257,7 @@ def deleted(browser: Client, username: str = "bob", **more: object) -> Principal
     Grant.objects.create(principal=row, namespace=make_namespace("others"), mask=1)
     row.groups.add(principal("group:staff", PrincipalKind.GROUP))
     url = f"/admin/auth/user/{bob.pk}/delete/"
-    assert "The name stays" in browser.get(url).content.decode()
+    assert "The principal is kept as inactive" in browser.get(url).content.decode()
     browser.post(url, {"post": "yes"})
     assert not User.objects.filter(pk=bob.pk).exists()
     return Principal.objects.get(name=row.name)
@@ -278,11 +278,14 @@ def test_of_a_deleted_user_the_name_alone_stays(browser):
 def test_of_many_deleted_users_the_names_stay(browser):
     pks = [User.objects.create_user(name, password="x").pk for name in ("bob", "carl")]
     form = {"action": "delete_selected", "_selected_action": pks}
-    assert "The name stays" in browser.post("/admin/auth/user/", form).content.decode()
+    assert (
+        "The principal is kept as inactive"
+        in browser.post("/admin/auth/user/", form).content.decode()
+    )
     browser.post("/admin/auth/user/", form | {"post": "yes"})
     assert not User.objects.filter(pk__in=pks).exists()
-    left = Principal.objects.filter(is_active=False).values_list("name", flat=True)
-    assert sorted(left) == ["user:bob", "user:carl"]
+    inactive = Principal.objects.filter(is_active=False).values_list("name", flat=True)
+    assert sorted(inactive) == ["user:bob", "user:carl"]
 
 
 def test_nobody_gets_the_name_of_a_deleted_user(browser):

@@ -52,8 +52,8 @@ def test_the_cookie_and_the_row_end_after_twelve_hours(browser, clock):
     clock(1)
     answer = browser.get(PAGE)
     assert answer.cookies[settings.SESSION_COOKIE_NAME]["max-age"] == 12 * HOUR
-    left = Session.objects.get().expire_date - timezone.now()
-    assert timedelta(hours=11, minutes=59) < left <= timedelta(hours=12)
+    remaining = Session.objects.get().expire_date - timezone.now()
+    assert timedelta(hours=11, minutes=59) < remaining <= timedelta(hours=12)
 
 
 def test_a_session_is_not_saved_at_every_request(browser, clock, django_assert_num_queries):
@@ -65,7 +65,7 @@ def test_a_session_is_not_saved_at_every_request(browser, clock, django_assert_n
 
 def test_a_session_of_an_older_release_ends(browser):
     session = browser.session
-    del session[sessions._SEEN]
+    del session[sessions._LAST_USED]
     session.save()
     assert not is_in(browser)
 
@@ -73,6 +73,6 @@ def test_a_session_of_an_older_release_ends(browser):
 @pytest.mark.parametrize("seen", ["", None, "9" * 20, True])
 def test_a_session_with_nonsense_ends(browser, seen):
     session = browser.session
-    session[sessions._SEEN] = seen
+    session[sessions._LAST_USED] = seen
     session.save()
     assert not is_in(browser)

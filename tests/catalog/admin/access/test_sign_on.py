@@ -23,23 +23,23 @@ LOGIN = "/admin/login/"
 @pytest.fixture
 def issuer(db, settings):
     oidc.forget()
-    with issuers.running() as found:
-        settings.MONODON_OIDC_ISSUERS = [found.url]
+    with issuers.running() as provider:
+        settings.MONODON_OIDC_ISSUERS = [provider.url]
         settings.MONODON_OIDC_CLIENT_ID = CLIENT
         settings.MONODON_OIDC_CLIENT_SECRET = SECRET
         settings.MONODON_OIDC_AUTO_CREATE = True
         settings.MONODON_OIDC_STAFF_GROUPS = ["staff"]
         settings.MONODON_OIDC_ADMIN_GROUPS = ["admins"]
-        found.claims = {"preferred_username": "ada", "groups": ["staff", "x"]}
-        yield found
+        provider.claims = {"preferred_username": "ada", "groups": ["staff", "x"]}
+        yield provider
     oidc.forget()
 
 
 def go(client: Client, issuer: Issuer, query: str = ""):
     """Press the button, agree at the issuer, and come back."""
-    there = client.get(f"/admin/sign-on/{query}")
-    assert there.status_code == 302
-    return client.get(issuer.authorize(there["location"]))
+    redirect = client.get(f"/admin/sign-on/{query}")
+    assert redirect.status_code == 302
+    return client.get(issuer.authorize(redirect["location"]))
 
 
 def is_in(client: Client) -> bool:
@@ -61,9 +61,9 @@ def log_in(client: Client, password: str, username: str = "ada"):
 
 @pytest.fixture
 def told(monkeypatch) -> list:
-    found: list = []
-    monkeypatch.setattr(refusals.ledger, "deliver", found.extend)
-    return found
+    refusals_: list = []
+    monkeypatch.setattr(refusals.ledger, "deliver", refusals_.extend)
+    return refusals_
 
 
 def test_the_trail_tells_who_comes_and_goes(client, db, told):
@@ -152,15 +152,15 @@ def test_a_person_signs_on(client, issuer: Issuer):
 
 
 def test_what_is_asked_of_the_issuer(client, issuer: Issuer, settings):
-    there = client.get("/admin/sign-on/")["location"]
-    asked = parse_qs(urlsplit(there).query)
-    assert {"state", "nonce", "code_challenge"} <= asked.keys()
-    assert asked["redirect_uri"] == ["http://testserver/admin/sign-on/callback"]
-    assert SECRET not in there
+    location = client.get("/admin/sign-on/")["location"]
+    parameters = parse_qs(urlsplit(location).query)
+    assert {"state", "nonce", "code_challenge"} <= parameters.keys()
+    assert parameters["redirect_uri"] == ["http://testserver/admin/sign-on/callback"]
+    assert SECRET not in location
     settings.MONODON_PUBLIC_URL = "https://catalog.example.com"
-    there = client.get("/admin/sign-on/")["location"]
-    asked = parse_qs(urlsplit(there).query)
-    assert asked["redirect_uri"] == ["https://catalog.example.com/admin/sign-on/callback"]
+    location = client.get("/admin/sign-on/")["location"]
+    parameters = parse_qs(urlsplit(location).query)
+    assert parameters["redirect_uri"] == ["https://catalog.example.com/admin/sign-on/callback"]
 
 
 @pytest.mark.parametrize(
@@ -311,16 +311,16 @@ def test_no_secret_is_told_logged_or_kept(client, issuer: Issuer, caplog, capsys
     issuer.nonce = "other"
     stranger = Client()
     pages += [go(stranger, issuer), stranger.get(LOGIN)]
-    told = "".join(page.content.decode() + str(page.headers) for page in pages)
-    told += caplog.text + "".join(str(record.__dict__) for record in caplog.records)
+    output = "".join(page.content.decode() + str(page.headers) for page in pages)
+    output += caplog.text + "".join(str(record.__dict__) for record in caplog.records)
     for model in (AuditEvent, Principal, ApiKey, User):
-        told += str(list(model.objects.values()))
-    told += str([row.get_decoded() for row in Session.objects.all()])
-    told += "".join(capsys.readouterr())
+        output += str(list(model.objects.values()))
+    output += str([row.get_decoded() for row in Session.objects.all()])
+    output += "".join(capsys.readouterr())
     assert len(issuer.told) == 8
     for secret in (SECRET, *issuer.told):
-        for part in secret.split("."):
-            assert part not in told
+        for segment in secret.split("."):
+            assert segment not in output
 
 
 # --- users and principals ------------------------------------------------------------------------
@@ -339,8 +339,8 @@ def test_users_get_principals_and_lose_their_rights(db):
     assert user.is_active
     with users.acting_as(users.access.Principal("user:root")):
         user.delete()
-    left = Principal.objects.get()
-    assert (left.name, left.is_active, left.user) == ("user:bob", False, None)
+    principal = Principal.objects.get()
+    assert (principal.name, principal.is_active, principal.user) == ("user:bob", False, None)
     events = AuditEvent.objects.filter(target="user:bob").order_by("pk")
     assert [(event.action, event.actor) for event in events] == [
         ("principal.create", "system"),
@@ -364,17 +364,17 @@ def test_who_signed_on_leaves_the_issuer_too(client, issuer: Issuer, settings):
     go(client, issuer)
     assert client.get("/admin/logout/").status_code == 405
     assert is_in(client)
-    kept = client.session.session_key
+    session_key = client.session.session_key
     answer = leaves(client)
     assert answer.status_code == 302
-    there, _, query = answer["location"].partition("?")
-    assert there == f"{issuer.url}/logout"
+    location, _, query = answer["location"].partition("?")
+    assert location == f"{issuer.url}/logout"
     assert parse_qs(query) == {
         "ui": ["short"],
         "client_id": [CLIENT],
         "post_logout_redirect_uri": ["http://testserver/admin/login/"],
     }
-    assert not Session.objects.filter(pk=kept).exists()
+    assert not Session.objects.filter(pk=session_key).exists()
     event = AuditEvent.objects.get(action="session.end")
     assert (event.actor, event.target) == ("user:ada", "user:ada")
     settings.MONODON_PUBLIC_URL = "https://catalog.example.com"
@@ -432,14 +432,14 @@ def test_a_login_gives_a_session_of_its_own(client, db, settings):
     store = SessionStore()
     store["planted"] = True
     store.create()
-    client.cookies[settings.SESSION_COOKIE_NAME] = known = store.session_key
+    client.cookies[settings.SESSION_COOKIE_NAME] = old_key = store.session_key
     answer = client.post(
         LOGIN,
         {"username": "ada", "password": "correct horse", "next": "https://evil.example/"},
     )
     assert (answer.status_code, answer.headers["location"]) == (302, "/admin/")
-    assert client.cookies[settings.SESSION_COOKIE_NAME].value != known
-    assert not SessionStore().exists(known)
+    assert client.cookies[settings.SESSION_COOKIE_NAME].value != old_key
+    assert not SessionStore().exists(old_key)
     assert client.get("/admin/password_change/").status_code == 200
-    client.cookies[settings.SESSION_COOKIE_NAME] = known
+    client.cookies[settings.SESSION_COOKIE_NAME] = old_key
     assert client.get("/admin/password_change/").status_code == 302

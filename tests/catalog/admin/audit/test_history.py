@@ -38,10 +38,10 @@ def page(browser: Client, status: int = 200, **asked: str) -> str:
 
 def test_yesterday_there_was_nothing(browser: Client):
     make_table("a", "t")
-    found = page(browser)
-    assert "There was no namespace." in found
-    assert "There was no table or view." in found
-    assert 'name="at" value="20' in found
+    content = page(browser)
+    assert "No namespaces at this time." in content
+    assert "No tables or views at this time." in content
+    assert 'name="at" value="20' in content
 
 
 def test_what_there_was_with_links(browser: Client):
@@ -50,14 +50,14 @@ def test_what_there_was_with_links(browser: Client):
     make_version(("a", "t"), 3, branch="dev")
     then = now()
     commit([namespace_operations.DropNamespace(namespace=("a",), cascade=True)], actor=SYSTEM)
-    found = page(browser, at=then)
-    assert f'href="/admin/catalog/table/{table.pk}/change/">a.t</a>' in found
-    assert f'href="/admin/catalog/namespace/{table.namespace_id}/change/">a</a>' in found
-    assert f'href="/admin/catalog/transaction/{row.transaction_id}/change/"' in found
-    assert "elsewhere/7.manifest" in found
-    assert "What changed since?" in found
+    content = page(browser, at=then)
+    assert f'href="/admin/catalog/table/{table.pk}/change/">a.t</a>' in content
+    assert f'href="/admin/catalog/namespace/{table.namespace_id}/change/">a</a>' in content
+    assert f'href="/admin/catalog/transaction/{row.transaction_id}/change/"' in content
+    assert "elsewhere/7.manifest" in content
+    assert "Show changes since then" in content
     browser.get(f"/admin/catalog/table/{table.pk}/change/")
-    assert "There was no table or view." in page(browser, at=now())
+    assert "No tables or views at this time." in page(browser, at=now())
 
 
 def test_what_changed(browser: Client):
@@ -66,25 +66,25 @@ def test_what_changed(browser: Client):
     first = now()
     make_version(("a", "t"), 2)
     commit([table_operations.RenameTable(table=("a", "t"), new=("a", "<u>"))], actor=SYSTEM)
-    found = page(browser, at=first, to=now())
-    assert "a.&lt;u&gt;" in found
-    assert "<u>" not in found
-    assert "was a.t" in found
-    assert "1 → 2" in found
+    content = page(browser, at=first, to=now())
+    assert "a.&lt;u&gt;" in content
+    assert "<u>" not in content
+    assert "formerly a.t" in content
+    assert "1 → 2" in content
     for badge in ("renamed", "advanced"):
-        assert f">{badge}</span>" in found
-    assert "tables renamed" in found
+        assert f">{badge}</span>" in content
+    assert "tables renamed" in content
     moment = now()
-    assert "Nothing changed." in page(browser, at=moment, to=moment)
+    assert "No changes." in page(browser, at=moment, to=moment)
 
 
 def test_a_namespace_only(browser: Client):
     make_table("a", "t")
     make_table("b", "c", "u")
     then = now()
-    found = page(browser, at=then, namespace="b.c")
-    assert ">b.c.u</a>" in found
-    assert ">a.t</a>" not in found
+    content = page(browser, at=then, namespace="b.c")
+    assert ">b.c.u</a>" in content
+    assert ">a.t</a>" not in content
     assert ">b.c.u</a>" in page(browser, at=then, namespace="b$c")
 
 
@@ -93,19 +93,19 @@ def test_pages_lead_through_everything(browser: Client, monkeypatch):
     for name in ("t", "u", "v", "w"):
         make_table("a", name)
     then = now()
-    for asked in ({"at": then}, {"at": "2026-01-01", "to": then}):
-        seen, url = "", f"{URL}?{urlencode(asked)}"
+    for parameters in ({"at": then}, {"at": "2026-01-01", "to": then}):
+        content, url = "", f"{URL}?{urlencode(parameters)}"
         for _ in range(10):
-            found = unescape(browser.get(url).content.decode())
-            seen += found
-            if 'rel="next"' not in found:
+            page_content = unescape(browser.get(url).content.decode())
+            content += page_content
+            if 'rel="next"' not in page_content:
                 break
             # The last link before its mark.
-            url = URL + found.partition('" rel="next"')[0].rpartition('href="')[2]
-        assert 'rel="next"' not in found
+            url = URL + page_content.partition('" rel="next"')[0].rpartition('href="')[2]
+        assert 'rel="next"' not in page_content
         for name in ("t", "u", "v", "w"):
-            assert seen.count(f">a.{name}</a>") == 1
-        assert "First page" in found
+            assert content.count(f">a.{name}</a>") == 1
+        assert "First page" in page_content
 
 
 @pytest.mark.parametrize(
@@ -120,8 +120,8 @@ def test_pages_lead_through_everything(browser: Client, monkeypatch):
     ],
 )
 def test_what_cannot_be_asked(browser: Client, asked, status, text):
-    found = unescape(page(browser, status, **asked))
-    assert text in found.partition('role="alert"')[2].partition("</p>")[0]
+    content = unescape(page(browser, status, **asked))
+    assert text in content.partition('role="alert"')[2].partition("</p>")[0]
 
 
 def test_who_may_see_it(sign_in):
@@ -144,9 +144,9 @@ def test_it_costs_the_same_however_much_there_is(browser: Client):
             make_table(f"a{i}", "t")
             make_version((f"a{i}", "t"), 1)
         costs = []
-        for asked in ({"at": now()}, {"at": "2026-01-01", "to": now()}):
+        for parameters in ({"at": now()}, {"at": "2026-01-01", "to": now()}):
             with CaptureQueriesContext(connection) as queries:
-                browser.get(f"{URL}?{urlencode(asked)}")
+                browser.get(f"{URL}?{urlencode(parameters)}")
             costs.append(len(queries))
         counted.append(costs)
     assert counted[0] == counted[1]

@@ -78,13 +78,13 @@ def test_the_secret_of_a_new_one_is_shown_once(browser, db):
         },
     )
     row = Webhook.objects.get()
-    found = re.search(r'id="secret"[^>]*>(whsec_[A-Za-z0-9+/=]+)<', answer.content.decode())
-    assert found is not None
-    assert encryption.decrypt(bytes(row.secret)) == found[1]
+    match = re.search(r'id="secret"[^>]*>(whsec_[A-Za-z0-9+/=]+)<', answer.content.decode())
+    assert match is not None
+    assert encryption.decrypt(bytes(row.secret)) == match[1]
     assert "no-store" in answer["Cache-Control"]
     assert (row.types, str(row.namespace)) == (["table.create", "table.drop"], "prod")
     assert row.created_by == "user:ada"
-    assert found[1] not in browser.get(page_of(row)).content.decode()
+    assert match[1] not in browser.get(page_of(row)).content.decode()
     assert AuditEvent.objects.filter(action="webhook.create", actor="user:ada").count() == 1
 
 
@@ -112,7 +112,7 @@ def test_it_is_changed_and_stopped(browser, hook):
     press(browser, hook, "edit", url="https://example.org/x", types="")
     hook.refresh_from_db()
     assert (hook.url, hook.types, hook.is_active) == ("https://example.org/x", [], False)
-    assert "stopped" in browser.get(page_of(hook)).content.decode()
+    assert "inactive" in browser.get(page_of(hook)).content.decode()
 
     answer = press(browser, hook, "edit", url="ftp://example.org/", types="", is_active="on")
     assert "must begin with https://" in answer.content.decode()
@@ -150,15 +150,15 @@ def test_dead_letters_are_listed_apart_and_sent_again(browser, hook):
 
 def test_deliveries_are_paged(browser, hook):
     tell(hook, 60)
-    seen, url = [], page_of(hook)
+    listed, url = [], page_of(hook)
     for size in (25, 25, 10):
         text = browser.get(url).content.decode()
         targets = re.findall(r">(prod\.t\d+)<", text)
         assert len(targets) == size
-        seen += targets
+        listed += targets
         following = re.search(r'href="([^"]*)">Next page', text)
         url = page_of(hook) + following[1].replace("&amp;", "&") if following else ""
-    assert seen == [f"prod.t{number}" for number in range(59, -1, -1)]
+    assert listed == [f"prod.t{number}" for number in range(59, -1, -1)]
     assert url == ""
 
 

@@ -49,12 +49,12 @@ SAID = {
 def test_what_is_said_is_saved_and_shown(browser, of):
     table = make_table("prod", "t")
     row = table if of == "table" else table.namespace
-    assert "was saved" in press(browser, row, "describe", **SAID)
-    shown = page(browser, row)
-    assert "<strong>people</strong> &lt;script&gt;" in shown
-    assert ">restricted</span>" in shown
-    assert 'href="https://example.com/wiki"' in shown
-    assert ">The wiki</a>" in shown
+    assert "Saved." in press(browser, row, "describe", **SAID)
+    content = page(browser, row)
+    assert "<strong>people</strong> &lt;script&gt;" in content
+    assert ">restricted</span>" in content
+    assert 'href="https://example.com/wiki"' in content
+    assert ">The wiki</a>" in content
     row.refresh_from_db()
     assert row.owner == "user:ada"
     form = text(browser.get(f"/admin/catalog/{of}/{row.pk}/describe/"))
@@ -72,17 +72,17 @@ def test_what_is_said_is_saved_and_shown(browser, of):
 def test_a_link_that_leads_nowhere_is_refused_and_nothing_is_saved(browser):
     row = make_table("prod", "t")
     with unchanged():
-        told = press(browser, row, "describe", **SAID | {"links": "javascript:alert(1) x"})
-    assert "was saved" not in told
+        content = press(browser, row, "describe", **SAID | {"links": "javascript:alert(1) x"})
+    assert "Saved." not in content
 
 
 @pytest.mark.parametrize("of", ["table", "namespace"])
 def test_a_label_is_put_on_and_taken_away(browser, of):
     table = make_table("prod", "t")
     row = table if of == "table" else table.namespace
-    assert "was put on" in press(browser, row, "label", label="pii", values="yes")
+    assert "was set on" in press(browser, row, "label", label="pii", values="yes")
     assert ">pii=yes</span>" in page(browser, row)
-    assert "was taken from" in press(browser, row, "label", label="pii", values="")
+    assert "was removed from" in press(browser, row, "label", label="pii", values="")
     assert not LabelAssignment.objects.exists()
 
 
@@ -97,10 +97,10 @@ def test_who_may_not_manage_says_nothing(sign_in):
     row = make_table("prod", "t")
     client = sign_in("write")
     with unchanged():
-        for one in (row, row.namespace):
-            kind = "table" if one is row else "namespace"
+        for target in (row, row.namespace):
+            kind = "table" if target is row else "namespace"
             for name in ("describe", "label"):
-                answer = client.post(f"/admin/catalog/{kind}/{one.pk}/{name}/", SAID)
+                answer = client.post(f"/admin/catalog/{kind}/{target.pk}/{name}/", SAID)
                 assert answer.status_code == 403
 
 
@@ -116,21 +116,21 @@ def test_many_are_asked_for_first(browser):
     rows = [make_table("prod", "a"), make_iceberg_table("prod", "b")]
     for name in ("label_many", "protect_many", "drop_many"):
         with unchanged():
-            told = text(act(browser, name, rows))
-        assert "prod.a" in told
-        assert "2 tables" in told
+            content = text(act(browser, name, rows))
+        assert "prod.a" in content
+        assert "2 tables" in content
 
 
 def test_many_are_labelled_protected_and_dropped(browser):
     rows = [make_table("prod", "a"), make_iceberg_table("prod", "b"), make_table("prod", "c")]
-    told = text(act(browser, "label_many", rows, confirmed="1", label="pii", values="yes"))
-    assert "3 tables were labelled" in told
+    content = text(act(browser, "label_many", rows, confirmed="1", label="pii", values="yes"))
+    assert "3 tables were labeled" in content
     assert LabelAssignment.objects.count() == 3
-    told = text(act(browser, "protect_many", rows[:2], confirmed="1"))
-    assert "2 tables were protected" in told
-    told = text(act(browser, "drop_many", rows, confirmed="1"))
-    assert "1 table was dropped" in told
-    assert "prod.a" in told
+    content = text(act(browser, "protect_many", rows[:2], confirmed="1"))
+    assert "2 tables were protected" in content
+    content = text(act(browser, "drop_many", rows, confirmed="1"))
+    assert "1 table was dropped" in content
+    assert "prod.a" in content
     states = dict(Table.objects.values_list("name", "state"))
     assert states["c"] == TableState.DROPPED
     assert TableState.DROPPED not in {states["a"], states["b"]}
@@ -145,16 +145,16 @@ def test_each_is_asked_for_by_itself(sign_in, browser):
         principal="user:bob",
         privileges=Privilege.MANAGE,
     )
-    told = text(act(client, "drop_many", [mine, other], confirmed="1"))
-    assert "1 table was dropped" in told
-    assert "other.b" in told
+    content = text(act(client, "drop_many", [mine, other], confirmed="1"))
+    assert "1 table was dropped" in content
+    assert "other.b" in content
     mine.refresh_from_db()
     other.refresh_from_db()
     assert (mine.state == TableState.DROPPED, other.state == TableState.DROPPED) == (True, False)
 
 
 def test_too_many_at_once_are_refused(browser, monkeypatch):
-    monkeypatch.setattr("catalog.admin.tables.bulk.AT_ONCE", 2)
+    monkeypatch.setattr("catalog.admin.tables.bulk.MAX_TABLES", 2)
     rows = [make_table("prod", f"t{number}") for number in range(3)]
     with unchanged():
         assert "at most 2" in text(act(browser, "drop_many", rows, confirmed="1"))
@@ -170,7 +170,7 @@ def test_the_first_page_tells_who_changed_what_and_what_needs_whom(browser):
     assert next(line[0] for line in context["changes"].rows) == "protection.set"
     assert "just now" in context["changes"].rows[0][3]
     assert context["needs"] == []
-    assert (context["came"].made, context["wellness"].tables) == ("1", 0)
+    assert (context["additions"].made, context["health"].tables) == ("1", 0)
 
 
 def test_what_was_done_many_times_in_a_row_is_one_line(browser):
@@ -189,7 +189,7 @@ def test_the_first_page_of_who_may_nothing_tells_nothing(sign_in):
     assert context["changes"].rows == []
     assert context["needs"] == []
     assert context["growth"].amounts == ()
-    assert "came" not in context
+    assert "additions" not in context
 
 
 def test_lineage_tells_of_views_and_sources_that_may_be_browsed(browser, sign_in):
@@ -229,9 +229,11 @@ def test_a_view_and_its_source_lead_to_each_other_and_to_the_query(browser):
         assert line[2] == "1"
         assert "2 versions" in line[3]
         assert f'href="{page}"' in line[4]
-    told = {row: browser.get(f"{LIST}{row.pk}/change/").content.decode() for row in (source, view)}
-    assert f'href="{page}"' in told[view]
-    assert page not in told[source]
+    contents = {
+        row: browser.get(f"{LIST}{row.pk}/change/").content.decode() for row in (source, view)
+    }
+    assert f'href="{page}"' in contents[view]
+    assert page not in contents[source]
     commit([DropTable(table=source.identifier)], actor=SYSTEM)
     (line,) = browser.get(f"{LIST}{view.pk}/change/?tab=lineage").context["panels"][0].rows
     assert "dropped" in line[1]

@@ -37,9 +37,9 @@ def text(response) -> str:
 
 
 def test_a_label_is_defined_changed_and_deleted(browser):
-    assert "Define a label" in text(browser.get(f"{LABELS}add/"))
+    assert "Create a label" in text(browser.get(f"{LABELS}add/"))
     answer = browser.post(f"{LABELS}add/", FORM, follow=True)
-    assert "was defined" in text(answer)
+    assert "was created" in text(answer)
     assert "<strong>people</strong>" in text(answer)
     row = LabelDefinition.objects.get()
     assert (row.values, row.places, row.is_multiple) == (["yes", "no"], ["table", "column"], False)
@@ -107,16 +107,16 @@ def test_results_are_marked_and_escaped(browser):
     table = Table.objects.get(name="<b>events")
     assert f"/admin/catalog/table/{table.pk}/change/" in page
     page = text(browser.get(SEARCH, {"q": "ordres"}))
-    assert "spelled nearly so" in page
+    assert "contain similar words" in page
     assert "<mark>orders</mark>" in page
 
 
 def test_a_search_that_finds_nothing_or_is_wrong(browser):
     page = text(browser.get(SEARCH, {"q": "<script>nothing"}))
-    assert "Nothing that you may see matches “&lt;script&gt;nothing”" in page
+    assert "No visible object matches “&lt;script&gt;nothing”" in page
     answer = browser.get(SEARCH, {"q": "kind:thing"})
     assert answer.status_code == 400
-    assert "table, view, namespace" in text(answer)
+    assert "table, view or namespace" in text(answer)
     assert browser.get(SEARCH, {"q": "a", "page": "x"}).status_code == 400
 
 
@@ -152,19 +152,24 @@ def test_all_that_a_page_shows_of_a_table():
     search_documents.update()
     row = Table.objects.select_related("namespace").get(name="<b>events")
     with CaptureQueriesContext(connection) as queries:
-        found = governance_annotations.for_page(row)
+        shown_annotations = governance_annotations.for_page(row)
     assert len(queries) == 3
-    assert found.description == "<h1>Events</h1>\n<p>&lt;script&gt;</p>\n"
-    (link,) = found.links
+    assert shown_annotations.description == "<h1>Events</h1>\n<p>&lt;script&gt;</p>\n"
+    (link,) = shown_annotations.links
     assert link == (
         '<a class="m-link" href="https://example.org/?a=1&amp;b=2" rel="noopener noreferrer"'
         ' target="_blank">&lt;i&gt;Wiki</a>'
     )
-    assert "pii=&lt;u&gt;" in found.labels
-    assert "restricted" in found.sensitivity
-    path, type_, description, _, sensitivity = found.columns[1]
+    assert "pii=&lt;u&gt;" in shown_annotations.labels
+    assert "restricted" in shown_annotations.sensitivity
+    path, type_, description, _, sensitivity = shown_annotations.columns[1]
     assert "name" in path
     assert "string" in type_
     assert "<em>Who</em>" in description
     assert "restricted" in sensitivity
-    assert [name for name, _ in found.lines] == ["Owner", "Labels", "Sensitivity", "Links"]
+    assert [name for name, _ in shown_annotations.lines] == [
+        "Owner",
+        "Labels",
+        "Sensitivity",
+        "Links",
+    ]

@@ -134,28 +134,28 @@ def full_document(count: int = 3) -> dict[str, Any]:
         ],
         "statistics": [
             {
-                "snapshot-id": one["snapshot-id"],
-                "statistics-path": f"file:///srv/wh/{one['snapshot-id']}.puffin",
+                "snapshot-id": snapshot["snapshot-id"],
+                "statistics-path": f"file:///srv/wh/{snapshot['snapshot-id']}.puffin",
                 "file-size-in-bytes": 4096,
                 "file-footer-size-in-bytes": 10,
                 "blob-metadata": [
                     {
                         "type": "apache-datasketches-theta-v1",
-                        "snapshot-id": one["snapshot-id"],
+                        "snapshot-id": snapshot["snapshot-id"],
                         "sequence-number": 1,
                         "fields": [1],
                     }
                 ],
             }
-            for one in snapshots
+            for snapshot in snapshots
         ],
         "partition-statistics": [
             {
-                "snapshot-id": one["snapshot-id"],
-                "statistics-path": f"file:///srv/wh/{one['snapshot-id']}.parquet",
+                "snapshot-id": snapshot["snapshot-id"],
+                "statistics-path": f"file:///srv/wh/{snapshot['snapshot-id']}.parquet",
                 "file-size-in-bytes": 512,
             }
-            for one in snapshots
+            for snapshot in snapshots
         ],
     }
 

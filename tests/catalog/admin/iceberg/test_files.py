@@ -48,15 +48,15 @@ def test_the_manifests_of_the_current_snapshot_are_listed(browser, written):
 
 
 def test_a_manifest_names_its_files(browser, written):
-    made = {one.manifest_path: one for one in written.manifests}
-    found = {}
+    made = {manifest_file.manifest_path: manifest_file for manifest_file in written.manifests}
+    by_content = {}
     for path in made:
         files, manifests = panels(browser, manifest=path)
         assert len(manifests.rows) == 3
         assert files.title == f"Files of {Path(path).name}"
         (line,) = lines(files)
-        found[(line[1], line[2], line[3])] = line
-    assert set(found) == {
+        by_content[(line[1], line[2], line[3])] = line
+    assert set(by_content) == {
         ("data, parquet", "the_day=1970-01-01", "2"),
         ("data, parquet", "the_day=1970-02-01", "1"),
         ("position deletes, parquet", "the_day=1970-01-01", "1"),
@@ -70,7 +70,7 @@ def test_an_older_snapshot_is_asked_for(browser, written):
     (panel,) = panels(browser, snapshot=str(oldest))
     assert len(panel.rows) == 1
     (panel,) = panels(browser, snapshot="7")
-    assert panel.empty == "There is no such snapshot."
+    assert panel.empty == "The table has no snapshot '7'."
 
 
 def gone(path: Path) -> None:
@@ -115,7 +115,7 @@ def test_what_is_too_large_is_not_read(browser, written, monkeypatch):
 
 def test_a_table_without_a_snapshot_has_no_files(browser, warehouse):
     make_iceberg_table(*T)
-    assert panels(browser)[0].empty == "Nothing was written yet: there is no snapshot."
+    assert panels(browser)[0].empty == "The table has no snapshot yet."
 
 
 def test_it_costs_no_more_than_other_tabs(browser, written):

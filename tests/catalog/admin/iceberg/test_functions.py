@@ -35,8 +35,8 @@ def definition(*texts: str, type: str = "int") -> dict[str, Any]:
 
 def make(*identifier: str, **content: Any) -> Function:
     make_namespace(*identifier[:-1])
-    given = {"definitions": [definition("x + 1")], **content}
-    return functions.create_function(actor=SYSTEM, function=identifier, content=Content(**given))
+    values = {"definitions": [definition("x + 1")], **content}
+    return functions.create_function(actor=SYSTEM, function=identifier, content=Content(**values))
 
 
 def url(row: Function, action: str = "change") -> str:
@@ -77,15 +77,15 @@ def statements(browser: Client, path: str) -> int:
 def test_the_list(browser):
     make("prod", "add_one")
     make("prod", "ml", "clean", definitions=[definition("trim(x)", type="string")])
-    shown = page(browser, LIST)
-    assert "add_one" in shown
-    assert "(x string) → string" in shown
-    assert "prod.ml" in shown
+    everything = page(browser, LIST)
+    assert "add_one" in everything
+    assert "(x string) → string" in everything
+    assert "prod.ml" in everything
     assert "add_one" not in page(browser, f"{LIST}?q=lea")
     assert "clean" in page(browser, f"{LIST}?q=lea")
-    found = page(browser, f"{LIST}?namespace=prod.ml")
-    assert "clean" in found
-    assert "add_one" not in found
+    filtered = page(browser, f"{LIST}?namespace=prod.ml")
+    assert "clean" in filtered
+    assert "add_one" not in filtered
     assert "add_one" not in page(browser, f"{LIST}?owner=nobody")
     assert "add_one" in page(browser, f"{LIST}?owner=system")
     assert "add_one" in page(browser, f"{LIST}?namespace=%00&owner=%00")
@@ -94,10 +94,10 @@ def test_the_list(browser):
 
 def test_the_list_costs_the_same_for_one_and_for_many(browser):
     make("prod", "f0")
-    one = statements(browser, LIST)
+    baseline = statements(browser, LIST)
     for number in range(1, 6):
         make("prod", f"f{number}")
-    assert statements(browser, LIST) == one
+    assert statements(browser, LIST) == baseline
 
 
 def test_a_function_in_full(browser):
@@ -110,11 +110,11 @@ def test_a_function_in_full(browser):
         secure=True,
         properties={"team": "data"},
     )
-    shown = page(browser, url(row))
+    content_ = page(browser, url(row))
     for text in ("prod.f", "adds &lt;one&gt;", "team", "(x int) → int", "x + 1", "&lt;end&gt;"):
-        assert text in shown, text
-    assert shown.count("current</span>") == 2
-    assert "2023-11-14 22:13:20" in shown
+        assert text in content_, text
+    assert content_.count("current</span>") == 2
+    assert "2023-11-14 22:13:20" in content_
     history = page(browser, url(row) + "?tab=history")
     assert "int" in history
     assert "function.create" in page(browser, url(row) + "?tab=audit")
@@ -133,9 +133,9 @@ def test_metadata_that_is_larger_than_a_date(browser):
 
 def test_create(browser):
     namespace = make_namespace("prod", "ml")
-    asked = page(browser, f"{ADD}?parent={namespace.pk}")
-    assert 'value="prod.ml"' in asked
-    assert "&quot;representations&quot;" in asked  # an example to start from
+    form_page = page(browser, f"{ADD}?parent={namespace.pk}")
+    assert 'value="prod.ml"' in form_page
+    assert "&quot;representations&quot;" in form_page  # an example to start from
     answer = browser.post(ADD, form(namespace="prod.ml", secure="on"))
     row = Function.objects.get()
     assert answer["location"] == url(row)
@@ -153,7 +153,7 @@ def test_create(browser):
     [
         ({"definitions": "[{"}, "Not valid JSON: "),
         ({"definitions": "[" * 100_000}, "Not valid JSON: "),
-        ({"definitions": "[" * 300 + "]" * 300}, "Nested deeper than 200 levels"),
+        ({"definitions": "[" * 300 + "]" * 300}, "nested deeper than 200 levels"),
         ({"definitions": "[NaN]"}, "Not valid JSON: "),
         ({"definitions": '["\\ud800"]'}, "Not valid JSON: "),
         ({"definitions": "5"}, "definitions must be an array"),
@@ -163,9 +163,9 @@ def test_create(browser):
             {"definitions": json.dumps([definition("x", type="number")])},
             "definitions[0].parameters[0].type: unknown type",
         ),
-        ({"definitions": json.dumps([definition("\x00")])}, "A text holds a NUL character"),
+        ({"definitions": json.dumps([definition("\x00")])}, "A string contains a NUL character"),
         ({"definitions": ""}, "This field is required"),
-        ({"properties": "nonsense"}, "is not of the form key=value"),
+        ({"properties": "nonsense"}, "does not have the form key=value"),
         ({"name": ""}, "This field is required"),
         ({"name": "a/tables"}, "cannot be addressed"),
         ({"namespace": "nothing"}, "Namespace &#x27;nothing&#x27; does not exist"),
@@ -177,18 +177,20 @@ def test_what_is_wrong_is_shown(browser, changes, message):
     with unchanged():
         answer = browser.post(ADD, form(**changes))
     assert answer.status_code == 200
-    shown = answer.content.decode() + " ".join(told(answer)).replace("'", "&#x27;")
-    assert message in shown
+    output = answer.content.decode() + " ".join(told(answer)).replace("'", "&#x27;")
+    assert message in output
 
 
 def test_change(browser):
     row = make("prod", "f", doc="adds one")
-    shown = page(browser, url(row, "edit"))
-    assert "adds one" in shown
-    given = dict(row.metadata["definitions"][0])
-    second = {**given["versions"][0], "version-id": 2, "deterministic": True}
+    form_page = page(browser, url(row, "edit"))
+    assert "adds one" in form_page
+    changed_definition = dict(row.metadata["definitions"][0])
+    second = {**changed_definition["versions"][0], "version-id": 2, "deterministic": True}
     sent = form(
-        definitions=json.dumps([{**given, "versions": [*given["versions"], second]}]),
+        definitions=json.dumps(
+            [{**changed_definition, "versions": [*changed_definition["versions"], second]}]
+        ),
         doc="adds one for sure",
         seen_at=row.updated_at.isoformat(),
     )
@@ -260,8 +262,8 @@ def test_who_may_browse_only_does_not_see_what_a_function_does(sign_in):
 def test_staff_with_the_privilege_may(sign_in, path, wanted):
     row = make("prod", "f")
     browser = sign_in("create")
-    given = json.dumps(row.metadata["definitions"])
-    sent = form(name="g", definitions=given, seen_at=row.updated_at.isoformat())
+    definitions = json.dumps(row.metadata["definitions"])
+    sent = form(name="g", definitions=definitions, seen_at=row.updated_at.isoformat())
     answer = browser.post(path if path == ADD else url(row, path), sent)
     assert answer.status_code == 302, told(answer)
     assert Function.objects.count() == wanted

@@ -52,7 +52,7 @@ VIEW_TABS = {
 
 
 def url(row: Table, tab: str = "", **more: object) -> str:
-    query = "".join(f"&{key}={found}" for key, found in more.items())
+    query = "".join(f"&{key}={value}" for key, value in more.items())
     return f"/admin/catalog/table/{row.pk}/change/?tab={tab}{query}"
 
 
@@ -68,7 +68,7 @@ def rows(browser, address: str, panel: int = 0) -> list[list[str]]:
 
 
 def below(browser, address: str) -> list[str]:
-    return [words(told) for told in browser.get(address).context["panels"][0].below]
+    return [words(content) for content in browser.get(address).context["panels"][0].below]
 
 
 def facts(browser, address: str) -> dict[str, str]:
@@ -77,13 +77,13 @@ def facts(browser, address: str) -> dict[str, str]:
 
 def walk(browser, address: str, panel: int = 0) -> list[list[str]]:
     """The rows of a panel's pages, one after the other."""
-    base, found = address.partition("?")[0], []
+    base, lines = address.partition("?")[0], []
     for _ in range(1000):
-        shown = browser.get(address).context["panels"][panel]
-        found += [[words(cell) for cell in row] for row in shown.rows]
-        if not shown.following:
-            return found
-        address = base + shown.following
+        page = browser.get(address).context["panels"][panel]
+        lines += [[words(cell) for cell in row] for row in page.rows]
+        if not page.following:
+            return lines
+        address = base + page.following
     raise AssertionError("the pages do not end")
 
 
@@ -92,8 +92,8 @@ def walk(browser, address: str, panel: int = 0) -> list[list[str]]:
 
 def test_the_facts_of_a_table(browser):
     row = make_full_table("prod", "events")
-    found = facts(browser, url(row))
-    assert found | {"Created": "", "UUID in the catalog": ""} == {
+    details = facts(browser, url(row))
+    assert details | {"Created": "", "UUID in the catalog": ""} == {
         "Namespace": "prod",
         "Format": "iceberg table, version 2",
         "State": "live",
@@ -114,7 +114,7 @@ def test_the_facts_of_a_table(browser):
         "Created": "",
         "Last updated": "2023-11-14 22:13:20",
     }
-    assert found["UUID in the catalog"] == str(row.uuid)
+    assert details["UUID in the catalog"] == str(row.uuid)
 
 
 def test_the_schema_with_its_nested_fields(browser):
@@ -128,11 +128,11 @@ def test_the_schema_with_its_nested_fields(browser):
             "event_time",
             "timestamptz",
             "optional",
-            "1970-01-01T00:00:00+00:00 for old rows",
+            "1970-01-01T00:00:00+00:00 for existing rows",
             "–",
         ],
     ]
-    assert browser.get(url(row)).context["panels"][0].title == "Schema 1, the current one"
+    assert browser.get(url(row)).context["panels"][0].title == "Schema 1 (current)"
 
 
 def test_how_the_schema_changed(browser):
@@ -146,7 +146,7 @@ def test_how_the_schema_changed(browser):
                 "added place struct added event_time timestamptz dropped name string"
             ),
         ],
-        ["Schema 0", "The oldest schema that the metadata holds: 2 fields."],
+        ["Schema 0", "Oldest schema in the metadata: 2 fields."],
     ]
 
 
@@ -157,8 +157,8 @@ def test_an_older_schema_can_be_looked_at(browser):
 
 def test_snapshots_are_a_timeline(browser):
     row = make_full_table("prod", "events")
-    found = rows(browser, url(row, "snapshots"))
-    assert found == [
+    lines = rows(browser, url(row, "snapshots"))
+    assert lines == [
         [f"{NEWEST} current main tag3", "2023-11-14 22:13:23", "append", "+1,000", "+2", "+2.0 KB",
          str(NEWEST - 1)],
         [f"{NEWEST - 1} tag2", "2023-11-14 22:13:22", "append", "+1,000", "+2", "+2.0 KB",
@@ -184,8 +184,8 @@ def test_what_a_snapshot_removed_stands_beside_what_it_added(browser):
     row = make_full_table(
         "prod", "events", document={**full_document(0), "snapshots": [snapshot(1, summary=summary)]}
     )
-    [found] = rows(browser, url(row, "snapshots"))
-    assert found[2:6] == ["overwrite", "+5 −1,200", "−3", "−1.0 MB"]
+    [line] = rows(browser, url(row, "snapshots"))
+    assert line[2:6] == ["overwrite", "+5 −1,200", "−3", "−1.0 MB"]
 
 
 def test_ids_are_exact_and_whole_in_one_click(browser):
@@ -196,9 +196,9 @@ def test_ids_are_exact_and_whole_in_one_click(browser):
 
 def test_references_lead_to_their_snapshots(browser):
     row = make_full_table("prod", "events")
-    found = rows(browser, url(row, "refs"))
-    assert found == [
-        ["main", "branch", str(NEWEST), "as the table's properties say"],
+    lines = rows(browser, url(row, "refs"))
+    assert lines == [
+        ["main", "branch", str(NEWEST), "set by table properties"],
         ["tag1", "tag", str(NEWEST - 2), "the reference for 1 day"],
         ["tag2", "tag", str(NEWEST - 1), "the reference for 1 day"],
         ["tag3", "tag", str(NEWEST), "the reference for 1 day"],
@@ -262,8 +262,8 @@ def test_statistics_and_the_metadata_log(browser):
 def test_metrics_reports_tell_what_was_measured(browser):
     row = make_full_table("prod", "events")
     make_report(row)
-    [found] = rows(browser, url(row, "metrics"))
-    assert found[1:5] == [
+    [line] = rows(browser, url(row, "metrics"))
+    assert line[1:5] == [
         "scan",
         str(NEWEST - 2),
         "spark",
@@ -280,9 +280,9 @@ def test_the_ledger_names_the_metadata_files_of_commits(browser):
     change = TableChange(table=("prod", "events"), requirements=[], updates=[update])
     commit_table(actor=SYSTEM, change=change)
     row = Table.objects.get(pk=loaded.pk)
-    found = rows(browser, url(row, "versions"))
-    assert [line[0] for line in found] == ["1", "0"]
-    assert re.fullmatch(r"metadata/00001-[0-9a-f-]{36}\.metadata\.json", found[0][3])
+    lines = rows(browser, url(row, "versions"))
+    assert [line[0] for line in lines] == ["1", "0"]
+    assert re.fullmatch(r"metadata/00001-[0-9a-f-]{36}\.metadata\.json", lines[0][3])
     assert [line[0] for line in rows(browser, url(row, "audit"))] == [
         "table.commit",
         "table.create",
@@ -307,13 +307,13 @@ def test_a_new_table_teaches(browser):
         "properties": "SET TBLPROPERTIES",
         "statistics": "compute_table_stats",
         "metrics": "such as Spark",
-        "jobs": "No job was ever asked for.",
+        "jobs": "No jobs.",
     }
     for tab, hint in taught.items():
         panel = browser.get(url(row, tab)).context["panels"][0]
         assert panel.rows == []
         assert hint in panel.empty
-    assert facts(browser, url(row))["Current snapshot"] == "none: nothing was written yet"
+    assert facts(browser, url(row))["Current snapshot"] == "none"
     assert "has not changed" in browser.get(url(row, "schema")).context["panels"][1].note
 
 
@@ -322,8 +322,8 @@ def test_a_new_table_teaches(browser):
 
 def test_the_page_of_a_view(browser):
     row = make_view("nyc", "daily")
-    found = facts(browser, url(row))
-    assert found | {"Created": "", "UUID in the catalog": ""} == {
+    details = facts(browser, url(row))
+    assert details | {"Created": "", "UUID in the catalog": ""} == {
         "Namespace": "nyc",
         "Format": "iceberg view, version 1",
         "State": "live",
@@ -366,8 +366,8 @@ def test_a_view_offers_no_button_that_is_about_data(browser):
     of_data |= {"rewrite_manifests", "rewrite_position_deletes", "compute_statistics"}
     of_both = {"rename", "drop", "describe", "label", "grant", "protect"}
     for page, actions in ((table, of_both | of_data), (view, of_both)):
-        found = set(re.findall(r'href="/admin/catalog/table/\d+/(\w+)/"', page))
-        assert found - {"change"} == actions
+        buttons = set(re.findall(r'href="/admin/catalog/table/\d+/(\w+)/"', page))
+        assert buttons - {"change"} == actions
 
 
 # --- lists
@@ -471,8 +471,8 @@ def test_a_page_stays_where_it_is_while_snapshots_are_added(browser):
 
 def test_five_thousand_snapshots_stay_usable(browser):
     document = full_document(5000)
-    for one in document["snapshots"]:
-        one["summary"]["padding"] = "x" * 1200
+    for entry in document["snapshots"]:
+        entry["summary"]["padding"] = "x" * 1200
     row = make_full_table("prod", "events", document=document)
     assert len(bytes(IcebergMetadata.objects.get(table=row).answer)) < 4_000_000
     for tab, count in TABS.items():
@@ -515,7 +515,12 @@ def test_names_and_texts_are_escaped(browser, tab):
     for spec in document["partition-specs"][1:]:
         spec["fields"][0] |= {"name": EVIL, "transform": EVIL}
     document["schemas"] = [
-        {**schema, "fields": [{**one, "name": EVIL, "doc": EVIL} for one in schema["fields"]]}
+        {
+            **schema,
+            "fields": [
+                {**schema_field, "name": EVIL, "doc": EVIL} for schema_field in schema["fields"]
+            ],
+        }
         for schema in document["schemas"]
     ]
     document["schemas"][0]["fields"][0] |= {"type": EVIL, "initial-default": EVIL}
@@ -573,14 +578,17 @@ def test_metadata_that_cannot_be_read_is_told(browser, answer):
     row = make_full_table("prod", "events")
     IcebergMetadata.objects.filter(table=row).update(answer=answer)
     for tab in TABS:
-        assert "unreadable" in facts(browser, url(row, tab))["Fault"]
+        assert "cannot be read" in facts(browser, url(row, tab))["Fault"]
 
 
 def test_metadata_that_is_missing_is_told(browser):
     row = make_full_table("prod", "events")
     IcebergMetadata.objects.filter(table=row).delete()
     for tab in TABS:
-        assert facts(browser, url(row, tab))["Fault"] == "The catalog holds no metadata of it."
+        assert (
+            facts(browser, url(row, tab))["Fault"]
+            == "The catalog has no metadata of the table or view."
+        )
 
 
 @pytest.mark.parametrize(

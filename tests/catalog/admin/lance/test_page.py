@@ -68,9 +68,9 @@ def index(row, column="id", kind="BTREE"):
 
 def said(browser, address, panel=0):
     """What stands where the rows of a panel would be."""
-    shown = browser.get(address).context["panels"][panel]
-    assert not shown.rows
-    return words(shown.empty)
+    first_panel = browser.get(address).context["panels"][panel]
+    assert not first_panel.rows
+    return words(first_panel.empty)
 
 
 def lead(browser, address):
@@ -89,13 +89,13 @@ def test_the_facts_of_a_table(browser, row):
     insert(row)
     insert(row, table(count=10))
     delete(row, "id = 2")
-    found = facts(browser, url(row))
+    details = facts(browser, url(row))
     row.refresh_from_db()
     files = list(Path(row.location, "data").glob("*.lance"))
     newest = TableVersion.objects.filter(table=row).latest("version")
     for some in ("Created", "Changed", "Size"):
-        assert found.pop(some)
-    assert found == {
+        assert details.pop(some)
+    assert details == {
         "Namespace": "prod",
         "Format": "lance table, data storage version "
         + lance.dataset(row.location).data_storage_version,
@@ -108,7 +108,7 @@ def test_the_facts_of_a_table(browser, row):
         "Rows": "13",
         "Deleted rows": "3",
         "Fragments": "3, in 3 data files",
-        "Stable row ids": "no",
+        "Stable row IDs": "no",
         "Properties": "–",
         "Managed versioning": "yes",
         "Owner": "system",
@@ -198,7 +198,7 @@ def test_an_older_version_and_a_branch_can_be_looked_at(browser, row):
     insert(row, pa.table({"other": [1]}), overwrite=True)
     assert [line[1] for line in rows(browser, url(row))] == ["other"]
     assert [line[1] for line in rows(browser, url(row, "schema", version=1), 1)] == ["id", "name"]
-    assert said(browser, url(row, "schema", version=1)) == "Version 1. Back to the newest of main"
+    assert said(browser, url(row, "schema", version=1)) == "Version 1. Return to the newest of main"
     assert len(rows(browser, url(row, "preview", branch="dev"), 1)) == 6
     assert len(rows(browser, url(row, "fragments", branch="dev"), 1)) == 2
     assert "on branch 'dev'" in said(browser, url(row, "fragments", branch="dev"))
@@ -212,14 +212,14 @@ def test_an_older_version_and_a_branch_can_be_looked_at(browser, row):
 def test_fragments(browser, row):
     insert(row, table(count=10))
     delete(row, "id = 2 OR id = 3")
-    found = rows(browser, url(row, "fragments"))
-    assert [line[:4] for line in found] == [
+    lines = rows(browser, url(row, "fragments"))
+    assert [line[:4] for line in lines] == [
         ["0 small", "1", "2 66.7%", "1"],
         ["1 small", "8", "2 20.0%", "1"],
     ]
     assert lead(browser, url(row, "fragments")) == (
         "fewer than 1,000 rows 2 1,000 to 9,999 0 10,000 to 99,999 0 "
-        "100,000 to 999,999 0 1,000,000 rows and more 0"
+        "100,000 to 999,999 0 1,000,000 rows or more 0"
     )
     page = browser.get(url(row, "fragments")).content.decode()
     assert page.count("width: 100.0%") == 1
@@ -232,8 +232,8 @@ def test_the_only_fragment_is_not_small(browser, row):
 
 def test_large_fragments_are_not_small(browser, row):
     insert(row, pa.table({"id": pa.array(range(120_000)), "name": pa.nulls(120_000, pa.string())}))
-    found = rows(browser, url(row, "fragments"))
-    assert [line[:2] for line in found] == [["0 small", "3"], ["1", "120,000"]]
+    lines = rows(browser, url(row, "fragments"))
+    assert [line[:2] for line in lines] == [["0 small", "3"], ["1", "120,000"]]
     assert "100,000 to 999,999 1" in lead(browser, url(row, "fragments"))
 
 
@@ -244,13 +244,13 @@ def test_fragments_are_paged(browser, row):
         operation=data_operations.InsertIntoTable,
         work=lambda dataset: dataset.insert(table(count=60), max_rows_per_file=1),
     )
-    found = walk(browser, url(row, "fragments"))
-    assert [line[0] for line in found] == [f"{n} small" for n in range(61)]
+    lines = walk(browser, url(row, "fragments"))
+    assert [line[0] for line in lines] == [f"{n} small" for n in range(61)]
 
 
 def test_a_table_without_rows(browser, warehouse, db):
     row = make_lance_table(("prod", "events"), table(count=0))
-    assert said(browser, url(row, "fragments")) == "This version has no fragment: it has no rows."
+    assert said(browser, url(row, "fragments")) == "No fragments: this version has no rows."
     assert said(browser, url(row, "preview")) == "This version has no rows."
     assert said(browser, url(row, "preview", filter="id>1")) == "No row matches the filter."
     assert "No field named nope" in lead(browser, url(row, "preview", filter="nope>1"))
@@ -262,7 +262,7 @@ def test_a_table_without_rows(browser, warehouse, db):
 
 
 def test_indexes_and_what_is_not_in_them(browser, row):
-    assert said(browser, url(row, "indexes")).startswith("There is no index.")
+    assert said(browser, url(row, "indexes")).startswith("No indexes.")
     index(row)
     insert(row, table(count=1))
     line = rows(browser, url(row, "indexes"))[0]
@@ -276,10 +276,10 @@ def test_an_index_leads_to_what_may_be_done_about_it(browser, row):
     index(row)
     insert(row, table(count=1))
     index(row, column="name")  # knows all rows
-    shown = browser.get(url(row, "indexes")).context["panels"][0]
-    assert shown.columns[-1] == ""
-    assert [words(line[-1]) for line in shown.rows] == ["Bring up to date Rebuild", "Rebuild"]
-    first, second = re.findall(r'href="([^"]+)"', str(shown.rows[0][-1]))
+    indexes_panel = browser.get(url(row, "indexes")).context["panels"][0]
+    assert indexes_panel.columns[-1] == ""
+    assert [words(line[-1]) for line in indexes_panel.rows] == ["Optimize Rebuild", "Rebuild"]
+    first, second = re.findall(r'href="([^"]+)"', str(indexes_panel.rows[0][-1]))
     for address, title in ((first, "Optimize indexes"), (second, "Rebuild indexes")):
         form = browser.get(address)
         assert form.status_code == 200
@@ -292,9 +292,9 @@ def test_an_index_leads_to_what_may_be_done_about_it(browser, row):
 def test_who_may_not_maintain_a_table_gets_no_links_for_it(sign_in, row):
     index(row)
     reader = sign_in("read")
-    shown = reader.get(url(row, "indexes")).context["panels"][0]
-    assert [words(line[0]) for line in shown.rows] == ["id_idx"]
-    assert shown.columns[-1] == "Created"
+    indexes_panel = reader.get(url(row, "indexes")).context["panels"][0]
+    assert [words(line[0]) for line in indexes_panel.rows] == ["id_idx"]
+    assert indexes_panel.columns[-1] == "Created"
 
 
 # --- tags and branches
@@ -310,8 +310,8 @@ def test_tags_and_branches(browser, row):
         deleted_at="2026-01-01T00:00:00Z"
     )
     assert rows(browser, url(row, "refs")) == [
-        ["first", "main", "1 gone", ""],
-        ["second", "dev", "2", "Look at it"],
+        ["first", "main", "1 missing", ""],
+        ["second", "dev", "2", "View"],
     ]
     line = rows(browser, url(row, "refs"), panel=1)[0]
     assert line[:4] == ["dev", "2", "1", "main"]
@@ -331,31 +331,38 @@ def test_tags_and_branches_are_paged(browser, row):
 
 
 def test_no_tag_and_no_branch(browser, row):
-    assert said(browser, url(row, "refs")).startswith("No tag yet.")
-    assert said(browser, url(row, "refs"), panel=1).startswith("There is only main.")
+    assert said(browser, url(row, "refs")).startswith("No tags.")
+    assert said(browser, url(row, "refs"), panel=1).startswith("No branches other than main.")
 
 
 # --- rows
 
 
 def test_the_first_rows(browser, row):
-    found = browser.get(url(row, "preview")).context["panels"][0]
-    assert found.columns == ["id", "name"]
+    preview = browser.get(url(row, "preview")).context["panels"][0]
+    assert preview.columns == ["id", "name"]
     assert rows(browser, url(row, "preview")) == [["1", "a"], ["2", "b"], ["3", "c"]]
 
 
 def test_as_many_rows_as_are_asked_for_and_not_more(browser, warehouse, db):
     row = make_lance_table(("prod", "events"), table(count=300))
     assert len(rows(browser, url(row, "preview"))) == 20
-    for asked, shown in {"5": 5, "100": 100, "101": 100, "99999": 100, "0": 20, "x": 20}.items():
-        assert len(rows(browser, url(row, "preview", rows=asked))) == shown
+    for requested, expected in {
+        "5": 5,
+        "100": 100,
+        "101": 100,
+        "99999": 100,
+        "0": 20,
+        "x": 20,
+    }.items():
+        assert len(rows(browser, url(row, "preview", rows=requested))) == expected
     assert [line[0] for line in rows(browser, url(row, "preview", rows=3))] == ["1", "2", "3"]
 
 
 def test_rows_that_match_a_filter(browser, row):
     insert(row, table(count=10))
-    found = rows(browser, url(row, "preview", filter="id%20%3E%202%20AND%20name%20LIKE%20'n%25'"))
-    assert [line[0] for line in found] == [str(n) for n in range(3, 11)]
+    lines = rows(browser, url(row, "preview", filter="id%20%3E%202%20AND%20name%20LIKE%20'n%25'"))
+    assert [line[0] for line in lines] == [str(n) for n in range(3, 11)]
     index(row)
     insert(row)
     assert len(rows(browser, url(row, "preview", filter="id=3"))) == 3
@@ -404,10 +411,10 @@ def test_values_are_shortened(browser, warehouse, db):
     )
     row = make_lance_table(("prod", "events"), data)
     page = browser.get(url(row, "preview"))
-    shown = page.context["panels"][0]
-    found = dict(zip(shown.columns, rows(browser, url(row, "preview"))[0], strict=True))
-    text, numbers, when = found.pop("text"), found.pop("long"), found.pop("when")
-    assert found == {
+    preview = page.context["panels"][0]
+    values = dict(zip(preview.columns, rows(browser, url(row, "preview"))[0], strict=True))
+    text, numbers, when = values.pop("text"), values.pop("long"), values.pop("when")
+    assert values == {
         "v": "[3, 4, 0, 0, …] 6 values, norm 5",
         "half": "[0.5, null] 2 values, norm 0.5",
         "bytes": "000100010001000100010001… 2.0 KB",
@@ -490,11 +497,11 @@ def test_a_scan_that_hangs_does_not_keep_the_page(browser, row, monkeypatch):
     monkeypatch.setattr(lance_preview, "_SECONDS", -0.9)
     monkeypatch.setattr(lance_preview._PreviewScan, "run", lambda self: going_on.wait(60))
     try:
-        told = [lead(browser, url(row, "preview")) for _ in range(3)]
+        leads = [lead(browser, url(row, "preview")) for _ in range(3)]
     finally:
         going_on.set()
-    assert "there may be more" in told[0]
-    assert told[2].endswith("Nothing was read: other previews are running. Try again.")
+    assert "there may be more" in leads[0]
+    assert leads[2].endswith("Nothing was read: others are looking at rows just now. Try again.")
 
 
 def test_large_rows_are_not_read_all(browser, warehouse, db, monkeypatch):
@@ -515,7 +522,7 @@ def test_who_may_browse_only_sees_neither_rows_nor_schema(sign_in, row, tab):
     assert "tab=fragments" not in page
     assert "tab=preview" not in page
     assert row.location not in page
-    assert "You may browse it, not read it." in page
+    assert "You may browse this table but not read it." in page
 
 
 def test_who_may_read_sees_rows(sign_in, row):
@@ -534,14 +541,14 @@ def test_without_a_privilege_there_is_no_page(sign_in, row, tab):
 
 def test_a_table_that_is_only_declared(browser, warehouse, db):
     row = make_table("prod", "events")
-    told = "The table is declared, and nothing was written to it yet."
+    message = "The table is declared and has no data yet."
     for tab in ("schema", "fragments", "indexes", "preview"):
-        assert said(browser, url(row, tab)) == told
+        assert said(browser, url(row, tab)) == message
     for tab in TABS:
         assert browser.get(url(row, tab)).status_code == 200
-    found = facts(browser, url(row))
-    assert found["Newest version"] == "none: nothing was written yet"
-    assert "Fault" not in found
+    details = facts(browser, url(row))
+    assert details["Newest version"] == "none"
+    assert "Fault" not in details
 
 
 def test_a_dropped_table(browser, row):
@@ -571,9 +578,9 @@ def test_a_table_that_cannot_be_read(browser, row, damage):
     damage(row)
     lance_datasets.clear_caches()
     lance_datasets.session.cache_clear()
-    found = facts(browser, url(row))
-    assert found["Fault"].startswith("fault ")
-    assert found["Newest version"].startswith("1 ")
+    details = facts(browser, url(row))
+    assert details["Fault"].startswith("fault ")
+    assert details["Newest version"].startswith("1 ")
     for tab in ("schema", "fragments", "indexes", "preview"):
         assert said(browser, url(row, tab))
     for tab in TABS:

@@ -52,7 +52,7 @@ def make_live(*identifier: str) -> Table:
 
 
 def figures(**changed: Any) -> dict[str, Any]:
-    given = {
+    values = {
         "format": "lance",
         "version": 7,
         "rows": 1_000,
@@ -67,7 +67,7 @@ def figures(**changed: Any) -> dict[str, Any]:
         "old_versions": 30,
         **changed,
     }
-    return Statistics(**given).as_json()
+    return Statistics(**values).as_json()
 
 
 COMPACT = {
@@ -82,7 +82,7 @@ COMPACT = {
 
 
 def measured(table: Table, **changed: Any) -> TableHealth:
-    given = {
+    values = {
         "score": 30,
         "statistics": figures(),
         "planned": [COMPACT],
@@ -91,7 +91,7 @@ def measured(table: Table, **changed: Any) -> TableHealth:
         **changed,
     }
     TableHealth.objects.filter(table=table).update(is_newest=False)
-    return TableHealth.objects.create(table=table, **given)
+    return TableHealth.objects.create(table=table, **values)
 
 
 def url(row, action: str = "change") -> str:
@@ -122,8 +122,8 @@ def shown(browser, query: str = "") -> list[str]:
 
 
 def test_an_empty_list_says_what_to_do(browser):
-    assert "No table was measured yet" in text(browser.get(LIST))
-    assert "No measured table is like this" in text(browser.get(f"{LIST}?q=t"))
+    assert "No table has been measured yet" in text(browser.get(LIST))
+    assert "No matching tables" in text(browser.get(f"{LIST}?q=t"))
 
 
 def test_the_list_tells_what_needs_work_most_and_what_it_would_gain(browser):
@@ -133,17 +133,17 @@ def test_the_list_tells_what_needs_work_most_and_what_it_would_gain(browser):
     measured(odd, score=0, statistics={"error": "its files are gone"}, planned=[])
     assert shown(browser) == ["a.odd", "a.ill", "a.well"]
     page = text(browser.get(LIST))
-    for part in (
+    for fragment in (
         'aria-valuenow="30"',
         "m-score-poor",
         "m-score-good",
         "39 of 40 files are small",
         "2.0\xa0MB",
         "3.0\xa0MB",
-        "It could not be measured: its files are gone",
+        "The table could not be measured: its files are gone",
         f'href="{tab(ill)}"',
     ):
-        assert part in page, part
+        assert fragment in page, fragment
 
 
 @pytest.mark.parametrize(
@@ -178,8 +178,8 @@ def test_filters_and_search(browser, query, found):
 
 
 def test_dropped_tables_and_old_measurements_are_not_in_the_list(browser):
-    gone, row = make_live("a", "gone"), make_live("a", "t")
-    measured(gone)
+    dropped, row = make_live("a", "gone"), make_live("a", "t")
+    measured(dropped)
     measured(row)
     measured(row, **NOTHING)
     commit([table_operations.DeregisterTable(table=("a", "gone"))], actor=SYSTEM)
@@ -215,11 +215,11 @@ def test_it_stands_in_the_sidebar(browser):
 
 def test_the_tab_of_a_table_that_was_never_measured_says_what_to_do(browser):
     page = text(browser.get(tab(make_live("a", "t"))))
-    assert "It was not measured yet. Press “Measure now”" in page
-    assert "Press a dry run to see what a job would do" in page
+    assert "The table has not been measured yet. Select “Measure”" in page
+    assert "Start a dry run to see what a job would do" in page
     declared = text(browser.get(tab(make_table("a", "declared"))))
-    assert "nothing was written to it yet" in declared
-    assert "Compact now" not in declared
+    assert "has no data yet" in declared
+    assert 'aria-label="Compact"' not in declared
 
 
 def test_the_tab_tells_figures_plan_course_and_jobs(browser):
@@ -232,19 +232,19 @@ def test_the_tab_tells_figures_plan_course_and_jobs(browser):
         actor=SYSTEM, table=("a", "t"), kind=JobKind.COMPACT, is_dry_run=True
     )
     page = text(browser.get(tab(row)))
-    for part in (
+    for fragment in (
         "<td>Small files</td><td>39</td>",
         "39 of 40 files are small, 50 rows are deleted",
         "<polyline",
-        "90 at first, 30 now, between 30 and 90",
+        "90 first, 30 last, between 30 and 90",
         "rewrite small files (dry run)",
-        'aria-label="Compact now"',
-        'aria-label="Compact: dry run"',
-        "Version 7 of the table was measured.",
+        'aria-label="Compact"',
+        'aria-label="Compact (dry run)"',
+        "Measured at version 7 of the table.",
     ):
-        assert part in page, part
-    for part in ("Manifests", "Rewrite manifests"):
-        assert part not in page, part
+        assert fragment in page, fragment
+    for fragment in ("Manifests", "Rewrite manifests"):
+        assert fragment not in page, fragment
 
 
 def test_the_plan_goes_by_the_policy_that_holds_now(browser):
@@ -252,7 +252,7 @@ def test_the_plan_goes_by_the_policy_that_holds_now(browser):
     measured(row)
     policies.set_table_policy(actor=SYSTEM, table=("a", "t"), values={"compaction": "off"})
     panels = {panel.title: panel for panel in browser.get(tab(row)).context["panels"]}
-    assert [str(line[0]) for line in panels["What there is to do"].rows] == ["Clean up"]
+    assert [str(line[0]) for line in panels["Planned maintenance"].rows] == ["Clean up"]
 
 
 def test_the_tab_of_an_iceberg_table(browser):
@@ -260,13 +260,13 @@ def test_the_tab_of_an_iceberg_table(browser):
     row = Table.objects.get(name="t")
     measured(row, statistics=figures(format="iceberg", manifests=70, rewritten_manifests=1))
     page = text(browser.get(tab(row)))
-    for part in (
+    for fragment in (
         "Manifests",
-        "1 manifests can replace 70",
-        "Rewrite manifests now",
+        "1 manifests can take the place of 70",
+        'aria-label="Rewrite manifests"',
         "Spark",
     ):
-        assert part in page, part
+        assert fragment in page, fragment
     assert "Optimize indexes" not in page
 
 
@@ -296,14 +296,14 @@ def test_a_button_starts_a_job_and_leads_to_it(browser, is_dry_run):
     row = make_live("a", "t")
     with unchanged():
         page = text(browser.get(url(row, "compact")))
-    assert "A job writes small files anew" in page
+    assert "Rewrites small files" in page
     answer = browser.post(url(row, "compact"), {"dry_run": "on"} if is_dry_run else {})
     job = Job.objects.get()
     assert (answer.status_code, answer.headers["location"]) == (302, url(job))
     assert (job.kind, job.is_dry_run, job.table_id) == ("compact", is_dry_run, row.pk)
     assert job.transaction.actor == "user:ada"
     (message,) = told(answer)
-    assert f'<a class="m-link" href="{url(job)}">job {job.pk}</a>' in message
+    assert f'<a class="m-link" href="{url(job)}">Job {job.pk}</a>' in message
     event = AuditEvent.objects.get(action="maintenance.start")
     assert (event.actor, event.after["is_dry_run"]) == ("user:ada", is_dry_run)
 
@@ -344,7 +344,7 @@ def test_chosen_indexes_are_built_anew(browser):
     job_runner.run_job(dry.pk)
     page = text(browser.get(url(dry)))
     assert "<td>Segments</td><td>3</td><td>3</td>" in page
-    assert "Plan, 2 parts" in page
+    assert "Plan (2 parts)" in page
     assert page.count("BTREE") == 2
     browser.post(url(dry, "run"))
     job = Job.objects.latest("pk")
@@ -357,7 +357,7 @@ def test_chosen_indexes_are_built_anew(browser):
 def test_a_table_without_an_index_is_a_message(browser, make):
     row = make("a", "t")
     with unchanged():
-        assert "None chosen" in text(browser.get(url(row, "rebuild_indexes")))
+        assert "Indexes to process" in text(browser.get(url(row, "rebuild_indexes")))
         answer = browser.post(url(row, "rebuild_indexes"))
     assert len(told(answer)) == 1
     with unchanged():
@@ -382,7 +382,7 @@ def test_a_dropped_table_does_not_reach_the_next_of_its_name(browser, action):
     with unchanged():
         answer = browser.post(url(row, action))
     assert told(answer) == ["Table 'a.t' does not exist"]
-    assert "Compact now" not in text(browser.get(tab(row)))
+    assert 'aria-label="Compact"' not in text(browser.get(tab(row)))
 
 
 @pytest.mark.parametrize("action", [*maintenance_scheduler.MODES, "measure"])
@@ -414,7 +414,7 @@ def test_from_a_button_to_a_compacted_table(browser):
     dry = Job.objects.get(is_dry_run=True)
     job_runner.run_job(dry.pk)
     page = text(browser.get(url(dry)))
-    assert "After (it would be)" in page
+    assert "After (projected)" in page
     assert "<td>Files</td><td>11</td><td>1</td><td>−10</td>" in page
     assert url(dry, "run") in page
     answer = browser.post(url(dry, "run"))
@@ -448,7 +448,7 @@ def test_several_tables_at_once(browser):
         ("t1", "compact", True),
     }
     (message,) = told(answer)
-    assert "2 jobs</a> were asked for" in message
+    assert "2 jobs</a> were started" in message
     assert message.startswith("Compact (dry run): ")
 
 
@@ -467,8 +467,8 @@ def test_of_several_those_that_cannot_are_told(browser):
     assert job.table == good
     messages = told(answer)
     assert len(messages) == 3
-    assert f"job {job.pk}</a>" in messages[0]
-    assert "a.i: Tables in Iceberg format do not support 'optimize_indexes'" in messages
+    assert f"Job {job.pk}</a>" in messages[0]
+    assert "a.i: Tables in Iceberg format have no 'optimize_indexes'" in messages
 
 
 def test_many_refusals_are_a_few_messages(browser):
@@ -476,15 +476,15 @@ def test_many_refusals_are_a_few_messages(browser):
     with unchanged():
         answer = press(browser, "compact_now", rows)
     assert len(told(answer)) == 6
-    assert told(answer)[-1] == "and 4 more tables were refused"
+    assert told(answer)[-1] == "and 4 more tables were not changed"
 
 
 def test_too_many_at_once_are_refused(browser, monkeypatch):
-    monkeypatch.setattr("catalog.admin.maintenance.actions.AT_ONCE", 2)
+    monkeypatch.setattr("catalog.admin.maintenance.actions.MAX_TABLES", 2)
     rows = [make_live("a", f"t{number}") for number in range(3)]
     with unchanged():
         answer = press(browser, "compact_now", rows[:1], select_across="1")
-    assert told(answer)[0].startswith("Nothing was begun: choose at most 2 tables at once")
+    assert told(answer)[0].startswith("No job was started. Select at most 2 tables")
 
 
 @pytest.mark.parametrize("page", ["/admin/catalog/table/", LIST])
@@ -502,21 +502,26 @@ def test_who_may_not_change_tables_is_offered_no_action(sign_in, browser, page):
 
 
 def ended(table: Table, kind: str, days: int = 0, **changed: Any) -> Job:
-    given = {
+    values = {
         "status": JobStatus.SUCCEEDED,
         "finished_at": timezone.now() - timedelta(days=days),
         **changed,
     }
-    return Job.objects.create(kind=kind, table=table, **given)
+    return Job.objects.create(kind=kind, table=table, **values)
 
 
 def test_the_overview_tells_what_maintenance_came_to(browser):
     row = make_live("a", "t")
-    assert "No maintenance ran." in text(browser.get("/admin/"))
+    assert "No maintenance jobs." in text(browser.get("/admin/"))
     ended(row, "clean_up", 1, result={"files": 7, "bytes": 1024})
     ended(row, "remove_orphans", 2, result={"files": 3, "bytes": 2048, "plan": {"files": 9}})
-    done = {"deleted_data_files_count": 5, "deleted_manifest_files_count": 5}
-    ended(row, "clean_up", 3, result={"done": done, "files": 10, "bytes": 1024, "before": {}})
+    deleted_counts = {"deleted_data_files_count": 5, "deleted_manifest_files_count": 5}
+    ended(
+        row,
+        "clean_up",
+        3,
+        result={"done": deleted_counts, "files": 10, "bytes": 1024, "before": {}},
+    )
     ended(row, "compact", 3, result={"before": {"files": 20}, "after": {"files": 2}})
     ended(row, "compact", 3, result={"before": {"files": 2}, "after": {"files": 5}})
     # What does not count: dry runs, failures, other work, what is long ago, and odd results.
@@ -535,7 +540,7 @@ def test_the_overview_tells_what_maintenance_came_to(browser):
         "small files merged": "18",
         "jobs succeeded": "7",
         "failed": "1",
-        "running or waiting now": "1",
+        "running or queued": "1",
     }
     assert month.note == ""
     assert "7 succeeded, 1 dry runs, 1 canceled, 1 failed" in month.chart
@@ -544,14 +549,14 @@ def test_the_overview_tells_what_maintenance_came_to(browser):
 
 
 def test_the_overview_looks_at_so_many_jobs_and_says_so(browser, monkeypatch):
-    monkeypatch.setattr("catalog.admin.site.month.LOOKED_AT", 2)
+    monkeypatch.setattr("catalog.admin.site.month.MAX_ROWS", 2)
     row = make_live("a", "t")
     for days in (1, 2, 3):
         ended(row, "clean_up", days, result={"files": 1, "bytes": 1})
     month = browser.get("/admin/").context["month"]
     assert dict(month.figures)["files removed"] == "2"
     oldest = (timezone.now() - timedelta(days=2)).date()
-    assert month.note == f"Of the last 2 jobs that ended; they reach back to {oldest}."
+    assert month.note == f"Based on the last 2 finished jobs, back to {oldest}."
     assert month.note in text(browser.get("/admin/"))
 
 
@@ -589,12 +594,12 @@ def test_pages_cost_the_same_with_3_and_with_30_tables(browser):
     }
 
     def cost() -> dict[str, int]:
-        found = {}
+        counts = {}
         for page in expected:
             with CaptureQueriesContext(connection) as queries:
                 assert browser.get(page).status_code == 200
-            found[page] = len(queries)
-        return found
+            counts[page] = len(queries)
+        return counts
 
     fill(0, 3)
     assert cost() == expected

@@ -52,8 +52,8 @@ def start(kind: JobKind = JobKind.COMPACT, *, is_dry_run: bool = False, **change
 def end(job: Job, status: JobStatus, **changed: Any) -> Job:
     """The job as one that ran just now."""
     now = timezone.now()
-    given = {"started_at": now - timedelta(seconds=75), "finished_at": now, "attempts": 1}
-    Job.objects.filter(pk=job.pk).update(status=status, **(given | changed))
+    values = {"started_at": now - timedelta(seconds=75), "finished_at": now, "attempts": 1}
+    Job.objects.filter(pk=job.pk).update(status=status, **(values | changed))
     return Job.objects.select_related("table__namespace", "transaction").get(pk=job.pk)
 
 
@@ -73,15 +73,17 @@ def told(answer) -> list[str]:
 def panel(browser, row: Job, title: str):
     answer = browser.get(url(row))
     assert answer.status_code == 200
-    return next(found for found in answer.context["panels"] if found.title.startswith(title))
+    return next(
+        candidate for candidate in answer.context["panels"] if candidate.title.startswith(title)
+    )
 
 
 # --- the list
 
 
 def test_an_empty_list_says_what_to_do(browser):
-    assert "No job was ever asked for." in text(browser.get(LIST))
-    assert "No job is like this." in text(browser.get(f"{LIST}?dry_run=yes"))
+    assert "No jobs." in text(browser.get(LIST))
+    assert "No matching jobs." in text(browser.get(f"{LIST}?dry_run=yes"))
 
 
 @pytest.mark.parametrize(
@@ -118,9 +120,9 @@ def test_filters(browser, table, query, found):
     )
     answer = browser.get(f"{LIST}?{query}", follow=True)
     assert answer.status_code == 200
-    shown = {row.pk for row in answer.context["cl"].result_list}
+    keys = {row.pk for row in answer.context["cl"].result_list}
     purge = {Job.objects.get(kind=JobKind.PURGE_TABLE).pk}
-    assert shown - purge == {rows[name].pk for name in found}
+    assert keys - purge == {rows[name].pk for name in found}
 
 
 def test_a_filtered_list_looks_at_the_newest(browser, table, monkeypatch):
@@ -155,12 +157,12 @@ def test_wrong_input_never_breaks_the_list(browser, table, query):
 def test_what_was_asked(browser, table):
     policies.set_table_policy(actor=SYSTEM, table=("prod", "t"), values={"keep_for": 86_400})
     row = start(is_dry_run=True)
-    rows = {str(line[0]): str(line[1]) for line in panel(browser, row, "The policy that").rows}
+    rows = {str(line[0]): str(line[1]) for line in panel(browser, row, "Policy of the job").rows}
     assert rows["Keep for"] == "1 day"
     assert rows["Compaction"] == "Dry run"
     assert "Min manifests" not in rows  # Iceberg's
     page = text(browser.get(url(row)))
-    assert "yes, it changes nothing" in page
+    assert "yes, without changes" in page
     assert "system" in page
 
 
@@ -177,23 +179,23 @@ def test_an_active_job_is_asked_after_every_two_seconds(browser, table):
     jobs.log_event(row, "committed version 7")
     page = text(browser.get(url(row)))
     assert f'data-poll="{url(row, "progress")}"' in page
-    assert "setTimeout(look, 2000)" in page
+    assert "setTimeout(poll, 2000)" in page
     assert "<noscript>" in page
     with CaptureQueriesContext(connection) as queries:
         answer = browser.get(url(row, "progress"))
     assert len(queries) == 4
     assert "no-store" in answer.headers["cache-control"]
     fragment = text(answer)
-    for part in (
+    for expected in (
         "data-active",
         'role="progressbar"',
         'aria-valuemax="120" aria-valuenow="30"',
         'aria-valuetext="30 of 120 files"',
         "width: 25.0%",
-        "runs for 1 h 5 min, attempt 2",
+        "running for 1 h 5 min, attempt 2",
         "committed version 7",
     ):
-        assert part in fragment, part
+        assert expected in fragment, expected
     assert "<html" not in fragment
     assert "planned" not in fragment
     end(row, JobStatus.SUCCEEDED, progress=120)
@@ -206,9 +208,9 @@ def test_an_active_job_is_asked_after_every_two_seconds(browser, table):
 
 
 def test_a_job_that_waits_says_so(browser, table):
-    assert "waits for a worker" in text(browser.get(url(start(), "progress")))
+    assert "waiting for a worker" in text(browser.get(url(start(), "progress")))
     again = start(started_at=timezone.now(), attempts=1)
-    assert "waits for its next attempt" in text(browser.get(url(again, "progress")))
+    assert "waiting for the next attempt" in text(browser.get(url(again, "progress")))
 
 
 def test_the_progress_of_a_job_is_for_those_who_may_see_it(sign_in, client, table):
@@ -225,9 +227,9 @@ def test_the_location_is_for_those_who_may_read_the_table(sign_in, table, privil
     commit([table_operations.DropTable(table=("prod", "t"))], actor=SYSTEM)
     pages.append(f"/admin/catalog/trashitem/{TrashItem.objects.get().pk}/change/")
     for page in pages:
-        told = text(bob.get(page))
-        assert "prod.t" in told
-        assert (table.location in told) is is_told, page
+        content = text(bob.get(page))
+        assert "prod.t" in content
+        assert (table.location in content) is is_told, page
 
 
 @pytest.mark.parametrize("number", ["0", "x", "99999999999999999999"])
@@ -246,19 +248,19 @@ def test_figures_before_and_after(browser, table):
         "transaction_id": "0190",
     }
     row = end(start(), JobStatus.SUCCEEDED, result=result, error="a remark")
-    found = panel(browser, row, "Before and after")
-    assert found.columns == ("Figure", "Before", "After", "Difference")
-    plain = [[str(cell) for cell in line] for line in found.rows]
+    figures = panel(browser, row, "Before and after")
+    assert figures.columns == ("Figure", "Before", "After", "Difference")
+    plain = [[str(cell) for cell in line] for line in figures.rows]
     assert [line[0] for line in plain] == ["Rows", "Files", "Bytes", "Gone", "New"]
     none = '<span class="m-muted">–</span>'
-    assert plain[0] == ["Rows", "10", "10", '<span class="m-muted">the same</span>']
+    assert plain[0] == ["Rows", "10", "10", '<span class="m-muted">unchanged</span>']
     assert plain[1] == ["Files", "200", "4", "−196"]
     assert plain[2][3] == "+1.0\xa0KB"
     assert plain[3] == ["Gone", "3", none, none]
     assert plain[4] == ["New", none, "2", none]
     page = text(browser.get(url(row)))
-    for part in ("What it planned", "2.0\xa0KB", "<dt>Remark</dt><dd>a remark</dd>", "1,234"):
-        assert part in page, part
+    for fragment in ("<h2>Plan</h2>", "2.0\xa0KB", "<dt>Remark</dt><dd>a remark</dd>", "1,234"):
+        assert fragment in page, fragment
 
 
 def test_what_a_dry_run_would_do(browser, table):
@@ -268,8 +270,8 @@ def test_what_a_dry_run_would_do(browser, table):
         "plan": [{"branch": "", "versions": [[1, 8]]}, {"branch": "b"}],
     }
     row = end(start(is_dry_run=True), JobStatus.SUCCEEDED, result=result)
-    assert panel(browser, row, "Before and after").columns[2] == "After (it would be)"
-    assert len(panel(browser, row, "What it would do").rows) == 2
+    assert panel(browser, row, "Before and after").columns[2] == "After (projected)"
+    assert len(panel(browser, row, "Plan").rows) == 2
 
 
 @pytest.mark.parametrize(
@@ -286,13 +288,13 @@ def test_the_log_is_paged_the_newest_first(browser, table):
     row = start()
     for number in range(120):
         jobs.log_event(row, f"line {number}", JobEvent.Level.WARNING, {"bytes": number * 1024})
-    seen, here = [], url(row)
+    messages, here = [], url(row)
     while here:
         answer = browser.get(here)
         log = next(p for p in answer.context["panels"] if p.title.startswith("Log"))
-        seen += [line[2] for line in log.rows]
+        messages += [line[2] for line in log.rows]
         here = log.following and f"{url(row)}{log.following}"
-    assert seen == [f"line {number}" for number in range(119, -1, -1)]
+    assert messages == [f"line {number}" for number in range(119, -1, -1)]
     assert "m-warning" in text(browser.get(url(row)))
     assert browser.get(f"{url(row)}?before=x").status_code == 200
 
@@ -316,12 +318,12 @@ def test_pages_cost_the_same_with_3_and_with_90_lines(browser, table):
     row = start()
 
     def cost() -> list[int]:
-        found = []
+        counts = []
         for page in (url(row), url(row, "progress")):
             with CaptureQueriesContext(connection) as queries:
                 assert browser.get(page).status_code == 200
-            found.append(len(queries))
-        return found
+            counts.append(len(queries))
+        return counts
 
     for number in range(3):
         jobs.log_event(row, f"line {number}")
@@ -362,7 +364,7 @@ def test_other_work_is_asked_for_where_it_was_asked_for(browser, table):
 def test_retry(browser, table):
     row = end(start(JobKind.CLEAN_UP, is_dry_run=True), JobStatus.FAILED, error="no Java")
     with unchanged():
-        assert "Try Job" in text(browser.get(url(row, "retry")))
+        assert "Retry Job" in text(browser.get(url(row, "retry")))
     answer = browser.post(url(row, "retry"))
     again = Job.objects.get(status=JobStatus.QUEUED)
     assert (answer.status_code, answer.headers["location"]) == (302, url(again))
@@ -410,7 +412,7 @@ def test_a_running_job_is_asked_to_stop(browser, table):
     row = start(status=JobStatus.RUNNING, lease_until=timezone.now() + timedelta(minutes=1))
     assert browser.post(url(row, "cancel")).status_code == 302
     page = text(browser.get(url(row)))
-    assert "asked to stop" in page
+    assert "cancellation requested" in page
     assert "data-poll" in page
 
 

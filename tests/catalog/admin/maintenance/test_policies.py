@@ -32,8 +32,8 @@ def text(answer) -> str:
 
 def line(page: str, name: str) -> str:
     """What stands beside a field, without tags."""
-    found = re.search(rf'<p id="holds_{name}">(.*?)</p>', page)
-    return re.sub(r"<[^>]*>", "", found[1])
+    match = re.search(rf'<p id="effective_{name}">(.*?)</p>', page)
+    return re.sub(r"<[^>]*>", "", match[1])
 
 
 def root() -> Namespace:
@@ -56,14 +56,14 @@ def test_what_holds_and_where_it_comes_from(browser):
     assert f'href="{url(prod)}"' in page
     assert line(page, "compaction") == "Now: On · (root)"
     assert f'href="{url(root())}"' in page
-    assert line(page, "small_ratio") == "Now: 30 % · said here (else 50 %)"
+    assert line(page, "small_ratio") == "Effective: 30 % · set here (inherited: 50 %)"
     assert line(page, "keep_versions") == "Now: 10 · default"
     assert 'placeholder="inherited: 2 days"' in page
     assert re.search(r'name="small_ratio" value="30 %"', page)
     assert "Inherit (on)" in page
-    shown = text(browser.get(f"{url(row, 'change')}?tab=maintenance"))
-    assert "The policy that holds" in shown
-    assert f'href="{url(prod)}"' in shown
+    content = text(browser.get(f"{url(row, 'change')}?tab=maintenance"))
+    assert "Effective policy" in content
+    assert f'href="{url(prod)}"' in content
     of_namespace = text(browser.get(f"{url(row.namespace, 'change')}?tab=maintenance"))
     assert "2 days" in of_namespace
 
@@ -72,7 +72,7 @@ def test_every_field_has_its_label_and_its_help(browser):
     page = text(browser.get(url(make_namespace("prod"))))
     for name in BY_NAME:
         assert f'<label for="id_{name}">' in page, name
-        assert f'aria-describedby="help_{name} holds_{name}"' in page, name
+        assert f'aria-describedby="help_{name} effective_{name}"' in page, name
         assert f'id="help_{name}"' in page, name
     assert page.count("<fieldset") == len(GROUPS)
 
@@ -133,19 +133,19 @@ def test_what_is_said_of_the_other_format_stays_said(browser):
         actor=SYSTEM, table=("prod", "t"), values={"min_manifests": 7, "keep_versions": 3}
     )
     assert browser.post(url(row), {"keep_versions": "4"}).status_code == 302
-    said = MaintenancePolicy.objects.get(table=row).values
-    assert said == {"min_manifests": 7, "keep_versions": 4}
+    saved_values = MaintenancePolicy.objects.get(table=row).values
+    assert saved_values == {"min_manifests": 7, "keep_versions": 4}
 
 
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("keep_for", "7", "Write it such as 7 days."),
-        ("orphan_age", "1 hour", "It has to be at least 1 day."),
-        ("small_ratio", "200 %", "It has to be from 1 % to 99 %."),
-        ("max_jobs", "0", "It has to be from 1 to 1,000."),
+        ("keep_for", "7", "Enter a value such as 7 days."),
+        ("orphan_age", "1 hour", "The value must be at least 1 day."),
+        ("small_ratio", "200 %", "The value must be from 1 % to 99 %."),
+        ("max_jobs", "0", "The value must be from 1 to 1,000."),
         ("target_rows", "9" * 60, "Ensure this value has at most 40 characters (it has 60)."),
-        ("window_from", "late", "Write it such as 22:30 (UTC), or any time."),
+        ("window_from", "late", "Enter a value such as 22:30 (UTC), or any time."),
         ("keep_versions", "a\x00", "Null characters are not allowed."),
     ],
 )
@@ -156,7 +156,7 @@ def test_a_bad_value_is_told_at_its_field_and_changes_nothing(browser, name, val
         answer = browser.post(url(row), {name: value, "compaction": "on"})
     page = text(answer)
     assert answer.context["form"].errors == {name: [message]}
-    assert "Nothing was saved" in page
+    assert "The policy was not saved" in page
     assert line(page, "compaction") == "Now: Dry run · default"
     assert re.search(r'<option value="on" selected', page)
 
@@ -177,7 +177,7 @@ def test_who_may_only_see_may_not_say(sign_in, browser):
         with unchanged():
             assert bob.get(url(subject)).status_code == 403
             assert bob.post(url(subject), {"cleanup": "on"}).status_code == 403
-    assert "The policy that holds" in text(bob.get(f"{url(row, 'change')}?tab=maintenance"))
+    assert "Effective policy" in text(bob.get(f"{url(row, 'change')}?tab=maintenance"))
 
 
 def test_a_dropped_table_does_not_reach_the_next_of_its_name(browser):
@@ -197,8 +197,8 @@ def test_a_dropped_namespace_does_not_reach_the_next_of_its_name(browser):
     with unchanged():
         answer = browser.post(url(row), {"cleanup": "on"})
     assert told(answer) == ["Namespace 'prod' does not exist"]
-    shown = text(browser.get(f"{url(row, 'change')}?tab=maintenance"))
-    assert "Namespace &#x27;prod&#x27; does not exist" in shown
+    content = text(browser.get(f"{url(row, 'change')}?tab=maintenance"))
+    assert "Namespace &#x27;prod&#x27; does not exist" in content
 
 
 def test_a_row_that_is_not_there(browser):
@@ -209,7 +209,7 @@ def test_a_row_that_is_not_there(browser):
 
 def test_the_pages_cost_the_same_however_deep(browser):
     def cost(row: Table) -> list[int]:
-        found = []
+        counts = []
         pages = (
             url(row),
             f"{url(row, 'change')}?tab=maintenance",
@@ -219,8 +219,8 @@ def test_the_pages_cost_the_same_however_deep(browser):
         for page in pages:
             with CaptureQueriesContext(connection) as queries:
                 assert browser.get(page).status_code == 200
-            found.append(len(queries))
-        return found
+            counts.append(len(queries))
+        return counts
 
     flat, deep = make_table("prod", "t"), make_table("a", "b", "c", "d", "t")
     for path in (("prod",), ("a", "b"), ("a", "b", "c")):

@@ -44,34 +44,34 @@ def test_what_is_written_and_how_it_is_shown(name, text, value, shown):
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_what_is_shown_is_read_as_the_same(rule):
-    shown = units.show(rule, rule.default)
-    if rule.name not in {"compaction", "cleanup"} and shown not in units.MODE_TEXTS.values():
-        assert units.parse(rule, shown) == rule.default
+    text = units.show(rule, rule.default)
+    if rule.name not in {"compaction", "cleanup"} and text not in units.MODE_TEXTS.values():
+        assert units.parse(rule, text) == rule.default
 
 
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("keep_for", "7", "Write it such as 7 days."),
-        ("keep_for", "soon", "Write it such as 7 days."),
-        ("keep_for", "-1 day", "Write it such as 7 days."),
-        ("keep_for", "7 fortnights", "Write it such as 7 days."),
-        ("keep_for", "10 minutes", "It has to be at least 1 hour."),
-        ("keep_for", "9999999999999999 days", "That is too much."),
-        ("orphan_age", "23 hours", "It has to be at least 1 day."),
-        ("target_bytes", "0.5 MB", "It has to be at least 1 MB."),
-        ("target_bytes", "12 PB", "Write it such as 512 MB."),
-        ("target_bytes", "1.5", "Write it such as 512 MB."),
-        ("keep_versions", "0", "It has to be at least 1."),
-        ("keep_versions", "1.5", "Write it such as 10,000."),
-        ("keep_versions", "٣", "Write it such as 10,000."),
-        ("keep_versions", "9" * 17, "Write it such as 10,000."),
-        ("max_jobs", "1001", "It has to be from 1 to 1,000."),
-        ("small_ratio", "100 %", "It has to be from 1 % to 99 %."),
-        ("small_ratio", "nan", "Write it such as 50 %."),
-        ("small_ratio", "1e3", "Write it such as 50 %."),
-        ("window_from", "25:00", "Write it such as 22:30 (UTC), or any time."),
-        ("window_from", "22:30+02:00", "Write it such as 22:30 (UTC), or any time."),
+        ("keep_for", "7", "Enter a value such as 7 days."),
+        ("keep_for", "soon", "Enter a value such as 7 days."),
+        ("keep_for", "-1 day", "Enter a value such as 7 days."),
+        ("keep_for", "7 fortnights", "Enter a value such as 7 days."),
+        ("keep_for", "10 minutes", "The value must be at least 1 hour."),
+        ("keep_for", "9999999999999999 days", "The value is too large."),
+        ("orphan_age", "23 hours", "The value must be at least 1 day."),
+        ("target_bytes", "0.5 MB", "The value must be at least 1 MB."),
+        ("target_bytes", "12 PB", "Enter a value such as 512 MB."),
+        ("target_bytes", "1.5", "Enter a value such as 512 MB."),
+        ("keep_versions", "0", "The value must be at least 1."),
+        ("keep_versions", "1.5", "Enter a value such as 10,000."),
+        ("keep_versions", "٣", "Enter a value such as 10,000."),
+        ("keep_versions", "9" * 17, "Enter a value such as 10,000."),
+        ("max_jobs", "1001", "The value must be from 1 to 1,000."),
+        ("small_ratio", "100 %", "The value must be from 1 % to 99 %."),
+        ("small_ratio", "nan", "Enter a value such as 50 %."),
+        ("small_ratio", "1e3", "Enter a value such as 50 %."),
+        ("window_from", "25:00", "Enter a value such as 22:30 (UTC), or any time."),
+        ("window_from", "22:30+02:00", "Enter a value such as 22:30 (UTC), or any time."),
     ],
 )
 def test_what_cannot_be_so_is_told(name, text, message):

@@ -69,7 +69,7 @@ def test_bringing_back_asks_for_another_name_where_it_is_taken(browser):
         answer = browser.post(url(item, "undrop"), {"name": "ws$$"})
     assert answer.context["form"].errors
     answer = browser.post(url(item, "undrop"), {"name": "ws$old"})
-    assert told(answer) == ["Table 'ws.old' is back"]
+    assert told(answer) == ["Table 'ws.old' was undropped"]
     assert Table.objects.named(("ws", "old")).get().pk == item.table_id
 
 
@@ -117,7 +117,7 @@ def test_protecting_a_table(browser):
     with unchanged():
         answer = browser.post(url(row, "drop"))
     assert told(answer) == [
-        "Table 'ws.t' is protected now",
+        "Table 'ws.t' is now protected",
         "Table 'ws.t' is protected. Who may manage it has to take the protection off first.",
     ]
     browser.post(url(row, "protect"))
@@ -131,7 +131,7 @@ def test_protecting_a_table(browser):
 def test_the_rules_of_a_namespace(browser):
     row = make_namespace("ws")
     page = browser.get(url(row, "rules")).content.decode()
-    assert "what is dropped stays 1 hour (the default)" in page
+    assert "retention 1 hour (default)" in page
     browser.post(url(row, "rules"), {"retention": "14 days", "purge": "on"})
     row.refresh_from_db()
     assert (row.retention_seconds, row.guarded) == (14 * 86_400, ["purge"])

@@ -33,11 +33,11 @@ def made(*identifier: str, days_ago: float, dropped: float | None = None) -> Tab
 
 def measured(row: Table, *figures: tuple[float, dict[str, object]]) -> None:
     """Measurements, oldest first: how many days ago, and what was found."""
-    for place, (days_ago, statistics) in enumerate(figures, 1):
+    for position, (days_ago, statistics) in enumerate(figures, 1):
         TableHealth.objects.create(
             table=row,
             measured_at=timezone.now() - timedelta(days=days_ago),
-            is_newest=place == len(figures),
+            is_newest=position == len(figures),
             score=90,
             statistics=statistics,
         )
@@ -50,13 +50,13 @@ def of(rows: int, size: int = 0) -> dict[str, object]:
 def points(chart: str) -> list[tuple[float, str]]:
     """How many days ago, and what a chart says of then."""
     now = timezone.now()
-    found = re.findall(r"<title>([\d-]+ [\d:]+) UTC: ([^<]*)</title>", chart)
+    titles = re.findall(r"<title>([\d-]+ [\d:]+) UTC: ([^<]*)</title>", chart)
     return [
         (
             round((now.replace(tzinfo=None) - datetime.fromisoformat(at)).total_seconds() / 86400),
-            told,
+            value,
         )
-        for at, told in found
+        for at, value in titles
     ]
 
 
@@ -72,9 +72,9 @@ def catalog(db: None, warehouse: object) -> None:
 def test_figures_are_added_up_at_each_point_of_time(browser, catalog):
     growth = browser.get(URL).context["growth"]
     rows, size = growth.amounts
-    told = dict(points(rows.chart))
-    assert len(told) == 31
-    assert {at: told[at] for at in (30, 26, 25, 11, 10, 5, 4, 3, 2, 0)} == {
+    values = dict(points(rows.chart))
+    assert len(values) == 31
+    assert {at: values[at] for at in (30, 26, 25, 11, 10, 5, 4, 3, 2, 0)} == {
         30: "1,100",
         26: "1,100",
         25: "1,107",
@@ -94,9 +94,9 @@ def test_figures_are_added_up_at_each_point_of_time(browser, catalog):
 
 def test_a_longer_period_is_asked_for(browser, catalog):
     page = browser.get(f"{URL}?days=90")
-    told = points(page.context["growth"].amounts[0].chart)
-    assert [at for at, _ in told] == list(range(90, -1, -3))
-    assert (dict(told)[63], dict(told)[57], dict(told)[48]) == ("0", "1,000", "1,100")
+    values = points(page.context["growth"].amounts[0].chart)
+    assert [at for at, _ in values] == list(range(90, -1, -3))
+    assert (dict(values)[63], dict(values)[57], dict(values)[48]) == ("0", "1,000", "1,100")
     assert '"m-on" aria-current="page">90 days</a>' in page.content.decode()
     for nonsense in ("days=1", "days=x", "days=-90"):
         assert browser.get(f"{URL}?{nonsense}").context["days"] == 30
@@ -110,37 +110,41 @@ def test_only_what_may_be_browsed_is_added_up(sign_in, catalog):
     )
     context = client.get(URL).context
     assert context["growth"].amounts[0].now == "350"
-    assert "came" not in context
+    assert "additions" not in context
 
 
 def test_an_empty_catalog_is_told_how_figures_come(browser):
     page = browser.get(URL)
     assert page.context["growth"].amounts == ()
-    assert "No table was measured yet." in page.content.decode()
+    assert "No measurements." in page.content.decode()
 
 
 def test_an_empty_table_draws_a_flat_line(browser):
     measured(made("a", "t", days_ago=40), (1, of(0)))
     rows, size = browser.get(URL).context["growth"].amounts
-    assert {told for _, told in points(rows.chart)} == {"0"}
+    assert {value for _, value in points(rows.chart)} == {"0"}
     assert (rows.now, size.now.replace("\xa0", " ")) == ("0", "0 bytes")
-    assert size.change.startswith("the same since ")
+    assert size.change.startswith("no change since ")
 
 
 def test_the_largest_are_told_and_it_is_said(browser, catalog, monkeypatch):
     monkeypatch.setattr("catalog.admin.growth.LARGEST", 1)
     growth = browser.get(URL).context["growth"]
     assert growth.amounts[0].now == "300"  # of those there are; the largest in bytes
-    assert growth.note == "Of the 1 largest of 4 tables."
-    monkeypatch.setattr("catalog.admin.growth.LOOKED_AT", 2)
-    assert "of the 2 measured tables that need work most" in browser.get(URL).context["growth"].note
+    assert growth.note == "Shows the 1 largest of 4 tables."
+    monkeypatch.setattr("catalog.admin.growth.MAX_ROWS", 2)
+    assert (
+        "of the 2 measured tables with the lowest health" in browser.get(URL).context["growth"].note
+    )
 
 
 def test_it_costs_two_statements_whatever_there_is(browser, catalog):
     def cost() -> int:
         with CaptureQueriesContext(connection) as queries:
             browser.get(URL)
-        return len([one for one in queries if "catalog_tablehealth" in one["sql"]])
+        return len(
+            [statement for statement in queries if "catalog_tablehealth" in statement["sql"]]
+        )
 
     few = cost()
     for number in range(20):

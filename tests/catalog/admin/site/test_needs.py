@@ -31,11 +31,11 @@ from catalog.services.tables import namespace_operations, table_operations
 from tests.factories import make_lance_table, make_namespace, make_table
 
 GRACE = Principal("user:grace", Privilege.ALL)
-DECIDE = "Requests to decide"
-FAILED = "Jobs of the last week that failed"
-PURGED = "Purged within two days"
-DEAD = "Events no webhook took"
-KEYS = "Keys that expire within two weeks"
+DECIDE = "Pending approvals"
+FAILED = "Failed jobs in the last 7 days"
+PURGED = "Purges within 2 days"
+DEAD = "Undelivered events"
+KEYS = "API keys that expire within 2 weeks"
 
 
 @pytest.fixture(autouse=True)
@@ -180,9 +180,9 @@ def test_counts_are_not_taken_further_than_a_hundred(browser, monkeypatch):
         Job(table=table, kind=JobKind.COMPACT, status=JobStatus.FAILED) for _ in range(101)
     )
     assert needs(browser) == {FAILED: "100+"}
-    monkeypatch.setattr("catalog.admin.site.overview._LOOK_BACK", 5)
+    monkeypatch.setattr("catalog.admin.site.overview._MAX_JOBS", 5)
     assert needs(browser) == {FAILED: "5"}
 
 
 def test_nothing_needs_who_has_nothing_to_do(browser):
-    assert "Nothing waits for you." in browser.get("/admin/").content.decode()
+    assert "Nothing needs attention." in browser.get("/admin/").content.decode()
