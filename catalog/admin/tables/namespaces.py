@@ -323,6 +323,6 @@ def _events(request: HttpRequest, row: Namespace) -> Panel:
 def _without_location(facts: Mapping[str, Any]) -> dict[str, Any]:
     """What an event tells who may not read the namespace."""
     return {
-        name: namespace_locations.without_location(told) if name == "properties" else told
-        for name, told in facts.items()
+        name: namespace_locations.without_location(value) if name == "properties" else value
+        for name, value in facts.items()
     }

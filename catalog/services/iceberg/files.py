@@ -113,10 +113,10 @@ def _check(
     real |= files.require_readable(actor, listed)
     data: set[str] = set()
     for path, snapshot_id in added.items():
-        left = _MAX_ENTRIES - len(data)
-        entries = _entries(real[path], left) if left > 0 else None
+        remaining = _MAX_ENTRIES - len(data)
+        entries = _entries(real[path], remaining) if remaining > 0 else None
         data.update(entries or ())
-        if entries is None or len(entries) >= left:
+        if entries is None or len(entries) >= remaining:
             unread.add(snapshot_id)
     sources = files.foreign_sources({*real, *data})
     readable = access.readable_tables(actor, sources) if sources else set()
@@ -252,7 +252,7 @@ def require_readable(table: Holder, document: Document, kind: JobKind) -> None:
     snapshots = document.get("snapshots") or []
     if kind not in _READS_EVERY_SNAPSHOT:
         current = document.get("current-snapshot-id")
-        snapshots = [each for each in snapshots if each["snapshot-id"] == current]
+        snapshots = [snapshot for snapshot in snapshots if snapshot["snapshot-id"] == current]
     reader = TableFileIO(TableFiles(table), NOBODY)
     _require_snapshots(reader, snapshots, with_data=kind in _READS_DATA)
 
@@ -260,18 +260,20 @@ def require_readable(table: Holder, document: Document, kind: JobKind) -> None:
 def _require_snapshots(
     reader: TableFileIO, snapshots: Iterable[Mapping[str, Any]], *, with_data: bool
 ) -> None:
-    seen: set[str] = set()
+    locations_seen: set[str] = set()
     for snapshot in snapshots:
         location = snapshot.get("manifest-list")
         if location:
-            found = [manifest.manifest_path for manifest in manifests.read_list(reader, location)]
+            manifest_paths = [
+                manifest.manifest_path for manifest in manifests.read_list(reader, location)
+            ]
         else:
-            found = list(snapshot.get("manifests") or ())
-            reader.require(found)
-        for path in found:
-            if path in seen:
+            manifest_paths = list(snapshot.get("manifests") or ())
+            reader.require(manifest_paths)
+        for path in manifest_paths:
+            if path in locations_seen:
                 continue
-            seen.add(path)
+            locations_seen.add(path)
             if with_data:
                 reader.require(data_files(reader, path))
 

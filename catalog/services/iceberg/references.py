@@ -61,7 +61,8 @@ def _first() -> UnreadSnapshot | None:
 def _paths(row: UnreadSnapshot, reader: TableFileIO) -> Iterator[str]:
     """The files of a snapshot, and of those the manifests that it brought in."""
     snapshot = next(
-        (each for each in _snapshots(row) if each["snapshot-id"] == row.snapshot_id), None
+        (candidate for candidate in _snapshots(row) if candidate["snapshot-id"] == row.snapshot_id),
+        None,
     )
     if snapshot is None:  # it was removed meanwhile
         return
@@ -72,14 +73,14 @@ def _paths(row: UnreadSnapshot, reader: TableFileIO) -> Iterator[str]:
             listed = manifests.read_list(reader, location)
         except (InvalidMetadata, ForeignFile):
             return
-        found = [
-            each.manifest_path
-            for each in listed
-            if row.is_whole or each.added_snapshot_id in {None, row.snapshot_id}
+        manifest_paths = [
+            manifest.manifest_path
+            for manifest in listed
+            if row.is_whole or manifest.added_snapshot_id in {None, row.snapshot_id}
         ]
     else:
-        found = list(snapshot.get("manifests") or ())
-    for path in found:
+        manifest_paths = list(snapshot.get("manifests") or ())
+    for path in manifest_paths:
         yield path
         try:
             yield from data_files(reader, path)

@@ -106,13 +106,13 @@ def repair(*, actor: Principal, table: Identifier, is_dry_run: bool = False) -> 
     staged: list[str] = []
     try:
         operations = [_publish(row, report, staged) for report in faulty]
-        done = commit(operations, actor=actor)
+        committed = commit(operations, actor=actor)
     except BaseException:
         for path in staged:
             with suppress(OSError):
                 regular_files.unlink(path)
         raise
-    return Repair(reports, published, is_dry_run, done.id)
+    return Repair(reports, published, is_dry_run, committed.id)
 
 
 def _publish(
@@ -215,12 +215,12 @@ def _fault_of(row: Table, branch: str, version: int, manifest_path: str) -> str:
 def _stored(row: Table, branch: str) -> dict[int, str]:
     """The manifests in storage by version, of which V2's names win as they do for readers."""
     directory = lance_naming.versions_directory(branch)
-    found: dict[int, str] = {}
+    paths: dict[int, str] = {}
     for file in listing.list_files(row.location, directory):
         name = lance_naming.parse_manifest_name(file.name)
-        if name is not None and len(found.get(name.version, "")) < len(f"{directory}/{file.name}"):
-            found[name.version] = f"{directory}/{file.name}"
-    return found
+        if name is not None and len(paths.get(name.version, "")) < len(f"{directory}/{file.name}"):
+            paths[name.version] = f"{directory}/{file.name}"
+    return paths
 
 
 def _deleted(row: Table, branch: str) -> set[int]:

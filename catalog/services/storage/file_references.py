@@ -96,11 +96,11 @@ def dependents_of(
     by_source = defaultdict(list)
     for source, pk in pairs:
         by_source[source].append(pk)
-    found = {}
+    dependents_by_source = {}
     for source, holders_of in by_source.items():
         visible = tuple(names[pk] for pk in holders_of if pk in names)[:limit]
-        found[source] = Dependents(visible, len(holders_of) - len(visible))
-    return found
+        dependents_by_source[source] = Dependents(visible, len(holders_of) - len(visible))
+    return dependents_by_source
 
 
 def names_of_dependents(actor: Principal, table: Table, limit: int = 10) -> str:

@@ -25,12 +25,12 @@ from catalog.storage import locations
 
 def named(properties: Mapping[str, str]) -> frozenset[str]:
     """The directories that a table's properties name, canonical."""
-    found = set()
+    paths = set()
     for name in PATH_PROPERTIES:
         if name in properties:
             with contextlib.suppress(InvalidLocation):  # it was served once, and is not any more
-                found.add(locations.iceberg_path(properties[name]))
-    return frozenset(found)
+                paths.add(locations.iceberg_path(properties[name]))
+    return frozenset(paths)
 
 
 def taken(actor: Principal, location: str, holder: Table, place: str = "") -> LocationTaken:
@@ -73,9 +73,9 @@ def require_unheld(
         for directory in directories:
             meeting |= Q(path__startswith=directory + "/")
     held = _of_others(pk).filter(meeting).select_related("table__namespace").order_by("pk")
-    for each in held:
-        if not access.holds(actor, Privilege.MANAGE, each.table):
-            raise taken(actor, min(directories), each.table, each.path)
+    for holder in held:
+        if not access.holds(actor, Privilege.MANAGE, holder.table):
+            raise taken(actor, min(directories), holder.table, holder.path)
 
 
 def enter_unheld(table: Table, directory: str) -> None:

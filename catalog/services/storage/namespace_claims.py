@@ -73,7 +73,7 @@ def _require_no_paths(actor: Principal, path: str, namespace: int | None) -> Non
 def _require_no_namespaces(actor: Principal, path: str, namespace: int | None) -> None:
     if actor.holds_everywhere(Privilege.MANAGE):
         return
-    at = [row.pk for place, row in namespace_locations.holding(path) if place == path]
+    at = [row.pk for directory, row in namespace_locations.holding(path) if directory == path]
     inside = Namespace.objects.holding_locations().filter(
         Q(pk__in=at) | Q(location__startswith=path + "/")
     )

@@ -90,7 +90,7 @@ def without_location(properties: dict[str, str]) -> dict[str, str]:
 def holding(path: str, *, apart_from: int | None = None) -> list[tuple[str, Namespace]]:
     """The namespaces whose locations are this path or hold it, with these, the innermost first."""
     directories = [path, *locations.parents(path)]
-    uuids = {uuid.UUID(match[1]) for part in path.split("/") if (match := _UUID.search(part))}
+    uuids = {uuid.UUID(match[1]) for name in path.split("/") if (match := _UUID.search(name))}
     rows = Namespace.objects.holding_locations().exclude(pk=apart_from or 0)
     rows = rows.filter(Q(location__in=directories) | Q(uuid__in=uuids))
     explicit: list[tuple[str, Namespace]] = []
@@ -100,8 +100,8 @@ def holding(path: str, *, apart_from: int | None = None) -> list[tuple[str, Name
             unplaced.append(row)
         else:
             explicit.append((row.location, row))
-    found = [*explicit, *_with_defaults(unplaced)]
-    inside = [(location, row) for location, row in found if location in directories]
+    candidates = [*explicit, *_with_defaults(unplaced)]
+    inside = [(location, row) for location, row in candidates if location in directories]
     return sorted(inside, key=lambda each: -len(each[0]))
 
 
@@ -126,12 +126,12 @@ def require_place(actor: Principal, location: str) -> None:
 
     In a namespace's location tables are for who may create them there. Raises LocationTaken.
     """
-    found = holding(location)
+    holders = holding(location)
     around = Namespace.objects.holding_locations().filter(location__startswith=location + "/")
-    met = next((row for place, row in found if place == location), None) or around.first()
+    met = next((row for directory, row in holders if directory == location), None) or around.first()
     if met is not None:
         raise taken(actor, location, met)
-    _require_create(actor, location, found)
+    _require_create(actor, location, holders)
 
 
 def require_path(actor: Principal, path: str, *, apart_from: int | None = None) -> None:
@@ -145,7 +145,7 @@ def require_path(actor: Principal, path: str, *, apart_from: int | None = None) 
 def _require_create(actor: Principal, path: str, found: list[tuple[str, Namespace]]) -> None:
     if not found or actor.holds_everywhere(Privilege.CREATE):
         return
-    innermost = [row for place, row in found if place == found[0][0]]
+    innermost = [row for directory, row in found if directory == found[0][0]]
     if not any(access.holds(actor, Privilege.CREATE, row) for row in innermost):
         raise taken(actor, path, innermost[0])
 

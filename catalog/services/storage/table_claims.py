@@ -21,7 +21,7 @@ class Claim:
 def claims_of(in_paths: Q, in_locations: Q) -> dict[str, list[Claim]]:
     """Who holds directories. A dropped table whose files were removed holds nothing."""
     purged = Job.objects.filter(kind=JobKind.PURGE_TABLE, status=JobStatus.SUCCEEDED)
-    found: dict[str, list[Claim]] = {}
+    claims: dict[str, list[Claim]] = {}
     locations = Table.objects.filter(in_locations).exclude(
         Exists(purged.filter(table=OuterRef("pk"))), state=TableState.DROPPED
     )
@@ -30,14 +30,14 @@ def claims_of(in_paths: Q, in_locations: Q) -> dict[str, list[Claim]]:
     ):
         moment = dropped_at.timestamp() if dropped_at is not None else 0.0
         claim = Claim(pk, state != TableState.DROPPED, True, moment)
-        found.setdefault(path, []).append(claim)
+        claims.setdefault(path, []).append(claim)
     paths = IcebergPath.objects.filter(in_paths).exclude(
         Exists(purged.filter(table=OuterRef("table"))), table__state=TableState.DROPPED
     )
     for path, pk, state in paths.values_list("path", "table_id", "table__state"):
         claim = Claim(pk, state != TableState.DROPPED, False, 0.0)
-        found.setdefault(path, []).append(claim)
-    return found
+        claims.setdefault(path, []).append(claim)
+    return claims
 
 
 def is_held_now(claims: Collection[Claim]) -> bool:

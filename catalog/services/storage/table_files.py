@@ -182,10 +182,10 @@ class TableFiles:
     def readable_sources(self, actor: Principal, sources: Collection[int]) -> set[int]:
         """Those of other tables whose files may be read for this one on behalf of ``actor``."""
         readable = access.readable_tables(actor, sources) | (set(sources) & {self._table.pk})
-        rest = set(sources) - readable
-        if not rest or not self._table.pk:
+        unreadable = set(sources) - readable
+        if not unreadable or not self._table.pk:
             return readable
-        references = FileReference.objects.filter(table_id=self._table.pk, source_id__in=rest)
+        references = FileReference.objects.filter(table_id=self._table.pk, source_id__in=unreadable)
         by_principal: dict[str, set[int]] = {}
         for source, principal in references.values_list("source_id", "principal"):
             by_principal.setdefault(principal, set()).add(source)
@@ -241,9 +241,9 @@ class TableFiles:
         for text, path in resolved.items():
             owner = _OUTSIDE
             if path is not None:
-                found = self._owners[path.rpartition("/")[0]]
-                if found is not _OUTSIDE:
-                    owner = replace(found, path=path)
+                parent_owner = self._owners[path.rpartition("/")[0]]
+                if parent_owner is not _OUTSIDE:
+                    owner = replace(parent_owner, path=path)
             owners[text] = owner
         return owners
 
@@ -251,17 +251,17 @@ class TableFiles:
         """Find the owners of directories. Two statements, none for what lies in the location."""
         unknown = directories - self._owners.keys()
         claims = dict(self._deeper or {})
-        asked = {
+        ancestors = {
             parent
             for directory in unknown
             # Tables do not lie inside one another; ``_deeper`` has what does all the same.
             if not f"{directory}/".startswith(self._inside)
             for parent in (directory, *locations.parents(directory))
         }
-        if asked:
+        if ancestors:
             if not self._roots:
                 self._roots, self._home = locations.allowed_roots(), locations.home()
-            claims.update(claims_of(Q(path__in=asked), Q(location__in=asked)))
+            claims.update(claims_of(Q(path__in=ancestors), Q(location__in=ancestors)))
         for directory in unknown:
             self._owners[directory] = self._owner(directory, claims)
 
@@ -309,8 +309,8 @@ class TableFiles:
         if not isinstance(text, str) or len(text) >= _MAX_TEXT:
             return None
         spellings = self._spellings(text)
-        found = {self._resolve_one(spelling) for spelling in spellings}
-        return found.pop() if len(found) == 1 else None
+        resolved = {self._resolve_one(spelling) for spelling in spellings}
+        return resolved.pop() if len(resolved) == 1 else None
 
     def _resolve_one(self, text: str) -> str | None:
         directory, _, name = text.rpartition("/")

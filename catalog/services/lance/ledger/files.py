@@ -72,10 +72,10 @@ def check(snapshot: Snapshot) -> tuple[str, ...]:
     )
     state = (status.st_ino, status.st_size, status.st_mtime_ns)
     with _lock:
-        known = _checked.get(snapshot.key)
-    if known is not None and known[0] == state and is_plain(snapshot):
-        require_rights(snapshot, known[1])
-        return known[1]
+        verdict = _checked.get(snapshot.key)
+    if verdict is not None and verdict[0] == state and is_plain(snapshot):
+        require_rights(snapshot, verdict[1])
+        return verdict[1]
     contents = manifests.read(
         table=snapshot.table,
         location=snapshot.location,
@@ -255,9 +255,9 @@ def _is_plain(directory: str) -> bool:
         return False
     state = (status.st_ino, status.st_ctime_ns)
     with _lock:
-        known = _listed.get(directory)
-    if known is not None and known[0] == state:
-        below = known[1]
+        listed_at = _listed.get(directory)
+    if listed_at is not None and listed_at[0] == state:
+        below = listed_at[1]
     else:
         below = _plain_directories_in(directory)
         if time.time_ns() - status.st_ctime_ns > _SETTLED_NS:

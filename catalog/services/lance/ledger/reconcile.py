@@ -57,9 +57,9 @@ def retired(refused: ManifestNotFound, location: str, branch: str) -> CatalogErr
             "It is the newest version; its manifest was removed from storage. Repair the table."
         )
         return refused
-    gone: VersionNotFound = versions.not_found(refused.table, refused.version, branch)
-    gone.detail = "Its manifest was removed from storage, so the version was retired."
-    return gone
+    missing: VersionNotFound = versions.not_found(refused.table, refused.version, branch)
+    missing.detail = "Its manifest was removed from storage, so the version was retired."
+    return missing
 
 
 def reconcile_due() -> int:

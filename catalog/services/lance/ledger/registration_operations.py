@@ -68,7 +68,7 @@ class RegisterTable(NewTableOperation):
 
     location: str
     overwrite: bool = False
-    found: tuple[tuple[str, int, str, int], ...] = ()
+    manifests: tuple[tuple[str, int, str, int], ...] = ()
     """(branch, version, path relative to the table, size), from ``prepare``."""
     bases: tuple[BasePath, ...] = ()
     """The directories outside the table in which its newest versions have files, from ``prepare``."""
@@ -76,9 +76,9 @@ class RegisterTable(NewTableOperation):
     def prepare(self) -> "RegisterTable":
         check_table(self.table)
         location = locations.check_location(self.location)
-        found = tuple(_manifests(location))
-        bases = tuple(self._foreign_bases(location, found))
-        return replace(self, location=location, found=found, bases=bases)
+        manifests = tuple(_manifests(location))
+        bases = tuple(self._foreign_bases(location, manifests))
+        return replace(self, location=location, manifests=manifests, bases=bases)
 
     def _foreign_bases(
         self, location: str, found: Iterable[tuple[str, int, str, int]]
@@ -117,7 +117,7 @@ class RegisterTable(NewTableOperation):
             replace_table(batch, existing)
         claim_location(batch, self.location)
         row = self.add_table(
-            batch, self.location, TableState.LIVE if self.found else TableState.DECLARED
+            batch, self.location, TableState.LIVE if self.manifests else TableState.DECLARED
         )
         self._record_sources(batch, row)
         self._enter(batch, row, known=set())
@@ -129,9 +129,9 @@ class RegisterTable(NewTableOperation):
         before = {"properties": row.properties}
         row.properties = dict(self.properties)
         self._record_sources(batch, row)
-        known = set(TableVersion.objects.filter(table=row).values_list("branch", "version"))
-        self._enter(batch, row, known=known)
-        if self.found:
+        entered = set(TableVersion.objects.filter(table=row).values_list("branch", "version"))
+        self._enter(batch, row, known=entered)
+        if self.manifests:
             row.state = TableState.LIVE
         row.save(update_fields=["properties", "state", "updated_at"])
         batch.record(
@@ -143,11 +143,11 @@ class RegisterTable(NewTableOperation):
         return row
 
     def _enter(self, batch: Batch, row: Table, known: set[tuple[str, int]]) -> None:
-        branches = {branch for branch, *_ in self.found if branch}
+        branches = {branch for branch, *_ in self.manifests if branch}
         present = set(Branch.objects.filter(table_id=row.pk).values_list("name", flat=True))
         for branch in sorted(branches - present):
             batch.add(Branch(table=row, name=branch))
-        for branch, version, path, size in self.found:
+        for branch, version, path, size in self.manifests:
             if (branch, version) in known:
                 continue
             batch.add(
@@ -167,7 +167,7 @@ class RegisterTable(NewTableOperation):
 
 def _manifests(location: str) -> Iterable[tuple[str, int, str, int]]:
     """What lies in storage, one manifest for each version. Raises InvalidLocation."""
-    found: dict[tuple[str, int], tuple[str, int, str, int]] = {}
+    newest: dict[tuple[str, int], tuple[str, int, str, int]] = {}
     try:
         for branch in ("", *listing.list_branches(location)):
             directory = lance_naming.versions_directory(branch)
@@ -176,9 +176,9 @@ def _manifests(location: str) -> Iterable[tuple[str, int, str, int]]:
                 if manifest is not None:
                     entry = (branch, manifest.version, f"{directory}/{file.name}", file.size)
                     # Two names of one version: V2's, which has more digits, is what readers take.
-                    known = found.setdefault((branch, manifest.version), entry)
-                    if len(known[2]) < len(entry[2]):
-                        found[branch, manifest.version] = entry
+                    present = newest.setdefault((branch, manifest.version), entry)
+                    if len(present[2]) < len(entry[2]):
+                        newest[branch, manifest.version] = entry
     except OSError as error:
         raise InvalidLocation(location, f"cannot be read: {error.strerror}") from error
-    return found.values()
+    return newest.values()

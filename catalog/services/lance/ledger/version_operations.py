@@ -301,7 +301,7 @@ class DeleteVersions(TableOperation):
 
 def needed_versions(table: Table, branch: str) -> dict[str, int]:
     """The versions of a branch that tags name and other branches began with, by what needs them."""
-    found = {}
+    needed = {}
     for directory, kind in ((lance_refs.TAGS, "tag"), (lance_refs.BRANCHES, "branch")):
         for file in listing.list_files(table.location, directory):
             name = lance_refs.name_of(file.name)
@@ -315,12 +315,12 @@ def needed_versions(table: Table, branch: str) -> dict[str, int]:
             if kind == "tag":
                 tag = lance_refs.parse_tag(content)
                 if tag is not None and tag.branch == branch:
-                    found[f"tag '{name}'"] = tag.version
+                    needed[f"tag '{name}'"] = tag.version
             else:
                 child = lance_refs.parse_branch(content)
                 if child is not None and child.parent == branch:
-                    found[f"branch '{name}'"] = child.parent_version
-    return found
+                    needed[f"branch '{name}'"] = child.parent_version
+    return needed
 
 
 # Deletes nothing if the ranges cover the newest version: without it, writers would ask for its

@@ -81,10 +81,10 @@ def describe_version(
     if rows[0][3] is None:
         _require_branch(rows[0][0], table, branch)
         raise not_found(table, version, branch)
-    found = _versions(rows)[0]
-    if manifests.is_gone(rows[0][1], found.manifest_path):
-        raise ManifestNotFound(table, found.version, found.manifest_path)
-    return found
+    entry = _versions(rows)[0]
+    if manifests.is_gone(rows[0][1], entry.manifest_path):
+        raise ManifestNotFound(table, entry.version, entry.manifest_path)
+    return entry
 
 
 def not_found(table: Identifier, version: int | None, branch: str) -> VersionNotFound:
@@ -119,8 +119,8 @@ def list_versions(
     if rows[0][3] is None:
         _require_branch(rows[0][0], table, branch)
         return [], None
-    found = _versions(rows[:size])
-    return found, str(found[-1].version) if len(rows) > size else None
+    versions = _versions(rows[:size])
+    return versions, str(versions[-1].version) if len(rows) > size else None
 
 
 def _last_of_page(token: str) -> int:
@@ -206,13 +206,13 @@ def settle(table: Table) -> bool:
 
 
 def _settle(rows: Sequence[TableVersion]) -> int:
-    done = []
+    settled_versions = []
     for row in rows:
         if not local_directories.can_see(row.table.location) and not _is_old(row):
             # This process may be without the volume that others see; then nothing looks moved.
             continue
         try:
-            done.append((row.pk, _move(row, row.table.location)))
+            settled_versions.append((row.pk, _move(row, row.table.location)))
         except OSError:
             log.warning("Moving the manifest of version %s failed", row.pk, exc_info=True)
     with connection.cursor() as cursor:
@@ -222,7 +222,7 @@ def _settle(rows: Sequence[TableVersion]) -> int:
             FROM unnest(%s::bigint[], %s::text[]) AS d (id, path)
             WHERE v.id = d.id AND v.staged_path IS NOT NULL
             """,
-            [[pk for pk, _ in done], [path for _, path in done]],
+            [[pk for pk, _ in settled_versions], [path for _, path in settled_versions]],
         )
         settled: int = cursor.rowcount
     return settled
