@@ -127,7 +127,7 @@ LANCE: dict[str, Rule] = {
     "CreateTableBranch": WRITE,
     "DeleteTableBranch": WRITE,
     "CreateMaterializedView": Rule(_namespace, P.MANAGE),  # CREATE, and READ of its source
-    "RefreshMaterializedView": WRITE,
+    "RefreshMaterializedView": Rule(_namespace, P.WRITE),  # and READ of its source
 }
 
 ICEBERG: dict[str, Rule] = {

@@ -18,7 +18,6 @@ from django.http import HttpResponse
 
 from api.iceberg import urls
 from api.iceberg.views import namespaces as views
-from catalog import access
 from catalog.access import SYSTEM, Principal
 from catalog.errors import CommitConflict, OutcomeUnknown, ServiceUnavailable
 from catalog.models import (
@@ -29,7 +28,7 @@ from catalog.models import (
     Table,
     TableVersion,
 )
-from catalog.services.access import api_keys
+from catalog.services.access import api_keys, authentication
 from catalog.services.engine import idempotency
 from catalog.services.iceberg import commits as iceberg_commits
 from catalog.storage import locations
@@ -312,7 +311,7 @@ def test_a_commit_that_comes_again_is_not_called_failed(
     def away(*_: object, **__: object) -> None:
         raise error
 
-    for module, function in ((access, "authenticate"), (idempotency, "find")):
+    for module, function in ((authentication, "authenticate"), (idempotency, "find")):
         with monkeypatch.context() as patch, unchanged():
             patch.setattr(module, function, away)
             again = iceberg.call("POST", path, COMMIT, **once(key))
