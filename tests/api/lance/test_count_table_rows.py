@@ -84,8 +84,9 @@ def test_a_declared_table_and_one_that_is_not_there(lance):
     lance.refused(404, 4, "does not exist", "/v1/table/w$nope/count_rows", {})
 
 
-def test_a_data_file_that_is_gone_is_no_mistake_of_the_caller(lance):
+def test_a_missing_data_file_is_an_invalid_state_of_the_table(lance):
     row = make_lance_table(("ws", "torn"))
     shutil.rmtree(Path(row.location) / "data")
     response = lance.call("POST", "/v1/table/ws$torn/count_rows", {"predicate": "id > 1"})
-    assert (response.status_code, response.json()["code"]) == (500, 18)
+    assert (response.status_code, response.json()["code"]) == (409, 19)
+    assert "torn or missing" in response.json()["error"]

@@ -16,7 +16,7 @@ def test_a_document_is_planned_applied_and_taken_along(management):
     make_root()
     with unchanged():
         planned = management.post("governance/plan", DOCUMENT)["changes"]
-    assert [(one["target"], one["what"]) for one in planned] == [("pii", "label")]
+    assert [(change["target"], change["field"]) for change in planned] == [("pii", "label")]
     assert management.put("governance", DOCUMENT)["changes"] == planned
     assert LabelDefinition.objects.get().values == ["yes"]
     found = management.get("governance")
