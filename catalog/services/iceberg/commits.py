@@ -15,12 +15,7 @@ from typing import Any, TypeVar
 
 from catalog import access
 from catalog.access import On, Principal
-from catalog.errors import (
-    CatalogError,
-    CommitConflict,
-    InvalidInput,
-    NamespaceNotFound,
-)
+from catalog.errors import CatalogError, CommitConflict, InvalidInput, NamespaceNotFound
 from catalog.formats.iceberg.metadata import documents as metadata_documents
 from catalog.formats.iceberg.metadata import requirements, updates
 from catalog.identifiers import Identifier, check_table, digest
