@@ -220,8 +220,9 @@ def _second_key(environment: dict[str, str]) -> str:
 _MAKE_KEY = """
 import django
 django.setup()
-from catalog.services import access, api_keys
-print(api_keys.create_api_key(actor=access.SYSTEM, name="hostile")[1])
+from catalog.access import SYSTEM
+from catalog.services.access import api_keys
+print(api_keys.create_api_key(actor=SYSTEM, name="hostile")[1])
 """
 
 

@@ -284,7 +284,7 @@ def _granted_key(stack: Stack, url: str) -> str:
         stack,
         url,
         "from catalog import models as m;"
-        "from catalog.services import access, api_keys;"
+        "from catalog import access; from catalog.services.access import api_keys;"
         "row, key = api_keys.create_api_key("
         "    actor=access.SYSTEM, name='granted', level=m.PrincipalLevel.GRANTED);"
         "n = m.Namespace.objects.filter(parent__isnull=False).order_by('pk')[7];"

@@ -34,9 +34,10 @@ KEY = "live-server-key-of-the-tests"
 _NOT_INHERITED = ("MONODON_", "DATABASE_URL", "PYTEST_", "DJANGO_", "PROMETHEUS_")
 _MIGRATE = """
 from django.core.management import call_command
-from catalog.services import access, api_keys
+from catalog.access import SYSTEM
+from catalog.services.access import api_keys
 call_command("migrate", interactive=False, verbosity=0)
-api_keys.create_api_key(actor=access.SYSTEM, name="tests", key={key!r})
+api_keys.create_api_key(actor=SYSTEM, name="tests", key={key!r})
 """
 _numbers = itertools.count(1)
 

@@ -45,7 +45,7 @@ def test_a_key_of_a_principal_within_a_namespace(db):
         (["x", "--scope", "rule"], "no privilege"),
         (["x", "--namespace", "gone"], "'gone' does not exist"),
         (["x", "--days", "-1"], "is in the past"),
-        (["x", "--days", "1e30"], "too much"),
+        (["x", "--days", "1e30"], "too large"),
         (["x", "--days", "7", "--never-expires"], "not allowed with"),
         (["a:b"], "colon"),
         (["system"], "reserved for the catalog itself"),

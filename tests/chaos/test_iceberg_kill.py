@@ -66,7 +66,7 @@ def _kill_again_and_again(server: LiveServer, seed: int, kills: int) -> None:
     cut_off = _judge(storm)
     with server.database() as connection:
         connection.execute("UPDATE catalog_stagedfile SET created_at = created_at - interval '1 h'")
-    server.manage("from catalog.services import metadata_files as m\nwhile m.sweep(): pass")
+    server.manage("from catalog.services.iceberg import metadata_files as m\nwhile m.sweep(): pass")
     assert _judge(storm) == (0, 0)
     told = Counter(request.outcome for request in storm.requests)
     assert told[Outcome.COMMITTED] > 0, told

@@ -38,7 +38,7 @@ from catalog.services.engine import locks
 
 log = logging.getLogger(__name__)
 
-MAX_ATTEMPTS = 8  # the last one about two hours after the first
+MAX_ATTEMPTS = 8  # the last one about an hour after the first
 MAX_TAKEN = 20  # a job that kills its worker is not retried forever
 _BACK_OFF = timedelta(seconds=15)
 _SENT_AT_ONCE = 100

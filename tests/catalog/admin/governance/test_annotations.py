@@ -89,7 +89,7 @@ def test_a_label_is_put_on_and_taken_away(browser, of):
 def test_a_value_that_the_label_does_not_take_is_refused(browser):
     row = make_table("prod", "t")
     with unchanged():
-        assert "takes yes, no" in press(browser, row, "label", label="pii", values="maybe")
+        assert "allows yes, no" in press(browser, row, "label", label="pii", values="maybe")
         press(browser, row, "label", label="unknown", values="yes")
 
 

@@ -501,7 +501,7 @@ def test_a_scan_that_hangs_does_not_keep_the_page(browser, row, monkeypatch):
     finally:
         going_on.set()
     assert "there may be more" in leads[0]
-    assert leads[2].endswith("Nothing was read: others are looking at rows just now. Try again.")
+    assert leads[2].endswith("Nothing was read: other previews are running. Try again.")
 
 
 def test_large_rows_are_not_read_all(browser, warehouse, db, monkeypatch):

@@ -262,7 +262,7 @@ def test_the_tab_of_an_iceberg_table(browser):
     page = text(browser.get(tab(row)))
     for fragment in (
         "Manifests",
-        "1 manifests can take the place of 70",
+        "1 manifests can replace 70",
         'aria-label="Rewrite manifests"',
         "Spark",
     ):
@@ -468,7 +468,7 @@ def test_of_several_those_that_cannot_are_told(browser):
     messages = told(answer)
     assert len(messages) == 3
     assert f"Job {job.pk}</a>" in messages[0]
-    assert "a.i: Tables in Iceberg format have no 'optimize_indexes'" in messages
+    assert "a.i: Tables in Iceberg format do not support 'optimize_indexes'" in messages
 
 
 def test_many_refusals_are_a_few_messages(browser):

@@ -52,12 +52,12 @@ def test_what_holds_and_where_it_comes_from(browser):
     say(actor=SYSTEM, namespace=("prod",), values={"keep_for": 2 * 86_400})
     policies.set_table_policy(actor=SYSTEM, table=row.identifier, values={"small_ratio": 0.3})
     page = text(browser.get(url(row)))
-    assert line(page, "keep_for") == "Now: 2 days · prod"
+    assert line(page, "keep_for") == "Effective: 2 days · prod"
     assert f'href="{url(prod)}"' in page
-    assert line(page, "compaction") == "Now: On · (root)"
+    assert line(page, "compaction") == "Effective: On · (root)"
     assert f'href="{url(root())}"' in page
     assert line(page, "small_ratio") == "Effective: 30 % · set here (inherited: 50 %)"
-    assert line(page, "keep_versions") == "Now: 10 · default"
+    assert line(page, "keep_versions") == "Effective: 10 · default"
     assert 'placeholder="inherited: 2 days"' in page
     assert re.search(r'name="small_ratio" value="30 %"', page)
     assert "Inherit (on)" in page
@@ -157,7 +157,7 @@ def test_a_bad_value_is_told_at_its_field_and_changes_nothing(browser, name, val
     page = text(answer)
     assert answer.context["form"].errors == {name: [message]}
     assert "The policy was not saved" in page
-    assert line(page, "compaction") == "Now: Dry run · default"
+    assert line(page, "compaction") == "Effective: Dry run · default"
     assert re.search(r'<option value="on" selected', page)
 
 

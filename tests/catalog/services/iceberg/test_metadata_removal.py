@@ -281,5 +281,5 @@ def test_such_a_table_is_dropped_brought_back_and_purged(settings):
     assert metadata(table) == ledger() == [5, 6, 7]
     iceberg_tables.drop_table(actor=SYSTEM, table=T, purge=True)
     renew: Callable[[int], None] = lambda count: None  # noqa: E731
-    assert purge.remove_files(Table.objects.get(), renew).left == ""
+    assert purge.remove_files(Table.objects.get(), renew).remaining == ""
     assert metadata(table) == []
