@@ -38,6 +38,7 @@ lint: install-dev ## the static part of the gate
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
 	.venv/bin/lint-imports
+	$(PY) .ci/names.py
 	$(PY) -m mypy catalog api tasks server
 	@$(MAKE) --no-print-directory migrate-check compose-check
 

@@ -283,8 +283,6 @@ MONODON_LOCK_SECONDS = number("MONODON_LOCK_SECONDS", 3)
 """How long a request waits for a lock; jobs and commands wait 30 s."""
 MONODON_STATEMENT_SECONDS = number("MONODON_STATEMENT_SECONDS", 30)
 """How long one statement of a request may take; those of jobs and commands have no limit."""
-MONODON_WEB_THREADS = number("MONODON_WEB_THREADS", 4)
-"""How many threads of a web process answer requests."""
 
 # --- Celery ------------------------------------------------------------------------------------
 
