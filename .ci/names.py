@@ -11,34 +11,32 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGES = ("catalog", "api", "tasks", "server", "config")
-VAGUE = set(
-    [
-        "found",
-        "one",
-        "each",
-        "told",
-        "known",
-        "kept",
-        "wanted",
-        "done",
-        "asked",
-        "place",
-        "part",
-        "said",
-        "given",
-        "left",
-        "gone",
-        "there",
-        "them",
-        "it",
-        "what",
-        "rest",
-        "seen",
-        "meant",
-        "shown",
-        "tried",
-    ]
-)
+VAGUE = {
+    "found",
+    "one",
+    "each",
+    "told",
+    "known",
+    "kept",
+    "wanted",
+    "done",
+    "asked",
+    "place",
+    "part",
+    "said",
+    "given",
+    "left",
+    "gone",
+    "there",
+    "them",
+    "it",
+    "what",
+    "rest",
+    "seen",
+    "meant",
+    "shown",
+    "tried",
+}
 MAX_SHARE = 0.01
 MAX_LINES, MAX_MODULES = 400, 20
 # Spark gets this script as one file.
