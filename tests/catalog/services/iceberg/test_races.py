@@ -262,7 +262,7 @@ def test_commit_and_drop(warehouse, each_for_itself):
             lambda table=table: commit_to(table, {"a": "b"}),
             lambda table=table: iceberg_tables.drop_table(actor=SYSTEM, table=table),
         )
-        assert dropped is None
+        assert isinstance(dropped, Table)
         row = Table.objects.get(pk=made.pk)
         if isinstance(committed, LoadedTable):
             assert row.iceberg_metadata.metadata_location == committed.metadata_location
