@@ -243,7 +243,7 @@ def test_what_lance_asks_after_the_request_is_refused(monkeypatch):
         with pytest.raises(OSError):  # noqa: PT011 -- what Lance says is its own affair
             work[0].result()
     with pytest.raises(ServiceUnavailable, match="has ended"):
-        ledgers[0]._ask(lambda: 1)
+        ledgers[0]._call(lambda: 1)
     monkeypatch.undo()
     assert lance_datasets.read(actor=SYSTEM, table=T).count_rows() == 1
 
@@ -265,7 +265,7 @@ def test_an_insert_goes_on_with_what_the_last_one_left_open(opened):
     for _ in range(3):
         insert(NEW.to_reader())
     assert opened == [1]
-    assert lance_datasets.find_snapshot(actor=SYSTEM, table=T).key in lance_datasets.writers._kept
+    assert lance_datasets.find_snapshot(actor=SYSTEM, table=T).key in lance_datasets.writers._entries
     lance_data.delete(actor=SYSTEM, table=T, predicate="id = 1")
     insert(NEW.to_reader())
     assert opened == [1, 5]
