@@ -265,7 +265,9 @@ def test_an_insert_goes_on_with_what_the_last_one_left_open(opened):
     for _ in range(3):
         insert(NEW.to_reader())
     assert opened == [1]
-    assert lance_datasets.find_snapshot(actor=SYSTEM, table=T).key in lance_datasets.writers._entries
+    assert (
+        lance_datasets.find_snapshot(actor=SYSTEM, table=T).key in lance_datasets.writers._entries
+    )
     lance_data.delete(actor=SYSTEM, table=T, predicate="id = 1")
     insert(NEW.to_reader())
     assert opened == [1, 5]
