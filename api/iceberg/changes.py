@@ -1,4 +1,4 @@
-"""What commits ask for, read as leniently as Java's parsers read it.
+"""Reading the changes that commits request, as leniently as Java's parsers.
 
 Everything behind this sees one spelling: actions and types in lower case, updates and removals by
 their present names, and lists that are there.

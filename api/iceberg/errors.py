@@ -135,7 +135,7 @@ def body(status: int, kind: str, text: str) -> bytes:
 
 
 def is_final(error: errors.CatalogError) -> bool:
-    """Whether the same request must get the same refusal again (Idempotency-Key)."""
+    """True if a repeated request must get the same refusal (Idempotency-Key)."""
     status, _ = STATUS_AND_TYPE[type(error)]
     return (
         400 <= status < 500 and status not in _PASSING_STATUSES and not isinstance(error, _PASSING)

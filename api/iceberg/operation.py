@@ -1,4 +1,4 @@
-"""What all operations of the Iceberg protocol share: from the request to the call and back."""
+"""The base of all operations of the Iceberg protocol: from the request to the call and back."""
 
 import base64
 import binascii
@@ -50,11 +50,11 @@ class IcebergOperation(Operation):
     request_headers: ClassVar[tuple[str, ...]] = ()
     """The request headers it reads, beside those of every operation."""
     is_commit: ClassVar[bool] = False
-    """Whether clients take any 5xx for "it may have happened". Then what surely failed is a 409."""
+    """True if clients read any 5xx as "it may have happened". A certain failure is then a 409."""
     is_idempotent: ClassVar[bool] = False
-    """Whether it heeds an Idempotency-Key."""
+    """True if it accepts an Idempotency-Key."""
     is_batch: ClassVar[bool] = False
-    """Whether refusals tell the index of the failing operation."""
+    """True if refusals name the index of the failing operation."""
     error_types: ClassVar[Mapping[type[CatalogError], str]] = {}
     """Types of refusals that clients expect of this operation, instead of the usual ones."""
 
@@ -68,7 +68,7 @@ class IcebergOperation(Operation):
     warehouse: Identifier = ()
     """The namespace that the prefix names; everything in the request is relative to it."""
     _is_first: bool = False
-    """Whether nothing was noted under the request's Idempotency-Key, so it is carried out."""
+    """True if no result is stored under the request's Idempotency-Key, so it is carried out."""
 
     def perform(self, actor: Principal, path: dict[str, str]) -> HttpResponse:
         prefix = path.pop("prefix", None)
@@ -185,7 +185,7 @@ class IcebergOperation(Operation):
     # -- names
 
     def identify(self, namespace: str, name: str | None = None) -> Identifier:
-        """What a path names: a namespace, or something called ``name`` in it."""
+        """The identifier in a path: a namespace, or the object ``name`` in it."""
         return self.absolute(prefixes.levels(namespace), name)
 
     def absolute(self, namespace: "list[str] | Identifier", name: str | None = None) -> Identifier:

@@ -1,4 +1,4 @@
-"""loadTable for who has the answer already: 304 without Django's request, response and handler.
+"""loadTable for clients that have the answer: 304 without Django's request, response and handler.
 
 They took twice as long as the rest. What is no 304 goes the ordinary way, which looks again, and which
 alone refuses; so nothing is decided here but that a table's ETag is one of those that were sent.

@@ -33,13 +33,13 @@ _SAME_NAME: dict[tuple[type[errors.CatalogError], str], str] = {
 
 
 _DETAILS: dict[type[errors.CatalogError], str] = {
-    # The plain one tells of a way that this protocol does not have.
+    # The default detail names an option that this protocol does not have.
     errors.NamespaceNotEmpty: "Drop what it holds first",
 }
 
 
 def message(error: errors.CatalogError, warehouse: Identifier) -> str:
-    """What a refusal says, without its detail."""
+    """The message of a refusal, without its detail."""
     if isinstance(error, errors.NamespaceNotFound) and _holds(error.namespace, warehouse):
         return f"Warehouse does not exist: {prefixes.spell(warehouse)}"
     key = type(error), getattr(error, "wanted", "")
@@ -69,6 +69,6 @@ def name(identifier: Sequence[str], warehouse: Identifier) -> str:
 
 
 def _holds(namespace: Identifier, warehouse: Identifier) -> bool:
-    """Whether a namespace is the warehouse, or lies around it."""
+    """True if a namespace is the warehouse, or one of its ancestors."""
     depth = len(namespace)
     return 0 < depth <= len(warehouse) and fold(warehouse[:depth]) == fold(namespace)

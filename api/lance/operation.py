@@ -1,4 +1,4 @@
-"""What all operations of the Lance protocol share: from the request to the call and back."""
+"""The base of all operations of the Lance protocol: from the request to the call and back."""
 
 import hashlib
 from collections.abc import Callable, Mapping
@@ -47,11 +47,11 @@ class LanceOperation(Operation):
     query: ClassVar[tuple[str, ...]] = ()
     """The query parameters it reads, beside the delimiter."""
     changes: ClassVar[bool] = False
-    """Whether it writes: then its context headers go into the audit trail."""
+    """True if it writes: its context headers then go into the audit trail."""
     is_idempotent: ClassVar[bool] = False
-    """Whether it accepts an Idempotency-Key (``api.lance.once``)."""
+    """True if it accepts an Idempotency-Key (``api.lance.once``)."""
     is_batch: ClassVar[bool] = False
-    """Whether errors name the failing operation by its index."""
+    """True if errors name the failing operation by its index."""
 
     handle: Callable[..., Any]
     """``handle(actor, body, **path)``: call one service and render what it returns.
@@ -109,17 +109,17 @@ class LanceOperation(Operation):
         return {**kwargs, "id": identifier}
 
     def digested_body(self) -> Callable[[], bytes]:
-        """What gives the SHA-256 of the body."""
+        """A function that returns the SHA-256 of the body."""
         digest = hashlib.sha256(self.content()).digest()
         return lambda: digest
 
     @property
     def is_spoiled(self) -> bool:
-        """Whether the body did not come as it was sent, so that the request may still come whole."""
+        """True if the body was cut off or altered on its way: the client may send it again."""
         return False
 
     def identify(self, text: str) -> Identifier:
-        """What the path's ``id`` names."""
+        """The identifier in the path's ``id``."""
         return identifiers.parse(text, self.delimiter)
 
     @property

@@ -5,7 +5,7 @@ from catalog.models.tables import Table
 
 
 class FileReference(models.Model):
-    """A reference of a table to another table's files, committed by a principal who may read them.
+    """A reference of a table to files of another table, and the principal that committed it.
 
     Readers of the table may read those files through it while that principal may read the source.
     Clean-up and removal of the source check such references first.

@@ -23,7 +23,7 @@ class GetConfig(IcebergOperation):
     query = ("warehouse",)
 
     endpoints: ClassVar[list[str]] = []
-    """What the routes serve; filled by them."""
+    """The endpoints that the routes serve. The routes fill it."""
 
     def handle(self, actor: Principal, body: None) -> dict[str, Any]:
         overrides = {"namespace-separator": prefixes.ESCAPED_SEPARATOR}

@@ -1,4 +1,4 @@
-"""What answers where no operation does: still in the Iceberg form."""
+"""The answer to paths without an operation, in the form of the Iceberg protocol."""
 
 from typing import Any, NoReturn
 

@@ -50,7 +50,7 @@ _TOKEN_EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"  # noqa: S10
 _ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105 -- a name
 _DEFAULT_SCOPE = "catalog"
 _EVERYTHING = {_DEFAULT_SCOPE, "PRINCIPAL_ROLE:ALL"}
-"""What PyIceberg and Java, and DuckDB, ask for unless they are told otherwise."""
+"""The scopes that PyIceberg, Java and DuckDB request by default."""
 _NOT_STORED = {"Cache-Control": "no-store", "Pragma": "no-cache"}
 
 # RFC 6749 section 5.2; the first class that fits counts.
@@ -120,7 +120,7 @@ class _Client:
     def __init__(self, key: ApiKey, limit: Privilege) -> None:
         self.key = key
         self.limit = limit
-        """What its token may do: no more than what was presented."""
+        """The privileges of its token: at most those of the presented credentials."""
 
     def check_grant_type(self, _grant_type: str) -> bool:
         return True
@@ -249,7 +249,7 @@ def _find_client(operation: GetToken, readings: list[tuple[str, str]]) -> ApiKey
 
 
 def _privileges(scope: str | None) -> Privilege:
-    """What a scope asks for. Raises InvalidScopeError for a word that means nothing here."""
+    """The privileges that a scope requests. Raises InvalidScopeError for an unknown word."""
     if len(scope or "") > _LONGEST_SCOPE:
         raise InvalidScopeError(f"A scope has at most {_LONGEST_SCOPE} characters")
     words = (scope or _DEFAULT_SCOPE).split()

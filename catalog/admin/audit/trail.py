@@ -228,7 +228,7 @@ def panel(
     rows: QuerySet[AuditEvent],
     hide: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
 ) -> Panel:
-    """A page of events, newest first; ``hide`` leaves out what is not to be told of a change."""
+    """A page of events, newest first; ``hide`` removes values that the user may not see."""
     before = number(request, "before")
     if before is not None:
         rows = rows.filter(pk__lt=before)

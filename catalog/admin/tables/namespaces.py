@@ -321,7 +321,7 @@ def _events(request: HttpRequest, row: Namespace) -> Panel:
 
 
 def _without_location(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """What an event tells who may not read the namespace."""
+    """The values of an event for users without READ on the namespace."""
     return {
         name: namespace_locations.without_location(value) if name == "properties" else value
         for name, value in facts.items()

@@ -13,12 +13,12 @@ _LONGEST_USERNAME = 150
 
 
 def user_of(issuer: str, claims: oidc.Claims) -> User:
-    """The user of verified claims, who may enter the admin; it is created if necessary.
+    """Return the admin user of verified claims, and create it if necessary.
 
     If MONODON_OIDC_STAFF_GROUPS or MONODON_OIDC_ADMIN_GROUPS name groups, the groups claim decides
-    at every sign-on who may enter, and who is a superuser; otherwise the user's own flags do. Raises
-    Unauthenticated for an unknown or inactive subject, LastAdministrator, and PermissionDenied for a
-    person who may not enter; their user, if there is one, loses its staff status.
+    at every sign-on whether the user is staff and a superuser; otherwise the user's own flags do.
+    Raises Unauthenticated for an unknown or inactive subject, LastAdministrator, and
+    PermissionDenied if the user is not staff; an existing user then loses its staff status.
     """
     row = oidc.principal_of(issuer, claims)
     if row.kind != PrincipalKind.USER:

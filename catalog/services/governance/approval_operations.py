@@ -111,9 +111,9 @@ def find(request: int) -> ApprovalRequest:
 
 
 def require_decider(actor: Principal, row: ApprovalRequest) -> None:
-    """Require an actor with MANAGE on the target who is not the requester, whatever key they use.
+    """Require MANAGE on the target, and an actor other than the requester, whichever key it uses.
 
-    Raises ApprovalNotFound for actors who may not browse the target, and PermissionDenied.
+    Raises ApprovalNotFound for actors without BROWSE on the target, and PermissionDenied.
     """
     # The row itself, dropped or not: the owner of a new object of that name does not manage it.
     namespace = row.namespace

@@ -43,7 +43,7 @@ _MAX_LISTS = 100
 
 @dataclass(frozen=True, slots=True)
 class References:
-    """What was learned about the files that metadata names."""
+    """The results of checking the files that metadata names."""
 
     sources: frozenset[int] = frozenset()
     """The other tables to which some belong."""

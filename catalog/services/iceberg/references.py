@@ -96,7 +96,7 @@ def _snapshots(row: UnreadSnapshot) -> list[Document]:
 
 
 def _committer(name: str) -> Principal | None:
-    """Who committed a snapshot, whether they may still come in or not; None: they are gone."""
+    """The principal that committed a snapshot, active or not; None if it no longer exists."""
     if name == SYSTEM.name:
         return SYSTEM
     row = models.Principal.objects.filter(name=name).first()

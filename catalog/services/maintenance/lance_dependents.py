@@ -36,7 +36,7 @@ def needed_files(table: Table) -> frozenset[str]:
 
 
 def is_needed(path: str, needed: frozenset[str]) -> bool:
-    """Whether a file, or a directory around it, is among those that dependents need."""
+    """True if dependents need a file, or a directory above it."""
     return path in needed or any(parent in needed for parent in locations.parents(path))
 
 

@@ -42,7 +42,7 @@ _MAX_MANIFEST = 512 * 1024**2
 
 @dataclass(frozen=True, slots=True)
 class BranchReport:
-    """What ledger and storage hold of a branch (empty: main)."""
+    """The state of a branch in the ledger and in storage (empty: main)."""
 
     branch: str
     newest: int | None
@@ -61,7 +61,7 @@ class BranchReport:
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """What was found of a table, and what was done about it."""
+    """The state of a table, and the versions that the repair published."""
 
     branches: tuple[BranchReport, ...]
     published: dict[str, int]
@@ -185,7 +185,7 @@ def _whole(
 
 
 def _fault_of(row: Table, branch: str, version: int, manifest_path: str) -> str:
-    """What is wrong with the files of a version; empty: they are whole."""
+    """The fault of the files of a version; empty if they are whole."""
     try:
         contents = manifests.read(
             table=row.identifier,

@@ -1,4 +1,4 @@
-"""Which tables refer to files of other tables, and on whose behalf.
+"""References of tables to files of other tables, each with its principal.
 
 A reference is recorded by the commit that brings it in. Readers of the table may then read those
 files through it while that principal may read the source (``table_files``); removing files of the

@@ -34,7 +34,7 @@ def named(properties: Mapping[str, str]) -> frozenset[str]:
 
 
 def taken(actor: Principal, location: str, holder: Table, place: str = "") -> LocationTaken:
-    """The refusal of what meets a table. Who may not browse that is not told which, nor where it is."""
+    """The refusal of a path that meets a table. It names the table only to actors with BROWSE on it."""
     if not access.holds(actor, Privilege.BROWSE, holder):
         return LocationTaken(location)
     return LocationTaken(location, holder.identifier, kind=holder.kind, place=place)
@@ -119,7 +119,7 @@ def _require_outside(actor: Principal, table: Table, paths: Collection[str]) -> 
     others = Table.objects.filter(held, location__in=above).exclude(pk=table.pk)
     holder = others.select_related("namespace").first()
     if holder is not None:
-        # At or above a path that was asked for, so its location is told by that.
+        # At or above a requested path, so the actor knows the location already.
         raise taken(actor, holder.location, holder)
 
 

@@ -1,4 +1,4 @@
-"""Taking a location for a namespace: what must not be there, and who may take it."""
+"""Claiming a location for a namespace: conflicts with tables and namespaces, and privileges."""
 
 from typing import Any
 

@@ -66,7 +66,7 @@ def describe(actor: Principal, namespace: Identifier) -> tuple[Namespace, dict[s
 
 
 def properties_of(actor: Principal, rows: Sequence[Namespace]) -> dict[str, str]:
-    """The properties of the last of these namespaces, with its location for who may read it."""
+    """The properties of the last of these namespaces, with its location if the actor has READ."""
     row = rows[-1]
     if not access.holds(actor, Privilege.READ, row):
         return without_location(row.properties)
@@ -124,7 +124,7 @@ def _with_defaults(rows: Collection[Namespace]) -> list[tuple[str, Namespace]]:
 def require_place(actor: Principal, location: str) -> None:
     """Refuse a table's location in, at or around a namespace's that is not the actor's to use.
 
-    In a namespace's location tables are for who may create them there. Raises LocationTaken.
+    A table in a namespace's location requires CREATE on that namespace. Raises LocationTaken.
     """
     holders = holding(location)
     around = Namespace.objects.holding_locations().filter(location__startswith=location + "/")
@@ -151,7 +151,8 @@ def _require_create(actor: Principal, path: str, found: list[tuple[str, Namespac
 
 
 def taken(actor: Principal, location: str, holder: Namespace) -> LocationTaken:
-    """The refusal of what meets a namespace's location. Who may not browse it is not told which."""
+    """The refusal of a location that meets a namespace's. It names the namespace only to actors
+    with BROWSE on it."""
     if not access.holds(actor, Privilege.BROWSE, holder):
         return LocationTaken(location, kind="namespace")
     return LocationTaken(location, holder.identifier, kind="namespace")

@@ -1,4 +1,4 @@
-"""Which tables hold a directory: by their location, or by a path that an Iceberg table entered."""
+"""The tables that hold a directory, by their location or by a path of an Iceberg table."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class Claim:
 
 
 def claims_of(in_paths: Q, in_locations: Q) -> dict[str, list[Claim]]:
-    """Who holds directories. A dropped table whose files were removed holds nothing."""
+    """The claims on directories. A dropped table whose files were removed has none."""
     purged = Job.objects.filter(kind=JobKind.PURGE_TABLE, status=JobStatus.SUCCEEDED)
     claims: dict[str, list[Claim]] = {}
     locations = Table.objects.filter(in_locations).exclude(

@@ -1,4 +1,4 @@
-"""Which table a file belongs to, and what may be done with the file because of that.
+"""The table that a file belongs to, and the operations on the file that follow from it.
 
 A file belongs to the table that holds the deepest directory around it: the table's location, or one
 of the paths that an Iceberg table entered (``IcebergPath``). It belongs to no single table if several
@@ -58,7 +58,7 @@ class FileOwner:
     """The tables that hold the file, when it is another table's."""
     path: str | None = None
     is_unclaimed: bool = False
-    """Whether it lies in the warehouse, where no table is. Only registering a table reads it."""
+    """True if it lies in the warehouse outside all tables. Only a registration reads it."""
 
 
 class Holder(Protocol):
@@ -85,9 +85,9 @@ class FutureTable:
 
 
 NOBODY = Principal("", NOTHING, ceiling=NOTHING)
-"""Who reads for jobs: of files of other tables only those to which a recorded reference leads.
+"""The reader for jobs: of other tables' files, it reads only those of recorded references.
 
-Whoever starts a job, or the scheduler, may read more than those who read what it writes.
+The principal that starts a job, or the scheduler, may read more than the readers of its result.
 """
 _OUTSIDE = FileOwner(Belonging.OUTSIDE)
 
@@ -165,7 +165,7 @@ class TableFiles:
         return real
 
     def may_change(self, path: str) -> bool:
-        """Whether a file may be deleted, moved or rewritten for this table: only its own may."""
+        """True if a file may be deleted, moved or rewritten for this table: only its own files may."""
         return self.classify([path])[path].belonging == Belonging.OWN
 
     def own_paths(self, paths: Iterable[str]) -> dict[str, str]:
@@ -288,7 +288,7 @@ class TableFiles:
         return {claim.table_id for claim in winners(claims)} == {self._table.pk}
 
     def _load_deeper(self) -> None:
-        """What is held at and inside this table's directories: only older releases let it be."""
+        """The claims at and inside this table's directories. Only older releases allowed them."""
         if self._deeper is not None:
             return
         own = {
@@ -375,7 +375,7 @@ def _is_regular_or_missing(path: str) -> bool:
 
 
 def _committer(name: str) -> Principal | None:
-    """Who recorded a reference, as far as they may still act."""
+    """The principal that recorded a reference, with its present privileges."""
     is_row = name not in {SYSTEM.name, "anonymous"}
     if is_row and not models.Principal.objects.filter(name=name).exists():
         return None

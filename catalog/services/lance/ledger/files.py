@@ -102,7 +102,7 @@ def check(snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def is_plain(snapshot: Snapshot) -> bool:
-    """Whether only regular files and directories lie where the files of a table's rows and indexes do.
+    """True if the directories of a table's rows and indexes hold only regular files and directories.
 
     A version that was checked need not be checked again while this is so: links may have been put in
     the place of its files since. A few µs, unless a directory has changed.
@@ -232,7 +232,7 @@ def _is_linked(directory: str) -> bool:
 
 
 def _special_below(directory: str) -> Iterator[str]:
-    """What is no regular file in a directory, or in one that is in it."""
+    """The entries of a directory and its subdirectories that are not regular files."""
     try:
         with os.scandir(directory) as entries:
             listed = list(entries)
@@ -246,7 +246,7 @@ def _special_below(directory: str) -> Iterator[str]:
 
 
 def _is_plain(directory: str) -> bool:
-    """Whether there are only regular files and directories in a directory, and in those."""
+    """True if a directory and its subdirectories hold only regular files and directories."""
     try:
         status = os.lstat(directory)
     except OSError:
@@ -316,7 +316,7 @@ def _reader(actor: Principal) -> Principal:
 
 
 def _committer(snapshot: Snapshot) -> Principal | None:
-    """Who entered a version, as far as they may still act; None for the catalog itself."""
+    """The principal that entered a version, with its present privileges; None for the catalog."""
     names = TableVersion.objects.filter(
         table_id=snapshot.pk, branch=snapshot.branch, version=snapshot.version
     ).values_list("transaction__actor", flat=True)

@@ -31,7 +31,7 @@ _MAX_MANIFEST = 512 * 1024**2
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a look at a manifest showed."""
+    """The facts that a first look at a manifest yields."""
 
     relative: str
     """Its path in the table."""
@@ -44,12 +44,12 @@ class Look:
 
 
 def is_location(base: BasePath, location: str) -> bool:
-    """Whether a base path is the table's own location, as it is on every branch."""
+    """True if a base path is the table's own location, as on every branch."""
     return base.is_root and base.path.removeprefix("file://").rstrip("/") == location
 
 
 def may_only_be_recorded(path: str) -> bool:
-    """Whether a manifest path has one of the prefixes at which manifests are recorded, never read."""
+    """True if a manifest path has a prefix at which manifests are recorded and never read."""
     prefixes: Sequence[str] = settings.MONODON_MANIFEST_PATHS
     spellings = {path.lstrip("/"), (locations.local_path(path) or path).lstrip("/")}
     return any(
@@ -176,7 +176,7 @@ def read(
 
 
 def is_gone(location: str, manifest_path: str) -> bool:
-    """Whether the manifest of a version is missing although its table's directory is there.
+    """True if the manifest of a version is missing although its table's directory exists.
 
     One system call, of 1 µs, for one that is there.
     """

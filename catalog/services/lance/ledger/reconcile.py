@@ -1,8 +1,8 @@
-"""Versions of the ledger whose manifests somebody removed past the catalog.
+"""Retiring versions whose manifests were removed from storage without the catalog.
 
-A client's own ``cleanup_old_versions`` removes files and calls nobody. The ledger drops such versions when
-somebody reads one, and by the clock, a bounded number of tables at a time. The newest version of a branch
-stays, whatever is missing of it: its number never comes back, so a repair has to publish another.
+A client's own ``cleanup_old_versions`` removes files and does not call the catalog. Such a version is
+retired when it is read, and by a periodic task that checks a bounded number of tables. The newest version
+of a branch is never retired: its number is not given again, so a repair has to publish another version.
 """
 
 import logging

@@ -124,7 +124,7 @@ class RegisterTable(NewTableOperation):
         return row
 
     def _again(self, batch: Batch, row: Table) -> Table:
-        """The same table: its ledger goes on, with what was found and is not in it yet."""
+        """Register the same table again: add the versions that its ledger lacks."""
         batch.flush()
         before = {"properties": row.properties}
         row.properties = dict(self.properties)
@@ -166,7 +166,7 @@ class RegisterTable(NewTableOperation):
 
 
 def _manifests(location: str) -> Iterable[tuple[str, int, str, int]]:
-    """What lies in storage, one manifest for each version. Raises InvalidLocation."""
+    """The manifests in storage, one for each version. Raises InvalidLocation."""
     newest: dict[tuple[str, int], tuple[str, int, str, int]] = {}
     try:
         for branch in ("", *listing.list_branches(location)):

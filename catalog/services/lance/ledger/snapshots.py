@@ -44,7 +44,7 @@ class Snapshot:
 
     @property
     def is_in_place(self) -> bool:
-        """Whether its manifest has the name by which Lance finds it in storage."""
+        """True if its manifest has the name by which Lance finds it in storage."""
         path = self.entry.manifest_path
         directory = locations.store_path(
             self.location, lance_naming.versions_directory(self.branch) + "/"

@@ -46,7 +46,7 @@ class CreateVersion(TableOperation):
     action = "version.create"
 
     suits_views: ClassVar[bool] = False
-    """Whether a materialized view may get such a version: its rows are its query's."""
+    """True if a materialized view accepts such a version; its rows come from its query."""
 
     version: int
     manifest_path: str
@@ -96,7 +96,7 @@ class CreateVersion(TableOperation):
         return version
 
     def facts(self) -> dict[str, Any]:
-        """What the audit trail tells of it beside the version."""
+        """The values that the audit event has beside the version."""
         return {}
 
     def enter(self, batch: Batch, row: Table) -> NewVersion:
@@ -165,7 +165,7 @@ class CreateVersion(TableOperation):
     # -- the manifest
 
     def _manifest(self, row: Table) -> Look | None:
-        """What the manifest shows, looked at here if that was not done before the lock.
+        """The facts of the manifest, read here unless they were read before the lock.
 
         A version that is there already is refused as such, whatever became of its staged manifest.
         """
@@ -355,7 +355,7 @@ def _count_created(rows: list[NewVersion]) -> None:
 
 
 def is_view(table: Identifier) -> InvalidTableState:
-    """The refusal owed to who wants to change the rows of a materialized view."""
+    """The refusal of a change to the rows of a materialized view."""
     return InvalidTableState(
         f"Table '{label(table)}' is a materialized view, whose rows come from its query",
         detail="Change its source and refresh it, or drop the view.",
@@ -363,7 +363,7 @@ def is_view(table: Identifier) -> InvalidTableState:
 
 
 def find_branch(table: Table, name: str) -> bool:
-    """Whether the table has this branch. The empty name, main, is always there."""
+    """True if the table has this branch. The empty name stands for main, which always exists."""
     return not name or _exists(_FIND_BRANCH, table, name)
 
 
@@ -373,7 +373,7 @@ def retired_name(branch: Branch) -> str:
 
 
 def was_deleted(table: Table, name: str) -> bool:
-    """Whether a branch of this name was deleted."""
+    """True if a branch of this name was deleted."""
     return _exists(_FIND_DELETED, table, f"{name}//")
 
 

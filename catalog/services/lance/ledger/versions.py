@@ -147,7 +147,7 @@ def _versions(rows: list[tuple[Any, ...]]) -> list[Version]:
 
 
 def from_row(columns: Sequence[Any], location: str) -> Version:
-    """The version that a row of COLUMNS tells of; ``location`` is its table's."""
+    """The version in a row of COLUMNS; ``location`` is that of its table."""
     pk, number, path, size, e_tag, metadata, created_at, staged = columns
     if staged is not None:
         # Never name a staged file to a reader while its move may be under way: finish it.
