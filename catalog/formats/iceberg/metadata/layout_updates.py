@@ -52,11 +52,9 @@ def set_current_schema(draft: Draft, update: Document, path: str) -> None:
 
 def add_spec(draft: Draft, update: Document, path: str) -> None:
     here = at(path, "spec")
-    spec = object_at(update, "spec", path)
-    spec = transforms.plain(spec)
-    fields = partitioning.check_structure(spec, here)
-    transforms.check_version(fields, draft.version, at(here, "fields"))
-    spec = {**spec, "fields": list(map(transforms.with_plain_source, fields))}
+    spec = _checked_fields(
+        draft, object_at(update, "spec", path), partitioning.check_structure, here
+    )
     specs = draft.items("partition-specs")
     id_ = _id_of_same(specs, spec, "spec-id", partitioning.same)
     if id_ is None:
@@ -81,14 +79,12 @@ def set_default_spec(draft: Draft, update: Document, path: str) -> None:
 
 def add_sort_order(draft: Draft, update: Document, path: str) -> None:
     here = at(path, "sort-order")
-    order = object_at(update, "sort-order", path)
-    order = transforms.plain(order)
-    fields = sorting.check_structure(order, here)
-    transforms.check_version(fields, draft.version, at(here, "fields"))
-    order = {**order, "fields": list(map(transforms.with_plain_source, fields))}
+    order = _checked_fields(
+        draft, object_at(update, "sort-order", path), sorting.check_structure, here
+    )
     orders = draft.items("sort-orders")
     id_ = _id_of_same(orders, order, "order-id", sorting.same)
-    if id_ is None and not fields:
+    if id_ is None and not order["fields"]:
         id_ = sorting.UNSORTED_ID
         draft.append("sort-orders", sorting.unsorted())
     if id_ is None:
@@ -118,6 +114,19 @@ def remove_partition_specs(draft: Draft, update: Document, path: str) -> None:
     if draft.document["default-spec-id"] in ids:
         raise InvalidMetadata(f"{at(path, 'spec-ids')}: cannot remove the default partition spec")
     draft.remove("partition-specs", "spec-id", ids)
+
+
+def _checked_fields(
+    draft: Draft,
+    value: Document,
+    check_structure: Callable[[Document, str], list[Document]],
+    path: str,
+) -> Document:
+    """A spec or an order with checked fields, each with one plain source where it has one."""
+    value = transforms.plain(value)
+    fields = check_structure(value, path)
+    transforms.check_version(fields, draft.version, at(path, "fields"))
+    return {**value, "fields": list(map(transforms.with_plain_source, fields))}
 
 
 def _id_of_same(
