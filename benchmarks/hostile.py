@@ -23,6 +23,7 @@ import time
 import urllib.request
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Self
 
 from server.options import PROJECT
@@ -165,10 +166,22 @@ class Attack:
 
 
 def _run(target: Target, kinds: list[str], sockets: int, seconds: float, niceness: int) -> None:
-    os.nice(niceness)
+    _lower_priority(niceness)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     asyncio.run(attack(target, kinds, sockets, seconds))
+
+
+def _lower_priority(niceness: int) -> None:
+    """Lower the priority of this process below that of the server, which may be in another session.
+
+    Where Linux groups processes by session (autogroup), a process's niceness counts only inside its
+    session, so the session itself is given the same niceness.
+    """
+    os.nice(niceness)
+    os.setsid()
+    with contextlib.suppress(OSError):
+        Path("/proc/self/autogroup").write_text(str(niceness))
 
 
 class Pulse:
