@@ -105,6 +105,7 @@ class Guard:
         self.active: set[str] = set()
         """The peers whose requests are being answered."""
         self._writes: dict[str, _Write] = {}
+        self._ports: set[int] = set()
 
     def start(self) -> None:
         threading.Thread(target=self._run, name="connections", daemon=True).start()
@@ -121,12 +122,13 @@ class Guard:
 
     def scan(self, now: float) -> None:
         """Close what is too much or too slow."""
-        ports = _listening_ports()
+        if not self._ports:  # they stay the same for the life of the process
+            self._ports = _listening_ports()
         sockets: dict[str, tuple[socket.socket, str]] = {}
         try:
             for connection, peer in _open_sockets():
                 # The descriptor of the directory may have become one of our duplicates.
-                if connection.getsockname()[1] in ports and peer not in sockets:
+                if connection.getsockname()[1] in self._ports and peer not in sockets:
                     sockets[peer] = connection, network(peer.rpartition(":")[0].strip("[]"))
                 else:
                     connection.close()
@@ -136,17 +138,17 @@ class Guard:
             for connection, _ in sockets.values():
                 connection.close()
 
-    def _close_idle(self, found: dict[str, tuple[socket.socket, str]]) -> None:
+    def _close_idle(self, sockets: dict[str, tuple[socket.socket, str]]) -> None:
         """The idle connections of greedy addresses; of all addresses when hardly any is left."""
-        counts = Counter(address for _, address in found.values())
+        counts = Counter(address for _, address in sockets.values())
         most = settings.MONODON_CONNECTIONS_PER_ADDRESS
         # Behind proxies, they are the addresses that we see.
         if not most or settings.MONODON_PROXIES:
-            most = len(found)
-        excess = len(found) - int(settings.MONODON_MAX_CONNECTIONS * _FULL)
+            most = len(sockets)
+        excess = len(sockets) - int(settings.MONODON_MAX_CONNECTIONS * _FULL)
         closed = Counter[str]()
         for peer, (connection, address) in sorted(
-            found.items(), key=lambda item: counts[item[1][1]], reverse=True
+            sockets.items(), key=lambda item: counts[item[1][1]], reverse=True
         ):
             if counts[address] <= most and excess <= 0:
                 continue
@@ -158,9 +160,11 @@ class Guard:
         for address, count in closed.items():
             log.warning("closed %d idle connections of %s", count, address)
 
-    def _close_slow_readers(self, found: dict[str, tuple[socket.socket, str]], now: float) -> None:
+    def _close_slow_readers(
+        self, sockets: dict[str, tuple[socket.socket, str]], now: float
+    ) -> None:
         writes: dict[str, _Write] = {}
-        for peer, (connection, address) in found.items():
+        for peer, (connection, address) in sockets.items():
             progress = _progress(connection)
             if progress is None:
                 continue
