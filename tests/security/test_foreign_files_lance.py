@@ -189,6 +189,12 @@ def _wide_type(world: World) -> bytes:
     return attacks.with_field(_real(world), [2], attacks.bytes_field(3, deletion))
 
 
+def _hidden_rows(world: World) -> bytes:
+    """The data file of a hidden table in the place of the own ones."""
+    manifest = _rebased(lambda w: w.victims["hidden"].location)(world)
+    return attacks.edited(manifest, [2, 2, 1], attacks.always(Path(_hidden_file(world)).name))
+
+
 def _deletion(world: World) -> bytes:
     deletion = attacks.number_field(4, 1) + attacks.number_field(7, 0)
     manifest = attacks.with_field(_real(world), [2], attacks.bytes_field(3, deletion))
@@ -578,6 +584,29 @@ def test_no_link_in_a_table_is_followed(world, link):
     assert seen.events == []
     assert [files(canary) for canary in world.canaries] == before
     assert faults == []
+
+
+def test_the_other_name_of_a_manifest_is_not_opened(world):
+    """A version is entered by its old name; later its new name, which Lance prefers, leads elsewhere."""
+    versions = Path(f"{world.mine.location}/_versions")
+    entered = versions / f"{NEXT}.manifest"
+    entered.write_bytes(_real(world))
+    path, body = WAYS["create"](str(entered).lstrip("/"))
+    assert Lance(KEY).call("POST", path, body).status_code == 200
+    lance_datasets.clear_caches()
+    manifest = _hidden_rows(world)
+    (versions / f"{2**64 - 1 - NEXT:020d}.manifest").write_bytes(manifest)
+    with watched(*world.canaries) as seen:
+        for path, body in (
+            ("count_rows", {}),
+            ("query", {"k": 10, "vector": {}}),
+            ("update", {"updates": [["name", "'q'"]]}),
+            ("restore", {"version": NEXT}),
+        ):
+            answer = Lance(KEY).call("POST", f"/v1/table/mine$t/{path}", body)
+            assert answer.status_code == 200, (path, answer.content)
+        _run_jobs(world)
+    assert seen.events == []
 
 
 # --- files of others that may be read ------------------------------------------------------------
