@@ -159,14 +159,14 @@ def _read_path(text: str) -> tuple[str | None, str | None]:
 
     Checked before and after the URI is parsed, because parsing drops line breaks.
     """
-    fault = _fault(text)
+    fault = _fault(text) or _uri_fault(text)
     local = None if fault else _local_path(text)
     return local, fault if local is None else _fault(local)
 
 
 def _local_path(text: str) -> str | None:
     """The local path of a location or path; None for a URI of another storage."""
-    if "://" not in text and not text.startswith("file:"):
+    if not _is_uri(text):
         return text
     try:
         parts = urlsplit(text)
@@ -177,6 +177,20 @@ def _local_path(text: str) -> str | None:
     if parts.scheme != "file" or parts.netloc not in {"", "localhost"}:
         return None
     return unquote(parts.path)
+
+
+def _is_uri(text: str) -> bool:
+    return "://" in text or text.startswith("file:")
+
+
+def _uri_fault(text: str) -> str | None:
+    """The fault of a URI that its readers understand differently; None if they all agree.
+
+    Lance takes a backslash in a URI for a slash, and drops spaces around it.
+    """
+    if _is_uri(text) and ("\\" in text or text != text.strip()):
+        return "is a URI with a backslash, or with spaces around it"
+    return None
 
 
 def _fault(path: str) -> str | None:

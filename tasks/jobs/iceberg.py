@@ -181,6 +181,7 @@ class Procedures:
         guard = self._guard()
         listed = [file for file in self._orphans(is_dry_run=True) if not self._is_kept(file)]
         orphans = [file for file in listed if guard.is_own(file)]
+        spared_files_count = len(listed) - len(orphans)
         bytes_found = self._sizes(orphans[:_SIZED])
         if not self._request["is_dry_run"] and orphans:
             tell("log", message=f"{len(orphans)} orphans were found")
@@ -190,12 +191,15 @@ class Procedures:
                 file_list_view=self._view(orphans),
                 location=_text(os.path.commonprefix(orphans)),  # noqa: RUF071 -- to the letter
             )
-        return {
+        result = {
             "orphan_files_count": len(orphans),
             "orphan_bytes": bytes_found,
             "orphan_files": orphans[:_SHOWN],
-            **_spared([file for file in listed if not guard.is_own(file)]),
         }
+        if spared_files_count:
+            # Without their names: a link may lead to files that the table's owner may not list.
+            result["spared_files_count"] = spared_files_count
+        return result
 
     def _guard(self) -> "Guard":
         """Whose files are whose: as the worker says, else only those below the table's location."""

@@ -82,9 +82,13 @@ class NoSpark:
         raise AssertionError("no Spark is to be started")
 
 
-def run(kind: JobKind, spark: Any, **policy: Any) -> Job:
+def run(kind: JobKind, spark: Any, *, is_dry_run: bool = False, **policy: Any) -> Job:
     start = job_operations.StartMaintenance(
-        table=MINE, format="iceberg", kind_of_job=kind, parameters={"policy": policy}
+        table=MINE,
+        format="iceberg",
+        kind_of_job=kind,
+        is_dry_run=is_dry_run,
+        parameters={"policy": policy},
     )
     job: Job = commit([start], actor=SYSTEM).results[0]
     job_runner.run_job(job.pk, spark=spark)
@@ -178,6 +182,21 @@ def test_a_plan_that_was_kept_is_looked_at_again(world, attacker, monkeypatch, s
     with untouched(world.canaries()), unchanged():
         response = attacker.call("POST", f"{COMMIT}/tasks", {"plan-task": plan["plan-tasks"][0]})
     assert said(response) == refusal(path)
+
+
+@pytest.mark.parametrize("is_dry_run", [True, False])
+def test_orphans_are_not_listed_through_links(world, is_dry_run):
+    """Spark would follow the link, and the result of the job would name the files behind it."""
+    metadata = world.mine / "metadata"
+    for path in metadata.iterdir():
+        if path.is_symlink() and path.name != "directory":
+            path.unlink()
+    job = run(JobKind.REMOVE_ORPHANS, NoSpark(), is_dry_run=is_dry_run)
+    assert (job.status, job.error) == (
+        JobStatus.FAILED,
+        "Orphans of 'mine.t' are not removed: 'metadata/directory' at its location is a symbolic link",
+    )
+    assert (metadata / "directory").is_symlink()
 
 
 @pytest.mark.parametrize("kind", ["hidden", "dropped", "twin", "system", "link"])

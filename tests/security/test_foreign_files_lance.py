@@ -143,6 +143,58 @@ def _climb(world: World) -> str:
     return "../../" + os.path.relpath(_hidden_file(world), Path(world.mine.location).parent)
 
 
+def _linked(name: str) -> Callable[[World], str]:
+    """A link in the attacker's table to a hidden one, by another spelling of its name."""
+
+    def make(world: World) -> str:
+        link = Path(world.mine.location) / "elsewhere"
+        if not link.is_symlink():
+            link.symlink_to(world.victims["hidden"].location)
+        return f"file://{world.mine.location}/{name}"
+
+    return make
+
+
+def _encoded_data_file(world: World) -> bytes:
+    """An own data file with a name that Lance encodes, beside a link with the encoded name."""
+    directory = Path(world.mine.location) / "data"
+    own = next(path for path in directory.iterdir() if not path.is_symlink())
+    shutil.copyfile(own, directory / "x~y.lance")
+    link = directory / "x%7Ey.lance"
+    if not link.is_symlink():
+        link.symlink_to(_hidden_file(world))
+    return _data_file(lambda _: "x~y.lance")(world)
+
+
+def _wide_number(world: World) -> bytes:
+    """Two base paths whose numbers differ only in bits that Lance drops; it takes the last one."""
+    manifest = attacks.with_field(_real(world), [2, 2], attacks.number_field(7, 1))
+    own = attacks.base_path(world.mine.location, 1)
+    hidden = attacks.base_path(world.victims["hidden"].location, 2**32 + 1)
+    return attacks.with_field(attacks.with_field(manifest, [], own), [], hidden)
+
+
+def _wide_type(world: World) -> bytes:
+    """A deletion file of a type that Lance reads as another one, and a link of that one's name."""
+    link = Path(world.mine.location) / "_deletions" / "0-1-78.arrow"
+    link.parent.mkdir(exist_ok=True)
+    link.unlink(missing_ok=True)
+    link.symlink_to(_hidden_file(world))
+    deletion = (
+        attacks.number_field(1, 2**32)
+        + attacks.number_field(2, 1)
+        + attacks.number_field(3, 78)
+        + attacks.number_field(4, 1)
+    )
+    return attacks.with_field(_real(world), [2], attacks.bytes_field(3, deletion))
+
+
+def _hidden_rows(world: World) -> bytes:
+    """The data file of a hidden table in the place of the own ones."""
+    manifest = _rebased(lambda w: w.victims["hidden"].location)(world)
+    return attacks.edited(manifest, [2, 2, 1], attacks.always(Path(_hidden_file(world)).name))
+
+
 def _deletion(world: World) -> bytes:
     deletion = attacks.number_field(4, 1) + attacks.number_field(7, 0)
     manifest = attacks.with_field(_real(world), [2], attacks.bytes_field(3, deletion))
@@ -240,7 +292,13 @@ ATTACKS: dict[str, Attack] = {
     "base path that is relative": _rebased(lambda w: "../outside", is_root=False),
     "base path of another store": _rebased(lambda w: "s3://bucket/t"),
     "base path of memory": _rebased(lambda w: "memory://t"),
+    "base path with backslashes": _rebased(
+        lambda w: f"file://{w.mine.location}/x\\..\\..\\{Path(w.victims['hidden'].location).name}"
+    ),
+    "base path with a space behind it": _rebased(_linked("elsewhere ")),
+    "wide number of a base path": _wide_number,
     "absolute data file": _data_file(_hidden_file),
+    "data file with an encoded name": _encoded_data_file,
     "data file that climbs": _data_file(_climb),
     "data file with encoded dots": _data_file(lambda w: _climb(w).replace("..", "%2e%2e")),
     "data file outside": _data_file(lambda w: f"../../../outside/{w.secret.name}"),
@@ -257,6 +315,7 @@ ATTACKS: dict[str, Attack] = {
     "index file outside": _naming(lambda w: f"../../../../outside/{w.secret.name}"),
     "links as index files": _index_linked,
     "link as deletion file": _deletion_linked,
+    "wide type of a deletion file": _wide_type,
 }
 AT_ENTRY = {name for name in ATTACKS if name.startswith(("clone", "base path", "deletion"))}
 """What the top of a manifest shows; the rest is seen before the version is used."""
@@ -293,6 +352,24 @@ def test_a_manifest_with_foreign_base_paths_is_not_entered(world, attack, way):
     )
     assert seen.events == []
     assert (snapshot(), files(world.mine.location)) == (before, on_disk)
+
+
+def test_a_base_path_that_decodes_to_another_location(world):
+    """The attacker's location is the victim's with a letter encoded."""
+    hidden = Path(world.victims["hidden"].location)
+    location = hidden.with_name(f"%{ord(hidden.name[0]):02x}{hidden.name[1:]}")
+    Path(world.mine.location).rename(location)
+    Table.objects.filter(pk=world.mine.pk).update(location=str(location))
+    world.mine.refresh_from_db()
+    content = _rebased(lambda _: f"file://{location}")(world)
+    staged, before = world.stage(content), snapshot()
+    path, body = WAYS["create"](str(staged))
+    with watched(*world.canaries) as seen:
+        refused = Lance(KEY).call("POST", path, body)
+        assert (refused.status_code, refused.json()["code"]) == (400, 13), refused.content
+    assert "does not belong to table 'mine.t'" in refused.json()["error"]
+    assert seen.events == []
+    assert snapshot() == before
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -507,6 +584,29 @@ def test_no_link_in_a_table_is_followed(world, link):
     assert seen.events == []
     assert [files(canary) for canary in world.canaries] == before
     assert faults == []
+
+
+def test_the_other_name_of_a_manifest_is_not_opened(world):
+    """A version is entered by its old name; later its new name, which Lance prefers, leads elsewhere."""
+    versions = Path(f"{world.mine.location}/_versions")
+    entered = versions / f"{NEXT}.manifest"
+    entered.write_bytes(_real(world))
+    path, body = WAYS["create"](str(entered).lstrip("/"))
+    assert Lance(KEY).call("POST", path, body).status_code == 200
+    lance_datasets.clear_caches()
+    manifest = _hidden_rows(world)
+    (versions / f"{2**64 - 1 - NEXT:020d}.manifest").write_bytes(manifest)
+    with watched(*world.canaries) as seen:
+        for path, body in (
+            ("count_rows", {}),
+            ("query", {"k": 10, "vector": {}}),
+            ("update", {"updates": [["name", "'q'"]]}),
+            ("restore", {"version": NEXT}),
+        ):
+            answer = Lance(KEY).call("POST", f"/v1/table/mine$t/{path}", body)
+            assert answer.status_code == 200, (path, answer.content)
+        _run_jobs(world)
+    assert seen.events == []
 
 
 # --- files of others that may be read ------------------------------------------------------------

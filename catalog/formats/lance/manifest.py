@@ -37,6 +37,8 @@ _UUID_BYTES, _INDEX_FILE_PATH, _ANY_TYPE, _ANY_VALUE = 1, 1, 1, 2
 _REUSE_DETAILS, _REUSE_EXTERNAL = "FragmentReuseIndexDetails", 2
 
 _BLOB_TYPE = b"lance.blob.v2"
+_ENCODED = frozenset('%\\{}^`[]"<>~#|*?')
+"""The printable ASCII characters that Lance's object store encodes in the names of files."""
 _DATA_ENDING = ".lance"
 """Blobs of a data file lie in the directory of its name without the ending."""
 
@@ -220,7 +222,7 @@ def _head(data: bytes, fields: Sequence[Field]) -> Head:
 
 def _base(data: bytes, base: Sequence[Field]) -> BasePath:
     return BasePath(
-        wire.number(base, _BASE_ID) or 0,
+        wire.number(base, _BASE_ID, bits=32) or 0,
         wire.text(data, base, _BASE_PATH) or "",
         bool(wire.number(base, _BASE_IS_ROOT)),
     )
@@ -256,15 +258,15 @@ def _read_fragment(data: bytes, fragment: Sequence[Field]) -> Iterator[File]:
 
 def _data_file(data: bytes, file: Sequence[Field]) -> File:
     path = wire.text(data, file, _FILE_PATH) or ""
-    return _file(f"data/{path}", wire.number(file, _FILE_BASE))
+    return _file(f"data/{path}", wire.number(file, _FILE_BASE, bits=32))
 
 
 def _deletion_file(fragment: int, deletion: Sequence[Field]) -> File:
     read_version = wire.number(deletion, _DELETION_READ_VERSION) or 0
     number = wire.number(deletion, _DELETION_ID) or 0
-    ending = "bin" if wire.number(deletion, _DELETION_TYPE) else "arrow"
+    ending = "bin" if wire.number(deletion, _DELETION_TYPE, bits=1) else "arrow"
     path = f"_deletions/{fragment}-{read_version}-{number}.{ending}"
-    return _file(path, wire.number(deletion, _FILE_BASE))
+    return _file(path, wire.number(deletion, _FILE_BASE, bits=32))
 
 
 def _index_files(data: bytes, top: Sequence[Field]) -> tuple[list[File], list[File]]:
@@ -283,7 +285,10 @@ def _index_files(data: bytes, top: Sequence[Field]) -> tuple[list[File], list[Fi
         raw = wire.content(data, identity or [], _UUID_BYTES) or b""
         if len(raw) != 16:
             raise MalformedMessage("an index has no UUID")
-        directory, base = f"_indices/{uuid.UUID(bytes=raw)}", wire.number(index, _INDEX_BASE)
+        directory, base = (
+            f"_indices/{uuid.UUID(bytes=raw)}",
+            wire.number(index, _INDEX_BASE, bits=32),
+        )
         directories.append(File(directory, base))
         names = [
             wire.text(data, file, _INDEX_FILE_PATH) or ""
@@ -319,10 +324,13 @@ def _file(path: str, base_id: int | None) -> File:
 
 
 def _is_plain(path: str) -> bool:
-    """True if a path stays below its directory, even if a reader decodes or normalises it."""
+    """True if a path stays below its directory, and every reader opens the same file for it.
+
+    Lance percent-encodes some characters: for ``a~b`` it opens ``a%7Eb``.
+    """
     return (
-        path.isprintable()
-        and "%" not in path
-        and "\\" not in path
+        path.isascii()
+        and path.isprintable()
+        and _ENCODED.isdisjoint(path)
         and all(segment not in {"", ".", ".."} for segment in path.split("/"))
     )

@@ -86,10 +86,17 @@ def encode_varint(value: int) -> bytes:
     return bytes(encoded)
 
 
-def number(message: Sequence[Field], field: int) -> int | None:
-    """The value of a numeric field; None if it is absent. Raises MalformedMessage."""
+def number(message: Sequence[Field], field: int, *, bits: int = 64) -> int | None:
+    """The value of a numeric field; None if it is absent. Raises MalformedMessage.
+
+    Lance drops the upper half of a number that is too large for a field of 32 bits; it is refused here.
+    """
     occurrence = _once(message, field, VARINT)
-    return None if occurrence is None else occurrence[2]
+    if occurrence is None:
+        return None
+    if occurrence[2] >> bits:
+        raise MalformedMessage(f"field {field} has more than {bits} bits")
+    return occurrence[2]
 
 
 def text(data: bytes, message: Sequence[Field], field: int) -> str | None:

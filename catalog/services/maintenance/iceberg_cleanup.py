@@ -10,6 +10,7 @@ from typing import Any
 from django.db.models import Q
 from django.utils import timezone
 
+from catalog import regular_files
 from catalog.errors import Unsupported
 from catalog.formats.iceberg import maintenance as iceberg_maintenance
 from catalog.formats.iceberg.reading import Document
@@ -136,6 +137,7 @@ def remove_orphans(job: Job, report: Report, *, spark: Spark | None) -> dict[str
     require_exclusive_location(job.table, current.document)
     require_no_dependents(job)
     require_readable(job.table, current.document, JobKind.REMOVE_ORPHANS)
+    _require_no_links(job.table, current.document)
     age = max(policy["orphan_age"], _MIN_ORPHAN_AGE)
     procedure_result = run_procedure(
         job,
@@ -203,6 +205,19 @@ def require_exclusive_location(table: Table, document: Document) -> None:
             raise Unsupported(
                 f"Orphans of '{table}' are not removed: files at its location may belong to another"
                 " table"
+            )
+
+
+def _require_no_links(table: Table, document: Document) -> None:
+    """Raise Unsupported for symbolic links at the table's location.
+
+    Spark follows them when it lists the location, and its result would name files elsewhere.
+    """
+    for location in sorted({table.location, locations.iceberg_path(document["location"])}):
+        link = regular_files.find_link(location)
+        if link is not None:
+            raise Unsupported(
+                f"Orphans of '{table}' are not removed: '{link}' at its location is a symbolic link"
             )
 
 

@@ -45,7 +45,8 @@ class Look:
 
 def is_location(base: BasePath, location: str) -> bool:
     """True if a base path is the table's own location, as on every branch."""
-    return base.is_root and base.path.removeprefix("file://").rstrip("/") == location
+    directory = locations.local_path(base.path)
+    return base.is_root and directory is not None and directory.rstrip("/") == location
 
 
 def may_only_be_recorded(path: str) -> bool:

@@ -44,12 +44,12 @@ class Snapshot:
 
     @property
     def is_in_place(self) -> bool:
-        """True if its manifest has the name by which Lance finds it in storage."""
+        """True if its manifest has the name by which Lance finds it in storage.
+
+        Lance looks for the name of V2 first, so a manifest with the name of V1 is opened by its path.
+        """
         path = self.entry.manifest_path
-        directory = locations.store_path(
-            self.location, lance_naming.versions_directory(self.branch) + "/"
+        name = lance_naming.final_manifest_path(
+            self.branch, self.version, lance_naming.NamingScheme.V2
         )
-        if not path.startswith(directory):
-            return False
-        parsed = lance_naming.parse_manifest_name(path[len(directory) :])
-        return parsed is not None and parsed.version == self.version
+        return path == locations.store_path(self.location, name)
