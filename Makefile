@@ -6,6 +6,7 @@ SHELL := /bin/sh
 .PHONY: help up demo test check lint fmt screens chaos engines bench install install-dev migrate-check compose-check clean
 
 PY := .venv/bin/python
+DEPTRY := .venv/bin/deptry --config .ci/deptry.toml
 N ?=
 MINUTES ?= 60
 SEED ?=
@@ -39,6 +40,8 @@ lint: install-dev ## the static part of the gate
 	$(PY) -m ruff check .
 	.venv/bin/lint-imports
 	$(PY) .ci/names.py
+	$(DEPTRY) $(PACKAGES) --requirements-files requirements.txt
+	$(DEPTRY) . --requirements-files requirements-dev.txt
 	$(PY) -m mypy catalog api tasks server
 	@$(MAKE) --no-print-directory migrate-check compose-check
 

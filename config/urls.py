@@ -7,6 +7,8 @@ from api.lance.views.fallback import NoRoute
 from api.management.views.fallback import NoRoute as NoManagementRoute
 from catalog.admin.access import sign_on
 
+admin.autodiscover()
+
 urlpatterns = [
     path("v1/", include("api.iceberg.urls")),
     path("v1/", include("api.lance.urls")),

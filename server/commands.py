@@ -28,7 +28,8 @@ def worker(options: Options) -> list[str]:
 
 
 BEAT = (
-    *("-m", "celery", "--quiet", "-A", "tasks", "beat"),
+    # Django's checks import the whole API.
+    *("-m", "celery", "--quiet", "--skip-checks", "-A", "tasks", "beat"),
     *("--scheduler", "django_celery_beat.schedulers:DatabaseScheduler"),
     *("--pidfile", "", "--loglevel", "info"),
 )

@@ -92,6 +92,7 @@ def _walk(patterns: Sequence[URLPattern | URLResolver], before: str = "") -> Ite
 
 
 def _pages() -> list[Page]:
+    admin.autodiscover()
     of_models = {
         f"admin/{model._meta.app_label}/{model._meta.model_name}/": model
         for model in admin.site._registry

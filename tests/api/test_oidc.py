@@ -158,7 +158,13 @@ def test_other_key_types_and_keys_that_are_not_understood(issuer: Issuer, ada):
     def answer(path: str, form: dict[str, str], header: str):
         status, found = real(path, form, header)
         if path == "/jwks":
-            found["keys"] += [{"kty": "new"}, {"kty": "RSA"}, "x", {"kty": "oct", "k": "YQ"}]
+            found["keys"] += [
+                {"kty": "new"},
+                {"kty": "RSA"},
+                "x",
+                {"kty": "oct", "k": "YQ"},
+                {"kty": ["RSA"]},
+            ]
         return status, found
 
     issuer.answer = answer

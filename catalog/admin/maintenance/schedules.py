@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import django_celery_beat.admin  # noqa: F401 -- registers the pages that are replaced below
 from django.contrib import admin, messages
 from django.http import HttpRequest, HttpResponseRedirect
 from django.http.response import HttpResponseBase

@@ -12,17 +12,26 @@ from functools import lru_cache
 from typing import Any
 
 import orjson
-from pyiceberg.avro.codecs import KNOWN_CODECS
+import pyarrow as pa
 from pyiceberg.avro.decoder import BinaryDecoder
 from pyiceberg.avro.reader import Reader, StructReader
 from pyiceberg.avro.resolver import construct_reader, resolve_reader
 from pyiceberg.schema import Schema
-from pyiceberg.types import NestedField, StructType
+from pyiceberg.types import (
+    FixedType,
+    IcebergType,
+    ListType,
+    MapType,
+    NestedField,
+    StructType,
+    UnknownType,
+)
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
 _INT_BYTES = 10  # the longest encoding of a 64-bit number
+_SNAPPY_SIZE_BYTES = 5
 _FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
 _MAX_BLOCK = 256 * 1024 * 1024
 # A writer uses one schema for all its files, and building a reader takes about 1 ms.
@@ -152,10 +161,10 @@ def _begin(content: bytes) -> tuple[_Decoder, dict[str, bytes], bytes]:
 def _records(
     decoder: _Decoder, header: dict[str, bytes], sync: bytes, reader: Any
 ) -> Iterator[Any]:
-    decompress = _codec(header.get("avro.codec", b"null").decode())
+    codec = header.get("avro.codec", b"null").decode()
     while not decoder.is_at_end:
         count, size = decoder.read_int(), decoder.read_int()
-        block = decompress(decoder.read(size))
+        block = _decompress(codec, decoder.read(size))
         if decoder.read(_SYNC_BYTES) != sync:
             raise ValueError("a block has no end")
         yield from _block(block, count, reader)
@@ -178,7 +187,7 @@ def _reader(
     cached = _readers.get(key)
     if cached is not None and cached[0] is schema:
         return cached[1]
-    read_schema = AvroSchemaConversion().avro_to_iceberg(orjson.loads(written))
+    read_schema = _schema(written)
     reader: Reader = resolve_reader(read_schema, schema, records, enums)
     if len(written) <= _MAX_SCHEMA_BYTES:
         if len(_readers) >= _MAX_READERS:
@@ -189,8 +198,32 @@ def _reader(
 
 @lru_cache(maxsize=_MAX_READERS)
 def _fields_reader(written: bytes, fields: Fields) -> "_FieldsReader":
-    schema = AvroSchemaConversion().avro_to_iceberg(orjson.loads(written))
+    schema = _schema(written)
     return _FieldsReader(schema.fields, construct_reader(schema), fields)
+
+
+def _schema(written: bytes) -> Schema:
+    """The written schema. Raises ValueError if a few bytes can hold any number of values."""
+    schema = AvroSchemaConversion().avro_to_iceberg(orjson.loads(written))
+    _takes_bytes(schema.as_struct())
+    return schema
+
+
+def _takes_bytes(type_: IcebergType) -> bool:
+    """True if every value takes a byte. Raises ValueError if the items of a list or map do not."""
+    match type_:
+        case StructType():
+            checked = [_takes_bytes(field_.field_type) for field_ in type_.fields]
+            return any(checked)
+        case ListType():
+            checked = [_takes_bytes(type_.element_type)]
+        case MapType():
+            checked = [_takes_bytes(type_.key_type), _takes_bytes(type_.value_type)]
+        case _:
+            return not isinstance(type_, UnknownType) and type_ != FixedType(0)
+    if not any(checked):
+        raise ValueError("the items of a list take no bytes")
+    return True
 
 
 class _FieldsReader:
@@ -255,19 +288,36 @@ def _header(decoder: _Decoder) -> dict[str, bytes]:
     return entries
 
 
-def _codec(name: str) -> Callable[[bytes], bytes]:
-    if name == "deflate":
-        return _inflate
-    codec = KNOWN_CODECS[name]  # type: ignore[index]
-    return codec.decompress if codec is not None else lambda data: data
-
-
-def _inflate(data: bytes) -> bytes:
-    """Decompress a deflate block, the codec of nearly all manifests.
-
-    The size is limited, because a small block may expand to a huge one.
-    """
-    content = zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, _MAX_BLOCK)
+def _decompress(codec: str, data: bytes) -> bytes:
+    """The content of a block. Its size is limited, because a small block may expand to a huge one."""
+    match codec:
+        case "null":
+            return data
+        case "deflate":
+            content = zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, _MAX_BLOCK)
+        case "snappy":
+            return _snappy(data)
+        case "bzip2" | "zstandard":
+            name = {"bzip2": "bz2", "zstandard": "zstd"}[codec]
+            with pa.CompressedInputStream(pa.BufferReader(data), name) as stream:
+                content = stream.read(_MAX_BLOCK)
+        case _:
+            raise ValueError("unknown codec")
     if len(content) == _MAX_BLOCK:
         raise ValueError("a block is too large")
+    return content
+
+
+def _snappy(data: bytes) -> bytes:
+    """Snappy begins with the size of its content; in Avro, a checksum of the content follows it."""
+    size = 0
+    for i, byte in enumerate(data[:_SNAPPY_SIZE_BYTES]):
+        size |= (byte & 0x7F) << (7 * i)
+        if byte < 0x80:
+            break
+    if size >= _MAX_BLOCK:
+        raise ValueError("a block is too large")
+    content: bytes = pa.Codec("snappy").decompress(data[:-4], size, asbytes=True)
+    if zlib.crc32(content) != int.from_bytes(data[-4:], "big"):
+        raise ValueError("a block has a wrong checksum")
     return content

@@ -52,8 +52,7 @@ _ENTRY_FIELDS: avro.Fields = (0, (2, (100, 143)))
 _ENTRY_SCHEMA = MANIFEST_ENTRY_SCHEMAS[3]
 _FIRST_ROW_ID, _REFERENCED, _OFFSET, _SIZE = 16, 17, 18, 19
 _LIST_FIRST_ROW_ID = 15
-# Raised for a file that is truncated, overwritten or not Avro.
-_BROKEN = (
+BROKEN = (
     ArithmeticError,
     AssertionError,
     AttributeError,
@@ -68,6 +67,7 @@ _BROKEN = (
     struct.error,
     zlib.error,
 )
+"""Errors of ``avro`` for a file that is truncated, overwritten or not Avro."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ def read_list(io: CheckedIO, location: str) -> list[ManifestFile]:
                 enums={517: ManifestContent},
             )
         )
-    except _BROKEN as error:
+    except BROKEN as error:
         raise _unreadable("Manifest list", location, error) from error
     io.require(manifest.manifest_path for manifest in listed)
     return listed
@@ -138,7 +138,7 @@ def paths_in_list(content: bytes, limit: int) -> list[tuple[str, int | None]]:
     """
     try:
         rows = list(islice(avro.read_fields(content, _LIST_FIELDS), limit))
-    except _BROKEN as error:
+    except BROKEN as error:
         raise InvalidMetadata("The manifest list is torn, or none at all") from error
     return [(path, added) for path, added in rows if isinstance(path, str)]
 
@@ -150,7 +150,7 @@ def paths_in_manifest(content: bytes) -> Iterator[str]:
             if status == ManifestEntryStatus.DELETED.value:
                 continue
             yield from (file for file in (path, referenced) if isinstance(file, str))
-    except _BROKEN as error:
+    except BROKEN as error:
         raise InvalidMetadata("The manifest is torn, or none at all") from error
 
 
@@ -193,7 +193,7 @@ def read_unchecked(io: FileIO, manifest: ManifestFile) -> list[Entry]:
             enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
         )
         return list(_inherit(entries, manifest))
-    except _BROKEN as error:
+    except BROKEN as error:
         raise _unreadable("Manifest", manifest.manifest_path, error) from error
 
 

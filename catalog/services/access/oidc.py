@@ -28,7 +28,7 @@ from django.conf import settings
 from django.db import IntegrityError, transaction
 from joserfc import jws, jwt
 from joserfc.errors import ExpiredTokenError, JoseError
-from joserfc.jwk import ECKey, OKPKey, RSAKey
+from joserfc.jwk import JWKRegistry, Key
 
 from catalog import access
 from catalog.errors import CatalogError, ServiceUnavailable, TokenExpired, Unauthenticated
@@ -51,13 +51,7 @@ _MAX_BYTES = 512 * 1024
 _MAX_TOKEN = 16 * 1024
 _MAX_GROUPS = 1000
 _LONGEST_CLAIM = 500
-_KEY_TYPES: dict[str, type[RSAKey] | type[ECKey] | type[OKPKey]] = {
-    "RSA": RSAKey,
-    "EC": ECKey,
-    "OKP": OKPKey,
-}
 _TYPE_OF_ALGORITHM = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
-_Key = RSAKey | ECKey | OKPKey
 Claims = Mapping[str, Any]
 
 
@@ -259,7 +253,7 @@ class _Issuer:
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     document: dict[str, Any] = field(default_factory=dict)
-    keys: list[_Key] = field(default_factory=list)
+    keys: list[Key] = field(default_factory=list)
     fetched_at: float = float("-inf")
     tried_at: float = float("-inf")
     is_away: bool = False
@@ -279,7 +273,7 @@ def document_of(issuer: str) -> Mapping[str, Any]:
     return _refreshed(issuer).document
 
 
-def _signing_key(issuer: str, header: Mapping[str, Any]) -> _Key:
+def _signing_key(issuer: str, header: Mapping[str, Any]) -> Key:
     """The issuer's key that a token names. Raises Unauthenticated, ServiceUnavailable."""
     cached = _refreshed(issuer)
     key = _choose(cached.keys, header)
@@ -290,7 +284,7 @@ def _signing_key(issuer: str, header: Mapping[str, Any]) -> _Key:
     return key
 
 
-def _choose(keys: list[_Key], header: Mapping[str, Any]) -> _Key | None:
+def _choose(keys: list[Key], header: Mapping[str, Any]) -> Key | None:
     algorithm, kid = str(header.get("alg")), header.get("kid")
     fitting = [
         key
@@ -345,7 +339,7 @@ def _usable(issuer: _Issuer) -> _Issuer:
     return issuer
 
 
-def _fetch(issuer: str) -> tuple[dict[str, Any], list[_Key]]:
+def _fetch(issuer: str) -> tuple[dict[str, Any], list[Key]]:
     document = fetch_json(issuer.rstrip("/") + "/.well-known/openid-configuration")
     if document.get("issuer") != issuer:
         raise ValueError("the document is of another issuer")
@@ -353,13 +347,12 @@ def _fetch(issuer: str) -> tuple[dict[str, Any], list[_Key]]:
     return document, [key for key in map(_import, key_set["keys"]) if key is not None]
 
 
-def _import(entry: Any) -> _Key | None:
+def _import(entry: Any) -> Key | None:
     """A public key for signatures; None for other keys, and for keys of unsupported types."""
-    if not isinstance(entry, dict) or entry.get("use", "sig") != "sig":
+    if not isinstance(entry, dict) or entry.get("use", "sig") != "sig" or entry.get("kty") == "oct":
         return None
-    kind = _KEY_TYPES.get(entry.get("kty", ""))
     try:
-        return None if kind is None else kind.import_key(entry)
+        return JWKRegistry.import_key(entry)
     except (JoseError, ValueError, TypeError, KeyError):
         return None
 

@@ -13,8 +13,8 @@ from functools import cache
 from typing import Any, Generic, TypeVar
 
 from django.conf import settings
+from lance import Session
 from lance.dataset import LanceDataset
-from lance.lance import _Session as Session
 from lance_namespace import LanceNamespace
 from lance_namespace_urllib3_client import models as m
 

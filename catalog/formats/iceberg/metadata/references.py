@@ -4,19 +4,14 @@ A removal in this order may be interrupted and restarted at any time: the remain
 be found, and missing files were removed before.
 """
 
-import io
-import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from pyiceberg.avro.file import AvroFile
-from pyiceberg.exceptions import ResolveError
-from pyiceberg.io import InputFile, InputStream
 from pyiceberg.manifest import ManifestEntryStatus
-from pyiceberg.typedef import Record
-from pyiceberg.types import NestedField, StructType
 
+from catalog.formats.iceberg import avro
+from catalog.formats.iceberg.manifests import BROKEN
 from catalog.formats.iceberg.reading import Document
 
 # Ids of the fields of manifest lists and manifests (specification: Manifests).
@@ -24,11 +19,6 @@ _MANIFEST_PATH = 500
 _STATUS = 0
 _DATA_FILE = 2
 _FILE_PATH = 100
-# Errors of the Avro reader for bytes that are not a manifest.
-_MALFORMED = (
-    ValueError, TypeError, LookupError, EOFError, OverflowError, AttributeError, AssertionError,
-    ResolveError, zlib.error,
-)  # fmt: skip
 
 
 class Kind(Enum):
@@ -86,10 +76,8 @@ def _manifests(location: str, read: Read) -> list[str] | None:
     if content is None:
         return []
     try:
-        with AvroFile[Record](_Content(location, content)) as reader:
-            path = _position(reader.schema.fields, _MANIFEST_PATH)
-            return [_text(record[path]) for record in reader]
-    except _MALFORMED:
+        return [_text(path) for (path,) in avro.read_fields(content, (_MANIFEST_PATH,))]
+    except BROKEN:
         return None
 
 
@@ -100,53 +88,21 @@ def _manifest(location: str, read: Read) -> Iterator[Reference]:
         files: list[str] | None = []
     else:
         try:
-            files = _live_files(location, content)
-        except _MALFORMED:
+            files = _live_files(content)
+        except BROKEN:
             files = None
     for file in files or []:
         yield Reference(Kind.DATA, file)
     yield Reference(Kind.MANIFEST, location, is_malformed=files is None)
 
 
-def _live_files(location: str, content: bytes) -> list[str]:
+def _live_files(content: bytes) -> list[str]:
     """The files without deleted entries, which may have moved to another table."""
-    # Read with the written schema: PyIceberg cannot skip maps and lists that a schema omits.
-    with AvroFile[Record](_Content(location, content)) as reader:
-        fields = reader.schema.fields
-        status, data_file = _position(fields, _STATUS), _position(fields, _DATA_FILE)
-        inner = fields[data_file].field_type
-        if not isinstance(inner, StructType):
-            raise TypeError("data_file is no struct")
-        path = _position(inner.fields, _FILE_PATH)
-        return [
-            _text(entry[data_file][path])
-            for entry in reader
-            if entry[status] != ManifestEntryStatus.DELETED
-        ]
-
-
-def _position(fields: Sequence[NestedField], field_id: int) -> int:
-    return [field.field_id for field in fields].index(field_id)
+    rows = avro.read_fields(content, (_STATUS, (_DATA_FILE, (_FILE_PATH,))))
+    return [_text(path) for status, path in rows if status != ManifestEntryStatus.DELETED.value]
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError("a path is no text")
     return value
-
-
-class _Content(InputFile):
-    """File content in memory as an InputFile for PyIceberg's Avro reader."""
-
-    def __init__(self, location: str, content: bytes) -> None:
-        super().__init__(location)
-        self._content = content
-
-    def __len__(self) -> int:
-        return len(self._content)
-
-    def exists(self) -> bool:
-        return True
-
-    def open(self, seekable: bool = True) -> InputStream:
-        return io.BytesIO(self._content)

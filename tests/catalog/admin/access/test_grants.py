@@ -149,6 +149,7 @@ def _rows_of_every_kind(warehouse) -> None:
     )
 
 
+admin.autodiscover()
 OURS = [model for model in admin.site._registry if model._meta.app_label == "catalog"]
 
 

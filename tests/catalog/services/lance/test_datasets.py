@@ -7,7 +7,7 @@ from pathlib import Path
 import lance
 import pyarrow as pa
 import pytest
-from lance.lance import _Session as Session
+from lance import Session
 
 from catalog.access import SYSTEM
 from catalog.services.engine.commit import commit

@@ -1,0 +1,142 @@
+"""Avro files that are read, and files of an attacker: refused quickly, without much memory."""
+
+import bz2
+import json
+import zlib
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import zstandard
+
+from catalog.errors import InvalidMetadata
+from catalog.formats.iceberg import avro, manifests
+from catalog.formats.iceberg.metadata import references
+from catalog.formats.iceberg.metadata.references import Kind, Reference
+
+pytestmark = pytest.mark.timeout(30)
+SYNC = b"S" * 16
+ENDLESS = 1 << 40
+
+
+def number(value: int) -> bytes:
+    value, encoded = (value << 1) ^ (value >> 63), b""
+    while value > 0x7F:
+        encoded, value = encoded + bytes([value & 0x7F | 0x80]), value >> 7
+    return encoded + bytes([value])
+
+
+def text(value: bytes) -> bytes:
+    return number(len(value)) + value
+
+
+def record(type_: Any, *, field_id: int = 500) -> bytes:
+    field = {"name": "f", "type": type_, "field-id": field_id}
+    return json.dumps({"type": "record", "name": "r", "fields": [field]}).encode()
+
+
+def file(schema: bytes, block: bytes, *, count: int = 1, codec: bytes = b"null") -> bytes:
+    header = number(2) + text(b"avro.schema") + text(schema) + text(b"avro.codec") + text(codec)
+    return b"Obj\x01" + header + number(0) + SYNC + number(count) + text(block) + SYNC
+
+
+def raw_deflate(content: bytes) -> bytes:
+    return zlib.compress(content)[2:-4]
+
+
+def snappy(content: bytes) -> bytes:
+    compressed = pa.Codec("snappy").compress(content, asbytes=True)
+    return compressed + zlib.crc32(content).to_bytes(4, "big")
+
+
+CODECS = {
+    b"null": bytes,
+    b"deflate": raw_deflate,
+    b"bzip2": bz2.compress,
+    b"snappy": snappy,
+    b"zstandard": zstandard.compress,
+}
+STRING = record("string")
+
+
+def array(items: Any) -> dict[str, Any]:
+    return {"type": "array", "items": items, "element-id": 501}
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_blocks_of_every_codec_are_read(codec):
+    paths = [f"file:///t/{i}.avro" for i in range(100)]
+    block = b"".join(text(path.encode()) for path in paths)
+    content = file(STRING, CODECS[codec](block), count=100, codec=codec)
+    assert list(avro.read_fields(content, (500,))) == [(path,) for path in paths]
+
+
+@pytest.mark.parametrize("codec", CODECS.keys() - {b"null"})
+def test_a_block_that_expands_beyond_the_limit_is_refused(codec, monkeypatch):
+    monkeypatch.setattr(avro, "_MAX_BLOCK", 1 << 20)
+    block = text(bytes((1 << 20) - 10))
+    fits = file(STRING, CODECS[codec](block), codec=codec)
+    assert len(list(avro.read_fields(fits, (500,)))) == 1
+    bomb = file(STRING, CODECS[codec](bytes(64 << 20)), codec=codec)
+    assert len(bomb) < 4 << 20
+    with pytest.raises(ValueError, match="a block is too large"):
+        list(avro.read_fields(bomb, (500,)))
+
+
+def test_a_snappy_block_with_a_wrong_checksum_is_refused():
+    block = bytearray(snappy(text(b"file:///t/1.avro")))
+    block[-1] ^= 1
+    with pytest.raises(ValueError, match="wrong checksum"):
+        list(avro.read_fields(file(STRING, bytes(block), codec=b"snappy"), (500,)))
+
+
+HOSTILE = {
+    "records without bytes": file(
+        b'{"type": "record", "name": "r", "fields": []}', b"", count=ENDLESS
+    ),
+    "a list of nulls": file(record(array("null")), number(ENDLESS) + number(0)),
+    "a list of empty records": file(
+        record(array({"type": "record", "name": "e", "fields": []})), number(ENDLESS) + number(0)
+    ),
+    "a list of fixed values without bytes": file(
+        record(array({"type": "fixed", "name": "e", "size": 0})), number(ENDLESS) + number(0)
+    ),
+    "a list in a list": file(record(array(array("null"))), number(1) + number(ENDLESS) + number(0)),
+    "a list with more items than bytes": file(record(array("long")), number(ENDLESS) + number(1)),
+    "text longer than the file": file(STRING, number(ENDLESS)),
+    "text of a negative length": file(STRING, number(-5)),
+    "a number longer than 64 bits": file(STRING, b"\xff" * 100_000 + b"\0"),
+    "bytes after the last record": file(STRING, text(b"x") + b"more"),
+    "no end of the block": file(STRING, text(b"x"))[:-16] + b"X" * 16,
+    "an unknown codec": file(STRING, text(b"x"), codec=b"lzma"),
+    "a schema that contains itself": file(record(["null", "r"]), number(1) * 100_000 + number(0)),
+    "a schema nested too deeply": file(
+        b'{"type": "array", "items": ' * 100_000 + b'"long"' + b"}" * 100_000, b"\0"
+    ),
+    "no schema": file(b"", b"\0"),
+}
+
+
+@pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE)
+def test_hostile_files_are_refused(content):
+    with pytest.raises(InvalidMetadata, match="torn, or none at all"):
+        manifests.paths_in_list(content, 10)
+    with pytest.raises(InvalidMetadata, match="torn, or none at all"):
+        list(manifests.paths_in_manifest(content))
+
+
+@pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE)
+def test_a_removal_reports_hostile_files_as_malformed(content):
+    document = {"snapshots": [{"manifest-list": "list"}]}
+    assert list(references.referenced(document, lambda location: content)) == [
+        Reference(Kind.MANIFEST_LIST, "list", is_malformed=True)
+    ]
+
+
+def test_every_truncated_file_is_refused():
+    content = file(STRING, text(b"a") + text(b"b"), count=2)
+    header = len(content) - len(number(2) + text(text(b"a") + text(b"b")) + SYNC)
+    assert manifests.paths_in_list(content[:header], 10) == []  # a whole file without records
+    for end in set(range(len(content))) - {header}:
+        with pytest.raises(InvalidMetadata):
+            manifests.paths_in_list(content[:end], 10)

@@ -1,0 +1,94 @@
+"""Heavy libraries are imported where work is done, and before a web process serves."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parents[2]
+HEAVY = ("lance", "lance_namespace", "numpy", "pandas", "pyarrow", "pyiceberg", "pyspark")
+_SETUP = "import django; django.setup()"
+_HELP = """
+    import runpy
+    sys.argv = ["manage.py", "--help"]
+    try:
+        runpy.run_path("manage.py", run_name="__main__")
+    except SystemExit as end:
+        assert not end.code
+"""
+# What `celery beat` does before it opens connections.
+_BEAT = """
+    from celery.__main__ import main
+    from celery.apps.beat import Beat
+    from server import commands
+    schedulers = []
+    def load_scheduler(beat):
+        service = beat.Service(app=beat.app, scheduler_cls=beat.scheduler_cls)
+        schedulers.append(type(service.get_scheduler(lazy=True)).__name__)
+    Beat.start_scheduler = load_scheduler
+    sys.argv = list(commands.BEAT[1:])
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code
+    assert schedulers == ["DatabaseScheduler"]
+"""
+_WEB = "import config.rsgi"
+_WORKER = "from tasks import celery_app; celery_app.Worker()"
+
+
+def heavy_imports(program: str) -> set[str]:
+    """The heavy libraries that a new process has imported after a program."""
+    report = f"print('HEAVY', *({set(HEAVY)!r} & sys.modules.keys()))"
+    completed = subprocess.run(
+        [sys.executable, "-c", f"import sys\n{textwrap.dedent(program)}\n{report}"],
+        cwd=PROJECT,
+        env=os.environ | {"DJANGO_SETTINGS_MODULE": "config.settings"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert completed.returncode == 0, completed.stderr
+    return set(completed.stdout.splitlines()[-1].split()[1:])
+
+
+@pytest.mark.parametrize(
+    "program", [_SETUP, _HELP, _BEAT], ids=["django.setup", "manage.py --help", "beat"]
+)
+def test_nothing_heavy_is_imported_to_start(program):
+    assert heavy_imports(program) == set()
+
+
+@pytest.mark.parametrize("program", [_WEB, _WORKER], ids=["web", "worker"])
+def test_web_processes_and_workers_import_before_they_serve(program):
+    """Otherwise the first request would wait, and every process of a worker's pool import again."""
+    assert heavy_imports(program) >= set(HEAVY) - {"pyspark"}
+
+
+def test_a_worker_has_every_periodic_task():
+    program = """
+        from config.schedule import SCHEDULE
+        from tasks import celery_app
+        celery_app.Worker()
+        missing = {entry["task"] for entry in SCHEDULE.values()} - celery_app.tasks.keys()
+        assert not missing, missing
+        assert "tasks.maintenance.run_job" in celery_app.tasks
+    """
+    heavy_imports(program)
+
+
+def test_the_admin_is_checked_with_its_pages():
+    program = """
+        import django
+        django.setup()
+        from django.contrib import admin
+        from django.core import checks
+        assert not admin.site._registry
+        messages = checks.run_checks(tags=[checks.Tags.admin])
+        assert not [message for message in messages if not message.is_silenced()]
+        assert len(admin.site._registry) > 10
+    """
+    heavy_imports(program)
