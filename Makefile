@@ -3,17 +3,19 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help up demo test check lint fmt screens chaos engines bench install install-dev migrate-check compose-check clean
+.PHONY: help up demo test check lint fmt screens chaos engines mutants bench install install-dev migrate-check compose-check clean
 
 PY := .venv/bin/python
 DEPTRY := .venv/bin/deptry --config .ci/deptry.toml
 N ?=
 MINUTES ?= 60
+SAMPLE ?= 150
 SEED ?=
 KILLS ?= 0
 OPERATIONS ?= 0
 REPLICA ?=
 ENGINE ?=
+MUTANTS ?=
 PYTEST ?=
 # Parts of the project that exist; the demo and the benchmarks are checked by running them.
 PACKAGES := config catalog api tasks server
@@ -70,6 +72,9 @@ chaos: install-dev ## break a server of its own and judge every answer (MINUTES=
 engines: install-dev ## run Trino, Flink, and Iceberg's Java, Go and Rust libraries against a server (ENGINE=trino)
 	@exec $(PY) -m pytest tests/engines/$(ENGINE) -m engines $(PYTEST)
 
+mutants: install-dev ## change the code in SAMPLE places and see whether tests notice (SAMPLE=200 SEED=7)
+	@exec $(PY) .ci/mutants --sample $(SAMPLE) $(if $(SEED),--seed $(SEED)) $(MUTANTS)
+
 bench: install-dev ## measure against the reference server and plain PostgreSQL
 	@exec $(PY) -m benchmarks
 
@@ -80,5 +85,5 @@ install-dev:
 	@PYTHON="$(PYTHON)" sh .ci/venv requirements-dev.txt
 
 clean: ## remove the virtual environment and caches (the data in .monodon stays)
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache staticfiles
+	rm -rf .venv .mutants.json .mypy_cache .pytest_cache .ruff_cache .import_linter_cache staticfiles
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

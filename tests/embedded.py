@@ -20,8 +20,11 @@ from server.valkey import Valkey
 def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> None:
     if "PYTEST_XDIST_WORKER" in os.environ or {"-h", "--help", "-V", "--version"} & set(args):
         return
-    root = Path(tempfile.mkdtemp(prefix="monodon-test-"))
-    early_config.add_cleanup(lambda: shutil.rmtree(root, ignore_errors=True))
+    if home := os.environ.get("MONODON_TEST_HOME"):  # of sessions that share their settings
+        root = Path(home)
+    else:
+        root = Path(tempfile.mkdtemp(prefix="monodon-test-"))
+        early_config.add_cleanup(lambda: shutil.rmtree(root, ignore_errors=True))
     root.chmod(0o711)  # as root, PostgreSQL runs as another user, who must pass through
     _forget_settings_of_the_shell()
     os.environ["MONODON_HOME"] = str(root / "home")
@@ -45,6 +48,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
 
 # Settings of the tests themselves.
 _KEPT = {
+    "MONODON_TEST_HOME",
     "MONODON_CHAOS_ROUNDS",
     "MONODON_SPEC_DIR",
     "MONODON_JARS",

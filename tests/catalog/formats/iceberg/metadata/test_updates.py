@@ -295,6 +295,57 @@ def test_the_default_spec_and_order_must_fit_the_current_schema():
         assert told.startswith(message)
 
 
+def test_the_last_column_id_never_falls():
+    narrow = schema()
+    narrow["fields"] = narrow["fields"][:3]
+    result = apply(table(), {"action": "add-schema", "schema": narrow})
+    assert (len(result["schemas"]), result["last-column-id"]) == (2, 7)
+    wider = {"action": "add-schema", "schema": schema(column(9, "note"))}
+    # The schema exists already, the id of the dropped column is still taken.
+    result = apply(table(), wider, {"action": "add-schema", "schema": schema()})
+    assert (len(result["schemas"]), result["last-column-id"]) == (2, 9)
+
+
+def without_name():
+    """A table whose spec 1 and order 2, no defaults, use column 3, which is no longer current."""
+    narrow = schema()
+    del narrow["fields"][2]
+    return apply(
+        table(),
+        {"action": "add-spec", "spec": spec((3, "identity", "name_part"))},
+        {"action": "add-sort-order", "sort-order": order(3)},
+        {"action": "add-schema", "schema": narrow},
+        {"action": "set-current-schema", "schema-id": -1},
+    )
+
+
+def test_a_default_spec_must_fit_a_schema_that_the_same_commit_leaves_alone():
+    base = without_name()
+    assert refused(base, {"action": "set-default-spec", "spec-id": 1}) == (
+        "Default partition spec.fields[0]: cannot find the source column of this partition field"
+    )
+
+
+def test_a_default_order_must_fit_a_schema_that_the_same_commit_leaves_alone():
+    base = without_name()
+    assert refused(base, {"action": "set-default-sort-order", "sort-order-id": 2}) == (
+        "Default sort order.fields[0]: cannot find the source column of this sort field"
+    )
+
+
+def test_an_earlier_schema_must_fit_the_defaults_of_now():
+    base = apply(
+        table(),
+        {"action": "add-schema", "schema": schema(column(8, "note"))},
+        {"action": "set-current-schema", "schema-id": -1},
+        {"action": "add-spec", "spec": spec((8, "identity", "note_part"))},
+        {"action": "set-default-spec", "spec-id": -1},
+    )
+    assert refused(base, {"action": "set-current-schema", "schema-id": 0}) == (
+        "Default partition spec.fields[0]: cannot find the source column of this partition field"
+    )
+
+
 def test_v1_keeps_what_its_older_readers_look_at():
     result = apply(
         table(1),

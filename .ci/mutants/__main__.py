@@ -1,0 +1,244 @@
+"""Change one expression at a time and run the tests that reach it: `make mutants`.
+
+mutmut makes the mutants and forks a process for each. This program adds a seeded sample, a map of the
+tests that execute each line (coverage.py), a copy of a migrated database for each mutant, a list of
+equivalent mutants, and a summary. A mutant never reaches the disk: it replaces the code of a function
+in its process. Exits with 1 if fewer than 90 % of a package's mutants are killed.
+"""
+
+import argparse
+import contextlib
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from copied_database import CopiedDatabase
+from mutations import Mutant, activate, mutants_of
+from mutmut.runners.harness import TestRunner
+from mutmut.workers.isolation import ForkServerRunner
+from test_map import Recorder, TestMap
+
+from server.postgres import Postgres
+from server.valkey import Valkey
+
+# The packages, each with the tests that mirror it. These run first.
+PACKAGES = {
+    "catalog/services/engine": ("tests/catalog/services/engine/",),
+    "catalog/access": ("tests/access/", "tests/catalog/services/access/"),
+    "catalog/formats/iceberg": ("tests/catalog/formats/iceberg/",),
+}
+# Further tests that reach them.
+OTHERS = ("tests/catalog/formats", "tests/catalog/services", "tests/access", "tests/api")
+EQUIVALENT = Path(__file__).parent / "equivalent.toml"
+MAP = Path(".mutants.json")
+LEAST_SHARE = 0.9
+OUTCOMES = {0: "survived", 1: "killed", 2: "killed", 3: "killed", 33: "untested", -24: "timeout"}
+SURVIVORS = {"survived", "untested"}
+PYTEST = ["-q", "-n", "0", "-p", "no:cacheprovider", "--tb=no"]
+
+
+class Tests(TestRunner):
+    """The runs of pytest, each in a process of its own, which is forked from one that has imported all tests."""
+
+    def __init__(self, folders: list[str], mutants: dict[str, Mutant]) -> None:
+        self._folders = folders
+        self._mutants = mutants
+
+    def warm_up(self) -> None:
+        self._run([*PYTEST, "--collect-only", *self._folders])
+
+    def measure(self) -> TestMap:
+        """The lines of each test. Tests that fail without a mutant are left out."""
+        recorder = Recorder(f"{package}/*" for package in PACKAGES)
+        self._run([*PYTEST, *self._folders], recorder)
+        for name in sorted(recorder.failed):
+            print(f"left out, because it fails without a mutant: {name}")
+        return recorder.result()
+
+    def run_tests(self, *, mutant_name: str | None, tests: Iterable[str]) -> int:
+        activate(self._mutants[mutant_name or ""])
+        return self._run([*PYTEST, "-x", *tests])
+
+    def _run(self, arguments: list[str], *plugins: object) -> int:
+        home = Path(os.environ["MONODON_TEST_HOME"])
+        shutil.rmtree(home / "home", ignore_errors=True)  # files of the previous run
+        return int(pytest.main(arguments, plugins=[CopiedDatabase(), *plugins]))
+
+
+@contextlib.contextmanager
+def servers() -> Iterator[None]:
+    """Start the PostgreSQL and the Valkey of all processes; tests/embedded.py uses them."""
+    with (
+        tempfile.TemporaryDirectory(prefix="monodon-mutants-") as folder,
+        contextlib.ExitStack() as stack,
+    ):
+        root = Path(folder)
+        root.chmod(0o711)  # as root, PostgreSQL runs as another user
+        database = Postgres(root / "postgres", root / "run", durable=False)
+        broker = Valkey(root / "valkey", root / "run", durable=False)
+        for server in (database, broker):
+            stack.callback(server.stop)
+            server.start()
+        os.environ |= {
+            "DATABASE_URL": database.url,
+            "REDIS_URL": broker.url,
+            "MONODON_TEST_HOME": str(root),
+        }
+        yield
+
+
+def package_of(path: Path) -> str:
+    return next(package for package in PACKAGES if path.is_relative_to(package))
+
+
+def choose(packages: list[str], sample: int, seed: int) -> list[Mutant]:
+    """A random sample with an equal share of every package."""
+    chosen: list[Mutant] = []
+    for package in packages:
+        files = sorted(Path(package).rglob("*.py"))
+        candidates = [mutant for file in files for mutant in mutants_of(file)]
+        share = min(sample // len(packages), len(candidates))
+        dice = random.Random(f"{seed} {package}")  # noqa: S311 -- no secret
+        chosen += [render() for render in dice.sample(candidates, share)]
+        print(f"{package}: {share} of {len(candidates)} mutants", flush=True)
+    return chosen
+
+
+def by_name(names: list[str]) -> list[Mutant]:
+    """Single mutants, as a summary names them."""
+    files = {file for package in PACKAGES for file in Path(package).rglob("*.py")}
+    modules = {".".join(file.with_suffix("").parts) + ".": file for file in files}
+    wanted = {modules[m] for m in modules if any(name.startswith(m) for name in names)}
+    rendered = (render() for file in sorted(wanted) for render in mutants_of(file))
+    return [mutant for mutant in rendered if mutant.name in names]
+
+
+def tests_of(mutant: Mutant, test_map: TestMap, seconds: float) -> list[str]:
+    """The package's own tests that reach the mutant, then others while time remains."""
+    reaching = test_map.reaching(mutant.path, mutant.lines())
+    own_folders = PACKAGES[package_of(mutant.path)]
+    tests = [test for test in reaching if test.startswith(own_folders)]
+    seconds -= sum(test_map.seconds[test] for test in tests)
+    for test in reaching:
+        if not test.startswith(own_folders):
+            seconds -= test_map.seconds[test]
+            if seconds < 0:
+                break
+            tests.append(test)
+    return tests
+
+
+def run(
+    runner: ForkServerRunner, mutants: list[Mutant], test_map: TestMap, options: argparse.Namespace
+) -> Iterator[tuple[Mutant, str]]:
+    work = []
+    for mutant in mutants:
+        tests = tests_of(mutant, test_map, options.tests_seconds)
+        work.append((sum(test_map.seconds[test] for test in tests), mutant, tests))
+    runner.startup()
+    try:
+        for expected, mutant, tests in sorted(work, key=lambda entry: entry[0]):
+            started = time.monotonic()
+            # The fork server ends a mutant after half of these seconds.
+            runner.submit(mutant.name, tests, 2 * int(options.limit + 5 * expected), expected)
+            status = runner.wait_for_result().exit_code
+            outcome = OUTCOMES.get(status, f"exit status {status}")
+            seconds = time.monotonic() - started
+            print(f"{outcome:<9}{seconds:6.1f} s {len(tests):4} tests  {mutant.name}", flush=True)
+            yield mutant, outcome
+    finally:
+        runner.signal_work_complete()
+        runner.shutdown()
+
+
+def reasons() -> dict[tuple[str, tuple[str, ...]], str]:
+    """Why mutants are equivalent, by function and changed lines."""
+    entries: list[dict[str, Any]] = tomllib.loads(EQUIVALENT.read_text()).get("equivalent", [])
+    return {(e["function"], tuple(e["change"].strip().split("\n"))): e["reason"] for e in entries}
+
+
+def summarise(outcomes: list[tuple[Mutant, str]]) -> int:
+    """Print survivors, equivalent mutants and a line per package. Returns the exit status."""
+    known_reasons = reasons()
+    counts: dict[str, Counter[str]] = {}
+    for mutant, outcome in outcomes:
+        reason = known_reasons.get((mutant.qualified_name, tuple(mutant.change)))
+        kind = "survived" if outcome in SURVIVORS else outcome
+        if reason is not None:
+            kind = "equivalent" if kind == "survived" else kind
+            print(f"\n# {mutant.name}: {outcome}, listed as equivalent: {reason}")
+        elif kind not in ("killed", "timeout"):
+            print(f"\n# {mutant.name}: {outcome}")
+        if reason is not None or kind not in ("killed", "timeout"):
+            print("\n".join(mutant.diff))
+        counts.setdefault(package_of(mutant.path), Counter())[kind] += 1
+    status = 0
+    print(f"\n{'':26}sampled  killed  timeout  survived  equivalent  other  score")
+    for package, count in counts.items():
+        columns = [count.pop(k, 0) for k in ("killed", "timeout", "survived", "equivalent")]
+        other = count.total()
+        killed = columns[0] + columns[1]
+        score = killed / max(killed + columns[2] + other, 1)
+        if score < LEAST_SHARE:
+            status = 1
+        widths = zip((8, 9, 10, 12), columns, strict=True)
+        cells = "".join(f"{number:{width}}" for width, number in widths)
+        print(f"{package:26}{sum(columns) + other:7}{cells}{other:7}{score:7.0%}")
+    return status
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="mutants", description=__doc__.splitlines()[0])
+    parser.add_argument("--sample", type=int, default=150, help="mutants of all packages together")
+    parser.add_argument("--seed", type=int, help="repeats a sample; otherwise a new one is drawn")
+    parser.add_argument("--package", choices=list(PACKAGES), action="append")
+    parser.add_argument("--limit", type=float, default=60, help="seconds for each mutant")
+    parser.add_argument("--tests-seconds", type=float, default=60, help="tests for each mutant")
+    parser.add_argument("--tests", action="append", help="tests to run instead of all that may")
+    parser.add_argument("--keep", action="store_true", help=f"use the tests' lines in {MAP}")
+    parser.add_argument("--update", action="append", help="tests whose lines are measured again")
+    parser.add_argument("names", nargs="*", help="mutants to run instead of a sample")
+    return parser.parse_args()
+
+
+def main() -> int:
+    options = arguments()
+    started = time.monotonic()
+    seed = options.seed if options.seed is not None else random.randrange(10**6)  # noqa: S311
+    print(f"seed {seed}", flush=True)
+    folders = options.tests or list(OTHERS)
+    if options.names:
+        mutants = by_name(options.names)
+    else:
+        mutants = choose(options.package or list(PACKAGES), options.sample, seed)
+    with servers():
+        by_mutant = {mutant.name: mutant for mutant in mutants}
+        runner = ForkServerRunner(1, Tests, {"folders": folders, "mutants": by_mutant})
+        if options.keep:
+            test_map = TestMap.load(MAP)
+            if options.update:
+                again = Tests(options.update, {})
+                test_map = test_map.updated(runner._run_in_child(lambda _: again.measure()))
+        else:
+            test_map = runner._run_in_child(Tests.measure)
+        test_map.save(MAP)
+        print(f"{len(test_map.seconds)} tests, {time.monotonic() - started:.0f} s", flush=True)
+        outcomes: list[tuple[Mutant, str]] = []
+        with contextlib.suppress(KeyboardInterrupt):
+            outcomes.extend(run(runner, mutants, test_map, options))
+    status = summarise(outcomes)
+    print(f"seed {seed}, {time.monotonic() - started:.0f} s")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,88 @@
+"""Which tests execute a line, and how long each test takes."""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from coverage import Coverage
+
+
+@dataclass(frozen=True)
+class TestMap:
+    tests: dict[str, dict[int, list[str]]]
+    """By file and line."""
+    seconds: dict[str, float]
+    """Of each test, without its fixtures."""
+
+    __test__ = False
+
+    def reaching(self, path: Path, lines: Iterable[int]) -> list[str]:
+        """The tests that execute one of these lines, the fastest first."""
+        by_line = self.tests.get(str(path), {})
+        names = {name for line in lines for name in by_line.get(line, ())}
+        return sorted(names, key=lambda name: (self.seconds.get(name, 0.0), name))
+
+    def save(self, file: Path) -> None:
+        file.write_text(json.dumps([self.tests, self.seconds]))
+
+    @classmethod
+    def load(cls, file: Path) -> "TestMap":
+        tests, seconds = json.loads(file.read_text())
+        numbered = {
+            path: {int(line): names for line, names in by_line.items()}
+            for path, by_line in tests.items()
+        }
+        return cls(numbered, seconds)
+
+    def updated(self, other: "TestMap") -> "TestMap":
+        """This map, with the tests of another instead of its own of the same names."""
+        tests = {
+            path: {
+                line: [name for name in names if name not in other.seconds]
+                for line, names in by_line.items()
+            }
+            for path, by_line in self.tests.items()
+        }
+        for path, by_line in other.tests.items():
+            for line, names in by_line.items():
+                tests.setdefault(path, {}).setdefault(line, []).extend(names)
+        return TestMap(tests, self.seconds | other.seconds)
+
+
+class Recorder:
+    """A pytest plugin that records the lines of each test that passes."""
+
+    def __init__(self, files: Iterable[str]) -> None:
+        self._coverage = Coverage(data_file=None, include=list(files), config_file=False)
+        self._seconds: dict[str, float] = {}
+        self.failed: set[str] = set()
+
+    def pytest_sessionstart(self) -> None:
+        self._coverage.start()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        self._coverage.switch_context(item.nodeid)
+        result = yield
+        self._coverage.switch_context("")
+        return result
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.failed.add(report.nodeid)
+        elif report.when == "call":
+            self._seconds[report.nodeid] = report.duration
+
+    def result(self) -> TestMap:
+        self._coverage.stop()
+        data = self._coverage.get_data()
+        tests = {
+            str(Path(file).relative_to(Path.cwd())): {
+                line: [name for name in names if name and name not in self.failed]
+                for line, names in data.contexts_by_lineno(file).items()
+            }
+            for file in data.measured_files()
+        }
+        return TestMap(tests, self._seconds)
