@@ -13,8 +13,6 @@ from catalog.errors import Unsupported
 class _Fallback(LanceOperation):
     """Asks for a principal like every operation, and takes any method."""
 
-    schema = None  # type: ignore[assignment]
-
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: str) -> HttpResponse:
         self.verb = request.method or ""  # type: ignore[misc]
         return super().dispatch(request)
