@@ -66,6 +66,10 @@ class Operation(APIView):
     """Whether it writes."""
     interface: ClassVar[str] = ""
     """What the audit trail calls the protocol."""
+    query: ClassVar[tuple[str, ...]] = ()
+    """The query parameters it reads, beside those of every operation of the protocol."""
+    described: ClassVar[Mapping[str, dict[str, Any]]] = {}
+    """Description and schema of query parameters that the protocol's document does not describe."""
 
     handle: Callable[..., Any]
     """``handle(actor, body, **path)``: call one service and render what it returns."""

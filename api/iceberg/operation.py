@@ -45,8 +45,6 @@ class IcebergOperation(Operation):
     that stays a dict. None: there is no body, and none is read."""
     response_model: ClassVar[type[BaseModel] | str | None] = None
     """The same for the answer, for the OpenAPI document. None: 204 without a body."""
-    query: ClassVar[tuple[str, ...]] = ()
-    """The query parameters it reads."""
     request_headers: ClassVar[tuple[str, ...]] = ()
     """The request headers it reads, beside those of every operation."""
     is_commit: ClassVar[bool] = False

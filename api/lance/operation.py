@@ -13,7 +13,6 @@ from pydantic import BaseModel, ValidationError
 
 from api import bounds
 from api.lance import errors
-from api.lance.schema import LanceSchema
 from api.operation import Operation, complaint
 from catalog import identifiers
 from catalog.access import Principal
@@ -29,7 +28,6 @@ _CONTEXT_HEADER = "HTTP_X_LANCE_CTX_"
 class LanceOperation(Operation):
     """One operation. Subclasses are named as the specification's operationId."""
 
-    schema = LanceSchema()
     interface = Interface.LANCE
     verb: ClassVar[str] = "POST"
     request_model: ClassVar[type[BaseModel] | None] = None
@@ -44,8 +42,11 @@ class LanceOperation(Operation):
     answer_type: ClassVar[str] = "application/json"
     status: ClassVar[int] = 200
     """The status of success."""
-    query: ClassVar[tuple[str, ...]] = ()
-    """The query parameters it reads, beside the delimiter."""
+    needs_data: ClassVar[bool] = False
+    """True if it refuses a table that was declared and has no data, with 409 and code 19.
+
+    The specification has the code in its list of errors, and no 409 at most of these operations.
+    """
     changes: ClassVar[bool] = False
     """True if it writes: its context headers then go into the audit trail."""
     is_idempotent: ClassVar[bool] = False

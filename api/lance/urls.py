@@ -25,17 +25,20 @@ from api.lance.views import (
     versions,
 )
 
+ROUTES: dict[str, type[LanceOperation]] = {}
+"""The operations by the specification's path, without ``/v1/``."""
 _View = Callable[..., HttpResponse]
 _BY_ENDING: dict[tuple[str, str], _View] = {}
 _FIXED: dict[str, _View] = {}
 
 
-def _route(template: str, operation: type[LanceOperation], **options: str) -> URLPattern:
+def _route(template: str, operation: type[LanceOperation]) -> URLPattern:
+    ROUTES[template] = operation
     pattern = template
     for name in ("id", "index_name"):
         # Any character: a line break too is for the identifier to refuse, not for the router.
         pattern = pattern.replace(f"{{{name}}}", rf"(?P<{name}>[\s\S]+)")
-    view = operation.as_view(**options)
+    view = operation.as_view()
     kind, middle, ending = template.partition("/{id}/")
     if middle and "{" not in ending:
         _BY_ENDING[kind, ending] = view

@@ -1,33 +1,17 @@
-"""The OpenAPI document of the management API, drawn from the routes and their operations."""
+"""The OpenAPI document of the management API."""
 
-from http import HTTPStatus
-from typing import Any
-
-from drf_spectacular.generators import SchemaGenerator
-from drf_spectacular.plumbing import ResolvedComponent
-from pydantic import BaseModel
+from collections.abc import Iterator
+from typing import Any, ClassVar
 
 from api.management import errors
 from api.management import messages as m
-from api.management.operation import JSON, ManagementOperation
+from api.management.operation import ManagementOperation
 from api.management.urls import ROUTES
+from api.openapi import API_KEY, BEARER, Described, ProtocolSchemaGenerator
 from catalog.models import JobKind, JobStatus, TableFormat
 from catalog.services.maintenance import health, job_control
 from catalog.services.search import query as search_query
 
-SECURITY_SCHEMES = {
-    "ApiKeyAuth": {"type": "apiKey", "in": "header", "name": "x-api-key"},
-    "BearerAuth": {"type": "http", "scheme": "bearer"},
-}
-_ERRORS = {
-    "400": "Malformed request",
-    "401": "No valid credentials",
-    "403": "Not permitted",
-    "404": "Not found",
-    "409": "Conflict with the current state",
-    "503": "Try again later",
-    "5XX": "Server error",
-}
 _ID = "The names from the root down, joined by the delimiter. The delimiter alone is the root."
 _PATH: dict[str, dict[str, Any]] = {
     "id": {"description": _ID, "schema": {"type": "string"}},
@@ -96,71 +80,35 @@ _QUERY: dict[str, dict[str, Any]] = {
 }
 
 
-class ManagementSchemaGenerator(SchemaGenerator):
-    """Describes the routes as they are, instead of looking for them in the URL configuration."""
+class ManagementSchemaGenerator(ProtocolSchemaGenerator):
+    title = "Monodon: management"
+    description = "Policies, health and jobs of maintenance, for tables of both formats."
+    security_schemes: ClassVar = {"ApiKeyAuth": API_KEY, "BearerAuth": BEARER}
+    security: ClassVar = [{"ApiKeyAuth": []}, {"BearerAuth": []}]
+    path_parameters: ClassVar = _PATH
+    query_parameters: ClassVar = _QUERY
+    error_model = m.Problem
+    error_media = errors.MEDIA
 
-    def parse(self, input_request: Any, public: bool) -> dict[str, Any]:
-        return {
-            f"/management/v1/{path}": {
-                method.lower(): self._describe(path, operation)
-                for method, operation in operations.items()
-            }
-            for path, operations in ROUTES.items()
-        }
+    def routes(self) -> Iterator[tuple[str, type[ManagementOperation]]]:
+        for path, operations in ROUTES.items():
+            for operation in operations.values():
+                yield f"/management/v1/{path}", operation
 
-    def _describe(self, path: str, operation: type[ManagementOperation]) -> dict[str, Any]:
-        described: dict[str, Any] = {
-            "operationId": operation.__name__,
-            "description": (operation.__doc__ or "").strip(),
-            "tags": [operation.__module__.rpartition(".")[2].capitalize()],
-            "parameters": _parameters(path, operation),
-            "security": [{"ApiKeyAuth": []}, {"BearerAuth": []}],
-            "responses": self._responses(operation),
-        }
-        if operation.request_model is not None:
-            content = self._content(operation.request_model)
-            described["requestBody"] = {"required": True, "content": content}
-        return described
+    def parameters(self, path: str, operation: type[ManagementOperation]) -> list[Described]:
+        parameters = super().parameters(path, operation)
+        if "{id}" in path or set(operation.query) & {"namespace", "table"}:
+            parameters.append({"name": "delimiter", "in": "query", **_QUERY["delimiter"]})
+        return parameters
 
-    def _responses(self, operation: type[ManagementOperation]) -> dict[str, Any]:
-        responses: dict[str, Any] = {}
+    def answers(self, operation: type[ManagementOperation]) -> dict[str, Described]:
         if operation.media:
-            content = {media: {"schema": {"type": "string"}} for media in operation.media}
-            responses[str(HTTPStatus.OK.value)] = {"description": "A file", "content": content}
-        elif operation.response_model is None:
-            responses[str(HTTPStatus.NO_CONTENT.value)] = {"description": "Success, no content"}
-        else:
-            content = self._content(operation.response_model)
-            status = str(operation.status.value)
-            responses[status] = {"description": operation.status.phrase, "content": content}
-        failures = dict(_ERRORS)
-        if operation.request_model is not None:
-            failures["413"] = "The body is too large"
-        for status, text in failures.items():
-            content = self._content(m.Problem, errors.MEDIA)
-            responses[status] = {"description": text, "content": content}
-        return responses
-
-    def _content(self, model: type[BaseModel], media: str = JSON) -> dict[str, Any]:
-        schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
-        for name, definition in (schema.pop("$defs", {}) | {model.__name__: schema}).items():
-            component = ResolvedComponent(  # type: ignore[no-untyped-call]
-                name=name, type=ResolvedComponent.SCHEMA, object=name, schema=definition
-            )
-            self.registry.register_on_missing(component)
-        return {media: {"schema": {"$ref": f"#/components/schemas/{model.__name__}"}}}
-
-
-def _parameters(path: str, operation: type[ManagementOperation]) -> list[dict[str, Any]]:
-    parameters = [
-        {"name": name, "in": "path", "required": True, **described}
-        for name, described in _PATH.items()
-        if f"{{{name}}}" in path
-    ]
-    names = set(operation.query) & {"namespace", "table"}
-    spelled = ("delimiter",) if "{id}" in path or names else ()
-    parameters_described = _QUERY | dict(operation.described)
-    described = [
-        {"name": n, "in": "query", **parameters_described[n]} for n in (*operation.query, *spelled)
-    ]
-    return parameters + described
+            content: Described = {
+                media: {"schema": {"type": "string"}} for media in operation.media
+            }
+            return {"200": {"description": "A file", "content": content}}
+        if operation.response_model is None:
+            return {"204": {"description": "Success, no content"}}
+        content = self.content(operation.response_model)
+        status = operation.status
+        return {str(status.value): {"description": status.phrase, "content": content}}

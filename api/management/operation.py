@@ -1,6 +1,6 @@
 """What all operations of the management API share: from the request to the call and back."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
 from enum import Enum
 from http import HTTPStatus
@@ -35,10 +35,6 @@ class ManagementOperation(Operation):
     """None: 204 without a body."""
     status: ClassVar[HTTPStatus] = HTTPStatus.OK
     """The status of success, where there is a body."""
-    query: ClassVar[tuple[str, ...]] = ()
-    """The query parameters it reads, beside the delimiter of its path."""
-    described: ClassVar[Mapping[str, dict[str, Any]]] = {}
-    """What the document tells of parameters that other operations do not have, or have otherwise."""
     media: ClassVar[tuple[str, ...]] = ()
     """What else than JSON it answers with; then ``handle`` returns the whole response."""
 

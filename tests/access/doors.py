@@ -125,7 +125,8 @@ GRANTEE = "grantee"
 DOORS = {
     "lance": Door(
         "lance",
-        rules.LANCE,
+        rules.LANCE
+        | {name: one.rule for name, one in lance_examples.EXAMPLES.items() if one.rule is not None},
         lance_operations(),
         {
             name: Request(one.method, one.path, one.body, one.status, one.options)

@@ -4,8 +4,8 @@ import pytest
 from django.test import Client
 
 from api import documents
-from api.iceberg.schema import IcebergSchemaGenerator
-from api.lance.schema import LanceSchemaGenerator
+from api.iceberg.document import IcebergSchemaGenerator
+from api.lance.document import LanceSchemaGenerator
 from api.management.document import ManagementSchemaGenerator
 
 pytestmark = pytest.mark.django_db

@@ -1,3 +1,5 @@
+"""Configuration: what a client reads first."""
+
 from typing import Any, ClassVar
 
 from django.conf import settings
@@ -12,11 +14,12 @@ from catalog.services.tables import namespaces
 
 
 class GetConfig(IcebergOperation):
-    """Tell a client what is served, and where the warehouse that it asks for lies.
+    """Return the configuration that a client needs first.
 
-    ``warehouse`` names a namespace, its levels joined by dots. Without one, and by the name of the
-    root, the catalog itself is the warehouse. That name comes before a namespace's: else whoever
-    makes a namespace of that name would lead clients of the whole catalog into it.
+    ``warehouse`` names a namespace, its levels joined by dots; the answer's ``prefix`` stands for
+    it in all other paths. Without ``warehouse``, or with the configured name of the whole catalog,
+    there is no prefix. That name takes precedence over a namespace of the same name, so that nobody
+    can redirect other clients by creating one.
     """
 
     response_model = m.CatalogConfig

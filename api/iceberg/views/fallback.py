@@ -12,8 +12,6 @@ from catalog.access import Principal
 class _Fallback(IcebergOperation):
     """Asks for a principal like every operation, and takes any method."""
 
-    schema = None
-
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: str) -> HttpResponse:
         self.verb = request.method or ""  # type: ignore[misc]
         return super().dispatch(request)

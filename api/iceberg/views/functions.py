@@ -1,4 +1,4 @@
-"""Functions: what engines load. They are made and changed in the admin."""
+"""Functions: listing and loading them."""
 
 from typing import Any
 
@@ -8,7 +8,10 @@ from catalog.services.iceberg import functions
 
 
 class ListFunctions(IcebergOperation):
-    """List the functions of a namespace."""
+    """List the functions of a namespace.
+
+    Sorted by name. Functions are created and changed in the admin.
+    """
 
     verb = "GET"
     query = ("pageToken", "pageSize")
@@ -25,7 +28,10 @@ class ListFunctions(IcebergOperation):
 
 
 class LoadFunction(IcebergOperation):
-    """Load a function, all its definitions included."""
+    """Load a function.
+
+    The answer has all definitions of the function, each with its versions.
+    """
 
     verb = "GET"
     response_model = "LoadFunctionResult"

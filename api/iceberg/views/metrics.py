@@ -1,3 +1,5 @@
+"""Metrics: reports of scans and commits from engines."""
+
 from typing import Any
 
 from api.iceberg.operation import IcebergOperation
@@ -6,7 +8,10 @@ from catalog.services.iceberg import metrics_reports
 
 
 class ReportMetrics(IcebergOperation):
-    """Take an engine's report of a scan of a table, or of a commit to it."""
+    """Store an engine's report of a scan or a commit.
+
+    The newest reports of each table are stored and shown in the admin.
+    """
 
     verb = "POST"
     request_model = "ReportMetricsRequest"

@@ -1,3 +1,5 @@
+"""Namespaces: creating, listing, describing and dropping them, and their properties."""
+
 from typing import Any
 
 from api.iceberg import messages as m
@@ -12,7 +14,10 @@ from catalog.services.tables import namespace_operations, namespaces
 
 
 class ListNamespaces(IcebergOperation):
-    """List the namespaces in one, or at the top of the warehouse; by name."""
+    """List the namespaces in a namespace.
+
+    Without ``parent``, lists those at the top of the warehouse. Sorted by name.
+    """
 
     response_model = m.ListNamespacesResponse
     query = ("parent", "pageToken", "pageSize")
@@ -38,7 +43,10 @@ class ListNamespaces(IcebergOperation):
 
 
 class CreateNamespace(IcebergOperation):
-    """Create a namespace in one that exists."""
+    """Create a namespace.
+
+    Its parent must exist.
+    """
 
     verb = "POST"
     changes = True
@@ -69,7 +77,10 @@ def _described(
 
 
 class LoadNamespaceMetadata(IcebergOperation):
-    """Tell the properties of a namespace, among them the location of its tables."""
+    """Return the properties of a namespace.
+
+    Callers that may read the namespace also get the location of its tables.
+    """
 
     response_model = m.GetNamespaceResponse
 
@@ -78,7 +89,10 @@ class LoadNamespaceMetadata(IcebergOperation):
 
 
 class NamespaceExists(IcebergOperation):
-    """Tell by the status whether a namespace exists."""
+    """Check whether a namespace exists.
+
+    Answers 204 if it does, and 404 if not, without a body.
+    """
 
     verb = "HEAD"
 
@@ -87,7 +101,10 @@ class NamespaceExists(IcebergOperation):
 
 
 class DropNamespace(IcebergOperation):
-    """Drop an empty namespace."""
+    """Drop an empty namespace.
+
+    A namespace that holds namespaces, tables, views or functions is refused.
+    """
 
     verb = "DELETE"
     changes = True
@@ -100,7 +117,11 @@ class DropNamespace(IcebergOperation):
 
 
 class UpdateProperties(IcebergOperation):
-    """Set and remove properties of a namespace; those that are not named stay."""
+    """Set and remove properties of a namespace.
+
+    Properties that the request does not name stay. The answer lists the updated, the removed and
+    the missing keys.
+    """
 
     verb = "POST"
     changes = True

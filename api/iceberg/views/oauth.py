@@ -1,4 +1,4 @@
-"""OAuth2 access tokens (RFC 6749 section 4.4, RFC 8693), for clients that must have one.
+"""OAuth2: access tokens (RFC 6749 section 4.4, RFC 8693) for clients that must have one.
 
 Authlib finds the grant, asks it for a token and tells errors in the form of RFC 6749 section 5.2.
 Here is what it cannot know: that a client's secret is an API key, and what a scope means.
@@ -67,10 +67,11 @@ _ERRORS: tuple[tuple[type[CatalogError], int, str], ...] = (
 
 
 class GetToken(IcebergOperation):
-    """Give an access token of an hour for an API key, or for a token that is about to expire.
+    """Exchange an API key, or a token, for an access token of an hour.
 
-    The client's secret is the API key; its id is the key's name, or how the key begins, or empty.
-    The scope may name privileges, between blanks, beyond which the token does nothing.
+    The client's secret is the API key. The client's id is the name of the key, its beginning, or
+    empty. ``scope`` may list privileges, separated by blanks, to which the token is then limited. A
+    token that is about to expire can be exchanged for a new one.
     """
 
     verb = "POST"

@@ -1,4 +1,4 @@
-"""Scans that the server plans: the files to read, at once or in tasks to be fetched."""
+"""Scan planning: the files that a scan reads, at once or in tasks that the client fetches."""
 
 from typing import Any
 
@@ -10,9 +10,10 @@ from catalog.services.iceberg.scans import PlannedScan
 
 
 class PlanTableScan(IcebergOperation):
-    """Plan a scan of a table: the files that may have rows that match, and what deletes in them.
+    """Plan a scan of a table.
 
-    A small scan is answered whole; of a large one come the names of tasks to be fetched.
+    Returns the data files that may have matching rows, and the files that delete rows in them. The
+    plan of a large scan has the names of tasks instead, which the client fetches.
     """
 
     verb = "POST"
@@ -30,7 +31,10 @@ class PlanTableScan(IcebergOperation):
 
 
 class FetchPlanningResult(IcebergOperation):
-    """Tell which tasks of a plan are to be fetched."""
+    """Return the tasks of a plan.
+
+    Plans are kept for a while after the scan was planned, for the principal that planned it.
+    """
 
     verb = "GET"
     response_model = "FetchPlanningResult"
@@ -43,7 +47,10 @@ class FetchPlanningResult(IcebergOperation):
 
 
 class CancelPlanning(IcebergOperation):
-    """Forget a plan."""
+    """Remove a plan.
+
+    The tasks of the plan can no longer be fetched.
+    """
 
     verb = "DELETE"
     is_idempotent = True
@@ -56,7 +63,10 @@ class CancelPlanning(IcebergOperation):
 
 
 class FetchScanTasks(IcebergOperation):
-    """Fetch the files of one task of a plan."""
+    """Fetch the files of one task of a plan.
+
+    The task's name is one of the ``plan-tasks`` that PlanTableScan or FetchPlanningResult returned.
+    """
 
     verb = "POST"
     is_idempotent = True

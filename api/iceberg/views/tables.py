@@ -1,4 +1,4 @@
-"""Tables: listing, creating, loading, committing, and what gives or takes a name."""
+"""Tables: listing, creating, loading, committing, renaming and dropping them."""
 
 from typing import Any
 
@@ -20,7 +20,10 @@ from catalog.services.iceberg.tables import LoadedTable
 
 
 class ListTables(IcebergOperation):
-    """List the Iceberg tables of a namespace."""
+    """List the Iceberg tables of a namespace.
+
+    Returns the tables that the caller may browse, sorted by name.
+    """
 
     verb = "GET"
     query = ("pageToken", "pageSize")
@@ -37,7 +40,12 @@ class ListTables(IcebergOperation):
 
 
 class CreateTable(IcebergOperation):
-    """Create a table, or with ``stage-create`` prepare one that a commit will create."""
+    """Create a table, or stage its creation.
+
+    With ``stage-create`` nothing is created: the answer is the metadata from which the client
+    starts a commit that creates the table. The server assigns ids, and a location if the request
+    has none.
+    """
 
     verb = "POST"
     changes = True
@@ -65,7 +73,11 @@ class CreateTable(IcebergOperation):
 
 
 class LoadTable(IcebergOperation):
-    """Load a table: its current metadata, and where that lies."""
+    """Load the current metadata of a table.
+
+    Answers 304 if ``If-None-Match`` has the current ETag. With ``snapshots=refs`` the answer has
+    only the snapshots that branches and tags name.
+    """
 
     verb = "GET"
     query = ("snapshots", "referenced-by")
@@ -79,7 +91,10 @@ class LoadTable(IcebergOperation):
 
 
 class TableExists(IcebergOperation):
-    """Tell whether there is such a table."""
+    """Check whether a table exists.
+
+    Answers 204 if it does, and 404 if not, without a body.
+    """
 
     verb = "HEAD"
 
@@ -88,7 +103,12 @@ class TableExists(IcebergOperation):
 
 
 class UpdateTable(IcebergOperation):
-    """Commit updates to a table, if the requirements hold."""
+    """Commit updates to a table.
+
+    All requirements must hold on the current metadata; otherwise the answer is 409 and nothing
+    changes. The updates are applied in their order. A commit with ``assert-create`` creates the
+    table.
+    """
 
     verb = "POST"
     changes = True
@@ -117,9 +137,10 @@ class UpdateTable(IcebergOperation):
 
 
 class DropTable(IcebergOperation):
-    """Drop a table; with ``purgeRequested`` its files are removed afterwards.
+    """Drop a table.
 
-    The header ``Monodon-Dependents`` says how many tables refer to its files; while some do, they stay.
+    With ``purgeRequested`` its files are removed afterwards. The header ``Monodon-Dependents``
+    counts the tables that refer to its files; while there are any, the files stay.
     """
 
     verb = "DELETE"
@@ -137,7 +158,11 @@ class DropTable(IcebergOperation):
 
 
 class UnregisterTable(IcebergOperation):
-    """Forget a table and keep its files; answers what it was last."""
+    """Remove a table from the catalog and keep its files.
+
+    The answer is the table's last metadata and its location, with which the table can be registered
+    again.
+    """
 
     verb = "POST"
     changes = True
@@ -154,7 +179,11 @@ class UnregisterTable(IcebergOperation):
 
 
 class RegisterTable(IcebergOperation):
-    """Give a name to a table that lies in storage, by its metadata file."""
+    """Register a table by its metadata file.
+
+    The file and all files of the table must be at a location that the caller may use. With
+    ``overwrite`` the table of that name is deregistered first.
+    """
 
     verb = "POST"
     changes = True
@@ -180,7 +209,10 @@ class RegisterTable(IcebergOperation):
 
 
 class RenameTable(IcebergOperation):
-    """Give a table another name, in the same or in another namespace."""
+    """Rename a table, or move it to another namespace.
+
+    The files stay at their location.
+    """
 
     verb = "POST"
     changes = True
@@ -196,7 +228,10 @@ class RenameTable(IcebergOperation):
 
 
 class LoadCredentials(IcebergOperation):
-    """Load the credentials of a table's storage. Local storage needs none."""
+    """Return the storage credentials of a table.
+
+    The list is empty, because local storage needs no credentials.
+    """
 
     verb = "GET"
     query = ("referenced-by",)

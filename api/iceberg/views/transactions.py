@@ -1,3 +1,5 @@
+"""Transactions: commits to several tables."""
+
 from typing import Any
 
 from api.iceberg.changes import read_change, read_identifier
@@ -8,7 +10,11 @@ from catalog.services.iceberg import commits as iceberg_commits
 
 
 class CommitTransaction(IcebergOperation):
-    """Commit updates to several tables, all or nothing."""
+    """Commit updates to several tables, all or none.
+
+    A refusal names the table change that failed by its index. If any requirement does not hold, no
+    table changes.
+    """
 
     verb = "POST"
     changes = True

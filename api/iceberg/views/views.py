@@ -1,4 +1,4 @@
-"""Views: listing, creating, loading, replacing, and what gives or takes a name."""
+"""Views: listing, creating, loading, replacing, renaming and dropping them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -36,7 +36,10 @@ _ERROR_TYPES: Mapping[type[CatalogError], str] = {InvalidMetadata: "IllegalArgum
 
 
 class ListViews(IcebergOperation):
-    """List the views of a namespace."""
+    """List the views of a namespace.
+
+    Returns the views that the caller may browse, sorted by name.
+    """
 
     verb = "GET"
     query = ("pageToken", "pageSize")
@@ -55,7 +58,11 @@ class ListViews(IcebergOperation):
 
 
 class CreateView(IcebergOperation):
-    """Create a view."""
+    """Create a view.
+
+    The request has the view's schema and its first version, with the SQL in one or several
+    dialects.
+    """
 
     verb = "POST"
     changes = True
@@ -76,7 +83,10 @@ class CreateView(IcebergOperation):
 
 
 class LoadView(IcebergOperation):
-    """Load a view: its current metadata, and where that lies."""
+    """Load the current metadata of a view.
+
+    The answer has all versions of the view that it still keeps.
+    """
 
     verb = "GET"
     query = ("referenced-by",)
@@ -88,7 +98,11 @@ class LoadView(IcebergOperation):
 
 
 class ReplaceView(IcebergOperation):
-    """Commit updates to a view, if the requirements hold."""
+    """Commit updates to a view.
+
+    All requirements must hold on the current metadata; otherwise the answer is 409 and nothing
+    changes.
+    """
 
     verb = "POST"
     changes = True
@@ -118,7 +132,10 @@ class ReplaceView(IcebergOperation):
 
 
 class DropView(IcebergOperation):
-    """Drop a view."""
+    """Drop a view.
+
+    Tables that the view reads are not affected.
+    """
 
     verb = "DELETE"
     changes = True
@@ -129,7 +146,10 @@ class DropView(IcebergOperation):
 
 
 class ViewExists(IcebergOperation):
-    """Tell whether there is such a view."""
+    """Check whether a view exists.
+
+    Answers 204 if it does, and 404 if not, without a body.
+    """
 
     verb = "HEAD"
 
@@ -140,7 +160,10 @@ class ViewExists(IcebergOperation):
 
 
 class RenameView(IcebergOperation):
-    """Give a view another name, in the same or in another namespace."""
+    """Rename a view, or move it to another namespace.
+
+    The metadata files stay at their location.
+    """
 
     verb = "POST"
     changes = True
@@ -156,7 +179,10 @@ class RenameView(IcebergOperation):
 
 
 class RegisterView(IcebergOperation):
-    """Give a name to a view that lies in storage, by its metadata file."""
+    """Register a view by its metadata file.
+
+    The file must be at a location that the caller may use.
+    """
 
     verb = "POST"
     changes = True

@@ -1,3 +1,5 @@
+"""Backfills: jobs that fill computed columns."""
+
 from lance_namespace_urllib3_client import models as m
 
 from api.lance.operation import LanceOperation
@@ -9,13 +11,15 @@ from catalog.services.lance.backfill import Backfill
 
 
 class AlterTableBackfillColumns(LanceOperation):
-    """Let a job fill a computed column. DescribeTransaction tells of it by the job's id.
+    """Start a job that fills a computed column.
 
-    Honoured: column, where, branch, read_version, num_frags (fill at most so many fragments),
-    task_size (rows to evaluate at once) and commit_granularity (fragments in a commit). The other
-    fields are hints for clusters and have no effect here.
+    The answer has the job's id; DescribeTransaction returns its status. The server uses ``column``,
+    ``where``, ``branch``, ``read_version``, ``num_frags`` (the largest number of fragments to
+    fill), ``task_size`` (rows to evaluate at once) and ``commit_granularity`` (fragments in a
+    commit). The other fields are hints for clusters and have no effect.
     """
 
+    needs_data = True
     request_model = m.AlterTableBackfillColumnsRequest
     response_model = m.AlterTableBackfillColumnsResponse
     status = 202

@@ -1,3 +1,5 @@
+"""Columns: adding, changing and dropping them, metadata, old versions, statistics."""
+
 from dataclasses import asdict
 from typing import Any
 
@@ -32,8 +34,12 @@ class _AlterTableAlterColumnsRequest(m.AlterTableAlterColumnsRequest):
 
 
 class UpdateTableSchemaMetadata(LanceOperation):
-    """Replace the metadata of the schema; request and answer are the bare map."""
+    """Replace the metadata of a table's schema.
 
+    Request and answer are the bare map of strings. The change is a new version of the table.
+    """
+
+    needs_data = True
     request_schema = _MAP
     response_schema = _MAP
     query = ("branch",)
@@ -52,8 +58,14 @@ class UpdateTableSchemaMetadata(LanceOperation):
 
 
 class UpdateFieldMetadata(LanceOperation):
-    """Merge into the metadata of fields, or replace it; null deletes a key."""
+    """Change the metadata of columns.
 
+    Each entry names a column by its path. Its keys are merged into the column's metadata, or
+    replace it if ``replace`` is true. A null value deletes a key. The change is a new version of
+    the table.
+    """
+
+    needs_data = True
     request_model = m.UpdateFieldMetadataRequest
     response_model = m.UpdateFieldMetadataResponse
     changes = True
@@ -74,8 +86,13 @@ class UpdateFieldMetadata(LanceOperation):
 
 
 class AlterTableAddColumns(LanceOperation):
-    """Add columns by SQL expressions, evaluated now or by later backfills."""
+    """Add columns to a table.
 
+    The values come from an SQL expression, which is evaluated at once, or, for a computed column,
+    in later backfills. The change is a new version of the table.
+    """
+
+    needs_data = True
     request_model = m.AlterTableAddColumnsRequest
     response_model = m.AlterTableAddColumnsResponse
     changes = True
@@ -98,8 +115,13 @@ class AlterTableAddColumns(LanceOperation):
 
 
 class AlterTableAlterColumns(LanceOperation):
-    """Rename columns, change their types, and whether they may be null."""
+    """Rename columns, or change their types and whether they may be null.
 
+    A type is an object as in the specification, or a bare name such as ``int64``. The change is a
+    new version of the table.
+    """
+
+    needs_data = True
     request_model = m.AlterTableAlterColumnsRequest
     response_model = m.AlterTableAlterColumnsResponse
     changes = True
@@ -129,8 +151,12 @@ class AlterTableAlterColumns(LanceOperation):
 
 
 class AlterTableDropColumns(LanceOperation):
-    """Drop columns, also those inside of others."""
+    """Drop columns of a table.
 
+    A path such as ``point.x`` drops a field inside a struct. Older versions keep the columns.
+    """
+
+    needs_data = True
     request_model = m.AlterTableDropColumnsRequest
     response_model = m.AlterTableDropColumnsResponse
     changes = True
@@ -147,7 +173,10 @@ class AlterTableDropColumns(LanceOperation):
 
 
 class RestoreTable(LanceOperation):
-    """Make a new version with the content of an old one."""
+    """Restore an old version of a table.
+
+    The table gets a new version with the content of the old one. No version is removed.
+    """
 
     request_model = m.RestoreTableRequest
     response_model = m.RestoreTableResponse
@@ -163,8 +192,13 @@ class RestoreTable(LanceOperation):
 
 
 class GetTableStats(LanceOperation):
-    """Count a table's rows, bytes, indexes and fragments."""
+    """Return the size of a table.
 
+    Counts the rows, bytes, indexes and fragments of the newest version, and tells how long the
+    fragments are.
+    """
+
+    needs_data = True
     request_model = m.GetTableStatsRequest
     response_model = m.GetTableStatsResponse
 

@@ -1,3 +1,5 @@
+"""Data: creating tables from rows, and inserting, updating, merging and deleting rows."""
+
 import re
 from collections.abc import Mapping
 from datetime import timedelta
@@ -40,7 +42,12 @@ class InsertMode(StrEnum):
 
 
 class CreateTable(OnceOperation, ArrowOperation):
-    """Create a table from an Arrow IPC stream. Modes: Create (default), ExistOk, Overwrite."""
+    """Create a table from an Arrow IPC stream.
+
+    The stream's schema becomes the table's, also if it has no rows. Modes: ``Create`` (default)
+    refuses a name that is in use, ``ExistOk`` returns the existing table without reading the
+    stream, ``Overwrite`` drops the existing table in the same transaction.
+    """
 
     response_model = m.CreateTableResponse
     query = ("mode", "properties", "storage_options")
@@ -85,7 +92,11 @@ class CreateTable(OnceOperation, ArrowOperation):
 
 
 class InsertIntoTable(OnceOperation, ArrowOperation):
-    """Insert the rows of an Arrow IPC stream. Modes: Append (default), Overwrite."""
+    """Insert the rows of an Arrow IPC stream.
+
+    Modes: ``Append`` (default) adds the rows, ``Overwrite`` replaces all rows by them. A declared
+    table is created on storage by its first insert.
+    """
 
     response_model = m.InsertIntoTableResponse
     query = ("branch", "mode")
@@ -113,8 +124,14 @@ class InsertIntoTable(OnceOperation, ArrowOperation):
 
 
 class MergeInsertIntoTable(OnceOperation, ArrowOperation):
-    """Update, insert and delete rows by comparing them with those of an Arrow IPC stream."""
+    """Update, insert and delete rows by comparing them with an Arrow IPC stream.
 
+    Rows match if the columns that ``on`` names are equal. The other parameters say what happens to
+    rows that match and to rows that do not. The answer counts the updated, inserted and deleted
+    rows.
+    """
+
+    needs_data = True
     response_model = m.MergeInsertIntoTableResponse
     query = (
         "branch",
@@ -175,8 +192,12 @@ class MergeInsertIntoTable(OnceOperation, ArrowOperation):
 
 
 class UpdateTable(OnceOperation):
-    """Set columns to SQL expressions, in all rows or in those that a predicate chooses."""
+    """Update the rows of a table.
 
+    Sets columns to SQL expressions, in all rows or in those that ``predicate`` selects.
+    """
+
+    needs_data = True
     request_model = m.UpdateTableRequest
     response_model = m.UpdateTableResponse
     changes = True
@@ -207,8 +228,12 @@ class UpdateTable(OnceOperation):
 
 
 class DeleteFromTable(OnceOperation):
-    """Delete the rows that a predicate chooses."""
+    """Delete rows of a table.
 
+    ``predicate`` is an SQL condition that selects the rows. Older versions keep them.
+    """
+
+    needs_data = True
     request_model = m.DeleteFromTableRequest
     response_model = m.DeleteFromTableResponse
     changes = True

@@ -1,4 +1,4 @@
-"""Indexes of tables."""
+"""Indexes: creating, listing, describing and dropping them."""
 
 import dataclasses
 import json
@@ -20,8 +20,13 @@ _PARAMETERS = {field.name for field in dataclasses.fields(NewIndex)}
 
 
 class CreateTableIndex(LanceOperation):
-    """Create an index of any type on a column. A large one is built by a job."""
+    """Create a vector, scalar or full-text index on a column.
 
+    An index on a large table is built by a job; DescribeTransaction returns its status by the id in
+    the answer.
+    """
+
+    needs_data = True
     request_model = m.CreateTableIndexRequest
     response_model: ClassVar[_Created] = m.CreateTableIndexResponse
     changes = True
@@ -41,15 +46,25 @@ class CreateTableIndex(LanceOperation):
 
 
 class CreateTableScalarIndex(CreateTableIndex):
-    """Create a scalar or full-text index on a column. A large one is built by a job."""
+    """Create a scalar or full-text index on a column.
 
+    The same as CreateTableIndex without the vector indexes. An index on a large table is built by a
+    job.
+    """
+
+    needs_data = True
     response_model = m.CreateTableScalarIndexResponse
     scalar_only = True
 
 
 class ListTableIndices(LanceOperation):
-    """List the indexes of a version by their names, with those that a job is building."""
+    """List the indexes of a table.
 
+    Sorted by name, for the newest version or a given one, and including indexes that a job is
+    building.
+    """
+
+    needs_data = True
     request_model = m.ListTableIndicesRequest
     response_model = m.ListTableIndicesResponse
 
@@ -70,8 +85,13 @@ class ListTableIndices(LanceOperation):
 
 
 class DescribeTableIndexStats(LanceOperation):
-    """Tell an index's type, distance and how many rows it covers."""
+    """Describe an index of a table.
 
+    Returns its type, its distance type, and the number of rows that it covers and does not cover
+    yet.
+    """
+
+    needs_data = True
     request_model = m.DescribeTableIndexStatsRequest
     response_model = m.DescribeTableIndexStatsResponse
 
@@ -100,8 +120,12 @@ class DescribeTableIndexStats(LanceOperation):
 
 
 class DropTableIndex(LanceOperation):
-    """Drop an index; its files stay until old versions are cleaned up."""
+    """Drop an index of a table.
 
+    The index's files stay until the old versions that use them are cleaned up.
+    """
+
+    needs_data = True
     request_model = m.DropTableIndexRequest
     response_model = m.DropTableIndexResponse
     documents_body = False

@@ -1,3 +1,5 @@
+"""Materialized views: tables that a query over another table fills."""
+
 from lance_namespace_urllib3_client import models as m
 
 from api.lance.operation import LanceOperation
@@ -9,9 +11,11 @@ from catalog.services.lance.materialized_views.refreshes import Refresh
 
 
 class CreateMaterializedView(LanceOperation):
-    """Create a materialized view of kind query: a Lance table that a query over another one fills.
+    """Create a materialized view.
 
-    The source query is JSON or SQL; docs/materialized-views.md describes both.
+    The view is a Lance table that a query over another Lance table fills; ``kind`` is ``query``.
+    The source query is JSON or SQL, as docs/materialized-views.md describes. Unless
+    ``with_no_data`` is false, the view stays empty until its first refresh.
     """
 
     request_model = m.CreateMaterializedViewRequest
@@ -37,10 +41,11 @@ class CreateMaterializedView(LanceOperation):
 
 
 class RefreshMaterializedView(LanceOperation):
-    """Let a job bring a materialized view up to its source.
+    """Start a job that updates a materialized view from its source.
 
-    DescribeTransaction tells of it by the job's id. Honoured: src_version, max_rows_per_fragment.
-    The other fields are hints for clusters and have no effect here.
+    The answer has the job's id; DescribeTransaction returns its status. The server uses
+    ``src_version`` and ``max_rows_per_fragment``. The other fields are hints for clusters and have
+    no effect.
     """
 
     request_model = m.RefreshMaterializedViewRequest

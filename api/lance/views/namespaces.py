@@ -1,3 +1,5 @@
+"""Namespaces: creating, listing, describing and dropping them."""
+
 from enum import StrEnum
 
 from lance_namespace_urllib3_client import models as m
@@ -25,7 +27,12 @@ class DropBehavior(StrEnum):
 
 
 class CreateNamespace(LanceOperation):
-    """Create a namespace. Modes: Create (default), ExistOk, Overwrite."""
+    """Create a namespace.
+
+    Its parent must exist. Modes: ``Create`` (default) refuses a name that is in use, ``ExistOk``
+    returns the existing namespace, ``Overwrite`` drops the existing namespace with everything in
+    it.
+    """
 
     request_model = m.CreateNamespaceRequest
     response_model = m.CreateNamespaceResponse
@@ -54,7 +61,10 @@ class CreateNamespace(LanceOperation):
 
 
 class ListNamespaces(LanceOperation):
-    """List the names of the child namespaces, by name."""
+    """List the child namespaces of a namespace.
+
+    Returns the names that the caller may browse, sorted, a page at a time.
+    """
 
     verb = "GET"
     response_model = m.ListNamespacesResponse
@@ -66,7 +76,10 @@ class ListNamespaces(LanceOperation):
 
 
 class DescribeNamespace(LanceOperation):
-    """Tell the properties of a namespace."""
+    """Return the properties of a namespace.
+
+    A location among them is left out for callers that may not read the namespace.
+    """
 
     request_model = m.DescribeNamespaceRequest
     response_model = m.DescribeNamespaceResponse
@@ -81,10 +94,12 @@ class DescribeNamespace(LanceOperation):
 
 
 class DropNamespace(LanceOperation):
-    """Drop a namespace. Modes: Fail (default), Skip; behaviors: Restrict (default), Cascade.
+    """Drop a namespace.
 
-    The transaction id is there when tables were dropped with it: it follows the removal of their
-    data.
+    Modes: ``Fail`` (default) refuses a namespace that does not exist, ``Skip`` accepts it.
+    Behaviors: ``Restrict`` (default) refuses a namespace that is not empty, ``Cascade`` also drops
+    its namespaces and tables. If tables were dropped, the answer has the id of the transaction that
+    removes their data.
     """
 
     request_model = m.DropNamespaceRequest
@@ -109,7 +124,10 @@ class DropNamespace(LanceOperation):
 
 
 class NamespaceExists(LanceOperation):
-    """Tell by the status whether a namespace exists."""
+    """Check whether a namespace exists.
+
+    Answers 200 without a body if it does, and 404 if not.
+    """
 
     request_model = m.NamespaceExistsRequest
 

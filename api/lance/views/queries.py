@@ -1,3 +1,5 @@
+"""Queries: searching, scanning and counting rows, and explaining plans."""
+
 import re
 from typing import Any, ClassVar
 
@@ -26,8 +28,13 @@ class _QueryOperation(LanceOperation):
 
 
 class QueryTable(_QueryOperation):
-    """Search by vectors or by text, or scan; the answer is an Arrow IPC file."""
+    """Query a table by vectors, by text or by a filter.
 
+    The answer is an Arrow IPC file with the rows. Without a vector and a text, the rows are
+    scanned.
+    """
+
+    needs_data = True
     request_model = m.QueryTableRequest
     answer_type = FILE_TYPE
 
@@ -49,8 +56,13 @@ class QueryTable(_QueryOperation):
 
 
 class CountTableRows(LanceOperation):
-    """Count the rows of a version, or those that a predicate chooses; a bare number."""
+    """Count the rows of a table.
 
+    Counts all rows of a version, or those that ``predicate`` selects. The answer is the bare
+    number.
+    """
+
+    needs_data = True
     request_model = m.CountTableRowsRequest
     response_schema: ClassVar[dict[str, Any]] = {
         "type": "integer",
@@ -69,8 +81,12 @@ class CountTableRows(LanceOperation):
 
 
 class ExplainTableQueryPlan(_QueryOperation):
-    """Tell how a query would be carried out; a bare text."""
+    """Explain how a query would be executed.
 
+    The query is not executed. The answer is the plan as bare text.
+    """
+
+    needs_data = True
     request_model = m.ExplainTableQueryPlanRequest
     response_schema = _TEXT
 
@@ -93,8 +109,12 @@ class ExplainTableQueryPlan(_QueryOperation):
 
 
 class AnalyzeTableQueryPlan(_QueryOperation):
-    """Carry a query out and tell what each step took; a bare text."""
+    """Execute a query and measure each step of its plan.
 
+    The answer is the plan with its figures as bare text, without the rows.
+    """
+
+    needs_data = True
     request_model = m.AnalyzeTableQueryPlanRequest
     response_schema = _TEXT
 

@@ -1,3 +1,5 @@
+"""Tags and branches: names for versions, and lines of versions beside main."""
+
 from lance_namespace_urllib3_client import models as m
 
 from api.lance.operation import LanceOperation
@@ -9,8 +11,12 @@ from catalog.services.lance.refs import tags as lance_tags
 
 
 class ListTableTags(LanceOperation):
-    """List the tags of a table, by name."""
+    """List the tags of a table.
 
+    Returns the version and branch of each tag, sorted by name, a page at a time.
+    """
+
+    needs_data = True
     response_model = m.ListTableTagsResponse
     query = ("page_token", "limit")
 
@@ -30,8 +36,12 @@ class ListTableTags(LanceOperation):
 
 
 class GetTableTagVersion(LanceOperation):
-    """Tell which version a tag names, and on which branch unless that is main."""
+    """Return the version that a tag names.
 
+    The answer also has the branch, unless it is ``main``.
+    """
+
+    needs_data = True
     request_model = m.GetTableTagVersionRequest
     response_model = m.GetTableTagVersionResponse
 
@@ -43,8 +53,13 @@ class GetTableTagVersion(LanceOperation):
 
 
 class CreateTableTag(LanceOperation):
-    """Give a name to a version of main or of another branch."""
+    """Create a tag for a version of a table.
 
+    The version may be on ``main`` or on another branch. Versions that have a tag are not cleaned
+    up.
+    """
+
+    needs_data = True
     request_model = m.CreateTableTagRequest
     response_model = m.CreateTableTagResponse
     changes = True
@@ -63,8 +78,12 @@ class CreateTableTag(LanceOperation):
 
 
 class DeleteTableTag(LanceOperation):
-    """Take a tag away. Its version stays."""
+    """Delete a tag of a table.
 
+    The version that it names stays.
+    """
+
+    needs_data = True
     request_model = m.DeleteTableTagRequest
     response_model = m.DeleteTableTagResponse
     changes = True
@@ -77,8 +96,12 @@ class DeleteTableTag(LanceOperation):
 
 
 class UpdateTableTag(LanceOperation):
-    """Let a tag name another version."""
+    """Move a tag to another version.
 
+    The version may be on another branch. The tag must exist.
+    """
+
+    needs_data = True
     request_model = m.UpdateTableTagRequest
     response_model = m.UpdateTableTagResponse
     changes = True
@@ -97,8 +120,12 @@ class UpdateTableTag(LanceOperation):
 
 
 class ListTableBranches(LanceOperation):
-    """List the branches of a table beside main, by name."""
+    """List the branches of a table.
 
+    Returns the branches other than ``main``, sorted by name, a page at a time.
+    """
+
+    needs_data = True
     response_model = m.ListTableBranchesResponse
     query = ("page_token", "limit")
 
@@ -122,8 +149,13 @@ class ListTableBranches(LanceOperation):
 
 
 class CreateTableBranch(LanceOperation):
-    """Begin a branch at a version of main or of another branch, by default at the newest."""
+    """Create a branch of a table.
 
+    The branch starts at a version of ``main`` or of another branch, by default at the newest
+    version.
+    """
+
+    needs_data = True
     request_model = m.CreateTableBranchRequest
     response_model = m.CreateTableBranchResponse
     changes = True
@@ -142,8 +174,12 @@ class CreateTableBranch(LanceOperation):
 
 
 class DeleteTableBranch(LanceOperation):
-    """Delete a branch with its files, unless a tag or another branch needs them."""
+    """Delete a branch of a table.
 
+    The branch's own files are removed. A branch that a tag or another branch needs is refused.
+    """
+
+    needs_data = True
     request_model = m.DeleteTableBranchRequest
     response_model = m.DeleteTableBranchResponse
     changes = True

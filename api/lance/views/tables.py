@@ -1,3 +1,5 @@
+"""Tables: listing, describing, declaring, registering, renaming and dropping them."""
+
 from enum import StrEnum
 from typing import Any
 
@@ -28,7 +30,10 @@ class RegisterMode(StrEnum):
 
 
 class ListTables(LanceOperation):
-    """List the names of a namespace's Lance tables, by name."""
+    """List the Lance tables of a namespace.
+
+    Returns the names that the caller may browse, sorted, a page at a time.
+    """
 
     verb = "GET"
     response_model = m.ListTablesResponse
@@ -45,7 +50,10 @@ class ListTables(LanceOperation):
 
 
 class ListAllTables(LanceOperation):
-    """List the identifiers of all Lance tables of all namespaces, in the order of their making."""
+    """List the Lance tables of all namespaces.
+
+    Returns the identifiers that the caller may browse, oldest first, a page at a time.
+    """
 
     verb = "GET"
     response_model = m.ListTablesResponse
@@ -63,7 +71,11 @@ class ListAllTables(LanceOperation):
 
 
 class DescribeTable(LanceOperation):
-    """Tell where a table lies and how to open it; detailed metadata also opens it."""
+    """Return the location and properties of a table.
+
+    This is all that a client needs to open the table. With ``load_detailed_metadata`` the server
+    opens the table and also returns its version, schema and statistics.
+    """
 
     request_model = m.DescribeTableRequest
     response_model = m.DescribeTableResponse
@@ -97,7 +109,10 @@ class DescribeTable(LanceOperation):
 
 
 class TableExists(LanceOperation):
-    """Tell by the status whether a table, or the given version of it, exists."""
+    """Check whether a table, or a version of it, exists.
+
+    Answers 200 without a body if it does, and 404 if not.
+    """
 
     request_model = m.TableExistsRequest
 
@@ -109,7 +124,11 @@ class TableExists(LanceOperation):
 
 
 class DeclareTable(LanceOperation):
-    """Reserve a name and a location for a table that has no data yet."""
+    """Reserve a name and a location for a table without data.
+
+    A client then writes the data and creates version 1. Without ``location`` the server chooses
+    one.
+    """
 
     request_model = m.DeclareTableRequest
     response_model = m.DeclareTableResponse
@@ -123,7 +142,11 @@ class DeclareTable(LanceOperation):
 
 
 class RegisterTable(LanceOperation):
-    """Enter a table that lies in storage already. Modes: Create (default), Overwrite."""
+    """Register a table that is already in storage.
+
+    The versions at the location become the table's. Modes: ``Create`` (default) refuses a name that
+    is in use, ``Overwrite`` deregisters the table of that name first.
+    """
 
     request_model = m.RegisterTableRequest
     response_model = m.RegisterTableResponse
@@ -149,9 +172,11 @@ class RegisterTable(LanceOperation):
 
 
 class DropTable(LanceOperation):
-    """Drop a table. A job removes its data; the transaction id follows it.
+    """Drop a table and remove its data.
 
-    The header ``Monodon-Dependents`` says how many tables refer to its files; while some do, they stay.
+    A job removes the data after the retention; DescribeTransaction returns its status. The header
+    ``Monodon-Dependents`` counts the tables that refer to its files; while there are any, the files
+    stay.
     """
 
     response_model = m.DropTableResponse
@@ -170,7 +195,10 @@ class DropTable(LanceOperation):
 
 
 class DeregisterTable(LanceOperation):
-    """Forget a table and keep its data."""
+    """Remove a table from the catalog and keep its data.
+
+    The answer has the location, at which the table can be registered again.
+    """
 
     request_model = m.DeregisterTableRequest
     response_model = m.DeregisterTableResponse
@@ -184,7 +212,10 @@ class DeregisterTable(LanceOperation):
 
 
 class RenameTable(LanceOperation):
-    """Give a table another name, in the same or in another namespace."""
+    """Rename a table, or move it to another namespace.
+
+    The data stays at its location.
+    """
 
     request_model = m.RenameTableRequest
     response_model = m.RenameTableResponse

@@ -1,3 +1,5 @@
+"""Transactions: the status of commits and of the jobs that they started."""
+
 import re
 
 from lance_namespace_urllib3_client import models as m
@@ -29,7 +31,11 @@ class TransactionOperation(LanceOperation):
 
 
 class DescribeTransaction(TransactionOperation):
-    """Tell the status of a transaction, by the id of a commit or by table and version."""
+    """Return the status and properties of a transaction.
+
+    ``id`` is the id of a commit, or a table and one of its versions. If the commit started a job,
+    the status follows the job.
+    """
 
     request_model = m.DescribeTransactionRequest
     response_model = m.DescribeTransactionResponse
@@ -42,7 +48,11 @@ class DescribeTransaction(TransactionOperation):
 
 
 class AlterTransaction(TransactionOperation):
-    """Set or unset properties, or cancel what a transaction left to a job; all or nothing."""
+    """Change the properties of a transaction, or cancel its job.
+
+    The actions are applied in their order, all or none. Only the status ``Canceled`` can be set,
+    and only while a job of the transaction is not finished.
+    """
 
     request_model = m.AlterTransactionRequest
     response_model = m.AlterTransactionResponse

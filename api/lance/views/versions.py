@@ -1,3 +1,5 @@
+"""Versions: the ledger of a table's versions, and commits to several tables."""
+
 from typing import Any
 
 from lance_namespace_urllib3_client import models as m
@@ -24,7 +26,10 @@ _KINDS = ("declare_table", "create_table_version", "delete_table_versions", "der
 
 
 class ListTableVersions(LanceOperation):
-    """List a table's versions by number."""
+    """List the versions of a table.
+
+    Sorted by number, a page at a time, for ``main`` or another branch.
+    """
 
     request_model = m.ListTableVersionsRequest
     documents_body = False
@@ -51,7 +56,12 @@ class ListTableVersions(LanceOperation):
 
 
 class CreateTableVersion(LanceOperation):
-    """Enter a version if its number was never used; else 409 with code 14."""
+    """Add a version to a table.
+
+    The client has written the manifest under a staged name. The version is added only if its number
+    was never used on the branch; otherwise the answer is 409 with code 14, and the client may
+    rebase and try the next number.
+    """
 
     request_model = m.CreateTableVersionRequest
     response_model = m.CreateTableVersionResponse
@@ -67,7 +77,10 @@ class CreateTableVersion(LanceOperation):
 
 
 class DescribeTableVersion(LanceOperation):
-    """Tell the manifest of one version."""
+    """Return the manifest of a version.
+
+    The answer has the manifest's path, size and ETag, and the version's metadata.
+    """
 
     request_model = m.DescribeTableVersionRequest
     response_model = m.DescribeTableVersionResponse
@@ -83,7 +96,10 @@ class DescribeTableVersion(LanceOperation):
 
 
 class BatchDeleteTableVersions(LanceOperation):
-    """Delete ranges of version records; the files stay."""
+    """Delete ranges of versions from the ledger.
+
+    Only the records are deleted; files stay. The newest version cannot be deleted.
+    """
 
     request_model = m.BatchDeleteTableVersionsRequest
     response_model = m.BatchDeleteTableVersionsResponse
@@ -99,7 +115,10 @@ class BatchDeleteTableVersions(LanceOperation):
 
 
 class BatchCreateTableVersions(LanceOperation):
-    """Enter versions of several tables, all or none."""
+    """Add versions to several tables, all or none.
+
+    A refusal names the entry that failed by its index.
+    """
 
     request_model = m.BatchCreateTableVersionsRequest
     response_model = m.BatchCreateTableVersionsResponse
@@ -117,7 +136,11 @@ class BatchCreateTableVersions(LanceOperation):
 
 
 class BatchCommitTables(LanceOperation):
-    """Declare tables, create and delete versions, deregister tables: all in one, or none."""
+    """Apply several operations on tables, all or none.
+
+    Each operation declares a table, adds a version, deletes versions or deregisters a table. A
+    refusal names the operation that failed by its index.
+    """
 
     request_model = m.BatchCommitTablesRequest
     response_model = m.BatchCommitTablesResponse

@@ -1,34 +1,16 @@
-"""A request of every operation that succeeds, with what has to be there before."""
+"""An example of every operation, and the catalog that they need."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 
-from tests.api.client import Lance, encoded_schema, stream
-from tests.factories import make_lance_table, make_root, make_table, make_version
+from tests.api.client import encoded_schema, stream
+from tests.api.lance.example import ROWS, Example, after, data
+from tests.factories import make_root, make_table, make_version
 
-STREAM = "application/vnd.apache.arrow.stream"
-ROWS = pa.table({"id": pa.array([7, 8], pa.int64())})
 SOURCE = '{"source": ["ws", "data"], "columns": ["id"], "filter": "id > 1"}'
-
-
-@dataclass(frozen=True)
-class Example:
-    path: str
-    body: dict[str, Any] | None = None
-    method: str = "POST"
-    raw: bytes | None = None
-    """An Arrow stream."""
-    status: int = 200
-    prepare: Callable[[Lance], Any] | None = None
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """Of a call, beside its method, path and body."""
-        return {} if self.raw is None else {"raw": self.raw, "headers": {"content-type": STREAM}}
 
 
 def make_catalog() -> None:
@@ -38,26 +20,10 @@ def make_catalog() -> None:
     make_version(("ws", "t"), 1)
 
 
-def data(lance: Lance) -> None:
-    """Table ``ws.data`` of 8 rows, in storage."""
-    vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.arange(16, dtype="f4")), 2)
-    rows = {"id": pa.array(range(8), pa.int64()), "text": ["a b"] * 8, "v": vectors}
-    make_lance_table(("ws", "data"), pa.table(rows))
-
-
-def _after(path: str, body: dict[str, Any]) -> Callable[[Lance], None]:
-    def prepare(lance: Lance) -> None:
-        data(lance)
-        response = lance.call("POST", path, body)
-        assert response.status_code in {200, 201, 202}, response.content
-
-    return prepare
-
-
-_index = _after("/v1/table/ws$data/create_index", {"column": "id", "index_type": "BTREE"})
-_tag = _after("/v1/table/ws$data/tags/create", {"tag": "v1", "version": 1})
-_branch = _after("/v1/table/ws$data/branches/create", {"name": "dev"})
-_computed = _after(
+_index = after("/v1/table/ws$data/create_index", {"column": "id", "index_type": "BTREE"})
+_tag = after("/v1/table/ws$data/tags/create", {"tag": "v1", "version": 1})
+_branch = after("/v1/table/ws$data/branches/create", {"name": "dev"})
+_computed = after(
     "/v1/table/ws$data/add_columns", {"new_columns": [{"name": "twice", "computed": "id * 2"}]}
 )
 _VIEW = {
@@ -65,7 +31,7 @@ _VIEW = {
     "source_query": SOURCE,
     "output_schema": encoded_schema(pa.schema({"id": pa.int64()})),
 }
-_view = _after("/v1/materialized_view/ws$view/create", _VIEW)
+_view = after("/v1/materialized_view/ws$view/create", _VIEW)
 _QUERY = {"vector": {"single_vector": [1.0, 2.0]}, "k": 2}
 
 EXAMPLES: dict[str, Example] = {
@@ -115,7 +81,6 @@ EXAMPLES: dict[str, Example] = {
     ),
     "DeleteFromTable": Example("/v1/table/ws$data/delete", {"predicate": "id = 1"}, prepare=data),
     "QueryTable": Example("/v1/table/ws$data/query", _QUERY, prepare=data),
-    "CountTableRows": Example("/v1/table/ws$data/count_rows", {}, prepare=data),
     "ExplainTableQueryPlan": Example(
         "/v1/table/ws$data/explain_plan", {"query": _QUERY}, prepare=data
     ),
@@ -145,7 +110,6 @@ EXAMPLES: dict[str, Example] = {
         "/v1/table/ws$data/backfill_column", {"column": "twice"}, status=202, prepare=_computed
     ),
     "RestoreTable": Example("/v1/table/ws$data/restore", {"version": 1}, prepare=data),
-    "GetTableStats": Example("/v1/table/ws$data/stats", {}, prepare=data),
     "CreateTableIndex": Example(
         "/v1/table/ws$data/create_index", {"column": "id", "index_type": "BTREE"}, prepare=data
     ),
@@ -180,3 +144,14 @@ EXAMPLES: dict[str, Example] = {
         "/v1/materialized_view/ws$view/refresh", {}, status=202, prepare=_view
     ),
 }
+
+
+def _declared() -> Iterator[tuple[str, Example]]:
+    """The examples that the tests of operations declare."""
+    for path in sorted(Path(__file__).parent.glob("test_*.py")):
+        if "\nEXAMPLES = " in path.read_text():
+            module = import_module(f"{__package__}.{path.stem}")
+            yield from module.EXAMPLES.items()
+
+
+EXAMPLES |= _declared()

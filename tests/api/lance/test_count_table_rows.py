@@ -5,11 +5,16 @@ import pyarrow as pa
 import pytest
 from lance.dataset import LanceDataset
 
+from tests.access.rules import READ
 from tests.api.client import stream
+from tests.api.lance.example import Example, data
 from tests.factories import make_lance_table
 
 pytestmark = [pytest.mark.django_db, pytest.mark.operation("CountTableRows")]
 
+EXAMPLES = {
+    "CountTableRows": Example("/v1/table/ws$data/count_rows", {}, prepare=data, rule=READ),
+}
 PATH = "/v1/table/w$t/count_rows"
 
 

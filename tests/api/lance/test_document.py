@@ -5,13 +5,14 @@ import json
 import pytest
 from django.db import transaction
 
-from api.lance.schema import NEEDS_DATA
 from tests.access.doors import DOORS
 from tests.api.client import Lance
 from tests.api.lance.examples import make_catalog
+from tests.api.lance.test_coverage import operations
 from tests.factories import make_table
 
 DOOR = DOORS["lance"]
+NEEDS_DATA = {name for name, operation in operations().items() if operation.needs_data}
 _WORDS = "19 (InvalidTableState): the table was declared and has no data"
 
 

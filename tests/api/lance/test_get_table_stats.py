@@ -1,11 +1,16 @@
 import pyarrow as pa
 import pytest
 
+from tests.access.rules import READ
 from tests.api.client import Lance, stream
+from tests.api.lance.example import Example, data
 from tests.factories import make_lance_table, make_table, unchanged
 
 pytestmark = [pytest.mark.django_db, pytest.mark.operation("GetTableStats")]
 
+EXAMPLES = {
+    "GetTableStats": Example("/v1/table/ws$data/stats", {}, prepare=data, rule=READ),
+}
 PATH = "/v1/table/w$t/stats"
 
 

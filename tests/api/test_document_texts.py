@@ -1,0 +1,94 @@
+"""What the OpenAPI documents of both protocols tell of each operation beside its shapes."""
+
+import re
+from typing import Any
+
+import pytest
+from django.test import Client
+from jsonschema import Draft202012Validator
+
+from api.iceberg.document import IcebergSchemaGenerator
+from api.lance.document import LanceSchemaGenerator
+from api.openapi import ProtocolSchemaGenerator, examples_of
+
+GENERATORS = {"lance": LanceSchemaGenerator, "iceberg": IcebergSchemaGenerator}
+pytestmark = pytest.mark.parametrize("protocol", GENERATORS)
+
+
+@pytest.fixture(scope="module")
+def documents(django_db_setup) -> dict[str, Any]:
+    client = Client(headers={"accept": "application/json"})
+    return {protocol: client.get(f"/schema/{protocol}").json() for protocol in GENERATORS}
+
+
+def operations(document: dict[str, Any]) -> list[dict[str, Any]]:
+    return [operation for methods in document["paths"].values() for operation in methods.values()]
+
+
+def routed(protocol: str) -> list[Any]:
+    generator: ProtocolSchemaGenerator = GENERATORS[protocol]()
+    return [operation for _, operation in generator.routes()]
+
+
+def test_every_operation_has_a_summary_and_a_description(documents, protocol):
+    for operation in operations(documents[protocol]):
+        name, summary = operation["operationId"], operation["summary"]
+        assert re.fullmatch(r"[A-Z][^\n]{8,90}[^.\s]", summary), name
+        assert len(operation["description"]) > 20, name
+        assert operation["description"] != summary, name
+
+
+def test_no_two_operations_have_the_same_summary(documents, protocol):
+    summaries = [operation["summary"] for operation in operations(documents[protocol])]
+    assert len(summaries) == len(set(summaries))
+
+
+def test_texts_are_those_of_the_views(documents, protocol):
+    described = {one["operationId"].lower(): one for one in operations(documents[protocol])}
+    for view in routed(protocol):
+        text = " ".join(view.__doc__.split())
+        operation = described[view.__name__.lower()]
+        both = f"{operation['summary']}. {operation['description']}"
+        assert " ".join(both.split()) == text, view.__name__
+
+
+def test_every_tag_is_declared_and_used(documents, protocol):
+    declared = {tag["name"]: tag["description"] for tag in documents[protocol]["tags"]}
+    used = [operation["tags"] for operation in operations(documents[protocol])]
+    assert {name for tags in used for name in tags} == set(declared)
+    assert all(len(tags) == 1 for tags in used)
+    assert all(re.fullmatch(r"[A-Z].{15,}\.", text) for text in declared.values()), declared
+
+
+def test_every_parameter_is_described(documents, protocol):
+    for operation in operations(documents[protocol]):
+        for parameter in operation["parameters"]:
+            assert parameter.get("description"), (operation["operationId"], parameter["name"])
+
+
+def test_there_is_a_server_and_every_scheme_is_declared(documents, protocol):
+    document = documents[protocol]
+    assert document["servers"] == [{"url": "/", "description": "This server"}]
+    schemes = document["components"]["securitySchemes"]
+    assert all(scheme["description"] for scheme in schemes.values())
+    used = {name for one in operations(document) for names in one["security"] for name in names}
+    assert used == set(schemes)
+
+
+def test_every_example_is_shown_and_fits_its_schema(documents, protocol):
+    document = documents[protocol]
+    shown = set()
+    for operation in operations(document):
+        parts = {"request": operation.get("requestBody", {})}
+        parts["answer"] = next(
+            part for status, part in operation["responses"].items() if status[0] == "2"
+        )
+        for kind, part in parts.items():
+            for content in part.get("content", {}).values():
+                if "example" in content:
+                    shown.add((operation["operationId"].lower(), kind))
+                    schema = {**content["schema"], "components": document["components"]}
+                    Draft202012Validator(schema).validate(content["example"])
+    given = examples_of(GENERATORS[protocol].__module__)
+    assert shown == {(name.lower(), kind) for name, kinds in given.items() for kind in kinds}
+    assert len(shown) > 30
