@@ -99,15 +99,15 @@ def _lance(operation: str, who: access.Principal) -> dict[str, str]:
 
 
 def _management(operation: str, who: access.Principal) -> dict[str, str]:
-    known = management_examples.make_catalog()
+    substitutes = management_examples.make_catalog()
     if operation == "Search":
         search_documents.update()
     principal(GRANTEE)
-    for place in ({"namespace": _named("ws")}, {"table": _table()}):
+    for target in ({"namespace": _named("ws")}, {"table": _table()}):
         Grant.objects.create(
-            principal=Principal.objects.get(name=GRANTEE), mask=Privilege.BROWSE.value, **place
+            principal=Principal.objects.get(name=GRANTEE), mask=Privilege.BROWSE.value, **target
         )
-    return {word: str(value) for word, value in known.items()} | {
+    return {word: str(value) for word, value in substitutes.items()} | {
         "NOW": timezone.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     }
 
@@ -128,8 +128,10 @@ DOORS = {
         rules.LANCE,
         lance_operations(),
         {
-            name: Request(one.method, one.path, one.body, one.status, one.options)
-            for name, one in lance_examples.EXAMPLES.items()
+            name: Request(
+                request.method, request.path, request.body, request.status, request.options
+            )
+            for name, request in lance_examples.EXAMPLES.items()
         },
         Lance,
         _lance,
@@ -143,8 +145,8 @@ DOORS = {
             if name not in rules.WITHOUT_SIGN_IN
         },
         {
-            name: Request(one.method, one.path, one.body, one.status)
-            for name, one in iceberg_examples.EXAMPLES.items()
+            name: Request(request.method, request.path, request.body, request.status)
+            for name, request in iceberg_examples.EXAMPLES.items()
         },
         Iceberg,
         iceberg_examples.make_catalog,
@@ -155,9 +157,12 @@ DOORS = {
         management_operations(),
         {
             name: Request(
-                one.method, _MANAGEMENT_REQUESTS.get(name, one.path), one.body, one.status
+                request.method,
+                _MANAGEMENT_REQUESTS.get(name, request.path),
+                request.body,
+                request.status,
             )
-            for name, one in management_examples.EXAMPLES.items()
+            for name, request in management_examples.EXAMPLES.items()
         },
         Management,
         _management,
@@ -205,14 +210,14 @@ def table_of(request: Request) -> Table:
         return _table()
     text = f"{request.path} {json.dumps(request.body)}"
     rows = Table.objects.present().filter(namespace__path=["ws"])
-    found = [
+    matches = [
         row
         for row in rows
         if re.search(rf"(ws\$|/tables/|/views/|\"name\": \"){row.name}(?![\w])", text)
         or f'["ws", "{row.name}"]' in text
     ]
-    assert len(found) == 1, (request.path, found)
-    return found[0]
+    assert len(matches) == 1, (request.path, matches)
+    return matches[0]
 
 
 def give(who: Principal, privilege: Privilege, place: Namespace | Table) -> None:

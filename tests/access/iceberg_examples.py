@@ -158,8 +158,8 @@ def _elsewhere(metadata_location: str) -> str:
     """The same metadata, of something that the catalog never had: what it had is its managers'."""
     path = locations.iceberg_path(metadata_location)
     content = orjson.loads(local_files.read_file(path, 1 << 20))
-    found = Path(locations.new_location("found"))
-    file = found / "metadata" / Path(path).name
+    found_directory = Path(locations.new_location("found"))
+    file = found_directory / "metadata" / Path(path).name
     file.parent.mkdir(parents=True)
-    file.write_bytes(orjson.dumps({**content, "location": f"file://{found}"}))
+    file.write_bytes(orjson.dumps({**content, "location": f"file://{found_directory}"}))
     return f"file://{file}"

@@ -161,10 +161,10 @@ def test_what_may_not_be_browsed_does_not_show(group):
             with nothing_changed():
                 answer = send(url)
             assert answer.status_code < 500, url
-            found = client.get(answer["location"]) if answer.status_code == 302 else answer
-            if found.status_code == 302:
-                found = client.get(found["location"])
-            assert not HIDDEN.findall(found.content.decode()), url
+            response = client.get(answer["location"]) if answer.status_code == 302 else answer
+            if response.status_code == 302:
+                response = client.get(response["location"])
+            assert not HIDDEN.findall(response.content.decode()), url
     (list_of_them,) = [page for page in pages_of(group) if page.route.count("/") == 3]
     if RULES[GROUPS[group]] is Shown.OWN:
         bob = access.named("user:bob")

@@ -40,11 +40,11 @@ HIDDEN = ("secretive", "inmost", "quiet")
 def who(db, warehouse) -> Principal:
     """Somebody who may do everything in ``mine``, where a table of each format is."""
     make_root()
-    who = who_asks()
+    requester = who_asks()
     make_namespace("secretive")
-    give(who, Privilege.ALL, make_namespace("mine"))
+    give(requester, Privilege.ALL, make_namespace("mine"))
     make_iceberg_table("mine", "t")
-    return who
+    return requester
 
 
 def see(who: Principal, privilege: Privilege) -> None:
@@ -111,18 +111,18 @@ def test_a_refusal_names_no_table_that_may_not_be_browsed(who, warehouse, kind, 
     ask = (AT | INSIDE)[request_]
     around = warehouse / "place"
     hide(around / "quiet", kind)
-    asked = around / "quiet" if request_ in INSIDE else around
+    path = around / "quiet" if request_ in INSIDE else around
     if request_ == "create_inside":
-        Namespace.objects.filter(path=["mine"]).update(properties={"location": f"file://{asked}"})
-    told = ("secretive", "inmost") if request_ in INSIDE else HIDDEN
+        Namespace.objects.filter(path=["mine"]).update(properties={"location": f"file://{path}"})
+    hidden_names = ("secretive", "inmost") if request_ in INSIDE else HIDDEN
     with unchanged():
-        response = ask(asked)
+        response = ask(path)
     assert response.status_code == 409, response.content
-    assert not [name for name in told if name in texts(response)]
-    assert str(asked) in texts(response)
+    assert not [name for name in hidden_names if name in texts(response)]
+    assert str(path) in texts(response)
     see(who, Privilege.BROWSE)
     with unchanged():
-        response = ask(asked)
+        response = ask(path)
     assert response.status_code == 409
     assert "table 'secretive.inmost'" in texts(response)
 
@@ -183,10 +183,10 @@ def test_what_was_deregistered_is_registered_by_who_managed_it(who, warehouse, k
     assert not [name for name in ("secretive", "inmost") if name in texts(hidden)]
     see(who, Privilege.BROWSE | Privilege.READ | Privilege.WRITE | Privilege.CREATE)
     with unchanged():
-        seen = ask()
-    assert seen.status_code == 409, seen.content
-    assert "table 'secretive.inmost'" in texts(seen)
-    assert "who may manage" in texts(seen)
+        refusal = ask()
+    assert refusal.status_code == 409, refusal.content
+    assert "table 'secretive.inmost'" in texts(refusal)
+    assert "who may manage" in texts(refusal)
     who.grants.filter(namespace__path=["secretive"]).delete()
     see(who, Privilege.MANAGE | Privilege.WRITE | Privilege.READ | Privilege.BROWSE)
     assert ask().status_code == 200
@@ -207,9 +207,9 @@ def test_a_dropped_view_is_registered_by_who_managed_it(who, settings, retention
     assert not [name for name in ("secretive", "inmost") if f"'{name}" in texts(hidden)]
     see(who, Privilege.BROWSE | Privilege.READ | Privilege.WRITE | Privilege.CREATE)
     with unchanged():
-        seen = ask()
-    assert seen.status_code == 409, seen.content
-    assert "view 'secretive.inmost'" in texts(seen)
+        refusal = ask()
+    assert refusal.status_code == 409, refusal.content
+    assert "view 'secretive.inmost'" in texts(refusal)
     who.grants.filter(namespace__path=["secretive"]).delete()
     see(who, Privilege.MANAGE | Privilege.WRITE | Privilege.READ | Privilege.BROWSE)
     assert ask().status_code == 200

@@ -40,11 +40,11 @@ def who(db, warehouse, settings) -> Principal:
     """Somebody who may do everything in ``mine``, and nothing elsewhere."""
     settings.MONODON_TRASH_SECONDS = 3600
     make_root()
-    who = who_asks()
-    give(who, Privilege.ALL, make_namespace("mine"))
+    requester = who_asks()
+    give(requester, Privilege.ALL, make_namespace("mine"))
     make_iceberg_table("mine", "t")
     make_namespace("hidden")
-    return who
+    return requester
 
 
 def location(*path: str) -> str:
@@ -158,16 +158,16 @@ def test_nothing_lies_around_the_namespace_of_others(warehouse, kind):
 @pytest.mark.parametrize("what", ["lance", "iceberg", "dropped", "view", "path"])
 @pytest.mark.parametrize("form", ["{}", "{}/x", "{}/.."])
 def test_no_namespace_takes_a_table_of_others(warehouse, kind, what, form):
-    place = f"{warehouse}/a/b"
+    location = f"{warehouse}/a/b"
     if what == "path":
-        make_iceberg_table("hidden", "t", properties={"write.data.path": f"file://{place}"})
+        make_iceberg_table("hidden", "t", properties={"write.data.path": f"file://{location}"})
     elif what == "lance":
-        make_table("hidden", "t", location=place)
+        make_table("hidden", "t", location=location)
     else:
-        make_iceberg_table("hidden", "t", location=f"file://{place}")
+        make_iceberg_table("hidden", "t", location=f"file://{location}")
     if what == "dropped":
         iceberg_tables.drop_table(actor=SYSTEM, table=("hidden", "t"))
-    at = str(Path(place).parent) if form.endswith("..") else form.format(place)
+    at = str(Path(location).parent) if form.endswith("..") else form.format(location)
     with unchanged():
         response = NAMESPACES[kind](at)
     assert response.status_code == 409, response.content
@@ -199,10 +199,10 @@ def test_who_creates_in_a_namespace_may_use_its_location(who, warehouse):
     assert create(f"{location('mine')}/u").status_code == 200
     other = Namespace.objects.named(("hidden",)).get()
     who.grants.create(mask=(Privilege.CREATE | Privilege.BROWSE).value, namespace=other)
-    place = f"{location('hidden')}/of mine"
-    body = {"name": "v", "schema": ICEBERG_SCHEMA, "location": f"file://{place}"}
+    location_ = f"{location('hidden')}/of mine"
+    body = {"name": "v", "schema": ICEBERG_SCHEMA, "location": f"file://{location_}"}
     made = Iceberg(KEY).post("namespaces/mine/tables", body)
-    assert made["metadata"]["location"] == f"file://{place}"
+    assert made["metadata"]["location"] == f"file://{location_}"
 
 
 def test_a_place_belongs_to_the_innermost_namespace(who, warehouse):
@@ -257,13 +257,13 @@ def test_no_namespace_gets_the_location_of_one_before_it():
 
 
 def test_a_dropped_namespace_keeps_its_explicit_location(warehouse):
-    place = f"{warehouse}/theirs"
-    make_namespace("outer", properties={"location": f"file://{place}"})
+    explicit = f"{warehouse}/theirs"
+    make_namespace("outer", properties={"location": f"file://{explicit}"})
     commit([namespace_operations.DropNamespace(namespace=("outer",))], actor=SYSTEM)
-    assert set_location(place).status_code == 409
+    assert set_location(explicit).status_code == 409
     item = TrashItem.objects.get()
     undrop.undrop(actor=SYSTEM, item=item.pk)
-    assert location("outer") == place
+    assert location("outer") == explicit
 
 
 def test_tables_of_a_namespace_that_moved_stay_theirs(who, warehouse):
@@ -286,9 +286,9 @@ def test_a_namespace_may_take_what_is_its_own(warehouse):
     own = location("mine")
     make_iceberg_table("mine", "u", location=f"file://{own}/u")
     make_namespace("mine", "child", properties={"location": f"file://{own}/child"})
-    for place in (own, f"{own}/x", own):
-        assert set_location(place).status_code == 200
-        assert Namespace.objects.named(("mine",)).get().location == place
+    for path in (own, f"{own}/x", own):
+        assert set_location(path).status_code == 200
+        assert Namespace.objects.named(("mine",)).get().location == path
     body = {"removals": ["location"], "updates": {}}
     assert Iceberg(KEY).post("namespaces/mine/properties", body)["removed"] == ["location"]
     assert Namespace.objects.named(("mine",)).get().location is None
@@ -308,14 +308,14 @@ def test_of_two_that_claim_one_place_one_wins(warehouse):
     make_namespace("a")
     _, key = api_keys.create_api_key(actor=SYSTEM, name="rivals")
     client, lance = Iceberg(key), Lance(key)
-    place = f"{warehouse}/contested"
+    location = f"{warehouse}/contested"
 
     def claim() -> int:
-        update = {"updates": {"location": f"file://{place}/x"}}
+        update = {"updates": {"location": f"file://{location}/x"}}
         return client.call("POST", "namespaces/a/properties", update).status_code
 
     def declare() -> int:
-        return lance.call("POST", "/v1/table/a$t/declare", {"location": place}).status_code
+        return lance.call("POST", "/v1/table/a$t/declare", {"location": location}).status_code
 
     barrier = threading.Barrier(2)
 

@@ -35,10 +35,10 @@ from tests.factories import (
 def _who(db, warehouse):
     """Somebody who may do everything in ``mine``, and browse ``seen``; nothing in ``other``."""
     make_root()
-    who = who_asks()
-    give(who, Privilege.ALL, make_namespace("mine"))
+    requester = who_asks()
+    give(requester, Privilege.ALL, make_namespace("mine"))
     make_namespace("seen")
-    who.grants.create(mask=Privilege.BROWSE.value, namespace=_named("seen"))
+    requester.grants.create(mask=Privilege.BROWSE.value, namespace=_named("seen"))
 
 
 def _named(*path: str) -> Namespace:
@@ -47,9 +47,9 @@ def _named(*path: str) -> Namespace:
 
 def words(response: HttpResponse, *names: str) -> str:
     """An answer, with the same name in place of each of these."""
-    found = json.loads(response.content)
-    found.pop("request_id", None)
-    text = json.dumps(found)
+    body = json.loads(response.content)
+    body.pop("request_id", None)
+    text = json.dumps(body)
     for name in names:
         text = text.replace(name, "NAME")
     return text
@@ -85,9 +85,9 @@ def _batch(part: Any, place: str, index: int) -> dict[str, Any]:
 @pytest.mark.parametrize("index", [0, 1, 2])
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: next(iter(part)))
 def test_a_batch_with_a_forbidden_part_does_nothing(part, index, warehouse):
-    for place in ("mine", "seen", "other"):
-        make_table(place, "t")
-        make_version((place, "t"), 1)
+    for name in ("mine", "seen", "other"):
+        make_table(name, "t")
+        make_version((name, "t"), 1)
     lance = Lance(KEY)
     before = files(warehouse)
 
@@ -179,14 +179,16 @@ def test_nothing_goes_into_a_namespace_in_which_nothing_may_be_created(rename):
     commit([table_operations.DeregisterTable(table=("mine", "gone"))], actor=SYSTEM)
     make_table("other", "u")  # that the name is taken there is nothing to be told, either
     with unchanged():
-        seen, hidden, absent = rename("seen"), rename("other"), rename("absent")
-    assert seen.status_code == 403
-    assert "create" in seen.content.decode()
+        visible, hidden, absent = rename("seen"), rename("other"), rename("absent")
+    assert visible.status_code == 403
+    assert "create" in visible.content.decode()
     assert hidden.status_code == absent.status_code == 404
     assert words(hidden, "other") == words(absent, "absent")
-    who = Principal.objects.get(name="who")
-    give(who, Privilege.ALL, _named("mine"))
-    who.grants.create(mask=(Privilege.CREATE | Privilege.BROWSE).value, namespace=_named("seen"))
+    requester = Principal.objects.get(name="who")
+    give(requester, Privilege.ALL, _named("mine"))
+    requester.grants.create(
+        mask=(Privilege.CREATE | Privilege.BROWSE).value, namespace=_named("seen")
+    )
     assert rename("seen").status_code in {200, 204}
     assert Table.objects.named(("seen", "u")).exists()
 
@@ -207,23 +209,23 @@ def test_the_idempotency_key_of_another_is_of_no_use():
         return Iceberg(token).call("POST", f"namespaces/{place}/properties", body, **once)
 
     make_namespace("other")
-    keys = {place: new_idempotency_key() for place in ("other", "seen", "mine")}
-    firsts = {place: send(administrator(), place, key) for place, key in keys.items()}
+    keys = {name: new_idempotency_key() for name in ("other", "seen", "mine")}
+    firsts = {name: send(administrator(), name, key) for name, key in keys.items()}
     assert {answer.status_code for answer in firsts.values()} == {200}
     commits = AuditEvent.objects.filter(action="namespace.update").count()
-    found = {place: send(KEY, place, key) for place, key in keys.items()}
-    assert {place: one.status_code for place, one in found.items()} == {
+    responses = {name: send(KEY, name, key) for name, key in keys.items()}
+    assert {name: response.status_code for name, response in responses.items()} == {
         "other": 404,
         "seen": 403,
         "mine": 200,
     }
-    for place in ("other", "seen"):
-        assert "updated" not in found[place].json()
+    for name in ("other", "seen"):
+        assert "updated" not in responses[name].json()
     assert AuditEvent.objects.filter(action="namespace.update").count() == commits
     with unchanged():
-        for place, key in keys.items():
-            assert send(administrator(), place, key).content == firsts[place].content
-            assert send(KEY, place, key).content == found[place].content
+        for name, key in keys.items():
+            assert send(administrator(), name, key).content == firsts[name].content
+            assert send(KEY, name, key).content == responses[name].content
 
 
 def narrow_key(name: str, **limits: Any) -> str:
@@ -249,12 +251,16 @@ def test_a_narrower_key_gets_no_answer_of_a_wider_one():
     first = send(wide)
     assert (first.status_code, first.json()["updated"]) == (200, ["k"])
     commits = AuditEvent.objects.filter(action="namespace.update").count()
-    found = {name: send(key) for name, key in (("r", reading), ("t", token), ("e", elsewhere))}
-    assert {name: one.status_code for name, one in found.items()} == {"r": 403, "t": 403, "e": 404}
+    responses = {name: send(key) for name, key in (("r", reading), ("t", token), ("e", elsewhere))}
+    assert {name: response.status_code for name, response in responses.items()} == {
+        "r": 403,
+        "t": 403,
+        "e": 404,
+    }
     assert AuditEvent.objects.filter(action="namespace.update").count() == commits
     with unchanged():
         assert send(wide).content == first.content
         # What lets it do the same is the same: a key that took another's place, a token of it.
         refused = [send(key) for key in (reading, again, token)]
-        assert len({one.content for one in refused}) == 1
-        assert refused[0].content == found["r"].content
+        assert len({response.content for response in refused}) == 1
+        assert refused[0].content == responses["r"].content

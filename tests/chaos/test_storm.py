@@ -97,7 +97,7 @@ def test_a_table_that_is_replaced_is_never_missing(
     table, path = ["swap", "t"], "swap$t"
     declare = {"declare_table": {"id": table}}
     replace = [{"deregister_table": {"id": table}}, declare]
-    done = threading.Event()
+    stop = threading.Event()
     answers: list[int] = []
 
     def commit(operations: list[dict]) -> None:
@@ -106,7 +106,7 @@ def test_a_table_that_is_replaced_is_never_missing(
 
     def write(number: int) -> None:
         for count in itertools.count(2):
-            if done.is_set():
+            if stop.is_set():
                 return
             body = {"version": version or 1000 * number + count, "manifest_path": "elsewhere/next"}
             answers.append(server.post(f"/v1/table/{path}/version/create", body)[0])
@@ -119,7 +119,7 @@ def test_a_table_that_is_replaced_is_never_missing(
             for _ in range(60):
                 commit(replace)
         finally:
-            done.set()
+            stop.set()
     for writer in writers:
         writer.result()
     assert len(answers) > 60

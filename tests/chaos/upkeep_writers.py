@@ -65,16 +65,16 @@ class Told:
 
 def table_of(rows: Rows) -> pa.Table:
     ids = list(rows)
-    texts = [f"row {each} " + "x" * 200 for each in ids]
-    return pa.table([ids, [rows[each] for each in ids], texts], schema=SCHEMA)
+    texts = [f"row {id_} " + "x" * 200 for id_ in ids]
+    return pa.table([ids, [rows[id_] for id_ in ids], texts], schema=SCHEMA)
 
 
 def rows_of(data: pa.Table) -> Rows:
     """Raises where an id is there twice, or a row has a text that is not its own."""
     ids = data["id"].to_pylist()
-    assert len(set(ids)) == len(ids), [each for each, count in Counter(ids).items() if count > 1]
+    assert len(set(ids)) == len(ids), [id_ for id_, count in Counter(ids).items() if count > 1]
     texts = data["text"].to_pylist()
-    assert all(text.startswith(f"row {each} ") for each, text in zip(ids, texts, strict=True))
+    assert all(text.startswith(f"row {id_} ") for id_, text in zip(ids, texts, strict=True))
     return dict(zip(ids, data["n"].to_pylist(), strict=True))
 
 
@@ -122,8 +122,8 @@ class Writer(ABC):
             ids = self._dice.sample(
                 sorted(before), self._dice.randint(1, min(len(before), most or 1))
             )
-            new = {each: before[each] + 1 for each in ids} if kind == "update" else {}
-            after = {each: n for each, n in before.items() if each not in set(ids)} | new
+            new = {id_: before[id_] + 1 for id_ in ids} if kind == "update" else {}
+            after = {id_: n for id_, n in before.items() if id_ not in set(ids)} | new
         self._change(kind, before, after, new, ids)
 
     def _change(
@@ -148,9 +148,9 @@ class Writer(ABC):
             self.told.rows = after
 
     def _either(self, before: Rows, after: Rows) -> Rows:
-        found = self.found()
-        assert found in (before, after), (self.task, self.told.unknown[-1])
-        return found
+        result = self.found()
+        assert result in (before, after), (self.task, self.told.unknown[-1])
+        return result
 
     def found(self) -> Rows:
         """The writer's rows as they are now. Maintenance may remove a version while it is read."""

@@ -134,17 +134,17 @@ def work(race: Race, kind: str, first: int) -> Told:
     """Make the changes of a kind, from the race's beginning on, each until it is acknowledged."""
     writer = Writer(race.url, race.key, race.table, first, kind)
     change: Callable[[int], None] = getattr(writer, kind)
-    told, deadline = Told(), time.monotonic() + _PATIENCE
+    report, deadline = Told(), time.monotonic() + _PATIENCE
     time.sleep(max(0.0, race.begin - time.time()))
-    while told.done < race.changes:
+    while report.done < race.changes:
         try:
-            change(told.done)
-            told.done += 1
+            change(report.done)
+            report.done += 1
         except ConcurrentModificationError:
-            told.refused += 1
+            report.refused += 1
         except (OSError, RuntimeError) as error:
             if not kind.startswith("direct") or not _CONFLICT.search(str(error)):
                 raise
-            told.refused += 1
-        assert time.monotonic() < deadline, f"{kind}: {told}"
-    return told
+            report.refused += 1
+        assert time.monotonic() < deadline, f"{kind}: {report}"
+    return report

@@ -86,11 +86,11 @@ def send(
 
 def highest(server: LiveServer, work: Callable[[], Any]) -> tuple[int, Any]:
     """The most memory that the web processes had while the work went on, and its result."""
-    most, done = sum(server.resident()), threading.Event()
+    most, most_and_stop = sum(server.resident()), threading.Event()
 
     def watch() -> None:
         nonlocal most
-        while not done.wait(0.02):
+        while not most_and_stop.wait(0.02):
             most = max(most, sum(server.resident()))
 
     thread = threading.Thread(target=watch)
@@ -98,7 +98,7 @@ def highest(server: LiveServer, work: Callable[[], Any]) -> tuple[int, Any]:
     try:
         return most, work()
     finally:
-        done.set()
+        most_and_stop.set()
         thread.join()
         highest.seen = most  # type: ignore[attr-defined]
 
@@ -150,8 +150,8 @@ def test_a_client_that_goes_away_changes_nothing(streaming: LiveServer, told: bo
         else:
             connection.putheader("transfer-encoding", "chunked")
         connection.endheaders()
-        for part in itertools.islice(parts(batches(5)), 3):
-            connection.send(part if told else b"%x\r\n%s\r\n" % (len(part), part))
+        for batch in itertools.islice(parts(batches(5)), 3):
+            connection.send(batch if told else b"%x\r\n%s\r\n" % (len(batch), batch))
         connection.close()
     _until(lambda: streaming.log.count("status=400") == 2)
     assert _notes(streaming) == 0

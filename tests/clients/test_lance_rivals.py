@@ -64,18 +64,18 @@ def test_rivals(
     running = [
         pool.submit(work, race, kind, first) for kind, first in zip(pair, FIRST, strict=True)
     ]
-    told = [future.result(timeout=240) for future in running]
-    print(*(f"{kind}: {each}" for kind, each in zip(pair, told, strict=True)), sep="; ")
+    reports = [future.result(timeout=240) for future in running]
+    print(*(f"{kind}: {report}" for kind, report in zip(pair, reports, strict=True)), sep="; ")
 
-    assert [each.done for each in told] == [CHANGES, CHANGES]
+    assert [report.done for report in reports] == [CHANGES, CHANGES]
     dataset = lance.dataset(namespace_client=live.client(), table_id=table)
-    found = sorted(tuple(row.values()) for row in dataset.to_table().to_pylist())
-    assert len({row[0] for row in found}) == len(found), "a row is there twice"
+    rows = sorted(tuple(row.values()) for row in dataset.to_table().to_pylist())
+    assert len({row[0] for row in rows}) == len(rows), "a row is there twice"
     # A merge brings a row back that was deleted before, and a delete takes one that was merged.
     uncertain = set(range(CHANGES)) if {"merge", "delete"} == set(pair) else set()
-    assert {row[0] for row in found} | uncertain == _expected_ids(pair) | uncertain
-    _assert_changes_of(pair, found)
-    _assert_history(live, table, told)
+    assert {row[0] for row in rows} | uncertain == _expected_ids(pair) | uncertain
+    _assert_changes_of(pair, rows)
+    _assert_history(live, table, reports)
 
 
 def _expected_ids(pair: tuple[str, str]) -> set[int]:
@@ -112,7 +112,7 @@ def _assert_history(live: LiveServer, table: list[str], told: list[Told]) -> Non
     status, listed = live.post(f"/v1/table/{'$'.join(table)}/version/list")
     assert status == 200, listed
     versions = [entry["version"] for entry in listed["versions"]]
-    assert versions == list(range(1, 2 + sum(each.done for each in told)))
+    assert versions == list(range(1, 2 + sum(report.done for report in told)))
     with live.database() as database:
         audited = database.execute(
             "SELECT (after->>'version')::int FROM catalog_auditevent WHERE table_uuid ="

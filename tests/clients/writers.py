@@ -31,7 +31,7 @@ class Told:
 
 def append(url: str, key: str, table: list[str], writer: int, count: int) -> Told:
     """Append `count` batches of rows, each row with an id of its own, going on through faults."""
-    told = Told()
+    report = Told()
     for number in range(count):
         deadline = time.monotonic() + _PATIENCE
         attempt = 0
@@ -44,16 +44,16 @@ def append(url: str, key: str, table: list[str], writer: int, count: int) -> Tol
                     table_id=table,
                     mode="append",
                 )
-                told.acknowledged.append(name)
+                report.acknowledged.append(name)
                 break
             except FAULTS as error:
-                told.errors.append(f"{name}: {error!r}")
+                report.errors.append(f"{name}: {error!r}")
                 if _landed(url, key, table, name, deadline):
-                    told.found.append(name)
+                    report.found.append(name)
                     break
-                told.failed.append(name)
+                report.failed.append(name)
                 attempt += 1
-    return told
+    return report
 
 
 def _client(url: str, key: str) -> RestNamespace:

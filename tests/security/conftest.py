@@ -27,8 +27,8 @@ def world(warehouse: Path, tmp_path: Path, settings, monkeypatch) -> World:
     monkeypatch.setattr("celery.current_app.send_task", lambda *args, **options: None)
     settings.MONODON_TRASH_SECONDS = 86_400
     made = World(warehouse, tmp_path)
-    who = who_asks()
-    give(who, Privilege.ALL, make_namespace("mine"))
+    requester = who_asks()
+    give(requester, Privilege.ALL, make_namespace("mine"))
     return made
 
 

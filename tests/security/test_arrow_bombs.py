@@ -44,10 +44,10 @@ def claiming(size: int, compression: str = "zstd") -> bytes:
     """A small stream one buffer of which says that it becomes so large."""
     count = 1 << 16
     content = bytearray(encoded(pa.table({"x": np.zeros(count, np.int64)}), compression))
-    told = struct.pack("<q", 8 * count)
-    assert content.count(told) == 1
-    place = content.index(told)
-    content[place : place + 8] = struct.pack("<q", size)
+    length_bytes = struct.pack("<q", 8 * count)
+    assert content.count(length_bytes) == 1
+    offset = content.index(length_bytes)
+    content[offset : offset + 8] = struct.pack("<q", size)
     return bytes(content)
 
 
@@ -117,8 +117,8 @@ def test_no_spoiled_byte_is_more_than_a_refusal(lance):
     dice = np.random.default_rng(11)
     for number in range(150):
         content = bytearray(good)
-        for place in dice.integers(0, len(content), 3):
-            content[place] = dice.integers(0, 256)
+        for offset in dice.integers(0, len(content), 3):
+            content[offset] = dice.integers(0, 256)
         answer = send(lance, bytes(content), f"ws$n{number}/create")
         assert answer.status_code in {200, 400, 413}, (number, answer.content)
 
@@ -160,9 +160,9 @@ def as_told(array: pa.Array, count: int) -> bytes:
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
     content = sink.getvalue().to_pybytes()
-    told = struct.pack("<q", len(array))
-    assert content.count(told) >= 2  # of the batch and of its column
-    return content.replace(told, struct.pack("<q", count))
+    encoded_length = struct.pack("<q", len(array))
+    assert content.count(encoded_length) >= 2  # of the batch and of its column
+    return content.replace(encoded_length, struct.pack("<q", count))
 
 
 @pytest.mark.parametrize("kind", ["null", "struct", "binary", "in a struct"])

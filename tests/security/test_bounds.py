@@ -109,8 +109,8 @@ def test_600_000_properties_are_refused_soon(lance):
 
 
 def test_many_maps_that_are_each_small_are_too_many_values(lance):
-    one = properties(110)
-    body = {"operations": [{"declare_table": {"id": ["ws", "x"], "properties": one}}] * 9_500}
+    small_map = properties(110)
+    body = {"operations": [{"declare_table": {"id": ["ws", "x"], "properties": small_map}}] * 9_500}
     raw = json.dumps(body, separators=(",", ":")).encode()
     assert len(raw) < 16 * 1024 * 1024
     with unchanged():

@@ -140,7 +140,7 @@ def test_a_table_that_is_created_with_a_foreign_snapshot(world, attacker, stage)
 @pytest.mark.parametrize("what", ["register", "register-view"])
 def test_registering_from_a_foreign_file(world, attacker, what):
     """Its metadata file is not read, so it does not matter what is in it."""
-    for kind in (each for each in KINDS if each != "missing"):
+    for kind in (kind for kind in KINDS if kind != "missing"):
         path = world.path(kind, "list")
         body = {"name": "stolen", "metadata-location": path}
         with untouched(world.canaries()), unchanged():
@@ -166,14 +166,14 @@ def test_registering_a_hidden_table_and_none_at_all_are_refused_alike(world, att
 def test_a_registered_document_that_names_foreign_files(world, attacker, field):
     for kind in KINDS:
         path = world.path(kind, "list")
-        place = world.mine.parent / "registered"
+        directory = world.mine.parent / "registered"
         document = open_table(*MINE).metadata.model_dump(
             mode="json", by_alias=True, exclude_none=True
         )
-        added = snapshot("list", f"file://{place}/metadata/snap.avro")
+        added = snapshot("list", f"file://{directory}/metadata/snap.avro")
         document |= {
             "table-uuid": str(uuid.uuid4()),
-            "location": f"file://{place}",
+            "location": f"file://{directory}",
             "last-updated-ms": added["timestamp-ms"],
             "last-sequence-number": added["sequence-number"],
             "snapshots": [added],
@@ -190,7 +190,7 @@ def test_a_registered_document_that_names_foreign_files(world, attacker, field):
                 document["partition-statistics"] = [statistics]
             case "metadata-log":
                 document["metadata-log"] = [{"timestamp-ms": 1, "metadata-file": path}]
-        file = place / "metadata" / "00001-x.metadata.json"
+        file = directory / "metadata" / "00001-x.metadata.json"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(document))
         body = {"name": "n", "metadata-location": f"file://{file}"}
@@ -231,8 +231,8 @@ def test_directories_of_others_are_not_claimed(world, attacker, name, place):
         response = attacker.call("POST", COMMIT, {"requirements": [], "updates": [update]})
     assert response.status_code in {400, 409}, response.content
     text, real = response.content.decode(), os.path.realpath(at)
-    for asked in (at, real, os.path.dirname(real)):  # noqa: PTH120 -- as text
-        text = text.replace(asked, "")
+    for path in (at, real, os.path.dirname(real)):  # noqa: PTH120 -- as text
+        text = text.replace(path, "")
     assert "secret" not in text
     assert not elsewhere.exists()
 

@@ -139,9 +139,9 @@ def test_what_is_there_all_the_same_is_not_used(world, attacker, planted, slot, 
             assert refused.value.message == refusal(path)
         else:
             # It counts what the own manifest says; nothing is opened for that.
-            found = iceberg_statistics.measure(row(), policy)
-            assert found is not None
-            assert found.rows <= 4
+            statistics = iceberg_statistics.measure(row(), policy)
+            assert statistics is not None
+            assert statistics.rows <= 4
         purged(world)
 
 
@@ -160,7 +160,7 @@ def purged(world: World) -> None:
     event = AuditEvent.objects.get(action="table.purge")
     assert event.table_uuid == own
     assert event.after["files"] == len(event.after["paths"]) > 0
-    assert all(each.startswith(f"{world.mine}/") for each in event.after["paths"])
+    assert all(path.startswith(f"{world.mine}/") for path in event.after["paths"])
 
 
 @pytest.mark.parametrize("kind", ["hidden", "dropped", "system", "link", "pipe"])
@@ -211,14 +211,18 @@ class _Asked:
 
 def test_files_of_a_table_that_one_may_read_are_planned_and_spared(world, attacker):
     """As Spark's ``snapshot`` makes a table of another's data files."""
-    who = ApiKey.objects.get(name="who").principal
+    requester = ApiKey.objects.get(name="who").principal
     source = Table.objects.get(namespace__name="secret", name="t")
-    who.grants.create(mask=closure(Privilege.READ).value, table=source)
+    requester.grants.create(mask=closure(Privilege.READ).value, table=source)
     path = world.path("hidden", "data")
     body = {"requirements": [], "updates": updates(snapshot("data", path))}
     assert attacker.call("POST", COMMIT, body).status_code == 200
     reference = FileReference.objects.get()
-    assert (reference.table, reference.source, reference.principal) == (row(), source, who.name)
+    assert (reference.table, reference.source, reference.principal) == (
+        row(),
+        source,
+        requester.name,
+    )
     (task,) = attacker.post(f"{COMMIT}/plan", {})["file-scan-tasks"]
     assert task["data-file"]["file-path"] == path
     # The source knows of it.
@@ -250,7 +254,7 @@ def test_files_of_a_table_that_one_may_read_are_planned_and_spared(world, attack
     assert (purge.status, purge.error) == (JobStatus.CANCELED, "other tables refer to its files")
     assert world.victims["hidden"].data.exists()
     # Whoever committed it may not read it any more: nobody reads it by way of that table.
-    who.grants.filter(table=source).delete()
+    requester.grants.filter(table=source).delete()
     assert said(attacker.call("POST", f"{COMMIT}/plan", {})) == refusal(path)
 
 
@@ -279,6 +283,6 @@ def test_nothing_else_is_needed_of_who_has_only_their_own(world, attacker):
     open_table(*MINE).append(rows(1, 2))
     assert before != picture()
     assert len(attacker.post(f"{COMMIT}/plan", {})["file-scan-tasks"]) == 1
-    found = iceberg_statistics.measure(row(), policies.effective_policy(row()))
-    assert found is not None
-    assert found.rows == 2
+    statistics = iceberg_statistics.measure(row(), policies.effective_policy(row()))
+    assert statistics is not None
+    assert statistics.rows == 2

@@ -40,10 +40,10 @@ def server(live_template: None) -> Iterator[LiveServer]:
 
 
 def open_connections(server: LiveServer) -> int:
-    found = psutil.net_connections("tcp")
+    connections = psutil.net_connections("tcp")
     return sum(
         c.laddr.port == server.port and c.status == psutil.CONN_ESTABLISHED
-        for c in found
+        for c in connections
         if c.laddr
     )
 

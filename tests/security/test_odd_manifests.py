@@ -117,7 +117,7 @@ def test_damaged_manifests(lance, table, damage):
     bad = []
     for number in range(ROUNDS // len(DAMAGE)):
         path.write_bytes(DAMAGE[damage](whole, random_))
-        bad += [(number, *each) for each in faults(lance)]
+        bad += [(number, *fault) for fault in faults(lance)]
         lance_versions.settle_pending()
         if newest(table) != path:  # a restore of an older version was possible
             break

@@ -151,7 +151,7 @@ def test_registering_looks_at_manifests_of_older_snapshots(world, source, attack
     (added,) = table.document["snapshots"]
     listed = iceberg_files._listed
     monkeypatch.setattr(
-        iceberg_files, "_listed", lambda path: [(one, 1) for one, _ in listed(path) or ()]
+        iceberg_files, "_listed", lambda path: [(path_, 1) for path_, _ in listed(path) or ()]
     )
     body = {"name": "again", "metadata-location": table.metadata_location}
     assert attacker.call("POST", "namespaces/mine/register", body).status_code == 200

@@ -263,9 +263,9 @@ def test_an_old_cluster_is_upgraded_without_losing_anything(place: Path) -> None
                 UNION ALL SELECT datname, pg_get_userbyid(datdba) FROM pg_database
                 WHERE datname = 'monodon'
             """
-            found = rows(owners)
-            assert {owner for _, owner in found} == {"monodon"}
-            names = {name for name, _ in found}
+            roles = rows(owners)
+            assert {owner for _, owner in roles} == {"monodon"}
+            names = {name for name, _ in roles}
             assert {"kept", "alone", "mood", "positive", "pair", "shown", "january", "add"} <= names
             # What migrations do to such tables.
             connection.execute("ALTER TABLE kept ADD COLUMN more text")
@@ -327,7 +327,7 @@ print(" ".join(refused))
 def test_other_programs_of_nobody_do_not_get_in(cluster: Postgres) -> None:
     postmaster = (cluster.data_dir / "postmaster.pid").read_text().split()[0]
     nobody = pwd.getpwnam("nobody")
-    done = subprocess.run(
+    completed = subprocess.run(
         [
             *(sys.executable, "-c", _INTRUDER, str(PROJECT), str(cluster.data_dir)),
             *(str(cluster.socket_dir), str(cluster.password_file), postmaster),
@@ -337,10 +337,10 @@ def test_other_programs_of_nobody_do_not_get_in(cluster: Postgres) -> None:
         text=True,
         check=False,
     )
-    assert done.stdout.split() == [
+    assert completed.stdout.split() == [
         *("connect", "superuser", "socket", "data", "rules"),
         *("password", "signal", "environment", "memory"),
-    ], done.stderr
+    ], completed.stderr
 
 
 @as_root

@@ -51,8 +51,10 @@ def content_of(document: dict[str, Any], part: dict[str, Any] | None) -> dict[st
 
 
 def parameters(document: dict[str, Any], described: dict[str, Any]) -> set[tuple[str, str]]:
-    found = [resolve(document, parameter) for parameter in described["parameters"]]
-    return {(parameter["name"], parameter["in"]) for parameter in found}
+    parameters_of_operation = [
+        resolve(document, parameter) for parameter in described["parameters"]
+    ]
+    return {(parameter["name"], parameter["in"]) for parameter in parameters_of_operation}
 
 
 # --- the document at /schema/iceberg ----------------------------------------------------------------
@@ -89,8 +91,8 @@ def test_the_document_has_what_is_served(document):
 
 
 def test_the_document_is_what_getconfig_tells(document, iceberg: Iceberg):
-    found = [f"{method} {path}" for method, path, _ in by_operation(document).values()]
-    assert sorted(iceberg.get("config")["endpoints"]) == sorted(found)
+    endpoints = [f"{method} {path}" for method, path, _ in by_operation(document).values()]
+    assert sorted(iceberg.get("config")["endpoints"]) == sorted(endpoints)
 
 
 def test_the_document_needs_no_key_and_has_a_page(db, settings):
@@ -128,11 +130,11 @@ def specification() -> dict[str, Any]:
 
 
 def test_every_operation_of_the_specification_is_served(specification):
-    known = set(by_operation(specification))
-    assert len(known) == 35
-    assert known - NOT_SERVED <= set(OPERATIONS)
-    assert set(OPERATIONS) <= known
-    assert known >= NOT_SERVED
+    served = set(by_operation(specification))
+    assert len(served) == 35
+    assert served - NOT_SERVED <= set(OPERATIONS)
+    assert set(OPERATIONS) <= served
+    assert served >= NOT_SERVED
 
 
 @every_operation
@@ -151,7 +153,7 @@ def test_the_specification_and_the_document_agree(specification, document, opera
         content_of(specification, expected.get("requestBody")),
         answers=False,
     )
-    responses = {str(status): part for status, part in expected["responses"].items()}
+    responses = {str(status): response for status, response in expected["responses"].items()}
     for status in set(responses) & {"200", "204"}:
         _agree(
             content_of(document, described["responses"][status]),
@@ -171,5 +173,8 @@ def _agree(ours: dict[str, Any], theirs: dict[str, Any], *, answers: bool) -> No
         if "properties" not in schema or "properties" not in contract:
             continue  # metadata and what has several forms stays a dict
         assert set(schema["properties"]) <= set(contract["properties"])
-        required, wanted = set(schema.get("required", [])), set(contract.get("required", []))
-        assert required >= wanted if answers else required == wanted
+        required, expected_required = (
+            set(schema.get("required", [])),
+            set(contract.get("required", [])),
+        )
+        assert required >= expected_required if answers else required == expected_required

@@ -88,7 +88,7 @@ def local(location: str) -> Path:
 
 
 def identifiers(answer: dict) -> list[str]:
-    return [one["name"] for one in answer["identifiers"]]
+    return [identifier["name"] for identifier in answer["identifiers"]]
 
 
 # --- listViews ---------------------------------------------------------------------------------
@@ -167,25 +167,25 @@ def test_a_new_view(iceberg: Iceberg, warehouse: Path):
     assert not StagedFile.objects.exists()
     event = AuditEvent.objects.latest("pk")
     assert (event.action, event.target, event.actor) == ("view.create", "ns.v", "tester")
-    (done,) = Transaction.objects.latest("created_at").operations
-    assert (done["operation"], done["target"]) == ("CreateView", "ns.v")
+    (operations,) = Transaction.objects.latest("created_at").operations
+    assert (operations["operation"], operations["target"]) == ("CreateView", "ns.v")
 
 
 @pytest.mark.operation("createView")
 def test_a_view_at_a_place_of_its_own(iceberg: Iceberg, warehouse: Path):
     make_namespace("ns")
-    place = f"file://{warehouse}/here"
+    location = f"file://{warehouse}/here"
     properties = {"write.metadata.compression-codec": "gzip"}
-    answer = iceberg.post(VIEWS, wanted(location=f"{place}/", properties=properties))
-    assert answer["metadata"]["location"] == place
-    assert answer["metadata-location"].startswith(f"{place}/metadata/00000-")
+    answer = iceberg.post(VIEWS, wanted(location=f"{location}/", properties=properties))
+    assert answer["metadata"]["location"] == location
+    assert answer["metadata-location"].startswith(f"{location}/metadata/00000-")
     assert answer["metadata-location"].endswith(".gz.metadata.json")
     content = gzip.decompress(local(answer["metadata-location"]).read_bytes())
     assert json.loads(content) == answer["metadata"]
     before = files(warehouse)
     request = f"POST {VIEWS}"
     iceberg.refused(
-        409, "AlreadyExistsException", "belongs to", request, wanted("w", location=place)
+        409, "AlreadyExistsException", "belongs to", request, wanted("w", location=location)
     )
     elsewhere = wanted("w", location="file:///etc/monodon")
     iceberg.refused(400, "BadRequestException", "Location", request, elsewhere)
@@ -597,11 +597,11 @@ def test_a_rename_that_is_refused(iceberg: Iceberg):
     make_view("ns", "w")
     make_iceberg_table("ns", "t")
     make_table("ns", "vectors")
-    for name, what in (("w", "View"), ("t", "Table"), ("vectors", "Table"), ("v", "View")):
+    for name, noun in (("w", "View"), ("t", "Table"), ("vectors", "Table"), ("v", "View")):
         iceberg.refused(
             409,
             "AlreadyExistsException",
-            f"Cannot rename ns.v to ns.{name}. {what} already exists",
+            f"Cannot rename ns.v to ns.{name}. {noun} already exists",
             "POST views/rename",
             rename(["ns", "v"], ["ns", name]),
         )

@@ -19,22 +19,22 @@ _MARK = re.compile(r'mark\.operation\("(\w+)"\)')
 
 def operations() -> dict[str, type]:
     """The operations that the routes serve, by name."""
-    found = {}
+    operations_by_name = {}
     for pattern in urls.urlpatterns:
         view = pattern.callback.view_class
         if view not in {fallback.NotServed, fallback.NoRoute}:
-            found[view.__name__] = view
-    return found
+            operations_by_name[view.__name__] = view
+    return operations_by_name
 
 
 def marked() -> set[str]:
     """The operations whose tests are marked, in files that have tests."""
-    found = set()
+    operation_ids = set()
     for path in Path(__file__).parent.glob("test_*.py"):
         text = path.read_text()
         if "\ndef test_" in text:
-            found.update(_MARK.findall(text))
-    return found
+            operation_ids.update(_MARK.findall(text))
+    return operation_ids
 
 
 def test_all_54_operations_are_served():
@@ -51,17 +51,17 @@ def test_no_mark_names_an_operation_that_is_not_there():
 
 def _subclasses(base: type) -> set[type]:
     direct = set(base.__subclasses__())
-    return direct.union(*(_subclasses(one) for one in direct))
+    return direct.union(*(_subclasses(subclass) for subclass in direct))
 
 
 def test_every_refusal_has_a_status_and_a_code():
-    known = {
+    refusals = {
         c
         for c in _subclasses(CatalogError)
         if c.__module__.startswith(("catalog.errors.", "api.errors"))
     }
-    assert known - set(errors.STATUS_AND_CODE) == set()
-    assert {BodyTooLarge, MethodNotAllowed, RouteNotFound} <= known
+    assert refusals - set(errors.STATUS_AND_CODE) == set()
+    assert {BodyTooLarge, MethodNotAllowed, RouteNotFound} <= refusals
 
 
 def test_statuses_agree_with_codes():

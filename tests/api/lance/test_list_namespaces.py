@@ -10,14 +10,14 @@ pytestmark = pytest.mark.operation("ListNamespaces")
 
 
 def pages(lance: Lance, path: str, limit: int) -> list[list[str]]:
-    found, token = [], None
+    items, token = [], None
     while True:
         query = f"?limit={limit}" + (f"&page_token={spell(token)}" if token else "")
         page = lance.get(path + query)
-        found.append(page["namespaces"])
+        items.append(page["namespaces"])
         token = page.get("page_token")
         if token is None:
-            return found
+            return items
 
 
 def test_lists_children_only(lance: Lance):
@@ -95,8 +95,8 @@ def test_a_missing_namespace(lance: Lance):
 def test_delimiters(lance: Lance, delimiter):
     make_namespace("a b", "c", "d")
     path = spell("a b", "c", delimiter=delimiter)
-    found = lance.get(f"/v1/namespace/{path}/list?delimiter={spell(delimiter)}")
-    assert found == {"namespaces": ["d"]}
+    answer = lance.get(f"/v1/namespace/{path}/list?delimiter={spell(delimiter)}")
+    assert answer == {"namespaces": ["d"]}
     root = lance.get(f"/v1/namespace/{spell(delimiter)}/list?delimiter={spell(delimiter)}")
     assert root == {"namespaces": ["a b"]}
 

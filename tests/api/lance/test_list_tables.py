@@ -8,14 +8,14 @@ pytestmark = pytest.mark.operation("ListTables")
 
 
 def pages(lance: Lance, path: str, limit: int) -> list[list[str]]:
-    found, token = [], None
+    items, token = [], None
     while True:
         query = f"?limit={limit}" + (f"&page_token={spell(token)}" if token else "")
         page = lance.get(path + query)
-        found.append(page["tables"])
+        items.append(page["tables"])
         token = page.get("page_token")
         if token is None:
-            return found
+            return items
 
 
 def test_lists_the_tables_of_one_namespace(lance: Lance):

@@ -75,9 +75,9 @@ def refresh(lance, body=None) -> Job:
 
 
 def rows() -> list[int]:
-    found = lance_datasets.read(actor=SYSTEM, table=VIEW).to_table()
-    assert found["twice"].to_pylist() == [2 * number for number in found["id"].to_pylist()]
-    return found["id"].to_pylist()
+    table = lance_datasets.read(actor=SYSTEM, table=VIEW).to_table()
+    assert table["twice"].to_pylist() == [2 * number for number in table["id"].to_pylist()]
+    return table["id"].to_pylist()
 
 
 def shown() -> tuple[int | None, str]:
@@ -221,7 +221,7 @@ def test_rows_in_a_fragment(lance, view):
     append(*range(10, 15))
     refresh(lance, {"max_rows_per_fragment": 2})
     fragments = lance_datasets.read(actor=SYSTEM, table=VIEW).get_fragments()
-    assert [each.count_rows() for each in fragments] == [2, 2, 2, 1]
+    assert [fragment.count_rows() for fragment in fragments] == [2, 2, 2, 1]
 
 
 def test_hints_for_clusters_are_taken(lance, view):

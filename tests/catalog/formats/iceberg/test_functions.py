@@ -36,15 +36,15 @@ TABLE = {"type": "struct", "fields": [{"name": "name", "type": "string", "id": 7
 
 
 def changed(*path: Any, to: Any = None, without: bool = False) -> dict[str, Any]:
-    found = copy.deepcopy(FUNCTION)
-    owner: Any = found
+    function = copy.deepcopy(FUNCTION)
+    owner: Any = function
     for key in path[:-1]:
         owner = owner[key]
     if without:
         del owner[path[-1]]
     else:
         owner[path[-1]] = to
-    return found
+    return function
 
 
 D = ("definitions", 0)
@@ -85,7 +85,7 @@ def test_a_sound_function():
     ],
 )  # fmt: skip
 def test_signatures(types, wanted):
-    parameters = [{"name": f"p{i}", "type": one} for i, one in enumerate(types)]
+    parameters = [{"name": f"p{i}", "type": type_} for i, type_ in enumerate(types)]
     assert functions.definition_id(parameters) == wanted
 
 

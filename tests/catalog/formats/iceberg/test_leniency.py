@@ -259,17 +259,17 @@ def base() -> dict[str, Any]:
 
 
 def outcome(call: Any, pattern: str, body: dict[str, Any], path: str) -> str:
-    found = ""
+    sign = ""
     for form in range(3):
         if pattern[form] == "-":  # a number or a boolean is never empty
-            found += "-"
+            sign += "-"
             continue
         try:
             call(changed(body, path, form))
-            found += "."
+            sign += "."
         except InvalidMetadata:
-            found += "x"
-    return found
+            sign += "x"
+    return sign
 
 
 @pytest.mark.parametrize(("action", "path", "here", "java"), rows(ROWS))
@@ -340,11 +340,11 @@ def test_words_of_specs_and_orders_in_any_case():
         "direction": "DESC",
         "null-order": "Nulls-Last",
     }
-    asked = [
+    requested = [
         {"action": "add-spec", "spec": spec((1, "Bucket[4]", "B"))},
         {"action": "add-sort-order", "sort-order": {"order-id": 2, "fields": [sort]}},
     ]
-    made = updates.apply(table(), asked, now_ms=2_000)
+    made = updates.apply(table(), requested, now_ms=2_000)
     assert made["partition-specs"][-1]["fields"][0] | {"field-id": 0} == {
         "source-id": 1, "transform": "bucket[4]", "name": "B", "field-id": 0,
     }  # fmt: skip

@@ -123,18 +123,18 @@ def name(path: str) -> str:
 
 
 def going(made: Written, *snapshots: int, limit: int = 100) -> set[str] | None:
-    found = iceberg_maintenance.files_of(made.document, set(snapshots), AnyIO(), limit)
-    return None if found is None else {name(path) for path in found}
+    removable = iceberg_maintenance.files_of(made.document, set(snapshots), AnyIO(), limit)
+    return None if removable is None else {name(path) for path in removable}
 
 
 @pytest.fixture
 def rewritten(tmp_path: Path) -> Written:
     """Files 1 and 2; then 3 and 4, where 1 was moved to another manifest and 2 is gone."""
     made = Written(tmp_path, SCHEMA)
-    one, two, three, four = (made.file([]) for _ in range(4))
-    made.commit([one, two])
+    first, two, three, four = (made.file([]) for _ in range(4))
+    made.commit([first, two])
     made.commit([three])
-    made.commit([four], existing=[(one, 1, 1001)], removed=[made.manifests[0].manifest_path])
+    made.commit([four], existing=[(first, 1, 1001)], removed=[made.manifests[0].manifest_path])
     made.document["statistics"] = [
         {"snapshot-id": 1000 + n, "statistics-path": f"s{n}", "file-size-in-bytes": 1}
         for n in (1, 2, 3)
@@ -144,7 +144,7 @@ def rewritten(tmp_path: Path) -> Written:
 
 
 def test_the_files_that_only_old_snapshots_have(rewritten: Written) -> None:
-    lists = [name(one["manifest-list"]) for one in rewritten.document["snapshots"]]
+    lists = [name(snapshot["manifest-list"]) for snapshot in rewritten.document["snapshots"]]
     first = "m0-1001.avro"
     assert going(rewritten, 1001) == {lists[0], "s1"}, "the next one has the manifest too"
     assert going(rewritten, 1001, 1002) == {*lists[:2], first, "00002.parquet", "s1", "s2", "p2"}

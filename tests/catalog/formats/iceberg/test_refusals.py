@@ -160,16 +160,16 @@ def test_any_spoiled_requirement_is_refused_or_holds(requirement):
 
 @pytest.mark.parametrize("argument", ["schema", "partition_spec", "write_order", "properties"])
 def test_any_spoiled_creation_is_refused_or_sound(argument):
-    wanted = {
+    request = {
         "schema": UPDATES[2]["schema"],
         "partition_spec": spec((1, "bucket[8]", "bin"), (3, "identity", "name")),
         "write_order": order(3, 1),
         "properties": {"format-version": "3", "owner": "ann"},
     }
-    for changed in spoiled({"it": wanted[argument]}):
+    for changed in spoiled({"it": request[argument]}):
         result = outcome(
             lambda: metadata_documents.new_table(
-                **{**wanted, argument: changed.get("it")},  # noqa: B023
+                **{**request, argument: changed.get("it")},  # noqa: B023
                 location="s3://bucket/t",
                 now_ms=1_000,
             )

@@ -150,9 +150,9 @@ def test_changes(old, new, expected):
 
 def test_a_schema_of_ten_thousand_columns_turned_round():
     forwards = [field(number, f"c{number}") for number in range(10_000)]
-    found = changes(schema(*forwards), schema(*forwards[::-1]))
-    assert len(found) == 9_999
-    assert {change.kind for change in found} == {ChangeKind.MOVED}
+    differences = changes(schema(*forwards), schema(*forwards[::-1]))
+    assert len(differences) == 9_999
+    assert {change.kind for change in differences} == {ChangeKind.MOVED}
 
 
 @pytest.mark.parametrize(

@@ -61,8 +61,8 @@ def test_a_branch_and_a_clone_lead_to_the_table(directory, tmp_path):
     clone = lance_manifest.read(newest(tmp_path / "clone"))
     assert clone.head == Head(4, "", (base,))
     assert clone.needed_bases() == {0: base}
-    found = {path for where, path in clone.paths() if where == base}
-    assert found == on_disk(directory, "data", "_deletions", "_indices")
+    paths = {path for where, path in clone.paths() if where == base}
+    assert paths == on_disk(directory, "data", "_deletions", "_indices")
 
 
 def test_blobs_need_every_base(tmp_path):

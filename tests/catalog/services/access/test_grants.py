@@ -61,9 +61,9 @@ def grant(name: str, on: On, privileges: Privilege, actor: access.Principal = SY
 
 
 def who(name: str) -> access.Principal:
-    found = access.named(name)
-    assert found is not None
-    return found
+    principal = access.named(name)
+    assert principal is not None
+    return principal
 
 
 # --- setting ---------------------------------------------------------------------------------------
@@ -256,13 +256,13 @@ def test_the_list_of_grants_tells_what_is_granted_on_this_very_place():
         principal(name)
         grant(name, T, READ)
     grant("a1", A, MANAGE)
-    found, token = [], None
+    listed, token = [], None
     while True:
         rows, token = grants.list_grants(actor=SYSTEM, on=T, limit=2, page_token=token)
-        found += [(row.principal.name, row.mask) for row in rows]
+        listed += [(row.principal.name, row.mask) for row in rows]
         if token is None:
             break
-    assert found == [(name, closure(READ).value) for name in ("a1", "a2", "a3", "boss", "reader")]
+    assert listed == [(name, closure(READ).value) for name in ("a1", "a2", "a3", "boss", "reader")]
     assert [row.principal.name for row in grants.list_grants(actor=SYSTEM, on=A)[0]] == ["a1"]
     grant("boss", T, GRANT)
     assert len(grants.list_grants(actor=who("boss"), on=T)[0]) == 5
@@ -292,22 +292,24 @@ def test_every_source_is_told():
         "whole": {"namespace": elsewhere},
     }.items():
         ApiKey.objects.create(name=name, principal=etl, digest=name, **fields)
-    found = {one.principal.name: one for one in grants.explain(actor=SYSTEM, on=T)[0]}
-    assert set(found) == {"etl", "user:ada", "group:team", "root"}
-    assert [str(source) for source in found["etl"].sources] == ["grant on a", "grant on a.b.t"]
-    assert [source.is_here for source in found["etl"].sources] == [False, True]
-    assert found["etl"].held == closure(Privilege.WRITE)
-    assert [(key.name, key.privileges, key.within) for key in found["etl"].keys] == [
+    explained = {
+        access_.principal.name: access_ for access_ in grants.explain(actor=SYSTEM, on=T)[0]
+    }
+    assert set(explained) == {"etl", "user:ada", "group:team", "root"}
+    assert [str(source) for source in explained["etl"].sources] == ["grant on a", "grant on a.b.t"]
+    assert [source.is_here for source in explained["etl"].sources] == [False, True]
+    assert explained["etl"].held == closure(Privilege.WRITE)
+    assert [(key.name, key.privileges, key.within) for key in explained["etl"].keys] == [
         ("limited", closure(READ), "a.b"),
         ("whole", closure(Privilege.WRITE), "(root)"),
     ]
-    assert [str(source) for source in found["user:ada"].sources] == [
+    assert [str(source) for source in explained["user:ada"].sources] == [
         "owner of a.b.t, through group:team",
         "grant on a.b, through group:team",
     ]
-    assert found["user:ada"].held == Privilege.ALL
-    assert [str(source) for source in found["root"].sources] == ["level"]
-    above = {one.principal.name: one for one in grants.explain(actor=SYSTEM, on=A)[0]}
+    assert explained["user:ada"].held == Privilege.ALL
+    assert [str(source) for source in explained["root"].sources] == ["level"]
+    above = {access_.principal.name: access_ for access_ in grants.explain(actor=SYSTEM, on=A)[0]}
     assert set(above) == {"etl", "root"}
     assert [key.privileges for key in above["etl"].keys] == [NOTHING, closure(READ)]
 
@@ -320,10 +322,12 @@ def test_superusers_and_who_is_not_active():
     Principal.objects.filter(pk=row.pk).update(user=user)
     principal("gone", is_active=False)
     grant("gone", T, READ)
-    found = {one.principal.name: one for one in grants.explain(actor=SYSTEM, on=T)[0]}
-    assert [str(source) for source in found["user:ada"].sources] == ["superuser"]
-    assert (found["gone"].held, found["gone"].is_active) == (NOTHING, False)
-    assert [str(source) for source in found["gone"].sources] == ["grant on a.b.t"]
+    explained = {
+        access_.principal.name: access_ for access_ in grants.explain(actor=SYSTEM, on=T)[0]
+    }
+    assert [str(source) for source in explained["user:ada"].sources] == ["superuser"]
+    assert (explained["gone"].held, explained["gone"].is_active) == (NOTHING, False)
+    assert [str(source) for source in explained["gone"].sources] == ["grant on a.b.t"]
 
 
 def test_what_one_holds_oneself_one_may_ask():
@@ -351,11 +355,11 @@ def test_explaining_takes_a_fixed_number_of_statements():
         grant(f"group:g{n:02}", A, READ)
         grant(f"p{n:02}", T, READ)
     with CaptureQueriesContext(connection) as captured:
-        found, token = grants.explain(actor=SYSTEM, on=T, limit=20)
-    assert (len(found), token) == (20, found[-1].principal.name)
+        first_page, token = grants.explain(actor=SYSTEM, on=T, limit=20)
+    assert (len(first_page), token) == (20, first_page[-1].principal.name)
     assert len(captured) == 6
-    rest, token = grants.explain(actor=SYSTEM, on=T, page_token=token)
-    assert (len(rest), token) == (4, None)
+    second_page, token = grants.explain(actor=SYSTEM, on=T, page_token=token)
+    assert (len(second_page), token) == (4, None)
 
 
 @pytest.mark.parametrize("seed", SEEDS[:10])
@@ -365,17 +369,21 @@ def test_what_is_told_is_what_holds(seed):
     present = [row for row in world.tables if row.state != TableState.DROPPED]
     for row in [*live[:5], *present[:5]]:
         on = On.table(row.identifier) if isinstance(row, Table) else On.namespace(row.identifier)
-        told = {one.principal.name: one for one in grants.explain(actor=SYSTEM, on=on)[0]}
-        for each in world.principals:
-            actor = access.of_row(each)
+        explained = {
+            access_.principal.name: access_ for access_ in grants.explain(actor=SYSTEM, on=on)[0]
+        }
+        for principal in world.principals:
+            actor = access.of_row(principal)
             held = NOTHING
             if access.is_visible(actor, row):
                 held = access.held_on(actor, row)
-            assert (told[each.name].held if each.name in told else NOTHING) == held
-            for key in told[each.name].keys if each.name in told else ():
-                with_key = access.of_row(each, ApiKey.objects.get(name=key.name))
+            assert (
+                explained[principal.name].held if principal.name in explained else NOTHING
+            ) == held
+            for key in explained[principal.name].keys if principal.name in explained else ():
+                with_key = access.of_row(principal, ApiKey.objects.get(name=key.name))
                 holds = [p for p in SINGLE if access.holds(with_key, p, row)]
-                assert key.privileges == Privilege(sum(holds)), (seed, each, key, row)
+                assert key.privileges == Privilege(sum(holds)), (seed, principal, key, row)
 
 
 # --- what if ---------------------------------------------------------------------------------------
@@ -411,10 +419,12 @@ def test_members_of_a_group_lose_each_for_themselves():
     grant("user:bob", A, READ)
     grant("user:eve", T, READ)
     before = snapshot()
-    found, _ = grants.what_if(actor=SYSTEM, on=A, principal=team.name)
+    first_losses, _ = grants.what_if(actor=SYSTEM, on=A, principal=team.name)
     assert snapshot() == before
-    told = {loss.principal.name: (loss.lost, loss.namespaces, loss.tables) for loss in found}
-    assert told == {
+    losses = {
+        loss.principal.name: (loss.lost, loss.namespaces, loss.tables) for loss in first_losses
+    }
+    assert losses == {
         "user:ada": (closure(Privilege.WRITE), 2, 2),
         "user:bob": (Privilege.WRITE, 0, 0),
         "user:eve": (closure(Privilege.WRITE), 0, 1),
@@ -423,8 +433,8 @@ def test_members_of_a_group_lose_each_for_themselves():
     }
     page, token = grants.what_if(actor=SYSTEM, on=A, principal=team.name, limit=2)
     assert len(page) == 2
-    rest, token = grants.what_if(actor=SYSTEM, on=A, principal=team.name, page_token=token)
-    assert (len(rest), token) == (3, None)
+    second_page, token = grants.what_if(actor=SYSTEM, on=A, principal=team.name, page_token=token)
+    assert (len(second_page), token) == (3, None)
 
 
 def test_less_than_nothing_less_may_be_tried_too():

@@ -65,9 +65,9 @@ def view() -> MaterializedView:
 
 def make_principal(name: str, kind: PrincipalKind, level: PrincipalLevel) -> access.Principal:
     principals.create_principal(actor=SYSTEM, name=name, kind=kind, level=level)
-    found = access.named(name)
-    assert found is not None
-    return found
+    principal = access.named(name)
+    assert principal is not None
+    return principal
 
 
 @pytest.mark.parametrize("name", UNKNOWN)
@@ -135,13 +135,17 @@ def test_a_job_only_reads_outside_its_own_table(view, actor):
     make_table("ws", "other")
     commit([job_operations.StartRefresh(table=VIEW)], actor=access.on_behalf_of(actor))
     job = Job.objects.select_related("transaction", "table__namespace").get()
-    found = jobs.principal(job)
-    assert (found.name, found.everywhere, found.tables) == (actor, READ_ONLY, (view.table_id,))
-    access.require(found, Privilege.ALL, access.On.table(VIEW))
+    principal = jobs.principal(job)
+    assert (principal.name, principal.everywhere, principal.tables) == (
+        actor,
+        READ_ONLY,
+        (view.table_id,),
+    )
+    access.require(principal, Privilege.ALL, access.On.table(VIEW))
     with pytest.raises(PermissionDenied):
-        access.require(found, Privilege.WRITE, access.On.table(("ws", "other")))
+        access.require(principal, Privilege.WRITE, access.On.table(("ws", "other")))
     with pytest.raises(PermissionDenied):
-        access.require(found, Privilege.ALL)
+        access.require(principal, Privilege.ALL)
 
 
 def test_an_approval_for_an_unknown_requester_is_refused():

@@ -82,9 +82,9 @@ def asked(how: Callable[[Principal], None]) -> access.Principal:
 
 def counted(call: Callable[[], Any]) -> Any:
     with CaptureQueriesContext(connection) as captured:
-        found = call()
+        result = call()
     assert len(captured) <= MOST, [query["sql"] for query in captured]
-    return found
+    return result
 
 
 @who_asks
@@ -94,8 +94,8 @@ def test_every_list_shows_what_may_be_browsed(how, lance, iceberg):
     assert counted(lambda: tables.list_tables(actor=actor, namespace=ws))[0] == lance
     every, _ = counted(lambda: tables.list_all_tables(actor=actor))
     assert every == [("ws", name) for name in lance]
-    found, _ = counted(lambda: iceberg_tables.list_tables(actor=actor, namespace=ws))
-    assert list(found) == iceberg
+    listed, _ = counted(lambda: iceberg_tables.list_tables(actor=actor, namespace=ws))
+    assert list(listed) == iceberg
     children = counted(lambda: namespaces.list_children(actor=actor, namespace=()))
     assert children.names == ["ws"]
     measured, _ = counted(lambda: health.list_health(actor=actor))
@@ -107,14 +107,14 @@ def test_every_list_shows_what_may_be_browsed(how, lance, iceberg):
 @who_asks
 def test_pages_hold_as_many_as_were_asked_for(how, lance, iceberg):
     actor = asked(how)
-    found, token = [], None
+    listed, token = [], None
     while True:
         names, token = tables.list_tables(actor=actor, namespace=("ws",), limit=1, page_token=token)
         assert len(names) == 1
-        found += names
+        listed += names
         if token is None:
             break
-    assert found == lance
+    assert listed == lance
 
 
 def test_who_may_browse_nothing_is_shown_nothing():

@@ -49,7 +49,10 @@ def tampering() -> Iterator[None]:
 
 
 def findings(**options) -> list[tuple[str, int | None]]:
-    return [(one.kind, one.event_id) for one in audit_verification.verify(**options).findings]
+    return [
+        (finding.kind, finding.event_id)
+        for finding in audit_verification.verify(**options).findings
+    ]
 
 
 def test_what_is_committed_is_sealed_once_and_in_order():
@@ -64,10 +67,10 @@ def test_what_is_committed_is_sealed_once_and_in_order():
     assert bytes(seals[0].previous) == bytes(32)
     for before, seal in pairwise(seals):
         assert bytes(seal.previous) == bytes(before.hash)
-    found = audit_verification.verify()
-    assert (found.seals, found.waiting, found.retired, found.findings) == (8, 0, 0, [])
-    assert found.is_sound
-    assert found.head.hash == bytes(seals[-1].hash)
+    report = audit_verification.verify()
+    assert (report.seals, report.waiting, report.retired, report.findings) == (8, 0, 0, [])
+    assert report.is_sound
+    assert report.head.hash == bytes(seals[-1].hash)
 
 
 def test_batches_follow_each_other(monkeypatch):
@@ -85,14 +88,14 @@ def test_what_is_not_sealed_yet_waits_and_is_no_finding():
     write(2)
     seal_all()
     write(3)
-    found = audit_verification.verify()
-    assert (found.seals, found.waiting, found.findings) == (2, 3, [])
+    report = audit_verification.verify()
+    assert (report.seals, report.waiting, report.findings) == (2, 3, [])
 
 
 def test_an_empty_trail_is_sound():
     assert audit_chain.seal() == 0
-    found = audit_verification.verify()
-    assert (found.seals, found.head, found.is_sound) == (0, None, True)
+    report = audit_verification.verify()
+    assert (report.seals, report.head, report.is_sound) == (0, None, True)
 
 
 def test_nothing_is_sealed_before_an_older_transaction_has_ended():
@@ -188,8 +191,8 @@ def test_a_removed_event_is_named_also_when_its_seal_went_too():
     assert findings() == [("removed", ids[2])]
     with tampering():
         run("DELETE FROM catalog_auditseal WHERE event_id = %s", ids[2])
-    (found,) = audit_verification.verify().findings
-    assert (found.kind, found.text) == ("broken", "Seal 3 is missing")
+    (finding,) = audit_verification.verify().findings
+    assert (finding.kind, finding.text) == ("broken", "Seal 3 is missing")
 
 
 def test_a_removed_seal_shows_its_event_too():
@@ -197,8 +200,8 @@ def test_a_removed_seal_shows_its_event_too():
     seal_all()
     with tampering():
         run("DELETE FROM catalog_auditseal WHERE number IN (2, 3)")
-    found = audit_verification.verify()
-    assert [one.text for one in found.findings if one.kind == "broken"] == [
+    report = audit_verification.verify()
+    assert [finding.text for finding in report.findings if finding.kind == "broken"] == [
         "Seals 2 to 3 are missing"
     ]
     assert findings() == [("broken", None), ("inserted", ids[1]), ("inserted", ids[2])]
@@ -261,8 +264,10 @@ def test_an_altered_seal_is_named(change):
     seal_all()
     with tampering():
         run(f"UPDATE catalog_auditseal SET {change} WHERE number = 3")
-    found = [one for one in audit_verification.verify().findings if one.kind == "broken"]
-    assert [one.text for one in found] == [f"Seal 3 (of event {ids[2]}) was altered"]
+    broken = [
+        finding for finding in audit_verification.verify().findings if finding.kind == "broken"
+    ]
+    assert [finding.text for finding in broken] == [f"Seal 3 (of event {ids[2]}) was altered"]
 
 
 def test_an_event_and_its_seal_made_anew_show_at_the_next_seal():
@@ -271,9 +276,9 @@ def test_an_event_and_its_seal_made_anew_show_at_the_next_seal():
     with tampering():
         run("UPDATE catalog_auditevent SET actor = 'mallory' WHERE id = %s", ids[2])
         forge(ids[2])
-    (found,) = audit_verification.verify().findings
-    assert (found.kind, found.event_id, found.seal) == ("broken", ids[2], 3)
-    assert "seal 4 follows a different one" in found.text
+    (finding,) = audit_verification.verify().findings
+    assert (finding.kind, finding.event_id, finding.seal) == ("broken", ids[2], 3)
+    assert "seal 4 follows a different one" in finding.text
 
 
 def forge(event_id: int) -> None:
@@ -300,11 +305,11 @@ def test_a_whole_tail_made_anew_shows_in_the_newest_hash():
     with tampering():
         run("UPDATE catalog_auditevent SET actor = 'mallory' WHERE id = %s", ids[2])
         forge(ids[2])
-    found = audit_verification.verify()
-    assert found.is_sound
-    assert found.head.hash != kept_elsewhere
-    (found,) = audit_verification.verify(expected=(3, kept_elsewhere)).findings
-    assert (found.kind, found.text) == ("broken", "Seal 3 does not have the expected hash")
+    report = audit_verification.verify()
+    assert report.is_sound
+    assert report.head.hash != kept_elsewhere
+    (report,) = audit_verification.verify(expected=(3, kept_elsewhere)).findings
+    assert (report.kind, report.text) == ("broken", "Seal 3 does not have the expected hash")
 
 
 def test_a_tail_that_was_cut_off_shows_by_a_seal_that_was_noted():
@@ -316,8 +321,8 @@ def test_a_tail_that_was_cut_off_shows_by_a_seal_that_was_noted():
         run("DELETE FROM catalog_auditevent WHERE id = %s", ids[4])
         run("DELETE FROM catalog_auditseal WHERE number = 5")
     assert audit_verification.verify().is_sound
-    (found,) = audit_verification.verify(expected=(noted.number, noted.hash)).findings
-    assert found.text == "Seal 5 is missing"
+    (finding,) = audit_verification.verify(expected=(noted.number, noted.hash)).findings
+    assert finding.text == "Seal 5 is missing"
 
 
 class Of:
@@ -335,8 +340,8 @@ def test_one_table_alone():
         write(1, table=mine)[0],
     )
     seal_all()
-    found = audit_verification.verify(table=mine.uuid)
-    assert (found.seals, found.is_sound) == (2, True)
+    report = audit_verification.verify(table=mine.uuid)
+    assert (report.seals, report.is_sound) == (2, True)
     with tampering():
         run("UPDATE catalog_auditevent SET actor = 'm' WHERE id IN (%s, %s)", b, c)
     assert findings(table=mine.uuid) == [("altered", c)]
@@ -389,8 +394,8 @@ def test_after_a_restore_into_a_server_with_lower_transaction_ids():
     assert list(sealed)[:3] == ids[:3]
     assert list(sealed).count(None) == 1
     assert {pk for pk in sealed if pk is not None} == {*ids[:3], *here, *later}
-    found = audit_verification.verify()
-    assert (found.seals, found.waiting, found.findings) == (8, 0, [])
+    report = audit_verification.verify()
+    assert (report.seals, report.waiting, report.findings) == (8, 0, [])
 
 
 def seal_as_elsewhere(events: list[AuditEvent]) -> None:
@@ -411,5 +416,5 @@ def test_many_findings_are_counted(monkeypatch):
     seal_all()
     with tampering():
         run("UPDATE catalog_auditevent SET actor = 'm'")
-    found = audit_verification.verify()
-    assert (len(found.findings), found.more_findings) == (3, 7)
+    report = audit_verification.verify()
+    assert (len(report.findings), report.more_findings) == (3, 7)

@@ -76,30 +76,30 @@ def present() -> Picture:
     tables = {}
     for row in Table.objects.exclude(state=TableState.DROPPED).select_related("namespace"):
         newest: dict[str, tuple[int, str]] = {}
-        for found in row.versions.filter(deleted_at=None).order_by("version"):
-            newest[found.branch] = (found.version, found.manifest_path)
+        for version in row.versions.filter(deleted_at=None).order_by("version"):
+            newest[version.branch] = (version.version, version.manifest_path)
         tables[row.pk] = ((*row.namespace.path, row.name), newest)
     return namespaces, tables
 
 
 def pages(at: history.Moment, namespace: Identifier = (), *, limit: int = 3) -> list[Any]:
-    found, token = [], None
+    items, token = [], None
     while True:
         page = history.catalog_at(
             actor=SYSTEM, moment=at, namespace=namespace, limit=limit, page_token=token
         )
         assert len(page.namespaces) + len(page.tables) <= limit
-        found.append(page)
+        items.append(page)
         token = page.next_page
         if token is None:
-            return found
+            return items
 
 
 def state(at: history.Moment, namespace: Identifier = (), *, limit: int = 3) -> Picture:
     """The same as ``present`` from the service, in small pages, with nothing twice."""
-    found = pages(at, namespace, limit=limit)
-    namespaces = [row for page in found for row in page.namespaces]
-    tables = [row for page in found for row in page.tables]
+    result = pages(at, namespace, limit=limit)
+    namespaces = [row for page in result for row in page.namespaces]
+    tables = [row for page in result for row in page.tables]
     by_id = {
         row.id: (
             row.identifier,
@@ -155,16 +155,16 @@ def undrop(table: Table, *, tells: bool = False, new: Identifier | None = None) 
     if not tells:
         commit([undrop_operations.UndropTable(item=item.pk, new=new)], actor=SYSTEM)
         return
-    gone = Table.objects.select_related("namespace").get(pk=table.pk)
-    before = {"dropped_at": gone.dropped_at.isoformat(), "name": str(gone)}
+    dropped = Table.objects.select_related("namespace").get(pk=table.pk)
+    before = {"dropped_at": dropped.dropped_at.isoformat(), "name": str(dropped)}
     if new is not None:
-        gone.namespace = Namespace.objects.named(new[:-1]).get()
-        gone.name, gone.digest = new[-1], digest(new)
-    gone.state = TableState.LIVE if gone.versions.exists() else TableState.DECLARED
-    gone.dropped_at = None
-    gone.save()
+        dropped.namespace = Namespace.objects.named(new[:-1]).get()
+        dropped.name, dropped.digest = new[-1], digest(new)
+    dropped.state = TableState.LIVE if dropped.versions.exists() else TableState.DECLARED
+    dropped.dropped_at = None
+    dropped.save()
     item.delete()
-    audit_records.record(SYSTEM, "table.undrop", str(gone), table=gone, before=before)
+    audit_records.record(SYSTEM, "table.undrop", str(dropped), table=dropped, before=before)
 
 
 # --- random work -----------------------------------------------------------------------------------
@@ -267,29 +267,29 @@ class World:
         )
 
     def _drop(self) -> bool | None:
-        found = self._table()
-        if found is None:
+        table = self._table()
+        if table is None:
             return False
         kind = self.random.choice([table_operations.DeregisterTable, table_operations.DropTable])
-        commit([kind(table=found[1])], actor=SYSTEM)
+        commit([kind(table=table[1])], actor=SYSTEM)
         return None
 
     def _replace(self) -> bool | None:
-        found = self._table()
-        if found is None:
+        table = self._table()
+        if table is None:
             return False
         register = registration_operations.RegisterTable(
-            table=found[1], location=f"replaced/{uuid.uuid4()}", overwrite=True
+            table=table[1], location=f"replaced/{uuid.uuid4()}", overwrite=True
         )
         commit([register], actor=SYSTEM)
         return None
 
     def _rename(self) -> bool | None:
-        found = self._table()
-        if found is None:
+        table = self._table()
+        if table is None:
             return False
         new = (*self._namespace(), self.random.choice(["t", "u", "x", "y"]))
-        commit([table_operations.RenameTable(table=found[1], new=new)], actor=SYSTEM)
+        commit([table_operations.RenameTable(table=table[1], new=new)], actor=SYSTEM)
         return None
 
     def _enter(
@@ -308,21 +308,21 @@ class World:
         )
 
     def _version(self) -> bool | None:
-        found = self._table()
-        if found is None:
+        table = self._table()
+        if table is None:
             return False
-        commit([self._enter(*found, "")], actor=SYSTEM)
+        commit([self._enter(*table, "")], actor=SYSTEM)
         return None
 
     def _branch(self) -> bool | None:
-        found = self._table()
-        if found is None:
+        table = self._table()
+        if table is None:
             return False
-        kept = list(self.commits)
+        commits = list(self.commits)
         try:
-            commit([self._enter(*found, self.random.choice(["dev", "x/y"]))], actor=SYSTEM)
+            commit([self._enter(*table, self.random.choice(["dev", "x/y"]))], actor=SYSTEM)
         except CatalogError:
-            self.commits = kept
+            self.commits = commits
             raise
         return None
 
@@ -335,19 +335,19 @@ class World:
         return None
 
     def _delete_versions(self) -> bool | None:
-        found = self._table()
-        if found is None:
+        table = self._table()
+        if table is None:
             return False
         low = self.random.randrange(4)
         ranges = ((low, self.random.choice([low + 1, low + 2, -1])),)
-        commit([version_operations.DeleteVersions(table=found[1], ranges=ranges)], actor=SYSTEM)
+        commit([version_operations.DeleteVersions(table=table[1], ranges=ranges)], actor=SYSTEM)
         return None
 
     def _delete_branch(self) -> bool | None:
-        found = self._table()
-        if found is None:
+        table = self._table()
+        if table is None:
             return False
-        commit([ref_operations.DeleteTableBranch(table=found[1], branch="dev")], actor=SYSTEM)
+        commit([ref_operations.DeleteTableBranch(table=table[1], branch="dev")], actor=SYSTEM)
         return None
 
     def _undrop(self) -> bool | None:
@@ -412,17 +412,17 @@ class World:
             change = tables[pk]
             assert (change.before, change.after) == (old_name, new_name)
             assert list(change.changes) == expected
-            told = {b.branch: (b.before, b.after) for b in change.branches}
-            assert told.keys() == {
+            branches = {b.branch: (b.before, b.after) for b in change.branches}
+            assert branches.keys() == {
                 name for name in old.keys() | new.keys() if old.get(name) != new.get(name)
             }
-            for name, (before, after) in told.items():
+            for name, (before, after) in branches.items():
                 assert (before and (before.version, before.metadata_location)) == old.get(name)
                 assert (after and (after.version, after.metadata_location)) == new.get(name)
-            for found in change.branches:
-                assert found.commits == sum(
-                    first < place <= last and (table, branch) == (pk, found.branch)
-                    for place, table, branch in self.commits
+            for branch_change in change.branches:
+                assert branch_change.commits == sum(
+                    first < number <= last and (table, branch) == (pk, branch_change.branch)
+                    for number, table, branch in self.commits
                 )
         counts = history.count_changes(
             actor=SYSTEM, since=self.moments[first], until=self.moments[last]
@@ -437,7 +437,7 @@ class World:
             len(old_namespaces.keys() - new_namespaces.keys()),
         )
         assert counts.commits == sum(
-            first < place <= last and table in ids for place, table, _ in self.commits
+            first < number <= last and table in ids for number, table, _ in self.commits
         )
 
     def _compare_namespaces(
@@ -467,11 +467,11 @@ def test_the_past_is_what_was_noted_after_each_piece_of_work(seed, monkeypatch):
     for moment, picture in zip(world.moments, world.pictures, strict=True):
         assert state(moment) == picture
     for _ in range(40):
-        place = world.random.randrange(71)
+        index = world.random.randrange(71)
         scope = world.random.choice([("a",), ("b",), ("a", "b"), ("d.e",)])
         if Namespace.objects.filter(path=list(scope)).exists():
-            expected = inside(world.pictures[place], scope)
-            assert state(world.moments[place], scope) == expected
+            expected = inside(world.pictures[index], scope)
+            assert state(world.moments[index], scope) == expected
     pairs = [sorted(world.random.choices(range(71), k=2)) for _ in range(40)]
     for first, last in [(0, 70), *pairs]:
         world.compare(first, last)
@@ -486,8 +486,8 @@ def test_the_past_is_what_was_noted_after_each_piece_of_work(seed, monkeypatch):
 
 
 def one(at: history.Moment, *name: str) -> h.TableState:
-    (found,) = [row for page in pages(at) for row in page.tables if row.identifier == name]
-    return found
+    (matching,) = [row for page in pages(at) for row in page.tables if row.identifier == name]
+    return matching
 
 
 def forget_the_trail() -> None:
@@ -529,7 +529,7 @@ def test_without_the_trail_the_columns_tell():
 
 def test_a_transaction_is_a_moment():
     table = make_table("ws", "t")
-    done = [
+    transactions = [
         commit(
             [
                 version_operations.CreateVersion(
@@ -540,11 +540,11 @@ def test_a_transaction_is_a_moment():
         ).transaction_id
         for n in (1, 2, 3)
     ]
-    for number, transaction in enumerate(done, 1):
+    for number, transaction in enumerate(transactions, 1):
         (branch,) = one(transaction, "ws", "t").branches
         assert (branch.version, branch.transaction_id) == (number, transaction)
         assert (branch.metadata_location, branch.actor) == (f"x/{number}.manifest", "system")
-    _, tables = changes(done[0], done[2])
+    _, tables = changes(transactions[0], transactions[2])
     (branch,) = tables[table.pk].branches
     assert (branch.branch, branch.before.version, branch.after.version, branch.commits) == (
         "",
@@ -566,15 +566,15 @@ def test_a_transaction_of_several_things_is_there_whole_at_its_moment():
     before = now()
     # A version is entered under the name that the table had when the commit began.
     make_version(("a", "t"), 7)
-    done = commit([rename, declare], actor=SYSTEM).transaction_id
-    assert state(done) == present()
-    _, tables = changes(before, done)
+    transaction_id = commit([rename, declare], actor=SYSTEM).transaction_id
+    assert state(transaction_id) == present()
+    _, tables = changes(before, transaction_id)
     assert sorted(row.changes for row in tables.values()) == [
         (h.Change.ADDED,),
         (h.Change.RENAMED, h.Change.ADVANCED),
     ]
     commit([enter], actor=SYSTEM)
-    assert {b.version for b in one(done, "b", "u").branches} == {7}
+    assert {b.version for b in one(transaction_id, "b", "u").branches} == {7}
 
 
 @pytest.mark.parametrize("tells", [True, False])
@@ -587,8 +587,8 @@ def test_what_was_brought_back_was_away_meanwhile(tells):
         moments.append(now())
         undrop(table, tells=tells)
         moments.append(now())
-    there = [table.pk in state(moment)[1] for moment in moments]
-    assert there == [True, False, True, False, True]
+    presences = [table.pk in state(moment)[1] for moment in moments]
+    assert presences == [True, False, True, False, True]
     _, tables = changes(moments[0], moments[1])
     assert tables[table.pk].changes == (h.Change.DROPPED,)
     assert tables[table.pk].after is None
@@ -656,11 +656,11 @@ def test_views_are_renamed_and_dropped_as_tables_are(warehouse):
     assert [name for moment in moments for name, _ in state(moment)[1].values()] == names
     assert one(moments[0], "ns", "v").branches[0].metadata_location == made.metadata_location
     iceberg_views.drop_view(actor=SYSTEM, view=("ns", "w"))
-    gone = now()
-    assert state(gone)[1] == {}
+    after_drop = now()
+    assert state(after_drop)[1] == {}
     row = Table.objects.get(kind="view")
     undrop(row, tells=False)
-    assert (state(gone)[1], state(now())) == ({}, present())
+    assert (state(after_drop)[1], state(now())) == ({}, present())
 
 
 def test_a_namespace_that_was_brought_back_was_away_meanwhile_with_all_below():
@@ -747,8 +747,13 @@ def test_a_branch_that_was_made_again_is_another():
     assert [b.branch for b in one(first, "ws", "t").branches] == ["", "dev"]
     assert [b.branch for b in one(between, "ws", "t").branches] == [""]
     _, tables = changes(first, between)
-    (gone,) = tables[table.pk].branches
-    assert (gone.branch, gone.before.version, gone.after, gone.commits) == ("dev", 5, None, 0)
+    (old_branch,) = tables[table.pk].branches
+    assert (old_branch.branch, old_branch.before.version, old_branch.after, old_branch.commits) == (
+        "dev",
+        5,
+        None,
+        0,
+    )
     # Registering finds it again under its old number; the files were left.
     row = table.branches.create(name="dev")
     table.versions.create(branch="dev", version=5, manifest_path="elsewhere/new.manifest")
@@ -762,9 +767,9 @@ def test_more_branches_than_a_page_tells(monkeypatch):
     make_table("ws", "t")
     for name in ("", "a", "b"):
         make_version(("ws", "t"), 1, branch=name)
-    found = one(now(), "ws", "t")
-    assert [branch.branch for branch in found.branches] == ["", "a"]
-    assert found.has_more_branches
+    table = one(now(), "ws", "t")
+    assert [branch.branch for branch in table.branches] == ["", "a"]
+    assert table.has_more_branches
 
 
 def test_iceberg_tables_their_metadata_and_their_properties(warehouse):
@@ -894,14 +899,14 @@ def test_only_what_may_be_browsed():
     then = history.catalog_at(actor=reader, moment=first)
     assert [row.identifier for row in then.namespaces] == [("open",)]
     assert [row.identifier for row in then.tables] == [("open", "t")]
-    found = history.changes_between(actor=reader, since=first, until=last)
+    changes = history.changes_between(actor=reader, since=first, until=last)
     # Where it was before is none of the reader's business.
-    assert {(row.before, row.after) for row in found.tables} == {
+    assert {(row.before, row.after) for row in changes.tables} == {
         (("open", "t"), ("open", "t")),
         (None, ("open", "moved")),
     }
-    assert "secret" not in repr(found)
-    assert next(row.id for row in found.tables if row.before is None) == moved.pk
+    assert "secret" not in repr(changes)
+    assert next(row.id for row in changes.tables if row.before is None) == moved.pk
     counts = history.count_changes(actor=reader, since=first, until=last)
     assert (counts.tables_added, counts.tables_renamed, counts.tables_advanced) == (1, 0, 1)
     assert counts.commits == 1

@@ -109,8 +109,8 @@ def test_rows_without_a_month_go_to_the_default_one_and_move_when_it_is_made():
     make_months(-20)
     assert partition_of(row.pk) == f"catalog_auditevent_{month_ago(-20):%Y_%m}"
     assert partition_of(other.pk) == "catalog_auditevent_default"
-    found = AuditEvent.objects.get(pk=row.pk)
-    assert (found.xid, found.at, found.target) == (row.xid, row.at, row.target)
+    event = AuditEvent.objects.get(pk=row.pk)
+    assert (event.xid, event.at, event.target) == (row.xid, row.at, row.target)
     for name in ("catalog_auditevent_default", partition_of(row.pk)):
         with pytest.raises(ProgrammingError, match="append-only"), transaction.atomic():
             query(f"DELETE FROM {name}")
@@ -168,34 +168,38 @@ def test_the_migration_moves_the_rows_and_goes_back():
 
 def test_old_months_go_and_the_rest_is_still_verified():
     make_months(5, 4, 3)
-    gone = [old_event(5, n) for n in range(3)]
+    old_events = [old_event(5, n) for n in range(3)]
     seal_all()
     age_seals(5)
-    gone += [old_event(4, n) for n in range(2)]
+    old_events += [old_event(4, n) for n in range(2)]
     seal_all()
     age_seals(4)
-    kept = old_event(3)
+    recent = old_event(3)
     seal_all()
     assert audit_verification.verify().findings == []
-    seal = AuditSeal.objects.get(event_id=gone[-1].pk)
+    seal = AuditSeal.objects.get(event_id=old_events[-1].pk)
     dropped = audit_partitions.drop_months(actor=SYSTEM, keep_months=3)
-    assert [(one.month, one.events) for one in dropped] == [
+    assert [(month.month, month.events) for month in dropped] == [
         (f"{month_ago(5):%Y-%m}", 3),
         (f"{month_ago(4):%Y-%m}", 2),
     ]
     assert f"catalog_auditevent_{month_ago(4):%Y_%m}" not in partitions()
     assert f"catalog_auditseal_{month_ago(4):%Y_%m}" not in partitions()
-    told = AuditEvent.objects.filter(action="audit.retention").order_by("pk")
-    assert [row.target for row in told] == [one.month for one in dropped]
-    assert told[0].before == {"events": 3, "first": gone[0].pk, "last": gone[2].pk}
-    assert told[1].after == {
+    retentions = AuditEvent.objects.filter(action="audit.retention").order_by("pk")
+    assert [row.target for row in retentions] == [month.month for month in dropped]
+    assert retentions[0].before == {
+        "events": 3,
+        "first": old_events[0].pk,
+        "last": old_events[2].pk,
+    }
+    assert retentions[1].after == {
         "kept_from": f"{month_ago(3):%Y-%m}-01T00:00:00.000000Z",
         "anchor": {"number": seal.number, "hash": bytes(seal.hash).hex()},
     }
     seal_all()
-    found = audit_verification.verify()
-    assert (found.seals, found.retired, found.findings) == (3, 0, [])
-    assert AuditEvent.objects.filter(pk=kept.pk).exists()
+    report = audit_verification.verify()
+    assert (report.seals, report.retired, report.findings) == (3, 0, [])
+    assert AuditEvent.objects.filter(pk=recent.pk).exists()
     assert audit_partitions.drop_months(actor=SYSTEM, keep_months=3) == []
 
 
@@ -212,7 +216,7 @@ def test_what_is_cut_off_beyond_the_anchor_shows():
     query("ALTER TABLE catalog_auditseal DISABLE TRIGGER audit_is_append_only")
     query("DELETE FROM catalog_auditseal WHERE number = 2")
     query("ALTER TABLE catalog_auditseal ENABLE ALWAYS TRIGGER audit_is_append_only")
-    texts = [one.text for one in audit_verification.verify().findings]
+    texts = [finding.text for finding in audit_verification.verify().findings]
     assert "Seal 2 is missing" in texts
 
 
@@ -222,8 +226,8 @@ def test_events_that_were_sealed_a_month_later_are_retired():
     seal_all()  # now, so their seals are of this month
     audit_partitions.drop_months(actor=SYSTEM, keep_months=1)
     seal_all()
-    found = audit_verification.verify()
-    assert (found.seals, found.retired, found.findings) == (4, len(rows), [])
+    report = audit_verification.verify()
+    assert (report.seals, report.retired, report.findings) == (4, len(rows), [])
 
 
 def test_a_month_with_events_that_no_seal_covers_stays(monkeypatch):

@@ -42,8 +42,8 @@ def clock(monkeypatch) -> Clock:
 
 
 def note(error: CatalogError, actor: Principal | None = ADA, **facts) -> None:
-    told = {"interface": "lance", "action": "table.drop", "target": "ws.t", **facts}
-    refusals.note(error, actor=actor, **told)
+    fields = {"interface": "lance", "action": "table.drop", "target": "ws.t", **facts}
+    refusals.note(error, actor=actor, **fields)
 
 
 def written() -> list[AuditEvent]:

@@ -76,31 +76,31 @@ REPLACED: dict[str, tuple[Callable[..., object], Callable[[Path], None], str]] =
     "create_lance": (make_lance_table, create_lance, "table.drop"),
     "overwrite_namespace": (make_lance_table, overwrite_namespace, "namespace.drop"),
 }
-each = pytest.mark.parametrize("how", REPLACED)
+parametrize_how = pytest.mark.parametrize("how", REPLACED)
 
 
-@each
+@parametrize_how
 def test_what_is_replaced_is_told_to_have_gone(warehouse, how):
     make, replace, action = REPLACED[how]
     make(T)
     old = Table.objects.named(T).get()
     wait_for_readers()
-    place = event_feed.newest_position()
+    position = event_feed.newest_position()
     replace(warehouse)
     old.refresh_from_db()
-    told = AuditEvent.objects.get(action=action, table_uuid=old.uuid)
-    assert (told.target, told.before["location"], told.after) == ("ws.t", old.location, None)
-    assert told.outcome == "done"
+    event = AuditEvent.objects.get(action=action, table_uuid=old.uuid)
+    assert (event.target, event.before["location"], event.after) == ("ws.t", old.location, None)
+    assert event.outcome == "done"
     # With what came in its place, and before that.
-    last = AuditEvent.objects.filter(transaction_id=told.transaction_id).latest("pk")
+    last = AuditEvent.objects.filter(transaction_id=event.transaction_id).latest("pk")
     assert last.after is not None
     assert last.table_uuid != old.uuid
-    assert told.pk < last.pk
+    assert event.pk < last.pk
     # Nothing else tells of it, and nothing that was made is told to be gone.
     wait_for_readers()
-    found = event_feed.read(actor=SYSTEM, after=place).rows
-    assert [row.action for row in found if row.table_uuid == old.uuid] == [action]
-    assert not [row for row in found if row.action.endswith(".create") and row.after is None]
+    feed = event_feed.read(actor=SYSTEM, after=position).rows
+    assert [row.action for row in feed if row.table_uuid == old.uuid] == [action]
+    assert not [row for row in feed if row.action.endswith(".create") and row.after is None]
 
 
 def test_a_namespace_that_is_replaced_is_told_to_have_gone(warehouse):
@@ -110,7 +110,7 @@ def test_a_namespace_that_is_replaced_is_told_to_have_gone(warehouse):
     assert list(actions)[-2][1] is None
 
 
-@each
+@parametrize_how
 @pytest.mark.parametrize("tells", [True, False])
 def test_the_past_is_right_at_any_moment(warehouse, how, tells, monkeypatch):
     """Also when what was replaced comes back, under another name, whether or not the event of that
@@ -141,7 +141,7 @@ def test_the_past_is_right_at_any_moment(warehouse, how, tells, monkeypatch):
     assert [state(moment) for moment in moments] == pictures
 
 
-@each
+@parametrize_how
 def test_what_is_protected_is_not_told_to_have_gone(warehouse, how):
     make, replace, _ = REPLACED[how]
     make(T)

@@ -25,8 +25,8 @@ pytestmark = pytest.mark.django_db
 
 
 def make(**facts) -> AuditEvent:
-    told = {"actor": "ada", "action": "tag.create", "target": "ws.t", "door": "lance", **facts}
-    return AuditEvent.objects.create(**told)
+    fields = {"actor": "ada", "action": "tag.create", "target": "ws.t", "door": "lance", **facts}
+    return AuditEvent.objects.create(**fields)
 
 
 def found(limit: int = 100, **search) -> list[int]:
@@ -94,9 +94,9 @@ def test_a_table_is_found_under_all_its_names(warehouse):
 def test_pages_are_complete_and_each_looks_through_a_part_only(monkeypatch):
     monkeypatch.setattr(audit_trail, "SEARCHED", 7)
     rows = [make(key="x" if number % 10 == 0 else "") for number in range(40)]
-    wanted = [row.pk for row in rows[::10]][::-1]
-    assert found(key="x") == wanted
-    assert found(key="x", limit=1) == wanted
+    expected = [row.pk for row in rows[::10]][::-1]
+    assert found(key="x") == expected
+    assert found(key="x", limit=1) == expected
     assert found(limit=9) == [row.pk for row in rows][::-1]
     first = audit_trail.list_events(actor=SYSTEM, search=Search(key="no such"))
     assert first.events == []
@@ -159,7 +159,7 @@ def test_json_lines_have_every_column(monkeypatch):
     row = make(at=at, after={"a": [1, "ü"]}, context={"job": "x"}, table_uuid=uuid.uuid4())
     others = [make() for _ in range(7)]
     lines = [json.loads(line) for line in export("jsonl").splitlines()]
-    assert [line["id"] for line in lines] == [row.pk, *(one.pk for one in others)]
+    assert [line["id"] for line in lines] == [row.pk, *(event.pk for event in others)]
     assert lines[0] == {
         "id": row.pk,
         "at": "2027-01-31T12:00:00.000005Z",

@@ -132,9 +132,9 @@ def test_properties_reach_no_row_unmasked(db, warehouse):
             "SELECT coalesce(string_agg(e::text, ''), '') FROM catalog_auditevent e"
             " UNION ALL SELECT coalesce(string_agg(t::text, ''), '') FROM catalog_transaction t"
         )
-        told = [text for (text,) in cursor.fetchall()]
-    assert len(told) == 2
-    for text in told:
+        texts = [text for (text,) in cursor.fetchall()]
+    assert len(texts) == 2
+    for text in texts:
         assert "s3.secret-access-key" in text
         assert audit_records.MASK in text
         assert CANARY not in text

@@ -92,13 +92,13 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_how_statements_grow_with_a_batch(kind):
-    build, each = KINDS[kind]
+    build, per_item = KINDS[kind]
     make(SMALL + LARGE, versions=2)
     small = statements([op for n in range(SMALL) for op in build(n)])
     large = statements([op for n in range(SMALL, SMALL + LARGE) for op in build(n)])
     grown = large - small
-    assert grown <= each * (LARGE - SMALL) + 1, (small, large)
-    assert small <= 16 + each * SMALL
+    assert grown <= per_item * (LARGE - SMALL) + 1, (small, large)
+    assert small <= 16 + per_item * SMALL
 
 
 @pytest.mark.parametrize("culprit", [0, 17, LARGE - 1])
@@ -154,8 +154,8 @@ def test_the_ranges_of_a_deletion():
     deletion = version_operations.DeleteVersions(
         table=name(0), ranges=((2, 4), (3, 5), (7, 7), (10, 11))
     )
-    done = commit([deletion], actor=SYSTEM)
-    assert done.results == [4]
+    result = commit([deletion], actor=SYSTEM)
+    assert result.results == [4]
     visible = TableVersion.objects.visible().order_by("version")
     assert list(visible.values_list("version", flat=True)) == [1, 5, 6, 7, 8, 9, 11]
     assert commit([deletion], actor=SYSTEM).results == [0]

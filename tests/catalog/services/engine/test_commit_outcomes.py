@@ -92,12 +92,12 @@ def lost_statement(monkeypatch) -> Callable[[bool], None]:
 def test_a_version_whose_answer_is_lost_stands_once(lost_statement, stands):
     make_live_table()
     lost_statement(stands)
-    done = commit([create_version()], actor=SYSTEM)
+    result = commit([create_version()], actor=SYSTEM)
     row = TableVersion.objects.get()
-    assert (row.version, row.transaction_id) == (1, done.transaction_id)
-    assert done.results[0].created_at == row.created_at
+    assert (row.version, row.transaction_id) == (1, result.transaction_id)
+    assert result.results[0].created_at == row.created_at
     failed = Transaction.objects.filter(status=TransactionStatus.FAILED)
-    assert [each.operations for each in failed] == ([] if stands else [[]])
+    assert [transaction.operations for transaction in failed] == ([] if stands else [[]])
     with pytest.raises(engine_commit.VersionAlreadyExists):
         commit([create_version()], actor=SYSTEM)
 
@@ -162,9 +162,9 @@ def test_a_transaction_whose_answer_is_lost_stands_once(monkeypatch, stands):
         real(self)
 
     monkeypatch.setattr(django_backend.DatabaseWrapper, "_commit", lose)
-    done = commit([create_namespace()], actor=SYSTEM)
+    result = commit([create_namespace()], actor=SYSTEM)
     assert Namespace.objects.filter(name="new").count() == 1
-    assert Transaction.objects.filter(pk=done.transaction_id).exists()
+    assert Transaction.objects.filter(pk=result.transaction_id).exists()
 
 
 def test_a_session_that_ends_inside_a_transaction(monkeypatch):

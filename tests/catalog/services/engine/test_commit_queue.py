@@ -50,8 +50,8 @@ def start_other() -> subprocess.Popen[str]:
 def is_free() -> bool:
     """Whether another process could have the turn."""
     with start_other() as other:
-        found = other.communicate("")[0].strip()
-    return found == "mine"
+        output = other.communicate("")[0].strip()
+    return output == "mine"
 
 
 @contextmanager
@@ -118,9 +118,9 @@ def test_a_turn_in_the_same_process_does_not_come(monkeypatch):
 
 @pytest.fixture
 def place(monkeypatch) -> commit_queue._Queue:
-    found = commit_queue._queue(NAME)
-    monkeypatch.setattr(found, "_count", 0)
-    return found
+    queue = commit_queue._queue(NAME)
+    monkeypatch.setattr(queue, "_count", 0)
+    return queue
 
 
 @pytest.fixture
@@ -141,15 +141,15 @@ def start() -> Iterator[Callable[[Callable[[], None]], threading.Thread]]:
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_the_next_goes_by_what_the_one_before_makes(place, start, fails):
-    prepared, found, threads = threading.Event(), [], []
+    prepared, results, threads = threading.Event(), [], []
 
     def second() -> None:
         with commit_queue.turn(NAME) as own:
-            found.append(own.latest)
+            results.append(own.latest)
             own.prepared("second")
             prepared.set()
-            found.append(own.is_next())
-            found.append(is_free())
+            results.append(own.is_next())
+            results.append(is_free())
 
     def first() -> None:
         with commit_queue.turn(NAME) as own:
@@ -157,7 +157,7 @@ def test_the_next_goes_by_what_the_one_before_makes(place, start, fails):
             own.prepared("first")
             threads.append(start(second))
             assert prepared.wait(30)
-            assert found == ["first"]
+            assert results == ["first"]
             if fails:
                 raise CommitConflict("it came to nothing")
 
@@ -168,7 +168,7 @@ def test_the_next_goes_by_what_the_one_before_makes(place, start, fails):
         first()
     threads[0].join(30)
     # The machine's lock is kept until both have ended, and what they made as long.
-    assert found == ["first", not fails, False]
+    assert results == ["first", not fails, False]
 
 
 def test_when_all_have_ended_nothing_is_left(place):
@@ -200,28 +200,28 @@ def test_whole_turns_and_what_overlaps_keep_apart(place, start):
 
 def test_a_process_steps_back_for_the_others(place, start, monkeypatch):
     monkeypatch.setattr(place, "_count", commit_queue._STEP_BACK_EVERY - 2)
-    found = []
+    order = []
 
     def second() -> None:
         with commit_queue.turn(NAME) as own:
-            found.append(own.latest)
+            order.append(own.latest)
 
     with commit_queue.turn(NAME) as own:
         own.prepared("made")
         thread = start(second)
         thread.join(0.1)
-        assert found == []  # else turns might overlap for ever
+        assert order == []  # else turns might overlap for ever
     thread.join(30)
-    assert found == [None]
+    assert order == [None]
 
 
 def test_who_waits_for_one_that_does_not_end(place, start, monkeypatch):
     monkeypatch.setattr(commit_queue, "_WAIT_SECONDS", 0.05)
-    found: list[object] = []
+    order: list[object] = []
 
     def wait_in_vain() -> None:
         with commit_queue.turn(NAME) as own:
-            found.append(own.latest)
+            order.append(own.latest)
             own.prepared("other")
             own.is_next()
 
@@ -229,11 +229,11 @@ def test_who_waits_for_one_that_does_not_end(place, start, monkeypatch):
         try:
             wait_in_vain()
         except Busy as error:
-            found.append(error.message)
+            order.append(error.message)
 
     with commit_queue.turn(NAME) as own:
         own.prepared("made")
         start(other).join(30)
-        assert found == ["made", "Too many commits wait for this table; try again"]
+        assert order == ["made", "Too many commits wait for this table; try again"]
         assert place.latest == {}  # the next one is to look at the table
     assert is_free()

@@ -36,11 +36,11 @@ T = ("ws", "t")
 @pytest.fixture
 def sent(monkeypatch) -> list[int]:
     """The jobs that the broker was told of."""
-    found: list[int] = []
+    ids: list[int] = []
     monkeypatch.setattr(
-        "celery.current_app.send_task", lambda name, args, **options: found.append(args[0])
+        "celery.current_app.send_task", lambda name, args, **options: ids.append(args[0])
     )
-    return found
+    return ids
 
 
 @pytest.fixture
@@ -54,8 +54,10 @@ def works(monkeypatch):
 
 
 def start(*, actor: Principal = SYSTEM, table=T, **parameters) -> Job:
-    done = commit([job_operations.StartBuildIndex(table=table, parameters=parameters)], actor=actor)
-    return Job.objects.get(pk=done.results[0].pk)
+    result = commit(
+        [job_operations.StartBuildIndex(table=table, parameters=parameters)], actor=actor
+    )
+    return Job.objects.get(pk=result.results[0].pk)
 
 
 def status(job: Job) -> tuple[str, str]:
@@ -320,9 +322,9 @@ def test_a_job_acts_for_who_asked(sent, works):
     api_keys.create_api_key(actor=SYSTEM, name="etl")
     job = start(actor=Principal("etl", Privilege.ALL, request_id="r-1"))
     job = Job.objects.select_related("transaction").get(pk=job.pk)
-    found = jobs.principal(job)
-    assert (found.name, found.everywhere, found.request_id) == ("etl", READ_ONLY, "r-1")
-    assert found.tables == (job.table_id,)
+    principal = jobs.principal(job)
+    assert (principal.name, principal.everywhere, principal.request_id) == ("etl", READ_ONLY, "r-1")
+    assert principal.tables == (job.table_id,)
     ApiKey.objects.update(revoked_at=timezone.now())
     with pytest.raises(PermissionDenied):
         access.require(jobs.principal(job), Privilege.WRITE)
@@ -382,9 +384,9 @@ def test_a_running_job_is_canceled(sent, works, monkeypatch):
 
     def work(running, report):
         cancel(job)
-        for done in range(10_000):
+        for step in range(10_000):
             time.sleep(0.01)
-            report(done, None)
+            report(step, None)
 
     works(work)
     job_runner.run_job(job.pk)
@@ -403,9 +405,9 @@ def test_a_cancel_shows_through_what_lance_makes_of_it(sent, works, monkeypatch)
     def work(running, report):
         cancel(job)
         try:
-            for done in range(10_000):
+            for step in range(10_000):
                 time.sleep(0.01)
-                report(done, None)
+                report(step, None)
         except jobs.JobCanceled as error:
             raise OSError("External error") from error
 
@@ -423,9 +425,9 @@ def test_who_lost_the_lease_stops(sent, works, monkeypatch):
 
     def work(running, report):
         Job.objects.update(attempts=2)  # another worker has it now
-        for done in range(10_000):
+        for step in range(10_000):
             time.sleep(0.01)
-            report(done, None)
+            report(step, None)
 
     works(work)
     job_runner.run_job(job.pk)

@@ -48,11 +48,11 @@ def root(transactional_db, warehouse, monkeypatch) -> None:
 @pytest.fixture
 def turn_is_kept(root) -> Iterator[None]:
     """As while turns overlap: what the last commit made is what the next is made on."""
-    place = commit_queue._queue(digest(T))
-    with place.lock:
-        place.enter()
+    queue = commit_queue._queue(digest(T))
+    with queue.lock:
+        queue.enter()
     yield
-    place.leave()
+    queue.leave()
 
 
 def commit_to(
@@ -76,8 +76,8 @@ def load(table: tuple[str, ...] = T) -> LoadedTable:
 
 
 def properties(table: tuple[str, ...] = T) -> dict[str, str]:
-    found: dict[str, str] = load(table).document["properties"]
-    return found
+    properties_: dict[str, str] = load(table).document["properties"]
+    return properties_
 
 
 def same_table(table: LoadedTable) -> Requirement:
@@ -97,8 +97,8 @@ def agrees(warehouse: Path) -> None:
         last = table.versions.latest("version")
         assert last.manifest_path == table.iceberg_metadata.metadata_location
     # What is kept is what the database would give.
-    for kept in table_cache.documents._documents.values():
-        assert metadata_files.read_answer(kept.answer) == kept.document
+    for entry in table_cache.documents._documents.values():
+        assert metadata_files.read_answer(entry.answer) == entry.document
 
 
 # --- while one commits, the next prepares ------------------------------------------------------
@@ -190,7 +190,7 @@ def test_files_are_written_while_one_commits(warehouse, held, written):
     assert not any(other.done() for other in others)
     assert load().sequence == 0
     held.go_on()
-    assert [one.result().sequence for one in (first, *others)] == [1, 2, 3]
+    assert [future.result().sequence for future in (first, *others)] == [1, 2, 3]
     assert properties() == {"a": "1", "b": "1", "c": "1"}
     agrees(warehouse)
 
@@ -207,9 +207,9 @@ def test_what_was_made_on_a_commit_that_fails_is_made_anew(warehouse, held, writ
     assert sorted(other.result().sequence for other in others) == [1, 2]
     assert properties() == {"b": "1", "c": "1"}
     if isinstance(error, OutcomeUnknown):
-        left = StagedFile.objects.get()  # the sweep's
-        local_files.remove_file(left.path)
-        left.delete()
+        staged_file = StagedFile.objects.get()  # the sweep's
+        local_files.remove_file(staged_file.path)
+        staged_file.delete()
     agrees(warehouse)
 
 
@@ -312,7 +312,7 @@ def test_a_transaction_waits_for_what_is_under_way(warehouse, held, written):
         both.result(timeout=0.3)
     third = held.start(lambda: commit_to(T, {"c": "1"}))
     held.go_on()
-    assert [one.result().sequence for one in (first, both, third)] == [1, 2, 3]
+    assert [future.result().sequence for future in (first, both, third)] == [1, 2, 3]
     assert properties() == {"a": "1", "b": "1", "c": "1"}
     agrees(warehouse)
 
@@ -401,8 +401,8 @@ def test_it_was_dropped_and_created_again(warehouse):
     with pytest.raises(RequirementFailed):
         commit_to(T, {"b": "1"}, same_table(old))
     assert properties() == {}
-    done = commit_to(T, {"b": "1"}, same_table(new))
-    assert (done.pk, done.sequence, properties()) == (new.pk, 1, {"b": "1"})
+    result = commit_to(T, {"b": "1"}, same_table(new))
+    assert (result.pk, result.sequence, properties()) == (new.pk, 1, {"b": "1"})
     agrees(warehouse)
 
 
@@ -413,9 +413,9 @@ def test_it_was_dropped_and_another_created_unseen(warehouse):
     commit_to(T, {"a": "1"})
     iceberg_tables.drop_table(actor=SYSTEM, table=T)
     new = make_iceberg_table(*T)
-    done = commit_to(T, {"b": "1"})
-    assert (done.pk, done.sequence) == (new.pk, 1)
-    assert load().document == done.document
+    result = commit_to(T, {"b": "1"})
+    assert (result.pk, result.sequence) == (new.pk, 1)
+    assert load().document == result.document
     assert properties() == {"b": "1"}
     agrees(warehouse)
 
@@ -429,10 +429,10 @@ def test_it_was_registered_again(warehouse):
     new = iceberg_commits.register_table(
         actor=SYSTEM, table=T, metadata_location=old.metadata_location
     )
-    done = commit_to(T, {"b": "1"})
-    assert done.pk == new.pk != old.pk
+    result = commit_to(T, {"b": "1"})
+    assert result.pk == new.pk != old.pk
     assert IcebergMetadata.objects.get(table=old.pk).metadata_location == old.metadata_location
-    assert IcebergMetadata.objects.get(table=new.pk).metadata_location == done.metadata_location
+    assert IcebergMetadata.objects.get(table=new.pk).metadata_location == result.metadata_location
     assert properties() == {"a": "1", "b": "1"}
 
 
@@ -467,15 +467,15 @@ def test_another_has_its_name(warehouse):
 @pytest.fixture
 def parsed(monkeypatch) -> list[int]:
     """Sizes of the answers that were parsed."""
-    found: list[int] = []
+    sizes: list[int] = []
     real = metadata_files.read_answer
 
     def read_answer(content: bytes) -> dict[str, Any]:
-        found.append(len(content))
+        sizes.append(len(content))
         return real(content)
 
     monkeypatch.setattr(metadata_files, "read_answer", read_answer)
-    return found
+    return sizes
 
 
 def test_what_this_process_committed_is_not_parsed_again(warehouse, parsed):
@@ -521,16 +521,16 @@ def document(size: int) -> table_cache.CachedDocument:
 
 
 def test_only_so_many_bytes_are_kept():
-    kept = table_cache.DocumentCache(limit=100)
+    cache = table_cache.DocumentCache(limit=100)
     names = [digest(("ns", str(number))) for number in range(6)]
     for name in names[:4]:
-        kept.put(name, document(25))
-    assert kept.get(names[0]) is not None  # and is the newest now
-    kept.put(names[4], document(20))
-    assert [kept.get(name) is not None for name in names[:5]] == [True, False, True, True, True]
-    kept.put(names[4], document(25))  # instead of the one before
-    assert [kept.get(name) is not None for name in names[:5]] == [True, False, True, True, True]
-    kept.put(names[0], document(26))  # a larger one is not kept, nor what it takes the place of
-    assert kept.get(names[0]) is None
-    kept.clear()
-    assert kept.get(names[4]) is None
+        cache.put(name, document(25))
+    assert cache.get(names[0]) is not None  # and is the newest now
+    cache.put(names[4], document(20))
+    assert [cache.get(name) is not None for name in names[:5]] == [True, False, True, True, True]
+    cache.put(names[4], document(25))  # instead of the one before
+    assert [cache.get(name) is not None for name in names[:5]] == [True, False, True, True, True]
+    cache.put(names[0], document(26))  # a larger one is not kept, nor what it takes the place of
+    assert cache.get(names[0]) is None
+    cache.clear()
+    assert cache.get(names[4]) is None

@@ -52,14 +52,14 @@ def test_an_event_says_what_the_commit_did():
     make_root()
     make_namespace("ws")
     start = newest_place()
-    done = commit([registration_operations.DeclareTable(table=("ws", "t"))], actor=SYSTEM)
+    result = commit([registration_operations.DeclareTable(table=("ws", "t"))], actor=SYSTEM)
     (row,) = read(after=start).rows
     event = event_feed.as_cloud_event(row)
     assert event["specversion"] == "1.0"
     assert event["id"] == f"{row.xid}-{row.pk}"
     assert event["subject"] == "ws.t"
     assert event["time"].endswith("Z")
-    assert event["data"]["transaction_id"] == done.id
+    assert event["data"]["transaction_id"] == result.id
     assert event["data"]["actor"] == "system"
     (lines,) = event_feed.as_stream([row])
     assert lines.startswith(f"id: {event['id']}\nevent: monodon.table.declare\ndata: {{")
@@ -166,14 +166,14 @@ def test_after_a_restore_into_another_server_readers_go_on_where_they_were():
     assert (nothing.rows, nothing.is_last) == ([], True)
     assert nothing.position < ahead
     audit_records.record(SYSTEM, "goes.on", "x")
-    for place in (page.position, nothing.position):
-        assert types(read(after=place)) == ["monodon.goes.on"]
+    for position in (page.position, nothing.position):
+        assert types(read(after=position)) == ["monodon.goes.on"]
 
 
 def test_many_writers_and_one_reader_agree():
     """Whatever order they commit in, the reader gets each event once."""
     make_root()
-    start = place = newest_place()
+    start = position = newest_place()
     stop = threading.Event()
 
     def write(number: int) -> None:
@@ -189,12 +189,12 @@ def test_many_writers_and_one_reader_agree():
     while any(writer.is_alive() for writer in writers) or not stop.is_set():
         if not any(writer.is_alive() for writer in writers):
             stop.set()
-        page = event_feed.read(actor=SYSTEM, after=place, limit=7)
+        page = event_feed.read(actor=SYSTEM, after=position, limit=7)
         got += [(row.action, row.target) for row in page.rows]
-        place = page.position
-    while rows := (page := read(after=place)).rows:
+        position = page.position
+    while rows := (page := read(after=position)).rows:
         got += [(row.action, row.target) for row in rows]
-        place = page.position
+        position = page.position
     assert sorted(got) == sorted(
         (f"writer{number}.n", str(count)) for number in range(4) for count in range(60)
     )

@@ -72,10 +72,10 @@ def happen(*targets: str, action: str = "test.done") -> None:
 def tell() -> int:
     """All that is due, as the periodic task does."""
     fan_out()
-    told = 0
+    count = 0
     while sent := webhook_dispatch.deliver():
-        told += sent
-    return told
+        count += sent
+    return count
 
 
 def hurry() -> None:
@@ -132,8 +132,8 @@ def test_fan_out_is_complete_and_makes_nothing_twice_however_many_run(receiver, 
     for thread in threads:
         thread.join()
     fan_out()
-    found = WebhookDelivery.objects.order_by("pk").values_list("target", flat=True)
-    assert list(found) == [f"e{number}" for number in range(40)]
+    targets = WebhookDelivery.objects.order_by("pk").values_list("target", flat=True)
+    assert list(targets) == [f"e{number}" for number in range(40)]
     assert fan_out() == 0
 
 
@@ -149,13 +149,13 @@ def test_one_pass_is_bounded_and_the_next_one_goes_on(receiver, monkeypatch):
 def test_who_is_at_it_keeps_others_out(receiver):
     hook(receiver)
     happen("a")
-    inside, done = threading.Event(), threading.Event()
+    inside, finished = threading.Event(), threading.Event()
 
     def hold() -> None:
         with locks.advisory_lock("webhooks") as is_alone:
             assert is_alone
             inside.set()
-            done.wait(30)
+            finished.wait(30)
         connections.close_all()
 
     thread = threading.Thread(target=hold)
@@ -163,7 +163,7 @@ def test_who_is_at_it_keeps_others_out(receiver):
     assert inside.wait(30)
     assert fan_out() == 0
     assert not WebhookDelivery.objects.exists()
-    done.set()
+    finished.set()
     thread.join()
     assert fan_out() == 1
 
@@ -177,8 +177,8 @@ def test_types_and_namespaces_choose(receiver):
     make_table("ws", "t")
     make_table("other", "u")
     tell()
-    told = WebhookDelivery.objects.order_by("pk")
-    of = {name: told.filter(webhook__name=name) for name in ("tables", "inside", "drops")}
+    deliveries = WebhookDelivery.objects.order_by("pk")
+    of = {name: deliveries.filter(webhook__name=name) for name in ("tables", "inside", "drops")}
     assert list(of["tables"].values_list("target", flat=True)) == ["ws.t", "other.u"]
     assert list(of["inside"].values_list("target", flat=True)) == ["ws.t"]
     assert not of["drops"].exists()
@@ -212,8 +212,8 @@ def is_signed(secret: str, headers: dict[str, str], body: bytes) -> bool:
     """By the text of Standard Webhooks, without code of ours."""
     key = base64.b64decode(secret[len("whsec_") :])
     text = b".".join([headers["webhook-id"].encode(), headers["webhook-timestamp"].encode(), body])
-    wanted = base64.b64encode(hmac.digest(key, text, hashlib.sha256)).decode()
-    return f"v1,{wanted}" in headers["webhook-signature"].split(" ")
+    signature = base64.b64encode(hmac.digest(key, text, hashlib.sha256)).decode()
+    return f"v1,{signature}" in headers["webhook-signature"].split(" ")
 
 
 def test_what_is_sent_is_signed_with_the_secret_of_that_moment(receiver):
@@ -253,9 +253,9 @@ def test_a_refusal_is_tried_again_later_each_time_and_becomes_a_dead_letter(rece
         pauses.append((row.due_at - timezone.now()).total_seconds())
         hurry()
     assert row.status == DeliveryStatus.DEAD
-    wanted = [min(5 * 2**number, 3600) for number in range(webhook_dispatch.MAX_ATTEMPTS - 1)]
-    assert all(want - 60 < pause <= want for pause, want in zip(pauses, wanted, strict=False))
-    assert 24 * 3600 < sum(wanted) < 25 * 3600  # a receiver may be away for a day
+    expected = [min(5 * 2**number, 3600) for number in range(webhook_dispatch.MAX_ATTEMPTS - 1)]
+    assert all(want - 60 < pause <= want for pause, want in zip(pauses, expected, strict=False))
+    assert 24 * 3600 < sum(expected) < 25 * 3600  # a receiver may be away for a day
     assert webhook_dispatch.deliver() == 0
 
     assert webhooks.replay(actor=SYSTEM, name="pager") == 1
@@ -313,10 +313,10 @@ def test_replay_from_a_place_tells_everything_behind_it_again(receiver):
     happen("a")
     tell()
     wait_for_readers()
-    place = event_feed.newest_position()
+    position = event_feed.newest_position()
     happen("b", "c")
     tell()
-    webhooks.replay_from(actor=SYSTEM, name="pager", position=place)
+    webhooks.replay_from(actor=SYSTEM, name="pager", position=position)
     assert tell() == 2
     assert sorted(event["subject"] for event in receiver.events) == ["a", "b", "b", "c", "c"]
     assert len({event["id"] for event in receiver.events}) == 3
@@ -594,19 +594,21 @@ def test_what_is_no_url_of_a_receiver_is_refused(url):
 
 def resolve(monkeypatch, *turns: list[str]) -> list[str]:
     """Names lead to these addresses, each turn to the next; returns what was looked up."""
-    real, asked = socket.getaddrinfo, []
+    real, lookups = socket.getaddrinfo, []
 
     def fake(host: str, port: int, *args: Any, **options: Any) -> Any:
         try:
             ipaddress.ip_address(host)
         except ValueError:
-            asked.append(host)
-            found = turns[min(len(asked), len(turns)) - 1]
-            return [entry for each in found for entry in real(each, port, *args, **options)]
+            lookups.append(host)
+            addresses = turns[min(len(lookups), len(turns)) - 1]
+            return [
+                entry for address in addresses for entry in real(address, port, *args, **options)
+            ]
         return real(host, port, *args, **options)
 
     monkeypatch.setattr(socket, "getaddrinfo", fake)
-    return asked
+    return lookups
 
 
 def put_at(receiver: Receiver, host: str) -> None:
@@ -638,18 +640,18 @@ def test_other_spellings_of_loopback_are_not_connected_to(receiver, host):
 
 def test_what_was_checked_is_what_is_connected_to(receiver, monkeypatch):
     """A name that leads elsewhere when it is asked again (DNS rebinding)."""
-    asked = resolve(monkeypatch, ["203.0.114.7"], ["127.0.0.1"])
+    lookups = resolve(monkeypatch, ["203.0.114.7"], ["127.0.0.1"])
     put_at(receiver, "rebind.example.com")
-    tried = []
+    addresses = []
 
     def connect(address: tuple[str, int], *args: Any, **options: Any) -> socket.socket:
-        tried.append(address)
+        addresses.append(address)
         raise OSError("nobody there")
 
     monkeypatch.setattr("urllib3.util.connection.create_connection", connect)
     tell()
-    assert tried == [("203.0.114.7", receiver.port)]
-    assert asked == ["rebind.example.com"]
+    assert addresses == [("203.0.114.7", receiver.port)]
+    assert lookups == ["rebind.example.com"]
     assert receiver.got == []
 
 
@@ -703,14 +705,14 @@ def test_the_secret_is_nowhere_but_in_its_answer(receiver, caplog):
     tell()
     stored = bytes(Webhook.objects.get().secret)
     rows = json.dumps([dict(row) for row in AuditEvent.objects.values()], default=str)
-    told = json.dumps([dict(row) for row in WebhookDelivery.objects.values()], default=str)
+    stored_text = json.dumps([dict(row) for row in WebhookDelivery.objects.values()], default=str)
     sent = str(receiver.got)
-    for each in (secret, rotated):
-        plain = each.removeprefix("whsec_")
+    for secret_ in (secret, rotated):
+        plain = secret_.removeprefix("whsec_")
         key = base64.b64decode(plain)
         assert plain.encode() not in stored
         assert key not in stored
-        for text in (rows, told, sent, caplog.text):
+        for text in (rows, stored_text, sent, caplog.text):
             assert plain not in text
             assert key.hex() not in text
     webhooks.delete_webhook(actor=SYSTEM, name="pager")
@@ -818,14 +820,14 @@ def test_pages_of_webhooks_and_deliveries_are_whole(receiver):
             rows += more
         return rows
 
-    found = walk(lambda token: webhooks.list_webhooks(actor=SYSTEM, limit=2, page_token=token))
-    assert [row.name for row in found] == [f"w{number}" for number in range(5)]
-    told = walk(
+    listed = walk(lambda token: webhooks.list_webhooks(actor=SYSTEM, limit=2, page_token=token))
+    assert [row.name for row in listed] == [f"w{number}" for number in range(5)]
+    deliveries = walk(
         lambda token: webhooks.list_deliveries(
             actor=SYSTEM, name="w0", limit=2, page_token=token, status=DeliveryStatus.PENDING
         )
     )
-    assert [row.target for row in told] == list("edcba")
+    assert [row.target for row in deliveries] == list("edcba")
     dead, _ = webhooks.list_deliveries(actor=SYSTEM, name="w0", status=DeliveryStatus.DEAD)
     assert dead == []
 
@@ -845,5 +847,5 @@ def test_old_deliveries_are_forgotten_and_what_waits_is_not(receiver):
     put("c", status=DeliveryStatus.DEAD, event_at=now - timedelta(days=91))
     put("d", event_at=now - timedelta(days=400))
     assert webhook_dispatch.delete_expired_deliveries() == 2
-    left = WebhookDelivery.objects.order_by("pk").values_list("target", flat=True)
-    assert list(left) == ["b", "d"]
+    targets = WebhookDelivery.objects.order_by("pk").values_list("target", flat=True)
+    assert list(targets) == ["b", "d"]

@@ -152,8 +152,12 @@ def test_what_was_said_of_a_column_that_went_can_be_taken_away():
     on_table(columns={"who.email": change})
     Facts.objects.update(column="gone")
     LabelAssignment.objects.update(column="gone")
-    gone = of_table().columns[-1]
-    assert (gone.path, gone.type, gone.description) == ("gone", "", "x")
+    removed_column = of_table().columns[-1]
+    assert (removed_column.path, removed_column.type, removed_column.description) == (
+        "gone",
+        "",
+        "x",
+    )
     on_table(
         columns={"gone": ColumnChanges(description="", labels={"pii": []}, sets_sensitivity=True)}
     )
@@ -245,18 +249,18 @@ def test_the_nearest_sensitivity_holds():
     classify(sensitivity=Sensitivity.PUBLIC)
     assert (of_table().sensitivity, of_table().sensitivity_source) == ("public", "(root)")
     classify("prod", sensitivity=Sensitivity.CONFIDENTIAL)
-    found = of_table()
-    assert (found.sensitivity, found.sensitivity_source) == ("confidential", "prod")
-    assert found.said_sensitivity is None
+    described = of_table()
+    assert (described.sensitivity, described.sensitivity_source) == ("confidential", "prod")
+    assert described.said_sensitivity is None
     on_table(sensitivity=Sensitivity.INTERNAL, sets_sensitivity=True)
-    found = of_table()
-    assert (found.sensitivity, found.sensitivity_source) == ("internal", "prod.orders")
-    assert found.highest_sensitivity == "internal"
+    described = of_table()
+    assert (described.sensitivity, described.sensitivity_source) == ("internal", "prod.orders")
+    assert described.highest_sensitivity == "internal"
     on_table(
         columns={"id": ColumnChanges(sensitivity=Sensitivity.RESTRICTED, sets_sensitivity=True)}
     )
-    found = of_table()
-    assert (found.sensitivity, found.highest_sensitivity) == ("internal", "restricted")
+    described = of_table()
+    assert (described.sensitivity, described.highest_sensitivity) == ("internal", "restricted")
     on_table(sensitivity=None, sets_sensitivity=True)
     assert of_table().sensitivity == "confidential"
     assert told(last_event())[2:] == ({"sensitivity": "internal"}, {"sensitivity": ""})
@@ -265,7 +269,7 @@ def test_the_nearest_sensitivity_holds():
 
 
 def test_sensitivities_are_in_order():
-    assert [one.rank for one in Sensitivity] == [0, 1, 2, 3]
+    assert [sensitivity.rank for sensitivity in Sensitivity] == [0, 1, 2, 3]
     assert Sensitivity.RESTRICTED.rank > Sensitivity.PUBLIC.rank
 
 
@@ -273,7 +277,7 @@ def test_sensitivities_are_in_order():
 
 
 def labels_of(found) -> dict[str, tuple]:
-    return {one.key: (one.values, one.source, one.is_inherited) for one in found.labels}
+    return {label.key: (label.values, label.source, label.is_inherited) for label in found.labels}
 
 
 def test_labels_are_inherited_from_namespaces_and_overridden():
@@ -303,17 +307,17 @@ def test_labels_are_inherited_from_namespaces_and_overridden():
 def test_labels_of_columns_stay_with_them():
     annotations.create_label(actor=SYSTEM, key="pii", colour=LabelColour.RED)
     on_table(columns={"who.email": ColumnChanges(labels={"pii": [""]})})
-    found = of_table()
-    assert found.labels == ()
-    (column,) = [one for one in found.columns if one.labels]
-    (given,) = column.labels
-    assert (column.path, given.key, given.values, given.colour) == (
+    described = of_table()
+    assert described.labels == ()
+    (column,) = [column_ for column_ in described.columns if column_.labels]
+    (label,) = column.labels
+    assert (column.path, label.key, label.values, label.colour) == (
         "who.email",
         "pii",
         ("",),
         "red",
     )
-    assert given.source == "prod.orders.who.email"
+    assert label.source == "prod.orders.who.email"
 
 
 @pytest.mark.parametrize(
@@ -560,11 +564,11 @@ def test_two_who_give_a_label_of_one_value_at_once(transactional_db):
     for thread in threads:
         thread.join(timeout=60)
     assert failures == []
-    (given,) = LabelAssignment.objects.all()
+    (assignment,) = LabelAssignment.objects.all()
     events = AuditEvent.objects.filter(action="label.assign").order_by("id")
     first, second = events
     assert second.before["values"] == first.after["values"]
-    assert second.after["values"] == [given.value]
+    assert second.after["values"] == [assignment.value]
 
 
 def test_a_definition_is_locked_before_a_label_is_given():

@@ -59,8 +59,8 @@ def document(text: str = FILE) -> document_format.Document:
 def test_it_is_applied_and_then_there_is_nothing_to_do():
     planned = governance_documents.plan(actor=SYSTEM, document=document())
     assert Principal.objects.filter(name="etl").count() == 0
-    done = governance_documents.apply(actor=SYSTEM, document=document())
-    assert [str(change) for change in done] == [str(change) for change in planned]
+    result = governance_documents.apply(actor=SYSTEM, document=document())
+    assert [str(change) for change in result] == [str(change) for change in planned]
     assert governance_documents.plan(actor=SYSTEM, document=document()) == []
     before = AuditEvent.objects.count()
     assert governance_documents.apply(actor=SYSTEM, document=document()) == []
@@ -68,24 +68,24 @@ def test_it_is_applied_and_then_there_is_nothing_to_do():
     etl = access.named("etl")
     assert etl is not None
     assert access.held_on(etl, access.On.table(("prod", "users"))) == Privilege.ALL  # owner
-    said = annotations.table_annotations(actor=SYSTEM, table=("prod", "users"))
-    assert {given.key: list(given.values) for given in said.labels}["pii"] == ["yes"]
+    annotated = annotations.table_annotations(actor=SYSTEM, table=("prod", "users"))
+    assert {label.key: list(label.values) for label in annotated.labels}["pii"] == ["yes"]
 
 
 def test_what_is_taken_along_can_be_applied():
     governance_documents.apply(actor=SYSTEM, document=document())
     text = yaml_files.write(document_export.export(actor=SYSTEM))
     assert governance_documents.plan(actor=SYSTEM, document=document(text)) == []
-    found = document_export.export(actor=SYSTEM)
-    (prod,) = found["namespaces"]
+    exported = document_export.export(actor=SYSTEM)
+    (prod,) = exported["namespaces"]
     assert prod["name"] == ["prod"]
     assert prod["grants"] == {"etl": ["write", "create"], "group:analysts": ["read"]}
     assert prod["maintenance"] == {"keep_versions": 5}
-    (users,) = found["tables"]
+    (users,) = exported["tables"]
     assert users["columns"]["name"]["sensitivity"] == "restricted"
     below = document_export.export(actor=SYSTEM, namespace=("prod",))
     assert "principals" not in below
-    assert below["tables"] == found["tables"]
+    assert below["tables"] == exported["tables"]
 
 
 def test_a_mapping_is_whole_and_what_is_left_out_stays():
@@ -101,8 +101,8 @@ def test_a_mapping_is_whole_and_what_is_left_out_stays():
         "prod: grant to group:analysts: read → browse",
     ]
     assert Grant.objects.filter(namespace__isnull=False).count() == 1
-    said = annotations.namespace_annotations(actor=SYSTEM, namespace=("prod",))
-    assert said.description == "What **counts**."
+    annotated = annotations.namespace_annotations(actor=SYSTEM, namespace=("prod",))
+    assert annotated.description == "What **counts**."
 
 
 def test_all_or_nothing():

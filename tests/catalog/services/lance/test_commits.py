@@ -283,8 +283,8 @@ def test_what_an_insert_left_open_is_for_one_at_a_time(opened):
     assert opened == [1, 2]
     insert(NEW.to_reader())
     assert opened == [1, 2]
-    found = lance_datasets.read(actor=SYSTEM, table=T).to_table()["id"].to_pylist()
-    assert sorted(found) == [1, 7, 7, 7, 100]
+    ids = lance_datasets.read(actor=SYSTEM, table=T).to_table()["id"].to_pylist()
+    assert sorted(ids) == [1, 7, 7, 7, 100]
 
 
 def test_an_insert_that_failed_leaves_nothing_open(monkeypatch, opened):
@@ -312,11 +312,11 @@ def test_what_was_left_open_of_a_table_is_nothing_for_the_next_of_its_name(opene
 
 def test_who_saw_the_first_table_of_a_name_writes_to_the_second():
     insert(NEW.to_reader())
-    known = dict(table_cache.tables._rows)
+    cached = dict(table_cache.tables._rows)
     drop()
-    table_cache.tables._rows.update(known)  # as in a process that did not drop it
+    table_cache.tables._rows.update(cached)  # as in a process that did not drop it
     insert(NEW.to_reader())
     assert lance_datasets.read(actor=SYSTEM, table=T).count_rows() == 2
     assert all(
-        row.location != known[digest].location for digest, row in table_cache.tables._rows.items()
+        row.location != cached[digest].location for digest, row in table_cache.tables._rows.items()
     )

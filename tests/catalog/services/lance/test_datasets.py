@@ -31,8 +31,8 @@ def warehouse(tmp_path, settings) -> Path:
 
 
 def ids(**options) -> list[int]:
-    found = lance_datasets.read(actor=SYSTEM, table=T, **options).to_table(filter="id > 0")
-    return found["id"].to_pylist()
+    rows = lance_datasets.read(actor=SYSTEM, table=T, **options).to_table(filter="id > 0")
+    return rows["id"].to_pylist()
 
 
 def test_a_table_registered_anew_where_another_was(warehouse):

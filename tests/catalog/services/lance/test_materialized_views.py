@@ -62,16 +62,16 @@ def append(*numbers: int) -> None:
 
 def run() -> list[Job]:
     """The jobs that wait, done."""
-    found = list(Job.objects.filter(status=JobStatus.QUEUED).order_by("pk"))
-    for job in found:
+    jobs = list(Job.objects.filter(status=JobStatus.QUEUED).order_by("pk"))
+    for job in jobs:
         job_runner.run_job(job.pk)
         job.refresh_from_db()
-    return found
+    return jobs
 
 
 def rows(name: str = "v") -> list[int]:
-    found = lance_datasets.read(actor=SYSTEM, table=("ws", name)).to_table()
-    return found["id"].to_pylist()
+    table = lance_datasets.read(actor=SYSTEM, table=("ws", name)).to_table()
+    return table["id"].to_pylist()
 
 
 def rest() -> None:

@@ -49,9 +49,9 @@ def numbers() -> list[int]:
 def test_a_table_that_is_well_is_left_alone(table):
     before, on_disk = snapshot(), files(table.location)
     for is_dry_run in (True, False):
-        found = lance_repair.repair(actor=SYSTEM, table=T, is_dry_run=is_dry_run)
-        assert found.branches == (BranchReport("", 3, "", 3, (), (), 4),)
-        assert (found.published, found.transaction_id) == ({}, None)
+        result = lance_repair.repair(actor=SYSTEM, table=T, is_dry_run=is_dry_run)
+        assert result.branches == (BranchReport("", 3, "", 3, (), (), 4),)
+        assert (result.published, result.transaction_id) == ({}, None)
     assert (snapshot(), files(table.location)) == (before, on_disk)
 
 
@@ -63,8 +63,8 @@ def test_the_newest_manifest_is_gone(table):
     assert planned.branches == (BranchReport("", 3, fault, 2, (3,), (), 4),)
     assert planned.published == {"": 4}
     assert numbers() == [1, 2, 3]
-    done = lance_repair.repair(actor=SYSTEM, table=T)
-    assert done.branches == planned.branches
+    result = lance_repair.repair(actor=SYSTEM, table=T)
+    assert result.branches == planned.branches
     assert numbers() == [1, 2, 4]
     assert ids() == [1, 2, 3, 4]
     event = AuditEvent.objects.get(action="version.repair")
@@ -86,11 +86,11 @@ def test_a_data_file_of_the_newest_is_gone(table):
     (added,) = set(Path(f"{table.location}/data").iterdir()) - older
     added.unlink()
     lance_datasets.clear_caches()
-    found = lance_repair.repair(actor=SYSTEM, table=T)
-    assert found.branches[0].fault == (
+    result = lance_repair.repair(actor=SYSTEM, table=T)
+    assert result.branches[0].fault == (
         f"version 4, the newest: its file 'data/{added.name}' is missing"
     )
-    assert (found.published, numbers(), ids()) == ({"": 5}, [1, 2, 3, 4, 5], [1, 2, 3, 4, 5])
+    assert (result.published, numbers(), ids()) == ({"": 5}, [1, 2, 3, 4, 5], [1, 2, 3, 4, 5])
 
 
 def test_a_newest_manifest_that_is_none(table):
@@ -103,9 +103,9 @@ def test_a_newest_manifest_that_is_none(table):
 
 def test_a_newest_version_that_older_releases_deleted(table):
     TableVersion.objects.filter(version=3).update(deleted_at="2026-01-01T00:00Z")
-    found = lance_repair.repair(actor=SYSTEM, table=T)
-    assert found.branches[0].fault == "version 3 was deleted, and its number never comes back"
-    assert found.published == {"": 4}
+    result = lance_repair.repair(actor=SYSTEM, table=T)
+    assert result.branches[0].fault == "version 3 was deleted, and its number never comes back"
+    assert result.published == {"": 4}
     append(6)
     assert (numbers(), ids()) == ([1, 2, 4, 5], [1, 2, 3, 4, 6])
 

@@ -35,9 +35,9 @@ def etl() -> access.Principal:
     )
     own = annotation_operations.SetOwner(target=("mine",), is_table=False, owner="etl")
     commit([grant, own], actor=SYSTEM)
-    found = access.named("etl")
-    assert found is not None
-    return found
+    principal = access.named("etl")
+    assert principal is not None
+    return principal
 
 
 def test_who_manages_a_table_does_not_get_it_by_moving_it_home(etl):

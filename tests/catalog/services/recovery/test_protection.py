@@ -69,9 +69,9 @@ def manager(name: str, *where: Namespace) -> Principal:
     for namespace in where:
         mask = int(closure(Privilege.MANAGE))
         Grant.objects.create(principal=key.principal, mask=mask, namespace=namespace)
-    found = access.named(name)
-    assert found is not None
-    return found
+    principal = access.named(name)
+    assert principal is not None
+    return principal
 
 
 def protect(*table: str, is_protected: bool = True) -> None:
@@ -257,15 +257,19 @@ def test_a_purge_is_done_when_another_approves(guarded):
     due = job.lease_until
     assert approvals.list_approvals(actor=bob, waiting_for_me=True)[0] == [request]
     assert approvals.list_approvals(actor=ada, waiting_for_me=True)[0] == []
-    done = approvals.approve(actor=bob, request=request.pk, reason="fine")
-    assert (done.status, done.decided_by, done.decision_reason) == ("done", "bob", "fine")
+    approved = approvals.approve(actor=bob, request=request.pk, reason="fine")
+    assert (approved.status, approved.decided_by, approved.decision_reason) == (
+        "done",
+        "bob",
+        "fine",
+    )
     job.refresh_from_db()
     assert job.lease_until < due
-    assert done.transaction == Transaction.objects.latest("created_at")
-    assert done.transaction.actor == "ada"
-    assert done.transaction.properties == {"monodon.approved_by": "bob"}
-    told = AuditEvent.objects.filter(target="a.t").order_by("-pk")[:3]
-    assert [(event.actor, event.action) for event in reversed(told)] == [
+    assert approved.transaction == Transaction.objects.latest("created_at")
+    assert approved.transaction.actor == "ada"
+    assert approved.transaction.properties == {"monodon.approved_by": "bob"}
+    events = AuditEvent.objects.filter(target="a.t").order_by("-pk")[:3]
+    assert [(event.actor, event.action) for event in reversed(events)] == [
         ("ada", "approval.request"),
         ("ada", "trash.purge"),
         ("bob", "approval.approve"),
@@ -483,8 +487,8 @@ def test_asking_for_less_takes_two_and_asking_for_more_does_not(guarded):
 
 def test_rules_hold_below_and_tell_where_they_are_said(guarded):
     make_namespace("a", "b")
-    found = undrop.rules_of(actor=SYSTEM, namespace=("a", "b")).rules
-    assert found.guarded == {"purge": ("a",), "drop_protected": ("a",)}
+    rules = undrop.rules_of(actor=SYSTEM, namespace=("a", "b")).rules
+    assert rules.guarded == {"purge": ("a",), "drop_protected": ("a",)}
 
 
 def test_requests_are_paged(guarded):
@@ -493,8 +497,8 @@ def test_requests_are_paged(guarded):
     with pytest.raises(ApprovalRequired):
         undrop.purge_now(actor=bob, item=item.pk)
     first, token = approvals.list_approvals(actor=SYSTEM, limit=1)
-    rest, end = approvals.list_approvals(actor=SYSTEM, limit=1, page_token=token)
-    assert ([row.requester for row in first + rest], end) == (["bob", "ada"], None)
+    second_page, end = approvals.list_approvals(actor=SYSTEM, limit=1, page_token=token)
+    assert ([row.requester for row in first + second_page], end) == (["bob", "ada"], None)
     with pytest.raises(InvalidInput):
         approvals.list_approvals(actor=SYSTEM, page_token="x")
 

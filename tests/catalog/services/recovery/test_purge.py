@@ -54,11 +54,11 @@ T = ("ns", "t")
 @pytest.fixture(autouse=True)
 def sent(monkeypatch) -> list[int]:
     """The jobs that the broker was told of."""
-    found: list[int] = []
+    ids: list[int] = []
     monkeypatch.setattr(
-        "celery.current_app.send_task", lambda name, args, **options: found.append(args[0])
+        "celery.current_app.send_task", lambda name, args, **options: ids.append(args[0])
     )
-    return found
+    return ids
 
 
 def write_table(*identifier: str, **create: object) -> Table:
@@ -75,8 +75,8 @@ def write_table(*identifier: str, **create: object) -> Table:
 
 
 def change(*identifier: str, updates: list[dict[str, object]]) -> LoadedTable:
-    asked = TableChange(table=identifier, requirements=[], updates=updates)
-    return iceberg_commits.commit_table(actor=SYSTEM, change=asked)
+    change_ = TableChange(table=identifier, requirements=[], updates=updates)
+    return iceberg_commits.commit_table(actor=SYSTEM, change=change_)
 
 
 def add_snapshot(*identifier: str, paths: dict[str, ManifestContent]) -> LoadedTable:
@@ -177,17 +177,17 @@ class Killed(BaseException):
 @pytest.fixture
 def kill_after(monkeypatch) -> list[int]:
     """The worker dies once it has removed so many files: set its only element."""
-    real, left = local_files.remove_file, [10**9]
+    real, remaining = local_files.remove_file, [10**9]
 
     def remove(path: str) -> bool:
-        if left[0] == 0:
+        if remaining[0] == 0:
             raise Killed
-        gone = real(path)
-        left[0] -= gone
-        return gone
+        removed = real(path)
+        remaining[0] -= removed
+        return removed
 
     monkeypatch.setattr(local_files, "remove_file", remove)
-    return left
+    return remaining
 
 
 def test_all_that_it_refers_to_is_removed_and_the_directory_with_it(warehouse):
@@ -296,8 +296,8 @@ def test_manifests_that_a_first_version_snapshot_names_itself(warehouse):
     snapshot = document["snapshots"][0]
     snapshot["manifests"] = [f"{loaded.location}/metadata/named-1-0.avro"]
     Path(snapshot.pop("manifest-list").removeprefix("file://")).unlink()
-    found = list(references.referenced(document, reader()))
-    assert [(f.kind.value, f.location) for f in found][:2] == [
+    paths = list(references.referenced(document, reader()))
+    assert [(f.kind.value, f.location) for f in paths][:2] == [
         ("data file", str(data)),
         ("manifest", snapshot["manifests"][0]),
     ]
@@ -307,21 +307,21 @@ def test_manifests_that_a_first_version_snapshot_names_itself(warehouse):
 def test_killed_and_run_again_it_finishes(warehouse, kill_after, deaths):
     write_table(*T)
     other = write_table("ns", "other")
-    kept = files(other.location)
+    before = files(other.location)
     job = drop(*T)
-    total = len(files(warehouse)) - len(kept)
+    total = len(files(warehouse)) - len(before)
     for number in deaths:
         kill_after[0] = number
         with pytest.raises(Killed):
             run_again(job)
         assert status(job)[0] == "running"  # as a dead worker leaves it
-    assert len(files(warehouse)) == len(kept) + total - sum(deaths)
+    assert len(files(warehouse)) == len(before) + total - sum(deaths)
     kill_after[0] = 10**9
     run_again(job)
     assert status(job) == ("succeeded", "")
     assert job.progress == total
-    assert files(other.location) == kept
-    assert len(files(warehouse)) == len(kept)
+    assert files(other.location) == before
+    assert len(files(warehouse)) == len(before)
 
 
 def test_a_failing_storage_is_tried_again(warehouse, monkeypatch):
@@ -382,17 +382,17 @@ def test_the_lease_is_renewed_and_the_progress_told(monkeypatch):
     monkeypatch.setattr(purge, "_AT_ONCE", 4)
     write_table(*T)
     job = drop(*T)
-    real, seen = local_files.remove_file, []
+    real, progress = local_files.remove_file, []
 
     def look(path: str) -> bool:
-        seen.append(Job.objects.values_list("progress", "lease_until").get(pk=job.pk))
+        progress.append(Job.objects.values_list("progress", "lease_until").get(pk=job.pk))
         return real(path)
 
     monkeypatch.setattr(local_files, "remove_file", look)
     job_runner.run_job(job.pk)
-    assert [progress for progress, _ in seen] == sorted(progress for progress, _ in seen)
-    assert seen[-1][0] >= len(seen) - 4
-    leases = [lease for _, lease in seen]
+    assert [progress for progress, _ in progress] == sorted(progress for progress, _ in progress)
+    assert progress[-1][0] >= len(progress) - 4
+    leases = [lease for _, lease in progress]
     assert leases == sorted(leases)
     assert len(set(leases)) > 2
 
@@ -548,8 +548,8 @@ def test_a_manifest_that_is_none_is_left_and_counted(warehouse):
     content = manifest.read_bytes()
     for broken in (b"", b"no Avro", content[: len(content) // 2], content[:-20] + b"x" * 20):
         manifest.write_bytes(broken)
-        found = list(references.referenced(_document(*T), reader()))
-        assert found[0].is_malformed, broken
+        paths = list(references.referenced(_document(*T), reader()))
+        assert paths[0].is_malformed, broken
     job = drop(*T)
     job_runner.run_job(job.pk)
     assert status(job) == ("succeeded", "left in place: 1 files malformed")
@@ -591,7 +591,7 @@ def test_a_manifest_list_that_no_file_system_can_have_is_no_failure(warehouse):
 def test_files_inside_other_tables_are_left_and_counted(warehouse):
     lance, iceberg = make_table("ns", "lance"), write_table("ns", "other")
     stage(lance, 1)
-    kept = files(lance.location) | files(iceberg.location)
+    before = files(lance.location) | files(iceberg.location)
     make_iceberg_table(*T)
     named = [
         *(f"file://{path}" for path in Path(lance.location).rglob("*.*")),
@@ -601,7 +601,7 @@ def test_files_inside_other_tables_are_left_and_counted(warehouse):
     job = drop(*T)
     job_runner.run_job(job.pk)
     assert status(job) == ("succeeded", f"left in place: {len(named)} files of other tables")
-    assert files(lance.location) | files(iceberg.location) == kept
+    assert files(lance.location) | files(iceberg.location) == before
 
 
 def test_metadata_of_another_table_that_lies_outside_it_is_left(warehouse):
@@ -714,12 +714,12 @@ def test_a_ledger_that_spells_the_file_another_way_is_found(warehouse):
 def test_other_ledgers_are_not_searched_through():
     """However many versions there are, a file's name leads to those that have it."""
     made = [make_iceberg_table("ns", name) for name in ("t", "u")]
-    found = shared_files._foreign_versions(
+    versions = shared_files._foreign_versions(
         Table.objects.get(pk=made[0].pk), [table.metadata_location for table in made]
     )
-    assert list(found) == [(made[1].pk, made[1].metadata_location)]
+    assert list(versions) == [(made[1].pk, made[1].metadata_location)]
     with connection.cursor() as cursor:
         # The tables of a test are small enough to be read whole.
         cursor.execute("SET LOCAL enable_seqscan = off")
-    plan = found.explain()
+    plan = versions.explain()
     assert "table_version_file_name" in plan, plan

@@ -78,11 +78,11 @@ DAY = 86_400
 def sent(monkeypatch, settings) -> list[int]:
     """The jobs that the broker was told of. What is dropped stays for a week."""
     settings.MONODON_TRASH_SECONDS = 7 * DAY
-    found: list[int] = []
+    ids: list[int] = []
     monkeypatch.setattr(
-        "celery.current_app.send_task", lambda name, args, **options: found.append(args[0])
+        "celery.current_app.send_task", lambda name, args, **options: ids.append(args[0])
     )
-    return found
+    return ids
 
 
 def drop(*table: str) -> TrashItem:
@@ -114,9 +114,9 @@ def principal(name: str, *grants: tuple[Privilege, object]) -> Principal:
         where = {"namespace" if isinstance(target, Namespace) else "table": target}
         mask = int(closure(privilege))
         Grant.objects.create(principal=key.principal, mask=mask, **where)
-    found = access.named(name)
-    assert found is not None
-    return found
+    principal = access.named(name)
+    assert principal is not None
+    return principal
 
 
 # --- what a drop leaves ----------------------------------------------------------------------------
@@ -147,13 +147,13 @@ def test_a_drop_waits_for_its_retention_and_then_a_job_purges_it(sent, settings)
 
 def test_a_drop_is_queued_until_it_is_purged():
     make_lance_table(("ws", "t"))
-    done = commit([table_operations.DropTable(table=("ws", "t"))], actor=SYSTEM)
+    result = commit([table_operations.DropTable(table=("ws", "t"))], actor=SYSTEM)
     item = TrashItem.objects.get()
 
     def status() -> str:
-        return describe_transaction(actor=SYSTEM, transaction=(done.id,)).status
+        return describe_transaction(actor=SYSTEM, transaction=(result.id,)).status
 
-    facts = describe_transaction(actor=SYSTEM, transaction=(done.id,))
+    facts = describe_transaction(actor=SYSTEM, transaction=(result.id,))
     assert (facts.status, facts.properties["monodon.job_due_at"]) == (
         "Queued",
         item.purge_at.isoformat(),
@@ -164,9 +164,9 @@ def test_a_drop_is_queued_until_it_is_purged():
 
 def test_bringing_back_cancels_the_drop():
     make_lance_table(("ws", "t"))
-    done = commit([table_operations.DropTable(table=("ws", "t"))], actor=SYSTEM)
+    result = commit([table_operations.DropTable(table=("ws", "t"))], actor=SYSTEM)
     undrop(TrashItem.objects.get())
-    assert describe_transaction(actor=SYSTEM, transaction=(done.id,)).status == "Canceled"
+    assert describe_transaction(actor=SYSTEM, transaction=(result.id,)).status == "Canceled"
     assert Job.objects.get().status == JobStatus.CANCELED
 
 
@@ -264,8 +264,8 @@ def test_the_trail_tells_of_it():
         {"location": table.location, "dropped_by": "system"},
     )
     assert event.before == {"name": "ws.t", "dropped_at": table.dropped_at.isoformat()}
-    done = Transaction.objects.get(pk=event.transaction_id)
-    assert done.operations[0]["operation"] == "UndropTable"
+    transaction = Transaction.objects.get(pk=event.transaction_id)
+    assert transaction.operations[0]["operation"] == "UndropTable"
 
 
 def test_a_declared_table_is_declared_again():
@@ -392,8 +392,8 @@ def test_a_namespace_that_is_gone_is_told_or_comes_along():
         undrop(item, new=("x", "t"), with_parents=True)
     row = undrop(item, with_parents=True)
     assert row.pk == table.pk
-    found = Namespace.objects.named(("a", "b")).get()
-    assert (found.pk, found.retention_seconds) == (namespace.pk, DAY)
+    restored_namespace = Namespace.objects.named(("a", "b")).get()
+    assert (restored_namespace.pk, restored_namespace.retention_seconds) == (namespace.pk, DAY)
     assert Namespace.objects.named(("a",)).count() == 1
     assert lance_queries.count_rows(actor=SYSTEM, table=("a", "b", "t")) == 3
     targets = AuditEvent.objects.filter(action="table.undrop").values_list("target", flat=True)
@@ -518,7 +518,7 @@ def test_files_that_another_table_in_the_trash_needs_stay():
 
 def test_a_namespace_with_all_that_went_with_it():
     make_namespace("a", "b", properties={"k": "v"})
-    one = make_lance_table(("a", "b", "one"))
+    first = make_lance_table(("a", "b", "one"))
     make_iceberg_table("a", "two")
     make_view("a", "three")
     earlier = make_lance_table(("a", "earlier"))
@@ -557,7 +557,7 @@ def test_a_namespace_with_all_that_went_with_it():
     assert Function.objects.values(*function).get() == function
     assert TrashItem.objects.get().table == earlier
     assert Job.objects.exclude(table=earlier).exclude(status=JobStatus.CANCELED).count() == 0
-    assert Table.objects.get(pk=one.pk).namespace.ancestors[-1] == one.namespace_id
+    assert Table.objects.get(pk=first.pk).namespace.ancestors[-1] == first.namespace_id
 
 
 def test_a_namespace_under_another_name():
@@ -579,7 +579,7 @@ def test_a_namespace_under_another_name():
 
 def test_history_knows_when_it_was_away():
     make_lance_table(("a", "b", "t"))
-    there = timezone.now()
+    before_drop = timezone.now()
     item = drop_namespace("a")
     away = timezone.now()
     undrop(item, new=("z",))
@@ -589,18 +589,20 @@ def test_history_knows_when_it_was_away():
         ("z", "a"),
         ("z.b.t", "a.b.t"),
     ]
-    assert all(there.isoformat() < event.before["dropped_at"] < away.isoformat() for event in tells)
+    assert all(
+        before_drop.isoformat() < event.before["dropped_at"] < away.isoformat() for event in tells
+    )
 
 
 def test_a_namespace_of_which_a_table_is_gone():
     lost = make_lance_table(("a", "lost"))
-    kept = make_lance_table(("a", "kept"))
+    table = make_lance_table(("a", "kept"))
     item = drop_namespace("a")
     job_runner.run_job(make_due(TrashItem.objects.get(table=lost)).pk)
     with pytest.raises(NotRecoverable, match=r"'a\.lost'"), unchanged():
         undrop(item)
     undrop(item, without_purged=True)
-    assert list(Table.objects.present()) == [kept]
+    assert list(Table.objects.present()) == [table]
 
 
 def test_the_namespace_above_it_is_gone_too():
@@ -636,27 +638,27 @@ def test_purge_now_leaves_time_to_stop_it(settings):
     assert abs(job.lease_until - soon) < timedelta(seconds=60)
     job_runner.run_job(job.pk)
     assert files(table.location) != {}
-    kept = recovery_undrop.stop_purge(actor=SYSTEM, item=item.pk)
-    assert (kept.state, kept.purge_at) == (TrashState.KEPT, None)
+    item_ = recovery_undrop.stop_purge(actor=SYSTEM, item=item.pk)
+    assert (item_.state, item_.purge_at) == (TrashState.KEPT, None)
     job.refresh_from_db()
     assert job.status == JobStatus.CANCELED
     job_runner.run_job(job.pk)
     undrop(item)
-    told = AuditEvent.objects.filter(action__startswith="trash.").order_by("pk")
-    assert [(event.action, event.target) for event in told] == [
+    events = AuditEvent.objects.filter(action__startswith="trash.").order_by("pk")
+    assert [(event.action, event.target) for event in events] == [
         ("trash.purge", "ws.t"),
         ("trash.keep", "ws.t"),
     ]
-    assert told[0].after["reason"] == "GDPR"
+    assert events[0].after["reason"] == "GDPR"
 
 
 def test_purge_now_of_a_namespace_takes_all_of_it(settings):
     settings.MONODON_PURGE_GRACE_SECONDS = 0
-    one, two = make_lance_table(("a", "one")), make_lance_table(("a", "b", "two"))
+    first, two = make_lance_table(("a", "one")), make_lance_table(("a", "b", "two"))
     item = drop_namespace("a")
     for job in recovery_undrop.purge_now(actor=SYSTEM, item=item.pk):
         job_runner.run_job(job.pk)
-    assert files(one.location) == files(two.location) == {}
+    assert files(first.location) == files(two.location) == {}
     assert (
         recovery_undrop.delete_expired_items() == 2
     )  # the namespaces; the tables tell for a day that they are purged
@@ -768,8 +770,8 @@ def test_the_list_is_paged_and_filtered():
     make_table("z", "d")
     drop("z", "d")
     first, token = recovery_undrop.list_trash(actor=SYSTEM, limit=3)
-    rest, end = recovery_undrop.list_trash(actor=SYSTEM, limit=3, page_token=token)
-    assert [str(row) for row in first + rest] == ["z.d", "x.y.c", "x.y.b", "x.y.a"]
+    second_page, end = recovery_undrop.list_trash(actor=SYSTEM, limit=3, page_token=token)
+    assert [str(row) for row in first + second_page] == ["z.d", "x.y.c", "x.y.b", "x.y.a"]
     assert end is None
     inside, _ = recovery_undrop.list_trash(actor=SYSTEM, namespace=("x",))
     assert [str(row) for row in inside] == ["x.y.c", "x.y.b", "x.y.a"]

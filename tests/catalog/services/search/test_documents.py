@@ -206,20 +206,20 @@ def test_a_table_that_cannot_be_read_is_tried_again_later(caplog):
     shutil.move(row.location, f"{row.location}.away")
     search_documents.update()
     assert "The columns of 'ws.broken' cannot be read" in caplog.text
-    found = document("broken")
-    assert found.error
-    assert found.attempts == 1
-    assert 20 < (found.due_at - timezone.now()).total_seconds() <= 30
+    indexed = document("broken")
+    assert indexed.error
+    assert indexed.attempts == 1
+    assert 20 < (indexed.due_at - timezone.now()).total_seconds() <= 30
     # By its name it is found all the same, and so are the others by their columns.
     assert find("broken") == ["ws.broken"]
     assert find("column:name") == ["ws.sound"]
     assert search_documents.update() <= 1  # of what other tests held back
     shutil.move(f"{row.location}.away", row.location)
-    SearchDocument.objects.filter(pk=found.pk).update(due_at=timezone.now())
+    SearchDocument.objects.filter(pk=indexed.pk).update(due_at=timezone.now())
     assert search_documents.update() >= 1
     assert set(find("column:name")) == {"ws.broken", "ws.sound"}
-    found = document("broken")
-    assert (found.error, found.attempts, found.due_at) == ("", 0, None)
+    indexed = document("broken")
+    assert (indexed.error, indexed.attempts, indexed.due_at) == ("", 0, None)
 
 
 def test_pauses_grow_and_are_bounded(monkeypatch):
@@ -229,8 +229,8 @@ def test_pauses_grow_and_are_bounded(monkeypatch):
     for _ in range(14):
         SearchDocument.objects.filter(due_at__isnull=False).update(due_at=timezone.now())
         search_documents.update()
-        found = document("broken")
-        pauses.append(round((found.due_at - timezone.now()).total_seconds()))
+        indexed = document("broken")
+        pauses.append(round((indexed.due_at - timezone.now()).total_seconds()))
     assert [round(pause / 30) for pause in pauses[:5]] == [1, 2, 4, 8, 16]
     assert 21_500 < pauses[-1] <= 21_600
 
@@ -261,8 +261,8 @@ def test_a_pass_ends_in_time_and_the_next_goes_on(monkeypatch):
     real = search_documents.table_columns.read
     monkeypatch.setattr(search_documents.table_columns, "read", slow)
     search_documents.update(seconds=0.3)
-    left = SearchDocument.objects.filter(due_at__isnull=False, attempts=0).count()
-    assert 1 <= left <= 2
+    remaining = SearchDocument.objects.filter(due_at__isnull=False, attempts=0).count()
+    assert 1 <= remaining <= 2
     search_documents.update()
     assert not SearchDocument.objects.filter(due_at__isnull=False).exists()
     assert len(find("column:name")) == 3
@@ -283,14 +283,14 @@ def test_a_version_that_changes_no_column_reads_none_again(monkeypatch):
 
 def test_two_passes_do_not_meet():
     make_table("ws", "second")
-    taken, done = threading.Event(), threading.Event()
+    taken, finished = threading.Event(), threading.Event()
 
     def hold() -> None:
         try:
             with locks.advisory_lock("search documents") as is_alone:
                 assert is_alone
                 taken.set()
-                done.wait(timeout=60)
+                finished.wait(timeout=60)
         finally:
             connections.close_all()
 
@@ -299,7 +299,7 @@ def test_two_passes_do_not_meet():
     assert taken.wait(timeout=60)
     assert search_documents.update() == 0
     assert not SearchDocument.objects.filter(table__name="second").exists()
-    done.set()
+    finished.set()
     thread.join(timeout=60)
     assert search_documents.update() >= 1
 
@@ -321,13 +321,13 @@ def test_what_is_said_while_a_pass_writes_is_not_lost(monkeypatch):
             connections.close_all()
 
     def said(rows):
-        found = real(rows)
+        result = real(rows)
         if not at_it.is_set():
             at_it.set()
             deadline = time.monotonic() + 30
             while time.monotonic() < deadline and not _somebody_waits():
                 time.sleep(0.01)
-        return found
+        return result
 
     monkeypatch.setattr(search_documents, "_annotations_of", said)
     threads.append(threading.Thread(target=say))

@@ -246,8 +246,8 @@ def test_results_say_where_they_matched():
 def test_a_long_text_is_cut_around_what_matched():
     parts = matches.highlight("x " * 100 + "orders" + " y" * 100, {"orders"})
     assert parts[0].text == parts[-1].text == "…"
-    assert [part.text for part in parts if part.is_hit] == ["orders"]
-    assert sum(len(part.text) for part in parts) < 200
+    assert [fragment.text for fragment in parts if fragment.is_hit] == ["orders"]
+    assert sum(len(fragment.text) for fragment in parts) < 200
     assert matches.highlight("Größe", {"grosse"}) == (matches.Part("Größe", is_hit=True),)
 
 
@@ -256,13 +256,13 @@ def test_pages():
         make_table("many", f"item_{number}")
     search_documents.reindex()
     for text in ("item", "in:many", "itme", "item in:many"):
-        seen, token = [], None
+        names_seen, token = [], None
         for _ in range(4):
             page = search.search(actor=SYSTEM, text=text, limit=2, page_token=token)
-            seen += names(page)
+            names_seen += names(page)
             token = page.next_page
         assert token is None
-        assert seen == [f"many.item_{number}" for number in range(7)]
+        assert names_seen == [f"many.item_{number}" for number in range(7)]
 
 
 @pytest.mark.parametrize(

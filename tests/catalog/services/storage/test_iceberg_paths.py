@@ -61,8 +61,8 @@ def set_location(location: str) -> dict[str, object]:
 
 
 def paths(*, table: str = "t") -> list[str]:
-    found = IcebergPath.objects.filter(table__name=table).exclude(table__state=TableState.DROPPED)
-    return sorted(found.values_list("path", flat=True))
+    rows = IcebergPath.objects.filter(table__name=table).exclude(table__state=TableState.DROPPED)
+    return sorted(rows.values_list("path", flat=True))
 
 
 def lance_operations(
@@ -261,9 +261,9 @@ def test_whoever_claims_a_path_locks_locations_first(warehouse):
     make_iceberg_table(*T)
     with CaptureQueriesContext(connection) as made:
         update(set_property("write.data.path", f"{warehouse}/shared"))
-    said = [query["sql"] for query in made]
-    [lock] = [i for i, sql in enumerate(said) if "pg_advisory_xact_lock" in sql]
-    [insert] = [i for i, sql in enumerate(said) if 'INSERT INTO "catalog_icebergpath"' in sql]
+    statements = [query["sql"] for query in made]
+    [lock] = [i for i, sql in enumerate(statements) if "pg_advisory_xact_lock" in sql]
+    [insert] = [i for i, sql in enumerate(statements) if 'INSERT INTO "catalog_icebergpath"' in sql]
     assert lock < insert
 
 
@@ -273,15 +273,15 @@ def test_a_path_and_a_lance_table_race_for_a_directory(transactional_db, warehou
     for number in range(8):
         iceberg, lance = ("ns", f"t{number}"), ("ns", f"l{number}")
         make_iceberg_table(*iceberg)
-        place, barrier = f"{warehouse}/shared{number}", Barrier(2)
+        location, barrier = f"{warehouse}/shared{number}", Barrier(2)
 
-        def name(iceberg=iceberg, place=place, barrier=barrier) -> str:
+        def name(iceberg=iceberg, place=location, barrier=barrier) -> str:
             barrier.wait()
             return _outcome(
                 lambda: update(set_property("write.data.path", f"{place}/data"), table=iceberg)
             )
 
-        def declare(lance=lance, place=place, barrier=barrier) -> str:
+        def declare(lance=lance, place=location, barrier=barrier) -> str:
             barrier.wait()
             return _outcome(
                 lambda: commit(
@@ -293,7 +293,7 @@ def test_a_path_and_a_lance_table_race_for_a_directory(transactional_db, warehou
         with ThreadPoolExecutor(2) as pool:
             outcome = sorted(task.result() for task in [pool.submit(name), pool.submit(declare)])
         assert outcome == ["LocationTaken", "done"]
-        assert Table.objects.filter(location=place).exists() != bool(paths(table=f"t{number}"))
+        assert Table.objects.filter(location=location).exists() != bool(paths(table=f"t{number}"))
 
 
 def _outcome(call) -> str:

@@ -238,14 +238,14 @@ def test_links_are_followed_before_anything_is_decided(lake, warehouse):
     ]
     assert belonging(a, *paths) == [OTHER, OTHER, OTHER, OUTSIDE, OTHER, OWN, OUTSIDE]
     assert not TableFiles(a).may_change(paths[0])
-    who = stranger()
+    principal = stranger()
     for path in [*paths[:5], paths[6]]:
         with pytest.raises(ForeignFile) as refused:
-            TableFiles(a).require_readable(who, [path])
+            TableFiles(a).require_readable(principal, [path])
         assert refused.value.message == (
             f"File '{path}' does not belong to table 'ns.a', and may not be read for it"
         )
-    assert TableFiles(a).require_readable(who, [paths[5]]) == {paths[5]: f"{lake}/a/own/x"}
+    assert TableFiles(a).require_readable(principal, [paths[5]]) == {paths[5]: f"{lake}/a/own/x"}
 
 
 def test_what_is_no_regular_file_is_outside(lake):
@@ -271,33 +271,39 @@ def stranger() -> access.Principal:
 
 def test_files_of_others_are_read_by_who_may_read_the_table(lake):
     b = table_at("b", lake / "b")
-    who = stranger()
+    principal = stranger()
     make_iceberg_table("mine", "a", location=f"file://{lake}/a")
     a = Table.objects.select_related("namespace").get(name="a")
     path = f"{lake}/b/data/x"
     with pytest.raises(ForeignFile):
-        TableFiles(a).require_readable(who, [path])
-    Grant.objects.create(principal_id=who.ids[0], mask=closure(Privilege.READ).value, table_id=b.pk)
-    assert TableFiles(a).require_readable(who, [path]) == {path: path}
+        TableFiles(a).require_readable(principal, [path])
+    Grant.objects.create(
+        principal_id=principal.ids[0], mask=closure(Privilege.READ).value, table_id=b.pk
+    )
+    assert TableFiles(a).require_readable(principal, [path]) == {path: path}
     assert not TableFiles(a).may_change(path)
     free = f"{lake}/free/x"
-    assert TableFiles(a).require_readable(who, [free]) == {free: free}
+    assert TableFiles(a).require_readable(principal, [free]) == {free: free}
     assert not TableFiles(a).may_change(free)
 
 
 def test_a_shared_path_takes_the_right_to_read_every_table_there(lake):
-    who = stranger()
+    principal = stranger()
     make_iceberg_table("mine", "a", location=f"file://{lake}/a")
     a = Table.objects.select_related("namespace").get(name="a")
     b, c = table_at("b", lake / "b"), table_at("c", lake / "c")
     for table in (a, b, c):
         IcebergPath.objects.create(table=table, path=f"{lake}/shared")
     path = f"{lake}/shared/x"
-    Grant.objects.create(principal_id=who.ids[0], mask=closure(Privilege.READ).value, table_id=b.pk)
+    Grant.objects.create(
+        principal_id=principal.ids[0], mask=closure(Privilege.READ).value, table_id=b.pk
+    )
     with pytest.raises(ForeignFile):
-        TableFiles(a).require_readable(who, [path])
-    Grant.objects.create(principal_id=who.ids[0], mask=closure(Privilege.READ).value, table_id=c.pk)
-    assert TableFiles(a).require_readable(who, [path]) == {path: path}
+        TableFiles(a).require_readable(principal, [path])
+    Grant.objects.create(
+        principal_id=principal.ids[0], mask=closure(Privilege.READ).value, table_id=c.pk
+    )
+    assert TableFiles(a).require_readable(principal, [path]) == {path: path}
 
 
 def test_a_reference_lasts_as_long_as_its_principal_may_read_the_source(lake):
@@ -307,7 +313,7 @@ def test_a_reference_lasts_as_long_as_its_principal_may_read_the_source(lake):
     grant = Grant.objects.create(
         principal=committer, mask=closure(Privilege.READ).value, table_id=b.pk
     )
-    who = stranger()
+    principal = stranger()
     files = TableFiles(a)
     sources = files.foreign_sources([path, f"{lake}/a/x"])
     assert sources == {b.pk}
@@ -319,13 +325,13 @@ def test_a_reference_lasts_as_long_as_its_principal_may_read_the_source(lake):
         b.pk,
         "user:committer",
     )
-    assert TableFiles(a).require_readable(who, [path]) == {path: path}
+    assert TableFiles(a).require_readable(principal, [path]) == {path: path}
     grant.delete()
     with pytest.raises(ForeignFile):
-        TableFiles(a).require_readable(who, [path])
+        TableFiles(a).require_readable(principal, [path])
     FileReference.objects.update(principal="user:nobody")
     with pytest.raises(ForeignFile):
-        TableFiles(a).require_readable(who, [path])
+        TableFiles(a).require_readable(principal, [path])
 
 
 def test_dependents_are_those_that_were_not_purged(lake):
@@ -343,12 +349,12 @@ def test_dependents_are_those_that_were_not_purged(lake):
 
 def test_a_table_to_be_owns_its_location(lake):
     future = FutureTable(("ns", "new"), f"{lake}/new")
-    files, who = TableFiles(future), stranger()
+    files, principal = TableFiles(future), stranger()
     own = f"{lake}/new/x"
-    assert files.require_readable(who, [own]) == {own: own}
+    assert files.require_readable(principal, [own]) == {own: own}
     table_at("b", lake / "b")
     with pytest.raises(ForeignFile):
-        files.require_readable(who, [f"{lake}/b/x"])
+        files.require_readable(principal, [f"{lake}/b/x"])
 
 
 def test_own_files_cost_no_statement(lake, django_assert_num_queries):

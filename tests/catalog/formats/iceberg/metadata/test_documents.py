@@ -66,9 +66,9 @@ def test_a_table_is_v2_unpartitioned_and_unsorted_unless_it_says_otherwise():
 
 
 def test_sources_follow_their_columns_to_fresh_ids():
-    given = {"type": "struct", "fields": [column(9, "b"), column(0, "a", "timestamp")]}
+    source_schema = {"type": "struct", "fields": [column(9, "b"), column(0, "a", "timestamp")]}
     document = metadata_documents.new_table(
-        schema=given,
+        schema=source_schema,
         partition_spec=spec((0, "day", "d"), (9, "identity", "b"), **{"spec-id": 4}),
         write_order=order(9),
         location=LOCATION + "/",
@@ -84,7 +84,7 @@ def test_sources_follow_their_columns_to_fresh_ids():
     }
     assert document["sort-orders"] == [order(1)]
     assert document["location"] == LOCATION
-    assert given["fields"][0]["id"] == 9
+    assert source_schema["fields"][0]["id"] == 9
 
 
 @pytest.mark.parametrize("version", ["0", "4", "", "x", "2.0", " 2"])
@@ -114,11 +114,11 @@ def test_refusals():
 
 
 def test_reserved_properties_are_not_kept():
-    given = {"format-version": "3", "uuid": "x", "current-snapshot-id": "5", "a": "b"}
-    document = made(properties=given)
+    properties = {"format-version": "3", "uuid": "x", "current-snapshot-id": "5", "a": "b"}
+    document = made(properties=properties)
     assert document["properties"] == {"a": "b"}
     assert document["next-row-id"] == 0
-    assert given["format-version"] == "3"
+    assert properties["format-version"] == "3"
 
 
 def test_refs_only_keeps_what_refs_point_at():

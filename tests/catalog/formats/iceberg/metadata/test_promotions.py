@@ -129,8 +129,8 @@ def test_a_replaced_table_may_have_any_type():
     ],
 )
 def test_what_looks_like_a_replacement(types, is_replacement):
-    found = requirements.is_replacement([{"type": each} for each in types])
-    assert found is is_replacement
+    result = requirements.is_replacement([{"type": action} for action in types])
+    assert result is is_replacement
 
 
 # --- several sources ---------------------------------------------------------------------------

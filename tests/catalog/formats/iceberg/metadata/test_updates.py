@@ -27,11 +27,11 @@ BEFORE = f"{LOCATION}/metadata/00000-x.metadata.json"
 
 def apply(base, *changes, now_ms=5_000):
     """The result, which must be sound; the base must be as it was."""
-    kept = copy.deepcopy(base)
+    original = copy.deepcopy(base)
     try:
         result = updates.apply(base, list(changes), now_ms=now_ms, previous_location=BEFORE)
     finally:
-        assert base == kept
+        assert base == original
     metadata_documents.check(result)
     return result
 
@@ -179,9 +179,9 @@ def test_an_equal_schema_is_used_again_and_is_the_last_added():
 
 
 def test_ids_of_removed_schemas_below_the_highest_do_not_come_back():
-    one = {"action": "add-schema", "schema": schema(column(8, "a"))}
+    add_schema = {"action": "add-schema", "schema": schema(column(8, "a"))}
     two = {"action": "add-schema", "schema": schema(column(9, "b"))}
-    base = apply(table(), one, two, {"action": "remove-schemas", "schema-ids": [1]})
+    base = apply(table(), add_schema, two, {"action": "remove-schemas", "schema-ids": [1]})
     assert [s["schema-id"] for s in base["schemas"]] == [0, 2]
     result = apply(base, {"action": "add-schema", "schema": schema(column(10, "c"))})
     assert [s["schema-id"] for s in result["schemas"]] == [0, 2, 3]
@@ -287,12 +287,12 @@ def test_the_default_spec_and_order_must_fit_the_current_schema():
     ):
         narrow = schema()
         del narrow["fields"][dropped]
-        told = refused(
+        error = refused(
             base,
             {"action": "add-schema", "schema": narrow},
             {"action": "set-current-schema", "schema-id": -1},
         )
-        assert told.startswith(message)
+        assert error.startswith(message)
 
 
 def test_v1_keeps_what_its_older_readers_look_at():
@@ -512,8 +512,8 @@ def test_a_table_may_lose_its_current_snapshot():
         result = apply(base, change)
         assert result["current-snapshot-id"] == -1
         assert result["refs"] == {}
-    gone = apply(written(2, version=3), {"action": "remove-snapshot-ref", "ref-name": "main"})
-    assert "current-snapshot-id" not in gone
+    removed = apply(written(2, version=3), {"action": "remove-snapshot-ref", "ref-name": "main"})
+    assert "current-snapshot-id" not in removed
     replaced = apply(
         base,
         {"action": "remove-snapshot-ref", "ref-name": "main"},
@@ -542,8 +542,8 @@ def test_encryption_keys_come_and_go():
         apply(base, {"action": "add-encryption-key", "encryption-key": encryption_key("k1")})
         is base
     )
-    gone = apply(base, {"action": "remove-encryption-key", "key-id": "k1"})
-    assert gone["encryption-keys"] == []
+    removed = apply(base, {"action": "remove-encryption-key", "key-id": "k1"})
+    assert removed["encryption-keys"] == []
 
 
 # -- the metadata log
@@ -607,9 +607,9 @@ def creation(version=2):
 def test_updates_alone_make_the_table_that_a_creation_makes(version):
     made = updates.apply(None, creation(version), now_ms=1_000)
     metadata_documents.check(made)
-    wanted = table(version)
-    wanted["partition-specs"][0] = made["partition-specs"][0] | wanted["partition-specs"][0]
-    assert made == wanted
+    expected = table(version)
+    expected["partition-specs"][0] = made["partition-specs"][0] | expected["partition-specs"][0]
+    assert made == expected
 
 
 def test_a_table_may_be_made_with_its_first_rows():

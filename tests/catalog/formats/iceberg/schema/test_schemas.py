@@ -115,10 +115,10 @@ def test_an_identifier_may_lie_in_a_required_struct():
      "geography", "geography(srid:1, karney)"],
 )  # fmt: skip
 def test_types_of_v3_are_refused_before(type_):
-    for place in (column(8, "n", type_), column(8, "n", list_of(type_))):
-        if type_ == "unknown" and isinstance(place["type"], dict):
+    for column_ in (column(8, "n", type_), column(8, "n", list_of(type_))):
+        if type_ == "unknown" and isinstance(column_["type"], dict):
             continue  # a required element cannot be unknown
-        columns = schemas.index(schema(place), "schema")
+        columns = schemas.index(schema(column_), "schema")
         schemas.check_version(columns, 3, "schema")
         with pytest.raises(InvalidMetadata, match="is not supported until v3"):
             schemas.check_version(columns, 2, "schema")
@@ -138,41 +138,43 @@ def test_all_ids_of_a_struct_come_before_those_within_its_fields():
         "type": "map", "key-id": 90, "key": struct(column(91, "k", "int")), "value-id": 92,
         "value": "int", "value-required": False,
     }  # fmt: skip
-    given = struct(
+    numbered = struct(
         column(70, "a", struct(column(60, "x"), column(50, "y", list_of("int", 40)))),
         column(30, "b", map_),
         column(20, "c", required=True),
     )
-    given["identifier-field-ids"] = [20]
-    fresh, moved = schemas.fresh(given)
+    numbered["identifier-field-ids"] = [20]
+    fresh, moved = schemas.fresh(numbered)
     assert moved == {70: 1, 30: 2, 20: 3, 60: 4, 50: 5, 40: 6, 90: 7, 92: 8, 91: 9}
     assert fresh["identifier-field-ids"] == [3]
     assert (fresh["type"], fresh["schema-id"]) == ("struct", 0)
     assert {id_: c.name for id_, c in schemas.index(fresh, "").items()} == {
-        moved[id_]: c.name for id_, c in schemas.index(given, "").items()
+        moved[id_]: c.name for id_, c in schemas.index(numbered, "").items()
     }
-    assert given["fields"][0]["id"] == 70
+    assert numbered["fields"][0]["id"] == 70
 
 
 def test_the_same_schema_may_be_written_in_several_ways():
-    one = schema(column(8, "n", "decimal(9,2)"), **{"schema-id": 4, "identifier-field-ids": [1]})
+    original = schema(
+        column(8, "n", "decimal(9,2)"), **{"schema-id": 4, "identifier-field-ids": [1]}
+    )
     two = schema({**column(8, "n", "decimal(9, 2)"), "doc": None})
     two["identifier-field-ids"] = [1]
     del two["type"]
-    assert schemas.same(one, two)
+    assert schemas.same(original, two)
     for other in (
         schema(column(8, "n", "decimal(9,3)")),
         schema({**column(8, "n", "decimal(9,2)"), "doc": "d"}),
         schema({**column(8, "n", "decimal(9,2)"), "write-default": "1.00"}),
     ):
         other["identifier-field-ids"] = [1]
-        assert not schemas.same(one, other)
-    assert not schemas.same(one, schema(column(8, "n", "decimal(9,2)")))
+        assert not schemas.same(original, other)
+    assert not schemas.same(original, schema(column(8, "n", "decimal(9,2)")))
 
 
 def test_what_is_not_said_to_be_required_is_optional():
     element = {"type": "list", "element-id": 3, "element": "int"}
-    told = {
+    map_type = {
         "type": "map",
         "key-id": 1,
         "key": "string",
@@ -180,10 +182,10 @@ def test_what_is_not_said_to_be_required_is_optional():
         "value": element,
         "value-required": None,
     }
-    fields = [{"id": 0, "name": "a", "required": False, "type": told}]
+    fields = [{"id": 0, "name": "a", "required": False, "type": map_type}]
     completed = schemas.completed({"type": "struct", "fields": fields})
     assert completed["fields"][0]["type"] == {
-        **told,
+        **map_type,
         "value-required": False,
         "value": {**element, "element-required": False},
     }

@@ -476,14 +476,14 @@ def test_any_spoiled_update_is_refused_or_sound(update):
 
 @pytest.mark.parametrize("argument", ["schema", "view_version", "properties", "location"])
 def test_any_spoiled_creation_is_refused_or_sound(argument):
-    wanted = {
+    request = {
         "schema": schema(),
         "view_version": version(1, sql(), sql("trino"), **{"default-catalog": "c"}),
         "properties": {"comment": "c", HISTORY: "3"},
         "location": LOCATION,
     }
-    for changed in spoiled({"it": wanted[argument]}):
-        result = outcome(lambda: view(**{**wanted, argument: changed.get("it")}))  # noqa: B023
+    for changed in spoiled({"it": request[argument]}):
+        result = outcome(lambda: view(**{**request, argument: changed.get("it")}))  # noqa: B023
         if result is not None:
             assert view_documents.parse(view_documents.dump(result)) == result
 
