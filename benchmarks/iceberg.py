@@ -172,10 +172,10 @@ def _enter_text(url: str, client: Client) -> None:
 
 
 def _described(sizes: dict[str, int]) -> str:
-    def one(tables: Tables) -> str:
+    def description(tables: Tables) -> str:
         return f"{tables.count} tables of {tables.snapshots:,} snapshots, {sizes[tables.namespace] / 1000:,.0f} KB"
 
-    return f"read {one(SMALL)}; {one(LARGE)}; committed to {one(MANY)}; {one(THOUSAND)}"
+    return f"read {description(SMALL)}; {description(LARGE)}; committed to {description(MANY)}; {description(THOUSAND)}"
 
 
 def goals(outcome: Outcome) -> list[Goal]:
@@ -207,4 +207,4 @@ def goals(outcome: Outcome) -> list[Goal]:
             at_most=True,
         ),
     ]
-    return [goal for goal in result if goal.found is not None]
+    return [goal for goal in result if goal.measured is not None]

@@ -79,12 +79,14 @@ QUICK = Size(lance_files=100, lance_rows=2_000, iceberg_files=20, iceberg_rows=1
 @dataclass(frozen=True)
 class Case:
     format: str
-    place: str
+    executor: str
     """A master of Spark, or the worker itself."""
 
     @property
     def name(self) -> str:
-        return f"{self.format}, {'2 workers' if self.place.startswith('spark:') else self.place}"
+        return (
+            f"{self.format}, {'2 workers' if self.executor.startswith('spark:') else self.executor}"
+        )
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,7 @@ class _Bench:
         policy = {
             "target_rows": TARGET_ROWS,
             "target_bytes": TARGET_BYTES,
-            "spark_above": 2**53 if case.place == "in the worker" else 0,
+            "spark_above": 2**53 if case.executor == "in the worker" else 0,
         }
         code = _JOB.format(table=(NAMESPACE, name), format=case.format, policy=policy)
         outcome = self._job(case, code)
@@ -186,7 +188,7 @@ class _Bench:
                 **self.stack.environment(self.database),
                 "DJANGO_SETTINGS_MODULE": "config.settings",
                 "MONODON_URL": self.server,
-                "SPARK_MASTER": case.place,
+                "SPARK_MASTER": case.executor,
                 "MONODON_SPARK_CONF": _LOOPBACK,
                 "MONODON_SPARK_JARS": self.jar if case.format == "iceberg" else "",
             },

@@ -35,15 +35,15 @@ COLOURS = {
 @dataclass(frozen=True)
 class Goal:
     text: str
-    wanted: float
-    found: float | None
+    target: float
+    measured: float | None
     at_most: bool = False
 
     @property
     def reached(self) -> bool:
-        if self.found is None:
+        if self.measured is None:
             return False
-        return self.found < self.wanted if self.at_most else self.found >= self.wanted
+        return self.measured < self.target if self.at_most else self.measured >= self.target
 
 
 def goals(outcome: Outcome) -> list[Goal]:
@@ -64,7 +64,7 @@ def goals(outcome: Outcome) -> list[Goal]:
         Goal("operations in batches of 10 / singly", 5, ratio("batch", "monodon", "record")),
         Goal("largest web process, MB", WEB_MEGABYTES, max(outcome.web_megabytes), at_most=True),
     ]
-    return [goal for goal in result if goal.found is not None]
+    return [goal for goal in result if goal.measured is not None]
 
 
 def table(outcome: Outcome) -> str:
@@ -91,15 +91,15 @@ def table(outcome: Outcome) -> str:
                         "" if side == "monodon" else f"{median('cpu_us') / own_cpu:.2f}",
                     ]
                 )
-    return columns(head, rows, left={0, 2})
+    return columns(head, rows, left_aligned={0, 2})
 
 
-def columns(head: Sequence[str], rows: Sequence[Sequence[str]], left: set[int]) -> str:
+def columns(head: Sequence[str], rows: Sequence[Sequence[str]], left_aligned: set[int]) -> str:
     widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
 
     def line(cells: Sequence[str]) -> str:
         return "  ".join(
-            cell.ljust(width) if i in left else cell.rjust(width)
+            cell.ljust(width) if i in left_aligned else cell.rjust(width)
             for i, (cell, width) in enumerate(zip(cells, widths, strict=True))
         ).rstrip()
 
@@ -214,7 +214,7 @@ def show(outcome: Outcome, name: str, names: Mapping[str, str], wanted: Sequence
     for goal in wanted:
         relation = "<" if goal.at_most else "≥"
         verdict = "reached" if goal.reached else "MISSED"
-        print(f"  {verdict:<8} {goal.text}: {goal.found:.2f} (goal {relation} {goal.wanted:g})")
+        print(f"  {verdict:<8} {goal.text}: {goal.measured:.2f} (goal {relation} {goal.target:g})")
     written = write(outcome, name, connections, names, wanted)
     print(f"\n{outcome.seconds:.0f} s; wrote {', '.join(_short(path) for path in written)}")
 

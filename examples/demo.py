@@ -118,12 +118,12 @@ def run(environment: Mapping[str, str], *, replace: bool) -> None:
     url, key = server_url(environment), api_key(environment)
     ns = connect(url, key)
     started = time.monotonic()
-    loaded = load_lance(ns, url, replace=replace)
+    present = load_lance(ns, url, replace=replace)
     print(f"Asking {url} to search and to keep a view")
-    loaded += lance_search.load(ns, NAMESPACE, replace=replace)
-    loaded += load_iceberg(iceberg_flights.connect(url, key), url, replace=replace)
-    if loaded:
-        print(f"{loaded} of {2 * len(TABLES) + 2} tables were there already; to load them again:")
+    present += lance_search.load(ns, NAMESPACE, replace=replace)
+    present += load_iceberg(iceberg_flights.connect(url, key), url, replace=replace)
+    if present:
+        print(f"{present} of {2 * len(TABLES) + 2} tables were there already; to load them again:")
         print(f"  {sys.executable} -m examples.demo --replace")
     print(f"Done in {time.monotonic() - started:.1f} s.")
     print(what_next(url, environment))

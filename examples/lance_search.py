@@ -38,11 +38,11 @@ _PATIENCE_SECONDS = 60.0
 
 def load(ns: RestNamespace, flights_space: str, *, replace: bool) -> int:
     """Make what is not there yet; returns how many of the two tables were there already."""
-    is_present = load_images(ns, replace=replace)
+    present = load_images(ns, replace=replace)
     create_index(ns, IMAGES, "pixels", {"index_type": "IVF_PQ", "num_partitions": 8})
     create_index(ns, [flights_space, "airports"], "name", {"index_type": "FTS"})
     create_tag(ns, [flights_space, "flights"])
-    return is_present + create_view(ns, flights_space, replace=replace)
+    return present + create_view(ns, flights_space, replace=replace)
 
 
 def digits() -> pa.Table:

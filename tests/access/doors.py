@@ -44,9 +44,9 @@ class Request:
     status: int = 200
     options: dict[str, Any] = field(default_factory=dict)
 
-    def with_words(self, known: dict[str, str]) -> "Request":
+    def with_words(self, substitutes: dict[str, str]) -> "Request":
         path, body = self.path, json.dumps(self.body)
-        for word, text in known.items():
+        for word, text in substitutes.items():
             path = re.sub(rf"\b{word}\b", str(text), path)
             body = re.sub(rf'"{word}"', json.dumps(text), body)
         return replace(self, path=path, body=json.loads(body))
@@ -90,7 +90,7 @@ def _beginning(response: Any) -> HttpResponse:
     return HttpResponse(content, status=response.status_code, content_type=response["content-type"])
 
 
-def _lance(operation: str, who: access.Principal) -> dict[str, str]:
+def _lance(operation: str, requester: access.Principal) -> dict[str, str]:
     lance_examples.make_catalog()
     prepare = lance_examples.EXAMPLES[operation].prepare
     if prepare is not None:
@@ -98,7 +98,7 @@ def _lance(operation: str, who: access.Principal) -> dict[str, str]:
     return {}
 
 
-def _management(operation: str, who: access.Principal) -> dict[str, str]:
+def _management(operation: str, requester: access.Principal) -> dict[str, str]:
     substitutes = management_examples.make_catalog()
     if operation == "Search":
         search_documents.update()
@@ -188,7 +188,7 @@ def administrator() -> str:
     return key
 
 
-def who_asks() -> Principal:
+def make_requester() -> Principal:
     """Somebody with a key and without any privilege, in a catalog with a namespace for others."""
     make_namespace("other")
     row = principal("who")
@@ -220,11 +220,11 @@ def table_of(request: Request) -> Table:
     return matches[0]
 
 
-def give(who: Principal, privilege: Privilege, place: Namespace | Table) -> None:
-    """Let it have this privilege there, and nothing else anywhere."""
-    Grant.objects.filter(principal=who).delete()
-    target = {"table": place} if isinstance(place, Table) else {"namespace": place}
-    Grant.objects.create(principal=who, mask=closure(privilege).value, **target)
+def give(requester: Principal, privilege: Privilege, target: Namespace | Table) -> None:
+    """Grant a principal this privilege on the target, and revoke all its other grants."""
+    Grant.objects.filter(principal=requester).delete()
+    where = {"table": target} if isinstance(target, Table) else {"namespace": target}
+    Grant.objects.create(principal=requester, mask=closure(privilege).value, **where)
 
 
 def place_of(rule: Rule) -> Namespace:

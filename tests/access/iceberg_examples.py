@@ -123,7 +123,7 @@ EMPTY = {"dropNamespace"}
 """What needs the namespace to be empty."""
 
 
-def make_catalog(operation: str, who: Principal) -> dict[str, str]:
+def make_catalog(operation: str, requester: Principal) -> dict[str, str]:
     """Namespace ``ws`` with table ``t`` of a few files, view ``v`` and function ``f``.
 
     Returns what stands for the words of the examples. Plans are kept for ``who``.
@@ -144,7 +144,7 @@ def make_catalog(operation: str, who: Principal) -> dict[str, str]:
     )
     lost = iceberg_commits.create_table(actor=SYSTEM, table=("ws", "gone"), schema=ICEBERG_SCHEMA)
     iceberg_tables.unregister_table(actor=SYSTEM, table=("ws", "gone"))
-    everything = replace(who, everywhere=Privilege.ALL)
+    everything = replace(requester, everywhere=Privilege.ALL)
     plan = scans.plan_scan(actor=everything, table=("ws", "t"), request={})
     return {
         "VIEWFILE": _elsewhere(view.metadata_location),

@@ -21,9 +21,9 @@ from tests.access.doors import (
     Door,
     Request,
     give,
+    make_requester,
     place_of,
     table_of,
-    who_asks,
 )
 from tests.access.rules import Place, Rule, Unseen
 from tests.factories import make_namespace, make_root, make_table, unchanged
@@ -34,7 +34,7 @@ every_operation = pytest.mark.parametrize(("door", "operation"), EVERY)
 
 def set_up(door: Door, operation: str) -> tuple[Principal, Request, Rule]:
     make_root()
-    requester = who_asks()
+    requester = make_requester()
     substitutes = door.prepare(operation, access.of_row(requester))
     return requester, door.requests[operation].with_words(substitutes), door.rules[operation]
 
@@ -86,12 +86,12 @@ def test_what_does_not_suffice_is_refused(door, operation):
                 assert response.status_code == refused, (privilege, target, response.content)
 
 
-def _answers(one: Door, request: Request, names: tuple[str, ...]) -> tuple[Any, Any]:
+def _answers(protocol: Door, request: Request, names: tuple[str, ...]) -> tuple[Any, Any]:
     """The answer, and the one about what is not there, told in the same names."""
     with unchanged():
-        response = one.send(request)
+        response = protocol.send(request)
         other = request.elsewhere(names)
-        absent = one.send(other)
+        absent = protocol.send(other)
     assert response.status_code == absent.status_code, (response.content, absent.content)
     text = json.dumps(error_of(absent), default=repr)
     for name in names:

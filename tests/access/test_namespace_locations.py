@@ -21,7 +21,7 @@ from catalog.services.iceberg import tables as iceberg_tables
 from catalog.services.recovery import undrop
 from catalog.services.storage import namespace_locations
 from catalog.services.tables import namespace_operations
-from tests.access.doors import KEY, give, who_asks
+from tests.access.doors import KEY, give, make_requester
 from tests.api.client import Lance
 from tests.api.iceberg.client import Iceberg
 from tests.api.iceberg.test_views import wanted
@@ -36,11 +36,11 @@ from tests.factories import (
 
 
 @pytest.fixture(autouse=True)
-def who(db, warehouse, settings) -> Principal:
+def requester(db, warehouse, settings) -> Principal:
     """Somebody who may do everything in ``mine``, and nothing elsewhere."""
     settings.MONODON_TRASH_SECONDS = 3600
     make_root()
-    requester = who_asks()
+    requester = make_requester()
     give(requester, Privilege.ALL, make_namespace("mine"))
     make_iceberg_table("mine", "t")
     make_namespace("hidden")
@@ -155,17 +155,17 @@ def test_nothing_lies_around_the_namespace_of_others(warehouse, kind):
 
 
 @pytest.mark.parametrize("kind", NAMESPACES)
-@pytest.mark.parametrize("what", ["lance", "iceberg", "dropped", "view", "path"])
+@pytest.mark.parametrize("example", ["lance", "iceberg", "dropped", "view", "path"])
 @pytest.mark.parametrize("form", ["{}", "{}/x", "{}/.."])
-def test_no_namespace_takes_a_table_of_others(warehouse, kind, what, form):
+def test_no_namespace_takes_a_table_of_others(warehouse, kind, example, form):
     location = f"{warehouse}/a/b"
-    if what == "path":
+    if example == "path":
         make_iceberg_table("hidden", "t", properties={"write.data.path": f"file://{location}"})
-    elif what == "lance":
+    elif example == "lance":
         make_table("hidden", "t", location=location)
     else:
         make_iceberg_table("hidden", "t", location=f"file://{location}")
-    if what == "dropped":
+    if example == "dropped":
         iceberg_tables.drop_table(actor=SYSTEM, table=("hidden", "t"))
     at = str(Path(location).parent) if form.endswith("..") else form.format(location)
     with unchanged():
@@ -195,21 +195,21 @@ def test_a_location_by_a_link_is_what_it_leads_to(warehouse):
     assert response.status_code == 409
 
 
-def test_who_creates_in_a_namespace_may_use_its_location(who, warehouse):
+def test_who_creates_in_a_namespace_may_use_its_location(requester, warehouse):
     assert create(f"{location('mine')}/u").status_code == 200
     other = Namespace.objects.named(("hidden",)).get()
-    who.grants.create(mask=(Privilege.CREATE | Privilege.BROWSE).value, namespace=other)
+    requester.grants.create(mask=(Privilege.CREATE | Privilege.BROWSE).value, namespace=other)
     location_ = f"{location('hidden')}/of mine"
     body = {"name": "v", "schema": ICEBERG_SCHEMA, "location": f"file://{location_}"}
     made = Iceberg(KEY).post("namespaces/mine/tables", body)
     assert made["metadata"]["location"] == f"file://{location_}"
 
 
-def test_a_place_belongs_to_the_innermost_namespace(who, warehouse):
+def test_a_place_belongs_to_the_innermost_namespace(requester, warehouse):
     """The owner of the outer one lets somebody have a part of it, and no more."""
     make_namespace("outer", properties={"location": f"file://{warehouse}/o"})
     inner = make_namespace("outer", "in", properties={"location": f"file://{warehouse}/o/in"})
-    give(who, Privilege.ALL, inner)
+    give(requester, Privilege.ALL, inner)
     assert create(f"{warehouse}/o/in/u", namespace="outer%1Fin").status_code == 200
     with unchanged():
         assert create(f"{warehouse}/o/out", namespace="outer%1Fin").status_code == 409
@@ -221,17 +221,17 @@ def test_a_place_belongs_to_the_innermost_namespace(who, warehouse):
 
 
 @pytest.mark.parametrize("properties", [{}, {"location": "file://{}/x", "k": "v"}])
-def test_the_location_is_told_to_who_may_read(who, warehouse, properties):
+def test_the_location_is_told_to_who_may_read(requester, warehouse, properties):
     properties = {k: v.format(warehouse) for k, v in properties.items()}
     row = make_namespace("told", properties=properties)
     client, lance = Iceberg(KEY), Lance(KEY)
     assert client.call("GET", "namespaces/told").status_code == 404
     others = {k: v for k, v in properties.items() if k != "location"}
-    give(who, Privilege.BROWSE, row)
+    give(requester, Privilege.BROWSE, row)
     assert client.get("namespaces/told")["properties"] == others
     describe = lance.call("POST", "/v1/namespace/told/describe", {}).json()
     assert (describe.get("properties") or {}) == others
-    give(who, Privilege.READ, row)
+    give(requester, Privilege.READ, row)
     assert client.get("namespaces/told")["properties"] == {
         **others,
         "location": f"file://{location('told')}",
@@ -266,7 +266,7 @@ def test_a_dropped_namespace_keeps_its_explicit_location(warehouse):
     assert location("outer") == explicit
 
 
-def test_tables_of_a_namespace_that_moved_stay_theirs(who, warehouse):
+def test_tables_of_a_namespace_that_moved_stay_theirs(requester, warehouse):
     """Its former location is free, but not the tables in it."""
     make_namespace("outer", properties={"location": f"file://{warehouse}/one"})
     table = make_iceberg_table("outer", "t")

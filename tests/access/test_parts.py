@@ -14,7 +14,7 @@ from catalog.services.access import api_keys
 from catalog.services.engine.commit import commit
 from catalog.services.iceberg import views as iceberg_views
 from catalog.services.tables import table_operations
-from tests.access.doors import KEY, administrator, give, who_asks
+from tests.access.doors import KEY, administrator, give, make_requester
 from tests.access.iceberg_examples import _VERSION
 from tests.api.client import Lance
 from tests.api.iceberg.client import Iceberg
@@ -32,10 +32,10 @@ from tests.factories import (
 
 
 @pytest.fixture(autouse=True)
-def _who(db, warehouse):
+def _requester(db, warehouse):
     """Somebody who may do everything in ``mine``, and browse ``seen``; nothing in ``other``."""
     make_root()
-    requester = who_asks()
+    requester = make_requester()
     give(requester, Privilege.ALL, make_namespace("mine"))
     make_namespace("seen")
     requester.grants.create(mask=Privilege.BROWSE.value, namespace=_named("seen"))
@@ -70,30 +70,32 @@ PARTS: list[dict[str, Any]] = [
 ]
 
 
-def _in(part: Any, place: str) -> Any:
-    return json.loads(json.dumps(part).replace('"PLACE"', json.dumps(place)))
+def _in(operation: Any, namespace: str) -> Any:
+    return json.loads(json.dumps(operation).replace('"PLACE"', json.dumps(namespace)))
 
 
-def _batch(part: Any, place: str, index: int) -> dict[str, Any]:
+def _batch(operation: Any, namespace: str, index: int) -> dict[str, Any]:
     good = [
         {"declare_table": {"id": ["mine", "fresh"]}},
         {"deregister_table": {"id": ["mine", "t"]}},
     ]
-    return {"operations": [*good[:index], _in(part, place), *good[index:]]}
+    return {"operations": [*good[:index], _in(operation, namespace), *good[index:]]}
 
 
 @pytest.mark.parametrize("index", [0, 1, 2])
-@pytest.mark.parametrize("part", PARTS, ids=lambda part: next(iter(part)))
-def test_a_batch_with_a_forbidden_part_does_nothing(part, index, warehouse):
+@pytest.mark.parametrize("operation", PARTS, ids=lambda operation: next(iter(operation)))
+def test_a_batch_with_a_forbidden_part_does_nothing(operation, index, warehouse):
     for name in ("mine", "seen", "other"):
         make_table(name, "t")
         make_version((name, "t"), 1)
     lance = Lance(KEY)
     before = files(warehouse)
 
-    def refused(place: str) -> HttpResponse:
+    def refused(namespace: str) -> HttpResponse:
         with unchanged():
-            response = lance.call("POST", "/v1/table/batch-commit", _batch(part, place, index))
+            response = lance.call(
+                "POST", "/v1/table/batch-commit", _batch(operation, namespace, index)
+            )
         assert response.json()["error"].startswith(f"Operation {index}: "), response.content
         return response
 
@@ -104,7 +106,7 @@ def test_a_batch_with_a_forbidden_part_does_nothing(part, index, warehouse):
     assert words(hidden, "other") == words(absent, "absent")
     assert files(warehouse) == before
     # What was forbidden was that part.
-    only = {"operations": [_in(part, "mine")]}
+    only = {"operations": [_in(operation, "mine")]}
     assert lance.call("POST", "/v1/table/batch-commit", only).status_code == 200
 
 
@@ -123,9 +125,9 @@ def test_a_transaction_with_a_forbidden_table_does_nothing(index, warehouse):
     def send(*changes: dict[str, Any]) -> HttpResponse:
         return iceberg.call("POST", "transactions/commit", {"table-changes": list(changes)})
 
-    def refused(place: str) -> HttpResponse:
+    def refused(namespace: str) -> HttpResponse:
         changes = [change("mine", "a"), change("mine", "b")]
-        changes.insert(index, change(place, "t"))
+        changes.insert(index, change(namespace, "t"))
         with unchanged():
             response = send(*changes)
         message = response.json()["error"]["message"]
@@ -143,25 +145,25 @@ def test_a_transaction_with_a_forbidden_table_does_nothing(index, warehouse):
 # --- another name --------------------------------------------------------------------------------
 
 
-def _lance_table(place: str) -> HttpResponse:
-    body = {"new_table_name": "u", "new_namespace_id": [place]}
+def _lance_table(namespace: str) -> HttpResponse:
+    body = {"new_table_name": "u", "new_namespace_id": [namespace]}
     return Lance(KEY).call("POST", "/v1/table/mine$lance/rename", body)
 
 
 def _iceberg(kind: str, name: str) -> Any:
-    def rename(place: str) -> HttpResponse:
+    def rename(namespace: str) -> HttpResponse:
         body = {
             "source": {"namespace": ["mine"], "name": name},
-            "destination": {"namespace": [place], "name": "u"},
+            "destination": {"namespace": [namespace], "name": "u"},
         }
         return Iceberg(KEY).call("POST", f"{kind}/rename", body)
 
     return rename
 
 
-def _undrop(place: str) -> HttpResponse:
+def _undrop(namespace: str) -> HttpResponse:
     item = TrashItem.objects.get().pk
-    return Management(KEY).call("POST", f"trash/{item}/undrop", {"new": [place, "u"]})
+    return Management(KEY).call("POST", f"trash/{item}/undrop", {"new": [namespace, "u"]})
 
 
 @pytest.mark.parametrize(
@@ -203,10 +205,10 @@ def new_idempotency_key() -> str:
 def test_the_idempotency_key_of_another_is_of_no_use():
     """Who comes with it is told nothing of what the other did, and does what they may themselves."""
 
-    def send(token: str, place: str, key: str) -> HttpResponse:
+    def send(token: str, namespace: str, key: str) -> HttpResponse:
         body = {"updates": {"k": "v"}, "removals": []}
         once = {"headers": {"idempotency-key": key}}
-        return Iceberg(token).call("POST", f"namespaces/{place}/properties", body, **once)
+        return Iceberg(token).call("POST", f"namespaces/{namespace}/properties", body, **once)
 
     make_namespace("other")
     keys = {name: new_idempotency_key() for name in ("other", "seen", "mine")}

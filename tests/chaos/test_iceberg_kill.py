@@ -249,14 +249,14 @@ def _is_as_stored(server: LiveServer, table: str, path: str) -> set[str]:
     return set(answer_body["metadata"]["properties"])
 
 
-def _stands_as_told(storm: _Storm, properties: dict[str, set[str]], done: Counter[str]) -> None:
+def _stands_as_told(storm: _Storm, properties: dict[str, set[str]], commits: Counter[str]) -> None:
     """What was acknowledged is in all of its tables, once; what was refused in none."""
     for request in storm.requests:
         standing = {request.name in properties.get(table, ()) for table in request.tables}
         assert len(standing) == 1, f"half done: {request}"
-        assert done[request.name] == standing.pop(), request
+        assert commits[request.name] == standing.pop(), request
         match request.outcome:
             case Outcome.COMMITTED:
-                assert done[request.name] == 1, f"lost: {request}"
+                assert commits[request.name] == 1, f"lost: {request}"
             case Outcome.REFUSED:
-                assert done[request.name] == 0, f"done though refused: {request}"
+                assert commits[request.name] == 0, f"done though refused: {request}"

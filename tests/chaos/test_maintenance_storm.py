@@ -27,7 +27,16 @@ from lance_namespace_urllib3_client import models as m
 from server.processes import Child
 from server.valkey import Valkey
 from tests.chaos import upkeep_judgement as judgement
-from tests.chaos.upkeep_writers import OWN, SCHEMA, Rows, Task, Told, stream, table_of, write
+from tests.chaos.upkeep_writers import (
+    OWN,
+    SCHEMA,
+    Rows,
+    Task,
+    WriterReport,
+    stream,
+    table_of,
+    write,
+)
 from tests.clients import jars, pyice
 from tests.clients import spark as spark_client
 from tests.live import LiveServer
@@ -333,7 +342,7 @@ class _Tables:
         self.icebergs = [(SPACE, f"iceberg{n}") for n in range(size.iceberg)]
         self.names = [*self.lances, *self.icebergs]
         row = {10 * OWN: 0}
-        self.begun = [Told(name, row) for name in self.names]
+        self.begun = [WriterReport(name, row) for name in self.names]
         catalog = server.client()
         catalog.create_namespace(m.CreateNamespaceRequest(id=[SPACE]))
         for name in self.lances:
@@ -376,7 +385,7 @@ class _Tables:
 
 
 @contextlib.contextmanager
-def _writing(tasks: Sequence[Task]) -> Iterator[list[Future[list[Told]]]]:
+def _writing(tasks: Sequence[Task]) -> Iterator[list[Future[list[WriterReport]]]]:
     """In processes of their own, until the end of the block."""
     processes = min(4, len(tasks))
     share = math.ceil(len(tasks) / processes)
@@ -413,11 +422,11 @@ def _age(server: LiveServer) -> None:
             os.utime(path, (past, past))
 
 
-def _tell_writers(upkeep: Upkeep, told: Sequence[Told]) -> None:
-    changes: Counter[str] = sum((report.done for report in told), Counter())
+def _tell_writers(upkeep: Upkeep, reports: Sequence[WriterReport]) -> None:
+    changes: Counter[str] = sum((report.changes for report in reports), Counter())
     print(f"kills {dict(upkeep.killed)}")
-    print(f"told {dict(changes)}, {sum(report.refused for report in told)} refused")
-    print("unknown", Counter(text[:160] for report in told for text in report.unknown))
+    print(f"told {dict(changes)}, {sum(report.refused for report in reports)} refused")
+    print("unknown", Counter(text[:160] for report in reports for text in report.unknown))
 
 
 def _tell_jobs(server: LiveServer) -> None:

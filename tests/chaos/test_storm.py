@@ -58,13 +58,13 @@ def test_a_loser_finds_the_winner_at_once(server: LiveServer) -> None:
     describes: list[tuple[int, int, dict]] = []
 
     def contend(number: int) -> None:
-        for version, told in answers.items():
+        for version, answer_ in answers.items():
             staged = directory / f"{2**64 - 1 - version:020d}.manifest-{number}"
             staged.write_bytes(manifest(version, text=b"%d %d" % (version, number)))
             body = {"version": version, "manifest_path": str(staged).lstrip("/")}
             barrier.wait(60)
             status, answer = server.post(f"/v1/table/{table}/version/create", body)
-            told.append(status)
+            answer_.append(status)
             if status == 409:
                 assert answer["code"] == 14
                 route = f"/v1/table/{table}/version/describe"

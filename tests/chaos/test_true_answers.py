@@ -275,9 +275,9 @@ def _under_cuts(seed: int, cuts: int) -> None:
             assert all(proxy.cuts.values())
 
 
-def _report(began: float, done: str, outcomes: Counter[str]) -> None:
+def _report(began: float, finished: str, outcomes: Counter[str]) -> None:
     seconds = time.monotonic() - began
-    print(f"{seconds:.0f} s: {done}, {outcomes.total()} requests: {dict(outcomes)}, none false")
+    print(f"{seconds:.0f} s: {finished}, {outcomes.total()} requests: {dict(outcomes)}, none false")
 
 
 @pytest.mark.timeout(600)

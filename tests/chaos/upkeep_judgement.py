@@ -12,17 +12,17 @@ import pyarrow as pa
 from psycopg.rows import dict_row
 from pyiceberg.table import Table
 
-from tests.chaos.upkeep_writers import Rows, Told, rows_of
+from tests.chaos.upkeep_writers import Rows, WriterReport, rows_of
 from tests.clients import pyice
 from tests.live import LiveServer
 
 Name = tuple[str, ...]
 
 
-def expected(told: Sequence[Told]) -> dict[Name, Rows]:
+def expected(reports: Sequence[WriterReport]) -> dict[Name, Rows]:
     """The rows of each table, as its writers were told."""
     rows_by_table: dict[Name, Rows] = {}
-    for report in told:
+    for report in reports:
         rows = rows_by_table.setdefault(report.table, {})
         assert not rows.keys() & report.rows.keys()
         rows.update(report.rows)
@@ -189,13 +189,13 @@ def commits_are_audited(server: LiveServer, files: Collection[str]) -> Counter[s
     events = query(
         server, "SELECT * FROM catalog_auditevent WHERE action LIKE 'maintenance.%%' ORDER BY id"
     )
-    told = query(server, "SELECT job_id, message, data FROM catalog_jobevent ORDER BY id")
+    job_events = query(server, "SELECT job_id, message, data FROM catalog_jobevent ORDER BY id")
     audited = {
         (row["after"].get("job"), row["after"].get("version"))
         for row in events
         if row["after"] is not None
     }
-    for row in told:
+    for row in job_events:
         if row["message"].startswith("committed version "):
             version = int(row["message"].removeprefix("committed version "))
             assert (row["job_id"], version) in audited, row

@@ -52,12 +52,12 @@ class Task:
 
 
 @dataclass
-class Told:
+class WriterReport:
     """What became of a writer."""
 
     table: tuple[str, ...]
     rows: Rows
-    done: Counter[str] = field(default_factory=Counter)
+    changes: Counter[str] = field(default_factory=Counter)
     refused: int = 0
     unknown: list[str] = field(default_factory=list)
     """Errors that do not say whether anything was done; the writer looked, and went on from there."""
@@ -85,7 +85,7 @@ def stream(data: pa.Table) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def write(tasks: Sequence[Task]) -> list[Told]:
+def write(tasks: Sequence[Task]) -> list[WriterReport]:
     """Be these writers, each in a thread of its own, until told to stop."""
     with ThreadPoolExecutor(len(tasks)) as pool:
         return list(pool.map(lambda task: _KINDS[task.kind](task).run(), tasks))
@@ -99,16 +99,16 @@ class Writer(ABC):
         self.first = task.number * OWN
         self._next = self.first
         self._dice = random.Random(task.seed)
-        self.told = Told(task.table, {})
+        self.report = WriterReport(task.table, {})
 
-    def run(self) -> Told:
+    def run(self) -> WriterReport:
         while not self.task.stop.exists():
             self._step()
             time.sleep(self._dice.uniform(0, 2 * self.task.pause))
-        return self.told
+        return self.report
 
     def _step(self) -> None:
-        before = self.told.rows
+        before = self.report.rows
         kind = self._dice.choices(("append", "update", "delete"), (60, 20, 20))[0]
         if len(before) > _MOST_ROWS:
             kind = "delete"
@@ -138,21 +138,21 @@ class Writer(ABC):
                 case _:
                     self.delete(list(ids))
         except _REFUSALS:
-            self.told.refused += 1
-            assert self.found() == before, (self.task, kind)
+            self.report.refused += 1
+            assert self.present_rows() == before, (self.task, kind)
         except Exception as error:  # noqa: BLE001 - whatever it is, the table is looked at
-            self.told.unknown.append(f"{kind}: {type(error).__name__}: {error}")
-            self.told.rows = self._either(before, after)
+            self.report.unknown.append(f"{kind}: {type(error).__name__}: {error}")
+            self.report.rows = self._either(before, after)
         else:
-            self.told.done[kind] += 1
-            self.told.rows = after
+            self.report.changes[kind] += 1
+            self.report.rows = after
 
     def _either(self, before: Rows, after: Rows) -> Rows:
-        result = self.found()
-        assert result in (before, after), (self.task, self.told.unknown[-1])
+        result = self.present_rows()
+        assert result in (before, after), (self.task, self.report.unknown[-1])
         return result
 
-    def found(self) -> Rows:
+    def present_rows(self) -> Rows:
         """The writer's rows as they are now. Maintenance may remove a version while it is read."""
         deadline = time.monotonic() + _PATIENCE
         while True:

@@ -10,7 +10,7 @@ import pytest
 from lance_namespace import CreateNamespaceRequest
 
 from tests.clients import writers
-from tests.clients.writers import ROWS, Told
+from tests.clients.writers import ROWS, AppendReport
 from tests.live import LiveServer
 
 WRITERS, APPENDS = 4, 25
@@ -60,8 +60,8 @@ def test_nothing_acknowledged_is_lost_when_the_server_is_killed(server: LiveServ
 
     rows = _rows(server)
     for report in reports:
-        assert len(report.acknowledged) + len(report.found) == APPENDS
-        for name in report.acknowledged + report.found:
+        assert len(report.acknowledged) + len(report.landed) == APPENDS
+        for name in report.acknowledged + report.landed:
             assert [rows[name, row] for row in range(ROWS)] == [1] * ROWS, name
         for name in report.failed:
             counts = {rows[name, row] for row in range(ROWS)}
@@ -84,8 +84,8 @@ def _arguments(server: LiveServer) -> tuple[list[object], ...]:
     return tuple(list(column) for column in zip(*arguments, strict=True))
 
 
-def _names(told: Told) -> list[str]:
-    return told.acknowledged + told.found + told.failed
+def _names(report: AppendReport) -> list[str]:
+    return report.acknowledged + report.landed + report.failed
 
 
 def _wait_for_versions(database: object, count: int, within: float = 120.0) -> None:

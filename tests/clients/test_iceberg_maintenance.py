@@ -47,8 +47,8 @@ class Jobs:
     def __init__(self, live: LiveServer) -> None:
         self._live = live
 
-    def start(self, table: tuple[str, ...], kind: str, **asked: Any) -> int:
-        is_dry_run = asked.pop("is_dry_run", False)
+    def start(self, table: tuple[str, ...], kind: str, **options: Any) -> int:
+        is_dry_run = options.pop("is_dry_run", False)
         self._live.manage(
             "from catalog.models import TableFormat\n"
             "from catalog.services.tables import job_operations as ops\n"
@@ -56,13 +56,13 @@ class Jobs:
             "from catalog.services.engine.commit import commit\n"
             f"commit([ops.StartMaintenance(table={table!r}, format=TableFormat.ICEBERG,"
             f" kind_of_job={kind!r}, is_dry_run={is_dry_run},"
-            f" parameters={{'policy': {POLICY | asked!r}}})], actor=SYSTEM)"
+            f" parameters={{'policy': {POLICY | options!r}}})], actor=SYSTEM)"
         )
         return int(self._rows("SELECT max(id) AS id FROM catalog_job")[0]["id"])
 
-    def run(self, table: tuple[str, ...], kind: str, **asked: Any) -> dict[str, Any]:
+    def run(self, table: tuple[str, ...], kind: str, **options: Any) -> dict[str, Any]:
         """The result of a job that ends well."""
-        job = self.followed(self.start(table, kind, **asked))
+        job = self.followed(self.start(table, kind, **options))
         assert job["status"] == "succeeded", (job, self.log(job["id"]), self._live.log)
         result: dict[str, Any] = job["result"]
         return result
@@ -92,9 +92,9 @@ class Jobs:
     def followed(self, pk: int, within: float = 300.0) -> dict[str, Any]:
         return self.wait(pk, lambda job: job["status"] in ENDED, within)
 
-    def wait(self, pk: int, what: Any, within: float = 300.0) -> dict[str, Any]:
+    def wait(self, pk: int, condition: Any, within: float = 300.0) -> dict[str, Any]:
         deadline = time.monotonic() + within
-        while not what(job := self.get(pk)):
+        while not condition(job := self.get(pk)):
             assert time.monotonic() < deadline, (job, self.log(pk), self._live.log)
             time.sleep(0.1)
         return job
@@ -297,7 +297,7 @@ def drivers(pk: int) -> list[psutil.Process]:
     return processes
 
 
-def gone(pk: int, within: float) -> None:
+def wait_until_drivers_stop(pk: int, within: float) -> None:
     deadline = time.monotonic() + within
     while remaining := drivers(pk):
         assert time.monotonic() < deadline, remaining
@@ -360,7 +360,7 @@ def test_whoever_is_killed_the_table_ends_right(
     live._worker.kill_group()
     live._worker.wait(10)
     live._worker.drain()
-    gone(pk, 60)
+    wait_until_drivers_stop(pk, 60)
     assert rows(table) == EXPECTED
     assert table.metadata_location == begun, "nothing was committed so far"
     live.start_worker()

@@ -65,8 +65,8 @@ def opened(live: LiveServer, namespace: str) -> lance.LanceDataset:
 
 def is_whole(dataset: lance.LanceDataset) -> bool:
     ids = sorted(dataset.to_table()["id"].to_pylist())
-    found = sorted(dataset.to_table(filter="id in (3, 4, 20000)")["id"].to_pylist())
-    return ids == [i for i in range(ROWS) if i % 20 != 3] and found == [4, 20000]
+    filtered_ids = sorted(dataset.to_table(filter="id in (3, 4, 20000)")["id"].to_pylist())
+    return ids == [i for i in range(ROWS) if i % 20 != 3] and filtered_ids == [4, 20000]
 
 
 def test_the_worker_lets_spark_write(live: LiveServer) -> None:

@@ -151,9 +151,9 @@ def digits(live: LiveServer, ns: RestNamespace) -> np.ndarray:
     return images()
 
 
-def nearest(vectors: np.ndarray, wanted: np.ndarray, k: int = 10) -> np.ndarray:
+def nearest(vectors: np.ndarray, target: np.ndarray, k: int = 10) -> np.ndarray:
     """Squared distances to the k nearest, by brute force."""
-    distances = ((vectors - wanted) ** 2).sum(axis=1)
+    distances = ((vectors - target) ** 2).sum(axis=1)
     return np.sort(distances)[:k]
 
 

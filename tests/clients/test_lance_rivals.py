@@ -9,7 +9,7 @@ import pytest
 from lance_namespace_urllib3_client import models as m
 
 from tests.clients import writers
-from tests.clients.rivals import SHARED, Race, Told, rows, stream, work
+from tests.clients.rivals import SHARED, Race, WriterReport, rows, stream, work
 from tests.live import LiveServer
 
 pytestmark = pytest.mark.xdist_group("lance_rivals")  # the writers' processes start once
@@ -67,7 +67,7 @@ def test_rivals(
     reports = [future.result(timeout=240) for future in running]
     print(*(f"{kind}: {report}" for kind, report in zip(pair, reports, strict=True)), sep="; ")
 
-    assert [report.done for report in reports] == [CHANGES, CHANGES]
+    assert [report.changes for report in reports] == [CHANGES, CHANGES]
     dataset = lance.dataset(namespace_client=live.client(), table_id=table)
     rows = sorted(tuple(row.values()) for row in dataset.to_table().to_pylist())
     assert len({row[0] for row in rows}) == len(rows), "a row is there twice"
@@ -91,10 +91,10 @@ def _expected_ids(pair: tuple[str, str]) -> set[int]:
     return ids
 
 
-def _assert_changes_of(pair: tuple[str, str], found: list[tuple[int, int, str]]) -> None:
+def _assert_changes_of(pair: tuple[str, str], rows_: list[tuple[int, int, str]]) -> None:
     updates = CHANGES * sum(kind.endswith("update") for kind in pair)
     merges = {kind for kind in pair if kind.endswith("merge")}
-    for number, n, writer in found:
+    for number, n, writer in rows_:
         if number >= SHARED:
             assert n == 0
             assert writer in pair
@@ -107,12 +107,12 @@ def _assert_changes_of(pair: tuple[str, str], found: list[tuple[int, int, str]])
             assert (n, writer) == (updates, "")
 
 
-def _assert_history(live: LiveServer, table: list[str], told: list[Told]) -> None:
+def _assert_history(live: LiveServer, table: list[str], reports: list[WriterReport]) -> None:
     """One version for each change, without gaps, each readable and with its audit row."""
     status, listed = live.post(f"/v1/table/{'$'.join(table)}/version/list")
     assert status == 200, listed
     versions = [entry["version"] for entry in listed["versions"]]
-    assert versions == list(range(1, 2 + sum(report.done for report in told)))
+    assert versions == list(range(1, 2 + sum(report.changes for report in reports)))
     with live.database() as database:
         audited = database.execute(
             "SELECT (after->>'version')::int FROM catalog_auditevent WHERE table_uuid ="

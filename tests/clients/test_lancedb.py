@@ -63,8 +63,8 @@ def names(table: Table) -> dict[int, str]:
     return dict(sorted(zip(rows["id"].to_pylist(), rows["name"].to_pylist(), strict=True)))
 
 
-def ids(found: Any) -> list[int]:
-    return [row["id"] for row in found.to_list()]
+def ids(result: Any) -> list[int]:
+    return [row["id"] for row in result.to_list()]
 
 
 def history(live: LiveServer, table: Table) -> list[int]:

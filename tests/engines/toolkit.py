@@ -93,22 +93,24 @@ def hadoop_java() -> str:
     return executable
 
 
-def install(what: str, target: Path, *requirements: str) -> None:
+def install(label: str, target: Path, *requirements: str) -> None:
     """Install wheels in a directory. Raises Missing."""
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--no-deps"]
-    run(what, [*command, "--target", str(target), *requirements], seconds=_PIP_SECONDS)
+    run(label, [*command, "--target", str(target), *requirements], seconds=_PIP_SECONDS)
 
 
-def run(what: str, command: list[str], *, seconds: float, cwd: Path | None = None) -> None:
+def run(label: str, command: list[str], *, seconds: float, cwd: Path | None = None) -> None:
     """Run a command that fetches or builds. Raises Missing with the end of its output."""
     try:
         completed = subprocess.run(
             command, cwd=cwd, capture_output=True, text=True, timeout=seconds, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise Missing(f"{what} cannot be had: {error}") from None
+        raise Missing(f"{label} cannot be had: {error}") from None
     if completed.returncode:
-        raise Missing(f"{what} cannot be had: {(completed.stderr or completed.stdout)[-_LOG_END:]}")
+        raise Missing(
+            f"{label} cannot be had: {(completed.stderr or completed.stdout)[-_LOG_END:]}"
+        )
 
 
 def polite(command: list[str]) -> list[str]:

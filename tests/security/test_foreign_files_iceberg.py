@@ -27,8 +27,8 @@ from tests.security.foreign import (
     KINDS,
     MINE,
     local,
+    message_of,
     refusal,
-    said,
     snapshot,
     updates,
 )
@@ -66,7 +66,7 @@ def test_a_snapshot_that_names_a_foreign_file_is_refused(world, attacker, slot):
         path = world.path(kind, slot)
         body = {"requirements": [], "updates": updates(snapshot(slot, path))}
         with untouched(world.canaries()), unchanged():
-            assert said(attacker.call("POST", COMMIT, body)) == refusal(path), kind
+            assert message_of(attacker.call("POST", COMMIT, body)) == refusal(path), kind
 
 
 def test_manifests_that_a_snapshot_of_v1_names_itself(world, attacker):
@@ -83,7 +83,7 @@ def test_manifests_that_a_snapshot_of_v1_names_itself(world, attacker):
             change = {"action": "add-snapshot", "snapshot": spelled}
             body = {"requirements": [], "updates": [change]}
             with untouched(world.canaries()), unchanged():
-                message = said(attacker.call("POST", "namespaces/mine/tables/old", body))
+                message = message_of(attacker.call("POST", "namespaces/mine/tables/old", body))
             assert message == refusal(path).replace("mine.t", "mine.old")
 
 
@@ -102,7 +102,7 @@ def test_statistics_in_a_foreign_file_are_refused(world, attacker, field):
         update = {"action": f"set-{field}", field: statistics}
         with untouched(world.canaries()), unchanged():
             response = attacker.call("POST", COMMIT, {"requirements": [], "updates": [update]})
-            assert said(response) == refusal(path)
+            assert message_of(response) == refusal(path)
 
 
 @pytest.mark.parametrize("stage", [False, True])
@@ -132,19 +132,19 @@ def test_a_table_that_is_created_with_a_foreign_snapshot(world, attacker, stage)
                 response = attacker.call("POST", "transactions/commit", transaction)
             else:
                 response = attacker.call("POST", "namespaces/mine/tables/n", body)
-            assert said(response).removesuffix(" (operation 0)") == refusal(path).replace(
+            assert message_of(response).removesuffix(" (operation 0)") == refusal(path).replace(
                 "mine.t", "mine.n"
             )
 
 
-@pytest.mark.parametrize("what", ["register", "register-view"])
-def test_registering_from_a_foreign_file(world, attacker, what):
+@pytest.mark.parametrize("kind_", ["register", "register-view"])
+def test_registering_from_a_foreign_file(world, attacker, kind_):
     """Its metadata file is not read, so it does not matter what is in it."""
     for kind in (kind for kind in KINDS if kind != "missing"):
         path = world.path(kind, "list")
         body = {"name": "stolen", "metadata-location": path}
         with untouched(world.canaries()), unchanged():
-            message = said(attacker.call("POST", f"namespaces/mine/{what}", body))
+            message = message_of(attacker.call("POST", f"namespaces/mine/{kind_}", body))
         assert path in message
 
 
@@ -155,7 +155,7 @@ def test_registering_a_hidden_table_and_none_at_all_are_refused_alike(world, att
     for path in (real, real.with_name("00009-none.metadata.json")):
         body = {"name": "stolen", "metadata-location": f"file://{path}"}
         with untouched([*world.canaries(), real]), unchanged():
-            message = said(attacker.call("POST", "namespaces/mine/register", body))
+            message = message_of(attacker.call("POST", "namespaces/mine/register", body))
         texts.add(message.replace(path.name, "…"))
     assert len(texts) == 1
 
@@ -195,7 +195,7 @@ def test_a_registered_document_that_names_foreign_files(world, attacker, field):
         file.write_text(json.dumps(document))
         body = {"name": "n", "metadata-location": f"file://{file}"}
         with untouched(world.canaries()), unchanged():
-            message = said(attacker.call("POST", "namespaces/mine/register", body))
+            message = message_of(attacker.call("POST", "namespaces/mine/register", body))
         assert message == refusal(path).replace("mine.t", "mine.n")
 
 
@@ -209,8 +209,8 @@ def test_a_registered_document_that_names_foreign_files(world, attacker, field):
         "location",
     ],
 )
-@pytest.mark.parametrize("place", ["hidden", "twin", "system", "path", "in path", "link"])
-def test_directories_of_others_are_not_claimed(world, attacker, name, place):
+@pytest.mark.parametrize("directory", ["hidden", "twin", "system", "path", "in path", "link"])
+def test_directories_of_others_are_not_claimed(world, attacker, name, directory):
     hidden = Table.objects.get(namespace__name="secret", name="t")
     elsewhere = world.mine.parent / "elsewhere"
     IcebergPath.objects.create(table=hidden, path=str(elsewhere))
@@ -221,7 +221,7 @@ def test_directories_of_others_are_not_claimed(world, attacker, name, place):
         "path": str(elsewhere),
         "in path": f"{elsewhere}/deep",
         "link": f"{world.mine}/metadata/directory",
-    }[place]
+    }[directory]
     update = (
         {"action": "set-location", "location": f"file://{at}"}
         if name == "location"
@@ -256,7 +256,7 @@ def test_a_snapshot_that_is_dated_back_or_ahead(world, attacker, dated):
     added["timestamp-ms"] += dated
     with unchanged():
         response = attacker.call("POST", COMMIT, {"requirements": [], "updates": updates(added)})
-    assert "Invalid snapshot timestamp" in said(response)
+    assert "Invalid snapshot timestamp" in message_of(response)
 
 
 @pytest.mark.parametrize(("behind", "has_parent"), [(0, True), (1, True), (1, False)])

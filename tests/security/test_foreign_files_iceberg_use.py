@@ -47,9 +47,9 @@ from tests.security.foreign import (
     SLOTS,
     World,
     local,
+    message_of,
     refusal,
     row,
-    said,
     snapshot,
     updates,
 )
@@ -121,7 +121,7 @@ def test_what_is_there_all_the_same_is_not_used(world, attacker, planted, slot, 
     is_metadata = slot in {"list", "manifest"}
     with untouched(world.canaries()):
         with unchanged():
-            assert said(attacker.call("POST", f"{COMMIT}/plan", {})) == refusal(path)
+            assert message_of(attacker.call("POST", f"{COMMIT}/plan", {})) == refusal(path)
             with pytest.raises(ForeignFile) as refused:
                 show()
             assert refused.value.message == refusal(path)
@@ -177,7 +177,7 @@ def test_a_plan_that_was_kept_is_looked_at_again(world, attacker, monkeypatch, s
     local(snapshot(slot, path)["manifest-list"]).rename(local(current.manifest_list))
     with untouched(world.canaries()), unchanged():
         response = attacker.call("POST", f"{COMMIT}/tasks", {"plan-task": plan["plan-tasks"][0]})
-    assert said(response) == refusal(path)
+    assert message_of(response) == refusal(path)
 
 
 @pytest.mark.parametrize("kind", ["hidden", "dropped", "twin", "system", "link"])
@@ -255,7 +255,7 @@ def test_files_of_a_table_that_one_may_read_are_planned_and_spared(world, attack
     assert world.victims["hidden"].data.exists()
     # Whoever committed it may not read it any more: nobody reads it by way of that table.
     requester.grants.filter(table=source).delete()
-    assert said(attacker.call("POST", f"{COMMIT}/plan", {})) == refusal(path)
+    assert message_of(attacker.call("POST", f"{COMMIT}/plan", {})) == refusal(path)
 
 
 def test_files_that_no_table_has_are_read_in_an_allowed_root(world, attacker, settings, tmp_path):

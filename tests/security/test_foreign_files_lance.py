@@ -43,7 +43,7 @@ from catalog.services.maintenance import job_runner, lance_dependents, measureme
 from catalog.services.maintenance import job_runner as maintenance_job_runner
 from catalog.services.recovery import lance_repair
 from catalog.services.tables import job_operations, table_operations
-from tests.access.doors import KEY, give, principal, who_asks
+from tests.access.doors import KEY, give, make_requester, principal
 from tests.api.client import Lance, encoded_schema, stream
 from tests.factories import files, make_lance_table, make_namespace, make_root, snapshot
 from tests.security import lance_attacks as attacks
@@ -78,7 +78,7 @@ class World:
 def world(warehouse: Path, tmp_path: Path, settings) -> Iterator[World]:
     settings.MONODON_MANIFEST_PATHS = []
     make_root()
-    requester = who_asks()
+    requester = make_requester()
     make_namespace("secretive")
     rows = pa.table({"id": [7, 8], "name": ["secret", "secret"]})
     victims = {
@@ -160,12 +160,12 @@ def _transaction(world: World) -> bytes:
     return attacks.edited(_real(world), [12], lambda _: name[2:])
 
 
-def _index(place: Callable[[World], Path], change: attacks.Change = lambda index: index) -> Attack:
+def _index(path: Callable[[World], Path], change: attacks.Change = lambda index: index) -> Attack:
     """An index of the own column, whose files lie in another directory; its entry is changed."""
 
     def make(world: World) -> bytes:
         manifest, directory = attacks.indexed(world.mine, NEXT, world.clones / "indexed")
-        target = place(world) / "_indices" / directory.name
+        target = path(world) / "_indices" / directory.name
         shutil.copytree(directory, target, dirs_exist_ok=True)
         return attacks.edited(manifest, [1], change, index=True)
 

@@ -113,20 +113,20 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("how", BROKEN)
+@pytest.mark.parametrize("defect", BROKEN)
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_a_body_that_is_not_whole_is_not_acted_on(server: LiveServer, operation: str, how: str):
+def test_a_body_that_is_not_whole_is_not_acted_on(server: LiveServer, operation: str, defect: str):
     method, path, body = OPERATIONS[operation]
-    lines, spoil = BROKEN[how]
+    lines, spoil = BROKEN[defect]
     if operation == "arrow":
         lines = [*lines, ARROW]
     with unchanged(server), Wire(server) as wire:
         wire.head(method, path, *lines).send(spoil(body))
-        if how != "trailers":
+        if defect != "trailers":
             wire.half_close()
         answer = wire.answer()
     assert answer.status == 400, answer.content
-    words = "shorter than its Content-Length" if "short" in how else "chunks are malformed"
+    words = "shorter than its Content-Length" if "short" in defect else "chunks are malformed"
     assert words in message(answer)
 
 

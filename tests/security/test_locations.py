@@ -343,10 +343,12 @@ def world(tmp_path: Path, outside: Path, iceberg: Iceberg) -> Path:
     return tmp_path
 
 
-def all_refused(send: Send, wanted: list[str], world: Path, is_form: Callable[[Any], bool]) -> None:
+def all_refused(
+    send: Send, expected: list[str], world: Path, is_form: Callable[[Any], bool]
+) -> None:
     before, on_disk = snapshot(), files(world)
     faults = []
-    for form in wanted:
+    for form in expected:
         with watched(world / "outside"):
             answer = send(form)
         if not (400 <= answer.status_code < 500 and is_form(json.loads(answer.content))):

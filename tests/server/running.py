@@ -29,13 +29,13 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def eventually(holds: Callable[[], bool], *, within: float, what: str) -> float:
+def eventually(holds: Callable[[], bool], *, within: float, description: str) -> float:
     """How long it took. `within` is in seconds on a machine that does nothing else."""
     within *= PATIENCE
     began = time.monotonic()
     while not holds():
         waited = time.monotonic() - began
-        assert waited < within, f"not within {within} s: {what}"
+        assert waited < within, f"not within {within} s: {description}"
         time.sleep(0.05)
     return time.monotonic() - began
 
@@ -101,7 +101,7 @@ class Running:
             return self.is_ready()
 
         try:
-            return eventually(ready, within=within, what="ready")
+            return eventually(ready, within=within, description="ready")
         except AssertionError as exc:
             raise AssertionError(f"{exc}\n{self.output}") from exc
 

@@ -35,18 +35,18 @@ def by_operation(document: dict[str, Any]) -> dict[str, tuple[str, str, dict[str
     }
 
 
-def resolve(document: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
-    while "$ref" in part:
+def resolve(document: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
+    while "$ref" in node:
         step: Any = document
-        for name in part["$ref"].removeprefix("#/").split("/"):
+        for name in node["$ref"].removeprefix("#/").split("/"):
             step = step[name]
-        part = step
-    return part
+        node = step
+    return node
 
 
-def content_of(document: dict[str, Any], part: dict[str, Any] | None) -> dict[str, dict[str, Any]]:
+def content_of(document: dict[str, Any], node: dict[str, Any] | None) -> dict[str, dict[str, Any]]:
     """The schema of each media type."""
-    content = resolve(document, part or {}).get("content", {})
+    content = resolve(document, node or {}).get("content", {})
     return {media: resolve(document, described["schema"]) for media, described in content.items()}
 
 
@@ -73,14 +73,14 @@ def test_the_document_is_valid_openapi_3_1(document):
 
 
 def test_every_reference_leads_somewhere(document):
-    def walk(part: Any) -> None:
-        if isinstance(part, dict):
-            if isinstance(part.get("$ref"), str):
-                resolve(document, part)
-            for inner in part.values():
+    def walk(node: Any) -> None:
+        if isinstance(node, dict):
+            if isinstance(node.get("$ref"), str):
+                resolve(document, node)
+            for inner in node.values():
                 walk(inner)
-        elif isinstance(part, list):
-            for inner in part:
+        elif isinstance(node, list):
+            for inner in node:
                 walk(inner)
 
     walk(document)

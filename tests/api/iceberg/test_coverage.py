@@ -89,16 +89,16 @@ def test_types_agree_with_statuses():
         assert status in expected, refusal
 
 
-def said(error: CatalogError, warehouse: tuple[str, ...] = ()) -> str:
+def message_of(error: CatalogError, warehouse: tuple[str, ...] = ()) -> str:
     return wording.complete(error, wording.message(error, warehouse))
 
 
 def test_a_message_begins_with_the_cause():
     error = TableNotFound(("a", "t"), detail="A view of this name exists.")
-    assert said(error) == "Table does not exist: a.t. A view of this name exists."
+    assert message_of(error) == "Table does not exist: a.t. A view of this name exists."
     error = InvalidInput("no")
     error.operation = 3
-    assert said(error) == "no (operation 3)"
+    assert message_of(error) == "no (operation 3)"
 
 
 def test_only_a_sure_refusal_is_final():

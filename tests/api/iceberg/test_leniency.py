@@ -17,7 +17,7 @@ from django.http import HttpResponse
 from catalog.access import SYSTEM
 from catalog.privileges import Privilege
 from catalog.services.iceberg import tables as iceberg_tables
-from tests.access.doors import KEY, give, who_asks
+from tests.access.doors import KEY, give, make_requester
 from tests.api.iceberg.client import Iceberg
 from tests.api.iceberg.test_views import make_view, version
 from tests.factories import ICEBERG_SCHEMA, make_iceberg_table, make_namespace, unchanged
@@ -291,7 +291,7 @@ def test_the_views_through_which_something_is_loaded(iceberg: Iceberg, table, pa
 
 
 def test_a_view_gives_no_right_to_its_tables(table, warehouse):
-    principal = who_asks()
+    principal = make_requester()
     make_view("shown", "v")
     give(principal, Privilege.READ, make_namespace("shown"))
     for path in ("tables/t", "tables/t/credentials"):

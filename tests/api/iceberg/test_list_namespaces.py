@@ -79,9 +79,9 @@ def test_tokens_of_any_name(iceberg: Iceberg):
     names = {"a b", "a/b", "ü", "🧊", "x&y=z", "100%"}
     for name in names:
         make_namespace(name)
-    found = [name for page in pages(iceberg, "pageSize=1") for name in page]
-    assert len(found) == 6
-    assert set(found) == names
+    listed = [name for page in pages(iceberg, "pageSize=1") for name in page]
+    assert len(listed) == 6
+    assert set(listed) == names
 
 
 @pytest.mark.parametrize("parent", [("a b", "c/d"), ("größe", "🧊.x"), ("100%", "%20"), ("a+b",)])

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.operation("loadTable")]
 PATH = "namespaces/ns/tables/t"
 
 
-def environ(iceberg: Iceberg, known: str, path: str = PATH, **more: str) -> dict[str, Any]:
+def environ(iceberg: Iceberg, etag: str, path: str = PATH, **more: str) -> dict[str, Any]:
     return {
         "REQUEST_METHOD": "GET",
         "SCRIPT_NAME": "",
@@ -27,7 +27,7 @@ def environ(iceberg: Iceberg, known: str, path: str = PATH, **more: str) -> dict
         "SERVER_NAME": "testserver",
         "SERVER_PORT": "80",
         "HTTP_AUTHORIZATION": iceberg.headers["authorization"],
-        "HTTP_IF_NONE_MATCH": known,
+        "HTTP_IF_NONE_MATCH": etag,
         "wsgi.input": BytesIO(),
         "wsgi.url_scheme": "http",
         **more,

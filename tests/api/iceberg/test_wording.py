@@ -11,7 +11,7 @@ from catalog import errors
 from catalog.access import SYSTEM
 from catalog.privileges import Privilege
 from catalog.services.iceberg import functions
-from tests.access.doors import DOORS, KEY, Request, give, who_asks
+from tests.access.doors import DOORS, KEY, Request, give, make_requester
 from tests.access.iceberg_examples import DEFINITION
 from tests.access.rules import Unseen
 from tests.api.iceberg.client import Iceberg
@@ -219,7 +219,7 @@ DOOR = DOORS["iceberg"]
 def test_no_refusal_names_the_place_of_the_warehouse(operation):
     """Hidden, forbidden or missing: through a prefix, only what the request itself names."""
     make_root()
-    principal = who_asks()
+    principal = make_requester()
     namespace = make_namespace("outer", "inner")
     make_iceberg_table("outer", "inner", "ws", "t")
     make_view("outer", "inner", "ws", "v")

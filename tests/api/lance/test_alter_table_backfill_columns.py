@@ -224,11 +224,11 @@ def test_who_goes_on_begins_after_what_was_committed(lance, table, monkeypatch):
     job_id = lance.post(PATH, body, status=202)["job_id"]
     real, calls = lance_backfill._values, []
 
-    def fail_third(source, fragment, *rest):
+    def fail_third(source, fragment, *options):
         calls.append(fragment.fragment_id)
         if len(calls) == 3:
             raise OSError("the disk is away")
-        return real(source, fragment, *rest)
+        return real(source, fragment, *options)
 
     monkeypatch.setattr(lance_backfill, "_values", fail_third)
     job = run(job_id)

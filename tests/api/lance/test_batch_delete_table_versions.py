@@ -22,7 +22,7 @@ def between(*ranges: tuple[int, int]) -> dict:
     return {"ranges": [{"start_version": start, "end_version": end} for start, end in ranges]}
 
 
-def left(lance: Lance, query: str = "") -> list[int]:
+def remaining_versions(lance: Lance, query: str = "") -> list[int]:
     versions = lance.post(f"/v1/table/ws$t/version/list{query}")["versions"]
     return [version["version"] for version in versions]
 
@@ -55,7 +55,7 @@ def five(db):
 def test_start_is_inclusive_and_end_exclusive(lance: Lance, five, ranges, remaining):
     answer = lance.post(DELETE, between(*ranges))
     assert answer["deleted_count"] == 5 - len(remaining)
-    assert left(lance) == remaining
+    assert remaining_versions(lance) == remaining
     assert TableVersion.objects.filter(table=five).count() == 5  # tombstones
     assert TableVersion.objects.visible().filter(table__name="other").count() == 1
 
@@ -80,8 +80,8 @@ def test_on_a_branch(lance: Lance, five):
     make_version(("ws", "t"), 2, branch="dev")
     answer = lance.post(DELETE, between((0, 2)) | {"branch": "dev"})
     assert answer["deleted_count"] == 1
-    assert left(lance, "?branch=dev") == [2]
-    assert left(lance) == [1, 2, 3, 4, 5]
+    assert remaining_versions(lance, "?branch=dev") == [2]
+    assert remaining_versions(lance) == [1, 2, 3, 4, 5]
     lance.refused(404, 22, "has no branch 'x'", DELETE, between((0, -1)) | {"branch": "x"})
 
 
@@ -109,7 +109,7 @@ def test_the_newest_of_a_batch_counts(lance: Lance, five):
         {"operations": [{"create_table_version": create}, {"delete_table_versions": batch}]},
     )
     assert answer["results"][1]["delete_table_versions"]["deleted_count"] == 5
-    assert left(lance) == [6]
+    assert remaining_versions(lance) == [6]
 
 
 def test_what_tags_and_branches_need_stays(lance: Lance):
@@ -124,7 +124,7 @@ def test_what_tags_and_branches_need_stays(lance: Lance):
     error = "Version 2 of table 'ws.t' cannot be deleted: branch 'dev' needs it"
     lance.refused(409, 19, error, DELETE, between((2, 4)))
     assert lance.post(DELETE, between((3, 4)))["deleted_count"] == 1
-    assert left(lance) == [1, 2, 4]
+    assert remaining_versions(lance) == [1, 2, 4]
 
 
 def test_audited_and_describable(lance: Lance, five):

@@ -54,17 +54,17 @@ def by_operation(document: dict[str, Any]) -> dict[str, tuple[str, str, dict[str
     }
 
 
-def resolve(document: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
-    while "$ref" in part:
+def resolve(document: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
+    while "$ref" in node:
         step: Any = document
-        for name in part["$ref"].removeprefix("#/").split("/"):
+        for name in node["$ref"].removeprefix("#/").split("/"):
             step = step[name]
-        part = step
-    return part
+        node = step
+    return node
 
 
-def json_schema(document: dict[str, Any], part: dict[str, Any] | None) -> dict[str, Any] | None:
-    content = resolve(document, part or {}).get("content", {}).get("application/json")
+def json_schema(document: dict[str, Any], node: dict[str, Any] | None) -> dict[str, Any] | None:
+    content = resolve(document, node or {}).get("content", {}).get("application/json")
     return resolve(document, content["schema"]) if content else None
 
 
@@ -82,14 +82,14 @@ def test_the_document_is_valid_openapi_3_1(document):
 
 
 def test_every_reference_leads_somewhere(document):
-    def walk(part: Any) -> None:
-        if isinstance(part, dict):
-            if isinstance(part.get("$ref"), str):
-                resolve(document, part)
-            for inner in part.values():
+    def walk(node: Any) -> None:
+        if isinstance(node, dict):
+            if isinstance(node.get("$ref"), str):
+                resolve(document, node)
+            for inner in node.values():
                 walk(inner)
-        elif isinstance(part, list):
-            for inner in part:
+        elif isinstance(node, list):
+            for inner in node:
                 walk(inner)
 
     walk(document)
@@ -329,9 +329,11 @@ def test_the_specification_and_the_document_agree(specification, document, opera
     method, path, described = by_operation(document)[operation]
     expected_method, expected_path, expected = by_operation(specification)[operation]
     assert (method, path) == (expected_method, expected_path)
-    wanted = [resolve(specification, parameter) for parameter in expected["parameters"]]
+    expected_parameters = [
+        resolve(specification, parameter) for parameter in expected["parameters"]
+    ]
     assert {(p["name"], p["in"]) for p in described["parameters"]} == {
-        (p["name"], p["in"]) for p in wanted
+        (p["name"], p["in"]) for p in expected_parameters
     }
     for ours, theirs in (
         (described.get("requestBody"), expected.get("requestBody")),

@@ -201,7 +201,7 @@ def test_hamming_distance_of_bytes(lance):
 
 
 @pytest.mark.parametrize(
-    ("asked", "kind", "column", "name"),
+    ("requested", "kind", "column", "name"),
     [
         ("upper", "BTREE", "Upper", "Upper_idx"),
         ("st.xy", "BTREE", "st.Xy", "st.Xy_idx"),
@@ -209,9 +209,9 @@ def test_hamming_distance_of_bytes(lance):
         ("ls.t", "FTS", "ls.item.t", "ls.t_idx"),
     ],
 )
-def test_columns_are_named_by_their_canonical_paths(lance, asked, kind, column, name):
+def test_columns_are_named_by_their_canonical_paths(lance, requested, kind, column, name):
     make_lance_table(("w", "t"), table())
-    lance.post(PATH, {"column": asked, "index_type": kind})
+    lance.post(PATH, {"column": requested, "index_type": kind})
     assert details(lance, name)["columns"] == [column]
 
 
@@ -524,15 +524,15 @@ def test_a_canceled_job_commits_nothing(lance, small, monkeypatch):
     lance.post(PATH, {"column": "id", "index_type": "BITMAP"})
     job = Job.objects.get()
 
-    def report(heartbeat: object, done: int, total: int | None = None) -> None:
+    def report(heartbeat: object, completed: int, total: int | None = None) -> None:
         raise jobs.JobCanceled("canceled on request")
 
     calls = []
 
-    def report_late(heartbeat: object, done: int, total: int | None = None) -> None:
-        calls.append(done)
+    def report_late(heartbeat: object, completed: int, total: int | None = None) -> None:
+        calls.append(completed)
         if len(calls) > 1:  # while Lance builds, which ignores it
-            report(heartbeat, done)
+            report(heartbeat, completed)
 
     monkeypatch.setattr(jobs.LeaseHeartbeat, "report", report_late)
     job_runner.run_job(job.pk)

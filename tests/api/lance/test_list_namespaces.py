@@ -64,9 +64,9 @@ def test_tokens_of_any_name(lance: Lance):
     names = {"a b", "a/b", "ü", "🧊", "x&y=z", "100%"}
     for name in names:
         make_namespace(name)
-    found = [name for page in pages(lance, "/v1/namespace/$/list", 1) for name in page]
-    assert len(found) == 6
-    assert set(found) == names
+    listed = [name for page in pages(lance, "/v1/namespace/$/list", 1) for name in page]
+    assert len(listed) == 6
+    assert set(listed) == names
 
 
 @pytest.mark.parametrize("limit", ["0", "-1", "x", "1.5", "9" * 30, "²"])

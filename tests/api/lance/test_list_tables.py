@@ -79,9 +79,9 @@ def test_tokens_of_any_name(lance: Lance):
     names = {"a b", "a/b", "ü", "🧊", "x&y=z", "100%", "n" * 200}
     for name in names:
         make_table("ws", name)
-    found = [name for page in pages(lance, "/v1/namespace/ws/table/list", 1) for name in page]
-    assert len(found) == 7
-    assert set(found) == names
+    listed = [name for page in pages(lance, "/v1/namespace/ws/table/list", 1) for name in page]
+    assert len(listed) == 7
+    assert set(listed) == names
 
 
 @pytest.mark.parametrize("limit", ["0", "-1", "x", "1.5"])

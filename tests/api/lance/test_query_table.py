@@ -60,8 +60,8 @@ def ask(lance: Lance, **body: Any) -> pa.Table:
     return pa.ipc.open_file(content).read_all()
 
 
-def ids(found: pa.Table) -> list[int]:
-    return found["id"].to_pylist()
+def ids(result: pa.Table) -> list[int]:
+    return result["id"].to_pylist()
 
 
 def index(make: Callable[[LanceDataset], Any]) -> None:

@@ -136,7 +136,7 @@ def outbox(ledger: Ledger, events: Sequence[AuditRow]) -> list[Anomaly]:
     anomalies += [
         Anomaly("events out of order", f"{before} before {after}")
         for before, after in itertools.pairwise(events)
-        if before.place >= after.place
+        if before.position >= after.position
     ]
     return anomalies
 
@@ -150,7 +150,7 @@ def order(ledger: Ledger) -> list[Anomaly]:
     }
     last: dict[str, int] = {}
     anomalies = []
-    for row in sorted(ledger.audit, key=lambda each: each.place[1]):
+    for row in sorted(ledger.audit, key=lambda record: record.position[1]):
         version = number.get((row.table, row.transaction))
         if version is None or row.action not in _WITH_VERSION:
             continue
@@ -164,7 +164,7 @@ def sessions(operations: Iterable[Operation]) -> list[Anomaly]:
     """A client never reads an Iceberg table older than it has read it before."""
     newest: dict[tuple[int, str], int] = defaultdict(int)
     anomalies = []
-    for operation in sorted(operations, key=lambda each: each.call):
+    for operation in sorted(operations, key=lambda record: record.call):
         if operation.kind == "load" and operation.outcome == OK:
             key = (operation.process, operation.output["location"])
             sequence = operation.output["sequence"]

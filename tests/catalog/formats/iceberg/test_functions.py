@@ -72,7 +72,7 @@ def test_a_sound_function():
 
 
 @pytest.mark.parametrize(
-    ("types", "wanted"),
+    ("types", "expected"),
     [
         ([], ""),
         (["int", "decimal(9,2)", "variant"], "int,decimal(9,2),variant"),
@@ -84,9 +84,9 @@ def test_a_sound_function():
         ),
     ],
 )  # fmt: skip
-def test_signatures(types, wanted):
+def test_signatures(types, expected):
     parameters = [{"name": f"p{i}", "type": type_} for i, type_ in enumerate(types)]
-    assert functions.definition_id(parameters) == wanted
+    assert functions.definition_id(parameters) == expected
 
 
 @pytest.mark.parametrize(

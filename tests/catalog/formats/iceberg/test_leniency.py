@@ -323,14 +323,14 @@ def test_every_update_and_requirement_is_in_the_table():
 
 
 @pytest.mark.parametrize(
-    ("given", "kept"),
+    ("sent", "stored"),
     [("LONG", "long"), ("Decimal(9, 2)", "decimal(9, 2)"), ("FIXED[4]", "fixed[4]"),
      ("Geometry(srid:ABC)", "geometry(srid:ABC)")],
 )  # fmt: skip
-def test_names_of_types_in_any_case(given, kept):
-    update = {"action": "add-schema", "schema": schema(column(8, "c", given))}
+def test_names_of_types_in_any_case(sent, stored):
+    update = {"action": "add-schema", "schema": schema(column(8, "c", sent))}
     made = updates.apply(table(3), [update], now_ms=2_000)
-    assert made["schemas"][-1]["fields"][-1]["type"] == kept
+    assert made["schemas"][-1]["fields"][-1]["type"] == stored
 
 
 def test_words_of_specs_and_orders_in_any_case():
@@ -359,14 +359,14 @@ def test_words_of_specs_and_orders_in_any_case():
 
 
 @pytest.mark.parametrize(
-    ("summary", "kept"),
+    ("summary", "stored"),
     [
         ({"added-records": "1"}, {"operation": "overwrite", "added-records": "1"}),
         ({}, None),
         (None, None),
     ],
 )
-def test_a_summary_without_an_operation(summary, kept):
+def test_a_summary_without_an_operation(summary, stored):
     update = {"action": "add-snapshot", "snapshot": {**snapshot(1), "summary": summary}}
     made = updates.apply(table(), [update], now_ms=3_000)
-    assert made["snapshots"][0].get("summary") == kept
+    assert made["snapshots"][0].get("summary") == stored

@@ -26,7 +26,7 @@ def files(*sizes: int, group: str = "a", deleted: int = 0) -> list[File]:
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("properties_", "expected"),
     [
         ([], Rewrite(0, 0, 0, 0)),
         (files(1, 2, 3), Rewrite(3, 3, 6 * MB, 1)),
@@ -41,8 +41,8 @@ def files(*sizes: int, group: str = "a", deleted: int = 0) -> list[File]:
         ([File((), MB, 0)] * 3, Rewrite(3, 3, 3 * MB, 0)),
     ],
 )
-def test_compaction(given: list[File], expected: Rewrite) -> None:
-    assert compaction(given, **OPTIONS) == expected
+def test_compaction(properties_: list[File], expected: Rewrite) -> None:
+    assert compaction(properties_, **OPTIONS) == expected
 
 
 def document(times: list[int], **more: Any) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def branches(**refs: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("given", "retain_last", "expected"),
+    ("properties_", "retain_last", "expected"),
     [
         (document([]), 1, []),
         (document([10, 20, 30]), 1, []),
@@ -111,8 +111,8 @@ def branches(**refs: dict[str, Any]) -> dict[str, Any]:
         (document([1, 2], properties={"history.expire.max-ref-age-ms": "5"}), 1, [1]),
     ],
 )
-def test_expiring(given: dict[str, Any], retain_last: int, expected: list[int]) -> None:
-    assert expiring(given, older_than=10, retain_last=retain_last, now=100) == expected
+def test_expiring(properties_: dict[str, Any], retain_last: int, expected: list[int]) -> None:
+    assert expiring(properties_, older_than=10, retain_last=retain_last, now=100) == expected
 
 
 # --- the files of snapshots ----------------------------------------------------------------------
@@ -196,7 +196,7 @@ BY_PARTITION = {"write.delete.granularity": "partition"}
 
 
 @pytest.mark.parametrize(
-    ("given", "properties", "left"),
+    ("files", "properties", "remaining"),
     [
         ([], {}, 0),
         ([("p", "a"), ("p", "b")], {}, 2),  # one for each data file: there is nothing to gain
@@ -213,7 +213,7 @@ BY_PARTITION = {"write.delete.granularity": "partition"}
     ],
 )
 def test_delete_files_that_are_left(
-    given: list[tuple[str, str | None]], properties: dict[str, str], left: int
+    files: list[tuple[str, str | None]], properties: dict[str, str], remaining: int
 ) -> None:
-    files = [DeleteFile((group,), 1000, path) for group, path in given]
-    assert iceberg_maintenance.rewritten_delete_files(files, DATA, properties) == left
+    delete_files = [DeleteFile((group,), 1000, path) for group, path in files]
+    assert iceberg_maintenance.rewritten_delete_files(delete_files, DATA, properties) == remaining

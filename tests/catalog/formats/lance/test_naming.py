@@ -63,7 +63,7 @@ def test_names_of_no_version(name):
 
 
 @pytest.mark.parametrize(
-    ("given", "staged", "expected"),
+    ("requested", "staged", "expected"),
     [
         ("V1", "18446744073709551614.manifest-x", V1),
         ("v2", "1.manifest-x", V2),
@@ -73,8 +73,8 @@ def test_names_of_no_version(name):
         (None, "", V2),
     ],
 )
-def test_naming_scheme(given, staged, expected):
-    assert lance_naming.naming_scheme(given, staged) is expected
+def test_naming_scheme(requested, staged, expected):
+    assert lance_naming.naming_scheme(requested, staged) is expected
 
 
 def test_an_unknown_scheme():

@@ -60,7 +60,7 @@ def grant(name: str, on: On, privileges: Privilege, actor: access.Principal = SY
     return grants.set_grant(actor=actor, on=on, principal=name, privileges=privileges)
 
 
-def who(name: str) -> access.Principal:
+def principal_named(name: str) -> access.Principal:
     principal = access.named(name)
     assert principal is not None
     return principal
@@ -74,9 +74,9 @@ def test_what_is_granted_holds_with_what_it_includes(on):
     principal("etl")
     assert grant("etl", on, Privilege.WRITE) == closure(Privilege.WRITE)
     assert Grant.objects.get().mask == Privilege.BROWSE | READ | Privilege.WRITE
-    assert access.held_on(who("etl"), T) == closure(Privilege.WRITE)
+    assert access.held_on(principal_named("etl"), T) == closure(Privilege.WRITE)
     with pytest.raises(PermissionDenied):
-        access.require(who("etl"), MANAGE, T)
+        access.require(principal_named("etl"), MANAGE, T)
     event = AuditEvent.objects.get(action="grant.set")
     assert (event.actor, event.target) == ("system", str(on))
     assert event.before == {"principal": "etl", "privileges": []}
@@ -97,7 +97,7 @@ def test_a_grant_is_set_exactly_and_nothing_removes_it():
     assert grant("etl", T, NOTHING) == NOTHING
     assert not Grant.objects.exists()
     with pytest.raises(NamespaceNotFound):
-        access.require(who("etl"), Privilege.BROWSE, T)
+        access.require(principal_named("etl"), Privilege.BROWSE, T)
     last = AuditEvent.objects.filter(action="grant.set").latest("pk")
     assert last.before == {"principal": "etl", "privileges": ["browse", "read"]}
     assert last.after == {"principal": "etl", "privileges": []}
@@ -109,27 +109,27 @@ def test_grants_hold_for_iceberg_tables_and_views_too():
     principal("etl")
     for name in ("i", "u"):
         grant("etl", On.table(("a", name)), READ)
-        assert access.holds(who("etl"), READ, Table.objects.get(name=name))
+        assert access.holds(principal_named("etl"), READ, Table.objects.get(name=name))
 
 
 def test_who_may_grant_may_grant_what_it_holds():
     for name in ("boss", "etl"):
         principal(name)
     grant("boss", A, GRANT | READ)
-    assert grant("etl", T, READ, who("boss")) == closure(READ)
+    assert grant("etl", T, READ, principal_named("boss")) == closure(READ)
     assert Grant.objects.get(principal__name="etl").granted_by == "boss"
     with unchanged(), pytest.raises(PermissionDenied, match=r"does not hold write on 'a\.b\.t'"):
-        grant("etl", T, Privilege.WRITE, who("boss"))
+        grant("etl", T, Privilege.WRITE, principal_named("boss"))
     with unchanged(), pytest.raises(PermissionDenied, match="'boss' does not hold manage"):
-        grant("boss", A, Privilege.ALL, who("boss"))
+        grant("boss", A, Privilege.ALL, principal_named("boss"))
     with unchanged(), pytest.raises(NamespaceNotFound):
-        grant("etl", On.namespace(("x",)), READ, who("boss"))
+        grant("etl", On.namespace(("x",)), READ, principal_named("boss"))
     # It cannot take away either what it does not hold.
     grant("etl", T, Privilege.ALL)
     with unchanged(), pytest.raises(PermissionDenied, match="does not hold manage"):
-        grant("etl", T, READ, who("boss"))
+        grant("etl", T, READ, principal_named("boss"))
     grant("etl", T, closure(READ) | GRANT)
-    assert grant("etl", T, NOTHING, who("boss")) == NOTHING
+    assert grant("etl", T, NOTHING, principal_named("boss")) == NOTHING
 
 
 def test_without_the_privilege_to_grant_nothing_is_granted():
@@ -139,22 +139,22 @@ def test_without_the_privilege_to_grant_nothing_is_granted():
     grant("reader", A, READ)
     for name in ("manager", "reader"):
         with unchanged(), pytest.raises(PermissionDenied, match="may not grant anything"):
-            grant("etl", T, READ, who(name))
+            grant("etl", T, READ, principal_named(name))
     for on, missing in ((A, NamespaceNotFound), (T, NamespaceNotFound)):
         with unchanged(), pytest.raises(missing):
-            grant("etl", on, READ, who("stranger"))
+            grant("etl", on, READ, principal_named("stranger"))
     grant("stranger", On.table(("a", "u")), Privilege.ALL)
     with unchanged(), pytest.raises(PermissionDenied):
-        grant("etl", A, READ, who("stranger"))  # it leads to a.u, so it may be seen
+        grant("etl", A, READ, principal_named("stranger"))  # it leads to a.u, so it may be seen
     with unchanged(), pytest.raises(NamespaceNotFound):
-        grant("etl", T, READ, who("stranger"))
+        grant("etl", T, READ, principal_named("stranger"))
 
 
 def test_owners_hold_all_and_a_key_only_what_it_may():
     row = principal("etl")
     other = principal("other")
     Namespace.objects.filter(name="a").update(owner="etl")
-    assert grant("other", T, Privilege.ALL, who("etl")) == Privilege.ALL
+    assert grant("other", T, Privilege.ALL, principal_named("etl")) == Privilege.ALL
     scoped = access.of_row(row, ApiKey(name="k", principal=row, scopes=["grant", "read"]))
     with unchanged(), pytest.raises(PermissionDenied, match="does not hold write"):
         grant(other.name, A, Privilege.WRITE, scoped)
@@ -192,14 +192,16 @@ def test_grants_go_with_their_table_and_come_back_with_it():
     row = Table.objects.get(name="t")
     commit([table_operations.DeregisterTable(table=T.identifier)], actor=SYSTEM)
     with pytest.raises(NamespaceNotFound):
-        access.held_on(who("etl"), T)
+        access.held_on(principal_named("etl"), T)
     make_table("a", "b", "t")  # another one of its name
     with pytest.raises(NamespaceNotFound):
-        access.held_on(who("etl"), T)
-    assert not Table.objects.present().filter(access.visible_tables(who("etl"))).exists()
+        access.held_on(principal_named("etl"), T)
+    assert (
+        not Table.objects.present().filter(access.visible_tables(principal_named("etl"))).exists()
+    )
     commit([table_operations.DeregisterTable(table=T.identifier)], actor=SYSTEM)
     Table.objects.filter(pk=row.pk).update(state=TableState.DECLARED, dropped_at=None)
-    assert access.held_on(who("etl"), T) == closure(READ)
+    assert access.held_on(principal_named("etl"), T) == closure(READ)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -265,12 +267,14 @@ def test_the_list_of_grants_tells_what_is_granted_on_this_very_place():
     assert listed == [(name, closure(READ).value) for name in ("a1", "a2", "a3", "boss", "reader")]
     assert [row.principal.name for row in grants.list_grants(actor=SYSTEM, on=A)[0]] == ["a1"]
     grant("boss", T, GRANT)
-    assert len(grants.list_grants(actor=who("boss"), on=T)[0]) == 5
-    assert len(grants.list_grants(actor=who("a1"), on=T)[0]) == 5  # who manages it may look
+    assert len(grants.list_grants(actor=principal_named("boss"), on=T)[0]) == 5
+    assert (
+        len(grants.list_grants(actor=principal_named("a1"), on=T)[0]) == 5
+    )  # who manages it may look
     with pytest.raises(PermissionDenied, match="may not see the privileges on"):
-        grants.list_grants(actor=who("reader"), on=T)
+        grants.list_grants(actor=principal_named("reader"), on=T)
     with pytest.raises(NamespaceNotFound):
-        grants.list_grants(actor=who("reader"), on=On.namespace(("x",)))
+        grants.list_grants(actor=principal_named("reader"), on=On.namespace(("x",)))
 
 
 # --- who may do what, and why ----------------------------------------------------------------------
@@ -335,14 +339,14 @@ def test_what_one_holds_oneself_one_may_ask():
         principal(name)
     grant("etl", T, READ)
     grant("boss", A, GRANT)
-    (own,) = grants.explain(actor=who("etl"), on=T, principal="etl")[0]
+    (own,) = grants.explain(actor=principal_named("etl"), on=T, principal="etl")[0]
     assert own.held == closure(READ)
-    for wanted in (None, "other"):
+    for name_ in (None, "other"):
         with pytest.raises(PermissionDenied, match=r"may not see the privileges on 'a\.b\.t'"):
-            grants.explain(actor=who("etl"), on=T, principal=wanted)
+            grants.explain(actor=principal_named("etl"), on=T, principal=name_)
     with pytest.raises(NamespaceNotFound):
-        grants.explain(actor=who("other"), on=T, principal="other")
-    (nothing,) = grants.explain(actor=who("boss"), on=T, principal="other")[0]
+        grants.explain(actor=principal_named("other"), on=T, principal="other")
+    (nothing,) = grants.explain(actor=principal_named("boss"), on=T, principal="other")[0]
     assert (nothing.held, nothing.sources) == (NOTHING, [])
     with pytest.raises(PrincipalNotFound):
         grants.explain(actor=SYSTEM, on=T, principal="nobody")
@@ -450,6 +454,6 @@ def test_who_may_not_see_the_grants_may_not_try_either():
     principal("etl")
     grant("etl", T, READ)
     with pytest.raises(PermissionDenied):
-        grants.what_if(actor=who("etl"), on=T, principal="etl")
+        grants.what_if(actor=principal_named("etl"), on=T, principal="etl")
     with pytest.raises(PrincipalNotFound):
         grants.what_if(actor=SYSTEM, on=T, principal="nobody")

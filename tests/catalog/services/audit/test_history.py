@@ -149,10 +149,10 @@ def inside(picture: Picture, namespace: Identifier) -> Picture:
     )
 
 
-def undrop(table: Table, *, tells: bool = False, new: Identifier | None = None) -> None:
+def undrop(table: Table, *, records_before: bool = False, new: Identifier | None = None) -> None:
     """Bring a table back; ``tells`` has the event say what was before, which spares looking."""
     item = TrashItem.objects.get(table=table)
-    if not tells:
+    if not records_before:
         commit([undrop_operations.UndropTable(item=item.pk, new=new)], actor=SYSTEM)
         return
     dropped = Table.objects.select_related("namespace").get(pk=table.pk)
@@ -180,7 +180,7 @@ class World:
         self.properties: list[dict[int, dict[str, str]]] = [self._properties()]
         self.commits: list[tuple[int, int, str]] = []
         """The place of the piece, the table and the branch of each version."""
-        self.done: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
 
     def run(self, steps: int) -> None:
         kinds = {
@@ -208,7 +208,7 @@ class World:
                     continue
             except CatalogError:
                 continue
-            self.done[kind] += 1
+            self.counts[kind] += 1
             self.moments.append(now())
             self.pictures.append(present())
             self.properties.append(self._properties())
@@ -355,12 +355,12 @@ class World:
         if not items:
             return False
         table = self.random.choice(items).table
-        tells = self.random.random() < 0.5 and table.namespace.dropped_at is None
+        records_before = self.random.random() < 0.5 and table.namespace.dropped_at is None
         new = (*self._namespace(), "back") if self.random.random() < 0.5 else None
         names = {row[0] for row in self.pictures[-1][1].values()}
         if (new or table.identifier) in names:
             return False
-        undrop(table, tells=tells, new=new)
+        undrop(table, records_before=records_before, new=new)
         return None
 
     def _undrop_with_parents(self) -> bool | None:
@@ -441,7 +441,7 @@ class World:
         )
 
     def _compare_namespaces(
-        self, first: int, last: int, found: dict[int, h.NamespaceChange]
+        self, first: int, last: int, changes: dict[int, h.NamespaceChange]
     ) -> None:
         old, new = self.pictures[first][0], self.pictures[last][0]
         for pk in old.keys() | new.keys():
@@ -452,18 +452,18 @@ class World:
                 expected = [h.Change.DROPPED]
             elif self.properties[first][pk] != self.properties[last][pk]:
                 expected = [h.Change.PROPERTIES]
-                assert found[pk].properties == h.PropertyChange(
+                assert changes[pk].properties == h.PropertyChange(
                     self.properties[first][pk], self.properties[last][pk]
                 )
-            assert list(found[pk].changes if pk in found else ()) == expected
-        assert found.keys() <= old.keys() | new.keys()
+            assert list(changes[pk].changes if pk in changes else ()) == expected
+        assert changes.keys() <= old.keys() | new.keys()
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_past_is_what_was_noted_after_each_piece_of_work(seed, monkeypatch):
     world = World(seed)
     world.run(70)
-    assert sum(world.done.values()) == 70
+    assert sum(world.counts.values()) == 70
     for moment, picture in zip(world.moments, world.pictures, strict=True):
         assert state(moment) == picture
     for _ in range(40):
@@ -485,7 +485,7 @@ def test_the_past_is_what_was_noted_after_each_piece_of_work(seed, monkeypatch):
 # --- one thing at a time ----------------------------------------------------------------------------
 
 
-def one(at: history.Moment, *name: str) -> h.TableState:
+def state_of(at: history.Moment, *name: str) -> h.TableState:
     (matching,) = [row for page in pages(at) for row in page.tables if row.identifier == name]
     return matching
 
@@ -541,7 +541,7 @@ def test_a_transaction_is_a_moment():
         for n in (1, 2, 3)
     ]
     for number, transaction in enumerate(transactions, 1):
-        (branch,) = one(transaction, "ws", "t").branches
+        (branch,) = state_of(transaction, "ws", "t").branches
         assert (branch.version, branch.transaction_id) == (number, transaction)
         assert (branch.metadata_location, branch.actor) == (f"x/{number}.manifest", "system")
     _, tables = changes(transactions[0], transactions[2])
@@ -574,18 +574,18 @@ def test_a_transaction_of_several_things_is_there_whole_at_its_moment():
         (h.Change.RENAMED, h.Change.ADVANCED),
     ]
     commit([enter], actor=SYSTEM)
-    assert {b.version for b in one(transaction_id, "b", "u").branches} == {7}
+    assert {b.version for b in state_of(transaction_id, "b", "u").branches} == {7}
 
 
-@pytest.mark.parametrize("tells", [True, False])
-def test_what_was_brought_back_was_away_meanwhile(tells):
+@pytest.mark.parametrize("records_before", [True, False])
+def test_what_was_brought_back_was_away_meanwhile(records_before):
     table = make_table("ws", "t")
     make_version(("ws", "t"), 1)
     moments = [now()]
     for _ in range(2):
         commit([table_operations.DeregisterTable(table=("ws", "t"))], actor=SYSTEM)
         moments.append(now())
-        undrop(table, tells=tells)
+        undrop(table, records_before=records_before)
         moments.append(now())
     presences = [table.pk in state(moment)[1] for moment in moments]
     assert presences == [True, False, True, False, True]
@@ -601,13 +601,13 @@ def test_what_was_brought_back_was_away_meanwhile(tells):
     assert (counts.tables_dropped, counts.tables_added) == (0, 1)
 
 
-@pytest.mark.parametrize("tells", [True, False])
-def test_what_was_brought_back_under_another_name_had_its_own_before(tells):
+@pytest.mark.parametrize("records_before", [True, False])
+def test_what_was_brought_back_under_another_name_had_its_own_before(records_before):
     table = make_table("a", "t")
     make_namespace("b")
     moments, names = [now()], [("a", "t")]
     commit([table_operations.DropTable(table=("a", "t"))], actor=SYSTEM)
-    undrop(table, tells=tells, new=("b", "u"))
+    undrop(table, records_before=records_before, new=("b", "u"))
     moments.append(now())
     names.append(("b", "u"))
     commit([table_operations.RenameTable(table=("b", "u"), new=("b", "v"))], actor=SYSTEM)
@@ -635,7 +635,7 @@ def test_what_was_overwritten_is_gone_and_another_is_there():
     commit([create], actor=SYSTEM)
     between = now()
     undropped = Namespace.objects.get(path=["ws"], dropped_at=None)
-    undrop(table, tells=False, new=("ws", "t"))
+    undrop(table, records_before=False, new=("ws", "t"))
     assert (state(moment), state(now())) == (
         ({first.pk: ("ws",)}, {table.pk: (("ws", "t"), {})}),
         present(),
@@ -654,12 +654,12 @@ def test_views_are_renamed_and_dropped_as_tables_are(warehouse):
         (("ns", "v"), "view")
     ]
     assert [name for moment in moments for name, _ in state(moment)[1].values()] == names
-    assert one(moments[0], "ns", "v").branches[0].metadata_location == made.metadata_location
+    assert state_of(moments[0], "ns", "v").branches[0].metadata_location == made.metadata_location
     iceberg_views.drop_view(actor=SYSTEM, view=("ns", "w"))
     after_drop = now()
     assert state(after_drop)[1] == {}
     row = Table.objects.get(kind="view")
-    undrop(row, tells=False)
+    undrop(row, records_before=False)
     assert (state(after_drop)[1], state(now())) == ({}, present())
 
 
@@ -744,8 +744,8 @@ def test_a_branch_that_was_made_again_is_another():
     first = now()
     commit([ref_operations.DeleteTableBranch(table=("ws", "t"), branch="dev")], actor=SYSTEM)
     between = now()
-    assert [b.branch for b in one(first, "ws", "t").branches] == ["", "dev"]
-    assert [b.branch for b in one(between, "ws", "t").branches] == [""]
+    assert [b.branch for b in state_of(first, "ws", "t").branches] == ["", "dev"]
+    assert [b.branch for b in state_of(between, "ws", "t").branches] == [""]
     _, tables = changes(first, between)
     (old_branch,) = tables[table.pk].branches
     assert (old_branch.branch, old_branch.before.version, old_branch.after, old_branch.commits) == (
@@ -767,7 +767,7 @@ def test_more_branches_than_a_page_tells(monkeypatch):
     make_table("ws", "t")
     for name in ("", "a", "b"):
         make_version(("ws", "t"), 1, branch=name)
-    table = one(now(), "ws", "t")
+    table = state_of(now(), "ws", "t")
     assert [branch.branch for branch in table.branches] == ["", "a"]
     assert table.has_more_branches
 
@@ -779,7 +779,7 @@ def test_iceberg_tables_their_metadata_and_their_properties(warehouse):
     change = TableChange(table=("ws", "t"), requirements=[], updates=updates)
     iceberg_commits.commit_table(actor=SYSTEM, change=change)
     last = now()
-    (branch,) = one(first, "ws", "t").branches
+    (branch,) = state_of(first, "ws", "t").branches
     assert (branch.version, branch.metadata_location) == (0, made.metadata_location)
     _, tables = changes(first, last)
     (change,) = tables.values()
@@ -787,7 +787,7 @@ def test_iceberg_tables_their_metadata_and_their_properties(warehouse):
     assert change.changes == (h.Change.ADVANCED, h.Change.PROPERTIES)
     assert change.properties == h.PropertyChange(None, None)
     (branch,) = change.branches
-    assert branch.after.metadata_location == one(last, "ws", "t").branches[0].metadata_location
+    assert branch.after.metadata_location == state_of(last, "ws", "t").branches[0].metadata_location
     assert (branch.before.version, branch.after.version, branch.commits) == (0, 1, 1)
 
 
@@ -933,9 +933,9 @@ def test_pages_cost_the_same_however_much_there_is(is_wide, monkeypatch):
     monkeypatch.setattr(history_queries, "_NARROW", 1 if is_wide else 50_000)
     first = now()
 
-    def cost(call, **asked) -> int:
+    def cost(call, **arguments) -> int:
         with CaptureQueriesContext(connection) as queries:
-            call(actor=SYSTEM, namespace=("ws",), **asked)
+            call(actor=SYSTEM, namespace=("ws",), **arguments)
         return len(queries)
 
     counted = []

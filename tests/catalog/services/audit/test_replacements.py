@@ -76,12 +76,12 @@ REPLACED: dict[str, tuple[Callable[..., object], Callable[[Path], None], str]] =
     "create_lance": (make_lance_table, create_lance, "table.drop"),
     "overwrite_namespace": (make_lance_table, overwrite_namespace, "namespace.drop"),
 }
-parametrize_how = pytest.mark.parametrize("how", REPLACED)
+each_replacement = pytest.mark.parametrize("replacement", REPLACED)
 
 
-@parametrize_how
-def test_what_is_replaced_is_told_to_have_gone(warehouse, how):
-    make, replace, action = REPLACED[how]
+@each_replacement
+def test_what_is_replaced_is_told_to_have_gone(warehouse, replacement):
+    make, replace, action = REPLACED[replacement]
     make(T)
     old = Table.objects.named(T).get()
     wait_for_readers()
@@ -110,12 +110,12 @@ def test_a_namespace_that_is_replaced_is_told_to_have_gone(warehouse):
     assert list(actions)[-2][1] is None
 
 
-@parametrize_how
-@pytest.mark.parametrize("tells", [True, False])
-def test_the_past_is_right_at_any_moment(warehouse, how, tells, monkeypatch):
+@each_replacement
+@pytest.mark.parametrize("records_before", [True, False])
+def test_the_past_is_right_at_any_moment(warehouse, replacement, records_before, monkeypatch):
     """Also when what was replaced comes back, under another name, whether or not the event of that
     tells what was before, as it did not always."""
-    make, replace, _ = REPLACED[how]
+    make, replace, _ = REPLACED[replacement]
     moments, pictures = [now()], [present()]
 
     def note() -> None:
@@ -130,7 +130,7 @@ def test_the_past_is_right_at_any_moment(warehouse, how, tells, monkeypatch):
     make_namespace("ws2")
     note()
     item = TrashItem.objects.get(table=old)
-    if not tells:
+    if not records_before:
         monkeypatch.setattr(
             "catalog.services.recovery.undrop_operations._audit_before", lambda row: None
         )
@@ -141,12 +141,12 @@ def test_the_past_is_right_at_any_moment(warehouse, how, tells, monkeypatch):
     assert [state(moment) for moment in moments] == pictures
 
 
-@parametrize_how
-def test_what_is_protected_is_not_told_to_have_gone(warehouse, how):
-    make, replace, _ = REPLACED[how]
+@each_replacement
+def test_what_is_protected_is_not_told_to_have_gone(warehouse, replacement):
+    make, replace, _ = REPLACED[replacement]
     make(T)
     undrop.set_table_protection(actor=SYSTEM, table=T, is_protected=True)
-    if how == "register_iceberg":
+    if replacement == "register_iceberg":
         other = make_iceberg_table("ws", "kept")
 
         def replace(_warehouse: Path) -> None:

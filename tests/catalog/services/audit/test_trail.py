@@ -29,7 +29,7 @@ def make(**facts) -> AuditEvent:
     return AuditEvent.objects.create(**fields)
 
 
-def found(limit: int = 100, **search) -> list[int]:
+def event_pks(limit: int = 100, **search) -> list[int]:
     """The events of all pages, the newest first."""
     pages, token = [], None
     while True:
@@ -74,11 +74,11 @@ def test_each_filter_finds_its_own():
         "until": {"until": now - timedelta(minutes=30)},
     }
     for name, search in expected.items():
-        assert found(**search) == [rows[name].pk], name
-    assert found(target="other.x") == [rows["below"].pk, rows["target"].pk]
-    assert found() == sorted((row.pk for row in rows.values()), reverse=True)
-    assert found(actor="bob", door="iceberg") == []
-    assert found(actor="nobody") == []
+        assert event_pks(**search) == [rows[name].pk], name
+    assert event_pks(target="other.x") == [rows["below"].pk, rows["target"].pk]
+    assert event_pks() == sorted((row.pk for row in rows.values()), reverse=True)
+    assert event_pks(actor="bob", door="iceberg") == []
+    assert event_pks(actor="nobody") == []
 
 
 def test_a_table_is_found_under_all_its_names(warehouse):
@@ -86,18 +86,18 @@ def test_a_table_is_found_under_all_its_names(warehouse):
     other = make_table("ws", "u")
     old = make(table_uuid=table.uuid, target="ws.old")
     make(table_uuid=other.uuid)
-    assert found(table=("ws", "t"))[0] == old.pk
-    assert len(found(table=("ws", "t"))) == 2
-    assert found(table=("ws", "no")) == []
+    assert event_pks(table=("ws", "t"))[0] == old.pk
+    assert len(event_pks(table=("ws", "t"))) == 2
+    assert event_pks(table=("ws", "no")) == []
 
 
 def test_pages_are_complete_and_each_looks_through_a_part_only(monkeypatch):
     monkeypatch.setattr(audit_trail, "SEARCHED", 7)
     rows = [make(key="x" if number % 10 == 0 else "") for number in range(40)]
     expected = [row.pk for row in rows[::10]][::-1]
-    assert found(key="x") == expected
-    assert found(key="x", limit=1) == expected
-    assert found(limit=9) == [row.pk for row in rows][::-1]
+    assert event_pks(key="x") == expected
+    assert event_pks(key="x", limit=1) == expected
+    assert event_pks(limit=9) == [row.pk for row in rows][::-1]
     first = audit_trail.list_events(actor=SYSTEM, search=Search(key="no such"))
     assert first.events == []
     assert first.next_page_token == str(rows[-1].pk - 6), "nothing here: further back perhaps"

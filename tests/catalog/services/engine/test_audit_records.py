@@ -110,7 +110,7 @@ def test_what_is_no_secret_stays(facts):
 
 
 @pytest.mark.parametrize(
-    ("url", "shown"),
+    ("url", "masked"),
     [
         ("https://user:c4n4ry@host/x", "https://***@host/x"),
         ("s3://b/x?X-Amz-Signature=c4n4ry&part=1", "s3://b/x?X-Amz-Signature=***&part=1"),
@@ -118,8 +118,8 @@ def test_what_is_no_secret_stays(facts):
         ("https://h/x?access_token=c4n4ry#a", "https://h/x?access_token=***#a"),
     ],
 )
-def test_secrets_in_a_url_are_masked(url, shown):
-    assert audit_records.masked({"location": url}) == {"location": shown}
+def test_secrets_in_a_url_are_masked(url, masked):
+    assert audit_records.masked({"location": url}) == {"location": masked}
 
 
 def test_properties_reach_no_row_unmasked(db, warehouse):

@@ -117,7 +117,7 @@ def test_a_turn_in_the_same_process_does_not_come(monkeypatch):
 
 
 @pytest.fixture
-def place(monkeypatch) -> commit_queue._Queue:
+def queue_(monkeypatch) -> commit_queue._Queue:
     queue = commit_queue._queue(NAME)
     monkeypatch.setattr(queue, "_count", 0)
     return queue
@@ -140,7 +140,7 @@ def start() -> Iterator[Callable[[Callable[[], None]], threading.Thread]]:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_the_next_goes_by_what_the_one_before_makes(place, start, fails):
+def test_the_next_goes_by_what_the_one_before_makes(queue_, start, fails):
     prepared, results, threads = threading.Event(), [], []
 
     def second() -> None:
@@ -171,16 +171,16 @@ def test_the_next_goes_by_what_the_one_before_makes(place, start, fails):
     assert results == ["first", not fails, False]
 
 
-def test_when_all_have_ended_nothing_is_left(place):
+def test_when_all_have_ended_nothing_is_left(queue_):
     with commit_queue.turn(NAME) as own:
         own.prepared("made")
     assert is_free()
-    assert (place.latest, place.last) == ({}, None)
+    assert (queue_.latest, queue_.last) == ({}, None)
     with commit_queue.turn(NAME) as own:
         assert own.latest is None
 
 
-def test_whole_turns_and_what_overlaps_keep_apart(place, start):
+def test_whole_turns_and_what_overlaps_keep_apart(queue_, start):
     ended = threading.Event()
 
     def whole() -> None:
@@ -198,8 +198,8 @@ def test_whole_turns_and_what_overlaps_keep_apart(place, start):
         assert own.latest is None
 
 
-def test_a_process_steps_back_for_the_others(place, start, monkeypatch):
-    monkeypatch.setattr(place, "_count", commit_queue._STEP_BACK_EVERY - 2)
+def test_a_process_steps_back_for_the_others(queue_, start, monkeypatch):
+    monkeypatch.setattr(queue_, "_count", commit_queue._STEP_BACK_EVERY - 2)
     order = []
 
     def second() -> None:
@@ -215,7 +215,7 @@ def test_a_process_steps_back_for_the_others(place, start, monkeypatch):
     assert order == [None]
 
 
-def test_who_waits_for_one_that_does_not_end(place, start, monkeypatch):
+def test_who_waits_for_one_that_does_not_end(queue_, start, monkeypatch):
     monkeypatch.setattr(commit_queue, "_WAIT_SECONDS", 0.05)
     order: list[object] = []
 
@@ -235,5 +235,5 @@ def test_who_waits_for_one_that_does_not_end(place, start, monkeypatch):
         own.prepared("made")
         start(other).join(30)
         assert order == ["made", "Too many commits wait for this table; try again"]
-        assert place.latest == {}  # the next one is to look at the table
+        assert queue_.latest == {}  # the next one is to look at the table
     assert is_free()

@@ -114,19 +114,19 @@ def test_some_types_and_one_namespace():
     make_table("ws2", "t")
     commit([table_operations.RenameTable(table=("ws2", "t"), new=("ws2", "u"))], actor=SYSTEM)
 
-    def found(*patterns: str, namespace: tuple[str, ...] = ()) -> list[str]:
+    def matching(*patterns: str, namespace: tuple[str, ...] = ()) -> list[str]:
         choice = event_feed.EventFilter(types=patterns, namespace=namespace)
         rows = read(after=start, event_filter=choice).rows
         return [f"{row.action} {row.target}" for row in rows]
 
-    assert found("table.rename") == ["table.rename ws2.u"]
-    assert found("namespace.*") == ["namespace.create ws.inner"]
-    inside = found(namespace=("ws",))
+    assert matching("table.rename") == ["table.rename ws2.u"]
+    assert matching("namespace.*") == ["namespace.create ws.inner"]
+    inside = matching(namespace=("ws",))
     assert inside[0] == "namespace.create ws.inner"
     assert {line.split(" ")[1] for line in inside} == {"ws.inner", "ws.inner.t"}
-    assert found("table.*", namespace=("ws", "inner"))
+    assert matching("table.*", namespace=("ws", "inner"))
     with pytest.raises(NamespaceNotFound):
-        found(namespace=("nowhere",))
+        matching(namespace=("nowhere",))
 
 
 @pytest.mark.parametrize("pattern", ["", "a b", "x" * 101, "table.[ab]", "*'; --"])

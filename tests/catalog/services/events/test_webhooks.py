@@ -619,10 +619,10 @@ def put_at(receiver: Receiver, host: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "found", [["127.0.0.1"], ["8.8.8.8", "127.0.0.1"], ["::1"], ["169.254.169.254"]]
+    "addresses", [["127.0.0.1"], ["8.8.8.8", "127.0.0.1"], ["::1"], ["169.254.169.254"]]
 )
-def test_a_name_that_leads_inside_is_not_connected_to(receiver, monkeypatch, found):
-    resolve(monkeypatch, found)
+def test_a_name_that_leads_inside_is_not_connected_to(receiver, monkeypatch, addresses):
+    resolve(monkeypatch, addresses)
     put_at(receiver, "inside.example.com")
     tell()
     assert receiver.got == []

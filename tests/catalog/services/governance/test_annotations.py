@@ -86,7 +86,7 @@ def last_event() -> AuditEvent:
     return AuditEvent.objects.order_by("-id")[0]
 
 
-def told(event: AuditEvent) -> tuple:
+def event_fields(event: AuditEvent) -> tuple:
     return event.action, event.target, event.before, event.after
 
 
@@ -97,7 +97,7 @@ def test_a_description_is_said_changed_and_taken_away():
     on_table(description="All **orders**")
     assert of_table().description == "All **orders**"
     event = last_event()
-    assert told(event) == (
+    assert event_fields(event) == (
         "description.set",
         "prod.orders",
         {"description": ""},
@@ -109,7 +109,10 @@ def test_a_description_is_said_changed_and_taken_away():
         on_table(description="All **orders**")
     on_table(description="")
     assert not Facts.objects.exists()
-    assert told(last_event())[2:] == ({"description": "All **orders**"}, {"description": ""})
+    assert event_fields(last_event())[2:] == (
+        {"description": "All **orders**"},
+        {"description": ""},
+    )
 
 
 def test_columns_are_described_by_their_path():
@@ -220,7 +223,7 @@ def test_an_owner_is_a_principal():
     on_table(owner="user:ada")
     on_namespace("prod", owner="user:ada")
     assert Table.objects.named(ORDERS).get().owner == of_table().owner == "user:ada"
-    assert told(last_event()) == (
+    assert event_fields(last_event()) == (
         "owner.set",
         "prod",
         {"owner": "system"},
@@ -263,7 +266,7 @@ def test_the_nearest_sensitivity_holds():
     assert (described.sensitivity, described.highest_sensitivity) == ("internal", "restricted")
     on_table(sensitivity=None, sets_sensitivity=True)
     assert of_table().sensitivity == "confidential"
-    assert told(last_event())[2:] == ({"sensitivity": "internal"}, {"sensitivity": ""})
+    assert event_fields(last_event())[2:] == ({"sensitivity": "internal"}, {"sensitivity": ""})
     namespace = annotations.namespace_annotations(actor=SYSTEM, namespace=("prod",))
     assert (namespace.sensitivity, namespace.said_sensitivity) == ("confidential", "confidential")
 
@@ -276,8 +279,10 @@ def test_sensitivities_are_in_order():
 # --- labels --------------------------------------------------------------------------------------
 
 
-def labels_of(found) -> dict[str, tuple]:
-    return {label.key: (label.values, label.source, label.is_inherited) for label in found.labels}
+def labels_of(annotated) -> dict[str, tuple]:
+    return {
+        label.key: (label.values, label.source, label.is_inherited) for label in annotated.labels
+    }
 
 
 def test_labels_are_inherited_from_namespaces_and_overridden():
@@ -290,7 +295,7 @@ def test_labels_are_inherited_from_namespaces_and_overridden():
     }
     on_table(labels={"pii": ["yes"]})
     assert labels_of(of_table())["pii"] == (("yes",), "prod.orders", False)
-    assert told(last_event()) == (
+    assert event_fields(last_event()) == (
         "label.assign",
         "prod.orders",
         {"label": "pii", "values": []},
@@ -298,7 +303,7 @@ def test_labels_are_inherited_from_namespaces_and_overridden():
     )
     on_table(labels={"pii": []})
     assert labels_of(of_table())["pii"] == (("no",), "prod", True)
-    assert told(last_event())[0::2] == ("label.remove", {"label": "pii", "values": ["yes"]})
+    assert event_fields(last_event())[0::2] == ("label.remove", {"label": "pii", "values": ["yes"]})
     with unchanged():
         on_table(labels={"pii": []})
         on_namespace("prod", labels={"pii": ["no"]})
@@ -370,7 +375,7 @@ def test_definitions_are_created_changed_and_deleted():
         places=[LabelPlace.TABLE, LabelPlace.COLUMN],
     )
     assert annotations.find_label(key="pii") == row
-    assert told(last_event()) == (
+    assert event_fields(last_event()) == (
         "label.create",
         "pii",
         None,

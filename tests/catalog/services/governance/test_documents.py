@@ -118,7 +118,7 @@ def test_all_or_nothing():
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("", "valid dictionary|model"),
         ("version: 2", "version"),
@@ -137,8 +137,8 @@ def test_all_or_nothing():
         ("\x00", "not valid YAML"),
     ],
 )
-def test_what_is_wrong_is_told_and_changes_nothing(text, told):
-    with unchanged(), pytest.raises(CatalogError, match=told):
+def test_what_is_wrong_is_told_and_changes_nothing(text, message):
+    with unchanged(), pytest.raises(CatalogError, match=message):
         governance_documents.apply(actor=SYSTEM, document=document(text))
 
 

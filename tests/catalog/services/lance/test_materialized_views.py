@@ -74,7 +74,7 @@ def rows(name: str = "v") -> list[int]:
     return table["id"].to_pylist()
 
 
-def rest() -> None:
+def let_pause_pass() -> None:
     """Let the time pass that a view rests after a refresh."""
     MaterializedView.objects.update(refreshed_at=timezone.now() - timedelta(minutes=2))
 
@@ -87,7 +87,7 @@ def test_what_is_kept_up_is_refreshed_when_its_source_has_moved_on(source):
     (job,) = run()
     assert (job.status, job.transaction.actor) == ("succeeded", "ada")
     assert (rows("v"), rows("w")) == ([1, 2, 3], [])
-    rest()
+    let_pause_pass()
     assert tasks.refresh_views() == 0  # nothing new
     append(4)
     assert tasks.refresh_views() == 1
@@ -101,7 +101,7 @@ def test_a_view_rests_between_refreshes(source):
     run()
     append(4)
     assert tasks.refresh_views() == 0
-    rest()
+    let_pause_pass()
     assert tasks.refresh_views() == 1
 
 
@@ -138,7 +138,7 @@ def test_a_view_of_one_version_is_not_behind(source):
     append(4)
     assert tasks.refresh_views() == 1
     run()
-    rest()
+    let_pause_pass()
     assert rows() == [1, 2, 3]
     assert tasks.refresh_views() == 0
 
@@ -222,7 +222,7 @@ def test_a_source_whose_old_version_is_gone_is_read_anew(source):
     run()
     append(4)
     commit([version_operations.DeleteVersions(table=SOURCE, ranges=((1, 2),))], actor=SYSTEM)
-    rest()
+    let_pause_pass()
     tasks.refresh_views()
     (job,) = run()
     assert job.result["mode"] == "rebuild"
@@ -239,13 +239,13 @@ def _forbid() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "told"),
+    ("spoil", "message"),
     [
         (_drop, "The source of the view was dropped"),
         (_forbid, "The source of the view is gone, or may not be read by who refreshes it"),
     ],
 )
-def test_a_refresh_that_fails_does_not_tell_how_the_source_is_called_now(source, spoil, told):
+def test_a_refresh_that_fails_does_not_tell_how_the_source_is_called_now(source, spoil, message):
     """Whoever may browse the view may see that."""
     make_view()
     run()
@@ -253,9 +253,9 @@ def test_a_refresh_that_fails_does_not_tell_how_the_source_is_called_now(source,
     commit([table_operations.RenameTable(table=SOURCE, new=("ws", "secret"))], actor=SYSTEM)
     spoil()
     (job,) = run()
-    assert (job.status, job.error) == (JobStatus.FAILED, told)
+    assert (job.status, job.error) == (JobStatus.FAILED, message)
     view = MaterializedView.objects.get()
-    assert (view.error, view.source_version) == (told, None)
+    assert (view.error, view.source_version) == (message, None)
     assert rows() == []
 
 

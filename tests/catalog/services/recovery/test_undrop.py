@@ -185,11 +185,11 @@ def test_the_nearest_namespace_says_how_long():
     recovery_undrop.set_retention(actor=SYSTEM, namespace=(), seconds=3 * DAY)
     recovery_undrop.set_retention(actor=SYSTEM, namespace=("a", "b"), seconds=DAY)
 
-    def kept(*table: str) -> float:
+    def retention_of(*table: str) -> float:
         item = drop(*table)
         return (item.purge_at - item.dropped_at).total_seconds() - 300
 
-    assert (kept("a", "b", "t"), kept("a", "u")) == (DAY, 3 * DAY)
+    assert (retention_of("a", "b", "t"), retention_of("a", "u")) == (DAY, 3 * DAY)
     rules = recovery_undrop.rules_of(actor=SYSTEM, namespace=("a", "b")).rules
     assert (rules.seconds, rules.retention_source) == (DAY, "a.b")
     rules = recovery_undrop.rules_of(actor=SYSTEM, namespace=("a",)).rules

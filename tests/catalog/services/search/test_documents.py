@@ -320,7 +320,7 @@ def test_what_is_said_while_a_pass_writes_is_not_lost(monkeypatch):
         finally:
             connections.close_all()
 
-    def said(rows):
+    def read_while_others_write(rows):
         result = real(rows)
         if not at_it.is_set():
             at_it.set()
@@ -329,7 +329,7 @@ def test_what_is_said_while_a_pass_writes_is_not_lost(monkeypatch):
                 time.sleep(0.01)
         return result
 
-    monkeypatch.setattr(search_documents, "_annotations_of", said)
+    monkeypatch.setattr(search_documents, "_annotations_of", read_while_others_write)
     threads.append(threading.Thread(target=say))
     threads[0].start()
     search_documents.update()

@@ -66,7 +66,7 @@ def find(text: str, actor: Principal = SYSTEM, **options) -> list[str]:
     return names(search.search(actor=actor, text=text, **options))
 
 
-def shown(page: Page) -> list[tuple[str, str]]:
+def highlights(page: Page) -> list[tuple[str, str]]:
     """What matched in the first result, hits in brackets."""
     return [
         (match.field, "".join(f"[{p.text}]" if p.is_hit else p.text for p in match.parts))
@@ -85,7 +85,7 @@ def test_the_whole_name_comes_first_then_names_then_the_rest():
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("page", ["prod.web.pageViews"]),
         ("pageviews", ["prod.web.pageViews"]),
@@ -101,9 +101,9 @@ def test_the_whole_name_comes_first_then_names_then_the_rest():
         ("cust ord", ["prod.sales.customer_orders"]),
     ],
 )
-def test_words_are_found_in_names_columns_and_comments(text, found):
+def test_words_are_found_in_names_columns_and_comments(text, expected):
     # The last word is the only beginning: "cust ord" is corrected.
-    assert find(text) == found
+    assert find(text) == expected
 
 
 def test_quoted_words_stand_beside_each_other():
@@ -114,7 +114,7 @@ def test_quoted_words_stand_beside_each_other():
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("format:iceberg", ["prod.sales.invoices2024"]),
         ("kind:namespace", ["dev", "prod", "prod.sales", "prod.web"]),
@@ -130,8 +130,8 @@ def test_quoted_words_stand_beside_each_other():
         ("owner:ada", []),
     ],
 )
-def test_filters(text, found):
-    assert find(text) == found
+def test_filters(text, expected):
+    assert find(text) == expected
 
 
 def define(key: str, **options) -> None:
@@ -163,7 +163,7 @@ def test_labels_are_inherited_and_overridden():
     say("dev", "orders", columns={})
     assert find("label:pii=maybe") == []
     page = search.search(actor=SYSTEM, text="label:pii=yes in:prod.sales")
-    assert shown(page) == [("label", "[pii] (inherited)")]
+    assert highlights(page) == [("label", "[pii] (inherited)")]
 
 
 def test_a_label_of_a_column_finds_its_table():
@@ -176,7 +176,7 @@ def test_a_label_of_a_column_finds_its_table():
     )
     page = search.search(actor=SYSTEM, text="label:pii=yes")
     assert names(page) == ["prod.sales.customer_orders"]
-    assert shown(page) == [("label", "[pii=yes]")]
+    assert highlights(page) == [("label", "[pii=yes]")]
 
 
 def test_sensitivity_is_inherited_and_that_of_columns_counts():
@@ -201,7 +201,7 @@ def test_sensitivity_is_inherited_and_that_of_columns_counts():
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("custmer", "prod.sales.customer_orders"),
         ("cutsomer_orders", "prod.sales.customer_orders"),
@@ -212,9 +212,9 @@ def test_sensitivity_is_inherited_and_that_of_columns_counts():
         ("shipingadress in:prod", "prod.sales.customer_orders"),
     ],
 )
-def test_typos_are_forgiven_when_nothing_else_is_found(text, found):
+def test_typos_are_forgiven_when_nothing_else_is_found(text, expected):
     page = search.search(actor=SYSTEM, text=text)
-    assert found in names(page)
+    assert expected in names(page)
     assert page.is_corrected
 
 
@@ -235,7 +235,7 @@ def test_results_say_where_they_matched():
     page = search.search(actor=SYSTEM, text="order")
     assert names(page)[0] in {"prod.sales.customer_orders", "dev.orders"}
     page = search.search(actor=SYSTEM, text="in:prod order")
-    assert shown(page) == [
+    assert highlights(page) == [
         ("name", "customer_[orders]"),
         ("column", "[order]_id"),
         ("description", "All <b>[orders]</b> since 2019"),

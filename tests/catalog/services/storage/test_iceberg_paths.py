@@ -275,17 +275,17 @@ def test_a_path_and_a_lance_table_race_for_a_directory(transactional_db, warehou
         make_iceberg_table(*iceberg)
         location, barrier = f"{warehouse}/shared{number}", Barrier(2)
 
-        def name(iceberg=iceberg, place=location, barrier=barrier) -> str:
+        def name(iceberg=iceberg, location=location, barrier=barrier) -> str:
             barrier.wait()
             return _outcome(
-                lambda: update(set_property("write.data.path", f"{place}/data"), table=iceberg)
+                lambda: update(set_property("write.data.path", f"{location}/data"), table=iceberg)
             )
 
-        def declare(lance=lance, place=location, barrier=barrier) -> str:
+        def declare(lance=lance, location=location, barrier=barrier) -> str:
             barrier.wait()
             return _outcome(
                 lambda: commit(
-                    [registration_operations.DeclareTable(table=lance, location=place)],
+                    [registration_operations.DeclareTable(table=lance, location=location)],
                     actor=SYSTEM,
                 )
             )

@@ -51,8 +51,8 @@ def add(*columns):
 CURRENT = {"action": "set-current-schema", "schema-id": -1}
 
 
-def apply(base, *asked, **options):
-    return updates.apply(base, list(asked), now_ms=2, **options)
+def apply(base, *changes, **options):
+    return updates.apply(base, list(changes), now_ms=2, **options)
 
 
 @pytest.mark.parametrize(("version", "before", "after"), ALLOWED)
@@ -178,7 +178,7 @@ def test_readers_of_one_source_do_not_take_the_first_of_several():
 
 
 @pytest.mark.parametrize(
-    ("version", "given", "error"),
+    ("version", "fields", "error"),
     [
         (2, field(1, 2), "not supported until v3"),
         (1, field(1, 2), "not supported until v3"),
@@ -192,6 +192,6 @@ def test_readers_of_one_source_do_not_take_the_first_of_several():
         (3, {"name": "p", "transform": "identity"}, "source-id is missing"),
     ],
 )
-def test_several_sources_that_are_refused(version, given, error):
+def test_several_sources_that_are_refused(version, fields, error):
     with pytest.raises(InvalidMetadata, match=error):
-        of_two(version, given)
+        of_two(version, fields)

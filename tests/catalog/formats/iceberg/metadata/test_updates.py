@@ -550,15 +550,15 @@ def test_encryption_keys_come_and_go():
 
 
 @pytest.mark.parametrize(
-    ("wanted", "kept"), [("2", 2), ("0", 1), ("-5", 1), ("many", 6), ("1e9", 6), ("", 6)]
+    ("requested", "remaining"), [("2", 2), ("0", 1), ("-5", 1), ("many", 6), ("1e9", 6), ("", 6)]
 )
-def test_the_metadata_log_is_cut(wanted, kept):
+def test_the_metadata_log_is_cut(requested, remaining):
     change = {
         "action": "set-properties",
-        "updates": {"write.metadata.previous-versions-max": wanted},
+        "updates": {"write.metadata.previous-versions-max": requested},
     }
     result = apply(written(5), change)
-    assert len(result["metadata-log"]) == kept
+    assert len(result["metadata-log"]) == remaining
     assert result["metadata-log"][-1] == {"timestamp-ms": 2_005, "metadata-file": BEFORE}
 
 

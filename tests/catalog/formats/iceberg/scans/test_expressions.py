@@ -375,7 +375,7 @@ def test_long_chains_are_no_depth_but_nesting_is():
     expression = parse(chain).expression
     assert isinstance(expression, AllOf)
     assert len(expression.parts) == 5001
-    expressions.to_test(expression, lambda one: one.test)
+    expressions.to_test(expression, lambda leaf: leaf.test)
     json.dumps(expressions.to_json(expression))
     nested: Any = comparison
     for level in range(filter_parsing.MAX_DEPTH):
@@ -409,10 +409,10 @@ def test_the_residual_is_what_is_still_open():
         },
     }
 
-    def without(number: int, known: bool):
+    def without(number: int, is_known: bool):
         return expressions.to_json(
             expressions.settle(
-                expression, lambda one: known if one.source["value"] == number else one
+                expression, lambda leaf: is_known if leaf.source["value"] == number else leaf
             )
         )
 

@@ -774,7 +774,7 @@ def predicates(draw) -> dict[str, Any]:
     ops = [op for op in OPPOSITE if name == "s" or "starts" not in op]
     op = draw(st.sampled_from(ops))
     body = {"type": op, "term": name}
-    values = COLUMNS[name][1].map(lambda one: single_values.to_json(PRIMITIVES[name], one))
+    values = COLUMNS[name][1].map(lambda row: single_values.to_json(PRIMITIVES[name], row))
     if op in {"in", "not-in"}:
         body["values"] = draw(st.lists(values, min_size=1, max_size=4))
     elif "null" not in op:
@@ -785,7 +785,7 @@ def predicates(draw) -> dict[str, Any]:
 FILTERS = st.recursive(
     predicates(),
     lambda inner: st.one_of(
-        inner.map(lambda one: {"type": "not", "child": one}),
+        inner.map(lambda row: {"type": "not", "child": row}),
         st.tuples(st.sampled_from(["and", "or"]), inner, inner).map(
             lambda three: dict(zip(("type", "left", "right"), three, strict=True))
         ),

@@ -257,11 +257,11 @@ def test_they_are_applied_in_the_order_of_the_client():
     assert made["properties"] == {"b": "2"}
 
 
-@pytest.mark.parametrize(("sent", "given"), [(1, 2), (0, 2), (-1, 2), (2, 2), (7, 7)])
-def test_a_new_version_gets_an_id_above_all_others(sent, given):
+@pytest.mark.parametrize(("sent", "assigned"), [(1, 2), (0, 2), (-1, 2), (2, 2), (7, 7)])
+def test_a_new_version_gets_an_id_above_all_others(sent, assigned):
     made = apply(view(), add(sent, sql(text="new")), current())
-    assert ids(made) == [1, given]
-    assert made["current-version-id"] == given
+    assert ids(made) == [1, assigned]
+    assert made["current-version-id"] == assigned
 
 
 def test_versions_that_say_something_else_are_new():
