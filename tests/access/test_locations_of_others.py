@@ -107,7 +107,7 @@ def texts(response: HttpResponse) -> str:
 
 @pytest.mark.parametrize("kind", ["lance", "iceberg"])
 @pytest.mark.parametrize("request_", [*AT, *INSIDE])
-def test_a_refusal_names_no_table_that_may_not_be_browsed(requester, warehouse, kind, request_):
+def test_refusals_do_not_name_hidden_tables(requester, warehouse, kind, request_):
     ask = (AT | INSIDE)[request_]
     around = warehouse / "place"
     hide(around / "quiet", kind)
@@ -128,7 +128,7 @@ def test_a_refusal_names_no_table_that_may_not_be_browsed(requester, warehouse, 
 
 
 @pytest.mark.parametrize("request_", ["declare", "register"])
-def test_paths_of_a_table_that_may_not_be_browsed_are_not_told(requester, warehouse, request_):
+def test_refusals_do_not_reveal_paths_of_hidden_tables(requester, warehouse, request_):
     path = f"file://{warehouse}/place/quiet"
     make_iceberg_table("secretive", "inmost", properties={"write.data.path": path})
     with unchanged():
@@ -171,7 +171,7 @@ def take(location: Path) -> HttpResponse:
         ("take", "iceberg"),  # by its metadata file, as no Lance table has one
     ],
 )
-def test_what_was_deregistered_is_registered_by_who_managed_it(
+def test_only_the_manager_registers_a_deregistered_table_again(
     requester, warehouse, kind, request_
 ):
     """Else who may create anything anywhere would own it."""
@@ -195,7 +195,7 @@ def test_what_was_deregistered_is_registered_by_who_managed_it(
 
 
 @pytest.mark.parametrize("retention", [0, 7 * 86_400])
-def test_a_dropped_view_is_registered_by_who_managed_it(requester, settings, retention):
+def test_only_the_manager_registers_a_dropped_view_again(requester, settings, retention):
     settings.MONODON_TRASH_SECONDS = retention
     view = make_view("secretive", "inmost")
     iceberg_views.drop_view(actor=SYSTEM, view=("secretive", "inmost"))
@@ -217,14 +217,14 @@ def test_a_dropped_view_is_registered_by_who_managed_it(requester, settings, ret
     assert ask().status_code == 200
 
 
-def test_who_may_manage_one_table_registers_that_one(requester, warehouse):
+def test_the_manager_of_one_table_registers_that_table(requester, warehouse):
     at = warehouse / "quiet"
     table = leave("lance", at)
     requester.grants.create(mask=Privilege.MANAGE.value, table=table)
     assert AT["register"](at).status_code == 200
 
 
-def test_a_key_for_elsewhere_registers_nothing_of_before(requester, warehouse):
+def test_a_key_for_another_namespace_registers_no_former_table(requester, warehouse):
     at = warehouse / "quiet"
     leave("lance", at)
     see(requester, Privilege.ALL)
@@ -235,7 +235,7 @@ def test_a_key_for_elsewhere_registers_nothing_of_before(requester, warehouse):
         assert AT["register"](at).status_code == 409
 
 
-def test_the_location_of_what_was_purged_is_free(requester, warehouse):
+def test_the_location_of_a_purged_table_is_free(requester, warehouse):
     at = warehouse / "quiet"
     table = leave("lance", at)
     Job.objects.create(kind=JobKind.PURGE_TABLE, table=table, status=JobStatus.SUCCEEDED)
@@ -255,7 +255,7 @@ def asker(requester: Principal) -> access.Principal:
     return access.of_row(requester)
 
 
-def test_what_comes_back_is_not_told_who_lies_there_now(requester, warehouse):
+def test_undrop_does_not_reveal_the_tables_now_at_its_location(requester, warehouse):
     item = drop_mine(warehouse / "quiet")
     commit(
         [
@@ -273,7 +273,7 @@ def test_what_comes_back_is_not_told_who_lies_there_now(requester, warehouse):
         undrop.undrop(actor=asker(requester), item=item.pk)
 
 
-def test_what_is_gone_is_not_told_with_whom_it_went(requester, warehouse):
+def test_a_dropped_table_does_not_reveal_others_dropped_with_it(requester, warehouse):
     item = drop_mine(warehouse / "quiet")
     table = hide(warehouse / "quiet", "lance")
     commit([table_operations.DropTable(table=("secretive", "inmost"))], actor=SYSTEM)
@@ -288,7 +288,7 @@ def test_what_is_gone_is_not_told_with_whom_it_went(requester, warehouse):
     assert text.format("table 'secretive.inmost'") in refused.value.message
 
 
-def test_a_staged_table_is_refused_as_well(requester, warehouse):
+def test_a_staged_table_at_a_former_location_is_refused(requester, warehouse):
     """A commit that creates, at the location of what was deregistered."""
     leave("iceberg", warehouse / "quiet")
     body = {

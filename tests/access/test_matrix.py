@@ -70,7 +70,7 @@ def test_every_operation_has_a_rule_and_an_example(door):
 
 
 @every_operation
-def test_what_does_not_suffice_is_refused(door, operation):
+def test_insufficient_privileges_are_refused(door, operation):
     protocol = DOORS[door]
     requester, request, rule = set_up(protocol, operation)
     refused = 404 if rule == rules.OWN else 403
@@ -102,7 +102,7 @@ def _answers(protocol: Door, request: Request, names: tuple[str, ...]) -> tuple[
 
 
 @every_operation
-def test_what_may_not_be_browsed_is_not_there(door, operation):
+def test_hidden_objects_are_answered_like_missing_objects(door, operation):
     protocol = DOORS[door]
     requester, request, rule = set_up(protocol, operation)
     assert not Grant.objects.filter(principal=requester).exists()
@@ -131,7 +131,7 @@ def test_what_may_not_be_browsed_is_not_there(door, operation):
     ("door", "operation"),
     [(d, o) for d, o in EVERY if DOORS[d].rules.get(o, rules.ADMIN).place is Place.TABLE],
 )
-def test_a_table_that_may_not_be_browsed_is_not_there(door, operation):
+def test_hidden_tables_are_answered_like_missing_tables(door, operation):
     """Though something else in its namespace may be."""
     protocol = DOORS[door]
     requester, request, _ = set_up(protocol, operation)
@@ -164,7 +164,7 @@ def _spell_otherwise() -> None:
         and "WAITS" not in DOORS[d].requests[o].path
     ],
 )
-def test_what_may_not_be_browsed_is_not_told_by_its_spelling(door, operation):
+def test_spellings_do_not_reveal_hidden_objects(door, operation):
     protocol = DOORS[door]
     _, request, _ = set_up(protocol, operation)
     _spell_otherwise()
@@ -186,7 +186,7 @@ def test_what_may_not_be_browsed_is_not_told_by_its_spelling(door, operation):
         if not on_table or DOORS[door].rules[operation].place is Place.TABLE
     ],
 )
-def test_what_suffices_is_done(door, operation, privilege, on_table):
+def test_sufficient_privileges_are_accepted(door, operation, privilege, on_table):
     protocol = DOORS[door]
     requester, request, rule = set_up(protocol, operation)
     give(requester, privilege, table_of(request) if on_table else place_of(rule))
@@ -198,7 +198,7 @@ def test_what_suffices_is_done(door, operation, privilege, on_table):
 @pytest.mark.parametrize(
     ("door", "operation"), [(door, name) for door, name in EVERY if name in rules.TELLS_OF_WS]
 )
-def test_a_list_tells_of_what_may_be_browsed_and_of_nothing_else(door, operation, privilege):
+def test_lists_contain_only_objects_that_may_be_browsed(door, operation, privilege):
     protocol = DOORS[door]
     requester, request, _ = set_up(protocol, operation)
     give(requester, privilege, Namespace.objects.named(("ws",)).get())
@@ -206,7 +206,7 @@ def test_a_list_tells_of_what_may_be_browsed_and_of_nothing_else(door, operation
         assert words(protocol.send(request)) & HIDDEN == {"ws"}
 
 
-def test_the_counts_are_of_what_may_be_browsed():
+def test_counts_include_only_objects_that_may_be_browsed():
     management = DOORS["management"]
     requester, request, _ = set_up(management, "CountChanges")
     empty = management.send(request).json()
@@ -218,7 +218,7 @@ def test_the_counts_are_of_what_may_be_browsed():
     }
 
 
-def test_who_asked_sees_and_withdraws_the_request_whatever_they_hold_by_now():
+def test_requesters_see_and_withdraw_their_request_without_privileges():
     management = DOORS["management"]
     _, request, _ = set_up(management, "WithdrawRequest")
     ApprovalRequest.objects.filter(pk=re.match(NUMBERED, request.path)[2]).update(requester="who")
@@ -229,7 +229,7 @@ def test_who_asked_sees_and_withdraws_the_request_whatever_they_hold_by_now():
 
 
 @pytest.mark.parametrize("operation", ["GetApproval", "ApproveRequest", "RefuseRequest"])
-def test_what_leads_on_does_not_tell_who_asks_for_what_about_it(operation):
+def test_parent_namespaces_reveal_only_their_names(operation):
     """A namespace that only leads to what may be browsed shows by its name alone."""
     management = DOORS["management"]
     requester, request, _ = set_up(management, operation)

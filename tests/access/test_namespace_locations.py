@@ -118,7 +118,7 @@ def hidden(request, warehouse) -> str:
 
 @pytest.mark.parametrize("kind", TABLES)
 @pytest.mark.parametrize("form", ["{}", "{}/t/u"])
-def test_no_table_lies_in_the_namespace_of_others(hidden, kind, form):
+def test_no_table_is_created_inside_another_namespace_location(hidden, kind, form):
     with unchanged():
         response = TABLES[kind](form.format(hidden))
     assert response.status_code == 409, response.content
@@ -127,7 +127,7 @@ def test_no_table_lies_in_the_namespace_of_others(hidden, kind, form):
 
 
 @pytest.mark.parametrize("name", ["write.data.path", "write.metadata.path"])
-def test_no_path_of_a_table_lies_in_the_namespace_of_others(hidden, name):
+def test_no_table_path_is_set_inside_another_namespace_location(hidden, name):
     with unchanged():
         response = commit_update(
             {"action": "set-properties", "updates": {name: f"file://{hidden}/x"}}
@@ -138,7 +138,7 @@ def test_no_path_of_a_table_lies_in_the_namespace_of_others(hidden, name):
 
 @pytest.mark.parametrize("kind", NAMESPACES)
 @pytest.mark.parametrize("form", ["{}", "{}/x"])
-def test_no_namespace_lies_in_that_of_others(hidden, kind, form):
+def test_no_namespace_location_is_inside_another_namespace(hidden, kind, form):
     with unchanged():
         response = NAMESPACES[kind](form.format(hidden))
     assert response.status_code == 409, response.content
@@ -146,7 +146,7 @@ def test_no_namespace_lies_in_that_of_others(hidden, kind, form):
 
 
 @pytest.mark.parametrize("kind", [*TABLES, *NAMESPACES])
-def test_nothing_lies_around_the_namespace_of_others(warehouse, kind):
+def test_no_location_encloses_another_namespace(warehouse, kind):
     make_namespace("outer", properties={"location": f"file://{warehouse}/a/b"})
     with unchanged():
         response = (TABLES | NAMESPACES)[kind](f"{warehouse}/a")
@@ -157,7 +157,7 @@ def test_nothing_lies_around_the_namespace_of_others(warehouse, kind):
 @pytest.mark.parametrize("kind", NAMESPACES)
 @pytest.mark.parametrize("example", ["lance", "iceberg", "dropped", "view", "path"])
 @pytest.mark.parametrize("form", ["{}", "{}/x", "{}/.."])
-def test_no_namespace_takes_a_table_of_others(warehouse, kind, example, form):
+def test_a_namespace_location_may_not_contain_foreign_tables(warehouse, kind, example, form):
     location = f"{warehouse}/a/b"
     if example == "path":
         make_iceberg_table("hidden", "t", properties={"write.data.path": f"file://{location}"})
@@ -177,7 +177,7 @@ def test_no_namespace_takes_a_table_of_others(warehouse, kind, example, form):
 
 @pytest.mark.parametrize("at", ["/etc/x", "s3://bucket/x", "relative", "file:///tmp/../etc", "{}"])
 @pytest.mark.parametrize("kind", ["set", "new"])
-def test_a_location_where_no_table_may_lie(warehouse, kind, at):
+def test_a_namespace_location_must_be_allowed_for_tables(warehouse, kind, at):
     text = at.format(warehouse)
     update = {"removals": [], "updates": {"location": text}}
     made = {"namespace": ["mine", "child"], "properties": {"location": text}}
@@ -188,14 +188,14 @@ def test_a_location_where_no_table_may_lie(warehouse, kind, at):
     assert response.json()["error"]["type"] == "BadRequestException"
 
 
-def test_a_location_by_a_link_is_what_it_leads_to(warehouse):
+def test_a_linked_location_is_resolved(warehouse):
     (Path(warehouse) / "link").symlink_to(location("hidden"))
     with unchanged():
         response = set_location(f"{warehouse}/link/x")
     assert response.status_code == 409
 
 
-def test_who_creates_in_a_namespace_may_use_its_location(requester, warehouse):
+def test_creators_in_a_namespace_may_use_its_location(requester, warehouse):
     assert create(f"{location('mine')}/u").status_code == 200
     other = Namespace.objects.named(("hidden",)).get()
     requester.grants.create(mask=(Privilege.CREATE | Privilege.BROWSE).value, namespace=other)
@@ -205,7 +205,7 @@ def test_who_creates_in_a_namespace_may_use_its_location(requester, warehouse):
     assert made["metadata"]["location"] == f"file://{location_}"
 
 
-def test_a_place_belongs_to_the_innermost_namespace(requester, warehouse):
+def test_a_path_belongs_to_the_innermost_namespace(requester, warehouse):
     """The owner of the outer one lets somebody have a part of it, and no more."""
     make_namespace("outer", properties={"location": f"file://{warehouse}/o"})
     inner = make_namespace("outer", "in", properties={"location": f"file://{warehouse}/o/in"})
@@ -221,7 +221,7 @@ def test_a_place_belongs_to_the_innermost_namespace(requester, warehouse):
 
 
 @pytest.mark.parametrize("properties", [{}, {"location": "file://{}/x", "k": "v"}])
-def test_the_location_is_told_to_who_may_read(requester, warehouse, properties):
+def test_readers_see_the_namespace_location(requester, warehouse, properties):
     properties = {k: v.format(warehouse) for k, v in properties.items()}
     row = make_namespace("told", properties=properties)
     client, lance = Iceberg(KEY), Lance(KEY)
@@ -243,7 +243,7 @@ def test_the_location_is_told_to_who_may_read(requester, warehouse, properties):
 # --- over time ---------------------------------------------------------------------------------
 
 
-def test_no_namespace_gets_the_location_of_one_before_it():
+def test_a_new_namespace_does_not_get_a_former_location():
     first = location("mine")
     assert re.search(r"/mine-[0-9a-f]{32}$", first)
     commit([namespace_operations.DropNamespace(namespace=("mine",), cascade=True)], actor=SYSTEM)
@@ -266,7 +266,7 @@ def test_a_dropped_namespace_keeps_its_explicit_location(warehouse):
     assert location("outer") == explicit
 
 
-def test_tables_of_a_namespace_that_moved_stay_theirs(requester, warehouse):
+def test_tables_keep_their_files_when_their_namespace_moves(requester, warehouse):
     """Its former location is free, but not the tables in it."""
     make_namespace("outer", properties={"location": f"file://{warehouse}/one"})
     table = make_iceberg_table("outer", "t")
@@ -281,7 +281,7 @@ def test_tables_of_a_namespace_that_moved_stay_theirs(requester, warehouse):
     assert set_location(f"{warehouse}/one/else").status_code == 200
 
 
-def test_a_namespace_may_take_what_is_its_own(warehouse):
+def test_a_namespace_may_claim_its_own_locations(warehouse):
     """Its default location, what its own tables and children have, and what it had before."""
     own = location("mine")
     make_iceberg_table("mine", "u", location=f"file://{own}/u")
@@ -295,14 +295,14 @@ def test_a_namespace_may_take_what_is_its_own(warehouse):
     assert location("mine") == own
 
 
-def test_quoting_does_not_lead_elsewhere(warehouse):
+def test_quoted_paths_do_not_escape_the_namespace(warehouse):
     with unchanged():
         response = set_location(quote(location("hidden"), safe="") + "/../x")
     assert response.status_code == 400
 
 
 @pytest.mark.django_db(transaction=True)
-def test_of_two_that_claim_one_place_one_wins(warehouse):
+def test_concurrent_claims_of_one_location_have_one_winner(warehouse):
     """A namespace's location and a table in it, both free when they are looked at first."""
     make_root()
     make_namespace("a")
@@ -330,7 +330,7 @@ def test_of_two_that_claim_one_place_one_wins(warehouse):
         assert sorted(threads.map(run, (claim, declare))) == [200, 409]
 
 
-def test_the_claim_is_made_under_the_lock_of_locations(warehouse):
+def test_location_claims_hold_the_location_lock(warehouse):
     with CaptureQueriesContext(connection) as captured:
         assert set_location(f"{warehouse}/x").status_code == 200
     texts = [query["sql"] for query in captured]

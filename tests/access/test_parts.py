@@ -84,7 +84,7 @@ def _batch(operation: Any, namespace: str, index: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("index", [0, 1, 2])
 @pytest.mark.parametrize("operation", PARTS, ids=lambda operation: next(iter(operation)))
-def test_a_batch_with_a_forbidden_part_does_nothing(operation, index, warehouse):
+def test_a_batch_with_a_forbidden_operation_changes_nothing(operation, index, warehouse):
     for name in ("mine", "seen", "other"):
         make_table(name, "t")
         make_version((name, "t"), 1)
@@ -111,7 +111,7 @@ def test_a_batch_with_a_forbidden_part_does_nothing(operation, index, warehouse)
 
 
 @pytest.mark.parametrize("index", [0, 1, 2])
-def test_a_transaction_with_a_forbidden_table_does_nothing(index, warehouse):
+def test_a_transaction_with_a_forbidden_table_changes_nothing(index, warehouse):
     for table in (("mine", "a"), ("mine", "b"), ("seen", "t"), ("other", "t")):
         make_iceberg_table(*table)
     iceberg = Iceberg(KEY)
@@ -171,7 +171,7 @@ def _undrop(namespace: str) -> HttpResponse:
     [_lance_table, _iceberg("tables", "iceberg"), _iceberg("views", "view"), _undrop],
     ids=["lance", "iceberg", "view", "undrop"],
 )
-def test_nothing_goes_into_a_namespace_in_which_nothing_may_be_created(rename):
+def test_moves_require_the_create_privilege_on_the_target(rename):
     make_table("mine", "lance")
     make_iceberg_table("mine", "iceberg")
     iceberg_views.create_view(
@@ -202,7 +202,7 @@ def new_idempotency_key() -> str:
     return str(uuid.UUID(int=(uuid.uuid4().int & ~(0xF << 76)) | (7 << 76)))
 
 
-def test_the_idempotency_key_of_another_is_of_no_use():
+def test_an_idempotency_key_is_bound_to_its_principal():
     """Who comes with it is told nothing of what the other did, and does what they may themselves."""
 
     def send(token: str, namespace: str, key: str) -> HttpResponse:
@@ -235,7 +235,7 @@ def narrow_key(name: str, **limits: Any) -> str:
     return api_keys.add_key(actor=SYSTEM, principal="administrator", name=name, **limits)[1]
 
 
-def test_a_narrower_key_gets_no_answer_of_a_wider_one():
+def test_a_stored_answer_requires_the_same_credentials():
     """Of the same principal, under the same idempotency key, with the same request."""
     administrator()
     make_namespace("other")

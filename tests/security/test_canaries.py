@@ -36,7 +36,7 @@ def administrator(django_user_model) -> Client:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_canaries_are_found_nowhere(lance, administrator, caplog, monkeypatch):
+def test_no_output_contains_a_canary(lance, administrator, caplog, monkeypatch):
     make_root()
     caplog.set_level(logging.DEBUG)
     monkeypatch.setattr(refusals, "ledger", refusals.Ledger(refusals.write))

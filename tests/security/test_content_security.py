@@ -52,7 +52,7 @@ def policy(answer) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("path", ADMIN + DOCS)
-def test_a_page_runs_no_foreign_script(client, path):
+def test_pages_forbid_foreign_scripts(client, path):
     browser = Client() if "login" in path else client
     answer = browser.get(path)
     assert answer.status_code == (404 if "nowhere" in path else 200)
@@ -77,20 +77,20 @@ def test_a_page_runs_no_foreign_script(client, path):
     assert not re.findall(r"(?:src|href)=\"https?://(?!testserver)[^\"]+\.(?:js|css)", text)
 
 
-def test_every_answer_has_a_nonce_of_its_own(client):
+def test_every_answer_has_its_own_nonce(client):
     nonces = {policy(client.get("/admin/"))["script-src"][1] for _ in range(5)}
     assert len(nonces) == 5
     assert all(len(nonce) >= 30 for nonce in nonces)
 
 
-def test_a_log_out_may_lead_on_to_the_issuer(client, settings):
+def test_logout_may_redirect_to_the_issuer(client, settings):
     settings.MONODON_OIDC_ISSUERS = ["https://login.example.com/realm", "http://localhost:9/x"]
     settings.MONODON_OIDC_SIGN_OUT = True
     directives = policy(Client().get("/admin/login/"))
     assert directives["form-action"] == ["'self'", "https:", "http://localhost:9"]
 
 
-def test_programs_get_no_policy(lance):
+def test_api_answers_have_no_policy(lance):
     assert "content-security-policy" not in lance.call("GET", "/v1/config").headers
 
 

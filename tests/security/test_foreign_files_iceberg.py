@@ -40,7 +40,7 @@ pytestmark = pytest.mark.django_db
 # --- the oracle --------------------------------------------------------------------------------
 
 
-def test_the_oracle_sees_what_it_has_to(tmp_path: Path):
+def test_the_file_watch_detects_access(tmp_path: Path):
     canary = tmp_path / "canary"
     deeds = {
         "opened": canary.read_bytes,
@@ -69,7 +69,7 @@ def test_a_snapshot_that_names_a_foreign_file_is_refused(world, attacker, slot):
             assert message_of(attacker.call("POST", COMMIT, body)) == refusal(path), kind
 
 
-def test_manifests_that_a_snapshot_of_v1_names_itself(world, attacker):
+def test_foreign_manifests_in_a_v1_snapshot_are_refused(world, attacker):
     make_iceberg_table("mine", "old", properties={"format-version": "1"})
     for kind in KINDS:
         path = world.path(kind, "manifest")
@@ -106,7 +106,7 @@ def test_statistics_in_a_foreign_file_are_refused(world, attacker, field):
 
 
 @pytest.mark.parametrize("stage", [False, True])
-def test_a_table_that_is_created_with_a_foreign_snapshot(world, attacker, stage):
+def test_creating_a_table_with_a_foreign_snapshot_is_refused(world, attacker, stage):
     for kind in KINDS:
         path = world.path(kind, "list")
         added = snapshot("list", path) | {"sequence-number": 1}
@@ -138,7 +138,7 @@ def test_a_table_that_is_created_with_a_foreign_snapshot(world, attacker, stage)
 
 
 @pytest.mark.parametrize("kind_", ["register", "register-view"])
-def test_registering_from_a_foreign_file(world, attacker, kind_):
+def test_registering_a_foreign_metadata_file_is_refused(world, attacker, kind_):
     """Its metadata file is not read, so it does not matter what is in it."""
     for kind in (kind for kind in KINDS if kind != "missing"):
         path = world.path(kind, "list")
@@ -148,7 +148,7 @@ def test_registering_from_a_foreign_file(world, attacker, kind_):
         assert path in message
 
 
-def test_registering_a_hidden_table_and_none_at_all_are_refused_alike(world, attacker):
+def test_hidden_and_missing_tables_are_refused_alike_on_register(world, attacker):
     hidden = Table.objects.get(namespace__name="secret", name="t")
     real = local(hidden.iceberg_metadata.metadata_location)
     texts = set()
@@ -163,7 +163,7 @@ def test_registering_a_hidden_table_and_none_at_all_are_refused_alike(world, att
 @pytest.mark.parametrize(
     "field", ["manifest-list", "statistics", "partition-statistics", "metadata-log"]
 )
-def test_a_registered_document_that_names_foreign_files(world, attacker, field):
+def test_registering_metadata_with_foreign_files_is_refused(world, attacker, field):
     for kind in KINDS:
         path = world.path(kind, "list")
         directory = world.mine.parent / "registered"
@@ -210,7 +210,7 @@ def test_a_registered_document_that_names_foreign_files(world, attacker, field):
     ],
 )
 @pytest.mark.parametrize("directory", ["hidden", "twin", "system", "path", "in path", "link"])
-def test_directories_of_others_are_not_claimed(world, attacker, name, directory):
+def test_foreign_directories_cannot_be_claimed(world, attacker, name, directory):
     hidden = Table.objects.get(namespace__name="secret", name="t")
     elsewhere = world.mine.parent / "elsewhere"
     IcebergPath.objects.create(table=hidden, path=str(elsewhere))
@@ -237,7 +237,7 @@ def test_directories_of_others_are_not_claimed(world, attacker, name, directory)
     assert not elsewhere.exists()
 
 
-def test_a_location_around_a_path_of_another_is_not_claimed(world, attacker):
+def test_a_location_enclosing_a_foreign_path_cannot_be_claimed(world, attacker):
     hidden = Table.objects.get(namespace__name="secret", name="t")
     around = world.mine.parent / "around"
     IcebergPath.objects.create(table=hidden, path=f"{around}/inside")
@@ -250,7 +250,7 @@ def test_a_location_around_a_path_of_another_is_not_claimed(world, attacker):
 
 
 @pytest.mark.parametrize("dated", [-7_200_000, 120_000])
-def test_a_snapshot_that_is_dated_back_or_ahead(world, attacker, dated):
+def test_a_snapshot_with_a_wrong_timestamp_is_refused(world, attacker, dated):
     open_table(*MINE).append(rows(1))
     added = snapshot("data", f"file://{world.mine}/data/x.parquet")
     added["timestamp-ms"] += dated
@@ -260,7 +260,7 @@ def test_a_snapshot_that_is_dated_back_or_ahead(world, attacker, dated):
 
 
 @pytest.mark.parametrize(("behind", "has_parent"), [(0, True), (1, True), (1, False)])
-def test_a_sequence_number_that_does_not_grow(world, attacker, behind, has_parent):
+def test_a_sequence_number_must_grow(world, attacker, behind, has_parent):
     for number in range(2):
         open_table(*MINE).append(rows(number))
     added = snapshot("data", f"file://{world.mine}/data/x.parquet")
@@ -274,7 +274,7 @@ def test_a_sequence_number_that_does_not_grow(world, attacker, behind, has_paren
 
 
 @pytest.mark.parametrize("slot", ["data", "deletes"])
-def test_data_files_are_committed_unseen(world, attacker, slot):
+def test_data_files_are_not_read_at_commit(world, attacker, slot):
     """What lies elsewhere may be in storage that this server does not reach: it is not looked at."""
     for kind in KINDS:
         body = {

@@ -115,7 +115,7 @@ def much_to_do(monkeypatch) -> None:
 @pytest.mark.usefixtures("much_to_do")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("slot", [*SLOTS, "deletes"])
-def test_what_is_there_all_the_same_is_not_used(world, attacker, planted, slot, kind):
+def test_existing_foreign_references_are_not_used(world, attacker, planted, slot, kind):
     open_table(*MINE).append(rows(1))
     path = planted(kind, slot)
     is_metadata = slot in {"list", "manifest"}
@@ -165,7 +165,7 @@ def purged(world: World) -> None:
 
 @pytest.mark.parametrize("kind", ["hidden", "dropped", "system", "link", "pipe"])
 @pytest.mark.parametrize("slot", ["manifest", "data"])
-def test_a_plan_that_was_kept_is_looked_at_again(world, attacker, monkeypatch, slot, kind):
+def test_a_stored_plan_is_checked_again(world, attacker, monkeypatch, slot, kind):
     """Its manifest list is another when its tasks are fetched."""
     monkeypatch.setattr("catalog.formats.iceberg.scans.planning.FILES_AT_ONCE", 1)
     for number in range(2):
@@ -181,7 +181,7 @@ def test_a_plan_that_was_kept_is_looked_at_again(world, attacker, monkeypatch, s
 
 
 @pytest.mark.parametrize("kind", ["hidden", "dropped", "twin", "system", "link"])
-def test_clean_up_is_told_whose_the_files_are(world, planted, kind):
+def test_clean_up_distinguishes_own_and_foreign_files(world, planted, kind):
     planted(kind, "data")
     open_table(*MINE).overwrite(rows(1))
     spark = _Asked()
@@ -209,7 +209,7 @@ class _Asked:
 # --- what is allowed ---------------------------------------------------------------------------
 
 
-def test_files_of_a_table_that_one_may_read_are_planned_and_spared(world, attacker):
+def test_readable_foreign_files_are_planned_but_not_removed(world, attacker):
     """As Spark's ``snapshot`` makes a table of another's data files."""
     requester = ApiKey.objects.get(name="who").principal
     source = Table.objects.get(namespace__name="secret", name="t")
@@ -258,7 +258,7 @@ def test_files_of_a_table_that_one_may_read_are_planned_and_spared(world, attack
     assert message_of(attacker.call("POST", f"{COMMIT}/plan", {})) == refusal(path)
 
 
-def test_files_that_no_table_has_are_read_in_an_allowed_root(world, attacker, settings, tmp_path):
+def test_unowned_files_in_an_allowed_root_are_readable(world, attacker, settings, tmp_path):
     """As ``add_files`` brings them in."""
     free = tmp_path / "outside"
     settings.MONODON_ALLOWED_ROOTS = [str(free)]
@@ -278,7 +278,7 @@ def test_files_that_no_table_has_are_read_in_an_allowed_root(world, attacker, se
     assert job.error == "left in place: 1 files outside its directories"
 
 
-def test_nothing_else_is_needed_of_who_has_only_their_own(world, attacker):
+def test_tables_with_own_files_need_no_other_privilege(world, attacker):
     before = picture()
     open_table(*MINE).append(rows(1, 2))
     assert before != picture()

@@ -281,7 +281,7 @@ WAYS: dict[str, Callable[[str], tuple[str, dict[str, Any]]]] = {
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("attack", sorted(AT_ENTRY))
-def test_a_manifest_with_foreign_base_paths_is_not_entered(world, attack, way):
+def test_a_manifest_with_foreign_base_paths_is_refused(world, attack, way):
     staged = world.stage(ATTACKS[attack](world))
     before, on_disk = snapshot(), files(world.mine.location)
     path, body = WAYS[way](str(staged))
@@ -297,7 +297,7 @@ def test_a_manifest_with_foreign_base_paths_is_not_entered(world, attack, way):
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("victim", ["hidden", "dropped", "twin", "secret", "missing"])
-def test_a_manifest_elsewhere_is_not_entered(world, victim, way):
+def test_a_manifest_outside_the_table_is_refused(world, victim, way):
     if victim == "missing":
         target = Path(world.victims["hidden"].location) / "_versions/none.manifest-x"
     elif victim == "secret":
@@ -367,7 +367,7 @@ USES: dict[str, tuple[str, Any]] = {
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_no_use_of_a_version_touches_foreign_files(world, attack):
+def test_no_operation_on_a_version_touches_foreign_files(world, attack):
     """Requests first, then every kind of job, the measuring, and the repair."""
     _enter(world, ATTACKS[attack](world))
     before = [files(canary) for canary in world.canaries]
@@ -517,7 +517,7 @@ def _read(client: Lance) -> tuple[int, Any]:
     return answer.status_code, json.loads(answer.content)
 
 
-def test_a_clone_of_what_its_writer_may_read(world):
+def test_a_clone_requires_that_its_writer_may_read_the_source(world):
     """And whoever reads the clone reads it through its writer, as long as that one may."""
     hidden = world.victims["hidden"]
     requester = Principal.objects.get(name="who")
@@ -549,7 +549,7 @@ def test_a_clone_of_what_its_writer_may_read(world):
         assert "does not belong to table 'mine.t'" in answer["error"]
 
 
-def test_a_source_keeps_what_its_clone_needs(world):
+def test_a_source_keeps_files_needed_by_its_clone(world):
     hidden = world.victims["hidden"]
     requester = Principal.objects.get(name="who")
     requester.grants.create(mask=closure(Privilege.READ).value, namespace=hidden.namespace)
@@ -661,7 +661,7 @@ LATE_LINKS = {
 
 
 @pytest.mark.parametrize("link", LATE_LINKS)
-def test_a_link_that_comes_after_a_read_is_not_followed(world, link):
+def test_a_link_created_after_a_read_is_not_followed(world, link):
     """What was checked before is checked again when its directory has changed."""
     for _ in range(2):  # the second is served by what is open
         assert _read(Lance(KEY)) == (200, 4)

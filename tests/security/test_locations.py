@@ -366,18 +366,20 @@ def is_iceberg(body: Any) -> bool:
     return {"message", "type", "code"} <= set(body["error"])
 
 
-def test_there_are_enough_forms(world: Path, outside: Path, warehouse: Path) -> None:
+def test_the_list_of_location_forms_is_long_enough(
+    world: Path, outside: Path, warehouse: Path
+) -> None:
     assert len(forms(outside, warehouse)) >= 200
 
 
 @pytest.mark.parametrize("operation", LANCE)
-def test_no_lance_operation_is_led_out(lance, world, outside, warehouse, operation):
+def test_no_lance_operation_leaves_the_warehouse(lance, world, outside, warehouse, operation):
     send = lance_operations(lance)[operation]
     all_refused(send, forms(outside, warehouse), world, is_lance)
 
 
 @pytest.mark.parametrize("operation", MANIFESTS)
-def test_no_manifest_lies_outside_when_it_must_not(lance, world, settings, operation):
+def test_manifests_outside_the_table_are_refused(lance, world, settings, operation):
     settings.MONODON_MANIFEST_PATHS = []
     send = manifest_operations(lance)[operation]
     # What is relative is relative to the table, and links of the warehouse are none of the table.
@@ -387,7 +389,7 @@ def test_no_manifest_lies_outside_when_it_must_not(lance, world, settings, opera
 
 
 @pytest.mark.parametrize("operation", ICEBERG)
-def test_no_iceberg_operation_is_led_out(iceberg, world, outside, warehouse, operation):
+def test_no_iceberg_operation_leaves_the_warehouse(iceberg, world, outside, warehouse, operation):
     send = iceberg_operations(iceberg)[operation]
     # Iceberg's readers decode nothing: there these are names of directories in the warehouse.
     expected = [form for form in forms(outside, warehouse) if not form.endswith(("=1", "#part"))]
@@ -519,7 +521,7 @@ UNASKED: dict[str, Callable[[Lance, int, str], HttpResponse]] = {
 
 
 @pytest.mark.parametrize("door", UNASKED)
-def test_what_is_no_location_leads_nowhere(lance, world, outside, warehouse, door):
+def test_options_and_headers_do_not_change_the_location(lance, world, outside, warehouse, door):
     """Options of a storage, properties and headers: the table lies in the warehouse, and it is
     written, read and described there."""
     before = files(outside)
@@ -551,7 +553,7 @@ def test_what_is_no_location_leads_nowhere(lance, world, outside, warehouse, doo
     assert files(outside) == before
 
 
-def test_options_of_a_storage_are_strings(lance, world):
+def test_storage_options_must_be_strings(lance, world):
     for text in ("[]", "1", '{"a": 1}', '{"a": {"b": "c"}}', "{", '"x"'):
         before, on_disk = snapshot(), files(world)
         answer = _create(lance, 1, "", query={"storage_options": text})
@@ -559,7 +561,7 @@ def test_options_of_a_storage_are_strings(lance, world):
         assert (snapshot(), files(world)) == (before, on_disk)
 
 
-def test_a_default_location_does_not_tell_the_namespaces_of_its_table(lance, iceberg, warehouse):
+def test_a_default_location_does_not_reveal_namespaces(lance, iceberg, warehouse):
     """Nor where a table was when it was made: a location stays when a table is renamed."""
     make_namespace("hidden", "project")
     schema = {"type": "struct", "schema-id": 0, "fields": []}

@@ -30,7 +30,7 @@ def files_matching(pattern: str) -> set[str]:
 
 
 @pytest.mark.parametrize("kind", FORBIDDEN)
-def test_no_code_of_ours_runs_what_it_reads(kind: str) -> None:
+def test_own_code_does_not_execute_data(kind: str) -> None:
     assert (
         files_matching(FORBIDDEN[kind]) - {file for allowed, file in ALLOWED if allowed == kind}
         == set()
@@ -48,7 +48,7 @@ def test_no_code_of_ours_runs_what_it_reads(kind: str) -> None:
         ("certificates", "get(url, verify=False)"),
     ],
 )
-def test_the_patterns_find_what_they_are_for(kind: str, line: str) -> None:
+def test_the_patterns_match_forbidden_code(kind: str, line: str) -> None:
     assert re.search(FORBIDDEN[kind], line, re.MULTILINE)
 
 

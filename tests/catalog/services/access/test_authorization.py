@@ -266,7 +266,7 @@ def test_sql_and_the_model_agree(db, seed):
                 assert access.holds(actor, privilege, row) is allowed, (about, row, privilege)
 
 
-def test_the_worlds_are_not_all_of_a_kind(db):
+def test_random_catalogs_cover_held_and_refused_privileges(db):
     """That the comparison compares something: some is held, some refused, some only passed."""
     features: set[str] = set()
     for seed in SEEDS:

@@ -70,7 +70,7 @@ def principal_named(name: str) -> access.Principal:
 
 
 @pytest.mark.parametrize("on", [A, AB, T, On.namespace(())])
-def test_what_is_granted_holds_with_what_it_includes(on):
+def test_a_grant_includes_the_privileges_it_implies(on):
     principal("etl")
     assert grant("etl", on, Privilege.WRITE) == closure(Privilege.WRITE)
     assert Grant.objects.get().mask == Privilege.BROWSE | READ | Privilege.WRITE
@@ -86,7 +86,7 @@ def test_what_is_granted_holds_with_what_it_includes(on):
     ]
 
 
-def test_a_grant_is_set_exactly_and_nothing_removes_it():
+def test_set_grant_replaces_and_an_empty_set_removes_the_grant():
     principal("etl")
     grant("etl", T, MANAGE)
     assert grant("etl", T, READ) == closure(READ)
@@ -103,7 +103,7 @@ def test_a_grant_is_set_exactly_and_nothing_removes_it():
     assert last.after == {"principal": "etl", "privileges": []}
 
 
-def test_grants_hold_for_iceberg_tables_and_views_too():
+def test_grants_apply_to_iceberg_tables_and_views():
     make_iceberg_table("a", "i")
     Table.objects.filter(name="u").update(kind="view", format="iceberg")
     principal("etl")
@@ -112,7 +112,7 @@ def test_grants_hold_for_iceberg_tables_and_views_too():
         assert access.holds(principal_named("etl"), READ, Table.objects.get(name=name))
 
 
-def test_who_may_grant_may_grant_what_it_holds():
+def test_grantors_may_grant_privileges_they_hold():
     for name in ("boss", "etl"):
         principal(name)
     grant("boss", A, GRANT | READ)
@@ -132,7 +132,7 @@ def test_who_may_grant_may_grant_what_it_holds():
     assert grant("etl", T, NOTHING, principal_named("boss")) == NOTHING
 
 
-def test_without_the_privilege_to_grant_nothing_is_granted():
+def test_granting_requires_the_grant_privilege():
     for name in ("manager", "reader", "stranger", "etl"):
         principal(name)
     grant("manager", A, MANAGE)
@@ -150,7 +150,7 @@ def test_without_the_privilege_to_grant_nothing_is_granted():
         grant("etl", T, READ, principal_named("stranger"))
 
 
-def test_owners_hold_all_and_a_key_only_what_it_may():
+def test_owners_hold_all_privileges_up_to_their_keys_limits():
     row = principal("etl")
     other = principal("other")
     Namespace.objects.filter(name="a").update(owner="etl")
@@ -171,12 +171,12 @@ def test_owners_hold_all_and_a_key_only_what_it_may():
 
 
 @pytest.mark.parametrize("name", ["nobody", "", "nul\x00"])
-def test_a_principal_that_is_not_there(name):
+def test_a_missing_principal_is_refused(name):
     with unchanged(), pytest.raises(PrincipalNotFound):
         grant(name, T, READ)
 
 
-def test_a_target_that_is_not_there():
+def test_a_missing_target_is_refused():
     principal("etl")
     with unchanged(), pytest.raises(TableNotFound):
         grant("etl", On.table(("a", "no")), READ)
@@ -186,7 +186,7 @@ def test_a_target_that_is_not_there():
         grant("etl", On.table(("no", "t")), READ)
 
 
-def test_grants_go_with_their_table_and_come_back_with_it():
+def test_undrop_restores_the_grants_of_a_table():
     principal("etl")
     grant("etl", T, READ)
     row = Table.objects.get(name="t")
@@ -205,7 +205,7 @@ def test_grants_go_with_their_table_and_come_back_with_it():
 
 
 @pytest.mark.django_db(transaction=True)
-def test_two_who_grant_at_once_leave_one_grant_and_two_events(settings, tmp_path):
+def test_concurrent_grants_leave_one_grant_and_two_events(settings, tmp_path):
     settings.MONODON_WAREHOUSE = str(tmp_path)
     make_root()
     if not Table.objects.named(T.identifier).exists():
@@ -253,7 +253,7 @@ def test_the_lock_precedes_the_grant():
 # --- the list --------------------------------------------------------------------------------------
 
 
-def test_the_list_of_grants_tells_what_is_granted_on_this_very_place():
+def test_list_grants_contains_only_direct_grants():
     for name in ("a1", "a2", "a3", "boss", "reader"):
         principal(name)
         grant(name, T, READ)
@@ -280,7 +280,7 @@ def test_the_list_of_grants_tells_what_is_granted_on_this_very_place():
 # --- who may do what, and why ----------------------------------------------------------------------
 
 
-def test_every_source_is_told():
+def test_explain_names_every_source_of_a_privilege():
     etl, ada = principal("etl"), principal("user:ada", PrincipalKind.USER)
     principal("root", level=PrincipalLevel.ADMIN)
     team = group("team", ada)
@@ -318,7 +318,7 @@ def test_every_source_is_told():
     assert [key.privileges for key in above["etl"].keys] == [NOTHING, closure(READ)]
 
 
-def test_superusers_and_who_is_not_active():
+def test_explain_covers_superusers_and_inactive_principals():
     user = get_user_model().objects.create_superuser("ada", "", "x")
     row, _ = Principal.objects.get_or_create(
         name="user:ada", defaults={"kind": PrincipalKind.USER, "user": user}
@@ -334,7 +334,7 @@ def test_superusers_and_who_is_not_active():
     assert [str(source) for source in explained["gone"].sources] == ["grant on a.b.t"]
 
 
-def test_what_one_holds_oneself_one_may_ask():
+def test_principals_may_explain_their_own_privileges():
     for name in ("etl", "other", "boss"):
         principal(name)
     grant("etl", T, READ)
@@ -367,7 +367,7 @@ def test_explaining_takes_a_fixed_number_of_statements():
 
 
 @pytest.mark.parametrize("seed", SEEDS[:10])
-def test_what_is_told_is_what_holds(seed):
+def test_explain_agrees_with_the_effective_privileges(seed):
     world = make_world(seed)
     live = [row for row in world.namespaces if row.dropped_at is None]
     present = [row for row in world.tables if row.state != TableState.DROPPED]
@@ -393,7 +393,7 @@ def test_what_is_told_is_what_holds(seed):
 # --- what if ---------------------------------------------------------------------------------------
 
 
-def test_what_would_be_lost_without_a_grant():
+def test_what_if_lists_privileges_lost_without_a_grant():
     etl = principal("etl")
     grant("etl", A, READ)
     before = snapshot()
@@ -412,7 +412,7 @@ def test_what_would_be_lost_without_a_grant():
     assert (loss.lost, loss.namespaces, loss.tables) == (NOTHING, 0, 0)
 
 
-def test_members_of_a_group_lose_each_for_themselves():
+def test_what_if_lists_losses_of_each_group_member():
     ada, bob, eve = (
         principal(f"user:{name}", PrincipalKind.USER) for name in ("ada", "bob", "eve")
     )
@@ -441,7 +441,7 @@ def test_members_of_a_group_lose_each_for_themselves():
     assert (len(second_page), token) == (3, None)
 
 
-def test_less_than_nothing_less_may_be_tried_too():
+def test_what_if_accepts_reduced_and_unchanged_grants():
     principal("etl")
     grant("etl", A, MANAGE)
     (loss,), _ = grants.what_if(actor=SYSTEM, on=A, principal="etl", privileges=READ)
@@ -450,7 +450,7 @@ def test_less_than_nothing_less_may_be_tried_too():
     assert Grant.objects.get().privileges == closure(MANAGE)
 
 
-def test_who_may_not_see_the_grants_may_not_try_either():
+def test_what_if_requires_the_right_to_list_grants():
     principal("etl")
     grant("etl", T, READ)
     with pytest.raises(PermissionDenied):

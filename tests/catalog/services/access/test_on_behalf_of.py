@@ -92,7 +92,7 @@ def test_a_view_whose_owner_is_unknown_is_not_refreshed(view, name):
     assert view.failed_at is not None
 
 
-def test_a_view_without_an_owner_is_refreshed_with_the_rights_of_who_asks(view):
+def test_a_view_without_owner_is_refreshed_with_the_requesters_rights(view):
     make_administrator("root")
     make_principal("user:ann", PrincipalKind.USER, PrincipalLevel.GRANTED)
     grants.set_grant(
@@ -130,7 +130,7 @@ def test_a_job_without_a_transaction_has_no_privilege(view):
 
 
 @pytest.mark.parametrize("actor", ["system", "root"])
-def test_a_job_only_reads_outside_its_own_table(view, actor):
+def test_a_job_may_only_read_outside_its_own_table(view, actor):
     make_administrator("root")
     make_table("ws", "other")
     commit([job_operations.StartRefresh(table=VIEW)], actor=access.on_behalf_of(actor))
@@ -165,7 +165,7 @@ def test_an_approval_for_an_unknown_requester_is_refused():
         approvals.approve(actor=root, request=request.pk)
 
 
-def test_only_an_administrator_gives_a_view_to_somebody_else(view):
+def test_only_administrators_change_the_owner_of_a_view(view):
     make_administrator("root")
     make_principal("group:team", PrincipalKind.GROUP, PrincipalLevel.GRANTED)
     make_principal("user:ann", PrincipalKind.USER, PrincipalLevel.GRANTED)

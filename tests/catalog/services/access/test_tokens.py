@@ -11,6 +11,6 @@ def test_a_token_names_its_privileges():
         assert (token.key, token.privileges) == (7, privileges)
 
 
-def test_a_token_that_names_no_privileges_is_no_token():
+def test_a_token_without_privileges_is_invalid():
     """Not one for everything."""
     assert tokens.read_token(tokens.PREFIX + tokens._signer.sign_object({"key": 7})) is None

@@ -88,7 +88,7 @@ def counted(call: Callable[[], Any]) -> Any:
 
 
 @each_grant
-def test_every_list_shows_what_may_be_browsed(grant, lance, iceberg):
+def test_every_list_contains_only_objects_that_may_be_browsed(grant, lance, iceberg):
     actor = requester(grant)
     ws = ("ws",)
     assert counted(lambda: tables.list_tables(actor=actor, namespace=ws))[0] == lance
@@ -105,7 +105,7 @@ def test_every_list_shows_what_may_be_browsed(grant, lance, iceberg):
 
 
 @each_grant
-def test_pages_hold_as_many_as_were_asked_for(grant, lance, iceberg):
+def test_pages_are_full_despite_hidden_rows(grant, lance, iceberg):
     actor = requester(grant)
     listed, token = [], None
     while True:
@@ -117,7 +117,7 @@ def test_pages_hold_as_many_as_were_asked_for(grant, lance, iceberg):
     assert listed == lance
 
 
-def test_who_may_browse_nothing_is_shown_nothing():
+def test_principals_without_grants_see_empty_lists():
     actor = requester(with_nothing)
     assert tables.list_all_tables(actor=actor)[0] == []
     assert namespaces.list_children(actor=actor, namespace=()).names == []
@@ -125,7 +125,7 @@ def test_who_may_browse_nothing_is_shown_nothing():
     assert job_control.list_jobs(actor=actor)[0] == []
 
 
-def test_who_may_do_everything_is_asked_nothing():
+def test_administrators_need_no_grant_query():
     actor = access.SYSTEM
     with CaptureQueriesContext(connection) as captured:
         assert access.holds(actor, Privilege.MANAGE, Table.objects.model(pk=5))
@@ -135,7 +135,7 @@ def test_who_may_do_everything_is_asked_nothing():
     assert not access.visible_namespaces(actor)
 
 
-def test_one_question_is_one_statement():
+def test_a_privilege_check_is_one_statement():
     actor = requester(by_tables)
     with CaptureQueriesContext(connection) as captured:
         access.require(actor, Privilege.READ, access.On.table(("ws", "t01")))

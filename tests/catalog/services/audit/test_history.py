@@ -460,7 +460,7 @@ class World:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_past_is_what_was_noted_after_each_piece_of_work(seed, monkeypatch):
+def test_history_matches_the_state_recorded_after_each_change(seed, monkeypatch):
     world = World(seed)
     world.run(70)
     assert sum(world.counts.values()) == 70
@@ -496,7 +496,7 @@ def forget_the_trail() -> None:
         cursor.execute("TRUNCATE catalog_auditevent")
 
 
-def test_without_the_trail_the_columns_tell():
+def test_history_falls_back_to_columns_without_the_trail():
     make_table("ws", "t")
     make_version(("ws", "t"), 1)
     moments, pictures = [now()], [present()]
@@ -527,7 +527,7 @@ def test_without_the_trail_the_columns_tell():
     ]
 
 
-def test_a_transaction_is_a_moment():
+def test_a_transaction_id_identifies_a_moment():
     table = make_table("ws", "t")
     transactions = [
         commit(
@@ -554,7 +554,7 @@ def test_a_transaction_is_a_moment():
     )
 
 
-def test_a_transaction_of_several_things_is_there_whole_at_its_moment():
+def test_history_shows_a_transaction_completely_or_not_at_all():
     make_namespace("a")
     make_namespace("b")
     make_table("a", "t")
@@ -578,7 +578,7 @@ def test_a_transaction_of_several_things_is_there_whole_at_its_moment():
 
 
 @pytest.mark.parametrize("records_before", [True, False])
-def test_what_was_brought_back_was_away_meanwhile(records_before):
+def test_a_restored_table_is_absent_while_it_was_dropped(records_before):
     table = make_table("ws", "t")
     make_version(("ws", "t"), 1)
     moments = [now()]
@@ -602,7 +602,7 @@ def test_what_was_brought_back_was_away_meanwhile(records_before):
 
 
 @pytest.mark.parametrize("records_before", [True, False])
-def test_what_was_brought_back_under_another_name_had_its_own_before(records_before):
+def test_history_keeps_the_old_name_of_a_table_restored_as_another(records_before):
     table = make_table("a", "t")
     make_namespace("b")
     moments, names = [now()], [("a", "t")]
@@ -618,14 +618,14 @@ def test_what_was_brought_back_under_another_name_had_its_own_before(records_bef
     assert (change.before, change.after, change.changes) == (*names[:2], (h.Change.RENAMED,))
 
 
-def test_where_the_namespace_of_an_old_name_is_unknown_the_present_name_is_shown():
+def test_history_shows_the_present_name_if_the_old_namespace_is_unknown():
     table = make_table("a", "t")
     moment = now()
     audit_records.record(SYSTEM, "table.rename", "a.t", table=table, before={"name": "nowhere.t"})
     assert state(moment) == present()
 
 
-def test_what_was_overwritten_is_gone_and_another_is_there():
+def test_an_overwritten_table_is_replaced_in_history():
     first = make_namespace("ws")
     table = make_table("ws", "t")
     moment = now()
@@ -643,7 +643,7 @@ def test_what_was_overwritten_is_gone_and_another_is_there():
     assert state(between) == ({undropped.pk: ("ws",)}, {})
 
 
-def test_views_are_renamed_and_dropped_as_tables_are(warehouse):
+def test_history_covers_renames_and_drops_of_views(warehouse):
     made = make_view("ns", "v")
     moments, names = [now()], [("ns", "v")]
     rename = iceberg_views.RenameView(table=("ns", "v"), new=("ns", "w"))
@@ -663,7 +663,7 @@ def test_views_are_renamed_and_dropped_as_tables_are(warehouse):
     assert (state(after_drop)[1], state(now())) == ({}, present())
 
 
-def test_a_namespace_that_was_brought_back_was_away_meanwhile_with_all_below():
+def test_a_restored_namespace_is_absent_while_it_was_dropped():
     table = make_table("ws", "below", "t")
     ids = {row.pk for row in Namespace.objects.exclude(parent=None)}
     moments = [now()]
@@ -683,7 +683,7 @@ def test_a_namespace_that_was_brought_back_was_away_meanwhile_with_all_below():
     assert (counts.namespaces_added, counts.namespaces_dropped, counts.tables_added) == (2, 0, 1)
 
 
-def test_a_namespace_made_again_is_another(transactional_db):
+def test_a_recreated_namespace_is_another_object(transactional_db):
     make_table("ws", "old")
     first = now()
     commit([namespace_operations.DropNamespace(namespace=("ws",), cascade=True)], actor=SYSTEM)
@@ -700,7 +700,7 @@ def test_a_namespace_made_again_is_another(transactional_db):
     }
 
 
-def test_moves_out_of_a_namespace_and_into_it():
+def test_history_covers_moves_between_namespaces():
     out, into, within = make_table("a", "out"), make_table("b", "in"), make_table("a", "t")
     first = now()
     for old, new in (
@@ -725,7 +725,7 @@ def test_moves_out_of_a_namespace_and_into_it():
     assert (whole.tables_added, whole.tables_dropped, whole.tables_renamed) == (0, 0, 3)
 
 
-def test_names_with_dots_lead_to_the_namespace_that_was_there():
+def test_dotted_names_resolve_to_the_former_namespace():
     make_namespace("a")
     make_namespace("a.b")
     make_table("a.b", "c.d")
@@ -737,7 +737,7 @@ def test_names_with_dots_lead_to_the_namespace_that_was_there():
     assert {name for name, _ in state(first)[1].values()} == {("a.b", "c.d"), ("e", "x.y")}
 
 
-def test_a_branch_that_was_made_again_is_another():
+def test_a_recreated_branch_is_another_branch():
     table = make_table("ws", "t")
     make_version(("ws", "t"), 1)
     make_version(("ws", "t"), 5, branch="dev")
@@ -762,7 +762,7 @@ def test_a_branch_that_was_made_again_is_another():
     assert again.before.metadata_location != again.after.metadata_location
 
 
-def test_more_branches_than_a_page_tells(monkeypatch):
+def test_branches_beyond_the_page_limit_are_counted(monkeypatch):
     monkeypatch.setattr(history_queries, "MAX_BRANCHES", 2)
     make_table("ws", "t")
     for name in ("", "a", "b"):
@@ -772,7 +772,7 @@ def test_more_branches_than_a_page_tells(monkeypatch):
     assert table.has_more_branches
 
 
-def test_iceberg_tables_their_metadata_and_their_properties(warehouse):
+def test_history_covers_iceberg_metadata_and_properties(warehouse):
     made = make_iceberg_table("ws", "t")
     first = now()
     updates = [{"action": "set-properties", "updates": {"k": "v"}}]
@@ -791,7 +791,7 @@ def test_iceberg_tables_their_metadata_and_their_properties(warehouse):
     assert (branch.before.version, branch.after.version, branch.commits) == (0, 1, 1)
 
 
-def test_what_was_refused_is_no_change():
+def test_refused_commits_are_not_in_history():
     table = make_table("ws", "t")
     moment = now()
     audit_records.record(SYSTEM, "table.rename", "ws.u", table=table, before={"name": "ws.wrong"})
@@ -812,7 +812,7 @@ def test_what_was_refused_is_no_change():
 # --- refusals ---------------------------------------------------------------------------------------
 
 
-def test_what_cannot_be_asked():
+def test_invalid_requests_are_refused():
     make_table("ws", "t")
     moment = now()
     nobody = uuid.uuid4()
@@ -859,12 +859,12 @@ def test_moments_are_transactions():
 @pytest.mark.parametrize(
     "text", ["", "yesterday", "2026-13-01", "12:00", "0001-01-01T00:00:00+14:00", "\x00"]
 )
-def test_what_is_no_moment(text):
+def test_invalid_moments_are_refused(text):
     with pytest.raises(InvalidInput, match="neither a time"):
         h.parse_moment(text)
 
 
-def test_before_everything_there_was_nothing():
+def test_history_is_empty_before_the_first_change():
     make_table("ws", "t")
     assert state(datetime.fromisoformat("1970-01-01T00:00:00Z")) == ({}, {})
 
@@ -880,7 +880,7 @@ def granted(on: Namespace | Table) -> access.Principal:
     return access.of_row(row)
 
 
-def test_only_what_may_be_browsed():
+def test_history_contains_only_objects_that_may_be_browsed():
     make_table("open", "t")
     make_table("secret", "t")
     single = make_table("other", "one")
@@ -929,7 +929,7 @@ def test_only_what_may_be_browsed():
 
 
 @pytest.mark.parametrize("is_wide", [False, True])
-def test_pages_cost_the_same_however_much_there_is(is_wide, monkeypatch):
+def test_the_cost_of_a_page_does_not_grow_with_the_catalog(is_wide, monkeypatch):
     monkeypatch.setattr(history_queries, "_NARROW", 1 if is_wide else 50_000)
     first = now()
 
@@ -955,7 +955,7 @@ def test_pages_cost_the_same_however_much_there_is(is_wide, monkeypatch):
     assert counted == [(5, 14, 3)] * 2
 
 
-def test_a_page_of_a_large_catalog_is_read_by_its_indexes():
+def test_pages_of_a_large_catalog_use_indexes():
     """The plan that a page is quick by: each namespace is entered where the page begins."""
     make_table("ws", "t")
     statement = history_statements.STATE.replace("{namespaces}", "true").replace("{tables}", "true")

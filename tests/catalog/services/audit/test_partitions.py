@@ -92,7 +92,7 @@ def age_seals(months: int) -> None:
 # --- making them ---------------------------------------------------------------------------------
 
 
-def test_the_coming_months_are_there_and_are_made_once():
+def test_partitions_of_coming_months_are_created_once():
     assert audit_partitions.make_partitions() in {0, 2 * (audit_partitions.AHEAD + 1)}
     assert audit_partitions.make_partitions() == 0
     for number in range(audit_partitions.AHEAD + 1):
@@ -103,7 +103,7 @@ def test_the_coming_months_are_there_and_are_made_once():
             query("DELETE FROM " + f"catalog_auditevent_{at:%Y_%m}")
 
 
-def test_rows_without_a_month_go_to_the_default_one_and_move_when_it_is_made():
+def test_rows_move_from_the_default_partition_to_a_new_month():
     row, other = old_event(-20), old_event(-30)
     assert partition_of(row.pk) == partition_of(other.pk) == "catalog_auditevent_default"
     make_months(-20)
@@ -117,14 +117,14 @@ def test_rows_without_a_month_go_to_the_default_one_and_move_when_it_is_made():
     assert AuditEvent.objects.count() == 2
 
 
-def test_only_so_many_at_once():
+def test_a_pass_moves_a_bounded_number_of_rows():
     before = partitions()
     with pytest.raises(Exception, match="1 to 200 months"), transaction.atomic():
         query("SELECT catalog_audit_make_partitions('2020-01-01', 201)")
     assert partitions() == before
 
 
-def test_the_migration_moves_the_rows_and_goes_back():
+def test_the_partition_migration_is_reversible():
     state = ("catalog", "0013_principals")
     executor = MigrationExecutor(connection)
     executor.migrate([state])
@@ -166,7 +166,7 @@ def test_the_migration_moves_the_rows_and_goes_back():
 # --- dropping them -------------------------------------------------------------------------------
 
 
-def test_old_months_go_and_the_rest_is_still_verified():
+def test_the_trail_verifies_after_old_months_are_dropped():
     make_months(5, 4, 3)
     old_events = [old_event(5, n) for n in range(3)]
     seal_all()
@@ -203,7 +203,7 @@ def test_old_months_go_and_the_rest_is_still_verified():
     assert audit_partitions.drop_months(actor=SYSTEM, keep_months=3) == []
 
 
-def test_what_is_cut_off_beyond_the_anchor_shows():
+def test_verify_reports_events_missing_beyond_the_anchor():
     make_months(4)
     old_event(4)
     seal_all()
@@ -220,7 +220,7 @@ def test_what_is_cut_off_beyond_the_anchor_shows():
     assert "Seal 2 is missing" in texts
 
 
-def test_events_that_were_sealed_a_month_later_are_retired():
+def test_events_sealed_a_month_later_are_dropped_with_their_month():
     make_months(4)
     rows = [old_event(4, n) for n in range(3)]
     seal_all()  # now, so their seals are of this month
@@ -230,7 +230,7 @@ def test_events_that_were_sealed_a_month_later_are_retired():
     assert (report.seals, report.retired, report.findings) == (4, len(rows), [])
 
 
-def test_a_month_with_events_that_no_seal_covers_stays(monkeypatch):
+def test_a_month_with_unsealed_events_is_not_dropped(monkeypatch):
     make_months(4)
     row = old_event(4)
     monkeypatch.setattr(audit_chain, "seal", lambda: 0)
@@ -241,7 +241,7 @@ def test_a_month_with_events_that_no_seal_covers_stays(monkeypatch):
     assert list(AuditEvent.objects.values_list("pk", flat=True)) == [row.pk]
 
 
-def test_only_who_manages_the_catalog_drops_months_and_not_the_present_one():
+def test_only_catalog_managers_drop_past_months():
     make_months(4)
     old_event(4)
     before = partitions()
@@ -253,7 +253,7 @@ def test_only_who_manages_the_catalog_drops_months_and_not_the_present_one():
     assert AuditEvent.objects.count() == 1
 
 
-def test_the_command_and_the_clock(capsys, settings):
+def test_the_command_and_the_schedule_drop_old_months(capsys, settings):
     make_months(4, 3)
     old_event(4)
     seal_all()
@@ -271,7 +271,7 @@ def test_the_command_and_the_clock(capsys, settings):
 # --- two roles -----------------------------------------------------------------------------------
 
 
-def test_a_role_that_may_only_add_and_read(capsys):
+def test_the_restricted_role_may_only_insert_and_read(capsys):
     role = f"app_{uuid.uuid4().hex[:8]}"
     query(f"CREATE ROLE {role}")
     query(f"GRANT {role} TO CURRENT_USER")  # to drop what it owns, without being a superuser

@@ -80,7 +80,7 @@ each_replacement = pytest.mark.parametrize("replacement", REPLACED)
 
 
 @each_replacement
-def test_what_is_replaced_is_told_to_have_gone(warehouse, replacement):
+def test_overwrite_emits_a_drop_event(warehouse, replacement):
     make, replace, action = REPLACED[replacement]
     make(T)
     old = Table.objects.named(T).get()
@@ -103,7 +103,7 @@ def test_what_is_replaced_is_told_to_have_gone(warehouse, replacement):
     assert not [row for row in feed if row.action.endswith(".create") and row.after is None]
 
 
-def test_a_namespace_that_is_replaced_is_told_to_have_gone(warehouse):
+def test_overwrite_of_a_namespace_emits_a_drop_event(warehouse):
     overwrite_namespace(warehouse)
     actions = AuditEvent.objects.filter(target="ws").order_by("pk").values_list("action", "after")
     assert [action for action, _ in actions][-2:] == ["namespace.drop", "namespace.create"]
@@ -112,7 +112,9 @@ def test_a_namespace_that_is_replaced_is_told_to_have_gone(warehouse):
 
 @each_replacement
 @pytest.mark.parametrize("records_before", [True, False])
-def test_the_past_is_right_at_any_moment(warehouse, replacement, records_before, monkeypatch):
+def test_history_is_right_before_and_after_a_replacement(
+    warehouse, replacement, records_before, monkeypatch
+):
     """Also when what was replaced comes back, under another name, whether or not the event of that
     tells what was before, as it did not always."""
     make, replace, _ = REPLACED[replacement]
@@ -142,7 +144,7 @@ def test_the_past_is_right_at_any_moment(warehouse, replacement, records_before,
 
 
 @each_replacement
-def test_what_is_protected_is_not_told_to_have_gone(warehouse, replacement):
+def test_a_refused_overwrite_emits_no_drop_event(warehouse, replacement):
     make, replace, _ = REPLACED[replacement]
     make(T)
     undrop.set_table_protection(actor=SYSTEM, table=T, is_protected=True)

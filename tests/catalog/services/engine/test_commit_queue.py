@@ -73,7 +73,7 @@ def _home(tmp_path, settings) -> Iterator[None]:
     commit_queue._file.cache_clear()
 
 
-def test_a_turn_keeps_other_processes_out_until_it_ends():
+def test_a_turn_excludes_other_processes_until_it_ends():
     with commit_queue.turns([NAME]):
         assert not is_free()
     assert is_free()
@@ -83,7 +83,7 @@ def test_a_turn_keeps_other_processes_out_until_it_ends():
 
 
 @pytest.mark.django_db(transaction=True)
-def test_who_stops_is_passed_by(warehouse, monkeypatch, caplog):
+def test_a_stopped_waiter_is_skipped(warehouse, monkeypatch, caplog):
     monkeypatch.setattr(commit_queue, "_PASS_BY_SECONDS", 0.05)
     make_root()
     make_iceberg_table(*T)
@@ -95,7 +95,7 @@ def test_who_stops_is_passed_by(warehouse, monkeypatch, caplog):
     assert "proceeds without its turn in the queue" in caplog.text
 
 
-def test_who_dies_holds_nobody_up(caplog):
+def test_a_dead_waiter_does_not_block_others(caplog):
     with held_by_another() as other:
         other.kill()
         other.wait()
@@ -104,7 +104,7 @@ def test_who_dies_holds_nobody_up(caplog):
     assert caplog.text == ""
 
 
-def test_a_turn_in_the_same_process_does_not_come(monkeypatch):
+def test_the_wait_for_a_turn_in_the_same_process_times_out(monkeypatch):
     monkeypatch.setattr(commit_queue, "_WAIT_SECONDS", 0.05)
     refused = pytest.raises(Busy, match="Too many commits")
     with commit_queue.turns([NAME]), refused, commit_queue.turns([NAME]):
@@ -140,7 +140,7 @@ def start() -> Iterator[Callable[[Callable[[], None]], threading.Thread]]:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_the_next_goes_by_what_the_one_before_makes(queue_, start, fails):
+def test_the_next_commit_uses_the_result_of_the_previous(queue_, start, fails):
     prepared, results, threads = threading.Event(), [], []
 
     def second() -> None:
@@ -171,7 +171,7 @@ def test_the_next_goes_by_what_the_one_before_makes(queue_, start, fails):
     assert results == ["first", not fails, False]
 
 
-def test_when_all_have_ended_nothing_is_left(queue_):
+def test_the_queue_is_empty_after_all_commits(queue_):
     with commit_queue.turn(NAME) as own:
         own.prepared("made")
     assert is_free()
@@ -180,7 +180,7 @@ def test_when_all_have_ended_nothing_is_left(queue_):
         assert own.latest is None
 
 
-def test_whole_turns_and_what_overlaps_keep_apart(queue_, start):
+def test_exclusive_turns_do_not_overlap_with_shared_turns(queue_, start):
     ended = threading.Event()
 
     def whole() -> None:
@@ -198,7 +198,7 @@ def test_whole_turns_and_what_overlaps_keep_apart(queue_, start):
         assert own.latest is None
 
 
-def test_a_process_steps_back_for_the_others(queue_, start, monkeypatch):
+def test_a_process_yields_to_other_processes(queue_, start, monkeypatch):
     monkeypatch.setattr(queue_, "_count", commit_queue._STEP_BACK_EVERY - 2)
     order = []
 
@@ -215,7 +215,7 @@ def test_a_process_steps_back_for_the_others(queue_, start, monkeypatch):
     assert order == [None]
 
 
-def test_who_waits_for_one_that_does_not_end(queue_, start, monkeypatch):
+def test_waiting_for_a_stuck_commit_times_out(queue_, start, monkeypatch):
     monkeypatch.setattr(commit_queue, "_WAIT_SECONDS", 0.05)
     order: list[object] = []
 

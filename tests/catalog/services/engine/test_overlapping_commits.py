@@ -196,7 +196,7 @@ def test_files_are_written_while_one_commits(warehouse, held, written):
 
 
 @pytest.mark.parametrize("error", [CommitConflict("no"), OutcomeUnknown("lost"), TableNotFound(U)])
-def test_what_was_made_on_a_commit_that_fails_is_made_anew(warehouse, held, written, error):
+def test_a_commit_based_on_a_failed_commit_is_rebuilt(warehouse, held, written, error):
     first = held.start_first(lambda: commit_to(T, {"a": "1"}))
     others = []
     for number, name in enumerate("bc", 2):
@@ -213,7 +213,7 @@ def test_what_was_made_on_a_commit_that_fails_is_made_anew(warehouse, held, writ
     agrees(warehouse)
 
 
-def test_a_requirement_that_holds_by_what_comes_to_nothing(warehouse, held, written):
+def test_a_requirement_based_on_a_failed_commit_is_checked_again(warehouse, held, written):
     """The second adds its column to the first's schema, which never is."""
     schema = load().document["schemas"][-1]
     column = {"id": 50, "name": "c", "type": "int", "required": False}
@@ -244,7 +244,7 @@ def test_a_requirement_that_holds_by_what_comes_to_nothing(warehouse, held, writ
 
 
 @pytest.mark.parametrize("stands", [True, False])
-def test_a_refusal_waits_for_what_it_rests_on(warehouse, held, written, stands):
+def test_a_refusal_waits_for_the_commit_it_depends_on(warehouse, held, written, stands):
     """The table has another last column if the commit under way stands, and only then."""
     schema, last = load().document["schemas"][-1], load().document["last-column-id"]
     column = {"id": last + 1, "name": "c", "type": "int", "required": False}
@@ -268,7 +268,7 @@ def test_a_refusal_waits_for_what_it_rests_on(warehouse, held, written, stands):
 
 
 @pytest.mark.parametrize("stands", [True, False])
-def test_that_nothing_changes_waits_for_what_it_rests_on(warehouse, held, written, stands):
+def test_a_no_op_waits_for_the_commit_it_depends_on(warehouse, held, written, stands):
     first = held.start_first(lambda: commit_to(T, {"a": "1"}))
     second = held.start(lambda: commit_to(T, {"a": "1"}))
     with pytest.raises(TimeoutError):
@@ -283,7 +283,7 @@ def test_that_nothing_changes_waits_for_what_it_rests_on(warehouse, held, writte
     agrees(warehouse)
 
 
-def test_another_machine_comes_before_two_of_ours(warehouse, held, written):
+def test_a_commit_of_another_machine_precedes_two_local_ones(warehouse, held, written):
     first = held.start_first(lambda: commit_to(T, {"a": "1"}))
     second = held.start(lambda: commit_to(T, {"b": "1"}))
     written.wait_for(2)
@@ -294,7 +294,7 @@ def test_another_machine_comes_before_two_of_ours(warehouse, held, written):
     agrees(warehouse)
 
 
-def test_a_transaction_waits_for_what_is_under_way(warehouse, held, written):
+def test_a_transaction_waits_for_running_commits(warehouse, held, written):
     make_iceberg_table(*U)
     first = held.start_first(lambda: commit_to(T, {"a": "1"}))
     changes = [
@@ -327,7 +327,7 @@ def statements(call: Callable[[], object]) -> list[str]:
 
 
 @pytest.mark.usefixtures("turn_is_kept")
-def test_what_the_last_commit_made_is_not_read_again(warehouse):
+def test_the_result_of_the_last_commit_is_not_read_again(warehouse):
     make_iceberg_table(*T)
     commit_to(T, {"a": "1"})
     note, swap = statements(lambda: commit_to(T, {"b": "1"}))
@@ -353,7 +353,7 @@ def test_a_refusal_reads_the_table(warehouse):
 
 
 @pytest.mark.usefixtures("turn_is_kept")
-def test_another_machine_has_changed_it(warehouse):
+def test_a_commit_sees_changes_of_another_machine(warehouse):
     make_iceberg_table(*T)
     commit_to(T, {"a": "1"})
     commit_elsewhere(T, {"b": "1"})
@@ -363,7 +363,7 @@ def test_another_machine_has_changed_it(warehouse):
 
 
 @pytest.mark.usefixtures("turn_is_kept")
-def test_a_requirement_that_another_machine_made_true(warehouse):
+def test_a_requirement_met_by_another_machine_holds(warehouse):
     """By what this process knows it does not hold."""
     make_iceberg_table(*T)
     commit_to(T, {"a": "1"})
@@ -381,7 +381,7 @@ def test_a_requirement_that_another_machine_made_true(warehouse):
 
 
 @pytest.mark.usefixtures("turn_is_kept")
-def test_it_was_dropped(warehouse):
+def test_a_commit_to_a_dropped_table_fails(warehouse):
     make_iceberg_table(*T)
     commit_to(T, {"a": "1"})
     iceberg_tables.drop_table(actor=SYSTEM, table=T)
@@ -393,7 +393,7 @@ def test_it_was_dropped(warehouse):
 
 
 @pytest.mark.usefixtures("turn_is_kept")
-def test_it_was_dropped_and_created_again(warehouse):
+def test_a_commit_to_a_recreated_table_sees_the_new_table(warehouse):
     old = make_iceberg_table(*T)
     commit_to(T, {"a": "1"})
     iceberg_tables.drop_table(actor=SYSTEM, table=T)
@@ -407,7 +407,7 @@ def test_it_was_dropped_and_created_again(warehouse):
 
 
 @pytest.mark.usefixtures("turn_is_kept")
-def test_it_was_dropped_and_another_created_unseen(warehouse):
+def test_a_commit_without_requirements_changes_the_new_table(warehouse):
     """No requirement: the commit is the new table's, and made on that."""
     make_iceberg_table(*T)
     commit_to(T, {"a": "1"})
@@ -421,7 +421,7 @@ def test_it_was_dropped_and_another_created_unseen(warehouse):
 
 
 @pytest.mark.usefixtures("turn_is_kept")
-def test_it_was_registered_again(warehouse):
+def test_a_commit_to_a_registered_again_table(warehouse):
     """Another row with the same metadata file."""
     make_iceberg_table(*T)
     old = commit_to(T, {"a": "1"})
@@ -437,7 +437,7 @@ def test_it_was_registered_again(warehouse):
 
 
 @pytest.mark.usefixtures("turn_is_kept")
-def test_it_was_renamed(warehouse):
+def test_a_commit_to_a_renamed_table_fails(warehouse):
     make_iceberg_table(*T)
     commit_to(T, {"a": "1"})
     iceberg_tables.rename_table(actor=SYSTEM, table=T, new=U)
@@ -449,7 +449,7 @@ def test_it_was_renamed(warehouse):
 
 
 @pytest.mark.usefixtures("turn_is_kept")
-def test_another_has_its_name(warehouse):
+def test_a_commit_to_a_reused_name_sees_the_new_table(warehouse):
     make_iceberg_table(*T)
     make_iceberg_table(*U)
     commit_to(T, {"a": "1"})
@@ -478,7 +478,7 @@ def parsed(monkeypatch) -> list[int]:
     return sizes
 
 
-def test_what_this_process_committed_is_not_parsed_again(warehouse, parsed):
+def test_own_commits_are_not_parsed_again(warehouse, parsed):
     make_iceberg_table(*T)
     commit_to(T, {"a": "1"})
     assert len(parsed) == 1
@@ -492,7 +492,7 @@ def test_what_this_process_committed_is_not_parsed_again(warehouse, parsed):
     agrees(warehouse)
 
 
-def test_what_another_process_committed_is_read(warehouse, parsed):
+def test_commits_of_another_process_are_read(warehouse, parsed):
     make_iceberg_table(*T)
     commit_to(T, {"a": "1"})
     commit_elsewhere(T, {"b": "1"})
@@ -504,7 +504,7 @@ def test_what_another_process_committed_is_read(warehouse, parsed):
     agrees(warehouse)
 
 
-def test_a_transaction_uses_and_leaves_what_is_kept(warehouse, parsed):
+def test_a_transaction_uses_and_fills_the_cache(warehouse, parsed):
     make_iceberg_table(*T)
     make_iceberg_table(*U)
     for name in "ab":
@@ -520,7 +520,7 @@ def document(size: int) -> table_cache.CachedDocument:
     return table_cache.CachedDocument(f'"{size}"', b"", {}, size)
 
 
-def test_only_so_many_bytes_are_kept():
+def test_the_document_cache_is_bounded_in_bytes():
     cache = table_cache.DocumentCache(limit=100)
     names = [digest(("ns", str(number))) for number in range(6)]
     for name in names[:4]:

@@ -33,7 +33,7 @@ def types(page: event_feed.Page) -> list[str]:
     return [event_feed.as_cloud_event(row)["type"] for row in page.rows]
 
 
-def test_a_reader_gets_what_happens_behind_its_place():
+def test_a_reader_gets_events_after_its_position():
     make_root()
     start = newest_place()
     make_namespace("ws")
@@ -48,7 +48,7 @@ def test_a_reader_gets_what_happens_behind_its_place():
     assert types(read(after=first.position)) == ["monodon.table.declare"]
 
 
-def test_an_event_says_what_the_commit_did():
+def test_an_event_describes_its_commit():
     make_root()
     make_namespace("ws")
     start = newest_place()
@@ -67,7 +67,7 @@ def test_an_event_says_what_the_commit_did():
     assert lines.count("\n") == 4
 
 
-def test_what_commits_late_comes_late_and_is_not_lost():
+def test_late_commits_appear_late_and_are_not_lost():
     make_root()
     start = newest_place()
     began, may_end = threading.Event(), threading.Event()
@@ -93,7 +93,7 @@ def test_what_commits_late_comes_late_and_is_not_lost():
     ]
 
 
-def test_what_was_rolled_back_or_refused_is_no_event():
+def test_rollbacks_and_refusals_emit_no_event():
     make_root()
     start = newest_place()
     with transaction.atomic():
@@ -104,7 +104,7 @@ def test_what_was_rolled_back_or_refused_is_no_event():
     assert types(read(after=start)) == ["monodon.it.was"]
 
 
-def test_some_types_and_one_namespace():
+def test_events_are_filtered_by_type_and_namespace():
     make_root()
     make_namespace("ws")
     make_namespace("ws2")
@@ -130,18 +130,18 @@ def test_some_types_and_one_namespace():
 
 
 @pytest.mark.parametrize("pattern", ["", "a b", "x" * 101, "table.[ab]", "*'; --"])
-def test_what_is_no_type_is_refused(pattern):
+def test_invalid_types_are_refused(pattern):
     with pytest.raises(InvalidInput, match="not an event type"):
         event_feed.EventFilter(types=(pattern,))
 
 
 @pytest.mark.parametrize("text", ["", "1", "-", "1-", "a-b", "1-2-3", "-1-2", "9" * 30 + "-1"])
-def test_what_is_no_place_is_refused(text):
+def test_invalid_positions_are_refused(text):
     with pytest.raises(InvalidInput, match="not a position"):
         event_feed.Position.parse(text)
 
 
-def test_who_may_browse_nothing_gets_nothing():
+def test_readers_without_grants_get_no_events():
     make_root()
     start = newest_place()
     make_table("ws", "t")
@@ -151,7 +151,7 @@ def test_who_may_browse_nothing_gets_nothing():
     assert page.position > start
 
 
-def test_after_a_restore_into_another_server_readers_go_on_where_they_were():
+def test_readers_continue_after_a_restore_into_another_server():
     make_root()
     audit_records.record(SYSTEM, "read.before", "x")
     last = AuditEvent.objects.latest("pk").pk

@@ -93,7 +93,7 @@ def event_fields(event: AuditEvent) -> tuple:
 # --- descriptions, links, owners -----------------------------------------------------------------
 
 
-def test_a_description_is_said_changed_and_taken_away():
+def test_a_description_is_set_changed_and_removed():
     on_table(description="All **orders**")
     assert of_table().description == "All **orders**"
     event = last_event()
@@ -137,14 +137,14 @@ def test_a_column_that_does_not_exist_is_refused(table, change):
         on_table(table, columns={"email": change})
 
 
-def test_of_a_table_without_a_schema_any_column_may_be_described():
+def test_any_column_of_a_table_without_schema_may_be_described():
     make_table("prod", "declared")
     on_table(("prod", "declared"), columns={"x": ColumnChanges(description="to come")})
     (column,) = of_table(("prod", "declared")).columns
     assert (column.path, column.type, column.description) == ("x", "", "to come")
 
 
-def test_what_was_said_of_a_column_that_went_can_be_taken_away():
+def test_annotations_of_a_removed_column_can_be_deleted():
     annotations.create_label(actor=SYSTEM, key="pii")
     change = ColumnChanges(
         description="x",
@@ -333,13 +333,13 @@ def test_labels_of_columns_stay_with_them():
         (["Yes"], "allows yes, no"),
     ],
 )
-def test_values_that_a_label_does_not_take(values, cause):
+def test_invalid_label_values_are_refused(values, cause):
     annotations.create_label(actor=SYSTEM, key="pii", values=["yes", "no"])
     with unchanged(), pytest.raises(InvalidInput, match=cause):
         on_table(labels={"pii": values})
 
 
-def test_places_that_a_label_does_not_take():
+def test_labels_are_refused_on_other_targets():
     annotations.create_label(actor=SYSTEM, key="pii", places=[LabelPlace.COLUMN])
     with unchanged(), pytest.raises(InvalidInput, match="to a column, not to a table"):
         on_table(labels={"pii": ["yes"]})
@@ -356,7 +356,7 @@ def test_free_text_is_short_and_printable():
     assert labels_of(of_table())["note"][0] == ("größe",)
 
 
-def test_a_label_that_does_not_exist():
+def test_an_unknown_label_is_refused():
     for values in (["yes"], []):
         with unchanged(), pytest.raises(LabelNotFound):
             on_table(labels={"pii": values})
@@ -396,7 +396,7 @@ def test_definitions_are_created_changed_and_deleted():
     assert not LabelDefinition.objects.exists()
 
 
-def test_a_label_that_exists_is_not_created_again():
+def test_a_duplicate_label_is_refused():
     annotations.create_label(actor=SYSTEM, key="pii")
     with unchanged(), pytest.raises(LabelAlreadyExists):
         annotations.create_label(actor=SYSTEM, key="pii")
@@ -418,7 +418,7 @@ def test_a_label_that_exists_is_not_created_again():
         {"places": [LabelPlace.TABLE] * 2},
     ],
 )
-def test_definitions_that_make_no_sense(wrong):
+def test_invalid_definitions_are_refused(wrong):
     with unchanged(), pytest.raises(InvalidInput):
         annotations.create_label(actor=SYSTEM, **{"key": "pii", **wrong})
 
@@ -432,7 +432,7 @@ def test_definitions_that_make_no_sense(wrong):
         ({"places": [LabelPlace.TABLE]}, "it is assigned to a column"),
     ],
 )
-def test_a_label_in_use_is_not_changed_under_those_who_have_it(change, cause):
+def test_a_label_in_use_cannot_be_restricted(change, cause):
     annotations.create_label(actor=SYSTEM, key="l", is_multiple=True)
     on_table(labels={"l": ["a", "b"]}, columns={"id": ColumnChanges(labels={"l": ["a"]})})
     with unchanged(), pytest.raises(LabelInUse, match=cause):
@@ -467,7 +467,7 @@ EVERYTHING = {
 
 
 @pytest.mark.parametrize("change", EVERYTHING.values(), ids=EVERYTHING)
-def test_who_may_only_write_says_nothing(change):
+def test_writers_may_not_annotate(change):
     annotations.create_label(actor=SYSTEM, key="pii")
     writer = make_principal("user:ada", prod=Privilege.WRITE | Privilege.READ | Privilege.BROWSE)
     with unchanged(), pytest.raises(PermissionDenied):
@@ -477,7 +477,7 @@ def test_who_may_only_write_says_nothing(change):
 
 
 @pytest.mark.parametrize("change", EVERYTHING.values(), ids=EVERYTHING)
-def test_what_may_not_be_browsed_is_not_there(change):
+def test_hidden_objects_are_answered_like_missing_objects(change):
     stranger = make_principal("user:eve")
     with unchanged(), pytest.raises((TableNotFound, NamespaceNotFound)):
         on_table(actor=stranger, **change)
@@ -489,14 +489,14 @@ def test_what_may_not_be_browsed_is_not_there(change):
         annotations.namespace_annotations(actor=stranger, namespace=("prod",))
 
 
-def test_a_stranger_does_not_learn_which_columns_there_are():
+def test_strangers_do_not_learn_column_names():
     stranger = make_principal("user:eve")
     for column in ("id", "nothing"):
         with unchanged(), pytest.raises((TableNotFound, NamespaceNotFound)):
             on_table(actor=stranger, columns={column: ColumnChanges(description="x")})
 
 
-def test_what_is_not_there():
+def test_missing_objects_are_refused():
     with unchanged(), pytest.raises(TableNotFound):
         on_table(("prod", "nothing"), description="x")
     with unchanged(), pytest.raises(TableNotFound):
@@ -514,20 +514,20 @@ def test_what_is_not_there():
 # --- all together --------------------------------------------------------------------------------
 
 
-def test_changes_are_made_together_or_not_at_all():
+def test_changes_are_atomic():
     with unchanged(), pytest.raises(LabelNotFound):
         on_table(description="x", labels={"pii": ["yes"]})
     with unchanged(), pytest.raises(ColumnNotFound):
         on_table(description="x", columns={"nothing": ColumnChanges(description="y")})
 
 
-def test_what_was_said_goes_along_with_a_renamed_table():
+def test_annotations_follow_a_renamed_table():
     on_table(description="All orders")
     commit([table_operations.RenameTable(table=ORDERS, new=("prod", "sales"))], actor=SYSTEM)
     assert of_table(("prod", "sales")).description == "All orders"
 
 
-def test_facts_change_the_document_in_their_own_transaction():
+def test_annotations_update_the_search_document_in_one_transaction():
     on_table(description="Purchases")
     row = SearchDocument.objects.get(table__name="orders")
     assert "purchases" in row.vector
@@ -548,7 +548,7 @@ def test_reading_takes_a_fixed_number_of_statements():
 
 
 @pytest.mark.django_db(transaction=True)
-def test_two_who_give_a_label_of_one_value_at_once(transactional_db):
+def test_concurrent_assignments_of_a_single_valued_label(transactional_db):
     annotations.create_label(actor=SYSTEM, key="pii")
     barrier = threading.Barrier(2)
     failures = []
@@ -634,7 +634,7 @@ def test_markdown():
         "<!-- --><svg/onload=alert(1)>",
     ],
 )
-def test_no_description_runs_anything(text):
+def test_descriptions_run_no_scripts(text):
     from html.parser import HTMLParser
 
     class Parser(HTMLParser):

@@ -56,7 +56,7 @@ def document(text: str = FILE) -> document_format.Document:
     return document_format.read(yaml_files.parse(text))
 
 
-def test_it_is_applied_and_then_there_is_nothing_to_do():
+def test_applying_a_document_twice_changes_nothing():
     planned = governance_documents.plan(actor=SYSTEM, document=document())
     assert Principal.objects.filter(name="etl").count() == 0
     result = governance_documents.apply(actor=SYSTEM, document=document())
@@ -72,7 +72,7 @@ def test_it_is_applied_and_then_there_is_nothing_to_do():
     assert {label.key: list(label.values) for label in annotated.labels}["pii"] == ["yes"]
 
 
-def test_what_is_taken_along_can_be_applied():
+def test_an_export_can_be_applied():
     governance_documents.apply(actor=SYSTEM, document=document())
     text = yaml_files.write(document_export.export(actor=SYSTEM))
     assert governance_documents.plan(actor=SYSTEM, document=document(text)) == []
@@ -88,7 +88,7 @@ def test_what_is_taken_along_can_be_applied():
     assert below["tables"] == exported["tables"]
 
 
-def test_a_mapping_is_whole_and_what_is_left_out_stays():
+def test_mappings_are_replaced_and_omitted_fields_stay():
     governance_documents.apply(actor=SYSTEM, document=document())
     changes = governance_documents.apply(
         actor=SYSTEM,
@@ -105,7 +105,7 @@ def test_a_mapping_is_whole_and_what_is_left_out_stays():
     assert annotated.description == "What **counts**."
 
 
-def test_all_or_nothing():
+def test_a_document_is_applied_atomically():
     """The last thing that the document wants is refused, and so is everything before it."""
     text = FILE.replace("maintenance: {keep_versions: 5}", "maintenance: {keep_versions: -1}")
     with unchanged(), pytest.raises(InvalidInput):
@@ -137,12 +137,12 @@ def test_all_or_nothing():
         ("\x00", "not valid YAML"),
     ],
 )
-def test_what_is_wrong_is_told_and_changes_nothing(text, message):
+def test_an_invalid_document_is_refused_and_changes_nothing(text, message):
     with unchanged(), pytest.raises(CatalogError, match=message):
         governance_documents.apply(actor=SYSTEM, document=document(text))
 
 
-def test_it_is_for_administrators():
+def test_only_administrators_apply_documents():
     principals.create_principal(actor=SYSTEM, name="etl", kind=PrincipalKind.SERVICE)
     etl = access.Principal("etl", READ_ONLY)
     for call in (
@@ -154,7 +154,7 @@ def test_it_is_for_administrators():
             call()
 
 
-def test_names_with_dots_are_names():
+def test_names_with_dots_are_accepted():
     make_namespace("a.b")
     commit([registration_operations.DeclareTable(table=("a.b", "c.d"))], actor=SYSTEM)
     text = "version: 1\ntables: [{name: [a.b, c.d], description: odd}]"

@@ -46,7 +46,7 @@ def numbers() -> list[int]:
     return list(rows.values_list("version", flat=True))
 
 
-def test_a_table_that_is_well_is_left_alone(table):
+def test_repair_leaves_a_readable_table_unchanged(table):
     before, on_disk = snapshot(), files(table.location)
     for is_dry_run in (True, False):
         result = lance_repair.repair(actor=SYSTEM, table=T, is_dry_run=is_dry_run)
@@ -55,7 +55,7 @@ def test_a_table_that_is_well_is_left_alone(table):
     assert (snapshot(), files(table.location)) == (before, on_disk)
 
 
-def test_the_newest_manifest_is_gone(table):
+def test_repair_retires_a_version_without_manifest(table):
     final_path(table, 3).unlink()
     lance_datasets.clear_caches()
     planned = lance_repair.repair(actor=SYSTEM, table=T, is_dry_run=True)
@@ -80,7 +80,7 @@ def test_the_newest_manifest_is_gone(table):
     assert lance.dataset(table.location).count_rows() == 5
 
 
-def test_a_data_file_of_the_newest_is_gone(table):
+def test_repair_retires_a_version_without_data_file(table):
     older = set(Path(f"{table.location}/data").iterdir())
     append(6)
     (added,) = set(Path(f"{table.location}/data").iterdir()) - older
@@ -93,7 +93,7 @@ def test_a_data_file_of_the_newest_is_gone(table):
     assert (result.published, numbers(), ids()) == ({"": 5}, [1, 2, 3, 4, 5], [1, 2, 3, 4, 5])
 
 
-def test_a_newest_manifest_that_is_none(table):
+def test_repair_retires_a_version_with_invalid_manifest(table):
     """As older releases entered them."""
     final_path(table, 3).write_bytes(b"no manifest")
     lance_datasets.clear_caches()
@@ -101,7 +101,7 @@ def test_a_newest_manifest_that_is_none(table):
     assert (numbers(), ids()) == ([1, 2, 3, 4], [1, 2, 3, 4])
 
 
-def test_a_newest_version_that_older_releases_deleted(table):
+def test_repair_covers_newest_versions_deleted_by_older_releases(table):
     TableVersion.objects.filter(version=3).update(deleted_at="2026-01-01T00:00Z")
     result = lance_repair.repair(actor=SYSTEM, table=T)
     assert result.branches[0].fault == "version 3 was deleted, and its number never comes back"
@@ -110,7 +110,7 @@ def test_a_newest_version_that_older_releases_deleted(table):
     assert (numbers(), ids()) == ([1, 2, 4, 5], [1, 2, 3, 4, 6])
 
 
-def test_nothing_whole_is_left(table):
+def test_repair_refuses_a_table_without_readable_version(table):
     for version in (1, 2, 3):
         final_path(table, version).unlink()
     before, on_disk = snapshot(), files(table.location)
@@ -119,12 +119,12 @@ def test_nothing_whole_is_left(table):
     assert (snapshot(), files(table.location)) == (before, on_disk)
 
 
-def test_only_who_manages_a_table_repairs_it(table):
+def test_repair_requires_the_manage_privilege(table):
     with pytest.raises(PermissionDenied):
         lance_repair.repair(actor=Principal("reader", lance_repair.Privilege.READ), table=T)
 
 
-def test_a_declared_table(warehouse):
+def test_a_declared_table_is_refused(warehouse):
     make_table(*T)
     with pytest.raises(TableHasNoData):
         lance_repair.repair(actor=SYSTEM, table=T)
@@ -133,7 +133,7 @@ def test_a_declared_table(warehouse):
 # --- what somebody removed past the catalog -----------------------------------------------------
 
 
-def test_the_clock_retires_versions_without_manifests(table):
+def test_the_schedule_retires_versions_without_manifests(table):
     final_path(table, 1).unlink()
     assert lance_reconcile.reconcile_due() == 1
     assert numbers() == [2, 3]
@@ -146,7 +146,7 @@ def test_the_clock_retires_versions_without_manifests(table):
     assert lance_reconcile.reconcile_due() == 0  # looked at within the hour
 
 
-def test_the_clock_leaves_what_it_cannot_see(table):
+def test_the_schedule_skips_unreachable_storage(table):
     away = Path(table.location).rename(f"{table.location}.unmounted")
     assert lance_reconcile.reconcile(table) == 0
     away.rename(table.location)

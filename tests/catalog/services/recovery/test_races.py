@@ -83,7 +83,7 @@ def dropped(*name: str) -> TrashItem:
 
 
 @pytest.mark.parametrize("round", range(5))
-def test_bringing_back_meets_a_new_table_of_the_name(round):
+def test_undrop_races_with_a_new_table_of_the_name(round):
     item = dropped("ws", "t")
     back, new = together(
         lambda: undrop.undrop(actor=SYSTEM, item=item.pk),
@@ -100,7 +100,7 @@ def test_bringing_back_meets_a_new_table_of_the_name(round):
 
 
 @pytest.mark.parametrize("round", range(5))
-def test_bringing_back_meets_the_purge(round):
+def test_undrop_races_with_the_purge(round):
     item = dropped("ws", "t")
     before = files(item.table.location)
     Job.objects.update(lease_until=None)
@@ -118,7 +118,7 @@ def test_bringing_back_meets_the_purge(round):
         assert files(table.location) == {}
 
 
-def test_a_worker_that_has_taken_the_job_finds_it_brought_back(monkeypatch):
+def test_a_worker_removes_nothing_of_a_restored_table(monkeypatch):
     """The worker looks at the table while it comes back: it waits, and removes nothing."""
     item = dropped("ws", "t")
     before = files(item.table.location)
@@ -140,7 +140,7 @@ def test_a_worker_that_has_taken_the_job_finds_it_brought_back(monkeypatch):
     assert files(item.table.location) == before
 
 
-def test_who_comes_when_the_worker_has_begun_waits_and_is_refused(monkeypatch):
+def test_undrop_waits_for_a_running_purge_and_is_refused(monkeypatch):
     item = dropped("ws", "t")
     Job.objects.update(lease_until=None)
     real, begun, results = purge.holder, threading.Event(), []
@@ -160,7 +160,7 @@ def test_who_comes_when_the_worker_has_begun_waits_and_is_refused(monkeypatch):
     assert Job.objects.get().status == JobStatus.SUCCEEDED
 
 
-def test_one_of_two_brings_it_back():
+def test_concurrent_undrops_have_one_winner():
     item = dropped("ws", "t")
     results = together(
         lambda: undrop.undrop(actor=SYSTEM, item=item.pk, new=("ws", "a")),
@@ -172,7 +172,7 @@ def test_one_of_two_brings_it_back():
 
 
 @pytest.mark.parametrize("new", [None, ("a", "b", "other")])
-def test_what_is_above_it_is_not_brought_elsewhere_meanwhile(monkeypatch, new):
+def test_undrop_locks_the_dropped_parents(monkeypatch, new):
     """Namespaces come along that were gone before they were locked: a rival has to wait for it all."""
     item = dropped("a", "b", "t")
     commit([namespace_operations.DropNamespace(namespace=("a", "b"))], actor=SYSTEM)
@@ -218,7 +218,7 @@ def test_what_is_above_it_is_not_brought_elsewhere_meanwhile(monkeypatch, new):
 
 
 @pytest.mark.parametrize("round", range(3))
-def test_of_two_who_approve_one_does(round):
+def test_concurrent_approvals_have_one_winner(round):
     make_namespace("a", "b")
     make_administrator(ADA.name)
     undrop.set_approval_rule(actor=SYSTEM, namespace=("a",), actions=["purge"])
@@ -236,7 +236,7 @@ def test_of_two_who_approve_one_does(round):
     assert request.transaction.operations[0]["operation"] == "PurgeNow"
 
 
-def test_an_approval_meets_a_refusal():
+def test_an_approval_races_with_a_rejection():
     make_namespace("a")
     undrop.set_approval_rule(actor=SYSTEM, namespace=("a",), actions=["purge"])
     item = dropped("a", "t")
@@ -254,7 +254,7 @@ def test_an_approval_meets_a_refusal():
     assert (request.status, item.purge_at < due) in {("done", True), ("refused", False)}
 
 
-def test_rows_are_locked_in_the_order_of_all_transactions():
+def test_undrop_locks_rows_in_the_global_order():
     """Namespaces, then tables, then what is in the trash, all before anything is written."""
     make_lance_table(("a", "b", "t"))
     commit([namespace_operations.DropNamespace(namespace=("a",), cascade=True)], actor=SYSTEM)

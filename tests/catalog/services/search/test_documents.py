@@ -76,7 +76,7 @@ def document(name: str) -> SearchDocument:
     return SearchDocument.objects.get(table__name=name, table__dropped_at=None)
 
 
-def test_new_tables_and_namespaces_are_found_after_a_pass():
+def test_new_objects_are_searchable_after_a_pass():
     make_table("ws", "deeper", "second")
     assert find("second") == []
     assert search_documents.update() >= 2
@@ -90,7 +90,7 @@ def test_a_renamed_table_is_found_by_its_new_name():
     assert (find("first"), find("other")) == ([], ["ws.other"])
 
 
-def test_what_was_dropped_is_not_found_even_before_a_pass():
+def test_dropped_objects_are_not_found_before_a_pass():
     commit([table_operations.DropTable(table=("ws", "first"))], actor=SYSTEM)
     assert find("first") == []
     search_documents.update()
@@ -101,7 +101,7 @@ def test_what_was_dropped_is_not_found_even_before_a_pass():
     assert not SearchDocument.objects.exists()
 
 
-def test_a_dropped_namespace_takes_its_tables_along():
+def test_tables_of_a_dropped_namespace_are_not_found():
     commit([namespace_operations.DropNamespace(namespace=("ws",), cascade=True)], actor=SYSTEM)
     search_documents.update()
     assert not SearchDocument.objects.exists()
@@ -147,7 +147,7 @@ def test_the_columns_of_an_iceberg_table_follow_its_schema():
     assert [path for path, *_ in document("i").columns] == ["a", "b"]
 
 
-def test_facts_need_no_pass_and_leave_it_nothing_to_do():
+def test_annotations_are_searchable_without_a_pass():
     annotations.annotate_table(
         actor=SYSTEM, table=("ws", "first"), changes=Changes(description="Sheep")
     )
@@ -182,7 +182,7 @@ def test_a_transaction_that_commits_late_is_not_missed():
     assert find("early") == ["other.early"]
 
 
-def test_a_pass_that_fails_follows_the_same_events_again(monkeypatch):
+def test_a_failed_pass_is_repeated(monkeypatch):
     make_table("ws", "second")
     before = SearchCursor.objects.values().get()
 
@@ -200,7 +200,7 @@ def test_a_pass_that_fails_follows_the_same_events_again(monkeypatch):
     assert find("second") == ["ws.second"]
 
 
-def test_a_table_that_cannot_be_read_is_tried_again_later(caplog):
+def test_an_unreadable_table_is_retried_later(caplog):
     row = make_lance_table(("ws", "broken"))
     make_lance_table(("ws", "sound"))
     shutil.move(row.location, f"{row.location}.away")
@@ -235,7 +235,7 @@ def test_pauses_grow_and_are_bounded(monkeypatch):
     assert 21_500 < pauses[-1] <= 21_600
 
 
-def test_a_pass_that_dies_of_a_table_does_not_die_of_it_at_once_again(monkeypatch):
+def test_a_table_that_kills_a_pass_is_retried_later(monkeypatch):
     make_lance_table(("ws", "deadly"))
 
     def die(row: Table) -> None:
@@ -250,7 +250,7 @@ def test_a_pass_that_dies_of_a_table_does_not_die_of_it_at_once_again(monkeypatc
     assert document("deadly").attempts == 1
 
 
-def test_a_pass_ends_in_time_and_the_next_goes_on(monkeypatch):
+def test_a_timed_out_pass_is_continued_by_the_next(monkeypatch):
     for number in range(3):
         make_lance_table(("ws", f"t{number}"))
 
@@ -268,7 +268,7 @@ def test_a_pass_ends_in_time_and_the_next_goes_on(monkeypatch):
     assert len(find("column:name")) == 3
 
 
-def test_a_version_that_changes_no_column_reads_none_again(monkeypatch):
+def test_an_unchanged_schema_is_not_read_again(monkeypatch):
     make_lance_table(("ws", "t"))
     search_documents.update()
     annotations.annotate_table(actor=SYSTEM, table=("ws", "t"), changes=Changes(description="x"))
@@ -281,7 +281,7 @@ def test_a_version_that_changes_no_column_reads_none_again(monkeypatch):
     assert search_documents.update() >= 3
 
 
-def test_two_passes_do_not_meet():
+def test_only_one_pass_runs_at_a_time():
     make_table("ws", "second")
     taken, finished = threading.Event(), threading.Event()
 
@@ -304,7 +304,7 @@ def test_two_passes_do_not_meet():
     assert search_documents.update() >= 1
 
 
-def test_what_is_said_while_a_pass_writes_is_not_lost(monkeypatch):
+def test_annotations_during_a_pass_are_not_lost(monkeypatch):
     """The pass has the document locked when it reads what is said; who says more waits for it."""
     row = document("first")
     SearchDocument.objects.filter(pk=row.pk).update(due_at=timezone.now())
@@ -348,7 +348,7 @@ def _somebody_waits() -> bool:
         return cursor.fetchone()[0]
 
 
-def test_reindex_makes_all_anew():
+def test_reindex_rebuilds_all_documents():
     make_lance_table(("ws", "t"))
     SearchDocument.objects.all().delete()
     SearchCursor.objects.all().delete()
@@ -362,7 +362,7 @@ def test_reindex_makes_all_anew():
     assert search_documents.update() <= 1  # of what other tests held back
 
 
-def test_many_documents_are_made_in_few_statements(django_assert_max_num_queries):
+def test_many_documents_need_few_statements(django_assert_max_num_queries):
     namespace = Namespace.objects.named(("ws",)).get()
     for number in range(30):
         make_table("ws", f"many_{number}")
@@ -384,7 +384,7 @@ def test_names_of_all_sorts_are_found():
     assert find("x" * 90) == ["ws." + "x" * 200]
 
 
-def test_a_table_of_many_columns_is_entered_as_far_as_it_goes():
+def test_documents_of_wide_tables_are_truncated():
     schema = pa.schema(
         [(f"column_{number}_with_a_long_name", pa.int32()) for number in range(3000)]
     )

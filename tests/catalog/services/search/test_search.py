@@ -78,7 +78,7 @@ def say(*table: str, **changes) -> None:
     annotations.annotate_table(actor=SYSTEM, table=table, changes=Changes(**changes))
 
 
-def test_the_whole_name_comes_first_then_names_then_the_rest():
+def test_exact_names_rank_before_partial_names_and_texts():
     say("prod", "web", "pageViews", description="Joined with orders in the evening")
     assert find("orders") == ["dev.orders", "prod.sales.customer_orders", "prod.web.pageViews"]
     assert find("prod.sales.customer_orders")[0] == "prod.sales.customer_orders"
@@ -106,7 +106,7 @@ def test_words_are_found_in_names_columns_and_comments(text, expected):
     assert find(text) == expected
 
 
-def test_quoted_words_stand_beside_each_other():
+def test_quoted_words_must_be_adjacent():
     say("dev", "orders", description="of each customer the orders")
     assert find('"customer orders"') == ["prod.sales.customer_orders"]
     assert set(find("customer orders")) == {"prod.sales.customer_orders", "dev.orders"}
@@ -212,19 +212,19 @@ def test_sensitivity_is_inherited_and_that_of_columns_counts():
         ("shipingadress in:prod", "prod.sales.customer_orders"),
     ],
 )
-def test_typos_are_forgiven_when_nothing_else_is_found(text, expected):
+def test_typos_are_corrected_without_exact_matches(text, expected):
     page = search.search(actor=SYSTEM, text=text)
     assert expected in names(page)
     assert page.is_corrected
 
 
-def test_what_is_like_nothing_finds_nothing():
+def test_unknown_words_find_nothing():
     page = search.search(actor=SYSTEM, text="zzyzx")
     assert (page.results, page.is_corrected) == ([], False)
     assert find('"custmer"') == []
 
 
-def test_results_say_where_they_matched():
+def test_results_name_the_matching_fields():
     say(
         "prod",
         "sales",
@@ -243,7 +243,7 @@ def test_results_say_where_they_matched():
     ]
 
 
-def test_a_long_text_is_cut_around_what_matched():
+def test_long_texts_are_cut_around_the_match():
     parts = matches.highlight("x " * 100 + "orders" + " y" * 100, {"orders"})
     assert parts[0].text == parts[-1].text == "…"
     assert [fragment.text for fragment in parts if fragment.is_hit] == ["orders"]
@@ -287,7 +287,7 @@ def test_a_token_of_another_list_is_refused(token):
         ("a b c d e f g h i j k l m n o p q r s t u", "more than 20 words"),
     ],
 )
-def test_a_query_that_means_nothing_says_how_to_put_it(text, cause):
+def test_an_empty_query_is_refused_with_a_hint(text, cause):
     with pytest.raises(InvalidInput, match=cause):
         search.search(actor=SYSTEM, text=text)
 
@@ -324,7 +324,7 @@ def test_no_text_breaks_a_search(text):
         search.search(actor=SYSTEM, text=text)
 
 
-def test_marks_are_no_words():
+def test_punctuation_is_ignored():
     assert find(":k:table") == []
     assert find("k") == []
 
@@ -362,7 +362,7 @@ def test_a_search_changes_nothing():
         find("custmer label:pii")
 
 
-def test_words_are_learnt_and_forgotten():
+def test_the_word_list_follows_the_documents():
     assert SearchWord.objects.filter(key="=customer").exists()
     assert not SearchWord.objects.filter(key="=2024").exists()
     commit(
