@@ -22,7 +22,7 @@ from catalog.services.tables import table_operations
 from tests.access.doors import KEY, give, make_requester
 from tests.api.client import Lance
 from tests.api.iceberg.client import Iceberg
-from tests.api.iceberg.test_views import make_view, wanted
+from tests.api.iceberg.test_views import creation, make_view
 from tests.factories import (
     ICEBERG_SCHEMA,
     make_iceberg_table,
@@ -85,7 +85,7 @@ AT = {
     "stage": lambda at: _create_iceberg(at, True),
     "move": lambda at: _commit({"action": "set-location", "location": f"file://{at}"}),
     "view": lambda at: Iceberg(KEY).call(
-        "POST", "namespaces/mine/views", wanted("v", location=f"file://{at}")
+        "POST", "namespaces/mine/views", creation("v", location=f"file://{at}")
     ),
 }
 """Requests to have a table at a location, or a view."""

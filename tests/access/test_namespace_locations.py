@@ -24,7 +24,7 @@ from catalog.services.tables import namespace_operations
 from tests.access.doors import KEY, give, make_requester
 from tests.api.client import Lance
 from tests.api.iceberg.client import Iceberg
-from tests.api.iceberg.test_views import wanted
+from tests.api.iceberg.test_views import creation
 from tests.factories import (
     ICEBERG_SCHEMA,
     make_iceberg_table,
@@ -80,7 +80,7 @@ TABLES = {
     "stage": lambda at: create(at, stage=True),
     "move": lambda at: commit_update({"action": "set-location", "location": f"file://{at}"}),
     "view": lambda at: Iceberg(KEY).call(
-        "POST", "namespaces/mine/views", wanted("v", location=f"file://{at}")
+        "POST", "namespaces/mine/views", creation("v", location=f"file://{at}")
     ),
 }
 NAMESPACES = {

@@ -15,7 +15,7 @@ from tests.access.doors import DOORS, KEY, Request, give, make_requester
 from tests.access.iceberg_examples import DEFINITION
 from tests.access.rules import Unseen
 from tests.api.iceberg.client import Iceberg
-from tests.api.iceberg.test_views import make_view, wanted
+from tests.api.iceberg.test_views import creation, make_view
 from tests.factories import (
     ICEBERG_SCHEMA,
     make_iceberg_table,
@@ -132,7 +132,7 @@ CONFLICTS: dict[str, tuple[str, dict[str, Any] | None, Words]] = {
     ),
     "view over a table": (
         "POST namespaces/ns/views",
-        wanted("t"),
+        creation("t"),
         (409, "AlreadyExistsException", "Table with same name already exists: ns.t"),
     ),
     "rename": (

@@ -52,7 +52,7 @@ V = (*D, "versions", 0)
 R = (*V, "representations", 0)
 
 
-def test_a_sound_function():
+def test_a_valid_function_is_accepted():
     functions.check(FUNCTION)
     functions.check(
         {
@@ -152,7 +152,7 @@ def test_refusals(document, message):
     assert message in str(refusal.value)
 
 
-def test_types_nested_without_end():
+def test_too_deeply_nested_types_are_refused():
     type_: Any = "int"
     for _ in range(60):
         type_ = {"type": "list", "element": type_}
@@ -160,7 +160,7 @@ def test_types_nested_without_end():
         functions.check(changed(*D, "return-type", to=type_))
 
 
-def test_what_may_be_left_out_follows():
+def test_optional_fields_get_defaults():
     short = {
         "parameters": DEFINITION["parameters"],
         "return-type": "int",
@@ -182,7 +182,7 @@ def test_what_may_be_left_out_follows():
             functions.complete(wrong, 0)
 
 
-def test_a_version_once_there_keeps_what_it_says():
+def test_existing_versions_are_immutable():
     functions.check_successor(FUNCTION, FUNCTION)
     second = {**VERSION, "version-id": 2}
     functions.check_successor(changed(*D, "versions", to=[VERSION, second]), FUNCTION)

@@ -307,7 +307,7 @@ def test_fields_of_view_versions(_, path, here, java):
 
 
 @pytest.mark.parametrize("text", [ROWS, REQUIREMENT_ROWS, VIEW_ROWS])
-def test_what_java_accepts_is_accepted(text):
+def test_input_accepted_by_java_is_accepted(text):
     stricter = {
         (form, path)
         for _, path, here, java in rows(text)

@@ -143,7 +143,7 @@ def rewritten(tmp_path: Path) -> Written:
     return made
 
 
-def test_the_files_that_only_old_snapshots_have(rewritten: Written) -> None:
+def test_files_of_expired_snapshots_only(rewritten: Written) -> None:
     lists = [name(snapshot["manifest-list"]) for snapshot in rewritten.document["snapshots"]]
     first = "m0-1001.avro"
     assert going(rewritten, 1001) == {lists[0], "s1"}, "the next one has the manifest too"
@@ -154,7 +154,7 @@ def test_the_files_that_only_old_snapshots_have(rewritten: Written) -> None:
     assert {f"0000{n}.parquet" for n in (1, 2, 3, 4)} <= every
 
 
-def test_of_too_many_files_nothing_is_said(rewritten: Written) -> None:
+def test_too_many_files_give_no_result(rewritten: Written) -> None:
     assert going(rewritten, 1001, 1002, limit=5) is not None
     assert going(rewritten, 1001, 1002, limit=4) is None
     del rewritten.document["snapshots"][0]["manifest-list"]  # as v1 may
@@ -176,7 +176,7 @@ def manifest(length: int, spec: int = 0, content: ManifestContent = ManifestCont
     )
 
 
-def test_manifests_of_the_present_spec_are_merged() -> None:
+def test_manifests_of_the_current_spec_are_merged() -> None:
     deletes = [manifest(1000, content=ManifestContent.DELETES)] * 3
     every = [*[manifest(3 * MB)] * 4, *deletes, *[manifest(10, spec=1)] * 5]
     assert iceberg_maintenance.rewritten_manifests(every, 0, {}) == 2 + 1 + 5
@@ -212,7 +212,7 @@ BY_PARTITION = {"write.delete.granularity": "partition"}
         ([("p", None)] * 3, BY_PARTITION | {"write.delete.target-file-size-bytes": "1000"}, 3),
     ],
 )
-def test_delete_files_that_are_left(
+def test_remaining_delete_files_are_counted(
     files: list[tuple[str, str | None]], properties: dict[str, str], remaining: int
 ) -> None:
     delete_files = [DeleteFile((group,), 1000, path) for group, path in files]

@@ -230,7 +230,7 @@ class Writer:
 @pytest.mark.parametrize("version", [1, 2])
 @REPEATABLE
 @given(seed=st.integers(0, 2**32))
-def test_random_commits_give_what_pyiceberg_gives(version, seed):
+def test_random_commits_agree_with_pyiceberg(version, seed):
     writer = Writer(random.Random(seed), version)
     ours = table(version)
     other = theirs(ours)
@@ -286,7 +286,7 @@ def built(type_, ids):
 
 @REPEATABLE
 @given(columns=st.lists(types, min_size=1, max_size=4), seed=st.integers(0, 2**32))
-def test_fresh_ids_are_those_that_pyiceberg_expects(columns, seed):
+def test_fresh_ids_agree_with_pyiceberg(columns, seed):
     ids = iter(random.Random(seed).sample(range(10_000), 500))
     schema_ = {
         "type": "struct",
@@ -314,7 +314,7 @@ def test_fresh_ids_are_those_that_pyiceberg_expects(columns, seed):
     assert normal(ours) == normal(orjson.loads(other.model_dump_json()))
 
 
-def test_equal_schemas_are_those_that_pyiceberg_takes_for_equal():
+def test_schema_equality_agrees_with_pyiceberg():
     original = schema(**{"schema-id": 3, "identifier-field-ids": [1]})
     for other in (
         schema(**{"identifier-field-ids": [1]}),
@@ -325,7 +325,7 @@ def test_equal_schemas_are_those_that_pyiceberg_takes_for_equal():
         assert schemas.same(original, other) is equal
 
 
-def test_an_unpartitioned_unsorted_table_is_that_of_pyiceberg():
+def test_an_unpartitioned_unsorted_table_agrees_with_pyiceberg():
     ours = metadata_documents.new_table(
         schema=schema(), location=LOCATION, now_ms=1, table_uuid=UUID
     )

@@ -117,7 +117,7 @@ def test_rows_move_from_the_default_partition_to_a_new_month():
     assert AuditEvent.objects.count() == 2
 
 
-def test_a_pass_moves_a_bounded_number_of_rows():
+def test_one_call_makes_at_most_200_months():
     before = partitions()
     with pytest.raises(Exception, match="1 to 200 months"), transaction.atomic():
         query("SELECT catalog_audit_make_partitions('2020-01-01', 201)")

@@ -167,7 +167,7 @@ def test_a_transaction_with_a_lost_answer_is_committed_once(monkeypatch, stands)
     assert Transaction.objects.filter(pk=result.transaction_id).exists()
 
 
-def test_a_session_ending_inside_a_transaction_rolls_back(monkeypatch):
+def test_a_commit_is_repeated_when_its_session_ends_before_commit(monkeypatch):
     real, calls = Batch.flush, []
 
     def flush(self: Batch) -> None:

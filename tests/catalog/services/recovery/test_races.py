@@ -172,7 +172,7 @@ def test_concurrent_undrops_have_one_winner():
 
 
 @pytest.mark.parametrize("new", [None, ("a", "b", "other")])
-def test_undrop_locks_the_dropped_parents(monkeypatch, new):
+def test_undrop_of_a_parent_waits_for_undrop_of_its_child(monkeypatch, new):
     """Namespaces come along that were gone before they were locked: a rival has to wait for it all."""
     item = dropped("a", "b", "t")
     commit([namespace_operations.DropNamespace(namespace=("a", "b"))], actor=SYSTEM)

@@ -594,7 +594,7 @@ def test_history_covers_the_time_in_the_trash():
     )
 
 
-def test_undrop_of_a_namespace_skips_purged_tables():
+def test_undrop_of_a_namespace_can_skip_purged_tables():
     lost = make_lance_table(("a", "lost"))
     table = make_lance_table(("a", "kept"))
     item = drop_namespace("a")
@@ -664,7 +664,7 @@ def test_purge_now_of_a_namespace_covers_all_its_tables(settings):
     )  # the namespaces; the tables tell for a day that they are purged
 
 
-def test_purge_now_ignores_a_running_purge(monkeypatch):
+def test_purge_now_refuses_a_running_purge(monkeypatch):
     make_lance_table(("ws", "t"))
     item = drop("ws", "t")
     taken = jobs.take(make_due(item).pk)

@@ -55,7 +55,7 @@ def test_a_new_table_has_the_fields_of_its_version(version, more):
     assert metadata_documents.parse(metadata_documents.dump(document)) == document
 
 
-def test_a_table_is_v2_unpartitioned_and_unsorted_unless_it_says_otherwise():
+def test_a_table_is_v2_unpartitioned_and_unsorted_by_default():
     document = made()
     assert document["format-version"] == 2
     assert document["partition-specs"] == [{"spec-id": 0, "fields": []}]
@@ -113,7 +113,7 @@ def test_refusals():
     )
 
 
-def test_reserved_properties_are_not_kept():
+def test_reserved_properties_are_dropped():
     properties = {"format-version": "3", "uuid": "x", "current-snapshot-id": "5", "a": "b"}
     document = made(properties=properties)
     assert document["properties"] == {"a": "b"}
@@ -121,7 +121,7 @@ def test_reserved_properties_are_not_kept():
     assert properties["format-version"] == "3"
 
 
-def test_refs_only_keeps_what_refs_point_at():
+def test_refs_only_keeps_referenced_snapshots():
     document = updates.apply(written(5), [ref(2, "old", "tag")], now_ms=3_000)
     few = metadata_documents.refs_only(document)
     assert [s["snapshot-id"] for s in few["snapshots"]] == [2, 5]
@@ -133,7 +133,7 @@ def test_refs_only_keeps_what_refs_point_at():
 # -- files of others
 
 
-def test_a_v1_file_may_leave_out_most():
+def test_a_v1_file_may_omit_most_fields():
     old = {
         "format-version": 1,
         "location": LOCATION,
@@ -160,7 +160,7 @@ def test_a_v1_file_may_leave_out_most():
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
-def test_every_way_to_say_that_there_is_no_snapshot_is_read(version):
+def test_every_notation_for_no_snapshot_is_read(version):
     document = table(version)
     for none in (None, -1):
         content = orjson.dumps({**document, "current-snapshot-id": none})

@@ -56,7 +56,7 @@ def test_the_uuid_of_a_table_stays():
     )
 
 
-def test_the_format_version_goes_up_only():
+def test_the_format_version_only_increases():
     upgrade = {"action": "upgrade-format-version"}
     assert apply(table(2), upgrade | {"format-version": 3})["next-row-id"] == 0
     base = table(3)
@@ -141,7 +141,7 @@ def test_an_unknown_update_is_refused():
     ],
     ids=lambda change: change["action"],
 )
-def test_what_changes_nothing_is_the_base_itself(change):
+def test_no_op_updates_return_the_base_itself(change):
     base = written(2)
     assert apply(base, change) is base
 
@@ -167,7 +167,7 @@ def test_a_schema_gets_the_next_id_and_becomes_current():
     assert result["schemas"][0] is base["schemas"][0]
 
 
-def test_an_equal_schema_is_used_again_and_is_the_last_added():
+def test_an_equal_schema_is_reused_as_the_last_added():
     base = apply(table(), {"action": "add-schema", "schema": schema(column(8, "note"))})
     result = apply(
         base,
@@ -178,7 +178,7 @@ def test_an_equal_schema_is_used_again_and_is_the_last_added():
     assert result["current-schema-id"] == 1
 
 
-def test_ids_of_removed_schemas_below_the_highest_do_not_come_back():
+def test_lower_ids_of_removed_schemas_are_not_reused():
     add_schema = {"action": "add-schema", "schema": schema(column(8, "a"))}
     two = {"action": "add-schema", "schema": schema(column(9, "b"))}
     base = apply(table(), add_schema, two, {"action": "remove-schemas", "schema-ids": [1]})
@@ -264,7 +264,7 @@ def test_new_specs_and_orders_become_the_defaults():
     assert result["default-sort-order-id"] == 2
 
 
-def test_the_older_name_of_add_spec_is_understood():
+def test_the_former_name_of_add_spec_is_accepted():
     change = {"action": "add-partition-spec", "spec": spec((3, "identity", "name"))}
     assert apply(table(), change)["partition-specs"][1]["fields"][0]["field-id"] == 1001
 
@@ -295,7 +295,7 @@ def test_the_default_spec_and_order_must_fit_the_current_schema():
         assert error.startswith(message)
 
 
-def test_v1_keeps_what_its_older_readers_look_at():
+def test_v1_keeps_fields_for_older_readers():
     result = apply(
         table(1),
         {"action": "add-schema", "schema": schema(column(8, "note"))},
@@ -322,7 +322,7 @@ def test_an_append_moves_main():
     assert result["metadata-log"] == [{"timestamp-ms": 1_000, "metadata-file": BEFORE}]
 
 
-def test_a_snapshot_made_on_an_older_state_may_be_made_anew():
+def test_a_stale_snapshot_may_be_retried():
     message = refused(
         written(2), add(9, parent=2, **{"sequence-number": 2}), error=RequirementFailed
     )
@@ -417,19 +417,19 @@ def test_snapshot_refusals(change, message):
     assert refused(written(2), change) == message
 
 
-def test_ids_of_63_bits_are_kept_to_the_last():
+def test_ids_of_63_bits_are_exact():
     big = 2**63 - 1
     result = apply(table(), add(1, **{"snapshot-id": big}), ref(big))
     assert metadata_documents.parse(metadata_documents.dump(result))["current-snapshot-id"] == big
 
 
-def test_intermediate_snapshots_stay_out_of_the_log():
+def test_intermediate_snapshots_are_not_logged():
     result = apply(written(1), add(2, 1), ref(2), add(3, 2), ref(3), add(4, 3), ref(4, "audit"))
     assert [e["snapshot-id"] for e in result["snapshot-log"]] == [1, 3]
     assert [s["snapshot-id"] for s in result["snapshots"]] == [1, 2, 3, 4]
 
 
-def test_a_rollback_is_logged_now():
+def test_a_rollback_is_logged_with_the_commit_time():
     result = apply(written(3), ref(1), now_ms=8_000)
     assert result["snapshot-log"][-1] == {"timestamp-ms": 8_000, "snapshot-id": 1}
     assert result["last-updated-ms"] == 8_000
@@ -464,14 +464,14 @@ def test_a_snapshot_older_than_the_table_is_refused():
     )
 
 
-def test_a_table_that_is_ahead_of_the_clock_goes_on():
+def test_a_table_ahead_of_the_clock_accepts_commits():
     """It was registered so; writers do not go behind its time."""
     base = written(1) | {"last-updated-ms": 10**15}
     assert apply(base, add(2, 1, **{"timestamp-ms": 10**15 + 60_000}), ref(2))["snapshots"][1:]
     assert "ahead" in refused(base, add(2, 1, **{"timestamp-ms": 10**15 + 60_001}))
 
 
-def test_time_never_runs_backwards():
+def test_timestamps_never_decrease():
     base = written(2)
     late = add(3, 2, **{"timestamp-ms": 5})
     result = apply(base, late, ref(3))
@@ -482,7 +482,7 @@ def test_time_never_runs_backwards():
     assert renamed["last-updated-ms"] == 2_002
 
 
-def test_a_removed_snapshot_takes_its_refs_and_statistics_along():
+def test_removing_a_snapshot_removes_its_refs_and_statistics():
     base = apply(
         written(3),
         ref(1, "old", "tag"),
@@ -498,7 +498,7 @@ def test_a_removed_snapshot_takes_its_refs_and_statistics_along():
     assert [e["snapshot-id"] for e in result["snapshot-log"]] == [2, 3]
 
 
-def test_a_hole_in_the_log_drops_what_was_before_it():
+def test_a_gap_in_the_log_drops_earlier_entries():
     result = apply(written(4), {"action": "remove-snapshots", "snapshot-ids": [2]})
     assert [e["snapshot-id"] for e in result["snapshot-log"]] == [3, 4]
 
@@ -535,7 +535,7 @@ def test_statistics_are_replaced_per_snapshot():
     )
 
 
-def test_encryption_keys_come_and_go():
+def test_encryption_keys_are_added_and_removed():
     base = apply(table(3), {"action": "add-encryption-key", "encryption-key": encryption_key("k1")})
     assert base["encryption-keys"] == [encryption_key("k1")]
     assert (
@@ -562,7 +562,7 @@ def test_the_metadata_log_is_cut(requested, remaining):
     assert result["metadata-log"][-1] == {"timestamp-ms": 2_005, "metadata-file": BEFORE}
 
 
-def test_the_metadata_log_keeps_a_hundred():
+def test_the_metadata_log_keeps_100_entries_by_default():
     assert len(written(103)["metadata-log"]) == 100
 
 
@@ -604,7 +604,7 @@ def creation(version=2):
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
-def test_updates_alone_make_the_table_that_a_creation_makes(version):
+def test_updates_alone_create_the_same_table(version):
     made = updates.apply(None, creation(version), now_ms=1_000)
     metadata_documents.check(made)
     expected = table(version)
@@ -612,13 +612,13 @@ def test_updates_alone_make_the_table_that_a_creation_makes(version):
     assert made == expected
 
 
-def test_a_table_may_be_made_with_its_first_rows():
+def test_a_table_may_be_created_with_its_first_rows():
     made = updates.apply(None, [*creation(), add(1), ref(1)], now_ms=1_000)
     metadata_documents.check(made)
     assert (made["current-snapshot-id"], made["last-updated-ms"]) == (1, 2_001)
 
 
-def test_a_table_of_updates_is_unpartitioned_and_unsorted_by_default():
+def test_a_table_from_updates_is_unpartitioned_and_unsorted_by_default():
     few = [c for c in creation() if c["action"] in {"add-schema", "set-location"}]
     made = updates.apply(None, few, now_ms=1_000)
     metadata_documents.check(made)

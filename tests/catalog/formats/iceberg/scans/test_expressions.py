@@ -175,7 +175,7 @@ def test_literals_of_every_type(column, value, literal):
         ("v", 1),
     ],
 )
-def test_a_literal_that_the_column_cannot_hold_may_match(column, value):
+def test_an_unrepresentable_literal_may_match(column, value):
     for op in ("eq", "not-eq", "lt", "gt-eq"):
         body = compare(op, column, value)
         expression = predicate(body)
@@ -194,7 +194,7 @@ def test_a_literal_that_the_column_cannot_hold_may_match(column, value):
         ("day", 2**31, -(2**31) - 1),
     ],
 )
-def test_a_literal_beyond_all_values_is_settled(column, above, below):
+def test_a_literal_out_of_range_gives_a_constant(column, above, below):
     for value in (above, below):
         assert parse(compare("eq", column, value)).expression is False
         assert parse(compare("not-eq", column, value)).expression is True
@@ -206,7 +206,7 @@ def test_a_literal_beyond_all_values_is_settled(column, above, below):
             assert type(actual).__name__ == "NotNull"  # nulls do not match
 
 
-def test_a_value_beyond_all_is_in_no_set():
+def test_a_value_out_of_range_is_in_no_set():
     some = predicate({"type": "in", "term": "i", "values": [1, 2**31, 2, -(2**40)]})
     assert (
         some.test.literals == predicate({"type": "in", "term": "i", "values": [1, 2]}).test.literals
@@ -214,7 +214,7 @@ def test_a_value_beyond_all_is_in_no_set():
     assert parse({"type": "not-in", "term": "i", "values": [2**31]}).expression is True
 
 
-def test_the_other_spellings():
+def test_other_spellings_are_accepted():
     reference = {"type": "reference", "name": "i"}
     expected = predicate(compare("lt", "i", 5)).test
     for body in [
@@ -271,7 +271,7 @@ def test_the_other_spellings():
         },
     ],
 )
-def test_what_is_computed_is_left_to_the_client(body):
+def test_computed_terms_are_left_to_the_client(body):
     expression = predicate(body)
     assert (expression.test, expression.is_exact, expression.source) == (AlwaysTrue(), False, body)
     negation = predicate({"type": "not", "child": body})
@@ -367,7 +367,7 @@ def test_refusals(body, message):
         assert message in str(refusal.value)
 
 
-def test_long_chains_are_no_depth_but_nesting_is():
+def test_long_chains_are_accepted_and_deep_nesting_is_refused():
     comparison = compare("eq", "i", 1)
     chain: Any = comparison
     for _ in range(5000):
@@ -387,7 +387,7 @@ def test_long_chains_are_no_depth_but_nesting_is():
         parse({"type": "not", "child": {"type": "not", "child": nested}})
 
 
-def test_the_residual_is_what_is_still_open():
+def test_the_residual_contains_only_undecided_predicates():
     first, second, third = (compare("eq", "i", number) for number in (1, 2, 3))
     body = {
         "type": "not",

@@ -95,13 +95,13 @@ def test_a_table_without_snapshots(tmp_path: Path):
     assert plan(empty, filter=compare("eq", "id", 1)) == {"file-scan-tasks": []}
 
 
-def test_the_snapshot_that_is_asked_for(table: Written):
+def test_a_requested_snapshot_is_planned(table: Written):
     assert paths(plan(table)) == ["00001", "00002", "00003"]
     assert paths(plan(table, snapshot_id=1001)) == ["00001"]
     assert paths(plan(table, snapshot_id=1002)) == ["00001", "00002"]
 
 
-def test_what_was_appended_between_two_snapshots(table: Written):
+def test_incremental_scans_plan_appended_files(table: Written):
     table.commit([table.file([row(40, 40)])], operation="overwrite")
     table.commit([table.file([row(50, 50)])])
 
@@ -132,7 +132,7 @@ def test_incremental_scans_ignore_deletes(tmp_path: Path):
     assert deletes(answer) == {"00002": set()}
 
 
-def test_a_manifest_of_carried_files_appends_nothing(tmp_path: Path):
+def test_a_manifest_of_carried_over_files_appends_nothing(tmp_path: Path):
     made = Written(tmp_path, SIMPLE)
     first, second = made.file([row(1)]), made.file([row(2)])
     made.commit([first])
@@ -191,7 +191,7 @@ def test_snapshots_of_the_oldest_writers_are_refused(table: Written):
         plan(table)
 
 
-def test_the_schema_of_the_snapshot(table: Written):
+def test_filters_use_the_schema_of_the_snapshot(table: Written):
     renamed = [dict(field) for field in SIMPLE["fields"]]
     renamed[2]["name"] = "title"
     table.document["schemas"].append({"schema-id": 1, "type": "struct", "fields": renamed})
@@ -206,7 +206,7 @@ def test_the_schema_of_the_snapshot(table: Written):
             plan(table, **request)
 
 
-def test_a_partition_of_a_dropped_column(table: Written):
+def test_a_partition_of_a_dropped_column_is_planned(table: Written):
     fields = [field for field in SIMPLE["fields"] if field["id"] != 2]
     table.document["schemas"].append({"schema-id": 1, "type": "struct", "fields": fields})
     table.document["current-schema-id"] = 1
@@ -295,7 +295,7 @@ def test_a_null_partition_and_an_alternative(tmp_path: Path):
     ]
 
 
-def test_what_cannot_be_tested_stays_in_the_residual(table: Written):
+def test_undecidable_predicates_stay_in_the_residual(table: Written):
     body = compare("eq", {"type": "transform", "transform": "month", "term": "day"}, 0)
     answer = plan(table, filter={"type": "and", "left": body, "right": compare("gt", "id", 20)})
     assert paths(answer) == ["00002", "00003"]
@@ -303,7 +303,7 @@ def test_what_cannot_be_tested_stays_in_the_residual(table: Written):
         assert task["residual-filter"]["left"] == body
 
 
-def test_transforms_that_nobody_knows_prune_nothing(tmp_path: Path):
+def test_unknown_transforms_prune_nothing(tmp_path: Path):
     made = Written(tmp_path, SIMPLE, BY_DAY)
     made.commit([made.file([row(1, 10)])])
     for change in ({"transform": "zorder[3]"}, {"source-ids": [1, 2], "source-id": None}):
@@ -386,7 +386,7 @@ def test_deletes_match_by_sequence_and_partition(tmp_path: Path):
     assert len(early["delete-files"]) == 1
 
 
-def test_unpartitioned_equality_deletes_are_for_the_whole_table(tmp_path: Path):
+def test_unpartitioned_equality_deletes_apply_to_the_whole_table(tmp_path: Path):
     for number, none in enumerate((NONE, VOID)):
         made = Written(tmp_path / str(number), SIMPLE, BY_DAY, none)
         made.commit([made.file([row(1, 10)])])
@@ -426,7 +426,7 @@ def test_position_deletes_of_one_file(tmp_path: Path):
     assert deletes(plan(made)) == {"00001": {"00003", "00004"}, "00002": {"00004"}}
 
 
-def test_equality_deletes_whose_values_are_apart(tmp_path: Path):
+def test_equality_deletes_with_disjoint_values_are_pruned(tmp_path: Path):
     made = Written(tmp_path, SIMPLE)
     made.commit(
         [
@@ -448,7 +448,7 @@ def test_equality_deletes_whose_values_are_apart(tmp_path: Path):
     }
 
 
-def test_deletion_vectors_take_the_place_of_position_deletes(tmp_path: Path):
+def test_deletion_vectors_replace_position_deletes(tmp_path: Path):
     made = Written(tmp_path, SIMPLE, version=3)
     first, second = made.file([row(1)]), made.file([row(2), row(3)])
     made.commit([first, second])
@@ -522,7 +522,7 @@ def test_row_ids_are_inherited(tmp_path: Path):
 # --- the answer --------------------------------------------------------------------------------
 
 
-def test_a_task_in_full(table: Written):
+def test_all_fields_of_a_task(table: Written):
     answer = plan(table, snapshot_id=1001)
     assert answer == {
         "file-scan-tasks": [
@@ -553,7 +553,7 @@ def test_optional_fields_of_a_file(tmp_path: Path):
     assert described["key-metadata"] == "01AB"
 
 
-def test_metrics_of_the_columns_that_are_asked_for(table: Written):
+def test_metrics_are_limited_to_requested_columns(table: Written):
     answer = plan(table, snapshot_id=1001, stats_fields=["name", "id"])
     described = answer["file-scan-tasks"][0]["data-file"]
     assert {key: described[key] for key in described if "s" in key and "-" in key} == {
@@ -569,7 +569,7 @@ def test_metrics_of_the_columns_that_are_asked_for(table: Written):
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
-def test_pyiceberg_reads_the_answer(tmp_path: Path, version):
+def test_pyiceberg_plans_the_same_tasks(tmp_path: Path, version):
     made = Written(tmp_path, SIMPLE, BY_DAY, version=version)
     made.commit([made.file([row(1, 10)], split_offsets=[4]), made.file([row(2, 20)])])
     if version > 1:
@@ -596,7 +596,7 @@ def test_pyiceberg_reads_the_answer(tmp_path: Path, version):
         assert task.file.value_counts == {1: 1}
 
 
-def test_enough_rows_end_the_planning_early(tmp_path: Path):
+def test_planning_stops_after_enough_rows(tmp_path: Path):
     made = Written(tmp_path, SIMPLE, BY_DAY)
     for day in (10, 20, 30, 40):
         made.commit([made.file([row(day, day), row(day + 1, day)])])
@@ -617,7 +617,7 @@ def test_enough_rows_end_the_planning_early(tmp_path: Path):
 # --- bounded work ------------------------------------------------------------------------------
 
 
-def test_groups_are_bounded(tmp_path: Path, monkeypatch):
+def test_task_groups_are_bounded(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(scan_planning, "FILES_AT_ONCE", 3)
     made = Written(tmp_path, SIMPLE)
     for count in (1, 2, 1, 5, 1, 1, 1, 1):
@@ -656,7 +656,7 @@ def test_a_missing_manifest_list_is_named(table: Written):
         plan(table)
 
 
-def test_a_torn_file_is_never_taken_for_its_end(table: Written):
+def test_a_truncated_file_is_refused(table: Written):
     paths_ = [
         table.manifests[1].manifest_path,
         table.document["snapshots"][-1]["manifest-list"],
@@ -680,7 +680,7 @@ def test_a_torn_file_is_never_taken_for_its_end(table: Written):
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(data=st.data())
-def test_a_garbled_file_is_no_crash(table: Written, data):
+def test_a_corrupted_file_is_refused_cleanly(table: Written, data):
     path = Path(
         data.draw(
             st.sampled_from(
@@ -833,7 +833,7 @@ def holds(body: Any, values: dict[str, Any], *, negated: bool = False) -> bool:
     filters=st.lists(FILTERS, min_size=1, max_size=6),
     version=st.sampled_from([1, 2, 3]),
 )
-def test_no_file_that_matches_is_missing(tmp_path_factory, specs, rows, filters, version):
+def test_plans_contain_every_matching_file(tmp_path_factory, specs, rows, filters, version):
     made = Written(tmp_path_factory.mktemp("t"), ANY, *specs, version=version)
     contents: dict[str, list[dict[str, Any]]] = {}
     for number, batch in enumerate(rows):

@@ -35,7 +35,7 @@ OTHERS = {"variant", "geometry", "geography(srid:1)"}
 
 
 @pytest.mark.parametrize("transform", sorted(ACCEPTED))
-def test_a_transform_takes_the_types_that_the_specification_lists(transform):
+def test_transforms_accept_the_types_of_the_specification(transform):
     for type_ in ACCEPTED["identity"] | OTHERS:
         columns = {1: Column(1, "c", type_, False, True, True)}
         field = {"source-id": 1, "transform": transform}
@@ -66,13 +66,13 @@ def test_an_unknown_transform_is_refused(transform):
     ],
     ids=["missing", "struct", "element", "type"],
 )
-def test_a_source_must_fit(field, message):
+def test_unsuitable_sources_are_refused(field, message):
     with pytest.raises(InvalidMetadata) as caught:
         partitioning.check_fit(spec(field), COLUMNS, "spec")
     assert caught.value.message == f"spec.fields[0]: {message}"
 
 
-def test_a_field_of_a_struct_can_be_a_source_and_a_void_one_may_have_lost_its_own():
+def test_struct_fields_are_sources_and_void_needs_no_source():
     partitioning.check_fit(spec((6, "identity", "c"), (99, "void", "v")), COLUMNS, "spec")
 
 
@@ -91,7 +91,7 @@ def test_names_and_ids_are_unique(bad, message):
     assert caught.value.message == f"spec.fields[1]: {message}"
 
 
-def test_a_name_may_be_that_of_its_source_only():
+def test_a_field_may_only_share_the_name_of_its_source():
     partitioning.check_names(spec((1, "identity", "id"), (2, "day", "day")), COLUMNS, "spec")
     with pytest.raises(InvalidMetadata) as caught:
         partitioning.check_names(spec((2, "day", "name")), COLUMNS, "spec")
@@ -102,14 +102,14 @@ def test_a_name_may_be_that_of_its_source_only():
         partitioning.check_names(spec((2, "day", "a"), (2, "day", "b")), COLUMNS, "spec")
 
 
-def test_v2_uses_the_id_of_an_equal_field_again_and_counts_on():
+def test_v2_reuses_the_id_of_an_equal_field():
     old = spec_with_ids((1000, 2, "day", "d"), (1001, 1, "bucket[4]", "b"))
     other = spec_with_ids((1003, 3, "identity", "n"))
     new = spec((3, "identity", "renamed"), (1, "bucket[8]", "b8"), (2, "day", "d"))
     assert numbered(new, old, other, last=1003) == [1003, 1004, 1000]
 
 
-def test_ids_that_the_client_gives_are_kept():
+def test_field_ids_of_the_client_are_kept():
     assert numbered(
         spec_with_ids((1001, 1, "identity", "a")), spec_with_ids((1000, 2, "day", "d"))
     ) == [1001]
@@ -119,7 +119,7 @@ def test_ids_that_the_client_gives_are_kept():
     ]
 
 
-def test_an_id_names_the_same_values_in_all_specs():
+def test_a_field_id_means_the_same_field_in_all_specs():
     old = spec_with_ids((1000, 2, "day", "d"))
     assert numbered(spec_with_ids((1000, 2, "void", "d")), old) == [1000]
     with pytest.raises(InvalidMetadata) as caught:

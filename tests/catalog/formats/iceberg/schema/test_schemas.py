@@ -93,7 +93,7 @@ def test_types_are_nested_to_a_limit():
         (50, "'list.element' must be required, in required structs only"),
     ],
 )
-def test_an_identifier_is_required_all_the_way(id_, cause):
+def test_identifier_fields_and_their_parents_must_be_required(id_, cause):
     bad = schema(
         column(10, "reading", "double", required=True),
         column(11, "box", struct(column(12, "key", "long", required=True))),
@@ -103,7 +103,7 @@ def test_an_identifier_is_required_all_the_way(id_, cause):
     assert refused(bad) == f"schema.identifier-field-ids[1]: {cause}"
 
 
-def test_an_identifier_may_lie_in_a_required_struct():
+def test_an_identifier_field_may_be_in_a_required_struct():
     inner = struct(column(12, "key", "long", required=True))
     good = schema(column(11, "box", inner, required=True), **{"identifier-field-ids": [12]})
     assert 12 in schemas.index(good, "schema")
@@ -114,7 +114,7 @@ def test_an_identifier_may_lie_in_a_required_struct():
     ["timestamp_ns", "timestamptz_ns", "unknown", "variant", "geometry", "geometry(srid:1)",
      "geography", "geography(srid:1, karney)"],
 )  # fmt: skip
-def test_types_of_v3_are_refused_before(type_):
+def test_types_of_v3_are_refused_in_earlier_versions(type_):
     for column_ in (column(8, "n", type_), column(8, "n", list_of(type_))):
         if type_ == "unknown" and isinstance(column_["type"], dict):
             continue  # a required element cannot be unknown
@@ -124,7 +124,7 @@ def test_types_of_v3_are_refused_before(type_):
             schemas.check_version(columns, 2, "schema")
 
 
-def test_an_initial_default_is_of_v3_and_a_write_default_of_any():
+def test_initial_defaults_require_v3_and_write_defaults_do_not():
     initial = schemas.index(schema({**column(8, "n"), "initial-default": "-"}), "schema")
     schemas.check_version(initial, 3, "schema")
     with pytest.raises(InvalidMetadata, match="'n': an initial default is not supported until v3"):
@@ -133,7 +133,7 @@ def test_an_initial_default_is_of_v3_and_a_write_default_of_any():
     schemas.check_version(write, 1, "schema")
 
 
-def test_all_ids_of_a_struct_come_before_those_within_its_fields():
+def test_fresh_ids_are_assigned_breadth_first():
     map_ = {
         "type": "map", "key-id": 90, "key": struct(column(91, "k", "int")), "value-id": 92,
         "value": "int", "value-required": False,
@@ -154,7 +154,7 @@ def test_all_ids_of_a_struct_come_before_those_within_its_fields():
     assert numbered["fields"][0]["id"] == 70
 
 
-def test_the_same_schema_may_be_written_in_several_ways():
+def test_equal_schemas_may_have_different_notations():
     original = schema(
         column(8, "n", "decimal(9,2)"), **{"schema-id": 4, "identifier-field-ids": [1]}
     )
@@ -172,7 +172,7 @@ def test_the_same_schema_may_be_written_in_several_ways():
     assert not schemas.same(original, schema(column(8, "n", "decimal(9,2)")))
 
 
-def test_what_is_not_said_to_be_required_is_optional():
+def test_fields_are_optional_by_default():
     element = {"type": "list", "element-id": 3, "element": "int"}
     map_type = {
         "type": "map",
